@@ -1,13 +1,14 @@
-// Package ledger records durably which epochs a verifier has published results of, and computes their cost together.
+// Package ledger durably records which epochs a verifier has published results of, and computes what they cost
+// together.
 //
-// A stream has one ledger for all of its tasks, whoever signs them. A task outside a stream has its own. The verifier
-// charges an epoch before it shows any result of it. An epoch is charged once: after a crash, or when it is analyzed
-// again, it stays charged. The ledger refuses charges beyond a budget.
+// A stream has one ledger for all of its tasks, even if different keys sign them. A task outside a stream has a ledger
+// of its own. The verifier charges an epoch before it shows any result of it. The ledger charges each epoch once: after
+// a crash or a second analysis, the epoch simply stays charged. The ledger refuses charges that would exceed a budget.
 //
-// It charges the claim of an epoch, for a client who reports in every epoch. All tasks of a stream share one
-// privacy-loss law and one claim, which the first charged task pins and no later task may exceed
-// (docs/proofs/loss-laws.md, Theorem 3 (a)). So the cost depends only on the number of epochs, and a budget is a
-// largest number. Stopping earlier never costs more (docs/proofs/budget.md, Lemma 5).
+// An epoch costs the (ε, δ) that its task claims, for a client who reports in every epoch. The first charged task pins
+// a claim and a privacy-loss law for the whole stream, and no later task may exceed them (docs/proofs/loss-laws.md,
+// Theorem 3 (a)). So the cost depends only on the number of epochs, and a budget allows a maximum number of epochs.
+// Publishing fewer epochs never costs more (docs/proofs/budget.md, Lemma 5).
 package ledger
 
 import (
@@ -30,13 +31,13 @@ import (
 // ErrBudget means that the budget is too small for the results.
 var ErrBudget = errors.New("couldn't publish: the budget is spent")
 
-// ErrRolledBack means that the ledger is gone, or not the one written last: a state rollback.
+// ErrRolledBack means that the ledger is missing or is not the version that was written last: a state rollback.
 var ErrRolledBack = errors.New("couldn't use the ledger: another version was written last")
 
 // ErrNone means that a required ledger is missing, or that no ledger lists a task.
 var ErrNone = errors.New("couldn't find the ledger")
 
-// Budget bounds what all published epochs of a stream may cost a client.
+// Budget limits what all published epochs of a stream may cost a client.
 type Budget struct {
 	Epsilon float64 `json:"epsilon"` // Above 0.
 	Delta   float64 `json:"delta"`   // In (0, 1).
@@ -53,33 +54,33 @@ func (b Budget) Check() error {
 	return nil
 }
 
-// Options configure where a ledger is and what may be charged to it.
+// Options configure where a ledger is and what may be charged.
 type Options struct {
 	// Folder holds the ledgers, each in the file STREAM.ledger. The first charge creates it.
 	Folder string
 
-	// Beside is a file of the verifier that is not lost together with Folder, such as its key file. The mark
-	// BESIDE.STREAM.ledger.mark, with STREAM cut to 16 digits, records how far the ledger has come.
+	// Beside is a file of the verifier that is not lost together with Folder, such as its key file. The ledger's
+	// rollback mark is the file BESIDE.STREAM.ledger.mark, with STREAM cut to 16 digits.
 	Beside string
 
-	// Budget is the operator's. If nil, a task outside a stream has the total that it claims as its budget, and a
+	// Budget is the operator's budget. If it is nil, a task outside a stream has its claimed total as its budget, and a
 	// task of a stream has none.
 	Budget *Budget
 
 	// Root is the id of the stream's first task. It is required for a task at position 2 or later, unless a ledger in
-	// Folder lists that task or the previous one. See [Name].
+	// Folder lists that task or the previous task. See [Name].
 	Root task.ID
 
-	// Existing makes a missing ledger an error, [ErrNone], and does not begin one.
+	// Existing makes a missing ledger an error, [ErrNone], instead of creating it.
 	Existing bool
 }
 
-// Cost is what published epochs cost together, for a client who reported in each of them.
+// Cost is what all published epochs cost together, for a client who reported in each of them.
 type Cost struct {
 	Stream  string   `json:"stream"`  // The ledger's name: id of the stream's first task, or of a task outside a stream.
 	Epochs  uint64   `json:"epochs"`  // Charged epochs of all tasks of the stream.
-	Epsilon *float64 `json:"epsilon"` // Null if no ε is known at that δ.
-	Delta   float64  `json:"delta"`   // The budget's; without a budget, the sum of the epochs' δ.
+	Epsilon *float64 `json:"epsilon"` // Null if no finite ε is known at Delta.
+	Delta   float64  `json:"delta"`   // The budget's δ; without a budget, the sum of the epochs' δ.
 	Budget  *Budget  `json:"budget"`  // Null without a budget.
 }
 
@@ -92,13 +93,14 @@ type Ledger struct {
 	budget  *Budget
 
 	mu    sync.Mutex // guards the rest
-	state *state     // The state last read or written.
+	state *state     // As last read or written.
 	costs map[uint64]Cost
 }
 
-// Open opens the ledger of a task's stream, which need not exist. law computes the privacy-loss law of an epoch of the
-// task, whose claim the caller has checked. Open changes nothing. It fails if the ledger is damaged or of another
-// version. It returns [ErrRolledBack] if the ledger is gone, is another one, or is older than its mark.
+// Open opens the ledger of a task's stream. The ledger need not exist; Open writes nothing. law computes the
+// privacy-loss law of one epoch of the task, whose claim the caller has checked. Open fails if the ledger is damaged or
+// of another format version. If the ledger is missing, or is another one or older than its rollback mark says, it
+// returns [ErrRolledBack].
 func Open(open *taskfile.Open, law func() (*compose.Law, error), o Options) (*Ledger, error) {
 	stream, err := Name(open, o.Folder, o.Root)
 	if err != nil {
@@ -118,8 +120,8 @@ func Open(open *taskfile.Open, law func() (*compose.Law, error), o Options) (*Le
 	return l, err
 }
 
-// Charge charges epochs of the task durably, before their results are published. Epochs that were charged before cost
-// nothing. If the budget is too small for all, it returns [ErrBudget] and charges nothing.
+// Charge durably charges epochs of the task, before their results are published. Epochs that are charged already cost
+// nothing. If the budget does not allow all epochs, Charge returns [ErrBudget] and charges none.
 func (l *Ledger) Charge(epochs []uint64) error {
 	refused, err := l.charge(epochs, false)
 	if err == nil && len(refused) > 0 {
@@ -128,7 +130,7 @@ func (l *Ledger) Charge(epochs []uint64) error {
 	return err
 }
 
-// ChargeSome charges as many epochs, in ascending order, as the budget allows. It returns the others.
+// ChargeSome charges as many epochs, in ascending order, as the budget allows. It returns the refused ones.
 func (l *Ledger) ChargeSome(epochs []uint64) (refused []uint64, err error) {
 	return l.charge(epochs, true)
 }
@@ -154,8 +156,8 @@ func (l *Ledger) charge(epochs []uint64, partial bool) (refused []uint64, err er
 	return refused, l.write(next)
 }
 
-// Plan returns the cost of the published epochs if the given ones were charged too, and which of these the budget
-// refuses. It charges nothing.
+// Plan returns what all published epochs would cost if the given epochs were charged too, and which of the given epochs
+// the budget refuses. It charges nothing.
 func (l *Ledger) Plan(epochs []uint64) (cost Cost, refused []uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,13 +171,13 @@ func (l *Ledger) Plan(epochs []uint64) (cost Cost, refused []uint64, err error) 
 	return cost, refused, err
 }
 
-// refresh reads what other processes have charged. l.mu is held.
+// refresh reads what other processes have charged. The caller holds l.mu.
 func (l *Ledger) refresh() error {
 	s, err := l.read()
 	if err != nil {
 		return err
 	}
-	if s.id != l.state.id { // begun meanwhile, perhaps by a task with another law
+	if s.id != l.state.id { // another process began the ledger, perhaps with another law
 		clear(l.costs)
 	}
 	if s.id != l.state.id || s.generation != l.state.generation {
@@ -184,7 +186,7 @@ func (l *Ledger) refresh() error {
 	return nil
 }
 
-// Cost returns the cost of all charged epochs, whoever charged them.
+// Cost returns the cost of all charged epochs of the stream, also those that other tasks or processes charged.
 func (l *Ledger) Cost() (Cost, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,8 +196,8 @@ func (l *Ledger) Cost() (Cost, error) {
 	return l.cost(l.state)
 }
 
-// plan returns the state after charging epochs, and the refused epochs. If partial is false and the budget is too small
-// for all, it refuses all. l.mu is held.
+// plan returns the state after charging epochs, and the epochs that the budget refuses. If partial is false and the
+// budget does not allow all, plan refuses all. The caller holds l.mu.
 func (l *Ledger) plan(epochs []uint64, partial bool) (next *state, refused []uint64, err error) {
 	uncharged := l.state.uncharged(l.task, epochs)
 	if len(uncharged) == 0 {
@@ -216,12 +218,12 @@ func (l *Ledger) plan(epochs []uint64, partial bool) (next *state, refused []uin
 	return next, uncharged[affordable:], nil
 }
 
-// affordable returns how many further epochs the budget allows, at most asked.
+// affordable returns how many more epochs the budget allows, at most asked.
 func (l *Ledger) affordable(s *state, asked uint64) (uint64, error) {
 	if l.budget == nil {
 		return asked, nil
 	}
-	low, high := uint64(0), asked+1 // The budget allows low, and not high.
+	low, high := uint64(0), asked+1 // The budget allows low, but not high.
 	for low+1 < high {
 		middle := (low + high) / 2
 		if high == asked+1 {
@@ -240,7 +242,7 @@ func (l *Ledger) affordable(s *state, asked uint64) (uint64, error) {
 	return low, nil
 }
 
-// epsilon returns the ε of a number of epochs at the budget's δ, or +Inf if none is known.
+// epsilon returns the ε of this number of epochs at the budget's δ, or +Inf if no finite one is known.
 func (l *Ledger) epsilon(s *state, epochs uint64) (float64, error) {
 	var failed error
 	law := func() (law *compose.Law, err error) {
@@ -254,7 +256,7 @@ func (l *Ledger) epsilon(s *state, epochs uint64) (float64, error) {
 	return eps, failed
 }
 
-// cost returns the cost of all epochs of a state.
+// cost returns the cost of all charged epochs in a state.
 func (l *Ledger) cost(s *state) (Cost, error) {
 	n := s.count()
 	if known, ok := l.costs[n]; ok {
@@ -283,7 +285,7 @@ func (l *Ledger) cost(s *state) (Cost, error) {
 	return c, err
 }
 
-// pinned returns the law of the stream.
+// pinned returns the privacy-loss law that the stream's first charged task has pinned; before that, this task's law.
 func (l *Ledger) pinned(s *state) (*compose.Law, error) {
 	if s.pin == nil || s.pin.law == nil {
 		return l.law()
@@ -291,14 +293,15 @@ func (l *Ledger) pinned(s *state) (*compose.Law, error) {
 	return s.pin.law, nil
 }
 
-// admit adds the task to the ledger. The first task pins the law and claim, which no later task may exceed.
+// admit adds the task to the ledger. The first task pins its law and claim. A later task that exceeds them gets an
+// error.
 func (l *Ledger) admit(s *state) error {
 	if s.has(l.task) {
 		return nil
 	}
 	defer s.add(l.task, nil)
 	if s.pin != nil && l.task.Stream == nil {
-		return nil // the only task of its ledger
+		return nil // a task outside a stream is the only task of its ledger
 	}
 	pin := newPin(l.task.Task)
 	if l.task.Stream == nil {
@@ -318,7 +321,7 @@ func (l *Ledger) admit(s *state) error {
 	return err
 }
 
-// budgetError returns an [ErrBudget] that states the cost of publishing.
+// budgetError returns an [ErrBudget] that says what publishing the refused epochs would cost.
 func (l *Ledger) budgetError(refused []uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -343,7 +346,7 @@ func plural(n uint64, one, many string) string {
 	return strconv.FormatUint(n, 10) + " " + many
 }
 
-// list joins numbers; if there are many, only the first.
+// list joins numbers with commas. If there are more than 10, it gives only the first 10.
 func list(numbers []uint64) string {
 	const most = 10
 	var parts []string
@@ -356,18 +359,19 @@ func list(numbers []uint64) string {
 	return strings.Join(parts, ", ")
 }
 
-// pin is what no task of a stream may exceed: the claim of its first charged task, and its law. A task outside a stream
-// needs no law.
+// pin is what no task of a stream may exceed: the claim and the privacy-loss law of the first charged task. For a task
+// outside a stream the law is nil.
 type pin struct {
 	claim  task.Claim
-	epochs uint64 // Number of epochs of the claim's total.
+	epochs uint64 // Number of epochs that the claim's total covers.
 	law    *compose.Law
 }
 
 func newPin(t *task.Task) *pin { return &pin{claim: t.Claim, epochs: t.Epochs.Count} }
 
-// covering returns a pin that covers another task of the stream, so that no epoch of it costs more. If p covers the
-// task except beyond the ends of the laws' grids, it returns a wider pin, which would have been valid from the start.
+// covering returns a pin that also covers another task of the stream, so that no epoch of that task costs more. If p
+// covers the task everywhere but beyond the ends of the laws' grids, it returns a wider pin, which would have been
+// valid from the start.
 func (p *pin) covering(next *pin) (*pin, error) {
 	if !(next.claim.Epsilon.Value() <= p.claim.Epsilon.Value() && next.claim.Delta.Value() <= p.claim.Delta.Value()) {
 		return nil, invalid.Field("claim", next.claim.Epsilon.String()+", "+next.claim.Delta.String(), "at most "+

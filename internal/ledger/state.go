@@ -22,13 +22,13 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// A ledger's file is a header line and a JSON document. The header has the document's length and SHA-256:
+// A ledger's file has a header line and a JSON document. The header has the document's length in bytes and its SHA-256:
 //
 //	doona-ledger VERSION LENGTH SHA256
 //	{…}
 //
-// The document names tasks, epochs and claims, which the task owner has published, and tells that results of these
-// epochs were shown. It has nothing about clients, batches or answers.
+// The document holds tasks, epochs and claims, which the task owner has published. It also reveals that results of
+// these epochs were shown. It contains nothing about clients, batches or answers.
 const (
 	label   = "doona-ledger"
 	version = 2
@@ -38,18 +38,18 @@ const (
 
 // state is the content of a ledger.
 type state struct {
-	id         string // Random, drawn by the first charge; tells ledgers of one stream apart.
-	generation uint64 // Number of charges.
-	history    []byte // linkBytes for each generation: see document.link.
+	id         string // Random, drawn by the first charge; differs between two ledgers of one stream.
+	generation uint64 // How often epochs were charged.
+	history    []byte // linkBytes per generation: see document.link.
 	pin        *pin   // nil before the first charge
 	tasks      []chargedTask
-	written    bool // The state and its mark are on disk.
+	written    bool // The state and its rollback mark are on disk.
 }
 
 // chargedTask has the charged epochs of one task.
 type chargedTask struct {
 	id   task.ID
-	runs [][2]uint64 // First and last epoch of each run; ascending and not adjacent.
+	runs [][2]uint64 // First and last epoch of each range; ascending and not adjacent.
 }
 
 // document is the JSON form of a state.
@@ -63,8 +63,8 @@ type document struct {
 	Tasks      []taskForm `json:"tasks"`
 }
 
-// link returns the hash of a generation and all before it. After two ledgers were charged differently once, none of
-// their later links are equal. d.History ends with the previous link.
+// link returns the hash of this generation and all earlier ones. If two ledgers were charged differently once, all
+// their later links differ. d.History must end with the link of the previous generation.
 func (d document) link() ([]byte, error) {
 	h := sha256.New()
 	h.Write(d.History)
@@ -88,9 +88,9 @@ type taskForm struct {
 }
 
 // Name returns the name of a task's ledger: the id of its stream's first task, or its own id outside a stream. root is
-// the first task's id if the caller knows it, else zero. A task at position 0 or 1 tells the first task. For a later
-// one, a ledger in the folder tells it that lists the task or the previous one. It is an error if nothing tells it, or
-// if root contradicts the task or a ledger.
+// the first task's id if the caller knows it, else zero. A task at position 0 or 1 itself contains the first task's id.
+// For a later task, Name searches folder for a ledger that lists the task or the previous task. If the first task
+// remains unknown, or if root contradicts the task or a ledger, Name returns an error.
 func Name(open *taskfile.Open, folder string, root task.ID) (string, error) {
 	first := First(open)
 	switch {
@@ -118,7 +118,7 @@ func Name(open *taskfile.Open, folder string, root task.ID) (string, error) {
 	return name, nil
 }
 
-// Root checks that root may be the first task of open's stream, and returns its id.
+// Root returns root's id if root may be the first task of open's stream. Otherwise it returns an error.
 func Root(open, root *taskfile.Open) (task.ID, error) {
 	switch {
 	case open.Stream == nil:
@@ -129,7 +129,7 @@ func Root(open, root *taskfile.Open) (task.ID, error) {
 	return root.ID, nil
 }
 
-// First returns the id of the first task of a task's stream, or zero if the task does not tell it.
+// First returns the id of the first task of a task's stream, or zero if the task does not contain it.
 func First(open *taskfile.Open) task.ID {
 	switch {
 	case open.Stream == nil || open.Stream.Position == 0:
@@ -140,8 +140,8 @@ func First(open *taskfile.Open) task.ID {
 	return task.ID{}
 }
 
-// findLedger returns the name of the ledger in a folder that belongs to a first task or lists another; "" if none does.
-// An unreadable ledger may be the one, so it is an error unless another is found.
+// findLedger returns the name of the ledger in a folder that is named for the first task or lists one of others; "" if
+// there is none. If it finds none but cannot read some ledger, it returns an error, because that may be the right one.
 func findLedger(folder string, first task.ID, others ...task.ID) (found string, err error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.ledger"))
 	if err != nil {
@@ -177,11 +177,11 @@ func (s *state) lists(tasks []task.ID) bool {
 
 func (l *Ledger) path() string { return filepath.Join(l.options.Folder, l.stream+".ledger") }
 
-// markBase is the path that the mark's file name begins with. It has the stream's name, because several tasks may share
-// keys.
+// markBase is the path of the ledger's rollback mark, without its ending ".mark". It contains the stream's name,
+// because several tasks may share keys.
 func (l *Ledger) markBase() string { return l.options.Beside + "." + l.stream[:16] + ".ledger" }
 
-// lock creates the folder and excludes other processes until unlock.
+// lock creates the folder, and excludes other processes from the ledger until unlock.
 func (l *Ledger) lock() (unlock func(), err error) {
 	if err := durable.MakeFolder(l.options.Folder, 0o700); err != nil {
 		return nil, fmt.Errorf("couldn't keep the ledger: %w", err)
@@ -192,7 +192,7 @@ func (l *Ledger) lock() (unlock func(), err error) {
 	return unlock, nil
 }
 
-// read reads the ledger and compares it with its mark.
+// read reads the ledger and compares it with its rollback mark.
 func (l *Ledger) read() (*state, error) {
 	mark, err := l.readMark()
 	if err != nil {
@@ -227,7 +227,8 @@ func (l *Ledger) read() (*state, error) {
 	return s, nil
 }
 
-// write writes a state and then its mark. Afterwards its epochs may be published. The ledger's lock is held.
+// write writes a state and then its rollback mark. Afterwards the results of its epochs may be published. The caller
+// holds the ledger's lock.
 func (l *Ledger) write(next *state) error {
 	if next.id == "" && next.count() == 0 {
 		return nil // nothing was charged
@@ -244,7 +245,7 @@ func (l *Ledger) write(next *state) error {
 		if err := durable.WriteFile(l.path(), raw, 0o600); err != nil {
 			return fmt.Errorf("couldn't write the ledger: %w", err)
 		}
-	} else if err := durable.Sync(l.path()); err != nil { // its writer may have been killed before the sync
+	} else if err := durable.Sync(l.path()); err != nil { // its writer may have been killed before syncing
 		return fmt.Errorf("couldn't sync the ledger: %w", err)
 	}
 	if err := l.writeMark(mark{next.id, next.generation, next.link(next.generation)}); err != nil {
@@ -255,11 +256,11 @@ func (l *Ledger) write(next *state) error {
 	return nil
 }
 
-// mark is the rollback mark beside another file. It records how far a ledger has come.
+// mark is the ledger's rollback mark: see Options.Beside. It records how far the ledger has come.
 type mark struct {
 	ID         string `json:"id"`
 	Generation uint64 `json:"generation"`
-	Link       []byte `json:"link"` // Of that generation: the hash of all charges up to it.
+	Link       []byte `json:"link"` // Hash of all charges up to Generation.
 }
 
 func (l *Ledger) readMark() (m mark, err error) {
@@ -285,7 +286,7 @@ func (l *Ledger) writeMark(to mark) error {
 	return errors.Join(err, m.Close())
 }
 
-// parse reads a ledger's file, or describes what is wrong with it.
+// parse reads a ledger's file. Its error says what is wrong with the file.
 func parse(raw []byte, stream string) (*state, error) {
 	head, body, ok := strings.Cut(string(raw), "\n")
 	fields := strings.Fields(head)
@@ -321,7 +322,7 @@ func parse(raw []byte, stream string) (*state, error) {
 	return d.state()
 }
 
-// checkHistory fails unless there is a link for each generation and the last one is of this document.
+// checkHistory returns an error unless the history has one link per generation and the last link matches this document.
 func (d *document) checkHistory() error {
 	n := len(d.History)
 	if n == 0 || n%linkBytes != 0 || uint64(n/linkBytes) != d.Generation {
@@ -367,7 +368,7 @@ func (d *document) state() (*state, error) {
 	return s, nil
 }
 
-// link returns the link of an earlier generation; nil for others.
+// link returns the link of a generation up to the current one; nil for others.
 func (s *state) link(generation uint64) []byte {
 	if generation == 0 || generation > uint64(len(s.history)/linkBytes) {
 		return nil
@@ -375,7 +376,7 @@ func (s *state) link(generation uint64) []byte {
 	return s.history[(generation-1)*linkBytes : generation*linkBytes]
 }
 
-// advance moves the state to the next generation, and returns the ledger's file.
+// advance raises the state's generation by one, and returns the content of the ledger's file.
 func (s *state) advance(stream string) ([]byte, error) {
 	s.generation++
 	d := s.document(stream)
@@ -383,7 +384,7 @@ func (s *state) advance(stream string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't write the ledger: %w", err)
 	}
-	s.history = slices.Concat(s.history, link) // Not in place: states share their history.
+	s.history = slices.Concat(s.history, link) // A copy, because states share their history.
 	d.History = s.history
 	return d.bytes()
 }
@@ -427,7 +428,7 @@ func (s *state) index(open *taskfile.Open) int {
 
 func (s *state) has(open *taskfile.Open) bool { return s.index(open) >= 0 }
 
-// uncharged returns the epochs that are not charged yet, ascending and without repeats.
+// uncharged returns those of the epochs that are not charged yet, ascending and without repeats.
 func (s *state) uncharged(open *taskfile.Open, epochs []uint64) (out []uint64) {
 	var runs [][2]uint64
 	if at := s.index(open); at >= 0 {
@@ -441,7 +442,7 @@ func (s *state) uncharged(open *taskfile.Open, epochs []uint64) (out []uint64) {
 	return out
 }
 
-// add adds uncharged epochs of a task.
+// add marks epochs of a task as charged. None of them is charged yet.
 func (s *state) add(open *taskfile.Open, epochs []uint64) {
 	at := s.index(open)
 	if at < 0 {
@@ -464,7 +465,7 @@ func (s *state) add(open *taskfile.Open, epochs []uint64) {
 	s.tasks[at].runs = runs
 }
 
-// count returns the number of charged epochs.
+// count returns the number of charged epochs of all tasks.
 func (s *state) count() (n uint64) {
 	for _, t := range s.tasks {
 		for _, r := range t.runs {
@@ -474,8 +475,8 @@ func (s *state) count() (n uint64) {
 	return n
 }
 
-// pinnedTask returns a task with the claim and epochs of the stream's first task, which determine costs. Before the
-// first charge that is t.
+// pinnedTask returns a task with the claim and number of epochs of the stream's first charged task, which determine
+// costs. Before the first charge it returns t.
 func (s *state) pinnedTask(t *task.Task) *task.Task {
 	if s.pin == nil {
 		return t

@@ -12,12 +12,12 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ErrForked says that the relays have another task at a position than this party has taken.
+// ErrForked means that the relays have another task at some position than the one in this folder.
 var ErrForked = errors.New("the relays serve another stream")
 
-// Follow takes new tasks from the stream's relays, for a party that owners do not hand tasks to. It takes each task
-// after ready has found that it can be served. Keys for other numbers of epochs stay, because the operator has made
-// them.
+// Follow fetches new tasks from the stream's relays. It is for issuers and verifiers, to which owners do not send
+// tasks. It adds a task only after ready has found that the task can be served. Unlike Take, it keeps keys for other
+// numbers of epochs, because the operator has made them.
 func (f *Folder) Follow(ctx context.Context, client *handover.Requester, now uint64,
 	ready func(*StreamTask) error) error {
 	if err := f.Refresh(); err != nil {
@@ -43,7 +43,7 @@ func (f *Folder) Follow(ctx context.Context, client *handover.Requester, now uin
 	return nil
 }
 
-// checkSameStream returns an error unless the relays' stream begins with all tasks taken here.
+// checkSameStream returns an error unless the relays' stream begins with all tasks in this folder.
 func checkSameStream(tasks []*StreamTask, served []*taskfile.Open) error {
 	for i, t := range tasks {
 		if i >= len(served) {
@@ -56,7 +56,7 @@ func checkSameStream(tasks []*StreamTask, served []*taskfile.Open) error {
 	return nil
 }
 
-// follow takes one task with its key lists. A relay's stream omits the key lists of tasks that are over.
+// follow fetches one task with its key lists and adds it. A relay's stream omits the key lists of tasks that are over.
 func (f *Folder) follow(ctx context.Context, client *handover.Requester, t *taskfile.Open, now uint64,
 	ready func(*StreamTask) error) error {
 	raw, open, err := client.BundleOf(ctx, t)
@@ -73,35 +73,35 @@ func (f *Folder) follow(ctx context.Context, client *handover.Requester, t *task
 	return f.take(next, func(*StreamTask) error { return nil })
 }
 
-// Server serves the tasks of a stream that a [Follower] follows.
+// Server is an issuer or verifier of a stream that a [Follower] follows.
 type Server interface {
-	// Prepare says whether a task can be served, before it is taken permanently.
+	// Prepare returns an error if a task cannot be served. It is called before the task gets its position permanently.
 	Prepare(*StreamTask) error
 
-	// Serve serves the next task of the stream, after it was taken.
+	// Serve begins to serve the next task of the stream, which has its position.
 	Serve(*StreamTask) error
 
 	// Served returns how many of the stream's tasks are served.
 	Served() int
 
-	// Stuck is called after every attempt with the reason why the stream cannot continue here, or nil.
+	// Stuck is called after every attempt to follow, with the error that keeps the stream from continuing here, or nil.
 	Stuck(error)
 }
 
 // Followed is a stream that a [Follower] follows.
 type Followed struct {
 	*Folder
-	Path   string // of the folder
-	Name   string // in the log
+	Path   string // path of the folder
+	Name   string // name in the log
 	Server Server
-	failed string // the last attempt's error
+	failed string // error text of the last attempt
 }
 
-// Follower takes the successors of streams from their relays, for issuers and verifiers.
+// Follower fetches the successors of streams from the streams' relays, for issuers and verifiers.
 type Follower struct {
 	Client  *handover.Requester
 	Clock   func() time.Time
-	Every   time.Duration // interval between two attempts per stream
+	Every   time.Duration // interval between two attempts to follow each stream
 	Log     *slog.Logger
 	Streams []*Followed
 }
@@ -109,7 +109,7 @@ type Follower struct {
 // Run follows the streams until ctx ends.
 func (f *Follower) Run(ctx context.Context) {
 	for _, s := range f.Streams {
-		if err := durable.MakeFolder(s.Path, 0o700); err != nil { // where the operator puts keys
+		if err := durable.MakeFolder(s.Path, 0o700); err != nil { // the operator puts keys there
 			f.Log.Error("couldn't make the folder of successors", "error", err)
 		}
 	}
@@ -125,7 +125,7 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
-// note logs, once, that a stream cannot continue here, and tells the stream's server.
+// note logs an error of follow, unless the previous attempt had the same, and tells the stream's server.
 func (f *Follower) note(ctx context.Context, s *Followed, err error) {
 	if ctx.Err() != nil {
 		return
@@ -141,7 +141,7 @@ func (f *Follower) note(ctx context.Context, s *Followed, err error) {
 	s.failed = failed
 }
 
-// follow takes new tasks of a stream and serves the tasks taken.
+// follow fetches new tasks of a stream, and makes the server serve all tasks that it does not serve yet.
 func (f *Follower) follow(ctx context.Context, s *Followed) error {
 	err := s.Follow(ctx, f.Client, uint64(max(f.Clock().Unix(), 0)), s.Server.Prepare)
 	for _, t := range s.Tasks()[s.Server.Served():] {

@@ -15,17 +15,18 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Authority returns the key that decides about the stream now.
+// Authority returns who decides about the stream now: the owner's key, or the key that took over from it.
 func (f *Folder) Authority() taskfile.Authority {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.authority
 }
 
-// statementsFile holds the statements of the newest era. It is replaced as a whole.
+// statementsFile returns the path of the file with the statements that count: those from the recovery key's last one
+// on. It is always rewritten completely.
 func (f *Folder) statementsFile() string { return filepath.Join(f.path, "statements") }
 
-// readStatements reads statements that other processes have taken. The caller holds f.mu.
+// readStatements reads statements that other processes have accepted. The caller holds f.mu.
 func (f *Folder) readStatements() error {
 	raw, err := os.ReadFile(f.statementsFile())
 	if errors.Is(err, fs.ErrNotExist) && len(f.statements) == 0 {
@@ -44,8 +45,8 @@ func (f *Folder) readStatements() error {
 	return nil
 }
 
-// setStatements installs statements that equal or extend the current ones. It returns an error if a task here does not
-// comply with them: otherwise the folder could not be read again. The caller holds f.mu.
+// setStatements replaces the statements in memory by statements that equal or extend them. If a task in the folder does
+// not comply with them, it returns an error, because the folder could not be read again. The caller holds f.mu.
 func (f *Folder) setStatements(all taskfile.Statements) error {
 	next, err := all.Authority(f.trust)
 	if err != nil {
@@ -66,16 +67,17 @@ func (f *Folder) setStatements(all taskfile.Statements) error {
 	return err
 }
 
-// TakeStatement takes a statement, durably. The statement must follow those taken so far and name the newest task here.
-// A recovery key's statement may name a later task: a thief of the owner's key may have handed that task to another
-// relay only, and then no other task can come here. An error names what is wrong, also if another statement has its
-// number. changed is false if the statement is the last one already.
+// TakeStatement accepts an owner's or recovery key's statement about the stream, durably. The statement must follow
+// those accepted so far and name the newest task in the folder. Only a recovery key's statement may name a later task:
+// a thief of the owner's key may have given that task only to another relay, and then no other task can come here. The
+// error says what is wrong, also if another statement has the same number. changed is false if the statement is the
+// last one already.
 func (f *Folder) TakeStatement(raw []byte) (changed bool, err error) {
 	signed, err := taskfile.ParseSignedStatement(raw)
 	if err != nil {
 		return false, err
 	}
-	// Anyone may send anything: reject invalid or unauthorized statements before waiting for a lock.
+	// Anyone may send statements. Reject invalid or unauthorized ones before waiting for a lock.
 	if has, err := f.mayFollow(signed); has || err != nil {
 		return false, err
 	}
@@ -95,8 +97,8 @@ func (f *Folder) TakeStatement(raw []byte) (changed bool, err error) {
 	})
 }
 
-// checkPosition returns an error unless next names the newest task here, or, by the recovery key, a later one. The
-// caller holds f.mu.
+// checkPosition returns an error unless next names the newest task in the folder. A recovery key may name a later one.
+// The caller holds f.mu.
 func (f *Folder) checkPosition(next taskfile.Authority) error {
 	last := f.tasks[len(f.tasks)-1]
 	if next.Era > 0 && next.Number == 0 && next.Position > last.Stream.Position {
@@ -109,8 +111,8 @@ func (f *Folder) checkPosition(next taskfile.Authority) error {
 	return nil
 }
 
-// mayFollow says whether a statement is the last one here. It returns an error unless the statement may follow the last
-// one.
+// mayFollow reports whether a statement is the last one accepted. If it is another one that may not follow the last
+// one, mayFollow returns an error.
 func (f *Folder) mayFollow(signed *taskfile.SignedStatement) (has bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,19 +123,19 @@ func (f *Folder) mayFollow(signed *taskfile.SignedStatement) (has bool, err erro
 	return false, err
 }
 
-// isLast says whether a statement is the last one here. The caller holds f.mu.
+// isLast reports whether a statement is the last one accepted. The caller holds f.mu.
 func (f *Folder) isLast(signed *taskfile.SignedStatement) bool {
 	n := len(f.statements)
 	return n > 0 && bytes.Equal(f.statements[n-1].Statement, signed.Statement)
 }
 
-// adopt takes the statements of a stream that was checked completely.
+// adopt accepts the statements of a stream that the caller has checked completely.
 func (f *Folder) adopt(all taskfile.Statements) error {
 	_, err := f.change(func() (taskfile.Statements, error) { return all, nil })
 	return err
 }
 
-// change replaces the statements, durably, by those that next returns, and says whether they changed.
+// change durably replaces the statements by those that next returns. It reports whether they changed.
 func (f *Folder) change(next func() (taskfile.Statements, error)) (changed bool, err error) {
 	f.changing.Lock()
 	defer f.changing.Unlock()

@@ -1,8 +1,9 @@
-// Package taskstream keeps a stream's successors, the tasks after its first, and the keys made for them. It keeps them
-// in a folder of a party that serves the stream.
+// Package taskstream keeps the tasks of a stream after its first, called successors, and the keys made for them. It
+// keeps them in a folder of a relay, issuer or verifier that serves the stream.
 //
-// A position of a stream is given to one task permanently: POSITION.bundle is written durably before the task is used,
-// and never replaced. An invalid task gets no position. Several processes of one party share the folder.
+// Each position of a stream belongs to one task permanently. The package writes POSITION.bundle durably before anyone
+// uses the task, and never replaces it. An invalid task gets no position. Several processes of one operator may share
+// the folder.
 package taskstream
 
 import (
@@ -26,17 +27,18 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ErrTaken says that a task is not the next one of the stream: another task has its position, or the previous task is
-// missing.
+// ErrTaken means that a task cannot be the next one of the stream: another task has its position, or the previous task
+// is missing.
 var ErrTaken = errors.New("not the next task of the stream")
 
-// ErrFolder says that the folder cannot be used. The owner's input is not at fault.
+// ErrFolder means that the folder cannot be used. The task owner's input is not at fault.
 var ErrFolder = errors.New("couldn't use the folder of successors")
 
 const (
-	// maxCounts limits for how many numbers of epochs an owner may have keys made for one position. Each era, up to
-	// maxEras, adds as many, and each statement one: a thief of the owner's key may have asked each party for other
-	// numbers. Keys stay until the position is taken: another party may already have taken a task with them.
+	// An owner may ask for keys for a position before it decides how many epochs the task has, with maxCounts different
+	// numbers of epochs. Each era (takeover by the recovery key, counted up to maxEras) allows as many more, and each
+	// statement one more, because a thief of the owner's key may have asked for other numbers. Keys are kept until a
+	// task has the position, because another relay or issuer may already have accepted a task with them.
 	maxCounts = 4
 	maxEras   = 15
 )
@@ -45,29 +47,29 @@ const (
 type StreamTask struct {
 	*taskfile.Open
 	Bundle *taskfile.Bundle
-	Raw    []byte // the bundle's msgpack encoding
+	Raw    []byte // Bundle in msgpack
 
-	authority taskfile.Authority // who decided about the stream when the task was checked
+	authority taskfile.Authority // who decided about the stream when Check checked the task
 }
 
-// Folder is a stream and the folder of its successors. It is safe for concurrent use.
+// Folder is a stream and the folder with its successors. It is safe for concurrent use.
 type Folder struct {
 	path     string
-	changing sync.Mutex // held while the folder changes: making keys takes long
+	changing sync.Mutex // held while the folder changes, also while keys are made
 
 	trust taskfile.Trust
 
 	mu         sync.Mutex    // guards the rest; not held during slow work
 	tasks      []*StreamTask // by position
-	canonical  int           // bytes of their canonical forms
+	canonical  int           // total bytes of the tasks' canonical forms
 	statements taskfile.Statements
 	authority  taskfile.Authority
 	chain      chain
-	dropped    map[uint64]bool // by position, once checked
+	dropped    map[uint64]bool // by position: whether the task was dropped, once known
 }
 
-// chain caches the answer to clients, with what it was made from: numbers of tasks and of tasks that are over, and the
-// authority.
+// chain caches what Chain returns to clients, with what it depends on: the numbers of tasks and of tasks that are over,
+// and the authority.
 type chain struct {
 	raw         []byte
 	tasks, over int
@@ -75,8 +77,8 @@ type chain struct {
 }
 
 // Open reads a folder, which need not exist yet. root is the bundle of the stream's first task. recovery is the key
-// that overrides the owner's; zero for none. If there are candidates, only those may replace a relay, and only where
-// the first task allows a replacement.
+// that overrides the owner's; zero for none. If candidates are given, only they may replace a relay, and only if the
+// first task allows replacing relays.
 func Open(path string, root []byte, recovery task.SignKey, candidates ...task.SignKey) (*Folder, error) {
 	first, err := parse(root)
 	if err != nil {
@@ -107,7 +109,7 @@ func parse(raw []byte) (*StreamTask, error) {
 	return &StreamTask{Open: open, Bundle: bundle, Raw: raw}, err
 }
 
-// Tasks returns the tasks by position, including the first.
+// Tasks returns the stream's tasks by position, including the first.
 func (f *Folder) Tasks() []*StreamTask {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,7 +143,7 @@ func (f *Folder) Refresh() error {
 	}
 }
 
-// checkNext returns an error unless a task may come next.
+// checkNext returns an error unless a task may be the next one of the stream.
 func (f *Folder) checkNext(next *StreamTask) error {
 	root, last := f.tasks[0], f.tasks[len(f.tasks)-1]
 	if err := root.CheckSuccessor(f.authority, last.Open, next.Open, f.trust); err != nil {
@@ -155,9 +157,9 @@ func (f *Folder) checkNext(next *StreamTask) error {
 	return taskfile.CheckGrownStream(n+1, f.canonical+len(next.Bundle.Task), recent)
 }
 
-// checkStart checks a successor's start, by a relay's own clock. Only one task that has not begun may wait, so that an
-// owner cannot queue up tasks. A start far ahead would leave a gap in the stream that nobody can close: a position is
-// permanent.
+// checkStart checks when a successor starts, by this machine's clock. An owner cannot queue up tasks: if the newest
+// successor has not begun, no other may come. A start far ahead would leave a gap that nobody can close, because a
+// position is permanent.
 func (f *Folder) checkStart(start, now uint64) error {
 	last := f.tasks[len(f.tasks)-1]
 	if last.Stream.Position > 0 && now < last.Epochs.Start {
@@ -171,8 +173,9 @@ func (f *Folder) checkStart(start, now uint64) error {
 	return nil
 }
 
-// Check returns a task, opened from raw, if it may come next at Unix time now, or has come already. It returns
-// [ErrTaken] if another task has its position, else an error that names the broken rule.
+// Check returns the task open, parsed from raw, if it may be the next one of the stream at Unix time now. has means
+// that the stream has it already. If another task has its position, the error is [ErrTaken], else one that names the
+// broken rule.
 func (f *Folder) Check(raw []byte, open *taskfile.Open, now uint64) (next *StreamTask, has bool, err error) {
 	bundle, err := taskfile.ParseBundle(raw)
 	if err != nil {
@@ -202,8 +205,8 @@ func (f *Folder) check(next *StreamTask) (_ *StreamTask, has bool, err error) {
 	return next, false, f.checkNext(next)
 }
 
-// Take gives a task from Check its position, durably, unless another task was faster. It removes keys that were made
-// for the position and are not the task's.
+// Take durably gives a task that Check returned its position, unless another task was faster. It removes keys that were
+// made for the position with another number of epochs.
 func (f *Folder) Take(next *StreamTask) error { return f.take(next, f.removeOthers) }
 
 // take gives a task its position, then calls after while the folder is still locked.
@@ -244,7 +247,7 @@ func (f *Folder) removeOthers(next *StreamTask) error {
 	return err
 }
 
-// Drop removes the keys of a successor that is no longer served. Its bundle stays: the position is permanent.
+// Drop removes the keys of a successor that is no longer served. Its bundle stays, because the position is permanent.
 func (f *Folder) Drop(t *task.Task) error {
 	position := t.Stream.Position
 	if err := durable.WriteFile(f.file(position, ".dropped"), nil, 0o600); err != nil {
@@ -266,7 +269,7 @@ func (f *Folder) removeKeys(t *task.Task) error {
 	return nil
 }
 
-// Clear removes keys of dropped tasks that a crash has left behind.
+// Clear removes keys of dropped tasks that remain after a crash.
 func (f *Folder) Clear() (failed error) {
 	for _, t := range f.Tasks()[1:] {
 		if f.Dropped(t.Task) {
@@ -276,7 +279,7 @@ func (f *Folder) Clear() (failed error) {
 	return failed
 }
 
-// Dropped says whether a process has dropped a task.
+// Dropped reports whether any process on the folder has dropped a task.
 func (f *Folder) Dropped(t *task.Task) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -288,7 +291,7 @@ func (f *Folder) Dropped(t *task.Task) bool {
 	return f.dropped[position]
 }
 
-// lock creates the folder and keeps other processes out until unlock.
+// lock creates the folder, and excludes other processes until unlock.
 func (f *Folder) lock() (unlock func(), err error) {
 	if err := durable.MakeFolder(f.path, 0o700); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFolder, err)
@@ -299,8 +302,8 @@ func (f *Folder) lock() (unlock func(), err error) {
 	return unlock, err
 }
 
-// NextKeys returns the party's key list for the next position and count epochs, at Unix time now. It makes the keys on
-// the first call, which takes about 0.1 ms per epoch. For any other position it returns [ErrTaken].
+// NextKeys returns the list of public keys for the next position and count epochs, at Unix time now. The first call
+// makes the keys, which takes about 0.1 ms per epoch. If position is not the next one, it returns [ErrTaken].
 func (f *Folder) NextKeys(position, count, now uint64, sign ed25519.PrivateKey) ([]byte, error) {
 	if count < 1 || count > task.MaxEpochs {
 		return nil, invalid.Field("epochs.count", strconv.FormatUint(count, 10), "1 to 65536")
@@ -328,8 +331,8 @@ func (f *Folder) NextKeys(position, count, now uint64, sign ed25519.PrivateKey) 
 	return f.nextKeys(position, count, tasks[0].KEM, sign)
 }
 
-// nextKeys makes keys in a file and a list beside it. Keys without a list come from before a crash, and no one knows
-// them.
+// nextKeys makes a file of keys and, beside it, their public list. If there are keys without a list, a crash came
+// between the two: nobody has seen the list, so it replaces the keys.
 func (f *Folder) nextKeys(position, count uint64, kem task.KEM, sign ed25519.PrivateKey) ([]byte, error) {
 	keys := f.keys(position, count)
 	raw, err := os.ReadFile(keys + ".pub")
@@ -359,7 +362,7 @@ func (f *Folder) nextKeys(position, count uint64, kem task.KEM, sign ed25519.Pri
 	return raw, nil
 }
 
-// signedAnew returns a key list, signed with the party's current key.
+// signedAnew returns a key list with a new signature by the current key sign.
 func signedAnew(raw []byte, sign ed25519.PrivateKey) ([]byte, error) {
 	list, err := onion.ParseKeyList(raw)
 	if err != nil {
@@ -369,13 +372,13 @@ func signedAnew(raw []byte, sign ed25519.PrivateKey) ([]byte, error) {
 	return list.Bytes()
 }
 
-// mostCounts returns for how many numbers of epochs there may be keys of one position.
+// mostCounts returns for how many different numbers of epochs a position may have keys: see maxCounts.
 func (f *Folder) mostCounts() int {
 	a := f.Authority()
 	return maxCounts*int(1+min(a.Era, maxEras)) + int(a.Number)
 }
 
-// Keys returns the key file of a successor.
+// Keys returns the path of a successor's key file.
 func (f *Folder) Keys(t *task.Task) string { return f.keys(t.Stream.Position, t.Epochs.Count) }
 
 func (f *Folder) keys(position, count uint64) string {
@@ -386,7 +389,7 @@ func (f *Folder) file(position uint64, rest string) string {
 	return filepath.Join(f.path, strconv.FormatUint(position, 10)+rest)
 }
 
-// Chain returns the stream for clients: without the key lists of tasks that were over at Unix time over.
+// Chain returns the encoded stream for clients. It omits the key lists of tasks that were over at Unix time over.
 func (f *Folder) Chain(over uint64) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
