@@ -77,7 +77,7 @@ type Options struct {
 
 // Cost is what all published epochs cost together, for a client who reported in each of them.
 type Cost struct {
-	Stream  string   `json:"stream"`  // The ledger's name: id of the stream's first task, or of a task outside a stream.
+	Stream  string   `json:"stream"`  // The ledger's name: id of the stream's first task, or of the single task.
 	Epochs  uint64   `json:"epochs"`  // Charged epochs of all tasks of the stream.
 	Epsilon *float64 `json:"epsilon"` // Null if no finite ε is known at Delta.
 	Delta   float64  `json:"delta"`   // The budget's δ; without a budget, the sum of the epochs' δ.
