@@ -10,15 +10,16 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 )
 
-// neighbour is another party of the same tasks, which answers with its signed clock.
+// neighbour is a peer: another party of the same tasks, which answers with its signed clock.
 type neighbour struct {
-	name   string // host and port in its newest URL
+	name   string // host and port in the peer's newest URL
 	client *handover.Requester
-	routes []route // ways to ask it, by the newest task first
+	routes []route // ways to ask the peer, by the newest task first
 	id     string  // identifies the routes
 }
 
-// ask tries one route after another until the neighbour answers. It also returns the [Guard.Elapsed] of the question.
+// ask tries one route after another until the peer answers. asked is what [Guard.Elapsed] returned just before that
+// question.
 func (n *neighbour) ask(ctx context.Context, g *Guard) (at time.Time, asked time.Duration, err error) {
 	for _, p := range n.routes {
 		asked = g.Elapsed()
@@ -34,12 +35,12 @@ func (n *neighbour) ask(ctx context.Context, g *Guard) (at time.Time, asked time
 }
 
 const (
-	askTimeout = 5 * time.Second // for one question
-	askPace    = time.Minute     // between questions while nothing is in doubt
-	askSoon    = time.Second     // between questions while the time is in doubt
+	askTimeout = 5 * time.Second // time limit of one question
+	askPace    = time.Minute     // interval between questions to a peer while the time is known
+	askSoon    = time.Second     // interval while the time is in doubt
 )
 
-// Watch asks the neighbours of the last [Guard.SetPeers] for their clocks, and updates the mark, until ctx ends.
+// Watch asks the peers of the last [Guard.SetPeers] for their clocks, and updates the mark, until ctx ends.
 func (g *Guard) Watch(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -61,8 +62,7 @@ func (g *Guard) Watch(ctx context.Context) {
 	}
 }
 
-// askAll starts to ask new neighbours, and stops asking former ones. stop has a function for each neighbour that the
-// guard asks.
+// askAll starts to ask new peers and stops asking former ones. stop has a function for each peer that the guard asks.
 func (g *Guard) askAll(ctx context.Context, asking *sync.WaitGroup, stop map[string]context.CancelFunc) {
 	g.mu.Lock()
 	g.watching = true
@@ -86,8 +86,8 @@ func (g *Guard) askAll(ctx context.Context, asking *sync.WaitGroup, stop map[str
 	}
 }
 
-// ask asks a neighbour until ctx ends: once a minute, but each second while the time is in doubt. While the neighbour
-// does not answer, perhaps because it is just starting, ask doubles the interval, up to a minute.
+// ask asks a peer until ctx ends: once a minute, but each second while the time is in doubt. While the peer does not
+// answer, perhaps because it is just starting, the interval begins at a second and doubles up to a minute.
 func (g *Guard) ask(ctx context.Context, n *neighbour) {
 	retry := askSoon
 	for {
@@ -112,8 +112,8 @@ func (g *Guard) ask(ctx context.Context, n *neighbour) {
 	}
 }
 
-// recordIfCurrent is [Guard.RecordAnswer] for a neighbour that the guard still asks by the same routes. A former
-// neighbour's answer could count twice: it may have come back under another name.
+// recordIfCurrent calls [Guard.RecordAnswer] if the guard still asks the peer by the same routes. A former peer may
+// have come back under another name, and its old answer would count as a second one.
 func (g *Guard) recordIfCurrent(n *neighbour, clock time.Time, asked time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -124,7 +124,7 @@ func (g *Guard) recordIfCurrent(n *neighbour, clock time.Time, asked time.Durati
 	}
 }
 
-// wait waits, and reports whether ctx continues.
+// wait waits for d. It returns false if ctx ends before.
 func wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

@@ -23,11 +23,11 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// teller is a relay that answers with its clock for the tasks it knows.
+// teller is a relay that signs its clock's time for the tasks that it knows.
 type teller struct {
 	*httptest.Server
 	key   ed25519.PrivateKey
-	ahead time.Duration // of the true time
+	ahead time.Duration // how far the teller's clock is ahead of the true time
 	asked atomic.Int32
 
 	mu    sync.Mutex
@@ -68,7 +68,7 @@ func (s *teller) knowsOnly(tasks ...*taskfile.Open) {
 	}
 }
 
-// taskOf returns a task with one relay.
+// taskOf returns a task whose only relay is the teller.
 func taskOf(id byte, s *teller) *taskfile.Open {
 	party := task.Party{URL: s.URL, SignKey: s.signKey()}
 	return &taskfile.Open{ID: task.ID{id}, Task: &task.Task{Relays: []task.Party{party}}}
@@ -76,24 +76,25 @@ func taskOf(id byte, s *teller) *taskfile.Open {
 
 func (s *teller) signKey() task.SignKey { return task.SignKey(s.key.Public().(ed25519.PublicKey)) }
 
-// rotated makes a task record that a teller's key was replaced by another's.
+// rotated makes a task record that the key of one teller was replaced by the key of another.
 func rotated(open *taskfile.Open, from, to *teller) *taskfile.Open {
 	open.Stream = &task.StreamPosition{Rotations: []task.Rotation{{Old: from.signKey(), New: to.signKey()}}}
 	return open
 }
 
-// at gives a teller another URL.
+// at replaces the URL of a task's relay.
 func at(open *taskfile.Open, url string) *taskfile.Open {
 	open.Relays[0].URL = url
 	return open
 }
 
-// TestOnePartyCountsOnce: two tasks name one party with a wrong clock by two URLs, by two keys of which one replaced
-// the other, or by two keys at one host. Its clock alone does not raise Sure. Two parties' clocks do.
+// TestOnePartyCountsOnce: two tasks name one party, with a wrong clock, by two URLs, by two keys of which one replaced
+// the other, or by two keys at one host. That party must count as one clock, which alone cannot raise Sure. Two
+// different parties' clocks must raise it.
 func TestOnePartyCountsOnce(t *testing.T) {
 	const ahead = 24 * time.Hour
 	a := newTeller(t)
-	b, c := newTellerWith(t, a.key), newTeller(t) // a at another host, and another key
+	b, c := newTellerWith(t, a.key), newTeller(t) // b is a at another host; c has another key
 	for _, s := range []*teller{a, b, c} {
 		s.ahead = ahead
 	}
@@ -130,8 +131,8 @@ func TestOnePartyCountsOnce(t *testing.T) {
 	}
 }
 
-// TestFormerAnswersDoNotCount: a party's answer does not count beside its answer at another URL. Nor does it count
-// after the party has left.
+// TestFormerAnswersDoNotCount: when a peer gets another URL, its answer at the old URL must no longer count. When the
+// peer leaves, none of its answers may count.
 func TestFormerAnswersDoNotCount(t *testing.T) {
 	a := newTeller(t)
 	b := newTellerWith(t, a.key)
@@ -159,10 +160,10 @@ func TestFormerAnswersDoNotCount(t *testing.T) {
 	require.Empty(t, answered())
 }
 
-// patience allows for a slow machine.
+// patience is how long to wait on a slow machine.
 const patience = 20 * time.Second
 
-// watch makes a guard ask its neighbours until the test ends.
+// watch makes a guard ask its peers until the test ends.
 func watch(t *testing.T, guard *clock.Guard) {
 	ctx, stop := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
@@ -171,9 +172,9 @@ func watch(t *testing.T, guard *clock.Guard) {
 	t.Cleanup(stop)
 }
 
-// TestNeighboursComeAndGo: a guard keeps asking a neighbour that has dropped the task by which the guard asked. It asks
-// a neighbour that lacks the newest task by the previous task. It starts to ask new neighbours. Meanwhile the time is
-// never in doubt.
+// TestNeighboursComeAndGo: a guard must keep asking a peer that has dropped the task by which the guard asked. It must
+// ask a peer that lacks the newest task by the previous task. It must start to ask new peers. The time must not come
+// into doubt meanwhile.
 func TestNeighboursComeAndGo(t *testing.T) {
 	guard, err := clock.New(clock.Options{})
 	require.NoError(t, err)
@@ -193,18 +194,18 @@ func TestNeighboursComeAndGo(t *testing.T) {
 		require.Eventually(t, what, patience, 10*time.Millisecond)
 	}
 	guard.SetPeers(client, nil, first)
-	require.Equal(t, clock.DoubtAsking, guard.Read().Doubt, "the guard waits for the first answers")
+	require.Equal(t, clock.DoubtAsking, guard.Read().Doubt, "the guard must wait for the first answers")
 	watch(t, guard)
 	soon(answered(old))
 	require.Empty(t, guard.Read().Doubt)
 
 	before := old.asked.Load()
-	guard.SetPeers(client, nil, first, second) // second is unknown to the neighbour
-	require.Empty(t, guard.Read().Doubt, "the guard does not wait for a neighbour that joins later")
+	guard.SetPeers(client, nil, first, second) // the peer does not know second
+	require.Empty(t, guard.Read().Doubt, "the guard must not wait for a peer that joins later")
 	soon(func() bool { return old.asked.Load() == before+2 })
 	require.Empty(t, guard.Read().Doubt)
 
-	old.knowsOnly(second) // the neighbour has dropped the first task, and taken the second
+	old.knowsOnly(second) // the peer has dropped the first task and serves the second
 	before = old.asked.Load()
 	guard.SetPeers(client, nil, second, third)
 	soon(answered(fresh))

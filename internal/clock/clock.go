@@ -1,21 +1,21 @@
-// Package clock decides what time it is, where a wrong time would destroy keys.
+// Package clock decides what time it is, because a wrong time would destroy keys.
 //
-// A party has its machine's clock W, its neighbours' clocks N, signed for a fresh nonce, and the process's monotonic
-// clock, which nobody can set. From these a [Guard] keeps two times:
+// A party (a relay, issuer or verifier) has three sources: its machine's clock W; its peers' clocks N, each signed for
+// a fresh nonce; and the process's monotonic clock, which nobody can set. From these a [Guard] keeps two times:
 //
-//	sure     a time that has certainly passed. A party erases keys by it, and by nothing else.
-//	now      the best estimate, by which a party accepts reports; or a doubt, in which it accepts none.
+//	sure     a time that has certainly passed. A party erases keys by sure, and by nothing else.
+//	now      the best estimate, by which a party accepts reports. In doubt it accepts none.
 //
 // Sure advances with the monotonic clock. Otherwise it advances only to a time that two clocks have reached: the second
-// latest of W and all N. So one wrong clock, of whichever party, erases no key early. It cannot delay an erasure if two
-// others agree. A file, the mark, keeps sure over restarts. A clock that shows less than the mark is wrong; then a
-// single neighbour determines the time. The very first start has no mark: the guard then trusts W if at most one epoch
-// has ended by it, until a neighbour contradicts.
+// latest of W and all N. So one wrong clock, whichever it is, erases no key early, and it cannot delay an erasure if
+// two others agree. A file called the mark keeps sure over restarts. If W shows less than the mark, W is wrong, and a
+// single peer determines the time. At the very first start there is no mark. The guard then trusts W if at most one
+// epoch has ended by W, until a peer contradicts.
 //
-// Now is W, unless W leaps against the monotonic clock. After a leap, now is the time that a neighbour confirms: W, for
-// example after the machine slept, or the time from before the leap, advanced. If no neighbour confirms either, the
-// time is in doubt. It is also in doubt after a start if more than one epoch would end at W. And it is in doubt when a
-// neighbour contradicts and the last confirmation is so old that W could have drifted away.
+// Now is W, unless W leaps against the monotonic clock. After a leap, now is the time that a peer confirms: W, for
+// example after the machine slept, or the time from before the leap, advanced by the monotonic clock. The time is in
+// doubt if no peer confirms either of them. It is also in doubt after a start if more than one epoch would end at W.
+// And it is in doubt if a peer contradicts W and the last confirmation is so old that W could have drifted away.
 package clock
 
 import (
@@ -26,7 +26,7 @@ import (
 	"time"
 )
 
-// Doubt is the reason why the time is in doubt; "" if it is known.
+// Doubt says why the time is in doubt; "" if it is known.
 type Doubt string
 
 // The doubts of a [Reading].
@@ -38,83 +38,84 @@ const (
 	DoubtManyEnds Doubt = "by this machine's clock several epochs have ended since the last run; no neighbour confirms it"
 )
 
-// Options describe a guard.
+// Options configure a guard.
 type Options struct {
-	File string // of the mark; "" for none
+	File string // path of the mark; "" for none
 
 	Wall    func() time.Time     // this machine's clock. Default time.Now.
-	Elapsed func() time.Duration // monotonic time of this process. Default: from Wall's monotonic readings.
+	Elapsed func() time.Duration // monotonic time of this process. Default: from the monotonic part of Wall.
 
-	// Tolerance is the largest difference between clocks that agree. Default 1 minute. Range above 0.
+	// Tolerance is the largest difference between clocks that count as equal. Default 1 minute. Range above 0.
 	Tolerance time.Duration
 
-	// Ends reports whether more than one epoch that has not ended here ends in (from, to]. from may be the zero time.
+	// Ends reports whether, of the epochs that have not ended here, more than one ends in (from, to]. from may be the
+	// zero time.
 	Ends func(from, to time.Time) bool
 
 	Log *slog.Logger // Default: none.
 }
 
-// Reading is the time as a guard knows it.
+// Reading is a guard's answer to what time it is.
 type Reading struct {
-	Now    time.Time // best estimate; this machine's clock while in doubt
-	Sure   time.Time // has certainly passed; zero if nothing is known
-	Latest time.Time // no clock shows a later time
+	Now    time.Time // best estimate; in doubt, this machine's clock
+	Sure   time.Time // a time that has certainly passed; zero if none is known
+	Latest time.Time // the latest time that any clock shows
 	Doubt  Doubt
 }
 
-// Over reports whether a moment has certainly passed.
+// Over reports whether the moment at has certainly passed.
 func (r Reading) Over(at time.Time) bool { return !r.Sure.IsZero() && !r.Sure.Before(at) }
 
-// Tolerance returns the tolerance for epochs of epoch seconds: the lesser of 1 minute and half an epoch, but at
-// least 2 s, because a signed time has no fractions of seconds.
+// Tolerance returns Options.Tolerance for epochs of epoch seconds: the lesser of 1 minute and half an epoch, but at
+// least 2 s, because a signed time is in whole seconds.
 func Tolerance(epoch uint64) time.Duration {
 	return max(2*time.Second, min(time.Minute, time.Duration(min(epoch, 120))*time.Second/2))
 }
 
-// Guard keeps a party's time. It is safe for concurrent use.
+// Guard tells a party the time. It is safe for concurrent use.
 type Guard struct {
 	o     Options
-	first time.Time // the first reading of Wall
+	first time.Time // first reading of Wall
 
 	mu            sync.Mutex // guards the rest
-	wall          time.Time  // at the last update, as all that follows
+	wall          time.Time  // Wall at the last update; all that follows is from then, too
 	elapsed       time.Duration
-	estimate      time.Time // wall when it was last known to be right, advanced since
+	estimate      time.Time // last time known to be right, advanced by the monotonic clock
 	sure          time.Time
-	sureConfirmed bool // two clocks, or the operator, confirmed sure
-	sureFromMark  bool // sure is the mark, advanced since the start
+	sureConfirmed bool // two clocks or the operator confirmed sure
+	sureFromMark  bool // sure is the mark's time, advanced since the start
 	estimateGood  bool
-	contradicted  bool              // neighbours contradicted the estimate, and none has confirmed it since
-	answers       map[string]answer // by the neighbour's name
-	names         []string          // of all neighbours
-	pending       map[string]bool   // neighbours that have not answered or failed since the start or the last leap
-	differing     map[string]bool   // neighbours whose clocks differ, for the log
-	confirmedAt   time.Duration     // elapsed when a neighbour last confirmed the estimate
-	everConfirmed bool              // a neighbour has confirmed the estimate
-	mark          savedTime         // as in the file
-	obeyed        int64             // the operator's last order, by its time
+	contradicted  bool              // peers contradicted the estimate, and none has confirmed it since
+	answers       map[string]answer // by the peer's name
+	names         []string          // names of all peers
+	pending       map[string]bool   // peers that have neither answered nor failed since the start or the last leap
+	differing     map[string]bool   // peers whose clocks differ from wall, for the log
+	confirmedAt   time.Duration     // elapsed when a peer last confirmed the estimate
+	everConfirmed bool              // a peer has ever confirmed the estimate
+	mark          savedTime         // content of the file
+	obeyed        int64             // time of the operator's last order that was followed
 	doubt         Doubt             // at the last update
 
-	neighbours []neighbour // [Guard.Watch] asks them
+	neighbours []neighbour // the peers that [Guard.Watch] asks
 	watching   bool
 }
 
-// answer is a neighbour's answer about its clock.
+// answer is a peer's answer about its clock.
 type answer struct {
-	clock  time.Time     // its clock showed this, or up to margin more
-	margin time.Duration // duration of the exchange, plus the second that the neighbour rounded down
+	clock  time.Time     // the peer's clock showed between clock and clock + margin
+	margin time.Duration // duration of the exchange, plus 1 s for the peer's rounding down
 	at     time.Duration // elapsed when the answer came
-	ahead  time.Duration // by how much wall was ahead of estimate then
+	ahead  time.Duration // how far wall was ahead of estimate then
 }
 
-// maxAge is how long a neighbour's answer counts.
+// maxAge is how long a peer's answer counts.
 const maxAge = 10 * time.Minute
 
-// slew limits how fast the estimate follows a clock that runs faster or slower: by 1/slew of the time that passes. NTP
-// corrects by half of that at most.
+// slew limits how fast the estimate follows a clock that runs too fast or too slow: by at most 1/slew of the time that
+// passes. NTP corrects a clock by at most half of that.
 const slew = 1000
 
-// New returns a guard that continues from the mark, if there is one.
+// New returns a guard. If there is a mark, the guard continues from it.
 func New(o Options) (*Guard, error) {
 	if o.Wall == nil {
 		o.Wall = time.Now
@@ -141,8 +142,8 @@ func New(o Options) (*Guard, error) {
 	return g, nil
 }
 
-// Await makes the guard wait for the first answers of neighbours, or for [Guard.RecordSilence], before it uses this
-// machine's clock alone.
+// Await makes the guard wait until each of these peers has answered once, or [Guard.RecordSilence] was called for it.
+// Only then may the guard use this machine's clock alone.
 func (g *Guard) Await(neighbours ...string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -164,7 +165,7 @@ func (g *Guard) await() {
 	}
 }
 
-// restoreMark returns sure to the mark, unless clocks or the operator have confirmed sure since.
+// restoreMark sets sure back to the mark, unless clocks or the operator have confirmed sure since.
 func (g *Guard) restoreMark() {
 	if !g.sureConfirmed {
 		g.sure, g.sureConfirmed, g.sureFromMark = g.mark.time(), g.mark.Confirmed, g.mark.Sure > 0
@@ -182,18 +183,18 @@ func (g *Guard) Read() Reading {
 	}
 	sure := g.sure
 	if !g.sureConfirmed && !g.near(sure, g.wall, 0) && sure.After(g.wall) {
-		sure = time.Time{} // this machine's clock now contradicts its earlier reading
+		sure = time.Time{} // only an earlier reading of wall confirms sure, and wall now contradicts it
 	}
 	return Reading{g.now(), sure, latest, g.doubt}
 }
 
-// Elapsed returns the monotonic time of this process, for [Guard.RecordAnswer].
+// Elapsed returns the monotonic time of this process. Callers pass it to [Guard.RecordAnswer].
 func (g *Guard) Elapsed() time.Duration {
 	_, elapsed := g.clocks()
 	return elapsed
 }
 
-// clocks reads this machine's clock only once, because it runs for every report.
+// clocks reads this machine's clock. It does so only once, because it runs for every report.
 func (g *Guard) clocks() (wall time.Time, elapsed time.Duration) {
 	now := g.o.Wall()
 	if g.o.Elapsed != nil {
@@ -202,14 +203,14 @@ func (g *Guard) clocks() (wall time.Time, elapsed time.Duration) {
 	return now.Round(0), now.Sub(g.first)
 }
 
-// RecordAnswer records a neighbour's signed time. asked is the [Guard.Elapsed] of the question.
+// RecordAnswer records a peer's signed time. asked is what [Guard.Elapsed] returned when the peer was asked.
 func (g *Guard) RecordAnswer(neighbour string, clock time.Time, asked time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.record(neighbour, clock, asked)
 }
 
-// record is RecordAnswer; the caller holds g.mu.
+// record implements RecordAnswer. The caller holds g.mu.
 func (g *Guard) record(neighbour string, clock time.Time, asked time.Duration) {
 	g.update()
 	delete(g.pending, neighbour)
@@ -223,7 +224,7 @@ func (g *Guard) record(neighbour string, clock time.Time, asked time.Duration) {
 	g.differing[neighbour] = off
 }
 
-// RecordSilence records that a neighbour did not answer. Its earlier answer counts for 10 minutes.
+// RecordSilence records that a peer did not answer. Its last answer still counts for 10 minutes after it came.
 func (g *Guard) RecordSilence(neighbour string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -231,9 +232,9 @@ func (g *Guard) RecordSilence(neighbour string) {
 	g.update()
 }
 
-// RecordPassed records a neighbour's signed statement that a moment has passed: for example, that an epoch has begun or
-// ended. It counts only up to this machine's clock, and not at all while the time is in doubt: the neighbour may have
-// set its clock by this machine's wrong one.
+// RecordPassed records a peer's signed statement that a moment has passed: for example, that an epoch has begun or
+// ended. The statement counts only up to this machine's time. While the time is in doubt it does not count, because the
+// peer may have set its clock by this machine's wrong one.
 func (g *Guard) RecordPassed(at time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -248,7 +249,7 @@ func (g *Guard) RecordPassed(at time.Time) {
 	}
 }
 
-// Offsets returns by how much each neighbour's clock is ahead of this machine's.
+// Offsets returns how far each peer's clock is ahead of this machine's.
 func (g *Guard) Offsets() map[string]time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -260,7 +261,7 @@ func (g *Guard) Offsets() map[string]time.Duration {
 	return out
 }
 
-// update advances the times by the monotonic time since the last call, then evaluates them.
+// update advances estimate and sure by the monotonic time since the last call, then evaluates them.
 func (g *Guard) update() {
 	wall, elapsed := g.clocks()
 	passed := max(elapsed-g.elapsed, 0)
@@ -277,7 +278,7 @@ func (g *Guard) update() {
 	}
 	before := len(g.answers)
 	maps.DeleteFunc(g.answers, func(_ string, a answer) bool {
-		// A leap, for example a sleep, makes earlier answers unreliable.
+		// A leap of wall, for example after a sleep, makes earlier answers unreliable.
 		return elapsed-a.at > maxAge || (g.ahead()-a.ahead).Abs() > g.o.Tolerance
 	})
 	if len(g.answers) < before {
@@ -286,10 +287,10 @@ func (g *Guard) update() {
 	g.evaluate()
 }
 
-// ahead returns by how much this machine's clock is ahead of the estimate.
+// ahead returns how far this machine's clock is ahead of the estimate.
 func (g *Guard) ahead() time.Duration { return g.wall.Sub(g.estimate) }
 
-// earliest returns the earliest time that a neighbour's clock may show now.
+// earliest returns the earliest time that a peer's clock may show now, given its last answer.
 func (g *Guard) earliest(a answer) time.Time { return a.clock.Add(g.elapsed - a.at) }
 
 // near reports whether two times differ by at most the tolerance plus margin.
@@ -297,7 +298,7 @@ func (g *Guard) near(a, b time.Time, margin time.Duration) bool {
 	return a.Sub(b).Abs() <= g.o.Tolerance+margin
 }
 
-// isConfirmed reports whether a neighbour's clock confirms a time.
+// isConfirmed reports whether at least one peer's clock agrees with t.
 func (g *Guard) isConfirmed(t time.Time) bool {
 	for _, a := range g.answers {
 		if g.near(g.earliest(a), t, a.margin) {
@@ -307,8 +308,8 @@ func (g *Guard) isConfirmed(t time.Time) bool {
 	return false
 }
 
-// now returns the best estimate: this machine's clock, unless it has leapt and a neighbour confirms the time before
-// the leap.
+// now returns the best estimate of the time: this machine's clock, unless that clock has leapt and a peer confirms the
+// time from before the leap.
 func (g *Guard) now() time.Time {
 	if g.doubt == "" && !g.near(g.estimate, g.wall, 0) {
 		return g.estimate
@@ -316,7 +317,7 @@ func (g *Guard) now() time.Time {
 	return g.wall
 }
 
-// evaluate decides whether the time is known, and which time has certainly passed.
+// evaluate decides whether the time is in doubt, and which time has certainly passed. It logs a change of the doubt.
 func (g *Guard) evaluate() {
 	before := g.doubt
 	if g.estimateGood {
@@ -331,7 +332,7 @@ func (g *Guard) evaluate() {
 	g.advanceSure()
 	switch ahead := g.ahead().Round(time.Second); {
 	case g.doubt == before:
-	case g.doubt == DoubtAsking: // For a moment at every start: each neighbour answers or is silent.
+	case g.doubt == DoubtAsking: // At every start, until each peer has answered or failed.
 		g.o.Log.Info("asking the neighbours for the time")
 	case g.doubt != "":
 		g.o.Log.Error("the clock is in doubt", "why", string(g.doubt))
@@ -344,7 +345,7 @@ func (g *Guard) evaluate() {
 	}
 }
 
-// checkGood checks an estimate that was good.
+// checkGood checks whether an estimate that was good still is. It returns the doubt.
 func (g *Guard) checkGood() Doubt {
 	before, after := g.isConfirmed(g.estimate), g.isConfirmed(g.wall)
 	switch {
@@ -365,7 +366,7 @@ func (g *Guard) checkGood() Doubt {
 	return DoubtLeap
 }
 
-// keepAnswers makes the neighbours' answers valid for an estimate that has moved.
+// keepAnswers keeps the peers' answers valid after the estimate has moved.
 func (g *Guard) keepAnswers() {
 	for name, a := range g.answers {
 		a.ahead = g.ahead()
@@ -373,14 +374,15 @@ func (g *Guard) keepAnswers() {
 	}
 }
 
-// findEstimate looks for a good estimate at a start, or after neighbours contradicted the last one.
+// findEstimate looks for a good estimate at a start, or after peers contradicted the previous one. It returns the
+// doubt.
 func (g *Guard) findEstimate() (why Doubt) {
-	if !g.near(g.estimate, g.wall, 0) { // this machine's clock was set since: the contradiction is void
+	if !g.near(g.estimate, g.wall, 0) { // this machine's clock was set since, so the contradiction no longer counts
 		g.contradicted = false
 	}
 	g.estimate = g.wall
 	switch {
-	case g.sureFromMark && g.near(g.sure, g.wall, 0): // the mark counts as a clock
+	case g.sureFromMark && g.near(g.sure, g.wall, 0): // the mark confirms wall, like a peer
 		g.confirmedAt, g.everConfirmed = g.elapsed, g.sureConfirmed
 	case g.isConfirmed(g.wall) && !(g.tooEarly() && g.sureConfirmed):
 	case g.tooEarly() && len(g.answers) > 0 && len(g.pending) == 0:
@@ -407,7 +409,7 @@ func (g *Guard) findEstimate() (why Doubt) {
 // tooEarly reports whether this machine's clock shows a time earlier than sure.
 func (g *Guard) tooEarly() bool { return g.wall.Before(g.sure.Add(-g.o.Tolerance)) }
 
-// timeOfNeighbours returns the time by the neighbours' clocks alone: the second latest, or the only one.
+// timeOfNeighbours returns the time by the peers' clocks alone: the second latest, or the only one.
 func (g *Guard) timeOfNeighbours() time.Time {
 	var all []time.Time
 	for _, a := range g.answers {
@@ -422,8 +424,8 @@ func secondLatest(all []time.Time) time.Time {
 	return all[min(1, len(all)-1)]
 }
 
-// advanceSure raises sure to the time that two clocks have reached. It drops the unconfirmed time of a first start if
-// neighbours contradict it.
+// advanceSure raises sure to the time that two clocks have reached. If peers contradict a sure that nothing confirms,
+// as at a first start, it drops sure.
 func (g *Guard) advanceSure() {
 	if !g.sureConfirmed && g.doubt != "" && len(g.answers) > 0 && !g.tooEarly() {
 		g.sure, g.sureFromMark = time.Time{}, false
@@ -432,7 +434,7 @@ func (g *Guard) advanceSure() {
 		return
 	}
 	if g.tooEarly() {
-		if len(g.pending) == 0 { // one answer does not count alone while another may come
+		if len(g.pending) == 0 { // a single answer does not count while another may come
 			g.raise(g.timeOfNeighbours())
 		}
 		return
@@ -448,7 +450,7 @@ func (g *Guard) advanceSure() {
 	g.raise(secondLatest(all))
 }
 
-// raise raises sure to a confirmed time.
+// raise raises sure to a confirmed time. It lowers a sure that nothing has confirmed.
 func (g *Guard) raise(to time.Time) {
 	if !g.sureConfirmed && g.sure.After(to) && !g.near(g.sure, to, 0) {
 		g.sure = to
@@ -463,7 +465,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// follow moves a time towards another, by at most limit.
+// follow moves t towards to, by at most limit.
 func follow(t, to time.Time, limit time.Duration) time.Time {
 	return t.Add(max(-limit, min(limit, to.Sub(t))))
 }

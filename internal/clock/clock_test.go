@@ -22,7 +22,7 @@ const (
 // begin is when the first epoch begins.
 var begin = time.Unix(1_700_000_000, 0)
 
-// world is the true time, which only the test knows.
+// world is a simulation: parties with clocks, and the true time, which only the test knows.
 type world struct {
 	now     time.Time
 	parties []*party
@@ -33,14 +33,14 @@ type party struct {
 	*clock.Guard
 	world   *world
 	file    string
-	off     time.Duration // its clock minus the true time
-	slept   time.Duration // time that its process did not see pass
+	off     time.Duration // the machine's clock minus the true time
+	slept   time.Duration // how long the machine slept: its monotonic clock stood still
 	down    bool
 	asks    []*party
-	liesBy  time.Duration // error of its answers to others, besides off
+	liesBy  time.Duration // what the party adds to its answers to others
 	erased  map[int]time.Time
-	refused time.Duration // how long reports were refused
-	log     *slog.Logger  // nil: none
+	refused time.Duration // how long the time was in doubt, so that reports were refused
+	log     *slog.Logger  // nil for none
 }
 
 func newWorld(t *testing.T, parties int) *world {
@@ -88,7 +88,7 @@ func (p *party) start(t *testing.T) {
 
 func (p *party) end(e int) time.Time { return begin.Add(time.Duration(e+1) * epoch) }
 
-// step makes a party ask its neighbours, as it does within a minute, and erase the keys of ended epochs.
+// step makes a party ask its peers, as it does every minute, and erase the keys of epochs that are over.
 func (p *party) step(t *testing.T, passed time.Duration) {
 	t.Helper()
 	if p.down {
@@ -112,7 +112,7 @@ func (p *party) step(t *testing.T, passed time.Duration) {
 	}
 }
 
-// run advances the true time.
+// run advances the true time by d, in steps of 20 s.
 func (w *world) run(t *testing.T, d time.Duration) {
 	t.Helper()
 	for until := w.now.Add(d); w.now.Before(until); {
@@ -123,8 +123,8 @@ func (w *world) run(t *testing.T, d time.Duration) {
 	}
 }
 
-// wrong counts epochs whose keys a party erased more than a minute too early, and those whose keys it still has a
-// minute after they should be gone.
+// wrong counts the epochs whose keys a party erased more than a minute too early, and those whose keys it erased, or
+// still keeps, more than a minute after their end.
 func (p *party) wrong() (early, late int) {
 	for e := range epochs {
 		end, at := p.end(e), p.erased[e]
@@ -140,9 +140,9 @@ func (p *party) wrong() (early, late int) {
 
 var jumps = []time.Duration{10 * time.Minute, 24 * time.Hour, 3653 * 24 * time.Hour}
 
-// TestJumps is the central guarantee: wherever a clock jumps, for whatever reason and for however long, whether the
-// process runs on or restarts, no key is erased early, and none is kept if a neighbour is honest. A neighbour with a
-// wrong clock does not harm the others.
+// TestJumps tests the central guarantee: wherever and for however long a machine's clock jumps, and whether or not the
+// process restarts, it must erase no key early. If a peer is honest, it must also keep no key too long. A party with a
+// wrong clock must not harm the others.
 func TestJumps(t *testing.T) {
 	t.Parallel()
 	for _, size := range jumps {
@@ -169,7 +169,7 @@ func jump(t *testing.T, by, at, lasts time.Duration, restart string, parties int
 	}
 	w.run(t, at)
 	victim := w.parties[0]
-	again := func(p *party) { // after 5 s
+	again := func(p *party) { // a restart that takes 5 s
 		require.NoError(t, p.Save())
 		w.now = w.now.Add(5 * time.Second)
 		p.start(t)
@@ -192,17 +192,17 @@ func jump(t *testing.T, by, at, lasts time.Duration, restart string, parties int
 	w.run(t, 3*time.Hour)
 	for i, p := range w.parties {
 		early, late := p.wrong()
-		require.Zero(t, early, "party %d erased early", i)
-		require.Zero(t, late, "party %d kept", i)
-		require.Empty(t, p.Read().Doubt, "party %d", i)
+		require.Zero(t, early, "party %d erased keys early", i)
+		require.Zero(t, late, "party %d kept keys too long", i)
+		require.Empty(t, p.Read().Doubt, "party %d is in doubt at the end", i)
 	}
 	for _, p := range w.parties[1:] {
-		require.LessOrEqual(t, p.refused, 40*time.Second, "another party refuses")
+		require.LessOrEqual(t, p.refused, 40*time.Second, "another party refused reports for long")
 	}
 }
 
-// TestFirstStart: without a mark, a wrong clock ends at most one epoch, and none if a neighbour contradicts. At the
-// first start of all parties, clocks that agree are trusted.
+// TestFirstStart: at a first start, which has no mark, a wrong clock may end at most one epoch, and none if a peer
+// contradicts it. If all parties start for the first time and their clocks agree, they must trust them.
 func TestFirstStart(t *testing.T) {
 	for _, by := range jumps {
 		for parties := 1; parties <= 2; parties++ {
@@ -228,8 +228,8 @@ func TestFirstStart(t *testing.T) {
 	}
 }
 
-// TestAStartIsNoError: asking neighbours at a start is no error for the operator. It is one if nobody answered and the
-// time is unknown.
+// TestAStartIsNoError: while a guard asks its peers at a start, it must not log an error. If no peer answers and the
+// time is in doubt, it must.
 func TestAStartIsNoError(t *testing.T) {
 	w := newWorld(t, 2)
 	p := w.parties[0]
@@ -250,8 +250,8 @@ func TestAStartIsNoError(t *testing.T) {
 	require.Contains(t, log.String(), "level=INFO msg=\"the clock is good again\"")
 }
 
-// TestUnconfirmedClock: the log warns when no neighbour has confirmed the clock, as when a private certificate
-// authority is missing in the configuration.
+// TestUnconfirmedClock: the guard must log a warning if no peer has confirmed the clock. This happens if the
+// configuration lacks a private certificate authority.
 func TestUnconfirmedClock(t *testing.T) {
 	w := newWorld(t, 2)
 	p := w.parties[0]
@@ -266,8 +266,8 @@ func TestUnconfirmedClock(t *testing.T) {
 	require.NotContains(t, log.String(), "the clock is good")
 }
 
-// TestDowntime: after days without a process, two clocks that agree end all that is over. A single clock ends nothing
-// except by the time that passes, and takes no reports, until the operator trusts it.
+// TestDowntime: after many epochs without a process, two clocks that agree must end all epochs that are over. A single
+// clock must end none, and the time is in doubt, until the operator trusts that clock.
 func TestDowntime(t *testing.T) {
 	w := newWorld(t, 2)
 	p, other := w.parties[0], w.parties[1]
@@ -302,7 +302,7 @@ func TestDowntime(t *testing.T) {
 	require.Empty(t, p.Read().Doubt)
 }
 
-// TestShortDowntime: a restart during which no epoch ends needs no neighbour.
+// TestShortDowntime: after a restart during which no epoch ended, the guard must know the time without a peer.
 func TestShortDowntime(t *testing.T) {
 	w := newWorld(t, 1)
 	p := w.parties[0]
@@ -314,10 +314,11 @@ func TestShortDowntime(t *testing.T) {
 	require.Empty(t, p.Read().Doubt)
 	w.run(t, time.Hour)
 	require.Empty(t, p.Read().Doubt)
-	require.Len(t, p.erased, 1, "late by the downtime: no neighbour confirms how late it is")
+	require.Len(t, p.erased, 1, "want one epoch erased, late by the downtime, which no peer confirms")
 }
 
-// TestSleep: a machine that slept continues as soon as another clock agrees, even if that one slept too.
+// TestSleep: after a machine slept, its guard must continue as soon as another clock agrees, even if that other machine
+// slept too.
 func TestSleep(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		w := newWorld(t, 2)
@@ -339,14 +340,13 @@ func TestSleep(t *testing.T) {
 	}
 }
 
-// TestLiars: a single lying neighbour changes nothing, if this machine's clock is right, or if another neighbour is
-// honest.
+// TestLiars: one lying peer must change nothing if this machine's clock is right or another peer is honest.
 func TestLiars(t *testing.T) {
 	for _, lie := range jumps {
 		for _, sign := range []time.Duration{1, -1} {
 			for _, off := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 				if off == sign*lie {
-					continue // two clocks that agree
+					continue // the liar and this machine's wrong clock would agree
 				}
 				w := newWorld(t, 3)
 				w.parties[1].liesBy = sign * lie
@@ -366,7 +366,7 @@ func TestLiars(t *testing.T) {
 	}
 }
 
-// TestFastClock: a clock that runs twice as fast is detected, though each step is small.
+// TestFastClock: the guard must detect a clock that runs twice as fast, although it never leaps far at once.
 func TestFastClock(t *testing.T) {
 	w := newWorld(t, 1)
 	p := w.parties[0]
@@ -381,7 +381,7 @@ func TestFastClock(t *testing.T) {
 	require.Equal(t, clock.DoubtLeap, p.Read().Doubt)
 }
 
-// TestRecordPassed: a neighbour's statement that an epoch has begun counts if this machine's clock agrees.
+// TestRecordPassed: a peer's statement that an epoch has begun must count, but only up to this machine's clock.
 func TestRecordPassed(t *testing.T) {
 	w := newWorld(t, 1)
 	p := w.parties[0]
@@ -396,8 +396,8 @@ func TestRecordPassed(t *testing.T) {
 	require.WithinDuration(t, w.now, p.Read().Sure, time.Second)
 }
 
-// TestAnEchoIsNoEvidence: a clock that is far ahead of a neighbour's is in doubt. The neighbour believes it and states
-// that later epochs have begun: that changes nothing.
+// TestAnEchoIsNoEvidence: a machine's clock is far ahead of a peer's, so the time is in doubt. The peer believes the
+// wrong clock and states that later epochs have begun. That statement must not raise Sure.
 func TestAnEchoIsNoEvidence(t *testing.T) {
 	for _, by := range jumps {
 		if by < 0 {
@@ -410,7 +410,7 @@ func TestAnEchoIsNoEvidence(t *testing.T) {
 		p.start(t)
 		w.run(t, 5*time.Minute)
 		if p.Read().Doubt == "" {
-			continue // so small a difference that the two agree
+			continue // the difference is so small that the two clocks agree
 		}
 		before := p.Read().Sure
 		p.RecordPassed(w.now.Add(by))
@@ -418,8 +418,8 @@ func TestAnEchoIsNoEvidence(t *testing.T) {
 	}
 }
 
-// TestUnconfirmedThenTooEarly: a party started without any confirmation of its time. It restarts with a clock that
-// shows too early a time. A neighbour's answer and the mark then count as two clocks.
+// TestUnconfirmedThenTooEarly: a party starts while nobody confirms its time. It restarts with a clock that shows too
+// early a time. A peer's answer and the mark must then count as two clocks that agree.
 func TestUnconfirmedThenTooEarly(t *testing.T) {
 	for _, by := range jumps {
 		w := newWorld(t, 2)
@@ -438,7 +438,7 @@ func TestUnconfirmedThenTooEarly(t *testing.T) {
 	}
 }
 
-// TestMark: a damaged mark is an error, not a first start.
+// TestMark: a damaged mark must be an error. It must not count as a first start.
 func TestMark(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mark")
 	require.NoError(t, os.WriteFile(file, []byte(`{"kind":"doona hpke keys"}`), 0o600))

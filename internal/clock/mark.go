@@ -11,17 +11,17 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// savedTime is the content of a guard's file, the mark.
+// savedTime is the content of a guard's mark file.
 type savedTime struct {
 	Kind      string `json:"kind"`
-	Sure      int64  `json:"sure"`              // Unix seconds; 0 if nothing is known
-	Confirmed bool   `json:"evident"`           // two clocks, or the operator, confirmed Sure
-	Trusted   int64  `json:"trusted,omitempty"` // when the operator trusted this machine's clock, by that clock
+	Sure      int64  `json:"sure"`              // the guard's time sure, in Unix seconds; 0 if none is known
+	Confirmed bool   `json:"evident"`           // two clocks or the operator confirmed Sure
+	Trusted   int64  `json:"trusted,omitempty"` // Unix seconds, by this machine's clock, of the operator's order to trust it
 }
 
 const markKind = "doona clock"
 
-// orderAge is how long the operator's order to trust this machine's clock is valid, by that clock.
+// orderAge is how long the operator's order to trust this machine's clock is valid, measured by that clock.
 const orderAge = time.Hour
 
 func (m savedTime) time() time.Time {
@@ -31,7 +31,7 @@ func (m savedTime) time() time.Time {
 	return time.Unix(m.Sure, 0)
 }
 
-// readMark reads a mark. A missing file is no error.
+// readMark reads a mark file. A missing file is no error.
 func readMark(path string) (m savedTime, err error) {
 	if path == "" {
 		return m, nil
@@ -49,7 +49,7 @@ func readMark(path string) (m savedTime, err error) {
 	return m, nil
 }
 
-// change modifies a mark, durably, under the file's lock.
+// change modifies a mark file, durably, while it holds the file's lock.
 func change(path string, to func(*savedTime)) (m savedTime, err error) {
 	unlock, err := durable.Lock(path)
 	if err != nil {
@@ -71,21 +71,21 @@ func change(path string, to func(*savedTime)) (m savedTime, err error) {
 	return m, nil
 }
 
-// Trust orders the party whose mark is at path to trust its machine's clock, which shows now. A running party obeys at
-// once, another one if it starts within an hour.
+// Trust orders the relay, issuer or verifier with the mark file path to trust its machine's clock, which shows now. A
+// running process obeys at once. One that is not running obeys if it starts within an hour.
 func Trust(path string, now time.Time) error {
 	_, err := change(path, func(m *savedTime) { m.Trusted = now.Unix() })
 	return err
 }
 
-// Tick reads the operator's orders, and writes the mark if sure has moved by half the tolerance. Call it about every
-// second.
+// Tick reads the operator's orders. If sure has moved by more than half the tolerance, it writes the mark. Call it
+// about every second.
 func (g *Guard) Tick() error { return g.updateMark(g.o.Tolerance / 2) }
 
-// Save writes the mark even if sure has moved less. Call it before the process ends.
+// Save writes the mark even if sure has moved less than Tick requires. Call it before the process ends.
 func (g *Guard) Save() error { return g.updateMark(0) }
 
-// updateMark writes sure to the file if it is ahead of the file by more than tolerated.
+// updateMark writes sure to the mark file if sure is ahead of the file by more than tolerated.
 func (g *Guard) updateMark(tolerated time.Duration) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -110,7 +110,7 @@ func (g *Guard) updateMark(tolerated time.Duration) error {
 	return err
 }
 
-// applyOrder trusts this machine's clock if the operator has ordered that within the last hour.
+// applyOrder makes the guard trust this machine's clock if the operator has ordered that within the last hour.
 func (g *Guard) applyOrder(m savedTime) {
 	age := g.wall.Sub(time.Unix(m.Trusted, 0))
 	if m.Trusted == 0 || m.Trusted == g.obeyed || age < -g.o.Tolerance || age > orderAge {

@@ -12,13 +12,13 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// SetPeers sets the neighbours that the guard asks for their clocks: the relays and issuers of tasks, each once. It
-// leaves out this party, which has the keys in own. It drops former neighbours and their answers. The guard asks by the
-// newest task, then by an earlier one, because not every party has the newest yet. If SetPeers is called before
-// [Guard.Watch], the guard waits until each neighbour has answered once or failed to.
+// SetPeers sets the peers whose clocks the guard asks for: the relays and issuers of tasks, each once. It leaves out
+// this party, which has the keys in own. It drops the answers of former peers. The guard asks a peer by its newest
+// task, then by an earlier task, because not every peer knows the newest task yet. If SetPeers is called before
+// [Guard.Watch], the guard waits until each peer has answered once or failed to.
 //
-// Routes belong to one party if they share a key, a key and its replacement, or a host and port. A party that counted
-// as two could outvote this machine's clock. Two parties that count as one only make the time doubtful for longer.
+// Routes belong to one party if they share a key, a key and its replacement, or a host and port. If one party counted
+// as two, it could outvote this machine's clock. If two parties count as one, the time only stays in doubt for longer.
 func (g *Guard) SetPeers(client *handover.Requester, own []task.SignKey, tasks ...*taskfile.Open) {
 	neighbours := peersOf(client, own, tasks)
 	names := make([]string, len(neighbours))
@@ -39,7 +39,7 @@ func (g *Guard) SetPeers(client *handover.Requester, own []task.SignKey, tasks .
 	g.waitFor(names)
 }
 
-// route is a way to ask a party for its clock: by a task, at the party's hop.
+// route is one way to ask a party for its clock: by a task and the party's hop in it.
 type route struct {
 	open *taskfile.Open
 	hop  int
@@ -64,7 +64,7 @@ func (r route) host() string {
 	return strings.TrimSuffix(u.Host, defaultPort[u.Scheme])
 }
 
-// routesOf returns the routes to all parties of tasks that sign their clocks, those by the newest task first.
+// routesOf returns the routes to all relays and issuers of tasks, those by the newest task first.
 func routesOf(tasks []*taskfile.Open) (all []route) {
 	for _, open := range slices.Backward(tasks) {
 		for hop := range open.Relays {
@@ -77,10 +77,10 @@ func routesOf(tasks []*taskfile.Open) (all []route) {
 	return all
 }
 
-// maxTasks is how many of a neighbour's tasks, the newest first, the guard asks by.
+// maxTasks is by how many of a peer's tasks the guard asks it, the newest first.
 const maxTasks = 2
 
-// peersOf returns the neighbours of the party with keys own in tasks.
+// peersOf returns the peers in tasks of the party with keys own.
 func peersOf(client *handover.Requester, own []task.SignKey, tasks []*taskfile.Open) (neighbours []neighbour) {
 	all := routesOf(tasks)
 	found := parties{}
@@ -97,7 +97,7 @@ func peersOf(client *handover.Requester, own []task.SignKey, tasks []*taskfile.O
 	for _, key := range own {
 		ours[found.representative(keyTrait(key))] = true
 	}
-	at := map[trait]int{} // each party's index in neighbours
+	at := map[trait]int{} // by party: its index in neighbours
 	for _, r := range all {
 		party := found.representative(keyTrait(r.key()))
 		if ours[party] {
@@ -113,7 +113,7 @@ func peersOf(client *handover.Requester, own []task.SignKey, tasks []*taskfile.O
 	return neighbours
 }
 
-// add adds a route after newer ones, unless those are of maxTasks other tasks.
+// add adds a route. It ignores the route if the peer already has newer routes by maxTasks other tasks.
 func (n *neighbour) add(r route) {
 	tasks := map[task.ID]bool{r.open.ID: true}
 	for _, earlier := range n.routes {
@@ -134,11 +134,11 @@ type trait struct {
 func keyTrait(key task.SignKey) trait { return trait{key: key} }
 func hostTrait(host string) trait     { return trait{host: host} }
 
-// parties is a union-find structure over traits. Each set is one party. A trait points to another trait of its set, and
-// the last one is the set's representative.
+// parties is a union-find structure over traits, in which each set is one party. It maps a trait to another trait of
+// the same set. The last trait of such a chain is the set's representative.
 type parties map[trait]trait
 
-// representative returns the representative of a trait's party.
+// representative returns the trait that stands for t's party.
 func (p parties) representative(t trait) trait {
 	for next, ok := p[t]; ok; next, ok = p[t] {
 		t = next
@@ -146,7 +146,7 @@ func (p parties) representative(t trait) trait {
 	return t
 }
 
-// join merges the parties of two traits.
+// join records that two traits belong to one party.
 func (p parties) join(a, b trait) {
 	if a, b = p.representative(a), p.representative(b); a != b {
 		p[a] = b
