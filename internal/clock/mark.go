@@ -16,7 +16,7 @@ type savedTime struct {
 	Kind      string `json:"kind"`
 	Sure      int64  `json:"sure"`              // the guard's time sure, in Unix seconds; 0 if none is known
 	Confirmed bool   `json:"evident"`           // two clocks or the operator confirmed Sure
-	Trusted   int64  `json:"trusted,omitempty"` // Unix seconds, by this machine's clock, of the operator's order to trust it
+	Trusted   int64  `json:"trusted,omitempty"` // Unix seconds of the operator's order to trust this machine's clock
 }
 
 const markKind = "doona clock"

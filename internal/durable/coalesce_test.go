@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCoalescer: callers that arrive during a run share the next one, with all their parts and its error. Later callers
-// have a run of their own.
+// TestCoalescer: callers that arrive during a run must share the next run, with all their parts and its error. A caller
+// that arrives later must get a run of its own.
 func TestCoalescer(t *testing.T) {
 	var shared Coalescer[int]
 	var calls [][]int

@@ -25,7 +25,8 @@ func TestWriteFileReplacesWholeFiles(t *testing.T) {
 	require.EqualValues(t, 0o600, info.Mode().Perm())
 }
 
-// TestWriteFileLeavesNothingWhereItFails: the data may be keys.
+// TestWriteFileLeavesNothingWhereItFails: a failed WriteFile must leave no temporary file, because the data may be
+// keys.
 func TestWriteFileLeavesNothingWhereItFails(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "file")
@@ -36,7 +37,8 @@ func TestWriteFileLeavesNothingWhereItFails(t *testing.T) {
 	require.Len(t, entries, 1)
 }
 
-// TestWriteFileDoesNotFollowWhatIsThere: a leftover of a crash, or another user's link, is replaced and not written to.
+// TestWriteFileDoesNotFollowWhatIsThere: a temporary file may exist already, left by a crash or as another user's link.
+// WriteFile must replace it and not write to it.
 func TestWriteFileDoesNotFollowWhatIsThere(t *testing.T) {
 	folder := t.TempDir()
 	path, elsewhere := filepath.Join(folder, "file"), filepath.Join(folder, "elsewhere")
@@ -48,8 +50,8 @@ func TestWriteFileDoesNotFollowWhatIsThere(t *testing.T) {
 	require.Equal(t, "untouched", string(got))
 }
 
-// TestWriteFileThroughLinks: the target of a link is replaced, so that nothing of its old content remains. All its
-// names share one lock.
+// TestWriteFileThroughLinks: WriteFile must replace the target of a link, so that none of its old content remains. All
+// names of a file must share one lock.
 func TestWriteFileThroughLinks(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "disk", "file")
@@ -69,7 +71,7 @@ func TestWriteFileThroughLinks(t *testing.T) {
 	}
 	entries, err := os.ReadDir(folder)
 	require.NoError(t, err)
-	require.Len(t, entries, 3, "nothing beside the link")
+	require.Len(t, entries, 3, "WriteFile must leave nothing beside the link")
 
 	unlock, err := durable.Lock(link)
 	require.NoError(t, err)
@@ -81,7 +83,7 @@ func TestWriteFileThroughLinks(t *testing.T) {
 	}()
 	select {
 	case <-locked:
-		t.Fatal("two names, two locks")
+		t.Fatal("two names of one file have two locks")
 	case <-time.After(100 * time.Millisecond):
 	}
 	unlock()
@@ -93,8 +95,8 @@ func TestWriteFileThroughLinks(t *testing.T) {
 	require.ErrorContains(t, err, "too many links")
 }
 
-// TestReadPrivate: a file that others may read or write is refused, and the error says what to do. A file of another
-// user, such as a credential that root gives a service, may be readable by its group.
+// TestReadPrivate: ReadPrivate must refuse a file that others may read or write, and say what to do. The group may read
+// another user's file, such as a credential that root gives a service.
 func TestReadPrivate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	require.NoError(t, os.WriteFile(path, []byte("secret"), 0o600))

@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestReserve: the reserve really occupies space. On a full disk it is freed only for operations that must continue. It
-// stays incomplete until there is space again, and meanwhile occupies the space that there is.
+// TestReserve: the reserve must occupy disk space, and free it on a full disk only for operations that must continue.
+// Afterwards it must stay incomplete until there is space again, and take what space there is.
 func TestReserve(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	relaytest.Mount(t, disk, "size=4m")
@@ -28,7 +28,7 @@ func TestReserve(t *testing.T) {
 	var r durable.Reserve
 	require.NoError(t, r.WithReserve(durable.Full, func() error { return nil }))
 	require.NoError(t, r.Add(file, 1<<20))
-	require.NoError(t, r.Add(filepath.Join(disk, "another"), 2<<20), "the largest of a folder counts")
+	require.NoError(t, r.Add(filepath.Join(disk, "another"), 2<<20), "the largest size of a folder must count")
 	require.NoError(t, r.Add(filepath.Join(other, "file"), 1<<20))
 	all := free()
 	require.NoError(t, r.Fill())
@@ -36,8 +36,8 @@ func TestReserve(t *testing.T) {
 	require.NoError(t, r.Fill())
 	require.NoError(t, relaytest.Fill(disk))
 	require.Zero(t, free())
-	require.NoError(t, r.Short(), "the reserve is complete")
-	require.ErrorContains(t, r.CheckSpace(), "full", "beside the reserve")
+	require.NoError(t, r.Short(), "the reserve must be complete")
+	require.ErrorContains(t, r.CheckSpace(), "full", "there is no space beside the reserve")
 
 	write := func() error { return durable.WriteFile(file, make([]byte, 1<<20), 0o600) }
 	failed := errors.New("failed")
@@ -53,10 +53,10 @@ func TestReserve(t *testing.T) {
 	require.FileExists(t, filepath.Join(other, "file.reserve"))
 
 	require.NoError(t, os.Remove(filepath.Join(disk, "filler")))
-	require.Error(t, r.Short(), "until Fill")
+	require.Error(t, r.Short(), "the reserve must stay short until Fill")
 	require.NoError(t, r.Fill())
 	require.NoError(t, r.Short())
 	require.NoError(t, r.CheckSpace())
-	require.Equal(t, all-3<<20, free(), "CheckSpace frees its file")
+	require.Equal(t, all-3<<20, free(), "CheckSpace must delete its file")
 	require.Error(t, r.Add(filepath.Join(disk, "none", "file"), 1))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// TestSlotFile: a reader sees the value of the last write. Only one process can have the file open.
+// TestSlotFile: a reader must see the value of the last Write. Only one process may have the file open for writing.
 func TestSlotFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys")
 	value, err := durable.ReadSlotFile(file)
@@ -40,8 +40,8 @@ func TestSlotFile(t *testing.T) {
 	require.NoError(t, m.Close())
 }
 
-// TestSlotFileTorn: a crash interrupts a write at any byte. The file holds the previous value or the new one, and can
-// be written again.
+// TestSlotFileTorn interrupts a write at any byte, as a crash does. The file must hold the previous or the new value,
+// and it must be possible to write it again.
 func TestSlotFileTorn(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "keys")

@@ -24,7 +24,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// counted is a task of 16 values at (1, 10⁻⁶) an epoch. The ID is whatever the test says.
+// counted returns a histogram task of 16 bins that claims (1, 10⁻⁶) per epoch, with the given ID.
 func counted(t *testing.T, id byte, change ...func(*task.Task)) *taskfile.Open {
 	t.Helper()
 	draft, err := planner.Draft(planner.Query{Name: "test", Query: task.Histogram, Bins: 16, Hi: 1, Batch: 10_000,
@@ -40,7 +40,7 @@ func inStream(position uint64) func(*task.Task) {
 	return func(t *task.Task) { t.Stream = &task.StreamPosition{Name: "stream", Position: position} }
 }
 
-// other has another ε, with noise for that.
+// other changes a task to claim another ε, with the noise for it.
 func other(t *testing.T, epsilon float64) func(*task.Task) {
 	draft, err := planner.Draft(planner.Query{Name: "test", Query: task.Histogram, Bins: 16, Hi: 1, Batch: 10_000,
 		Honest: 1, Epsilon: epsilon, Delta: 1e-6})
@@ -58,7 +58,7 @@ func lawOf(open *taskfile.Open) func() (*compose.Law, error) {
 	})
 }
 
-// options are those of a ledger in a folder of its own in another, and a mark beside keys.
+// options returns the options of a ledger in the folder dir/ledger, with a mark beside dir/keys.
 func options(dir string, budget *ledger.Budget) ledger.Options {
 	return ledger.Options{Folder: filepath.Join(dir, "ledger"), Beside: filepath.Join(dir, "keys"), Budget: budget}
 }
@@ -77,7 +77,7 @@ func cost(t *testing.T, l *ledger.Ledger) ledger.Cost {
 	return c
 }
 
-// file is the only ledger in a folder.
+// file returns the path of the only ledger in a folder.
 func file(t *testing.T, o ledger.Options) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(o.Folder, "*.ledger"))
@@ -86,13 +86,13 @@ func file(t *testing.T, o ledger.Options) string {
 	return files[0]
 }
 
-// TestChargesOnce: an epoch is charged once, in any order and by any verifier, at the cost of the composed laws.
+// TestChargesOnce: each epoch must be charged once, in any order and by any verifier, at the cost of the composed laws.
 func TestChargesOnce(t *testing.T) {
 	of := counted(t, 1)
 	o := options(t.TempDir(), nil)
 	l := open(t, of, o)
 	require.Zero(t, *cost(t, l).Epsilon)
-	require.NoDirExists(t, o.Folder, "nothing is charged")
+	require.NoDirExists(t, o.Folder, "without a charge there must be no folder")
 	require.NoError(t, l.Charge([]uint64{5, 3, 4, 4}))
 	require.EqualValues(t, 3, cost(t, l).Epochs)
 	again := open(t, of, o)
@@ -104,12 +104,12 @@ func TestChargesOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 4, got.Epochs)
 		require.Equal(t, want, compose.Spend{Epsilon: *got.Epsilon, Delta: got.Delta})
-		require.Less(t, *got.Epsilon, 2.0, "and not the sum, 4")
+		require.Less(t, *got.Epsilon, 2.0, "want the composed epsilon, not the sum of 4 epochs")
 		require.Nil(t, got.Budget)
 	}
 }
 
-// TestBudgetIsExact: exactly as many epochs are charged as the composed law allows, no more and no fewer.
+// TestBudgetIsExact: the ledger must charge exactly as many epochs as the composed law allows.
 func TestBudgetIsExact(t *testing.T) {
 	of := counted(t, 1)
 	budget := ledger.Budget{Epsilon: 2.5, Delta: 7e-6}
@@ -131,11 +131,11 @@ func TestBudgetIsExact(t *testing.T) {
 	err := l.Charge(all)
 	require.ErrorIs(t, err, ledger.ErrBudget)
 	require.ErrorContains(t, err, "would make it epsilon 2.9")
-	require.NoDirExists(t, filepath.Join(o.Folder, "*.ledger"), "all or nothing")
+	require.NoDirExists(t, filepath.Join(o.Folder, "*.ledger"), "Charge must charge all epochs or none")
 	planned, refused, err := l.Plan(all)
 	require.NoError(t, err)
 	require.Equal(t, all[most:], refused)
-	require.Zero(t, cost(t, l).Epochs, "a plan charges nothing")
+	require.Zero(t, cost(t, l).Epochs, "Plan must charge nothing")
 	refused, err = l.ChargeSome(all)
 	require.NoError(t, err)
 	require.Equal(t, all[most:], refused)
@@ -146,14 +146,14 @@ func TestBudgetIsExact(t *testing.T) {
 	refused, err = l.ChargeSome(all)
 	require.NoError(t, err)
 	require.Equal(t, all[most:], refused)
-	require.NoError(t, l.Charge(all[:most]), "again costs nothing")
+	require.NoError(t, l.Charge(all[:most]), "charging epochs again must cost nothing")
 	after, err := os.ReadFile(file(t, o))
 	require.NoError(t, err)
-	require.Equal(t, before, after, "what is refused is not written")
+	require.Equal(t, before, after, "refused epochs must not be written")
 }
 
-// TestBudgets: a task's total is its budget unless the operator states one. The total of a stream's task is about that
-// task alone, and no budget of the stream.
+// TestBudgets: a task's claimed total must be its budget unless the operator states one. In a stream, the total
+// concerns that task alone and must not be the stream's budget.
 func TestBudgets(t *testing.T) {
 	total := func(t *task.Task) {
 		t.Claim.SetTotal("2.5", "7e-6")
@@ -171,8 +171,8 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// TestStreamsShareALedger: the tasks of a stream share one ledger, and its first charged task bounds the cost of the
-// others.
+// TestStreamsShareALedger: the tasks of a stream must share one ledger. A task with more privacy loss than the first
+// charged task must be refused.
 func TestStreamsShareALedger(t *testing.T) {
 	o := options(t.TempDir(), nil)
 	first, second := counted(t, 1, inStream(0)), counted(t, 2, inStream(1))
@@ -194,7 +194,7 @@ func TestStreamsShareALedger(t *testing.T) {
 		"law": func(draft *task.Task) {
 			claim := draft.Claim
 			other(t, 1.1)(draft)
-			draft.Claim = claim // Its check would fail; what the ledger checks is the law.
+			draft.Claim = claim // A task check would fail, but the ledger compares laws.
 		},
 	} {
 		more := open(t, counted(t, 4, inStream(3), change), o)
@@ -204,11 +204,11 @@ func TestStreamsShareALedger(t *testing.T) {
 	o.Root = task.ID{}
 	alone := open(t, counted(t, 5), o)
 	require.NoError(t, alone.Charge([]uint64{0}))
-	require.EqualValues(t, 1, cost(t, alone).Epochs, "a task in no stream is one of its own")
+	require.EqualValues(t, 1, cost(t, alone).Epochs, "a task outside a stream must have its own ledger")
 }
 
-// TestHandedOnStreamKeepsItsLedger: all tasks of a stream are charged to the ledger named by its first task, whoever
-// signs them. If nothing tells the first task, nothing is charged.
+// TestHandedOnStreamKeepsItsLedger: all tasks of a stream must be charged to the ledger named for its first task,
+// whoever signs them. If the first task is unknown, nothing may be charged.
 func TestHandedOnStreamKeepsItsLedger(t *testing.T) {
 	dir := t.TempDir()
 	o := options(dir, nil)
@@ -232,7 +232,7 @@ func TestHandedOnStreamKeepsItsLedger(t *testing.T) {
 	}
 	require.Equal(t, line[0].ID.String()+".ledger", filepath.Base(file(t, o)))
 	for _, position := range []int{0, 1, 2, 3, 4} {
-		require.EqualValues(t, 4, cost(t, open(t, line[position], o)).Epochs, "the ledger lists it, or the previous task")
+		require.EqualValues(t, 4, cost(t, open(t, line[position], o)).Epochs, "the ledger lists it or the previous task")
 	}
 	wrong := o
 	wrong.Root = task.ID{77}
@@ -247,7 +247,7 @@ func TestHandedOnStreamKeepsItsLedger(t *testing.T) {
 	elsewhere := rooted
 	elsewhere.Folder, elsewhere.Beside, elsewhere.Existing = t.TempDir(), filepath.Join(dir, "other"), true
 	_, err = ledger.Open(line[1], lawOf(line[1]), elsewhere)
-	require.ErrorIs(t, err, ledger.ErrNone, "none is begun")
+	require.ErrorIs(t, err, ledger.ErrNone, "Existing must not begin a ledger")
 
 	raw, err := os.ReadFile(file(t, o))
 	require.NoError(t, err)
@@ -259,8 +259,8 @@ func TestHandedOnStreamKeepsItsLedger(t *testing.T) {
 	require.ErrorContains(t, err, "which may be this stream's")
 }
 
-// TestRestoredLedgerIsNotLaundered: a ledger was rolled back, and then charged by a verifier without a mark, or with an
-// older one. Verifiers that know the lost charges refuse it, however often it was charged.
+// TestRestoredLedgerIsNotLaundered: a ledger is rolled back, and then charged by a verifier that has no mark or an
+// older one. Verifiers that know the lost charges must refuse the ledger, however often it is charged afterwards.
 func TestRestoredLedgerIsNotLaundered(t *testing.T) {
 	of := counted(t, 1)
 	o := options(t.TempDir(), nil)
@@ -289,11 +289,12 @@ func TestRestoredLedgerIsNotLaundered(t *testing.T) {
 	require.ErrorIs(t, err, ledger.ErrRolledBack)
 	require.NoError(t, os.Remove(other.Beside+"."+filepath.Base(path)[:16]+".ledger.mark"))
 	require.NoError(t, open(t, of, other).Charge([]uint64{5}))
-	require.NoError(t, running.Charge([]uint64{6}), "what others charged after it is not refused")
+	require.NoError(t, running.Charge([]uint64{6}), "later charges by other verifiers must be accepted")
 	require.EqualValues(t, 7, cost(t, open(t, of, o)).Epochs)
 }
 
-// TestNoLedgerIsBegunAnew: a ledger that is gone, rolled back or another's is refused, and the error names the cause.
+// TestNoLedgerIsBegunAnew: a verifier must refuse a ledger that is missing, rolled back, damaged or another's, and must
+// not begin a new one. The error must name the cause.
 func TestNoLedgerIsBegunAnew(t *testing.T) {
 	of := counted(t, 1)
 	o := options(t.TempDir(), nil)
@@ -327,10 +328,10 @@ func TestNoLedgerIsBegunAnew(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(raw), 0o600))
 		_, err := ledger.Open(of, lawOf(of), o)
 		require.ErrorContains(t, err, want)
-		require.ErrorContains(t, running.Charge([]uint64{2}), want, "a process that runs reads it again")
+		require.ErrorContains(t, running.Charge([]uint64{2}), want, "a running process must reread the ledger")
 		got, err := os.ReadFile(path)
 		require.NoError(t, err)
-		require.Equal(t, raw, string(got), "it is left for who mends it")
+		require.Equal(t, raw, string(got), "the file must stay as it is for the operator")
 	}
 	require.NoError(t, os.Remove(path))
 	_, err = ledger.Open(of, lawOf(of), o)
@@ -353,21 +354,21 @@ func TestNoLedgerIsBegunAnew(t *testing.T) {
 	require.ErrorContains(t, err, "it belongs to another stream")
 }
 
-// edited replaces something in a ledger, whose first line is then right again.
+// edited replaces something in a ledger's document, and makes the header line fit.
 func edited(text, old, by string) string {
 	_, body, _ := strings.Cut(text, "\n")
 	body = strings.Replace(body, old, by, 1)
 	return fmt.Sprintf("doona-ledger 2 %d %x\n%s", len(body), sha256.Sum256([]byte(body)), body)
 }
 
-// flip changes a digit behind the first line.
+// flip changes a digit after the first line, so that the header's hash is wrong.
 func flip(text string) string {
 	at := strings.Index(text, `"generation": `) + len(`"generation": `)
 	return text[:at] + "9" + text[at+1:]
 }
 
-// TestKilledAtEveryWrite: at whatever write a verifier is killed, or loses power, its published epochs are charged,
-// once.
+// TestKilledAtEveryWrite kills a verifier, or cuts its power, at each of its writes. Afterwards every epoch that it
+// published must be charged, once.
 func TestKilledAtEveryWrite(t *testing.T) {
 	faultdisk.Install()
 	of := counted(t, 1)
@@ -412,17 +413,17 @@ func TestKilledAtEveryWrite(t *testing.T) {
 			require.NoError(t, err, "killed at write %d", after)
 			planned, _, err := l.Plan(published)
 			require.NoError(t, err)
-			require.Equal(t, cost(t, l).Epochs, planned.Epochs, "all that was published is charged")
-			require.LessOrEqual(t, planned.Epochs, uint64(len(published))+1, "and the one it was killed at, at most")
+			require.Equal(t, cost(t, l).Epochs, planned.Epochs, "all published epochs must be charged")
+			require.LessOrEqual(t, planned.Epochs, uint64(len(published))+1, "at most one other epoch may be charged")
 			require.NoError(t, l.Charge([]uint64{0, 1, 2}))
-			require.EqualValues(t, 3, cost(t, l).Epochs, "each once")
+			require.EqualValues(t, 3, cost(t, l).Epochs, "each epoch must be charged once")
 		}
 	}
 	require.Greater(t, kills, 10)
 	t.Logf("killed at each of %d writes, %d power cuts", kills, cuts)
 }
 
-// TestManyAtOnce: verifiers that share a ledger never spend the same budget twice.
+// TestManyAtOnce: verifiers that charge one ledger concurrently must never exceed its budget.
 func TestManyAtOnce(t *testing.T) {
 	of := counted(t, 1)
 	o := options(t.TempDir(), &ledger.Budget{Epsilon: 2.5, Delta: 7e-6})
@@ -453,5 +454,5 @@ func TestManyAtOnce(t *testing.T) {
 	require.LessOrEqual(t, *cost(t, l).Epsilon, 2.5)
 	refused, err := l.ChargeSome([]uint64{100})
 	require.NoError(t, err)
-	require.Len(t, refused, 1, "the budget was used up")
+	require.Len(t, refused, 1, "want a budget that is used up")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
-// TestCommit: the marks are written after a successful commit, and only then.
+// TestCommit: Commit must write the marks after a successful commit, and only then.
 func TestCommit(t *testing.T) {
 	asked := errors.New("as the test asked")
 	for _, fails := range []string{"", "commit", "raise"} {
@@ -37,7 +37,7 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// TestCount: a mark from marked to steps shows no state rollback, and every other one does.
+// TestCount: a mark between marked and steps must show no state rollback, and any other mark must show one.
 func TestCount(t *testing.T) {
 	for steps := range uint64(6) {
 		for marked := range steps + 1 {
@@ -55,7 +55,7 @@ func TestCount(t *testing.T) {
 
 const document = "{\n \"kind\": \"test\"\n}\n"
 
-// newFile writes a file without a mark.
+// newFile writes a key file without a mark.
 func newFile(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys")
@@ -74,13 +74,13 @@ func key(task byte, epoch uint64) rollback.EpochKey {
 	return rollback.EpochKey{Task: [16]byte{task}, Epoch: epoch}
 }
 
-// steps is an epoch's entry.
+// steps returns entries with one epoch.
 func steps(key rollback.EpochKey, n uint64, made ...uint64) map[rollback.EpochKey]rollback.Entry {
 	return map[rollback.EpochKey]rollback.Entry{key: {Steps: n, Made: rollback.SetOf(made...)}}
 }
 
-// TestRaise: entries only grow. A process that opens the file finds them, beside the unchanged document. In between,
-// others replace the file, as they do when they destroy a key.
+// TestRaise: a mark's entries must only grow. A process that opens the file must find them and the unchanged document.
+// Now and then another process replaces the file, as when it destroys a key.
 func TestRaise(t *testing.T) {
 	path := newFile(t)
 	f := open(t, path)
@@ -109,7 +109,7 @@ func TestRaise(t *testing.T) {
 	}
 }
 
-// TestRaiseInPlace: entries are written in place, without a new file, as long as they fit.
+// TestRaiseInPlace: as long as entries fit into a slot, Raise must write in place and make no new file.
 func TestRaiseInPlace(t *testing.T) {
 	path := newFile(t)
 	f := open(t, path)
@@ -125,7 +125,7 @@ func TestRaiseInPlace(t *testing.T) {
 	require.Equal(t, first.Size(), last.Size())
 }
 
-// TestShared: processes that share a file keep each other's entries.
+// TestShared: processes that share a file and raise its mark concurrently must keep each other's entries.
 func TestShared(t *testing.T) {
 	path := newFile(t)
 	files := []*rollback.MarkFile{open(t, path), open(t, path), open(t, path)}
@@ -151,7 +151,7 @@ func TestShared(t *testing.T) {
 	require.Equal(t, s, files[0].Known())
 }
 
-// TestRefreshWithoutMark: a file without a mark may be refreshed as often as one with a mark.
+// TestRefreshWithoutMark: Refresh must work on a file without a mark, and find a mark that another process adds.
 func TestRefreshWithoutMark(t *testing.T) {
 	path := newFile(t)
 	f := open(t, path)
@@ -167,12 +167,12 @@ func TestRefreshWithoutMark(t *testing.T) {
 	s := f.Known()
 	require.Equal(t, []any{"d", "s", keys, true}, []any{s.Database, s.Secret, s.Keys, s.Fenced})
 	require.NoError(t, f.Change(func(s *rollback.Mark) { s.Keys["task"], s.Fenced = "other", false }))
-	require.Equal(t, keys, s.Keys, "what was looked at stays")
+	require.Equal(t, keys, s.Keys, "Change must not modify a mark that Known returned")
 	require.True(t, s.Fenced)
 }
 
-// TestTorn truncates the last write of a mark, or omits some of its sectors, at random. The mark is then the last one
-// or the previous one, intact.
+// TestTorn truncates the last write of a mark, or omits some of its sectors, at random. The file must then hold the
+// last mark or the previous one, undamaged.
 func TestTorn(t *testing.T) {
 	path := newFile(t)
 	f := open(t, path)
@@ -198,7 +198,7 @@ func TestTorn(t *testing.T) {
 	require.Greater(t, old, 50)
 }
 
-// tear returns a file in which a random part of the changes has reached the disk.
+// tear returns a file after a crash: only a random part of the changes has reached the disk.
 func tear(before, after []byte) []byte {
 	out := bytes.Clone(before)
 	if rand.IntN(2) == 0 {
@@ -214,7 +214,7 @@ func tear(before, after []byte) []byte {
 	return out
 }
 
-// TestDamaged: a damaged file is refused.
+// TestDamaged: OpenMark must refuse a file with a damaged mark.
 func TestDamaged(t *testing.T) {
 	path := newFile(t)
 	require.NoError(t, open(t, path).Raise(steps(key(1, 1), 1)))
@@ -233,7 +233,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestLoose: after a failed write, the next one does not trust what the file shows.
+// TestLoose: after a failed sync, the next Raise must not trust the file's content, and must write a new file.
 func TestLoose(t *testing.T) {
 	path := newFile(t)
 	f := open(t, path)
@@ -253,11 +253,11 @@ func TestLoose(t *testing.T) {
 	require.NoError(t, f.Raise(steps(key(1, 1), 2)))
 	now, err := os.Stat(path)
 	require.NoError(t, err)
-	require.False(t, os.SameFile(info, now), "written anew")
+	require.False(t, os.SameFile(info, now), "want a new file")
 	require.EqualValues(t, 2, open(t, path).Entry(key(1, 1)).Steps)
 }
 
-// TestSet compares sets with maps.
+// TestSet compares random sets with maps.
 func TestSet(t *testing.T) {
 	for range 200 {
 		s, want := rollback.Set(nil), map[uint64]bool{}
@@ -283,8 +283,8 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// TestUnsynced: data of a process that was killed before its sync is not trusted. A process that opens or shares the
-// file syncs it before it relies on that mark. If the sync fails, the file is written anew.
+// TestUnsynced: a process is killed before it syncs a mark. A process that opens or shares the file must sync that mark
+// before it relies on it. If the sync fails, it must write a new file.
 func TestUnsynced(t *testing.T) {
 	asked := errors.New("as the test asked")
 	path := newFile(t)
@@ -315,13 +315,13 @@ func TestUnsynced(t *testing.T) {
 	}
 	kill(2)
 	again := open(t, path)
-	require.NoError(t, again.Raise(steps(key(1, 1), 2)), "no change")
-	require.Equal(t, 1, syncs, "by who opens it")
+	require.NoError(t, again.Raise(steps(key(1, 1), 2)), "the mark has this entry already")
+	require.Equal(t, 1, syncs, "the process that opens the file must sync it")
 	require.NoError(t, again.Raise(steps(key(1, 1), 2)))
 	require.NoError(t, again.Sync())
-	require.Equal(t, 1, syncs, "once")
+	require.Equal(t, 1, syncs, "one sync must suffice")
 	require.NoError(t, shared.Refresh())
-	require.Equal(t, 2, syncs, "by who shares it")
+	require.Equal(t, 2, syncs, "a process that shares the file must sync it, too")
 	require.NoError(t, open(t, path).Sync())
 	require.Equal(t, 3, syncs)
 	require.Zero(t, renames)
@@ -332,5 +332,5 @@ func TestUnsynced(t *testing.T) {
 	require.ErrorIs(t, doubting.Raise(steps(key(1, 1), 2)), asked)
 	fail = nil
 	require.NoError(t, doubting.Raise(steps(key(1, 1), 2)))
-	require.Equal(t, 1, renames, "written anew")
+	require.Equal(t, 1, renames, "want a new file")
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestErasBuyNoKeysWithoutEnd: a party that may begin eras chooses their numbers. Whatever it chooses, keys are made
-// for a limited number of epoch counts.
+// TestErasBuyNoKeysWithoutEnd: whoever has the recovery key chooses era numbers. Whatever the number, the folder must
+// make keys for a limited number of epoch counts.
 func TestErasBuyNoKeysWithoutEnd(t *testing.T) {
 	for era, want := range map[uint64]int{0: 4, 1: 8, 15: 64, 16: 64, 1<<63 - 1: 64, 1<<64 - 1: 64} {
 		f := &Folder{authority: taskfile.Authority{Era: era}}

@@ -24,8 +24,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestTwoProcesses: of two processes that share a folder and have both seen a free position, one takes it. Keys whose
-// list a crash kept out are made again.
+// TestTwoProcesses: two processes share a folder and have both seen a free position. Only one may take it. If a crash
+// kept the list of new keys from the disk, the keys must be made again.
 func TestTwoProcesses(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
@@ -67,7 +67,7 @@ func TestTwoProcesses(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, has)
 	require.NoError(t, one.Take(first))
-	require.NoError(t, one.Take(first), "once more is no error")
+	require.NoError(t, one.Take(first), "taking a task again must be no error")
 	require.ErrorIs(t, two.Take(second), taskstream.ErrTaken)
 	_, err = two.NextKeys(1, 1, now, sign)
 	require.ErrorIs(t, err, taskstream.ErrTaken)
@@ -80,8 +80,8 @@ func TestTwoProcesses(t *testing.T) {
 	require.ErrorContains(t, again.Refresh(), "2.bundle")
 }
 
-// TestOwnerCannotPileUp: only one successor may wait for its time. Keys are made for few epoch counts, and those not
-// taken are removed. No start far ahead is taken.
+// TestOwnerCannotPileUp: only one successor may wait for its start. Keys are made only for few epoch counts, and keys
+// that the task does not use are removed. A task that starts far ahead is refused.
 func TestOwnerCannotPileUp(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
@@ -99,7 +99,7 @@ func TestOwnerCannotPileUp(t *testing.T) {
 	_, err = f.NextKeys(1, 5, now, sign)
 	require.ErrorContains(t, err, "epochs.count")
 	_, err = f.NextKeys(1, 4, now, sign)
-	require.NoError(t, err, "asked again")
+	require.NoError(t, err, "asking for the same keys again must succeed")
 
 	successor := func(before *taskfile.Open, start uint64) []byte {
 		next := *before.Task
@@ -116,7 +116,7 @@ func TestOwnerCannotPileUp(t *testing.T) {
 	_, _, err = check(f, successor(c.Open, over+length+1), now)
 	require.ErrorContains(t, err, "epochs.start")
 	_, _, err = check(f, successor(c.Open, over+2*length), over+length)
-	require.NoError(t, err, "the stream was over for an epoch")
+	require.NoError(t, err, "must be allowed after the stream was over for an epoch")
 	next, _, err := check(f, successor(c.Open, over+length), now)
 	require.NoError(t, err)
 	require.NoError(t, f.Take(next))
@@ -134,7 +134,7 @@ func TestOwnerCannotPileUp(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestTasksWhileKeysAreMade: making many keys does not block readers of the stream.
+// TestTasksWhileKeysAreMade: while many keys are made, readers of the stream must not wait.
 func TestTasksWhileKeysAreMade(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
@@ -152,7 +152,7 @@ func TestTasksWhileKeysAreMade(t *testing.T) {
 		select {
 		case err := <-made:
 			require.NoError(t, err)
-			require.Greater(t, looks, 10, "looks while keys were made")
+			require.Greater(t, looks, 10, "want more than 10 reads while keys are made")
 			return
 		default:
 		}
@@ -164,9 +164,9 @@ func TestTasksWhileKeysAreMade(t *testing.T) {
 	}
 }
 
-// TestStatementFreesNumbers: a thief of the owner's key asks two parties for keys of other epoch counts, and thereby
-// stops the stream. After a statement is taken, more keys may be made. The existing keys stay: another party may have
-// taken a task with them. A task that was checked before the statement takes no position after it.
+// TestStatementFreesNumbers: a thief of the owner's key asks two parties for keys of other epoch counts, and so stops
+// the stream. After a statement, each party must make more keys. Existing keys must stay, because another party may
+// have accepted a task with them. A task that was checked before the statement must get no position after it.
 func TestStatementFreesNumbers(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
@@ -211,7 +211,7 @@ func TestStatementFreesNumbers(t *testing.T) {
 		require.Len(t, keysIn(t, path), 8)
 		require.ErrorContains(t, f.Take(next), "a statement about the stream came")
 		_, err = f.NextKeys(1, 9, now, sign)
-		require.NoError(t, err, "a number that all can have")
+		require.NoError(t, err, "after the statement, both parties must make keys for a common count")
 		changed, err = f.TakeStatement(statement)
 		require.NoError(t, err)
 		require.False(t, changed)
@@ -223,12 +223,12 @@ func TestStatementFreesNumbers(t *testing.T) {
 			require.NoError(t, err)
 		}
 		_, err = f.NextKeys(1, 13, now, sign)
-		require.ErrorContains(t, err, "epochs.count", "four more in an era")
+		require.ErrorContains(t, err, "epochs.count", "an era must allow only four more counts")
 	}
 }
 
-// TestStatementNamesATaskAhead: a recovery key's statement may name a task that is not here, and then no other can
-// come. An owner's statement may not.
+// TestStatementNamesATaskAhead: a recovery key's statement may name a task that the folder lacks. Then no other task
+// may come at that position. An owner's statement must not name such a task.
 func TestStatementNamesATaskAhead(t *testing.T) {
 	w := newWay(t)
 	f, err := taskstream.Open(t.TempDir(), w.root, w.trust.Recovery)
@@ -247,8 +247,8 @@ func TestStatementNamesATaskAhead(t *testing.T) {
 	require.NoError(t, f.Take(next))
 }
 
-// TestFollowWritesNothingOfAnotherStream: statements of another stream, or of one that ends before a task taken here,
-// are not written: the folder can be read again.
+// TestFollowWritesNothingOfAnotherStream: Follow must write no statements of another stream, or of one that ends before
+// a task in the folder. Otherwise the folder could not be read again.
 func TestFollowWritesNothingOfAnotherStream(t *testing.T) {
 	w := newWay(t)
 	here, there := t.TempDir(), t.TempDir()
@@ -286,7 +286,7 @@ func TestFollowWritesNothingOfAnotherStream(t *testing.T) {
 	require.Zero(t, f.Authority().Era)
 }
 
-// way is a stream with a recovery key, and the keys of all parties that may sign statements about it.
+// way is a stream with a recovery key, and the keys that may sign its statements.
 type way struct {
 	c             *relaytest.Cascade
 	root          []byte
@@ -305,7 +305,7 @@ func newWay(t *testing.T) *way {
 	return &way{c, root, c.Open.Trust(task.SignKey(public)), owner, rescue}
 }
 
-// successor signs the task at position 1, which begins gap seconds after the first is over.
+// successor returns a signed task at position 1, which begins gap seconds after the first task is over.
 func (w *way) successor(t *testing.T, owner ed25519.PrivateKey, gap uint64) []byte {
 	t.Helper()
 	next := *w.c.Open.Task
@@ -318,7 +318,7 @@ func (w *way) successor(t *testing.T, owner ed25519.PrivateKey, gap uint64) []by
 	return raw
 }
 
-// statement transfers the stream to its owner.
+// statement returns a signed statement that gives the stream to its owner.
 func (w *way) statement(t *testing.T, a taskfile.Authority, last *taskfile.Open, signer ed25519.PrivateKey) []byte {
 	t.Helper()
 	one, err := taskfile.NewStatement(w.trust, a, last, w.c.Open.Owner, signer)
@@ -344,7 +344,7 @@ func keysIn(t *testing.T, path string) []string {
 	return files
 }
 
-// check opens a bundle and asks a folder whether its task may come next.
+// check parses a bundle and asks a folder whether its task may come next.
 func check(f *taskstream.Folder, raw []byte, now uint64) (*taskstream.StreamTask, bool, error) {
 	open, err := taskfile.ParseOpen(raw)
 	if err != nil {
@@ -353,8 +353,8 @@ func check(f *taskstream.Folder, raw []byte, now uint64) (*taskstream.StreamTask
 	return f.Check(raw, open, now)
 }
 
-// TestStreamTooLarge: a successor that would make the stream too large for clients takes no position. Its keys are
-// arbitrary bytes.
+// TestStreamTooLarge: a successor that would make the stream too large for clients must get no position. The keys here
+// are arbitrary bytes.
 func TestStreamTooLarge(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 2, Task: relaytest.InStream()})
 	owner, _ := c.AsOwner(t)
@@ -394,14 +394,13 @@ func TestStreamTooLarge(t *testing.T) {
 	before := fixture.Allocated()
 	next, _, err := check(f, tasks[1], last.Epochs.Start)
 	require.NoError(t, err)
-	require.LessOrEqual(t, fixture.Allocated()-before, uint64(100<<20), "for 180,000 keys that are as they should be")
+	require.LessOrEqual(t, fixture.Allocated()-before, uint64(100<<20), "bytes allocated to check 180,000 valid keys")
 	require.NoError(t, f.Take(next))
 	_, _, err = check(f, tasks[2], last.Epochs.Start)
 	require.ErrorContains(t, err, "at most 16777216")
 }
 
-// TestLongStreamIsReadOnce: at a start, the cost of each successor in a folder does not grow with the number of earlier
-// ones.
+// TestLongStreamIsReadOnce: opening a folder must take the same memory per successor, however many there are.
 func TestLongStreamIsReadOnce(t *testing.T) {
 	w := newWay(t)
 	folder, short, long := t.TempDir(), 50, 200
@@ -425,7 +424,7 @@ func TestLongStreamIsReadOnce(t *testing.T) {
 			cost[position] = fixture.Allocated() - asked
 		}
 	}
-	require.Less(t, cost[long]/uint64(long), cost[short]/uint64(short)*5/4, "bytes a successor")
+	require.Less(t, cost[long]/uint64(long), cost[short]/uint64(short)*5/4, "bytes allocated per successor")
 }
 
 // anyKeys returns a signed list of arbitrary keys.

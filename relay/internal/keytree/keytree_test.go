@@ -27,7 +27,7 @@ import (
 
 func label(n uint16) keytree.Label { return keytree.OfBytes(binary.BigEndian.AppendUint16(nil, n)) }
 
-// open opens the file in a folder.
+// open opens a key tree's file, or creates it.
 func open(t *testing.T, path string) *keytree.File {
 	t.Helper()
 	f, err := keytree.OpenOrCreate(path)
@@ -35,8 +35,8 @@ func open(t *testing.T, path string) *keytree.File {
 	return f
 }
 
-// TestCut cuts labels in random order, alternately from two copies. After every step, the label is gone from the file
-// and all others are unchanged.
+// TestCut cuts labels in random order, alternately in two copies of a file. After each cut, the label must be gone from
+// that file and all other keys must be unchanged.
 func TestCut(t *testing.T) {
 	dir := t.TempDir()
 	paths := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}
@@ -73,7 +73,7 @@ func TestCut(t *testing.T) {
 			}
 		}
 		require.True(t, cut[true])
-		require.Equal(t, step > 0, cut[false], "what was cut before")
+		require.Equal(t, step > 0, cut[false], "labels that were cut earlier")
 	}
 	for _, path := range paths {
 		require.NoError(t, open(t, path).Cut(""))
@@ -81,7 +81,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// values returns the values in a file, by path.
+// values returns the node values in a file, by the node's path.
 func values(t *testing.T, path string) map[string]string {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -111,8 +111,8 @@ func values(t *testing.T, path string) map[string]string {
 	return all
 }
 
-// TestCutBranch: cutting a label cuts all labels below it, whether cut before or not. Its value does not follow from
-// the file: no node of the file is at, above or below it.
+// TestCutBranch: cutting a label must cut all labels that begin with it. The file must then hold no node from which its
+// value follows: none at, above or below it.
 func TestCutBranch(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	f := open(t, path)
@@ -121,10 +121,10 @@ func TestCutBranch(t *testing.T) {
 	require.NoError(t, f.Cut(of(7)))
 	before, err := os.Stat(path)
 	require.NoError(t, err)
-	require.NoError(t, f.Cut(of(7, 2)), "cutting twice is no error")
+	require.NoError(t, f.Cut(of(7, 2)), "cutting twice must be no error")
 	after, err := os.Stat(path)
 	require.NoError(t, err)
-	require.True(t, os.SameFile(before, after), "and writes nothing")
+	require.True(t, os.SameFile(before, after), "cutting twice must write nothing")
 	for _, f := range []*keytree.File{f, open(t, path)} {
 		for _, gone := range []keytree.Label{of(7), of(7, 0), of(7, 1), of(7, 1, 1), of(7, 255), "0000", ""} {
 			_, err := f.Key(gone, "test")
@@ -144,8 +144,8 @@ func TestCutBranch(t *testing.T) {
 	}
 }
 
-// TestShared: two processes share one file. Each cuts besides what the other has cut, and neither restores it. A cut
-// that could not be written is not lost, and is done at the next attempt.
+// TestShared: two processes share one file and cut labels in turn. Neither may restore what the other has cut. If a cut
+// cannot be written, the key must remain until a second attempt succeeds.
 func TestShared(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	one, other := open(t, path), open(t, path)
@@ -204,7 +204,8 @@ func TestDerivation(t *testing.T) {
 	}
 }
 
-// TestSequence: cutting numbers in order leaves few nodes, and no number's path is a prefix of another's.
+// TestSequence: cutting numbers in ascending order must leave few nodes. No number's path may be the beginning of
+// another's.
 func TestSequence(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	f := open(t, path)
@@ -225,7 +226,7 @@ func TestSequence(t *testing.T) {
 	}
 }
 
-// TestManyLabels: a label far from all others costs the file one node per bit.
+// TestManyLabels: a label that is far from all others must add at most one node per bit to the file.
 func TestManyLabels(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	f := open(t, path)
@@ -239,7 +240,7 @@ func TestManyLabels(t *testing.T) {
 	require.Less(t, info.Size(), int64(1000*(64-8)*(keytree.Size+2)*4/3))
 }
 
-// TestOpenAtOnce: concurrent creators of a file all get the same tree, in a private file.
+// TestOpenAtOnce: concurrent creators of a file must all get the same tree, and the file must be private.
 func TestOpenAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	_, err := keytree.Open(path)
@@ -264,7 +265,7 @@ func TestOpenAtOnce(t *testing.T) {
 	require.ErrorContains(t, err, "want mode 0600")
 }
 
-// TestBadFiles: a damaged file is refused and not replaced.
+// TestBadFiles: OpenOrCreate must refuse a damaged file and not replace it.
 func TestBadFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	value := strings.Repeat("\x00", keytree.Size)

@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/relay/internal/keytree"
 )
 
-// TestCutsLeaveNothing: values that cuts derive, in goroutines that have ended, are gone from memory once they are cut
-// themselves, also if the file could not be written at first.
+// TestCutsLeaveNothing: a cut derives values, in a goroutine that has ended. Once these values are cut themselves, they
+// must be gone from memory, even if the file could not be written at first.
 func TestCutsLeaveNothing(t *testing.T) {
 	dir := t.TempDir()
 	path, twin, other := filepath.Join(dir, "path"), filepath.Join(dir, "twin"), filepath.Join(dir, "other")
@@ -31,7 +31,7 @@ func TestCutsLeaveNothing(t *testing.T) {
 	}
 	begun := open(t, twin)
 	require.NoError(t, cut(begun, label(1)))
-	needles := memscan.File(t, twin) // values that the cut of two labels derives, and cuts itself
+	needles := memscan.File(t, twin) // values that a cut of labels 1 and 2 derives and then cuts
 	require.NoError(t, cut(begun, ""))
 
 	require.NoError(t, os.Mkdir(path+".new", 0o700))
