@@ -232,7 +232,7 @@ func TestHandedOnStreamKeepsItsLedger(t *testing.T) {
 	}
 	require.Equal(t, line[0].ID.String()+".ledger", filepath.Base(file(t, o)))
 	for _, position := range []int{0, 1, 2, 3, 4} {
-		require.EqualValues(t, 4, cost(t, open(t, line[position], o)).Epochs, "the ledger lists it or the previous task")
+		require.EqualValues(t, 4, cost(t, open(t, line[position], o)).Epochs, "a ledger lists it or its predecessor")
 	}
 	wrong := o
 	wrong.Root = task.ID{77}

@@ -15,7 +15,7 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// mixed makes a batch of several pieces, each of bytes bytes, with tags.
+// mixed makes a batch of several pieces with bytes random bytes each, and with new tags.
 func mixed(t *testing.T, s *Store, seq uint64, pieces, bytes, tags int) {
 	t.Helper()
 	var all []Short
@@ -34,8 +34,8 @@ func mixed(t *testing.T, s *Store, seq uint64, pieces, bytes, tags int) {
 	}))
 }
 
-// TestEpochsAreErasedBitByBit: rows that take several transactions to delete are gone once the epoch has its new state,
-// and still there before.
+// TestEpochsAreErasedBitByBit: rows that take several transactions to delete must all be gone once the epoch has its
+// new state, and none before.
 func TestEpochsAreErasedBitByBit(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		inGroups(t, 2, 1000)
@@ -44,7 +44,7 @@ func TestEpochsAreErasedBitByBit(t *testing.T) {
 			mixed(t, s, seq, 5, 600, 20)
 		}
 		require.NoError(t, s.Complete(t.Context(), testEpoch, []byte("end")))
-		require.Equal(t, []int{40, 12}, s.counts(t, "seen", "pieces"), "two of them are heads")
+		require.Equal(t, []int{40, 12}, s.counts(t, "seen", "pieces"), "want 10 pieces and 2 heads")
 		require.NoError(t, s.Advance(t.Context(), testEpoch, StateErased))
 		require.Equal(t, []int{0, 12}, s.counts(t, "seen", "pieces"))
 		require.NoError(t, s.Advance(t.Context(), testEpoch, StateExpired))
@@ -53,7 +53,8 @@ func TestEpochsAreErasedBitByBit(t *testing.T) {
 	})
 }
 
-// TestErasingTakesLittleRoom: whatever an SQLite store deletes, its log takes no more space than the reserve.
+// TestErasingTakesLittleRoom: whatever an SQLite store deletes, its log must take no more space than EraseRoom, which
+// the relay reserves.
 func TestErasingTakesLittleRoom(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "relay.db")
@@ -71,7 +72,7 @@ func TestErasingTakesLittleRoom(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var looking sync.WaitGroup
 	looking.Go(func() {
-		for ctx.Err() == nil { // the log is truncated when it starts again
+		for ctx.Err() == nil { // look often, because SQLite truncates the log
 			if info, err := os.Stat(path + "-wal"); err == nil {
 				most.Store(max(most.Load(), info.Size()))
 			}
@@ -85,7 +86,7 @@ func TestErasingTakesLittleRoom(t *testing.T) {
 	require.NoError(t, s.Advance(t.Context(), testEpoch, StateExpired))
 	stop()
 	looking.Wait()
-	t.Logf("at most %d KiB of %d", most.Load()>>10, EraseRoom()>>10)
+	t.Logf("the log took at most %d KiB of %d KiB", most.Load()>>10, EraseRoom()>>10)
 	require.Greater(t, most.Load(), int64(logSize))
 	require.LessOrEqual(t, most.Load(), EraseRoom())
 	require.Equal(t, []int{0, 0, 0}, s.counts(t, "seen", "runs", "pieces"))

@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// TestLargeTransactions: a transaction that alone exceeds the size of merged runs writes level 1 runs, of at most half
-// of a merge's size. Earlier runs wait for their own merge.
+// TestLargeTransactions: a transaction with at least freshRoom bytes must write level 1 runs directly, each of at most
+// half of mergeRoom. Earlier level 0 runs must wait for their own merge.
 func TestLargeTransactions(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		const each = 3 * (rowLane + 100) // bytes per submission
@@ -28,23 +28,24 @@ func TestLargeTransactions(t *testing.T) {
 		}
 		verdicts(t, s, group(0, 1)...)
 		verdicts(t, s, group(1, 40)...)
-		require.Equal(t, []int{1, 6}, s.levels(t, 0), "five of seven submissions, and one of five")
+		require.Equal(t, []int{1, 6}, s.levels(t, 0), "want five runs of 7 submissions, and one run of 5")
 		var most int
 		const longest = `SELECT MAX(length(bytes)) FROM runs WHERE seq = 0`
 		require.NoError(t, s.read.QueryRow(longest).Scan(&most))
 		require.Equal(t, 7*each+extra, most)
 		if s.index != nil {
-			require.Equal(t, []int{2}, s.levels(t, nameRuns), "names take less room")
+			require.Equal(t, []int{2}, s.levels(t, nameRuns), "tags and clients take less space")
 		}
 		verdicts(t, s, group(41, 400)...)
 		if s.index != nil {
-			require.Equal(t, []int{2, 4}, s.levels(t, nameRuns), "of 107 names each")
+			require.Equal(t, []int{2, 4}, s.levels(t, nameRuns), "want runs of 107 submissions")
 		}
 		requireKnown(t, s, open(), 441)
 	})
 }
 
-// TestNamesAreReadBeside: after a restart, a store reads the right names while another process writes.
+// TestNamesAreReadBeside: after a restart, a store must read its tags and clients correctly while another transaction
+// writes.
 func TestNamesAreReadBeside(t *testing.T) {
 	folder := t.TempDir()
 	v, err := OpenOrCreateVault(filepath.Join(folder, "secret"))
@@ -67,7 +68,7 @@ func TestNamesAreReadBeside(t *testing.T) {
 	require.Equal(t, []Verdict{Repeated}, verdicts(t, s, aSubmission(1, 1)))
 }
 
-// TestLogShrinks: when a reader has made the log grow, the space is freed afterwards.
+// TestLogShrinks: after a reader has made SQLite's log grow, the log must shrink again.
 func TestLogShrinks(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "relay.db")

@@ -11,12 +11,12 @@ import (
 	"github.com/doona-dp/doona/internal/testing/memscan"
 )
 
-// TestDestroyedKeysAreGone: a destroyed key is nowhere in memory, nor on the stacks of goroutines that have used it and
-// ended, as those of requests do.
+// TestDestroyedKeysAreGone: after a key is destroyed it must be nowhere in memory, not even on the stacks of goroutines
+// that used it and have ended, as those of requests do.
 func TestDestroyedKeysAreGone(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
-	const n = 64 // A later goroutine may overwrite a stack that has a key, and hardly all of them.
+	const n = 64 // Many, because later goroutines may overwrite some of the stacks.
 	ids := make([]EpochID, n)
 	needles := make([]*memscan.Needle, n)
 	for i := range ids {

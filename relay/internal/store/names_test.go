@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNamesAreSorted: nothing in a run of names, merged or not, shows which tag came with which client.
+// TestNamesAreSorted: a run of tags and clients, merged or not, must not show which tag came with which client.
 func TestNamesAreSorted(t *testing.T) {
 	run := func(of ...int) []byte {
 		var subs []*Submission
@@ -32,11 +32,11 @@ func TestNamesAreSorted(t *testing.T) {
 	}
 }
 
-// TestRestartKeepsFresh: after a restart, a store knows the size of its level 0 runs and merges them on time. Otherwise
-// each restart would make their order last longer.
+// TestRestartKeepsFresh: after a restart, a store must know the size of its level 0 runs and merge them on time.
+// Otherwise these runs would show the order of arrival for longer after each restart.
 func TestRestartKeepsFresh(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
-		const each = runHead + 20 + sealedExtra // bytes per run of names with one submission
+		const each = runHead + 20 + sealedExtra // bytes per run of one tag and client
 		merging(t, 4*(each+page), 3, 1<<20)
 		for i := range 4 {
 			s := open()
@@ -51,8 +51,8 @@ func TestRestartKeepsFresh(t *testing.T) {
 	})
 }
 
-// TestLargeRunsMerge: if mergeRuns runs exceed one merge, the runs that fit are merged: a large transaction's run does
-// not stay unmerged.
+// TestLargeRunsMerge: if mergeRuns runs together are too large for one merge, those that fit must be merged. Otherwise
+// a large transaction's run would never be.
 func TestLargeRunsMerge(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		const each = runHead + 3*(rowLane+100) + sealedExtra // bytes per run with one submission

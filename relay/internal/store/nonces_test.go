@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestNoncesOfAllProcesses: of several processes that share a store and get the same request, exactly one takes it. The
-// store keeps the last [KeptNonces] of each key.
+// TestNoncesOfAllProcesses: if several processes that share a store get the same request, exactly one of them must
+// accept it. The store must keep the last [KeptNonces] of each key.
 func TestNoncesOfAllProcesses(t *testing.T) {
 	url := postgresURL(t)
 	vault, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
@@ -24,7 +24,7 @@ func TestNoncesOfAllProcesses(t *testing.T) {
 		handles = append(handles, d)
 	}
 	key := task.SignKey{1}
-	const n = 63 // odd: both processes ask for each
+	const n = 63 // odd, so that both processes ask for each nonce
 	taken := make(chan byte, 2*n)
 	atOnce(handles, 2*n, func(d *Store, i int) {
 		fresh, err := d.Fresh(t.Context(), key, signing.Nonce{byte(i % n)})
@@ -35,13 +35,13 @@ func TestNoncesOfAllProcesses(t *testing.T) {
 	close(taken)
 	seen := map[byte]bool{}
 	for nonce := range taken {
-		require.False(t, seen[nonce], "taken twice")
+		require.False(t, seen[nonce], "two processes have accepted one request")
 		seen[nonce] = true
 	}
 	require.Len(t, seen, n)
 	fresh, err := handles[0].Fresh(t.Context(), task.SignKey{2}, signing.Nonce{})
 	require.NoError(t, err)
-	require.True(t, fresh, "another key's")
+	require.True(t, fresh, "the nonce of another key must be new")
 
 	const fill = `INSERT INTO nonces (key, nonce) SELECT $1, int8send(i) || int8send(i) FROM generate_series(1, $2) AS i`
 	_, err = handles[0].write.ExecContext(t.Context(), fill, key[:], 2*KeptNonces)
@@ -58,7 +58,7 @@ func TestNoncesOfAllProcesses(t *testing.T) {
 	require.Equal(t, 1, others)
 	fresh, err = handles[0].Fresh(t.Context(), key, signing.Nonce{1, 1})
 	require.NoError(t, err)
-	require.False(t, fresh, "the last are known")
+	require.False(t, fresh, "the latest nonces must be known")
 
 	require.NoError(t, handles[1].ForgetNonces(t.Context(), key))
 	require.NoError(t, handles[0].read.QueryRowContext(t.Context(), count, key[:]).Scan(&kept, &others))

@@ -15,14 +15,14 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// pair returns two processes with one database, and copies of key files made before either ran.
+// pair returns two processes with one database. Each has its own copies of key files, made before either process ran.
 func pair(t *testing.T, description string) (a, b *history) {
 	t.Helper()
 	both := several(t, description, 2)
 	return both[0], both[1]
 }
 
-// acquainted returns a pair that knows of each other and of a batch that the first has made.
+// acquainted returns a pair in which both processes know of each other and of a batch that the first has made.
 func acquainted(t *testing.T, description string) (a, b *history) {
 	t.Helper()
 	a, b = pair(t, description)
@@ -52,7 +52,7 @@ func several(t *testing.T, description string, n int) []*history {
 	return all
 }
 
-// make makes the next batch of a later relay.
+// make makes the next batch of the epoch mixed, as a later relay does.
 func (h *history) make(t *testing.T) (seq uint64) {
 	t.Helper()
 	seq = progressOf(t, h.store, h.mixed).Next
@@ -75,7 +75,7 @@ func (h *history) name(t *testing.T) string {
 	return name
 }
 
-// misses simulates that a process scans the store for so long that a silent other one is fenced.
+// misses simulates that a process has scanned the store for fenceAfter, while another one was silent, and may fence it.
 func (h *history) misses(t *testing.T, other *history) {
 	t.Helper()
 	h.store.membership.mu.Lock()
@@ -85,8 +85,9 @@ func (h *history) misses(t *testing.T, other *history) {
 	h.store.silent[other.name(t)] = silence{s.scan, fenceAfter}
 }
 
-// TestStateRollbackPair: no byte of a batch leaves before both processes have cut it. The maker is killed, and the
-// database rolled back to before the batch. The other process, which never saw the batch, stops.
+// TestStateRollbackPair: before both processes have cut a batch (recorded it in their rollback marks), no byte of it
+// may leave. Then the process that made the batch is killed, and the database is rolled back to before the batch. The
+// other process, which never saw the batch, must stop.
 func TestStateRollbackPair(t *testing.T) {
 	url := postgresURL(t)
 	a, b := acquainted(t, url)
@@ -98,7 +99,7 @@ func TestStateRollbackPair(t *testing.T) {
 	b.follow(t)
 	_, err = a.store.Batch(t.Context(), a.mixed.Batch(seq))
 	require.NoError(t, err)
-	require.NoError(t, a.store.Close()) // it is killed
+	require.NoError(t, a.store.Close()) // the process is killed
 	lagging(t)
 	_, err = b.store.Reconcile(t.Context())
 	b.requireStopped(t, partStore, err)
@@ -106,8 +107,8 @@ func TestStateRollbackPair(t *testing.T) {
 	b.requireStopped(t, partStore, b.begin(t))
 }
 
-// TestStateRollbackFenced: a process that cannot answer is fenced. It hands out nothing until it has caught up beside a
-// process that was not fenced.
+// TestStateRollbackFenced: a process that does not answer must be fenced, so that the others can continue. When it
+// returns, it must hand out nothing until it has caught up beside a process that was never fenced.
 func TestStateRollbackFenced(t *testing.T) {
 	url := postgresURL(t)
 	a, b := acquainted(t, url)
@@ -122,7 +123,7 @@ func TestStateRollbackFenced(t *testing.T) {
 	require.NoError(t, b.begin(t))
 	for range 2 {
 		_, err = b.store.Batch(t.Context(), b.mixed.Batch(seq))
-		require.ErrorIs(t, err, ErrUncut, "nobody else is there")
+		require.ErrorIs(t, err, ErrUncut, "no other process is running")
 	}
 	a.follow(t)
 	b.follow(t)
@@ -131,9 +132,10 @@ func TestStateRollbackFenced(t *testing.T) {
 	require.True(t, b.vault.guards()[0].Entry(b.mixed.key()).Made.Has(seq))
 }
 
-// TestStateRollbackWhileAway: a process is cut off, and the others continue without it. The database is rolled back to
-// before that. The process returns, takes itself for a member, and makes a batch again. It hands out nothing before the
-// others could report the rollback. After they have, it hands out nothing until the operator has ended the epochs.
+// TestStateRollbackWhileAway: a process is cut off, the others continue without it, and the database is then rolled
+// back to before that. The process returns, considers itself a member, and makes a batch again. It must hand out
+// nothing before the others have had time to report the rollback. After they have, it must hand out nothing until the
+// operator has ended the epochs.
 func TestStateRollbackWhileAway(t *testing.T) {
 	url := postgresURL(t)
 	a, b := pair(t, url)
@@ -151,7 +153,7 @@ func TestStateRollbackWhileAway(t *testing.T) {
 	lagging(t)
 	require.Equal(t, seq, b.make(t))
 	_, err = b.store.Batch(t.Context(), b.mixed.Batch(seq))
-	require.ErrorIs(t, err, ErrUncut, "a process cannot wait while it scans itself")
+	require.ErrorIs(t, err, ErrUncut, "a process that has not scanned for so long must not fence another")
 	_, err = a.store.Reconcile(t.Context())
 	a.requireStopped(t, partStore, err)
 	b.misses(t, a)
@@ -179,8 +181,8 @@ func TestStateRollbackWhileAway(t *testing.T) {
 	require.Empty(t, a.store.Joining())
 }
 
-// TestSharedFiles: processes may share the secret and the keys. A process that shares one of the two files, and has a
-// copy of the other, stops and gives the reason; the first process continues.
+// TestSharedFiles: processes may share both the secret file and the HPKE key file. A process that shares only one of
+// them, and has a copy of the other, must stop and give the reason. The first process must continue.
 func TestSharedFiles(t *testing.T) {
 	for _, part := range []int{partSecret, partKeys} {
 		all := several(t, postgresURL(t), 2)
@@ -211,7 +213,8 @@ func TestSharedFiles(t *testing.T) {
 	}
 }
 
-// TestStateRollbackUnrecorded: a process that found a rollback and could not record it does so at its next scan.
+// TestStateRollbackUnrecorded: a process finds a rollback but cannot record it in the database. It must do so at its
+// next scan.
 func TestStateRollbackUnrecorded(t *testing.T) {
 	url := postgresURL(t)
 	a, b := acquainted(t, url)
@@ -234,7 +237,7 @@ func TestStateRollbackUnrecorded(t *testing.T) {
 	require.Equal(t, otherFound, b.store.StateRollback().Cause)
 }
 
-// TestStateRollbackScans: a database that has forgotten a scan was rolled back, even if it lacks nothing else.
+// TestStateRollbackScans: if the database has lost only a scan number, a process must notice that it was rolled back.
 func TestStateRollbackScans(t *testing.T) {
 	url := postgresURL(t)
 	_, b := acquainted(t, url)
@@ -245,7 +248,8 @@ func TestStateRollbackScans(t *testing.T) {
 	b.requireStopped(t, partStore, err)
 }
 
-// TestSilence: a process that was cut off together with another one has not been waiting for it.
+// TestSilence: if a process was cut off from the database together with another one, it must not count the other as
+// silent for that time.
 func TestSilence(t *testing.T) {
 	d, now, other := newStore(&database{}), time.Now(), peer{file: "other", scan: 7}
 	d.listen(peer{}, []peer{other}, now)
@@ -255,7 +259,7 @@ func TestSilence(t *testing.T) {
 		d.listen(peer{}, []peer{other}, now.Add(time.Hour+time.Duration(i+1)*longestGap))
 	}
 	require.True(t, d.isSilent(other))
-	require.False(t, d.isSilent(peer{file: "other", scan: 8}), "it has made a scan now")
+	require.False(t, d.isSilent(peer{file: "other", scan: 8}), "a process that has just made a scan is not silent")
 	require.False(t, d.isSilent(peer{file: "new"}))
 }
 
@@ -288,8 +292,9 @@ func TestStand(t *testing.T) {
 	}
 }
 
-// TestNoMember: a fenced process whose peers are gone, and a new one beside them, report that and hand out nothing,
-// even side by side. The operator's command lets the process that it is run with continue.
+// TestNoMember: all members are gone. A fenced process that returns, and a new one, must report that and hand out
+// nothing, even side by side. The operator's command must let the process on which it runs continue, and the other join
+// it.
 func TestNoMember(t *testing.T) {
 	all := several(t, postgresURL(t), 3)
 	a, b, c := all[0], all[1], all[2]
@@ -301,7 +306,7 @@ func TestNoMember(t *testing.T) {
 	a.misses(t, b)
 	_, err := a.store.Batch(t.Context(), a.mixed.Batch(seq))
 	require.NoError(t, err)
-	require.NoError(t, a.store.Close()) // its disk is lost
+	require.NoError(t, a.store.Close()) // its disk is lost, too
 	c.follow(t)
 	require.NoError(t, b.store.Close())
 	require.NoError(t, b.begin(t))
@@ -335,8 +340,8 @@ func TestNoMember(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestJoins: read from the database, a process's status is what the process itself would report. A new process beside
-// others, and one that knows it was fenced where the database does not, hand out nothing.
+// TestJoins: Joins, which reads only the database, must return what the process itself would report. A new process
+// beside others hands out nothing. Nor does one that knows that it was fenced although the database does not.
 func TestJoins(t *testing.T) {
 	a, b := pair(t, postgresURL(t))
 	requireJoins := func(want Joining, of *history) {
@@ -365,9 +370,9 @@ func TestJoins(t *testing.T) {
 	requireJoins(CatchesUp, b)
 }
 
-// TestStateRollbackWhileJoining: batches that are handed out while a process rejoins are not in its marks. If the
-// database is then rolled back to when that process was a member, the process finds out from its memory, and from the
-// others.
+// TestStateRollbackWhileJoining: while a process rejoins, others hand out batches that are not in its rollback marks.
+// Then the database is rolled back to when that process was a member. The process must notice, because its mark records
+// that it was fenced.
 func TestStateRollbackWhileJoining(t *testing.T) {
 	url := postgresURL(t)
 	a, b := pair(t, url)
@@ -387,18 +392,19 @@ func TestStateRollbackWhileJoining(t *testing.T) {
 	require.NoError(t, err)
 	seq = a.make(t)
 	_, err = a.store.Batch(t.Context(), a.mixed.Batch(seq))
-	require.NoError(t, err, "b is fenced")
+	require.NoError(t, err, "a must not wait for b, which is fenced")
 	a.follow(t)
 	require.NoError(t, b.store.announce(t.Context(), progress, 0))
-	require.False(t, b.store.met.Load(), "it has not scanned since it joined")
+	require.False(t, b.store.met.Load(), "b must not be a member before it has scanned")
 	require.NoError(t, a.store.Close())
 	require.NoError(t, b.store.Close())
 	lagging(t)
 	b.requireStopped(t, partStore, b.begin(t))
 }
 
-// TestStateRollbackMadeAgain: a process that has only cut what another has made finds a rollback of the database before
-// it makes anything, however soon, and also a rollback to before the operator ended an epoch.
+// TestStateRollbackMadeAgain: a process has cut a batch that another process made. If the database is rolled back to
+// before that batch, the process must notice before it makes the batch again. It must also notice a rollback to before
+// the operator ended an epoch.
 func TestStateRollbackMadeAgain(t *testing.T) {
 	url := postgresURL(t)
 	a, b := acquainted(t, url)
@@ -421,8 +427,8 @@ func TestStateRollbackMadeAgain(t *testing.T) {
 	b.requireStopped(t, partStore, err)
 }
 
-// TestStateRollbackRace: of two processes that make a batch of one number concurrently, one succeeds, and both hand out
-// its bytes.
+// TestStateRollbackRace: two processes make a batch with one number concurrently. One must succeed, and both must hand
+// out its bytes.
 func TestStateRollbackRace(t *testing.T) {
 	a, b := pair(t, postgresURL(t))
 	made := make(chan error, 2)
@@ -450,8 +456,8 @@ func TestStateRollbackRace(t *testing.T) {
 	require.Equal(t, bytesOf(t, first), bytesOf(t, second))
 }
 
-// TestStateRollbackTimeline: a database that continues in another timeline, like a promoted replica, stops everything
-// although nothing seems to be missing, until the operator has ended the epochs.
+// TestStateRollbackTimeline: if a database continues on another timeline, as a promoted replica does, all processes
+// must stop, although nothing seems to be missing. After the operator has ended the epochs, they must continue.
 func TestStateRollbackTimeline(t *testing.T) {
 	pgtest.Need(t)
 	server, err := pgtest.Start()
@@ -464,7 +470,7 @@ func TestStateRollbackTimeline(t *testing.T) {
 	require.NoError(t, server.Restart())
 	soon := func(holds func(err error) bool) {
 		t.Helper()
-		require.Eventually(t, func() bool { // its connections are closed
+		require.Eventually(t, func() bool { // the restart has closed the connections
 			_, err := a.store.Reconcile(t.Context())
 			return holds(err)
 		}, time.Minute, 20*time.Millisecond)
@@ -473,7 +479,7 @@ func TestStateRollbackTimeline(t *testing.T) {
 	var acl *string
 	const rights = `SELECT proacl::text FROM pg_proc WHERE proname = 'pg_control_system'`
 	require.NoError(t, a.store.read.QueryRow(rights).Scan(&acl))
-	require.Nil(t, acl, "everybody may ask which server it is")
+	require.Nil(t, acl, "every database user must be able to read the server's identity")
 	require.NoError(t, server.Halt())
 	require.NoError(t, server.Promote())
 	require.NoError(t, server.Restart())
@@ -483,7 +489,7 @@ func TestStateRollbackTimeline(t *testing.T) {
 	require.NoError(t, a.store.EndAll(t.Context(), []EpochID{a.mixed}, nil, "ended"))
 	a.follow(t)
 	require.NoError(t, b.store.Close())
-	require.NoError(t, b.begin(t), "it joins the process that ended the epochs")
+	require.NoError(t, b.begin(t), "b must join the process that ended the epochs")
 	s, err := rollback.OpenMark(b.path(partKeys))
 	require.NoError(t, err)
 	require.Regexp(t, `/00000002$`, s.Known().Database)

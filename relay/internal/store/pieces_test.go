@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// inGroups makes a store write and delete few rows or bytes per transaction, and merge every two of them.
+// inGroups makes a store write and delete only rows rows or size bytes per transaction, and merge runs soon.
 func inGroups(t *testing.T, rows, size int) {
 	before, bytesBefore := groupRows, groupBytes
 	groupRows, groupBytes = rows, size
@@ -27,10 +27,10 @@ func merging(t *testing.T, fresh, runs, room int) {
 	t.Cleanup(func() { freshRoom, mergeRuns, mergeRoom = freshBefore, runsBefore, roomBefore })
 }
 
-// slotRuns selects the runs that are not of names.
+// slotRuns selects the runs that hold slots, not tags and clients.
 const slotRuns = "runs WHERE seq < 4294967296"
 
-// piecesOf makes a batch of pieces, one for each row's slot, in order.
+// piecesOf returns a SealFunc that makes a batch with one piece for each slot, in order. It then returns fail.
 func piecesOf(fail error) SealFunc {
 	return func(_ uint64, rows iter.Seq2[Row, error], put Put) (*Made, error) {
 		for row, err := range rows {
@@ -56,8 +56,8 @@ func (d *database) counts(t *testing.T, tables ...string) (out []int) {
 	return out
 }
 
-// TestPieces: a batch that takes several transactions can be read in any ranges. After a sweep nothing is left of it or
-// its slots.
+// TestPieces: a batch that takes several transactions must be readable in any ranges. After it is confirmed and swept,
+// nothing may be left of it or its slots.
 func TestPieces(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		inGroups(t, 7, 1000)
@@ -66,7 +66,8 @@ func TestPieces(t *testing.T) {
 			verdicts(t, s, aSubmission(i, i))
 		}
 		require.NoError(t, s.Seal(t.Context(), testEpoch.Batch(0), piecesOf(nil)))
-		require.Equal(t, []int{4, 31, 1}, s.counts(t, slotRuns, "pieces", "sweeps"), "30 slots in 5 runs, of which one is gone")
+		require.Equal(t, []int{4, 31, 1}, s.counts(t, slotRuns, "pieces", "sweeps"),
+			"want 4 of the 5 runs with 30 slots: one is deleted at once")
 		require.NoError(t, s.Sweep(t.Context()))
 		require.Equal(t, []int{0, 31, 0}, s.counts(t, slotRuns, "pieces", "sweeps"))
 		b, err := open().Batch(t.Context(), testEpoch.Batch(0))
@@ -95,12 +96,12 @@ func TestPieces(t *testing.T) {
 		require.NoError(t, s.Sweep(t.Context()))
 		require.Equal(t, []int{0, 0, 0}, s.counts(t, slotRuns, "pieces", "sweeps"))
 		_, err = io.ReadAll(b.Content)
-		require.Error(t, err, "it is confirmed")
+		require.Error(t, err, "a confirmed batch must not be readable")
 	})
 }
 
-// TestAttempts: a failed attempt leaves nothing. An interrupted one leaves pieces that nobody can read, even with the
-// secret, until the batch is made.
+// TestAttempts: a failed attempt to make a batch must leave nothing. An interrupted one leaves pieces until the batch
+// is made. Nobody may be able to read them, even with the secret.
 func TestAttempts(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		inGroups(t, 7, 1000)
@@ -122,13 +123,14 @@ func TestAttempts(t *testing.T) {
 						return nil, err
 					}
 				}
-				panic(late) // it is killed
+				panic(late) // as if the process were killed
 			})
 		}()
 		require.ErrorIs(t, cut, late)
 		require.Equal(t, []int{5, 10, 1}, s.counts(t, slotRuns, "pieces", "sweeps"))
 		require.NoError(t, s.Sweep(t.Context()))
-		require.Equal(t, []int{5, 10, 1}, s.counts(t, slotRuns, "pieces", "sweeps"), "another process may be making the batch")
+		require.Equal(t, []int{5, 10, 1}, s.counts(t, slotRuns, "pieces", "sweeps"),
+			"Sweep must keep these pieces: another process may be making the batch")
 		key, err := s.vault.batchCipher(kindSealed, testEpoch.Batch(0))
 		require.NoError(t, err)
 		rows, err := s.read.Query("SELECT bytes FROM pieces")
@@ -138,7 +140,7 @@ func TestAttempts(t *testing.T) {
 			require.NoError(t, rows.Scan(&sealed))
 			require.NotContains(t, string(sealed), "slot")
 			_, err = decrypt(key, sealed[:nonceSize], bytes.Clone(sealed[nonceSize:]))
-			require.Error(t, err, "the key of the batch opens no piece")
+			require.Error(t, err, "the batch's key must not decrypt a piece")
 		}
 		require.NoError(t, rows.Err())
 
@@ -147,7 +149,8 @@ func TestAttempts(t *testing.T) {
 		_, err = s.write.Exec("INSERT INTO sweeps SELECT id, 0, made FROM epochs, sweeps WHERE epochs.epoch = 4")
 		require.NoError(t, err)
 		require.NoError(t, s.Sweep(t.Context()))
-		require.Equal(t, []int{5, 10, 1}, s.counts(t, slotRuns, "pieces", "sweeps"), "the interrupted attempt of another epoch")
+		require.Equal(t, []int{5, 10, 1}, s.counts(t, slotRuns, "pieces", "sweeps"),
+			"Sweep must keep the pieces of the open epoch's attempt")
 
 		again := open()
 		require.NoError(t, again.Seal(t.Context(), testEpoch.Batch(0), piecesOf(nil)))
@@ -159,7 +162,7 @@ func TestAttempts(t *testing.T) {
 	})
 }
 
-// TestLastFails: an attempt whose last transaction fails leaves nothing, and the next attempt makes the batch.
+// TestLastFails: an attempt whose last transaction fails must leave nothing, and the next attempt must make the batch.
 func TestLastFails(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		inGroups(t, 7, 1000)
@@ -196,8 +199,8 @@ func TestLastFails(t *testing.T) {
 	})
 }
 
-// TestMixAgain: tags that an interrupted attempt has put into the replay set are fresh for the same batch number only.
-// Of equal tags one slot is taken. A withheld batch has none of the pieces.
+// TestMixAgain: tags that an interrupted attempt added to the replay set must be fresh again for the same batch number
+// only. Of slots with equal tags, one must be taken. A withheld batch must have none of the pieces.
 func TestMixAgain(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		inGroups(t, 3, 1000)

@@ -17,7 +17,7 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// countingReserve counts the uses of the reserve.
+// countingReserve is a Reserve that counts its uses.
 type countingReserve struct {
 	used  int
 	short error
@@ -30,8 +30,9 @@ func (r *countingReserve) WithReserve(do func() error) error {
 
 func (r *countingReserve) Short() error { return r.short }
 
-// TestReserveIsInside: every method that erases, confirms or ends works on a full disk, whoever calls it, and nothing
-// new is made then. A new method of a store or a vault must be listed here.
+// TestReserveIsInside: every method that erases, confirms or ends must use the disk reserve, whoever calls it. While
+// the reserve is short, no method may make anything new. The test fails for a new method of a store or a vault that is
+// not listed here.
 func TestReserveIsInside(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
@@ -45,7 +46,7 @@ func TestReserveIsInside(t *testing.T) {
 	build := func(*Fresh, Put) (*Made, error) { return &Made{Manifest: []byte("none"), Withheld: true}, nil }
 	mixed := EpochID{testEpoch.Task, testEpoch.Epoch + 1}
 
-	erases := map[string]func() error{ // in any order
+	erases := map[string]func() error{ // a map, so in random order
 		"Store.Advance":            func() error { return s.Advance(ctx, testEpoch, StateClosed) },
 		"Store.Complete":           func() error { return s.Complete(ctx, EpochID{testEpoch.Task, 9}, []byte("end")) },
 		"Store.Confirm":            func() error { return s.Confirm(ctx, b) },
@@ -85,17 +86,17 @@ func TestReserveIsInside(t *testing.T) {
 	require.Zero(t, r.used)
 
 	rest := []string{
-		// These read.
+		// These only read.
 		"Store.Batch", "Store.FindRollback", "Store.Destroyed", "Store.End", "Store.Equivocations", "Store.Findings",
 		"Store.Joining", "Store.Joins", "Store.Manifest", "Store.Name", "Store.Next", "Store.OtherSecret",
 		"Store.Progress", "Store.SealedBelow", "Store.StateRollback", "Store.Tallies", "Store.Version", "Store.NextManifest",
 		"Vault.EpochKey", "Vault.Holds", "Vault.Marked",
-		"Store.UnconfirmedSources",          // It cuts sealed batches in the marks, which have their space already.
-		"Store.Probe",                       // It asks whether there is space.
-		"Store.Fresh", "Store.ForgetNonces", // They write to a database server's disk only.
-		"Store.EndAll", "Vault.End", "Vault.Forget", // The operator ends everything, with the relay stopped.
+		"Store.UnconfirmedSources",          // It writes to rollback marks in place.
+		"Store.Probe",                       // It finds out whether there is space.
+		"Store.Fresh", "Store.ForgetNonces", // They write only to a database server's disk.
+		"Store.EndAll", "Vault.End", "Vault.Forget", // The operator calls them while the relay is stopped.
 		"Store.Close", "Vault.Close", "Vault.Watch", "Vault.Unwatch",
-		"Store.LimitPages", "Vault.Unencrypted", // They are for tests.
+		"Store.LimitPages", "Vault.Unencrypted", // These are for tests.
 	}
 	for _, of := range []any{s, v} {
 		typ := reflect.TypeOf(of)
@@ -103,12 +104,12 @@ func TestReserveIsInside(t *testing.T) {
 			name := typ.Elem().Name() + "." + typ.Method(i).Name
 			_, erasing := erases[name]
 			_, making := makes[name]
-			require.True(t, erasing || making || slices.Contains(rest, name), "%s: does it need the reserve?", name)
+			require.True(t, erasing || making || slices.Contains(rest, name), "list %s here: is the reserve needed?", name)
 		}
 	}
 }
 
-// beatenReserve makes each use of it wait for two more heartbeats.
+// beatenReserve is a Reserve whose every use waits for two more heartbeats.
 type beatenReserve struct{ wait func() }
 
 func (r beatenReserve) WithReserve(do func() error) error {
@@ -118,13 +119,13 @@ func (r beatenReserve) WithReserve(do func() error) error {
 
 func (beatenReserve) Short() error { return nil }
 
-// TestHeartbeatIsInside: while its store works for minutes, a process sends heartbeats, whoever calls the store.
-// Afterwards the store sends none.
+// TestHeartbeatIsInside: while its store works for minutes, a process must send heartbeats, whoever calls the store.
+// Afterwards the store must send none.
 func TestHeartbeatIsInside(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
 	beats := make(chan struct{})
-	checking := true // whether the store may be at work
+	checking := true // whether heartbeats are allowed now
 	wait := func() {
 		for range 2 {
 			select {

@@ -19,7 +19,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// TestRowsAreInRandomOrder: the rows of submissions with two slots each go to the database in a uniformly random order.
+// TestRowsAreInRandomOrder: the slots of submissions, two each, must go to the database in a uniformly random order.
+// Otherwise a report's slots could be recognized.
 func TestRowsAreInRandomOrder(t *testing.T) {
 	var subs []*Submission
 	for i := range byte(stattest.Things / 2) {
@@ -33,7 +34,7 @@ func TestRowsAreInRandomOrder(t *testing.T) {
 	})
 }
 
-// TestMergedRunsAreInRandomOrder: when runs are merged, all their rows are in one uniformly random order.
+// TestMergedRunsAreInRandomOrder: a merged run must have all its rows in one uniformly random order.
 func TestMergedRunsAreInRandomOrder(t *testing.T) {
 	stattest.Uniform(t, stattest.Trials, func() (order []int) {
 		var runMerger slotRun
@@ -50,7 +51,7 @@ func TestMergedRunsAreInRandomOrder(t *testing.T) {
 	})
 }
 
-// TestDamagedRuns: a damaged run is an error, also beside others.
+// TestDamagedRuns: merging a damaged run with a good one must be an error.
 func TestDamagedRuns(t *testing.T) {
 	good := packRows([]Row{{0, []byte("slot")}, {1, []byte("slot")}})
 	for _, bad := range [][]byte{{}, good[:3], good[:len(good)-1], packRows([]Row{{0, []byte("other")}}), {0, 0, 0, 1, 7}} {
@@ -66,7 +67,7 @@ func TestDamagedRuns(t *testing.T) {
 	}
 }
 
-// levels counts the runs of each level.
+// levels returns the number of runs of each level for a batch number.
 func (d *database) levels(t *testing.T, seq uint64) (out []int) {
 	t.Helper()
 	for level := range 9 {
@@ -81,8 +82,8 @@ func (d *database) levels(t *testing.T, seq uint64) (out []int) {
 	return out
 }
 
-// TestRunsMerge: runs of transactions are merged when they reach their limit, and so are merged runs, up to theirs. A
-// batch has all its rows, and the index all its names, whatever their levels.
+// TestRunsMerge: runs must be merged when they reach the limit of their level. The batch must then have all its rows,
+// and the index all tags and clients, whatever the levels.
 func TestRunsMerge(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		const each = runHead + 3*(rowLane+100) + sealedExtra // bytes per run with one submission
@@ -100,13 +101,13 @@ func TestRunsMerge(t *testing.T) {
 		for i := range 2 {
 			require.Equal(t, Accepted, commit(11+i))
 		}
-		require.Equal(t, []int{1, 0, 1}, s.levels(t, 0), "three of four merged")
+		require.Equal(t, []int{1, 0, 1}, s.levels(t, 0), "one merge must have taken three of four runs")
 		for i := range 40 {
 			require.Equal(t, Accepted, commit(13+i))
 		}
-		require.Equal(t, []int{1, 1, 4}, s.levels(t, 0), "two of 12 submissions are more than one merge takes")
+		require.Equal(t, []int{1, 1, 4}, s.levels(t, 0), "two runs of 12 submissions must not fit into one merge")
 		if s.index != nil {
-			require.Equal(t, []int{3, 1, 0, 1}, s.levels(t, nameRuns), "names take less room")
+			require.Equal(t, []int{3, 1, 0, 1}, s.levels(t, nameRuns), "tags and clients take less space")
 		}
 		requireKnown(t, s, open(), 53)
 		require.NoError(t, s.Sweep(t.Context()))
@@ -114,8 +115,8 @@ func TestRunsMerge(t *testing.T) {
 	})
 }
 
-// TestMergedRunsLeaveNothing: an SQLite file has each slot once, also before its log is emptied of merged runs, and the
-// slots of a merged run do not show their order of arrival. The test turns encryption off, which would hide all this.
+// TestMergedRunsLeaveNothing: an SQLite file must have each slot only once, although runs were merged, and merged slots
+// must not show their order of arrival. The test turns off encryption, which would hide all this.
 func TestMergedRunsLeaveNothing(t *testing.T) {
 	const n, groups = 800, 8
 	merging(t, groups*page*3/2, 1000, 0)
@@ -144,7 +145,7 @@ func TestMergedRunsLeaveNothing(t *testing.T) {
 	before := -1
 	for i, slot := range slots {
 		at := bytes.Index(disk, slot)
-		if at >= 0 { // otherwise it is on the border of two pages
+		if at >= 0 { // otherwise the slot is on the border of two pages
 			require.Negative(t, bytes.Index(disk[at+1:], slot), "slot %d", i)
 		}
 		if at >= 0 && before >= 0 {
@@ -155,11 +156,12 @@ func TestMergedRunsLeaveNothing(t *testing.T) {
 		}
 		before = at
 	}
-	require.Greater(t, neighbours, n*3/4, "the slots are visible on the disk")
-	require.InDelta(t, neighbours/2, ordered, float64(neighbours)/5, "neighbours are in either order equally often")
+	require.Greater(t, neighbours, n*3/4, "want pairs of successive slots that are visible on the disk")
+	require.InDelta(t, neighbours/2, ordered, float64(neighbours)/5, "half of the pairs must be in order")
 }
 
-// cannotMeasure skips a test whose long form is run for its measurement. Without a measurement the long form fails.
+// cannotMeasure skips a test that cannot measure what it should. The long form of the test, which is run for the
+// measurement, fails instead.
 func cannotMeasure(t *testing.T, why string) {
 	t.Helper()
 	if stattest.Long {
@@ -168,7 +170,7 @@ func cannotMeasure(t *testing.T, why string) {
 	t.Skip(why)
 }
 
-// written returns how many bytes of whole pages this process has had written to disk, by Linux's count.
+// written returns how many bytes this process has written to disk, in whole pages, as Linux counts them.
 func written(t *testing.T) (n int64) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/io")
@@ -181,9 +183,9 @@ func written(t *testing.T) (n int64) {
 	return n
 }
 
-// TestWritten: a report of one slot writes at most 1500 bytes to disk, including merges and marks, in transactions of
-// as many reports as 128 connections bring. The long form takes a million reports, and a restarted store knows all of
-// them within seconds.
+// TestWritten: a report of one slot must write at most 1500 bytes to disk, with merges and marks, in transactions of 50
+// reports, as many as 128 connections bring. The long form stores a million reports. A restarted store must then know
+// all of them, within seconds.
 func TestWritten(t *testing.T) {
 	const group = 50
 	n := 10_000
@@ -230,11 +232,11 @@ func TestWritten(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	require.Equal(t, []Verdict{Repeated}, verdicts(t, s, last))
-	t.Logf("knows them after %v", time.Since(begun))
+	t.Logf("a restarted store knows the reports after %v", time.Since(begun))
 }
 
-// TestIndexIsTheStores: after a failed commit, and after one that succeeded but reported an error, the index equals the
-// store. Missing or damaged names are an error.
+// TestIndexIsTheStores: after a commit fails, or succeeds but reports an error, the index in memory must equal the
+// store. Missing or damaged tags and clients must be an error.
 func TestIndexIsTheStores(t *testing.T) {
 	folder := t.TempDir()
 	v, err := OpenOrCreateVault(filepath.Join(folder, "secret"))
@@ -251,9 +253,9 @@ func TestIndexIsTheStores(t *testing.T) {
 	require.Error(t, err)
 	_, err = s.write.Exec("ALTER TABLE hidden RENAME TO rollback_marks; ALTER TABLE hidden2 RENAME TO open")
 	require.NoError(t, err)
-	require.Equal(t, []Verdict{Accepted}, verdicts(t, s, aSubmission(2, 2)), "it was not stored")
+	require.Equal(t, []Verdict{Accepted}, verdicts(t, s, aSubmission(2, 2)), "the failed commit stored this report")
 
-	s.index.epochs[testEpoch] = newKnown() // as if the last commits' answers had been lost
+	s.index.epochs[testEpoch] = newKnown() // as if the answers to the last commits had been lost
 	require.Equal(t, []Verdict{Repeated, Limited, Accepted}, verdicts(t, s, aSubmission(2, 2), aSubmission(1, 8),
 		aSubmission(3, 3)))
 
@@ -262,7 +264,7 @@ func TestIndexIsTheStores(t *testing.T) {
 	_, err = s.write.Exec("ALTER TABLE rollback_marks RENAME TO hidden")
 	require.NoError(t, err)
 	require.Error(t, s.EndAll(t.Context(), []EpochID{testEpoch}, nil, "why"))
-	require.Len(t, s.index.epochs, 1, "it did not end")
+	require.Len(t, s.index.epochs, 1, "the epoch has not ended, so its index must stay")
 	_, err = s.write.Exec("ALTER TABLE hidden RENAME TO rollback_marks")
 	require.NoError(t, err)
 	var id int64
@@ -288,11 +290,11 @@ func TestIndexIsTheStores(t *testing.T) {
 		require.ErrorContains(t, err, change.says)
 	}
 	require.NoError(t, s.Advance(t.Context(), testEpoch, StateClosed))
-	require.Equal(t, []Verdict{Late}, verdicts(t, s, aSubmission(1, 1)), "a late commit needs no names")
+	require.Equal(t, []Verdict{Late}, verdicts(t, s, aSubmission(1, 1)), "a late commit must not need tags and clients")
 	require.Empty(t, s.index.epochs)
 }
 
-// TestTable: a table behaves like a map at any size, and takes little more memory than its entries.
+// TestTable: a table must behave like a map at any size, and take little more memory than its entries.
 func TestTable(t *testing.T) {
 	defer func(before int) { offHeap = before }(offHeap)
 	offHeap = 4 << 10
@@ -301,7 +303,7 @@ func TestTable(t *testing.T) {
 		of, want := table{value: size}, map[Short]uint32{}
 		var keys []Short
 		for i := range 100_000 {
-			key := number8(i / 2) // in a row, some far from it, and some again
+			key := number8(i / 2) // consecutive keys, random ones, and repeated ones
 			switch i % 3 {
 			case 1:
 				binary.BigEndian.PutUint64(key[:], random.Uint64())
@@ -321,13 +323,14 @@ func TestTable(t *testing.T) {
 		full := float64(len(want)*(8+size)) / float64(of.bytes())
 		require.Greater(t, full, 0.78)
 		require.Less(t, full, 0.91)
-		require.Greater(t, of.bytes()/len(of.shards), offHeap, "outside of the heap")
+		require.Greater(t, of.bytes()/len(of.shards), offHeap, "want shards outside of Go's heap")
 		of.free()
 		require.Zero(t, of.bytes())
 	}
 }
 
-// TestManySubmissions: clients are counted beyond what an entry holds, also after a restart.
+// TestManySubmissions: the store must count a client's submissions correctly beyond 255, which is what a table entry
+// holds, also after a restart.
 func TestManySubmissions(t *testing.T) {
 	const quota = 600
 	k := newKnown()

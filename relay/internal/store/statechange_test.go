@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAdvanceTogether: epochs that change state at the same time share a transaction. Each reaches the same state as in
-// its own transaction.
+// TestAdvanceTogether: epochs that change state at the same time must share transactions. Each must reach the same
+// state as in a transaction of its own.
 func TestAdvanceTogether(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()

@@ -22,7 +22,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The parts of a relay's data that may be restored separately.
+// The parts of a relay's data that the tests restore separately, as bits.
 const (
 	partStore = 1 << iota
 	partSecret
@@ -30,24 +30,24 @@ const (
 	allParts = partStore | partSecret | partKeys
 )
 
-// moment is a copy of all parts, after a number of steps.
+// moment is a copy of all parts at one time.
 type moment struct {
 	store   func(t *testing.T) // restores the store's content
 	files   map[int][]byte     // by part
 	entries map[rollback.EpochKey]rollback.Entry
 }
 
-// history is a relay's life: copies of its data at every moment, and what it gave out.
+// history is a simulated relay: copies of its data at many moments, and what it has given out.
 type history struct {
 	description, folder string
-	first, mixed        EpochID // of a first relay, and of a later one
+	first, mixed        EpochID // an epoch as at a first relay, and one as at a later relay
 	moments             []moment
 	released            map[string][]byte // bytes of batches handed out, by epoch and number
-	taken               []*Submission     // acknowledged
+	taken               []*Submission     // acknowledged submissions
 	open                []uint64
 	vault               *Vault
 	store               *Store
-	copies              *sql.DB // of a PostgreSQL store's content
+	copies              *sql.DB // connection for copies of a PostgreSQL store
 	names               int
 }
 
@@ -55,7 +55,7 @@ func (h *history) path(part int) string {
 	return filepath.Join(h.folder, map[int]string{partSecret: "secret", partKeys: "keys"}[part])
 }
 
-// begin opens everything, as a starting relay does. It returns the error of Reconcile.
+// begin opens the store and key files as a starting relay does. It returns the error of Reconcile.
 func (h *history) begin(t *testing.T) error {
 	t.Helper()
 	var err error
@@ -71,7 +71,7 @@ func (h *history) begin(t *testing.T) error {
 	return err
 }
 
-// keep copies everything.
+// keep adds a moment with a copy of all parts.
 func (h *history) keep(t *testing.T) {
 	t.Helper()
 	m := moment{store: h.snapshot(t), files: map[int][]byte{}}
@@ -84,7 +84,7 @@ func (h *history) keep(t *testing.T) {
 	h.moments = append(h.moments, m)
 }
 
-// snapshot takes a snapshot of the history's store, over one connection.
+// snapshot copies the content of the history's store, always over the same connection. restore restores it.
 func (h *history) snapshot(t *testing.T) (restore func(t *testing.T)) {
 	t.Helper()
 	if isPostgres(h.description) && h.copies == nil {
@@ -137,7 +137,7 @@ func snapshotOver(t *testing.T, db *sql.DB, description string, n int) (restore 
 	}
 }
 
-// restore restores the last moment, and some parts of an earlier one.
+// restore restores the last moment, except some parts, which it restores to moment m.
 func (h *history) restore(t *testing.T, m, parts int) {
 	t.Helper()
 	from := func(part int) moment {
@@ -160,7 +160,7 @@ func (h *history) submission() *Submission {
 	return s
 }
 
-// act performs a random action of a relay, and hands out what it makes.
+// act performs a random action of a relay, and hands out any batch that it makes.
 func (h *history) act(t *testing.T) {
 	t.Helper()
 	switch n := rand.IntN(10); {
@@ -201,7 +201,7 @@ func (h *history) seal(t *testing.T) {
 	h.serve(t, h.first.Batch(seq))
 }
 
-// sealAs makes a batch of an epoch's rows, in order.
+// sealAs returns a SealFunc that makes a batch of all rows, in their order.
 func sealAs(b BatchID) SealFunc {
 	return wholly(func(submissions uint64, rows []Row) (*onion.Batch, error) {
 		lanes := make([][][]byte, 2)
@@ -243,7 +243,7 @@ func (h *history) serve(t *testing.T, ref BatchID) {
 	h.released[fmt.Sprint(ref.Epoch, ref.Seq)] = bytesOf(t, b)
 }
 
-// live begins a history and runs it for some moments.
+// live returns a history that has run for some moments.
 func live(t *testing.T, description string, moments int) *history {
 	t.Helper()
 	h := &history{description: description, folder: t.TempDir(), released: map[string][]byte{},
@@ -261,7 +261,7 @@ func live(t *testing.T, description string, moments int) *history {
 	return h
 }
 
-// steps returns the most steps of an epoch since a moment.
+// steps returns the highest number of steps that any epoch has made since moment m.
 func (h *history) steps(m int) (most uint64) {
 	for key, e := range h.moments[len(h.moments)-1].entries {
 		most = max(most, e.Steps-h.moments[m].entries[key].Steps)
@@ -269,7 +269,8 @@ func (h *history) steps(m int) (most uint64) {
 	return most
 }
 
-// requireStopped asserts that nothing works except reading.
+// requireStopped asserts that err is a state rollback of parts, and that all methods that change the store or hand out
+// a batch now fail.
 func (h *history) requireStopped(t *testing.T, parts int, err error) {
 	t.Helper()
 	back := new(StateRollbackError)
@@ -292,8 +293,8 @@ func (h *history) requireStopped(t *testing.T, parts int, err error) {
 	}
 }
 
-// requireSame asserts that a store continues where it was: the same bytes under every number, no slot under another,
-// and every client known.
+// requireSame asserts that a store continues unchanged: every batch number has the same bytes, no slot gets another
+// number, and every client is known.
 func (h *history) requireSame(t *testing.T) {
 	t.Helper()
 	for _, id := range []EpochID{h.first, h.mixed} {
@@ -310,7 +311,7 @@ func (h *history) requireSame(t *testing.T) {
 	}
 	late := errors.New("read only")
 	err := mixOf(h.store, h.mixed.Batch(uint64(len(tags))), tags, func(fresh []bool) (*onion.Batch, error) {
-		require.NotContains(t, fresh, true, "old slots under a later number")
+		require.NotContains(t, fresh, true, "a slot must not come again under a later number")
 		return nil, late
 	})
 	require.ErrorIs(t, err, late)
@@ -320,10 +321,10 @@ func (h *history) requireSame(t *testing.T) {
 	require.Equal(t, []Verdict{Repeated, Limited}, verdicts(t, h.store, &again, &other))
 }
 
-// TestStateRollback restores every proper part of {store, secret, keys} to random earlier moments of a relay's life:
-// 600 moments in the long form, else 8; on PostgreSQL, which is slower, a third of the parts at each. Either nothing
-// works any more, and the cause names what was rolled back; or, if the restored state is what a crash leaves,
-// everything is unchanged.
+// TestStateRollback restores every combination of store, secret and keys, except all three, to random earlier moments
+// of a relay: 600 moments in the long form, else 8; on PostgreSQL, which is slower, a third of the combinations. Then
+// either nothing may work any more and the cause must name what was rolled back. Or, if the restored state is one that
+// a crash leaves, everything must be unchanged.
 func TestStateRollback(t *testing.T) {
 	moments := 8
 	if stattest.Long {
@@ -342,7 +343,7 @@ func TestStateRollback(t *testing.T) {
 			for m := range len(h.moments) {
 				for parts := 1; parts < allParts; parts++ {
 					if engine == "postgres" && moments > 100 && rand.IntN(3) > 0 {
-						continue // a third of them, at every moment
+						continue // run only a third of the combinations
 					}
 					h.restore(t, m, parts)
 					err := h.begin(t)
@@ -369,7 +370,7 @@ func TestStateRollback(t *testing.T) {
 	}
 }
 
-// unmark restores a key file to before its first use, and returns its previous content.
+// unmark restores a key file to before its first use, when it had no mark, and returns its previous content.
 func (h *history) unmark(t *testing.T, part int) []byte {
 	t.Helper()
 	in, err := os.ReadFile(h.path(part))
@@ -380,8 +381,8 @@ func (h *history) unmark(t *testing.T, part int) []byte {
 	return in
 }
 
-// TestStateRollbackToNothing restores a key file to before its first use: an operator without backups has only that
-// copy.
+// TestStateRollbackToNothing restores a key file to before its first use, as an operator does who has no later backup.
+// The relay must detect this.
 func TestStateRollbackToNothing(t *testing.T) {
 	h := live(t, service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), 10)
 	h.restore(t, 0, 0)
@@ -399,8 +400,9 @@ func TestStateRollbackToNothing(t *testing.T) {
 	require.NoError(t, h.store.Close())
 }
 
-// TestStateRollbackToNothingPostgres: in a shared database, a secret or keys from before their first use look like a
-// new process's. Each of the two files knows which other one it was used with.
+// TestStateRollbackToNothingPostgres: in a shared database, a secret or HPKE key file from before its first use looks
+// like a new process's. Nevertheless the relay must detect this, because each of the two files records which other one
+// it was used with.
 func TestStateRollbackToNothingPostgres(t *testing.T) {
 	h := live(t, postgresURL(t), 10)
 	h.restore(t, 0, 0)
@@ -423,7 +425,8 @@ func TestStateRollbackToNothingPostgres(t *testing.T) {
 	require.NoError(t, h.store.Close())
 }
 
-// TestFirstStepWhileFollowing: a mark that gets its name while the store is compared with it was not rolled back.
+// TestFirstStepWhileFollowing: if a mark gets its name while the store is compared with it, that must not look like a
+// rollback.
 func TestFirstStepWhileFollowing(t *testing.T) {
 	h := live(t, service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), 1)
 	require.NoError(t, h.begin(t))
@@ -439,7 +442,7 @@ func TestFirstStepWhileFollowing(t *testing.T) {
 	}
 }
 
-// TestStateRollbackWhileServing: a running relay notices at its next step that its store was rolled back.
+// TestStateRollbackWhileServing: a running relay must notice at its next step that its store was rolled back.
 func TestStateRollbackWhileServing(t *testing.T) {
 	h := live(t, postgresURL(t), 12)
 	h.restore(t, 0, 0)
@@ -450,8 +453,8 @@ func TestStateRollbackWhileServing(t *testing.T) {
 	h.requireStopped(t, partStore, err)
 }
 
-// TestEndAfterStateRollback: the operator's command ends the epochs, and others continue. A rollback of the store to
-// before that command is noticed too.
+// TestEndAfterStateRollback: after a rollback, the operator's command must end the affected epochs, and other epochs
+// must work. If the store is later rolled back to before that command, the relay must notice that too.
 func TestEndAfterStateRollback(t *testing.T) {
 	for engine, description := range map[string]string{
 		"sqlite": service.SchemeSQLite + filepath.Join(t.TempDir(), "relay.db"), "postgres": "",
@@ -468,7 +471,7 @@ func TestEndAfterStateRollback(t *testing.T) {
 			require.NoError(t, h.store.EndAll(t.Context(), ids, nil, "ended"))
 			h.requireEnded(t)
 			require.NoError(t, h.store.Close())
-			require.NoError(t, h.begin(t), "the marks follow the store")
+			require.NoError(t, h.begin(t), "the marks must accept the new store")
 			require.NoError(t, h.vault.End(ids))
 			h.requireEnded(t)
 			next := aSubmission(1, 1)
@@ -482,7 +485,7 @@ func TestEndAfterStateRollback(t *testing.T) {
 	}
 }
 
-// requireEnded asserts that nothing of the history's epochs is left.
+// requireEnded asserts that nothing of the history's two epochs is left.
 func (h *history) requireEnded(t *testing.T) {
 	t.Helper()
 	for _, id := range []EpochID{h.first, h.mixed} {
@@ -501,8 +504,8 @@ func (h *history) requireEnded(t *testing.T) {
 	require.Len(t, slices.DeleteFunc(found, func(f Finding) bool { return f.Reason != "ended" }), 2)
 }
 
-// TestUncut: a batch whose leaf could not be cut is not handed out, nor confirmed to the upstream relay. Both happen
-// once it can be cut.
+// TestUncut: while a batch cannot be recorded in the rollback marks, the relay must neither hand it out nor confirm its
+// source to the upstream relay. Afterwards both must work.
 func TestUncut(t *testing.T) {
 	h := live(t, service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), 5)
 	h.restore(t, 0, 0)
@@ -519,7 +522,7 @@ func TestUncut(t *testing.T) {
 	require.ErrorContains(t, err, "couldn't read the mark")
 	some := *h.taken[0]
 	_, err = h.store.Commit(context.Background(), []*Submission{&some})
-	require.NoError(t, err, "the mark of its epoch is on disk")
+	require.NoError(t, err, "a retry must need no write: the mark has its steps")
 	require.NoError(t, os.Rename(keys+".away", keys))
 	unconfirmed, err := h.store.UnconfirmedSources(t.Context(), h.mixed)
 	require.NoError(t, err)
@@ -531,8 +534,8 @@ func TestUncut(t *testing.T) {
 	require.True(t, reread.Entry(h.mixed.key()).Made.Has(seq))
 }
 
-// TestUnmarkedRetry: a report whose transaction was committed, but whose mark could not be written, is not
-// acknowledged. Nor is its retry, until the mark is on disk.
+// TestUnmarkedRetry: a report's transaction is committed, but the rollback mark cannot be written. The relay must not
+// acknowledge the report or its retry until the mark is on disk.
 func TestUnmarkedRetry(t *testing.T) {
 	h := live(t, service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), 5)
 	h.restore(t, 0, 0)

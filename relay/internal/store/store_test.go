@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// eachStore runs a test on every kind of store. open opens it, also more than once, as several processes do, though
-// only one may claim a file.
+// eachStore runs a test with each engine. open opens the same store each time, as several processes do; for a file, it
+// goes around the claim.
 func eachStore(t *testing.T, test func(t *testing.T, open func() *Store)) {
 	t.Helper()
 	for engine, description := range map[string]func(t *testing.T) string{
@@ -76,14 +76,14 @@ func postgresURL(t *testing.T) string {
 
 var testEpoch = EpochID{task.ID{1}, 3}
 
-// number8 returns a short that encodes n.
+// number8 returns the short that encodes n.
 func number8(n int) (out Short) {
 	binary.BigEndian.PutUint64(out[:], uint64(n))
 	return out
 }
 
-// aSubmission returns a submission of client to testEpoch with its own tag, in batches of 10, with a quota of 1, of two
-// lanes. Its slots hold the tag.
+// aSubmission returns a submission of a client to testEpoch: batches of 10, a quota of 1, two lanes with three slots in
+// all. Each slot holds the tag.
 func aSubmission(client, tag int) *Submission {
 	slot := fmt.Appendf(nil, "%100d", tag)
 	return &Submission{ID: testEpoch, Size: 10, Quota: 1, Client: number8(client), Tag: number8(tag),
@@ -116,7 +116,7 @@ func progressOf(t *testing.T, s *Store, id EpochID) Progress {
 
 var testSign = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 
-// testBatch makes a batch of some slots.
+// testBatch returns a signed batch of one lane with some slots.
 func testBatch(seq uint64, slots ...[]byte) (*onion.Batch, error) {
 	if slots == nil {
 		slots = [][]byte{}
@@ -127,7 +127,7 @@ func testBatch(seq uint64, slots ...[]byte) (*onion.Batch, error) {
 	}, [][][]byte{slots})
 }
 
-// wholly makes a batch of all rows in memory.
+// wholly returns a SealFunc that reads all rows into memory and passes them to build.
 func wholly(build func(submissions uint64, rows []Row) (*onion.Batch, error)) SealFunc {
 	return func(submissions uint64, some iter.Seq2[Row, error], _ Put) (*Made, error) {
 		var rows []Row
@@ -141,7 +141,7 @@ func wholly(build func(submissions uint64, rows []Row) (*onion.Batch, error)) Se
 	}
 }
 
-// madeOf returns a batch in memory as a result of a SealFunc or MixFunc.
+// madeOf returns a batch in memory as the result of a SealFunc or MixFunc.
 func madeOf(b *onion.Batch, err error) (*Made, error) {
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func madeOf(b *onion.Batch, err error) (*Made, error) {
 	return &Made{Manifest: b.Manifest, Head: raw}, err
 }
 
-// mixOf mixes a batch in memory: fresh[i] says whether to take the slot with tags[i].
+// mixOf calls Mix with a batch in memory. fresh[i] is whether to take the slot with tags[i].
 func mixOf(s *Store, b BatchID, tags []Short, build func(fresh []bool) (*onion.Batch, error)) error {
 	return s.Mix(context.Background(), b, slices.Clone(tags), func(f *Fresh, _ Put) (*Made, error) {
 		var fresh []bool
@@ -161,7 +161,7 @@ func mixOf(s *Store, b BatchID, tags []Short, build func(fresh []bool) (*onion.B
 	})
 }
 
-// bytesOf returns the bytes of a sealed batch.
+// bytesOf returns the whole content of a sealed batch.
 func bytesOf(t *testing.T, b *Sealed) []byte {
 	t.Helper()
 	raw, err := io.ReadAll(b.Content)
@@ -170,7 +170,7 @@ func bytesOf(t *testing.T, b *Sealed) []byte {
 	return raw
 }
 
-// sealRows returns the rows that a batch is sealed from.
+// sealRows seals a batch and returns the rows that it was made from.
 func sealRows(t *testing.T, s *Store, seq uint64) (submissions uint64, rows []Row) {
 	t.Helper()
 	b := testEpoch.Batch(seq)
@@ -181,7 +181,7 @@ func sealRows(t *testing.T, s *Store, seq uint64) (submissions uint64, rows []Ro
 	return submissions, rows
 }
 
-// requireKnown asserts that a store knows the n submissions of one batch of 1000, and has all their rows.
+// requireKnown asserts that again knows the n submissions of one batch of 1000, and that s has all their rows.
 func requireKnown(t *testing.T, s, again *Store, n int) {
 	t.Helper()
 	var tags []int
@@ -196,7 +196,7 @@ func requireKnown(t *testing.T, s, again *Store, n int) {
 	requireRows(t, rows, tags...)
 }
 
-// requireRows asserts that rows are those of submissions with some tags.
+// requireRows asserts that rows are exactly the slots of submissions with some tags, in any order.
 func requireRows(t *testing.T, rows []Row, tags ...int) {
 	t.Helper()
 	var want []Row
@@ -212,9 +212,9 @@ func TestStoreDecides(t *testing.T) {
 		s := open()
 		require.Equal(t, []Verdict{Accepted, Accepted, Repeated, Replayed, Limited, Accepted}, verdicts(t, s,
 			aSubmission(1, 1), aSubmission(2, 2), aSubmission(1, 1), aSubmission(3, 1), aSubmission(1, 4),
-			aSubmission(3, 3)), "within a group")
+			aSubmission(3, 3)), "within one Commit")
 		require.Equal(t, []Verdict{Repeated, Replayed, Limited, Accepted}, verdicts(t, open(),
-			aSubmission(1, 1), aSubmission(4, 2), aSubmission(2, 5), aSubmission(4, 4)), "across groups")
+			aSubmission(1, 1), aSubmission(4, 2), aSubmission(2, 5), aSubmission(4, 4)), "across two Commits")
 		twice := func(tag int) *Submission {
 			sub := aSubmission(9, tag)
 			sub.Quota = 2
@@ -228,7 +228,7 @@ func TestStoreDecides(t *testing.T) {
 		require.NoError(t, s.Advance(t.Context(), testEpoch, StateClosed))
 		require.Equal(t, []Verdict{Late, Late}, verdicts(t, open(), aSubmission(1, 1), aSubmission(5, 5)))
 		require.NoError(t, s.Advance(t.Context(), testEpoch, StateErased))
-		require.NoError(t, s.Advance(t.Context(), testEpoch, StateOpen), "the state only grows")
+		require.NoError(t, s.Advance(t.Context(), testEpoch, StateOpen), "a lower state must be ignored")
 		require.Equal(t, StateErased, progressOf(t, s, testEpoch).State)
 		tables := []string{"seen", "runs", "open"}
 		if s.index == nil {
@@ -242,7 +242,7 @@ func TestStoreDecides(t *testing.T) {
 	})
 }
 
-// TestStoreFillsBatches: groups may span batches, each of exactly its size.
+// TestStoreFillsBatches: one Commit may fill several batches. Each must have exactly its size.
 func TestStoreFillsBatches(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
@@ -265,8 +265,8 @@ func TestStoreFillsBatches(t *testing.T) {
 		require.EqualValues(t, 4, p.Next)
 		var fresh int
 		require.NoError(t, s.read.QueryRow(`SELECT MAX(fresh) FROM open WHERE seq > 0`).Scan(&fresh))
-		require.Equal(t, runHead+30*(rowLane+100)+sealedExtra+page, fresh, "one run each")
-		for _, seq := range []uint64{1, 0, 3, 2} { // in any order
+		require.Equal(t, runHead+30*(rowLane+100)+sealedExtra+page, fresh, "each batch must have one run")
+		for _, seq := range []uint64{1, 0, 3, 2} { // not in order
 			n, rows := sealRows(t, s, seq)
 			require.Equal(t, p.Open[seq].Submissions, n)
 			requireRows(t, rows, want[10*seq:10*seq+10]...)
@@ -277,7 +277,8 @@ func TestStoreFillsBatches(t *testing.T) {
 	})
 }
 
-// TestStoreKeepsBatches: a batch has the same bytes until it is confirmed. Afterwards only its manifest is kept.
+// TestStoreKeepsBatches: a batch must have the same bytes until it is confirmed. Afterwards the store must keep only
+// its manifest.
 func TestStoreKeepsBatches(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
@@ -322,7 +323,7 @@ func TestStoreKeepsBatches(t *testing.T) {
 		require.ErrorIs(t, s.Mix(t.Context(), testEpoch.Batch(0), nil, nil), ErrMade)
 		require.NoError(t, mixOf(s, testEpoch.Batch(1), []Short{number8(2), number8(3)},
 			func(fresh []bool) (*onion.Batch, error) {
-				require.Equal(t, []bool{false, true}, fresh, "across batches")
+				require.Equal(t, []bool{false, true}, fresh, "a tag of an earlier batch is not fresh")
 				return testBatch(1)
 			}))
 		require.NoError(t, s.Advance(t.Context(), testEpoch, StateComplete))
@@ -330,7 +331,7 @@ func TestStoreKeepsBatches(t *testing.T) {
 	})
 }
 
-// TestStoreFindings: each number is new once, and all numbers of one reason are in one row.
+// TestStoreFindings: each batch number must count once, and all numbers with one reason must be in one row.
 func TestStoreFindings(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
@@ -358,8 +359,8 @@ func atOnce(handles []*Store, n int, do func(s *Store, i int)) {
 	all.Wait()
 }
 
-// TestStoresRace: two handles commit concurrently, with 100 submissions of a client of quota 1 among them. What is
-// accepted is stored, and every full batch has its size.
+// TestStoresRace: two handles commit concurrently. Among the submissions are 100 by one client with quota 1. Exactly
+// one of these may be accepted. All accepted ones must be stored, and every full batch must have its size.
 func TestStoresRace(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		handles := []*Store{open(), open()}
@@ -400,7 +401,7 @@ func TestStoresRace(t *testing.T) {
 	})
 }
 
-// TestStoresSealOnce: of many concurrent attempts to seal or mix a batch, one succeeds.
+// TestStoresSealOnce: of many concurrent attempts to seal or mix one batch, exactly one must succeed.
 func TestStoresSealOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		handles := []*Store{open(), open()}
@@ -414,7 +415,7 @@ func TestStoresSealOnce(t *testing.T) {
 			mixErr := mixOf(s, mixed.Batch(0), []Short{number8(1)},
 				func(fresh []bool) (*onion.Batch, error) {
 					if !slices.Equal(fresh, []bool{true}) {
-						t.Error("what a refused process learned was kept")
+						t.Error("a tag must be fresh for every attempt at its batch")
 					}
 					return testBatch(0)
 				})
@@ -435,7 +436,7 @@ func TestStoresSealOnce(t *testing.T) {
 	})
 }
 
-// TestProgressAmidMixes: progress that is read while batches are made never lists more of them than exist.
+// TestProgressAmidMixes: while batches are made, Progress must never list more of them than there are.
 func TestProgressAmidMixes(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s, reader := open(), open()
@@ -464,8 +465,8 @@ func TestProgressAmidMixes(t *testing.T) {
 	})
 }
 
-// TestRecordManifest: the first manifest of a number stays, and a second one is kept beside it. Of two processes that
-// see one each, one gets the error.
+// TestRecordManifest: the store must keep the first manifest of a number, and beside it the first different one. If two
+// processes see one each, one of them must get ErrEquivocation.
 func TestRecordManifest(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		signed := func(seq uint64, slot string) *onion.SignedManifest {
@@ -490,7 +491,7 @@ func TestRecordManifest(t *testing.T) {
 		for _, again := range []*onion.SignedManifest{two, three, two} {
 			require.ErrorIs(t, open().RecordManifest(t.Context(), testEpoch.Batch(4), again), ErrEquivocation)
 		}
-		require.NoError(t, s.RecordManifest(t.Context(), testEpoch.Batch(4), one), "it is the one")
+		require.NoError(t, s.RecordManifest(t.Context(), testEpoch.Batch(4), one), "want no error for the kept one")
 		all, err = s.Equivocations(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, []Equivocation{{testEpoch, 4, *one, *two}}, all)
@@ -516,8 +517,8 @@ func TestRecordManifest(t *testing.T) {
 	})
 }
 
-// TestRecordManifestOfMade: the source manifest of a batch that was made is in the batch's own manifest only, and is
-// recognized again. Another manifest of the number is kept beside it. Withheld batches are counted.
+// TestRecordManifestOfMade: after a batch is made, the upstream manifest must be only in the batch's own manifest, and
+// be recognized there. A different one with the same number must be kept as evidence. Withheld batches must be counted.
 func TestRecordManifestOfMade(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
@@ -559,11 +560,12 @@ func TestRecordManifestOfMade(t *testing.T) {
 			func([]bool) (*onion.Batch, error) { return testBatch(1) }))
 		destroyed, err = s.Destroyed(t.Context(), testEpoch)
 		require.NoError(t, err)
-		require.EqualValues(t, 1, destroyed, "the second was released")
+		require.EqualValues(t, 1, destroyed, "only the first batch was withheld")
 	})
 }
 
-// TestStoreCompletesOnce: if two processes end an epoch, each with its own end, the first one's stays, for both.
+// TestStoreCompletesOnce: if several processes complete an epoch, each with an end of its own, all must keep the first
+// end.
 func TestStoreCompletesOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		handles := []*Store{open(), open()}
@@ -589,12 +591,12 @@ func TestStoreCompletesOnce(t *testing.T) {
 		require.NoError(t, handles[0].Advance(t.Context(), testEpoch, StateExpired))
 		end, err = handles[1].End(t.Context(), testEpoch)
 		require.NoError(t, err)
-		require.Equal(t, first, end, "a next hop may ask late")
+		require.Equal(t, first, end, "the end must stay, because a next hop may ask late")
 	})
 }
 
-// TestMostBatches: an epoch takes as many submissions as its batches hold, through two processes concurrently, whatever
-// has been sealed meanwhile.
+// TestMostBatches: an epoch with a limited number of batches must take as many submissions as they hold, even through
+// two concurrent processes, and whatever is sealed meanwhile.
 func TestMostBatches(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		stores := []*Store{open(), open()}
@@ -630,13 +632,13 @@ func TestMostBatches(t *testing.T) {
 	})
 }
 
-// TestPanicEndsTransaction: a panic in a transaction, from which a server recovers, leaves no lock and no connection
-// behind.
+// TestPanicEndsTransaction: a panic in a transaction, from which an HTTP server recovers, must leave no lock and no
+// connection in use.
 func TestPanicEndsTransaction(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
 		id := EpochID{Epoch: 3}
-		for range 20 { // more than there are connections
+		for range 20 { // more often than there are connections
 			require.PanicsWithValue(t, "a fault", func() {
 				_ = s.within(t.Context(), func(tx *transaction) error {
 					_, err := tx.lock(id)
@@ -650,7 +652,8 @@ func TestPanicEndsTransaction(t *testing.T) {
 	})
 }
 
-// TestFailedFlushEndsTransaction: statements after one that could not be sent are not stored.
+// TestFailedFlushEndsTransaction: after a statement could not be sent, later statements of the transaction must not be
+// stored.
 func TestFailedFlushEndsTransaction(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
@@ -668,7 +671,7 @@ func TestFailedFlushEndsTransaction(t *testing.T) {
 	})
 }
 
-// TestDamagedBatchRow: reading or confirming a batch whose row is truncated is an error.
+// TestDamagedBatchRow: reading or confirming a batch whose row is truncated must be an error.
 func TestDamagedBatchRow(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()

@@ -28,8 +28,8 @@ func raw(t *testing.T, description string) *sql.DB {
 	return db
 }
 
-// TestSchema: processes that start at once create the tables once. A store of another program's schema is refused, with
-// its version, also by readers.
+// TestSchema: processes that start at once must create the tables once. Writers and readers must refuse a store with an
+// unknown or too old schema version, and name the version.
 func TestSchema(t *testing.T) {
 	for engine, description := range map[string]string{"sqlite": service.SchemeSQLite +
 		filepath.Join(t.TempDir(), "relay.db"), "postgres": ""} {
@@ -63,7 +63,7 @@ func TestSchema(t *testing.T) {
 			tallies, err := s.Tallies(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, []Tally{{testEpoch, "limit", 8}}, tallies)
-			require.Error(t, s.Tally(t.Context(), testEpoch, map[string]uint64{"limit": 2}), "it is only read")
+			require.Error(t, s.Tally(t.Context(), testEpoch, map[string]uint64{"limit": 2}), "it must be read-only")
 
 			db := raw(t, description)
 			for version, want := range map[int]string{
@@ -84,7 +84,8 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// TestMigrate: a store of the previous version gets the missing steps, once. A read-only store waits for that.
+// TestMigrate: a store of an earlier version must get the missing steps, once. A read-only store of an earlier version
+// must be an error.
 func TestMigrate(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
@@ -103,7 +104,7 @@ func TestMigrate(t *testing.T) {
 				return d.within(t.Context(), func(tx *transaction) error { return d.migrate(tx, next, version) })
 			}
 			require.NoError(t, migrate(d, before))
-			require.NoError(t, migrate(d, before+2), "nothing is left to do")
+			require.NoError(t, migrate(d, before+2), "no step is missing any more")
 			require.ErrorContains(t, migrate(d, before), fmt.Sprintf("couldn't upgrade the schema to version %d", before+1))
 			var rows int
 			require.NoError(t, d.read.QueryRow(`SELECT COUNT(*) FROM later`).Scan(&rows))
@@ -119,7 +120,7 @@ func TestMigrate(t *testing.T) {
 	require.ErrorContains(t, err, "step migrations/x/0013_b.sql is not number 12")
 }
 
-// TestDurable: a server that would acknowledge before it has written is refused.
+// TestDurable: a server that acknowledges a commit before it is on disk must be refused.
 func TestDurable(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
@@ -142,7 +143,7 @@ func TestDurable(t *testing.T) {
 	require.NoError(t, s.within(t.Context(), func(tx *transaction) error {
 		var isolation string
 		err := tx.row("SHOW transaction_isolation").Scan(&isolation)
-		require.Equal(t, "read committed", isolation, "whatever the database's default")
+		require.Equal(t, "read committed", isolation, "the database's default must not count")
 		return err
 	}))
 	_, err = Open(url+"&default_transaction_isolation=serializable", v, Process{})
@@ -154,8 +155,8 @@ func TestDurable(t *testing.T) {
 	}
 }
 
-// TestNothingIsCompiled: a statement that reads a whole table runs at once, also on a server that would compile
-// statements of high estimated cost.
+// TestNothingIsCompiled: PostgreSQL must not JIT-compile a statement that reads a whole table, even if its estimated
+// cost is high.
 func TestNothingIsCompiled(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
@@ -180,11 +181,11 @@ func TestNothingIsCompiled(t *testing.T) {
 	var could bool
 	require.NoError(t, raw(t, url).QueryRow(`SELECT 'on' = ALL (SELECT setting FROM pg_settings WHERE name = 'jit')
 		AND pg_jit_available()`).Scan(&could))
-	require.Equal(t, could, strings.Contains(plan(url+"&jit=on"), "JIT"), "whether the server compiles when asked to")
+	require.Equal(t, could, strings.Contains(plan(url+"&jit=on"), "JIT"), "with jit=on, it must compile if it can")
 }
 
-// TestVaultDestroysUnneeded: the keys of finished epochs and batches are destroyed, in whatever order these end, and
-// the others stay. A vault that missed it all, as after a crash, catches up.
+// TestVaultDestroysUnneeded: the vault must destroy the keys of finished epochs and batches, in whatever order these
+// finish, and no others. A vault that missed all earlier calls, as after a crash, must catch up.
 func TestVaultDestroysUnneeded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	v, err := OpenOrCreateVault(path)
@@ -193,7 +194,7 @@ func TestVaultDestroysUnneeded(t *testing.T) {
 	batch := func(seq uint64) OpenBatch { return OpenBatch{id.Batch(seq), 1} }
 	tests := []struct {
 		p            Progress
-		rows, sealed string // for the batches 0 to 4: which keys are left
+		rows, sealed string // numbers of the batches, of 0 to 4, whose keys remain
 		epoch        bool
 	}{
 		{Progress{ID: id}, "01234", "01234", true},
@@ -234,7 +235,7 @@ func TestVaultDestroysUnneeded(t *testing.T) {
 	}
 }
 
-// TestQuota: a client's quota is uniform in q to 2q−1, and depends only on the epoch's key and the client.
+// TestQuota: a client's quota must be uniform in q to 2q−1, and depend only on the epoch's key and the client.
 func TestQuota(t *testing.T) {
 	key, other := newEpochKey([]byte("an epoch's key")), newEpochKey([]byte("another's"))
 	const quota, clients = 4, 4000
@@ -256,7 +257,8 @@ func TestQuota(t *testing.T) {
 	require.InDelta(t, clients*(quota-1)/quota, differ, 150)
 }
 
-// TestSealNeedsItsKey: rows whose key is destroyed cannot be read any more, and no batch is made of them.
+// TestSealNeedsItsKey: if the key of a batch's rows is destroyed, the store must make no batch of them and accept no
+// more rows.
 func TestSealNeedsItsKey(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func() *Store) {
 		s := open()
@@ -269,7 +271,8 @@ func TestSealNeedsItsKey(t *testing.T) {
 	})
 }
 
-// TestDestroyedAmidUse: data that is read while its key is destroyed is not reported as damaged.
+// TestDestroyedAmidUse: if a key is destroyed while its data are read, the error must not say that the data are
+// damaged.
 func TestDestroyedAmidUse(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
@@ -281,7 +284,7 @@ func TestDestroyedAmidUse(t *testing.T) {
 	require.ErrorIs(t, err, ErrDestroyed)
 }
 
-// fillEpoch commits n submissions of one slot, each of its own client.
+// fillEpoch commits n submissions of one slot, each by another client.
 func fillEpoch(t *testing.T, s *Store, n int, quota uint64) {
 	t.Helper()
 	key, err := s.vault.EpochKey(testEpoch)
@@ -299,8 +302,8 @@ func fillEpoch(t *testing.T, s *Store, n int, quota uint64) {
 	}
 }
 
-// TestPlans: PostgreSQL looks keys up by the whole primary key, also in tables that it has never analyzed. By the epoch
-// alone, every commit would read all of the epoch.
+// TestPlans: PostgreSQL must look keys up by the whole primary key, also in tables that it has never analyzed. By the
+// epoch alone, every commit would read all rows of the epoch.
 func TestPlans(t *testing.T) {
 	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)
@@ -319,8 +322,8 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestCounterState prints how many bytes a client costs while its epoch is open, beside the lower bound of n·log₂(B+1)
-// bits for counts up to a quota of B.
+// TestCounterState prints how many bytes the store needs per client while an epoch is open. The lower bound for counts
+// up to a quota of B is n·log₂(B+1) bits for n clients.
 func TestCounterState(t *testing.T) {
 	const n, quota = 8000, 4
 	eachStore(t, func(t *testing.T, open func() *Store) {
