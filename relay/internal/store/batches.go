@@ -10,17 +10,16 @@ import (
 	"slices"
 )
 
-// batches is the part of a store that makes batches and keeps them until the next hop has them. It also keeps the
-// manifests that the upstream relay has signed.
+// batches is the part of a store that makes batches, keeps them until the next hop has them, and keeps the upstream
+// relay's signed manifests.
 type batches struct {
 	*database
 	reconciler *reconciler
 	members    *members
 }
 
-// Seal makes a batch of a full or closed open batch: build gets the rows and returns the batch. Seal returns ErrNoBatch
-// if another process has already done so. While it runs, others may write to the store, and this process sends
-// heartbeats to them.
+// Seal makes a batch of a full or closed open batch: build gets the rows and returns the batch. If another process has
+// done so, Seal returns ErrNoBatch. While it runs, others may write to the store, and this process sends heartbeats.
 func (d *batches) Seal(ctx context.Context, b BatchID, build SealFunc) error {
 	if short := d.reserve.Short(); short != nil {
 		return short
@@ -79,10 +78,10 @@ func (d *batches) seal(ctx context.Context, b BatchID, build SealFunc) error {
 	})
 }
 
-// Mix makes batch b from a batch of the upstream relay. b must be the epoch's next batch, otherwise Mix returns
-// ErrMade, or ErrOver if the epoch is complete. tags are the tags of the upstream batch; Mix reorders them and adds all
-// of them to the replay set. build learns from fresh which slots to take: one slot for each tag that is new. If build
-// fails, these tags remain new for a second attempt at b. While Mix runs, others may write to the store.
+// Mix makes batch b from a batch of the upstream relay. If b is not the epoch's next batch it returns ErrMade, or
+// ErrOver if the epoch is complete. tags are the tags of the upstream batch; Mix reorders them and adds all to the
+// replay set. build learns from fresh which slots to take: one for each new tag. If build fails, these tags remain new
+// for another attempt at b. While Mix runs, others may write to the store.
 func (d *batches) Mix(ctx context.Context, b BatchID, tags []Short, build MixFunc) error {
 	if short := d.reserve.Short(); short != nil {
 		return short
@@ -174,10 +173,9 @@ func (f *Fresh) Take(tag Short) bool {
 
 func compareShorts(a, b Short) int { return bytes.Compare(a[:], b[:]) }
 
-// admit adds the tags of an upstream batch to the replay set, groupRows per transaction, and finds out which are new.
-// It sorts tags. Tags that an earlier attempt at the same batch added count as new, because no slot of that attempt has
-// left the relay. The tags of a batch number cannot change: [Store.RecordManifest] has fixed the manifest that lists
-// them.
+// admit adds the tags of an upstream batch to the replay set, groupRows per transaction, and returns which are new. It
+// sorts tags. Tags that an earlier attempt at the same batch added count as new, because no slot of that attempt has
+// left the relay. The tags of a batch number cannot change: [Store.RecordManifest] fixes its manifest.
 func (d *batches) admit(ctx context.Context, b BatchID, tags []Short) (f *Fresh, epoch int64, err error) {
 	slices.SortFunc(tags, compareShorts)
 	f = &Fresh{}
@@ -208,7 +206,7 @@ func (d *batches) admit(ctx context.Context, b BatchID, tags []Short) (f *Fresh,
 	return f, epoch, nil
 }
 
-// admit adds sorted distinct tags of batch b to the replay set. It returns those that other batches had added before.
+// admit adds sorted distinct tags of batch b to the replay set. It returns those that other batches had added.
 func (t batchTx) admit(epoch int64, b BatchID, tags []Short) (known []Short, err error) {
 	var of Short // what the replay set stores beside each tag of b
 	binary.BigEndian.PutUint64(of[:], b.Seq+1)
@@ -241,7 +239,7 @@ func (t batchTx) admit(epoch int64, b BatchID, tags []Short) (known []Short, err
 // epochOf selects an epoch's row ID, in queries that must not create the row.
 const epochOf = `(SELECT id FROM epochs WHERE task = $1 AND epoch = $2)`
 
-// Next returns the number of the batch that Mix must make next.
+// Next returns the batch number that Mix makes next.
 func (d *batches) Next(ctx context.Context, id EpochID) (next uint64, err error) {
 	row := d.read.QueryRowContext(ctx, `SELECT next FROM epochs WHERE task = $1 AND epoch = $2`, id.Task[:], id.Epoch)
 	err = row.Scan(&next)
@@ -251,7 +249,7 @@ func (d *batches) Next(ctx context.Context, id EpochID) (next uint64, err error)
 	return next, err
 }
 
-// Destroyed returns how many batches of the epoch Mix has made as withheld ones.
+// Destroyed returns how many withheld batches of the epoch Mix has made.
 func (d *batches) Destroyed(ctx context.Context, id EpochID) (n uint64, err error) {
 	const query = `SELECT coalesce(max(destroyed), 0) FROM epochs WHERE task = $1 AND epoch = $2`
 	if err = d.read.QueryRowContext(ctx, query, id.Task[:], id.Epoch).Scan(&n); err != nil {
@@ -288,15 +286,14 @@ func (d *batches) Batch(ctx context.Context, ref BatchID) (*Sealed, error) {
 	return &b, err
 }
 
-// Manifest returns a sealed batch's manifest without reading its ciphertexts, and whether the next hop has confirmed
-// the batch. It returns ErrNoBatch if there is none.
+// Manifest returns a sealed batch's manifest, and whether the next hop has confirmed the batch. It returns ErrNoBatch
+// if there is none.
 func (d *batches) Manifest(ctx context.Context, b BatchID) (manifest []byte, confirmed bool, err error) {
 	const query = `SELECT manifest, bytes IS NULL FROM batches WHERE epoch = ` + epochOf + ` AND seq = $3`
 	err = d.find(ctx, query, b, &manifest, &confirmed)
 	return manifest, confirmed, err
 }
 
-// find scans the row of a query about a batch. It returns ErrNoBatch if there is no row.
 func (d *batches) find(ctx context.Context, query string, b BatchID, into ...any) error {
 	err := d.read.QueryRowContext(ctx, query, b.Task[:], b.Epoch, b.Seq).Scan(into...)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -342,8 +339,8 @@ func (d *batches) confirmOnce(ctx context.Context, b BatchID) error {
 	})
 }
 
-// SetSourceConfirmed records that this relay has told the upstream relay that it holds batch b's source. The upstream
-// relay then deletes the source.
+// SetSourceConfirmed records that this relay has confirmed batch b's source to the upstream relay, which then deletes
+// the source.
 func (d *batches) SetSourceConfirmed(ctx context.Context, b BatchID) error {
 	return d.reserve.WithReserve(func() error { return d.setSourceConfirmedOnce(ctx, b) })
 }

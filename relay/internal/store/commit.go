@@ -44,7 +44,7 @@ func (d *reports) Commit(ctx context.Context, group []*Submission) (full bool, e
 	return full, err
 }
 
-// commitEpoch does what Commit does, for submissions of one epoch.
+// commitEpoch is Commit for submissions of one epoch.
 func (t commitTx) commitEpoch(id EpochID, group []*Submission) (full bool, err error) {
 	e, filling, fresh, m, err := t.lockAndRead(id, group)
 	if err != nil {
@@ -149,7 +149,6 @@ func (t *transaction) lookUp(query string, id EpochID, keys []Short, scan func(r
 	return asks
 }
 
-// learn stores the tags, receipts and clients of accepted submissions.
 func (t commitTx) learn(e epochRow, id EpochID, m *memory, taken []*Submission) error {
 	if t.index != nil {
 		return t.index.learn(t.transaction, e, id, taken)
@@ -172,8 +171,8 @@ func (t commitTx) learnRows(epoch int64, m *memory, taken []*Submission) error {
 	return t.count(epoch, m, taken)
 }
 
-// count stores the new submission counts of the clients of accepted submissions. It groups clients with equal counts
-// into one statement; there are at most as many counts as the quota.
+// count stores the new submission counts of clients. One statement stores all clients with the same count; there are at
+// most as many counts as the quota.
 func (t commitTx) count(epoch int64, m *memory, taken []*Submission) error {
 	const store = `INSERT INTO clients (epoch, client, submissions) ` + packed + `
 		SELECT $3, substr($1::bytea, 8*n + 1, 8), $4 FROM i WHERE true

@@ -8,8 +8,8 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
-// storeSnapshot indexes the epochs and rollback mark rows of the store by epoch. The relay compares the rollback marks
-// of up to a thousand tasks with it every second. It uses no SQL.
+// storeSnapshot indexes the store's epochs and rollback mark rows by epoch. Every second, the relay compares the
+// rollback marks of up to a thousand tasks with it. It uses no SQL.
 type storeSnapshot struct {
 	all     []Progress
 	epochs  map[rollback.EpochKey]*Progress
@@ -17,7 +17,7 @@ type storeSnapshot struct {
 	keys    []rollback.EpochKey              // all keys of epochs and rows
 	tasks   map[[16]byte][]rollback.EpochKey // keys by task
 	history string                           // identity and timeline of the database server
-	alone   bool                             // only one process at a time can use the store
+	alone   bool                             // only one process can use the store
 }
 
 func newSnapshot(all []Progress, rows []markRow) *storeSnapshot {
@@ -65,8 +65,8 @@ func (seen *storeSnapshot) compare(g *guard, s, secret *rollback.Mark) error {
 }
 
 // elsewhere returns a [StateRollbackError] if the store is in another database than the rollback mark records, or if
-// that database was promoted from a replica or restored. Such a database may lack the latest steps, also those of other
-// processes. If all epochs of the mark have expired or ended, elsewhere returns nil.
+// that database was restored or promoted from a replica. Such a database may lack the latest steps of any process. If
+// all epochs of the mark have expired or ended, elsewhere returns nil.
 func (seen *storeSnapshot) elsewhere(s *rollback.Mark) error {
 	if s.Database == "" || s.Database == seen.history || !seen.goesOn(s) {
 		return nil
@@ -113,9 +113,9 @@ func (seen *storeSnapshot) compareEntries(g *guard, s *rollback.Mark) error {
 	return nil
 }
 
-// compareRows returns a [StateRollbackError] if the store has recorded more steps of a rollback mark than the mark
-// itself has: the mark's file was rolled back. In an SQLite store, each file belongs to one process. If such a store
-// knows a different file, this file was rolled back to before its first use.
+// compareRows returns a [StateRollbackError] if the store has recorded more steps of a rollback mark than the mark has:
+// the mark's file was rolled back. In an SQLite store, each file belongs to one process. If such a store knows another
+// file instead of this one, this file was rolled back to before its first use.
 func (seen *storeSnapshot) compareRows(g *guard, s *rollback.Mark) error {
 	now := g.state().ID // the mark may have got its ID after s was read
 	for _, key := range seen.of(g) {
@@ -139,7 +139,7 @@ func (seen *storeSnapshot) compareRows(g *guard, s *rollback.Mark) error {
 }
 
 // check returns a [StateRollbackError] if a rollback mark has fewer steps of an epoch than the store has recorded of
-// it. If another process shares the file, it may have raised the mark meanwhile, so check rereads the file.
+// it. Before that, it rereads the file, because another process that shares it may have raised the mark.
 func (g *guard) check(key rollback.EpochKey, row markRow) error {
 	if !row.MarkRolledBack(g.Entry(key).Steps) {
 		return nil
@@ -154,9 +154,9 @@ func (g *guard) check(key rollback.EpochKey, row markRow) error {
 	return nil
 }
 
-// comparePair returns a [StateRollbackError] if the secret and the HPKE keys were used with different copies of each
-// other: one of them was rolled back to before its first use. In a shared database it then looks like the file of a new
-// process. A process that shares one of the two files, and has a copy of the other, gets the same error.
+// comparePair returns a [StateRollbackError] if the secret and the HPKE keys were used with other versions of each
+// other: one of them was rolled back to before its first use. In a shared database such a file looks like a new
+// process's. A process that shares one of the two files, and has a copy of the other, gets the same error.
 func (g *guard) comparePair(s, secret *rollback.Mark) error {
 	const shared = " (processes share both of these files, or neither)"
 	if g.kind != kindKeys {
@@ -173,8 +173,8 @@ func (g *guard) comparePair(s, secret *rollback.Mark) error {
 	return nil
 }
 
-// catchUp returns the entries that the store has and the rollback marks lack. Either a crash came before the mark was
-// written, or another process did the work.
+// catchUp returns the entries that the store has and the rollback marks lack, because of a crash before the mark was
+// written or of another process's work.
 func catchUp(guards []*guard, seen *storeSnapshot) pendingMarks {
 	out := pendingMarks{}
 	for _, g := range guards {
@@ -199,8 +199,8 @@ func catchUp(guards []*guard, seen *storeSnapshot) pendingMarks {
 }
 
 // bindMarks records in the rollback marks which database holds the store. It also binds the marks of the secret and of
-// the HPKE keys to each other, permanently: each records the other's ID. If another process did so differently at the
-// same time, the next Reconcile finds it. bindMarks writes the secret's mark once for all tasks.
+// the HPKE keys permanently: each records the other's ID. If another process was faster, the next Reconcile checks the
+// result. bindMarks writes the secret's mark once for all tasks.
 func bindMarks(guards []*guard, history string) (failed error) {
 	secret, tied := guards[0].state(), map[string]string{}
 	for _, g := range guards {

@@ -11,12 +11,12 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
-// database holds what all parts of a [Store] share: the SQL connections and transactions. SQL statements are written
-// for PostgreSQL, and the engine translates them for SQLite.
+// database holds what all parts of a [Store] share: SQL connections and transactions. Statements are written for
+// PostgreSQL; the engine translates them for SQLite.
 //
-// A transaction that changes an epoch's state or batches (Commit, Seal, Mix) first locks the epoch's row, several rows
-// in the order of their IDs. So writers cannot deadlock. Only one process at a time decides about an epoch, and it sees
-// everything committed before.
+// A transaction that changes an epoch's state or batches (Commit, Seal, Mix) first locks the epoch's row, or several
+// rows in the order of their IDs, so that writers cannot deadlock. One process at a time thus decides about an epoch,
+// and sees everything committed before.
 type database struct {
 	engine
 	rollbackLatch
@@ -27,12 +27,12 @@ type database struct {
 	absent      bool         // the store does not exist yet; this empty one stands for it
 	reserve     Reserve
 	heartbeat   heartbeat
-	ended       atomic.Uint64 // number of transactions that this process has ended
+	ended       atomic.Uint64 // transactions that this process has ended
 }
 
 // engine contains what differs between SQLite and PostgreSQL.
 type engine interface {
-	// sql translates a statement from PostgreSQL.
+	// sql translates a PostgreSQL statement.
 	sql(query string) string
 
 	// among returns a query for rows of a table. It finds those of epoch $4 of task $3 whose key is one of the packed
@@ -48,7 +48,7 @@ type engine interface {
 	// history returns the identity of the database server and its timeline; "" for a file.
 	history(ctx context.Context, q querier) (string, error)
 
-	// alone reports whether only one process at a time can use the store.
+	// alone reports whether only one process can use the store.
 	alone() bool
 
 	// lockProcesses excludes other processes from the tables about processes until the transaction ends.
@@ -93,7 +93,7 @@ func (d *database) transact(ctx context.Context, do func(tx *transaction) error)
 	}
 	ended := false
 	defer func() {
-		if !ended { // also if do panics, because an HTTP server recovers from panics
+		if !ended { // also if do panics: an HTTP server recovers
 			tx.Rollback()
 		}
 	}()
@@ -170,13 +170,12 @@ func (d *database) Close() error {
 	return err
 }
 
-// querier is a transaction or a database.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// collect runs a query and returns the values that scan makes of its rows.
+// collect runs a query and returns what scan makes of each row.
 func collect[T any](
 	ctx context.Context, q querier, query string, scan func(rows *sql.Rows) (T, error), args ...any,
 ) (out []T, err error) {
@@ -195,14 +194,13 @@ func collect[T any](
 	return out, rows.Err()
 }
 
-// transaction is an SQL transaction with its context.
 type transaction struct {
 	ctx     context.Context
 	tx      session
 	engine  engine
 	vault   *Vault
 	index   *index
-	pending pendingMarks // entries for the rollback marks; written before a caller learns the result
+	pending pendingMarks // rollback mark entries to write before the caller learns the result
 	done    []func()     // functions to run after the commit
 }
 
@@ -235,12 +233,10 @@ func (t *transaction) put(query string, args ...any) error {
 	return t.tx.put(t.engine.sql(query), args...)
 }
 
-// ask runs a query and calls scan for each row.
 func (t *transaction) ask(query string, scan func(row scanner) error, args ...any) error {
 	return t.tx.ask(ask{t.engine.sql(query), args, scan})
 }
 
-// row runs a query that returns one row.
 func (t *transaction) row(query string, args ...any) scanner {
 	if err := t.tx.flush(); err != nil {
 		return noRow{err}
@@ -248,9 +244,8 @@ func (t *transaction) row(query string, args ...any) scanner {
 	return t.tx.QueryRowContext(t.ctx, t.engine.sql(query), args...)
 }
 
-// packed begins a statement that writes or looks up $2 rows at once. $1 is the concatenation of these rows, all of one
-// size. i.n is the row number, from 0. This takes a fraction of the time of one statement per row, and the statement
-// text stays constant.
+// packed begins a statement that writes or looks up $2 rows at once. $1 is their concatenation; all have one size. i.n
+// is the row number, from 0. This takes a fraction of the time of one statement per row.
 const packed = `WITH RECURSIVE i(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM i WHERE n + 1 < $2) `
 
 // most is the maximum number of rows in one packed statement.
@@ -271,13 +266,12 @@ func pack(n, size int, row func(to []byte, i int) []byte, do func(rows []byte, n
 	return nil
 }
 
-// packShorts is pack for shorts.
 func packShorts(shorts []Short, do func(rows []byte, n int) error) error {
 	row := func(to []byte, i int) []byte { return append(to, shorts[i][:]...) }
 	return pack(len(shorts), len(Short{}), row, do)
 }
 
-// epochRow is the row of an epoch, which the transaction has locked.
+// epochRow is an epoch's row, which the transaction has locked.
 type epochRow struct {
 	id    int64
 	state State
@@ -288,7 +282,7 @@ type epochRow struct {
 // lockEpoch selects an epoch's row and locks it until the transaction ends.
 const lockEpoch = `SELECT id, state, next FROM epochs WHERE task = $1 AND epoch = $2 FOR UPDATE`
 
-// lock locks an epoch's row until the transaction ends. It creates the row where there is none.
+// lock locks an epoch's row until the transaction ends. It creates a missing row.
 func (t *transaction) lock(id EpochID) (e epochRow, err error) {
 	find := func() error {
 		return t.row(lockEpoch, id.Task[:], id.Epoch).Scan(&e.id, &e.state, &e.next)

@@ -5,17 +5,16 @@ import (
 	"math"
 )
 
-// memory has what the store knows about the tags and clients of a group of submissions to one epoch. It lacks new ones.
+// memory has what the store knows about a group's tags and clients in one epoch. New ones are absent.
 type memory struct {
-	receipts map[Short]receipt // by tag: the receipt of the stored submission that has this tag
+	receipts map[Short]receipt // by tag: the receipt of the stored submission with it
 	counts   map[Short]uint64  // number of stored submissions per client
 }
 
 func newMemory() *memory { return &memory{map[Short]receipt{}, map[Short]uint64{}} }
 
 // decide sets the verdicts of one epoch's submissions, in the given order, and returns the accepted ones, at most room.
-// over means that the epoch accepts no more. decide adds the accepted submissions to the memory. Both database engines
-// use it.
+// over means that the epoch accepts no more. decide adds the accepted ones to the memory. Both engines use it.
 //
 // The tag alone identifies a repeated envelope, because a key opens a ciphertext to exactly one tag. The receipt tells
 // whether the same client has sent it.
@@ -64,8 +63,8 @@ func reportsOf(size uint64, filling OpenBatch, next uint64) uint64 {
 	return next * size
 }
 
-// assign distributes accepted submissions to batches: first to the batch that is filling, then to new batches, which
-// get numbers from next on. It returns the batches that grew, with their new sizes, and the submissions of each.
+// assign distributes accepted submissions: first to the batch that is filling, then to new batches numbered from next.
+// It returns the batches that grew, with their new sizes, and the submissions of each.
 func assign(taken []*Submission, filling OpenBatch, next uint64) (grown []OpenBatch, into [][]*Submission) {
 	b := filling
 	var here []*Submission

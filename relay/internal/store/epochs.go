@@ -20,8 +20,8 @@ type epochs struct {
 }
 
 // Progress lists all epochs that have a row, in the order of their rows. It runs three queries outside of a
-// transaction: epochs, then open batches, then sealed ones. A batch that is sealed meanwhile may appear in Open and in
-// Held, but is never missing. Progress omits batches from number Next on, which began after the first query.
+// transaction: epochs, open batches, sealed batches. A batch that is sealed meanwhile may appear in Open and in Held,
+// but is never missing. Progress omits batches from number Next on, which began after the first query.
 func (d *epochs) Progress(ctx context.Context) ([]Progress, error) {
 	index := map[int64]int{}
 	const epochs = `SELECT id, task, epoch, state, next FROM epochs ORDER BY id`
@@ -77,8 +77,8 @@ type stateChange struct {
 }
 
 // Advance raises an epoch's state. StateErased deletes its replay set and client rows. StateExpired deletes its
-// batches, confirmed or not, and its findings, manifests and tallies. Advance empties large tables first, in small
-// transactions: no other writer waits long, and a full disk needs no more free space than [EraseRoom].
+// batches, confirmed or not, its findings, manifests and tallies. Advance empties large tables first, in small
+// transactions: no other writer waits long, and a full disk needs only [EraseRoom] bytes.
 func (d *epochs) Advance(ctx context.Context, id EpochID, to State) error {
 	return d.reserve.WithReserve(func() error { return d.advanceOnce(ctx, id, to) })
 }
@@ -134,9 +134,9 @@ func (d *epochs) Complete(ctx context.Context, id EpochID, end []byte) error {
 	})
 }
 
-// changeState raises an epoch's state. Concurrent calls share transactions, and so the write of the secret's rollback
-// mark, which takes as long as a transaction. If a shared transaction fails, each epoch gets its own: it needs less
-// space on a full disk, and one failure does not stop the other epochs.
+// changeState raises an epoch's state. Concurrent calls share a transaction and the write of the secret's rollback
+// mark, which takes as long. If a shared transaction fails, each epoch gets its own: it needs less space on a full
+// disk, and one failure does not stop the others.
 func (d *epochs) changeState(ctx context.Context, one *stateChange) error {
 	err := d.changes.Do(func(all []*stateChange) error {
 		slices.SortFunc(all, func(a, b *stateChange) int { return cmp.Or(a.id.compare(b.id), cmp.Compare(a.to, b.to)) })
@@ -215,10 +215,10 @@ func (d *epochs) End(ctx context.Context, id EpochID) (end []byte, err error) {
 	return end, nil
 }
 
-// EndAll ends epochs by the operator's command after a state rollback, and clears the rollback: afterwards the store
-// works again. It deletes all rows about the epochs, raises them to StateEnded, and records a finding for each that had
-// not expired. It completely removes the epochs in strange, which their tasks do not have. No other method changes a
-// store that was rolled back.
+// EndAll ends epochs by the operator's command after a state rollback. Afterwards the store works again; no other
+// method changes a store that was rolled back. EndAll deletes all rows about the epochs, raises them to StateEnded, and
+// records a finding for each that had not expired. It completely removes the epochs in strange, which their tasks do
+// not have.
 func (d *epochs) EndAll(ctx context.Context, ids, strange []EpochID, why Reason) error {
 	d.members.forget()
 	err := d.within(ctx, func(tx *transaction) error {
@@ -246,7 +246,6 @@ func (d *epochs) EndAll(ctx context.Context, ids, strange []EpochID, why Reason)
 	return nil
 }
 
-// end implements EndAll for one epoch.
 func (t epochTx) end(id EpochID, why Reason) error {
 	e, err := t.lock(id)
 	if err != nil || e.state == StateEnded {

@@ -18,8 +18,7 @@ func (s *Store) LimitPages(n int) error {
 	return err
 }
 
-// Unencrypted makes the vault store a batch without encryption, so that a test can see that its check of the disk would
-// find readable slots.
+// Unencrypted makes the vault store a batch without encryption, so that a test can look for its slots on the disk.
 func (v *Vault) Unencrypted(b BatchID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -28,7 +27,6 @@ func (v *Vault) Unencrypted(b BatchID) {
 	}
 }
 
-// noCipher is a cipher.AEAD that does not encrypt.
 type noCipher struct{}
 
 func (noCipher) NonceSize() int { return nonceSize }

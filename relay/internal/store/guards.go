@@ -17,7 +17,7 @@ const (
 	kindKeys
 )
 
-// guard is a rollback mark that the store is compared with. [reconciler.Reconcile] does this.
+// guard is a rollback mark that the store is compared with.
 type guard struct {
 	*rollback.MarkFile
 	kind int
@@ -25,10 +25,10 @@ type guard struct {
 	gone atomic.Bool // Unwatch was called; the file may be removed
 }
 
-// of reports whether the rollback mark covers the task of an epoch: the secret's mark covers all tasks.
+// of reports whether the rollback mark covers an epoch: the secret's mark covers all tasks.
 func (g *guard) of(key rollback.EpochKey) bool { return g.kind == kindSecret || g.task == key.Task }
 
-// state returns the content of the rollback mark. If the file has no mark yet, it is empty.
+// state returns the content of the rollback mark, empty if the file has none yet.
 func (g *guard) state() *rollback.Mark {
 	if s := g.Known(); s != nil {
 		return s
@@ -85,14 +85,13 @@ func (f *markFiles) guards() []*guard {
 	return append([]*guard{{MarkFile: f.secret, kind: kindSecret}}, f.watched...)
 }
 
-// Close closes the files of the rollback marks.
+// Close closes the files with the rollback marks.
 func (f *markFiles) Close() {
 	for _, g := range f.guards() {
 		g.MarkFile.Close()
 	}
 }
 
-// key returns the epoch's key in rollback marks.
 func (id EpochID) key() rollback.EpochKey {
 	return rollback.EpochKey{Task: [16]byte(id.Task[:16]), Epoch: id.Epoch}
 }
@@ -111,8 +110,8 @@ func (f *markFiles) Marked() (ids []EpochID) {
 	return slices.Compact(ids)
 }
 
-// Forget removes epochs from all rollback marks. The caller has deleted their rows from the store; without Forget, the
-// marks would show a state rollback permanently.
+// Forget removes epochs from all rollback marks. The store has no rows of them, so the marks would show a state
+// rollback permanently.
 func (f *markFiles) Forget(ids []EpochID) (failed error) {
 	for _, g := range f.guards() {
 		known := g.state().Entries

@@ -12,8 +12,8 @@ import (
 )
 
 // index holds the replay set and client counts of an SQLite store's open epochs in memory. On disk they are in
-// encrypted runs, see [nameRuns]. The store rebuilds the index from these runs if it is missing or may differ: after a
-// start, and after a commit with an unknown outcome. Only one process uses an SQLite store.
+// encrypted runs ([nameRuns]), from which the store rebuilds the index if it is missing or may differ: after a start,
+// and after a commit with an unknown outcome. Only one process uses an SQLite store.
 type index struct {
 	mu     sync.Mutex // held during a whole Commit
 	epochs map[EpochID]*known
@@ -37,7 +37,6 @@ func (x *index) drop(id EpochID) {
 	delete(x.epochs, id)
 }
 
-// close frees the memory of all epochs.
 func (x *index) close() {
 	if x == nil {
 		return
@@ -72,7 +71,6 @@ func newKnown() *known {
 	return &known{tags: table{value: tagValue}, clients: table{value: clientValue}, more: map[Short]uint64{}}
 }
 
-// free frees the memory outside of Go's heap.
 func (k *known) free() {
 	if k != nil {
 		k.tags.free()
@@ -86,7 +84,6 @@ func (k *known) addTag(tag Short, r receipt) (fresh bool) {
 	return k.tags.set(tag, uint32(r))
 }
 
-// addClient adds the client of one report.
 func (k *known) addClient(client Short) {
 	n := k.count(client) + 1
 	k.clients.set(client, uint32(min(n, many)))
@@ -107,7 +104,7 @@ func (k *known) count(client Short) uint64 {
 	return k.more[client]
 }
 
-// memory returns the index's entries of a group's tags and clients.
+// memory returns what the index has about a group's tags and clients.
 func (k *known) memory(group []*Submission) *memory {
 	m := newMemory()
 	for _, sub := range group {
@@ -123,9 +120,9 @@ func (k *known) memory(group []*Submission) *memory {
 
 const shardBits = 6
 
-// table is a hash table from shorts to positive numbers, without pointers. It uses open addressing with linear probing,
-// in shards that grow one at a time. Keys are keyed hashes, so an outsider cannot choose colliding ones. Between 4/5
-// and 9/10 of the entries are used.
+// table is a hash table from shorts to positive numbers, without pointers: open addressing with linear probing, in
+// shards that grow one at a time. Keys are keyed hashes, so an outsider cannot choose colliding ones. Between 4/5 and
+// 9/10 of the entries are used.
 type table struct {
 	value  int // size of each number in bytes: clientValue or tagValue
 	shards [1 << shardBits]shard
@@ -157,8 +154,8 @@ func (t *table) find(s *shard, key Short) (entry []byte, found bool) {
 
 func (t *table) shard(key Short) *shard { return &t.shards[spread(key)>>(64-shardBits)] }
 
-// spread returns mixed bits of a key. The upper bits determine its position: a growing shard is then read and written
-// sequentially. The factor, 2^64 over the golden ratio, spreads consecutive keys.
+// spread returns mixed bits of a key. Their upper bits determine the key's position, so that a growing shard is read
+// and written sequentially. The factor, 2^64 over the golden ratio, spreads consecutive keys.
 func spread(key Short) uint64 { return binary.BigEndian.Uint64(key[:]) * 0x9e3779b97f4a7c15 }
 
 // get returns a key's number, 0 if there is none.
@@ -203,7 +200,6 @@ func (t *table) grow(s *shard, width int) {
 	*s = grown
 }
 
-// free frees a table's memory.
 func (t *table) free() {
 	for i := range t.shards {
 		freeEntries(t.shards[i].entries)
@@ -211,7 +207,6 @@ func (t *table) free() {
 	}
 }
 
-// bytes returns the size of a table in bytes.
 func (t *table) bytes() (n int) {
 	for i := range t.shards {
 		n += len(t.shards[i].entries)
@@ -219,7 +214,6 @@ func (t *table) bytes() (n int) {
 	return n
 }
 
-// number returns the number in an entry.
 func (t *table) number(entry []byte) uint32 {
 	if t.value == clientValue {
 		return uint32(entry[len(Short{})])
@@ -228,8 +222,7 @@ func (t *table) number(entry []byte) uint32 {
 }
 
 // recall loads the index of an open epoch if it is missing. After a start this takes seconds, so recall runs before the
-// transaction and others may write meanwhile. Others add no tags or clients: only a Commit does, and the caller holds
-// x.mu.
+// transaction, while others may write. They add no tags or clients: only Commit does, and the caller holds x.mu.
 func (x *index) recall(ctx context.Context, d *database, id EpochID) error {
 	if x.epochs[id] != nil || d.rollbackLatch.StateRollback() != nil {
 		return nil
@@ -250,8 +243,8 @@ func (x *index) recall(ctx context.Context, d *database, id EpochID) error {
 	return err
 }
 
-// remember returns the index's entries of a group's tags and clients. reports is how many reports the epoch has
-// accepted; if the index has another number, remember reads it from disk again.
+// remember returns what the index has about a group's tags and clients. If the index does not have exactly reports
+// reports, as many as the epoch has accepted, remember first reads it from disk again.
 func (x *index) remember(t *transaction, e epochRow, id EpochID, reports uint64, group []*Submission) (*memory, error) {
 	if k := x.epochs[id]; k == nil || !k.has(reports) {
 		k, err := loadNames(t.ctx, t.tx, t.vault, e.id, id)
@@ -269,8 +262,7 @@ func (x *index) remember(t *transaction, e epochRow, id EpochID, reports uint64,
 	return x.epochs[id].memory(group), nil
 }
 
-// learn stores the tags, receipts and clients of accepted submissions as a run. After the commit, it adds them to the
-// index.
+// learn stores the tags, receipts and clients of accepted submissions in a run, and after the commit in the index.
 func (x *index) learn(t *transaction, e epochRow, id EpochID, taken []*Submission) error {
 	k := x.epochs[id]
 	c, err := t.vault.nameCipher(id)

@@ -14,16 +14,16 @@ import (
 // ErrEquivocation means that the upstream relay signed two different batches with one number.
 var ErrEquivocation = errors.New("the upstream relay signed two batches with one number")
 
-// Equivocation is the evidence: two manifests with the same number, each with a valid signature of the upstream relay.
+// Equivocation is the evidence: two manifests with the same number, each with a valid signature.
 type Equivocation struct {
 	ID            EpochID
 	Seq           uint64
 	First, Second onion.SignedManifest
 }
 
-// RecordManifest stores the upstream relay's signed manifest of a batch, before the first slot of that batch is read.
-// If a different manifest is stored already, it stores both and returns ErrEquivocation. If Mix has made batch b, it
-// returns ErrMade: the manifest of b contains the upstream manifest, so no other copy is kept.
+// RecordManifest stores the upstream relay's signed manifest of a batch, before the first slot of the batch is read. If
+// a different manifest is stored, it stores both and returns ErrEquivocation. If Mix has made batch b, it returns
+// ErrMade: the manifest of b contains the upstream manifest.
 func (d *batches) RecordManifest(ctx context.Context, b BatchID, s *onion.SignedManifest) error {
 	return d.reserve.WithReserve(func() error { return d.recordManifestOnce(ctx, b, s) })
 }
@@ -77,8 +77,8 @@ func (t batchTx) recordManifest(epoch int64, seq uint64, s *onion.SignedManifest
 	return n > 0, ErrEquivocation, err
 }
 
-// recordForMade implements RecordManifest if another process has made the batch. The manifest of that batch contains
-// the first upstream manifest.
+// recordForMade implements RecordManifest if another process has made the batch, whose manifest contains the first
+// upstream manifest.
 func (t batchTx) recordForMade(epoch int64, seq uint64, s *onion.SignedManifest, raw []byte) (written bool, found,
 	err error) {
 	var kept []byte

@@ -8,9 +8,9 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
-// This file has the SQL of the table rollback_marks. It has a [rollback.Count] for each rollback mark and epoch. steps
-// grows with each transaction that changes the epoch. marked is how many of these steps the mark on disk had when the
-// last transaction began.
+// This file has the SQL of the table rollback_marks: a [rollback.Count] for each rollback mark and epoch. steps grows
+// with each transaction that changes the epoch. marked is how many of these steps the mark on disk had when the last
+// one began.
 
 // markRow is the store's record of a rollback mark in one epoch.
 type markRow struct {
@@ -23,7 +23,6 @@ type markRow struct {
 // marksOf selects the rows of all rollback marks of one epoch.
 const marksOf = `SELECT file, steps, marked FROM rollback_marks WHERE epoch = ` + epochOf
 
-// addMark scans a row of marksOf and adds it to e.marks.
 func (e *epochRow) addMark(row scanner) error {
 	var m markRow
 	err := row.Scan(&m.file, &m.Steps, &m.Marked)
@@ -31,7 +30,6 @@ func (e *epochRow) addMark(row scanner) error {
 	return err
 }
 
-// markTx reads and writes rows of rollback_marks in a transaction.
 type markTx struct{ *transaction }
 
 func (t *transaction) markTx() markTx { return markTx{t} }
@@ -49,7 +47,6 @@ func (t markTx) read(e *epochRow, id EpochID) error {
 	return nil
 }
 
-// write stores the row of a rollback mark.
 func (t markTx) write(e epochRow, row markRow) error {
 	err := t.put(`INSERT INTO rollback_marks (epoch, file, kind, steps, marked) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (epoch, file) DO UPDATE SET steps = excluded.steps, marked = excluded.marked`,

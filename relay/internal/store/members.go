@@ -12,10 +12,9 @@ import (
 )
 
 // Several processes may share a PostgreSQL database, each with its own rollback marks. A process hands out a batch only
-// after every process has cut it, that is, has recorded its number in its own rollback marks. Otherwise, if the
-// database is rolled back, a process that has not cut the batch could make another batch with that number. A process
-// that is silent for [fenceAfter] is fenced: the others continue without it. It hands out nothing until it has joined
-// again.
+// after every process has cut it, that is, recorded its number in its own rollback marks. Otherwise, after a rollback
+// of the database, a process that has not cut the batch could make another one with that number. A process that is
+// silent for [fenceAfter] is fenced: the others continue without it. It hands out nothing until it has joined again.
 //
 //	the maker crashes            the restart, or another process, sees      and does
 //	before its own cut           a batch that nobody has cut                cuts it, waits for all, serves it
@@ -34,33 +33,33 @@ import (
 //
 // A process that sees that it was fenced records this in its secret's rollback mark until it is a member again. If the
 // database then does not know of the fence, it was rolled back. A member that restarts is a member at once, because the
-// others have waited for it all the time. The first process of a store is a member at once, too.
+// others have waited for it. So is the first process of a store.
 //
 // Suppose that a process was away, never saw that it was fenced, and the database was rolled back to before the fence.
-// That process still counts as a member. But the other processes notice the rollback: the first to find it records it
-// in the database (halted), which stops all. Before a process is fenced it has [fenceAfter] to record that, by the
-// clock of the process that waits; only the time counts in which the latter scanned the store itself.
-// docs/threat-model.md names the case that this cannot detect: all processes that know of the rollback are gone.
+// That process still counts as a member. But the others notice the rollback: the first to find it records it in the
+// database (halted), which stops all. A process is fenced only after it had [fenceAfter] to do so, by the clock of the
+// process that waits; only time in which that process itself scanned the store counts. docs/threat-model.md names the
+// case that this cannot detect: all processes that know of the rollback are gone.
 //
-// Scans have numbers instead of times, because somebody may change the database's clock. If a process has seen a number
-// that the database no longer has, the database was rolled back.
+// Scans are numbered, because somebody may change the database's clock. If a process has seen a number that the
+// database no longer has, the database was rolled back.
 
-// members is the part of a store that stops a process from handing out a batch before all other processes have cut it.
+// members is the part of a store that stops a process from handing out a batch before all others have cut it.
 type members struct {
 	*database
 	membership
 	reconciler *reconciler
 	announced  atomic.Bool      // this process has recorded the state rollback in the database
-	recorded   map[BatchID]bool // cuts that the database has; reconciler.reconcileMu guards this and caught
+	recorded   map[BatchID]bool // in the database; reconciler.reconcileMu guards it and caught
 	caught     uint64           // scan at which this joining process had cut all batches; 0 for not yet
 }
 
-// ErrUncut means that another process has not yet cut (recorded in its rollback marks) a batch, so it must not be
-// handed out.
+// ErrUncut means that a batch must not be handed out, because another process has not recorded it in its rollback
+// marks.
 var ErrUncut = errors.New("waiting for another process to record the batch")
 
-// Joins returns what [Store.Joining] would return in the process with vault v, as far as the database tells: it assumes
-// that every member is running.
+// Joins returns what [Store.Joining] returns in the process with vault v, read from the database. It assumes that every
+// member is running.
 func (d *members) Joins(ctx context.Context, v *Vault) (Joining, error) {
 	file := guard{MarkFile: v.file.Mark()}
 	mine, members, others, err := processTable{d.database}.count(ctx, file.state().ID)
@@ -84,8 +83,8 @@ func (d *members) clock(ctx context.Context) (uint64, error) {
 	return processTable{d.database}.highest(ctx)
 }
 
-// announce records this process's scan in the database, and the batches that it has cut. begun is the highest scan
-// number of all processes when this scan began.
+// announce records this process's scan in the database, and which batches it has cut. begun is the highest scan number
+// when this scan began.
 func (d *members) announce(ctx context.Context, all []Progress, begun uint64) error {
 	if d.engine.alone() || len(all) == 0 {
 		return nil
@@ -128,9 +127,9 @@ func (d *members) announce(ctx context.Context, all []Progress, begun uint64) er
 }
 
 // keepFence returns this process's standing before this scan. A process that has seen that it was fenced stays fenced
-// until it is a member again. If the database does not know of the fence, keepFence returns a [StateRollbackError]
-// while an epoch of this process has not expired. The caller has locked the table of processes, because processes with
-// one secret file share its rollback mark.
+// until it is a member again. If the database does not know of the fence and an epoch of this process has not expired,
+// it returns a [StateRollbackError]. The caller has locked the processes, because those with one secret file share its
+// mark.
 func (d *members) keepFence(mine standing, all []Progress) (standing, error) {
 	file := &guard{MarkFile: d.vault.file.Mark(), kind: kindSecret}
 	if err := file.Refresh(); err != nil {
@@ -155,8 +154,8 @@ func (d *members) recordFence(is bool) error {
 	return file.Change(func(s *rollback.Mark) { s.Fenced = is })
 }
 
-// announceRollback records in the database, once, that this process found it rolled back. It does nothing if one of
-// this process's own files was rolled back instead.
+// announceRollback records in the database, once, that this process found it rolled back. It does not if one of this
+// process's own files was rolled back.
 func (d *members) announceRollback(ctx context.Context) error {
 	back := d.rollbackLatch.StateRollback()
 	if d.engine.alone() || d.vault == nil || d.announced.Load() || !back.storeRolledBack() {
@@ -180,8 +179,7 @@ func (d *members) announceRollback(ctx context.Context) error {
 	return nil
 }
 
-// cutByAll returns [ErrUncut] until every other process has cut the batch or is fenced. This process has cut it
-// already.
+// cutByAll returns [ErrUncut] until every other process has cut the batch or is fenced.
 func (d *members) cutByAll(ctx context.Context, b BatchID) error {
 	if d.engine.alone() {
 		return nil
@@ -201,7 +199,7 @@ func (d *members) cutByAll(ctx context.Context, b BatchID) error {
 	return d.within(ctx, func(tx *transaction) error { return d.waitFor(tx, name, b) })
 }
 
-// waitFor returns [ErrUncut] while this process is not a member or must wait for another process to cut the batch. It
+// waitFor returns [ErrUncut] while this process is not a member, or must wait for another one to cut the batch. It
 // fences those that have been silent too long.
 func (d *members) waitFor(t *transaction, name string, b BatchID) error {
 	peers, err := t.memberTx().peers() // also locks: otherwise two processes could fence each other
@@ -232,7 +230,8 @@ func (d *members) waitFor(t *transaction, name string, b BatchID) error {
 	return nil
 }
 
-// forget drops a state rollback and everything known about other processes: the operator accepts the current store.
+// forget drops a state rollback and what is known about other processes, because the operator accepts the current
+// store.
 func (d *members) forget() {
 	d.rollbackLatch.clear()
 	d.announced.Store(false)

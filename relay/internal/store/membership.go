@@ -12,8 +12,8 @@ import (
 // process announces itself about once a second.
 const fenceAfter = 10 * time.Second
 
-// longestGap limits how much of the time between two scans by this process counts as silence of another one. After a
-// longer gap, both may have been cut off from the database together.
+// longestGap limits how much of the time between two scans by this process counts as silence of another one: both may
+// have been cut off from the database together.
 const longestGap = 2 * time.Second
 
 // silence records how long another process has not made a scan.
@@ -22,8 +22,8 @@ type silence struct {
 	length time.Duration
 }
 
-// membership holds what this process knows about the processes that share its store, and whether it is one of the
-// members, which may hand out batches. It uses no SQL.
+// membership holds what this process knows about the processes that share its store, and whether it is a member, which
+// may hand out batches. It uses no SQL.
 type membership struct {
 	met atomic.Bool // this process is a member
 
@@ -34,8 +34,8 @@ type membership struct {
 	joining  Joining            // why this process is not a member
 }
 
-// Joining says why a process is not a member yet and therefore hands out no batches, although there was no state
-// rollback. It is "" for a member.
+// Joining says why a process is not a member yet and hands out no batches although there was no state rollback; "" for
+// a member.
 type Joining string
 
 // The reasons why a process is not a member.
@@ -45,15 +45,15 @@ const (
 		"end the epochs (relay end-epochs)"
 )
 
-// Joining says why this process hands out no batches; "" if it may hand out.
+// Joining says why this process hands out no batches; "" if it does.
 func (h *membership) Joining() Joining {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.joining
 }
 
-// remembers returns a [StateRollbackError] in two cases. The database has lost a scan that this process knows of. Or
-// another process has recorded in the database that it was rolled back.
+// remembers returns a [StateRollbackError] if the database has lost a scan that this process knows of, or if another
+// process has recorded in it that it was rolled back.
 func (h *membership) remembers(peers []peer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

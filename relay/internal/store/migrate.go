@@ -14,8 +14,8 @@ import (
 )
 
 // migrations holds the SQL steps that create and upgrade the tables, in one folder per engine: NNNN_name.sql. The first
-// step creates all tables. Its number is the oldest schema version that this program can upgrade. Never change a
-// released step.
+// step creates all tables. Its number is the oldest schema version that this program reads. Never change a released
+// step.
 //
 //go:embed migrations
 var migrations embed.FS
@@ -53,9 +53,9 @@ func readSchema(from fs.FS, engine string) (out schema, err error) {
 	return out, nil
 }
 
-// migrate upgrades the schema from version to this program's version, in the caller's transaction. Version 0 means that
-// there are no tables. The caller has read version under a lock that excludes all other processes. A read-only database
-// is not upgraded: it must already have this program's version.
+// migrate upgrades the schema from version to this program's version, in the caller's transaction. Version 0 means no
+// tables. The caller has read version under a lock that excludes all other processes. A read-only database must already
+// have this program's version.
 func (d *database) migrate(tx *transaction, to schema, version int) error {
 	switch latest := to.latest(); {
 	case version > latest:
@@ -94,7 +94,7 @@ func (d *database) Name(ctx context.Context) (string, error) {
 	return string(name), err
 }
 
-// OtherSecret reports whether the store was created with another secret than the vault's.
+// OtherSecret reports whether the store was created with a secret other than the vault's.
 func (d *database) OtherSecret(ctx context.Context, v *Vault) (bool, error) {
 	mine, err := v.fingerprint()
 	if err != nil {
@@ -108,8 +108,8 @@ func (d *database) OtherSecret(ctx context.Context, v *Vault) (bool, error) {
 	return err == nil && !bytes.Equal(mine, theirs), err
 }
 
-// sameSecret returns an error if the rows of the database are encrypted under another secret. A new database records
-// this one.
+// sameSecret returns an error if the database's rows are encrypted under another secret. A new database records this
+// one.
 func (t *transaction) sameSecret() error {
 	if t.vault == nil {
 		return nil

@@ -8,12 +8,11 @@ import (
 	"slices"
 )
 
-// nameRuns stands in place of the batch number for runs that hold an epoch's tags and clients. No batch number is so
-// high.
+// nameRuns is the batch number of runs that hold an epoch's tags and clients. No batch has so high a number.
 const nameRuns = 1 << 32
 
 // receipt is the part of a receipt that an SQLite store keeps. It is never 0. With probability 2⁻³², the store takes
-// another client's copy of a report for a retry; it drops the report in both cases.
+// another client's copy of a report for a retry; it drops the copy in both cases.
 type receipt uint32
 
 const receiptSize = 4
@@ -21,16 +20,15 @@ const receiptSize = 4
 // kept returns the part of a receipt that the store compares.
 func (s Short) kept() receipt { return max(receipt(binary.BigEndian.Uint32(s[receiptSize:])), 1) }
 
-// nameRun is a run of tags and clients. It sorts each of both by hash, so that their order links no tag to a client.
+// nameRun is a run of tags and clients. Each of both is sorted by hash, so that nothing links a tag to a client.
 // Packed, it is the number of tags, the tags with receipts, and the clients, each once per submission. It has no
-// pointers, because a merge handles hundreds of thousands of them.
+// pointers, because a merge handles hundreds of thousands of tags.
 type nameRun struct {
 	tags    []tagName
 	clients []Short
 }
 
-// newNameRun reserves memory for the tags and clients of runs with bytes bytes in all. Growing would take as much
-// memory again.
+// newNameRun reserves memory for runs of bytes bytes in all. Growing would take as much again.
 func newNameRun(bytes int) runMerger {
 	n := bytes / nameSize
 	return &nameRun{make([]tagName, 0, n), make([]Short, 0, n)}
@@ -120,8 +118,8 @@ func loadNames(ctx context.Context, from querier, v *Vault, epoch int64, id Epoc
 	return k, nil
 }
 
-// addRun adds the tags and clients of a packed run. It returns an error if a tag is known already: the store is
-// damaged. Otherwise a run that is stored twice could hide the loss of another one, as only totals are compared.
+// addRun adds the tags and clients of a packed run. A tag that is known already is an error: if one run were stored
+// twice and another lost, the number of reports would still be right.
 func (k *known) addRun(run []byte) error {
 	var n nameRun
 	if err := n.add(run); err != nil {

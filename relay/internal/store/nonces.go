@@ -33,7 +33,6 @@ func (r *requests) count(key task.SignKey) (prune bool) {
 	return r.taken[key]%pruneEvery == 1
 }
 
-// forget deletes the count of a key.
 func (r *requests) forget(key task.SignKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,9 +46,9 @@ type nonces struct {
 }
 
 // Fresh records the nonce of a signed request. It reports whether the nonce is new among the last [KeptNonces] of that
-// key, in all processes that share the store. If only one process can use the store, Fresh is always true: that process
-// keeps its own record. A single statement outside of any transaction decides: if several processes ask at the same
-// time, one of them inserts the row.
+// key, in all processes that share the store. If only one process can use the store, it always returns true, as that
+// process keeps its own record. One statement outside of any transaction decides: if several processes ask at once, one
+// of them inserts the row.
 func (d *nonces) Fresh(ctx context.Context, key task.SignKey, nonce signing.Nonce) (bool, error) {
 	if d.engine.alone() {
 		return true, nil

@@ -54,7 +54,7 @@ func (t epochTx) note(epoch int64, seq uint64, why Reason) (times uint64, err er
 	return further + 2, err
 }
 
-// Findings lists all findings.
+// Findings lists the findings of all epochs.
 func (d *notes) Findings(ctx context.Context) ([]Finding, error) {
 	out, err := collect(ctx, d.read, `SELECT task, e.epoch, seq, reason, further, latest
 		FROM findings f JOIN epochs e ON e.id = f.epoch ORDER BY e.epoch, seq, reason`,

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// This file has the SQL of the tables processes, which lists the relay processes that share a store, and cuts, which
-// lists the batches that each process has recorded in its rollback marks.
+// This file has the SQL of two tables: processes lists the relay processes that share a store, and cuts lists the
+// batches that each process has recorded in its rollback marks.
 
 // standing says how the other processes treat a process.
 type standing int
@@ -43,7 +43,6 @@ func standingOf(peers []peer, name string) standing {
 	return unknown
 }
 
-// latest returns the highest scan number.
 func latest(peers []peer) (at uint64) {
 	for _, p := range peers {
 		at = max(at, p.scan)
@@ -62,7 +61,6 @@ func (t memberTx) peers() ([]peer, error) {
 	})
 }
 
-// enlist stores a process's row.
 func (t memberTx) enlist(p peer) error {
 	_, err := t.exec(`INSERT INTO processes (file, scan, scan_began, standing) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (file) DO UPDATE SET scan = excluded.scan, scan_began = excluded.scan_began,
@@ -70,14 +68,14 @@ func (t memberTx) enlist(p peer) error {
 	return err
 }
 
-// fence makes all other processes continue without this one.
+// fence makes the others continue without a process.
 func (t memberTx) fence(p peer) error {
 	_, err := t.exec(`UPDATE processes SET standing = $2 WHERE file = $1`, p.file, int(fenced))
 	return err
 }
 
-// recordCuts records in the database that this process has recorded all unconfirmed batches in its rollback marks. It
-// skips those in recorded. It adds every batch to held.
+// recordCuts records in the database which batches this process has recorded in its rollback marks: all unconfirmed
+// ones. It skips those in recorded, and adds every batch to held.
 func (t memberTx) recordCuts(name string, all []Progress, recorded, held map[BatchID]bool) error {
 	const cut = `INSERT INTO cuts (epoch, seq, file) SELECT epoch, seq, $1 FROM batches
 		WHERE bytes IS NOT NULL AND epoch = (SELECT id FROM epochs WHERE task = $2 AND epoch = $3)` + `
@@ -128,7 +126,6 @@ func (t memberTx) reset() error {
 // processTable reads the table processes outside of transactions.
 type processTable struct{ *database }
 
-// highest returns the highest scan number of all processes.
 func (d processTable) highest(ctx context.Context) (at uint64, err error) {
 	if err := d.read.QueryRowContext(ctx, `SELECT COALESCE(MAX(scan), 0) FROM processes`).Scan(&at); err != nil {
 		return 0, fmt.Errorf("couldn't read the scan number: %w", err)
@@ -143,7 +140,7 @@ func (d processTable) anyHalted(ctx context.Context) (said bool, err error) {
 	return said, err
 }
 
-// count returns a process's standing, the number of other members, and the number of all other processes.
+// count returns a process's standing, and the numbers of other members and of all other processes.
 func (d processTable) count(ctx context.Context, file string) (mine standing, members, others int, err error) {
 	const query = `SELECT COALESCE(MAX(CASE WHEN file = $1 THEN standing END), -1),
 		COUNT(CASE WHEN file <> $1 AND standing = 0 THEN 1 END), COUNT(CASE WHEN file <> $1 THEN 1 END) FROM processes`

@@ -15,13 +15,12 @@ import (
 )
 
 // Making a batch may take minutes, so it happens outside of transactions: its input no longer changes. An attempt
-// writes the batch as encrypted pieces, several per transaction. Only the last transaction makes the batch refer to
-// them. So no other writer waits long. A crash leaves pieces that no batch refers to. They reveal nothing, because
-// their key was in memory only. This matters because each attempt draws its dummies anew: whoever could read an
-// abandoned attempt could tell the dummies of the final batch from its other slots. If the last transaction was rolled
-// back, the attempt's key may remain in the database's files or log, encrypted under the batch's key. Until the relay
-// destroys the batch's key, an attacker who has the secret and finds that row and the pieces can read the attempt, and
-// may recognize dummies.
+// writes the batch as encrypted pieces, several per transaction, so that no other writer waits long. Only the last
+// transaction makes the batch refer to them. A crash leaves pieces that no batch refers to. They reveal nothing,
+// because their key was in memory only. Otherwise a reader could tell the dummies of the final batch from its other
+// slots, as each attempt draws new dummies. If the last transaction was rolled back, the attempt's key may remain in
+// the database's files or log, encrypted under the batch's key. Until the relay destroys the batch's key, an attacker
+// who has the secret and finds that row and the pieces can read the attempt, and may recognize dummies.
 //
 //	transaction    writes                                         after a crash
 //	first ones     pieces, and in sweeps a note to delete them    the pieces look random to everyone
@@ -39,7 +38,7 @@ var (
 	groupRows  = 8192
 )
 
-// attempt is one try at making a batch. Several processes may try at the same time.
+// attempt is one try at making a batch.
 type attempt struct {
 	d     *batches
 	ctx   context.Context
@@ -54,8 +53,7 @@ type attempt struct {
 	next    int      // piece number of waiting[0]
 }
 
-// attemptName is the length of an attempt's name, in bytes.
-const attemptName = 8
+const attemptName = 8 // bytes
 
 var errBatch = errors.New("a batch's row is damaged")
 
@@ -104,8 +102,8 @@ func (a *attempt) last(do func(tx *transaction) error) error {
 	return err
 }
 
-// pieceCipher returns the cipher of an attempt's pieces, and clears key. For tests, a batch cipher that does not
-// encrypt is used for the pieces too.
+// pieceCipher returns the cipher of an attempt's pieces, and clears key. If tests have turned off the batch's
+// encryption, it encrypts no pieces either.
 func pieceCipher(batch cipher.AEAD, key []byte) (cipher.AEAD, error) {
 	if _, broken := batch.(noCipher); broken {
 		return batch, nil
@@ -133,7 +131,6 @@ func (a *attempt) put(piece []byte) error {
 	return nil
 }
 
-// write stores the waiting pieces.
 func (a *attempt) write(tx *transaction) error {
 	for i, piece := range a.waiting {
 		if err := a.insert(tx, a.next+i, piece); err != nil {
@@ -182,8 +179,8 @@ func (t batchTx) sweepLater(epoch int64, seq uint64, name []byte) error {
 // piecesAtOnce is how many pieces one transaction deletes. Most pieces have at most 1 MiB.
 func piecesAtOnce() int { return max(groupBytes>>20, 1) }
 
-// deleteSome deletes some of an attempt's pieces or, if name is empty, some of an open batch's slots. It reports
-// whether there may be more. It deletes all level 0 runs, which are small, and one larger run. See runs.go.
+// deleteSome deletes some of an attempt's pieces or, if name is empty, of an open batch's slots: all level 0 runs,
+// which are small, and one larger run (see runs.go). It reports whether there may be more.
 func (t batchTx) deleteSome(epoch int64, seq uint64, name []byte) (more bool, err error) {
 	most, n := int64(1), int64(0)
 	if len(name) == 0 {
@@ -213,15 +210,14 @@ func (t batchTx) sweep(epoch int64, seq uint64, name []byte) error {
 	return t.sweepLater(epoch, seq, name)
 }
 
-// leftover is a row of the table sweeps: something to delete.
 type leftover struct {
 	epoch int64
 	seq   uint64
 	made  []byte
 }
 
-// Sweep deletes what batches have left after they were made or confirmed: open slots, pieces and abandoned attempts. It
-// uses small transactions. Meanwhile this process sends heartbeats to the others.
+// Sweep deletes, in small transactions, what remains after batches were made or confirmed: open slots, pieces and
+// abandoned attempts. Meanwhile this process sends heartbeats to the others.
 func (d *batches) Sweep(ctx context.Context) error {
 	return d.heartbeat.during(ctx, func() error {
 		return d.reserve.WithReserve(func() error { return d.sweepOnce(ctx) })
@@ -262,8 +258,8 @@ func (d *batches) sweepAll(ctx context.Context, list string, args ...any) error 
 	return nil
 }
 
-// contentReader reads and decrypts a sealed batch. Reading fails once the batch is confirmed, because its pieces are
-// then deleted.
+// contentReader reads and decrypts a sealed batch. It fails once the batch is confirmed, because the pieces are then
+// deleted.
 type contentReader struct {
 	d     *database
 	ctx   context.Context
@@ -320,7 +316,7 @@ func (d *batches) content(ctx context.Context, b BatchID, refers []byte) (*conte
 	return c, err
 }
 
-// Size returns the size of the batch in bytes.
+// Size returns the number of bytes.
 func (c *contentReader) Size() int64 { return c.ends[len(c.ends)-1] }
 
 // Seek implements [io.Seeker].
@@ -354,7 +350,6 @@ func (c *contentReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// load reads and decrypts the piece with index i.
 func (c *contentReader) load(i int) error {
 	const find = `SELECT bytes FROM pieces WHERE epoch = $1 AND seq = $2 AND made = $3 AND number = $4`
 	var sealed []byte

@@ -18,12 +18,11 @@ import (
 // share it.
 type postgres struct{}
 
-// settings apply to every connection, unless the URL sets them. Because of the timeouts (in ms), a process that hangs
-// or is cut off keeps a lock for at most one minute. Read committed: a transaction that waited for an epoch's lock must
-// see what others committed meanwhile; stricter isolation would show the state from before the wait. No seqscan: every
-// statement finds its rows by primary key, and a planner without statistics must not read whole tables. No jit: the few
-// statements that do read a whole small table then seem to cost 10¹⁰, for which the server would load its JIT compiler
-// in every new connection.
+// settings apply to every connection, unless the URL sets them. Timeouts are in ms: a process that hangs or is cut off
+// keeps a lock for at most one minute. Read committed: a transaction that waited for an epoch's lock must see what
+// others committed meanwhile. No seqscan: a planner without statistics must not read whole tables, because every
+// statement finds its rows by primary key. No jit: the few statements that do read a whole small table then seem to
+// cost 10¹⁰, for which the server would load its JIT compiler in every new connection.
 var settings = map[string]string{
 	"application_name":                    "doona relay",
 	"default_transaction_isolation":       "read committed",
@@ -64,7 +63,7 @@ func connectPostgres(
 ) (*Store, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't open the store: %w", err) // this error does not contain the password
+		return nil, fmt.Errorf("couldn't open the store: %w", err) // this error lacks the password
 	}
 	for name, value := range settings {
 		if config.RuntimeParams[name] == "" {
@@ -142,8 +141,8 @@ func migratePostgres(d *database, tx *transaction) error {
 
 func (postgres) sql(query string) string { return query }
 
-// among makes the server look up one key after another. Without LIMIT, the planner would join with the whole table or
-// search by epoch alone, which it considers cheaper while the table has no statistics.
+// among makes the server look up one key after another. Without LIMIT, a planner without statistics would join with the
+// whole table or search by epoch alone.
 func (postgres) among(columns, table, key string) string {
 	return packed + `SELECT found.* FROM i CROSS JOIN LATERAL (
 		SELECT ` + columns + ` FROM ` + table + `
@@ -175,13 +174,12 @@ func (postgres) history(ctx context.Context, q querier) (out string, err error) 
 	return out, nil
 }
 
-// isPostgresError reports whether the server returned this error or could not be reached.
 func isPostgresError(err error) bool {
 	return errors.As(err, new(*pgconn.PgError)) || errors.As(err, new(*pgconn.ConnectError))
 }
 
-// processesLock is the number of the advisory lock that a process holds while it lists or fences (excludes) processes.
-// A row lock would not suffice, because the first process finds no row.
+// processesLock is the number of the advisory lock that a process holds while it lists or fences processes. A row lock
+// would not suffice, because the first process finds no row.
 const processesLock = migrationLock + 1
 
 func (postgres) lockProcesses(t *transaction) error {
@@ -192,8 +190,7 @@ func (postgres) lockProcesses(t *transaction) error {
 // alone is false: several processes may share a database. Each has the same key files or copies of them.
 func (postgres) alone() bool { return false }
 
-// scrub does nothing. Traces of deleted rows may remain on the server, but the keys that encrypted or hashed them are
-// destroyed.
+// scrub does nothing: the keys that encrypted or hashed deleted rows are destroyed.
 func (postgres) scrub(context.Context, *sql.DB) error { return nil }
 
 // pipeline is the session of a PostgreSQL transaction. put only queues statements, from BEGIN to COMMIT; flush sends

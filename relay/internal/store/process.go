@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Process has what a store needs from the process that serves from it. It is an argument of [Open], so that no caller
-// can forget it.
+// Process has what a store needs from the process that serves from it. [Open] requires it, so that no caller can forget
+// it.
 type Process struct {
 	// Reserve keeps disk space for erasing; nil keeps none.
 	Reserve Reserve
 
 	// Heartbeat calls Reconcile and what belongs to it. The store calls Heartbeat periodically during work that takes
-	// minutes, because the other processes continue without a silent one. nil means that there are no others.
+	// minutes, so that other processes do not continue without this one. nil: there are no others.
 	Heartbeat func(ctx context.Context)
 	Every     time.Duration // interval between two heartbeats
 }
@@ -26,7 +26,6 @@ func (p Process) attach(s *Store, v *Vault) {
 	s.heartbeat = heartbeat{p.Heartbeat, p.Every}
 }
 
-// heartbeat calls beat periodically.
 type heartbeat struct {
 	beat  func(ctx context.Context) // nil: none
 	every time.Duration
@@ -56,19 +55,17 @@ func (h heartbeat) during(ctx context.Context, do func() error) error {
 	return do()
 }
 
-// Reserve is disk space kept for erasing and confirming when the disk is full. All methods of a store that erase,
-// confirm or end use it. While the reserve is short, the store makes no new batch and accepts no report: the space that
-// is left is for erasing.
+// Reserve is disk space for erasing and confirming when the disk is full. All methods of a store that erase, confirm or
+// end use it. While the reserve is short, the store accepts no report and makes no batch, as the space left is for
+// erasing.
 type Reserve interface {
-	// WithReserve calls do, which erases or confirms. If the disk is full, WithReserve frees the reserve and calls do
-	// again.
+	// WithReserve calls do, which erases or confirms. If the disk is full, it frees the reserve and calls do again.
 	WithReserve(do func() error) error
 
 	// Short returns an error while the reserve is in use.
 	Short() error
 }
 
-// noReserve is a Reserve without any space.
 type noReserve struct{}
 
 func (noReserve) WithReserve(do func() error) error { return do() }

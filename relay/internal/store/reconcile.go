@@ -18,9 +18,9 @@ type reconciler struct {
 }
 
 // Reconcile compares the store with the rollback marks in the key files and returns the progress of all epochs. It
-// writes to the marks what they lack because of a crash or because another process did it. Call it first, then
-// periodically. If it finds a state rollback, it returns a [StateRollbackError]. From then on, so does every method
-// that changes the store or hands out a batch.
+// writes to the marks what they lack after a crash or after another process's work. Call it first, then periodically.
+// If it finds a state rollback, it returns a [StateRollbackError], and so does from then on every method that changes
+// the store or hands out a batch.
 func (d *reconciler) Reconcile(ctx context.Context) (all []Progress, err error) {
 	err = d.reserve.WithReserve(func() error {
 		all, err = d.reconcileOnce(ctx)
@@ -56,8 +56,8 @@ func (d *reconciler) reconcileOnce(ctx context.Context) ([]Progress, error) {
 	return seen.all, d.members.announce(ctx, seen.all, begun)
 }
 
-// readMarks waits until the rollback marks in memory are on disk, and rereads those that other processes may share. It
-// omits marks for which Unwatch was called meanwhile.
+// readMarks waits until the rollback marks in memory are on disk, and rereads marks that other processes may share. It
+// omits those for which Unwatch was called.
 func (d *reconciler) readMarks(guards []*guard) (watched []*guard, err error) {
 	for _, g := range guards {
 		err := g.Sync()
@@ -75,8 +75,8 @@ func (d *reconciler) readMarks(guards []*guard) (watched []*guard, err error) {
 	return watched, nil
 }
 
-// compare compares the rollback marks with the store. It reads the marks first. The store only grows, so work that
-// happens between the two reads does not look like a state rollback.
+// compare compares the rollback marks with the store. It reads the marks first. The store only grows, so work between
+// the two reads does not look like a state rollback.
 func (d *reconciler) compare(ctx context.Context, guards []*guard) (*storeSnapshot, *StateRollbackError, error) {
 	states := make([]*rollback.Mark, len(guards))
 	for i, g := range guards {
@@ -98,7 +98,6 @@ func (d *reconciler) compare(ctx context.Context, guards []*guard) (*storeSnapsh
 	return seen, nil, nil
 }
 
-// snapshot reads the part of the store that the rollback marks are compared with.
 func (d *reconciler) snapshot(ctx context.Context) (*storeSnapshot, error) {
 	all, err := d.epochs.Progress(ctx)
 	if err != nil {
@@ -143,8 +142,8 @@ func missingStore(v *Vault) *StateRollbackError {
 	return nil
 }
 
-// cut records a batch's number in the rollback marks of this process, unless they have it. The relay calls it before
-// the first byte of the batch leaves, so that no process makes another batch with that number after a rollback.
+// cut records a batch's number in the rollback marks of this process. The relay calls it before the first byte of the
+// batch leaves, so that no process makes another batch with that number after a rollback.
 func (d *reconciler) cut(b BatchID) error {
 	pending := pendingMarks{}
 	for _, g := range d.vault.guards() {

@@ -12,19 +12,19 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// The store keeps clients' slots in runs. A run is one encrypted value with many rows of equal size. Single rows with
-// random keys would need one page per slot; a transaction writes only one run. The first runs have level 0. A level 0
-// run reveals which rows came in one transaction, and its position on the disk reveals when. To end this, the store
-// merges and shuffles level 0 runs into one level 1 run once they take freshRoom bytes. A transaction with as many
-// bytes writes level 1 runs directly, each of at most half of mergeRoom. When a level above 0 has mergeRuns runs, the
-// store merges as many of them as fit into mergeRoom into one run of the next level.
+// The store keeps clients' slots in runs. A run is one encrypted value with many rows of equal size. A transaction
+// writes one run; rows with random keys would need one page per slot. A level 0 run reveals which rows came in one
+// transaction, and its position on the disk reveals when. To end this, the store merges and shuffles level 0 runs into
+// one level 1 run once they take freshRoom bytes. A transaction with as many bytes writes level 1 runs directly, each
+// of at most half of mergeRoom. When a higher level has mergeRuns runs, the store merges as many of them as fit into
+// mergeRoom into one run of the next level.
 //
 // docs/seized-relay.md computes the bytes written and what a reader of the disk learns. Pages that a merge frees are
 // overwritten, by the merged run or with zeros.
 var (
 	freshRoom = 512 << 10 // bytes; each run counts as its size plus one page
 	mergeRuns = 16
-	mergeRoom = 4 << 20 // bytes that one transaction merges; needs five times as much memory
+	mergeRoom = 4 << 20 // bytes that one transaction merges, with five times as much memory
 )
 
 // page is the minimum size of a run on disk, in bytes.
@@ -45,7 +45,7 @@ type runMerger interface {
 }
 
 // storeRows stores n rows of bytes bytes each as runs, and merges the runs that are due. pack makes a run of the rows
-// in an index range. fresh and the result are the bytes of the level 0 runs before and after.
+// in an index range. fresh is the size of the level 0 runs before, in bytes; the result is their size afterwards.
 func (t runsTx) storeRows(to runTarget, fresh, n, bytes int, pack func(from, to int) []byte) (int, error) {
 	level, most := 0, n
 	if runHead+n*bytes+sealedExtra+page >= freshRoom {
@@ -92,9 +92,9 @@ func (t runsTx) mergeFrom(to runTarget, level int) error {
 	}
 }
 
-// mergeDue returns the runs of a level to merge, and their bytes. For level 0 these are all runs. For a higher level
-// with at least mergeRuns runs, they are the smallest runs that fit into mergeRoom, if at least two fit. If it returned
-// either all or none, the runs of larger transactions would never be merged.
+// mergeDue returns the runs of a level to merge, and their bytes: all of level 0; of a higher level with at least
+// mergeRuns runs, the smallest that fit into mergeRoom, if at least two fit. If it merged either all or none, the runs
+// of larger transactions would never be merged.
 func (t runsTx) mergeDue(epoch int64, seq uint64, level int) (due []int64, bytes int, err error) {
 	room, n := mergeRoom, 0
 	const list = `SELECT id, length(bytes) FROM runs WHERE epoch = $1 AND seq = $2 AND level = $3 ORDER BY 2, 1`
@@ -142,7 +142,6 @@ func (t runsTx) merge(to runTarget, level int, due []int64, all runMerger) error
 	return err
 }
 
-// openRun reads and decrypts a run.
 func openRun(c cipher.AEAD, row scanner) ([]byte, error) {
 	var sealed []byte
 	if err := row.Scan(&sealed); err != nil {
@@ -158,11 +157,10 @@ func decryptRun(c cipher.AEAD, sealed []byte) ([]byte, error) {
 	return decrypt(c, sealed[:nonceSize], sealed[nonceSize:])
 }
 
-// errRun means that a run is damaged.
 var errRun = errors.New("a run is damaged")
 
-// A run of slots begins with the size of a row. Then come the rows, each with a lane number and a slot. The lengths of
-// row size and lane number, in bytes:
+// A run of slots is the size of a row, then the rows, each with a lane number and a slot. Lengths of row size and lane
+// number, in bytes:
 const (
 	runHead = 4
 	rowLane = 2
@@ -233,8 +231,8 @@ func (r *slotRun) pack() []byte {
 	return out
 }
 
-// rows yields the slots of an open batch that accepts no more reports, run by run. It keeps one run in memory at a time
-// and reads each in its own transaction, because a long transaction would keep SQLite from emptying its log.
+// rows yields the slots of an open batch that accepts no more reports. It keeps one run in memory at a time and reads
+// each in its own transaction, because a long transaction would keep SQLite from emptying its log.
 func (d *batches) rows(ctx context.Context, epoch int64, b BatchID) (iter.Seq2[Row, error], error) {
 	c, err := d.vault.batchCipher(kindRows, b)
 	if err != nil {

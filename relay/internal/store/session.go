@@ -5,8 +5,8 @@ import (
 	"database/sql"
 )
 
-// session is the connection of a transaction that has begun. For a remote server it sends several statements together,
-// because waiting for an answer takes longer than a statement.
+// session is the connection of a transaction that has begun. It sends statements to a remote server together, because
+// waiting for an answer takes longer than a statement.
 type session interface {
 	querier
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
@@ -19,7 +19,6 @@ type session interface {
 	// if the previous query waited for a lock.
 	ask(asks ...ask) error
 
-	// flush runs the statements that put has queued.
 	flush() error
 
 	Commit() error
@@ -33,7 +32,6 @@ type ask struct {
 	scan  func(row scanner) error
 }
 
-// scanner is one row of a query's result.
 type scanner interface{ Scan(into ...any) error }
 
 // noRow is the row of a query that was not run because an earlier statement failed. Its Scan returns that error.

@@ -21,15 +21,15 @@ import (
 
 // pageSize is the size of SQLite's pages in bytes. A commit writes whole pages even for a few changed bytes. Half of
 // SQLite's default saves a sixth of all writes; smaller pages take more time. logSize is about how many bytes the
-// write-ahead log grows to before SQLite copies it into the database file. If a reader makes it grow further, SQLite
-// later truncates it to logSize.
+// write-ahead log reaches before SQLite copies it into the database file. If a reader makes it longer, SQLite later
+// truncates it to logSize.
 const (
 	pageSize = 2048
 	logSize  = 4 << 20
 )
 
-// sqlite is the [engine] of a database file that one relay process claims. Others may read the file at the same time,
-// as `relay status` does.
+// sqlite is the [engine] of a database file that one relay process claims. Others may read the file meanwhile, as
+// `relay status` does.
 type sqlite struct{ kept *statements }
 
 // openSQLite opens or creates a store and claims its file for this process until it is closed.
@@ -46,7 +46,7 @@ func openSQLite(path string, v *Vault) (*Store, error) {
 	return s, nil
 }
 
-// writeSQLite opens a claimed file. A commit returns only when it is on disk (WAL, synchronous=FULL). SQLite overwrites
+// writeSQLite opens a claimed file. Each commit is on disk before it returns (WAL, synchronous=FULL). SQLite overwrites
 // deleted content with zeros.
 func writeSQLite(path string, v *Vault) (*Store, error) {
 	return connectSQLite(path, v, prepareSQLite, fmt.Sprintf("page_size(%d)", pageSize),
@@ -71,7 +71,7 @@ func emptySQLite() (*Store, error) {
 		if err == nil {
 			_, err = d.write.Exec(strings.Join(tables.steps, "\n"))
 		}
-		err = errors.Join(err, d.read.Close()) // another connection would open another database in memory
+		err = errors.Join(err, d.read.Close()) // a second connection would open a second database
 		d.read, d.absent = d.write, true
 		return err
 	})
@@ -109,7 +109,6 @@ func connectSQLite(path string, v *Vault, prepare func(d *database) error, pragm
 	return newStore(d), nil
 }
 
-// isBusy reports whether another process has locked the file.
 func isBusy(err error) bool {
 	var locked *lite.Error
 	return errors.As(err, &locked) && locked.Code()&0xff == sqlite3.SQLITE_BUSY
@@ -158,15 +157,14 @@ var toSQLite = strings.NewReplacer("::bytea", "", " FOR UPDATE", "")
 
 func (sqlite) sql(query string) string { return toSQLite.Replace(query) }
 
-// among makes SQLite look up the packed keys one after another, because SQLite does not reorder a CROSS JOIN.
+// among makes SQLite look up one packed key after another: it does not reorder a CROSS JOIN.
 func (sqlite) among(columns, table, key string) string {
 	return packed + `SELECT ` + columns + ` FROM i CROSS JOIN ` + table + `
 		WHERE epoch = (SELECT id FROM epochs WHERE task = $3 AND epoch = $4) AND ` + key + ` = substr($1, 8*n + 1, 8)`
 }
 
-// begin ignores cancellation. No transaction waits for another process; the longest seals a batch. If the driver
-// watched the context, it would start a goroutine per statement, and all these goroutines compete with requests for
-// processors.
+// begin ignores cancellation. No transaction waits for another process; the longest seals a batch. To watch the
+// context, the driver would start a goroutine per statement, which would compete with requests for processors.
 func (s sqlite) begin(ctx context.Context, write *sql.DB) (session, context.Context, error) {
 	ctx = context.WithoutCancel(ctx)
 	if err := s.kept.prepare(ctx, write); err != nil {
@@ -179,7 +177,6 @@ func (s sqlite) begin(ctx context.Context, write *sql.DB) (session, context.Cont
 // history is empty, because a file has no server.
 func (sqlite) history(context.Context, querier) (string, error) { return "", nil }
 
-// isSQLiteError reports whether SQLite returned the error.
 func isSQLiteError(err error) bool { return errors.As(err, new(*lite.Error)) }
 
 // lockProcesses does nothing, because only one process can use the file.
@@ -204,9 +201,9 @@ func (sqlite) scrub(ctx context.Context, write *sql.DB) error {
 	return nil
 }
 
-// EraseRoom is how many bytes of free disk an SQLite store needs to erase and confirm. It is a sum: the log, which a
-// transaction fills before SQLite copies it into the file; the largest deleting transaction, with a merged run, the
-// zeros that replace it and the pages that lead to it; and 4 MiB for what both leave behind.
+// EraseRoom is how many bytes of free disk an SQLite store needs to erase and confirm. It is the sum of the log, which
+// a transaction fills before SQLite copies it into the file; the largest deleting transaction (a merged run, the zeros
+// that replace it and the pages that lead to it); and 4 MiB for what both leave behind.
 func EraseRoom() int64 { return logSize + int64(mergeRoom) + 4<<20 }
 
 // stepwise is the session of SQLite, which runs in this process. It runs each statement at once.
@@ -255,7 +252,7 @@ func (s stepwise) run(a ask) (err error) {
 
 func (stepwise) flush() error { return nil }
 
-// statements caches prepared statements, because parsing a statement takes longer than running it on a few rows.
+// statements caches prepared statements, because parsing one takes longer than running it on a few rows.
 type statements struct {
 	mu       sync.Mutex // guards the rest
 	prepared map[string]*sql.Stmt
@@ -281,7 +278,7 @@ func (s *statements) prepare(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// find returns a prepared statement. If the query has not been prepared, find returns nil and adds the query to wanted.
+// find returns a prepared statement. If there is none, it returns nil and adds the query to wanted.
 func (s *statements) find(query string) *sql.Stmt {
 	s.mu.Lock()
 	defer s.mu.Unlock()

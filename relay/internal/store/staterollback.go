@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Cause says which file or database was rolled back. It contains no path, so that it may be shown to anyone.
+// Cause says which file or database was rolled back. It names no path, so that anyone may see it.
 type Cause string
 
 // The causes of a [StateRollbackError]: see [Causes].
@@ -26,7 +26,7 @@ func Causes() []Cause {
 		secretOlderThanStore, keysOlderThanStore, otherDatabase, otherFound}
 }
 
-// StateRollbackError means that the store is older than its key files, or a key file older than the store. After it was
+// StateRollbackError means that the store is older than its key files, or a key file older than the store. Once this is
 // found, all methods that change the store or hand out a batch return it.
 type StateRollbackError struct {
 	Cause  Cause
@@ -48,8 +48,8 @@ func foundByOther() *StateRollbackError {
 	return &StateRollbackError{otherFound, "see the log and status of that process"}
 }
 
-// rollbackLatch keeps the first state rollback that this process found. From then on, every method that changes the
-// store or hands out a batch returns it as an error.
+// rollbackLatch keeps the first state rollback that this process found. Every method that changes the store or hands
+// out a batch then returns it.
 type rollbackLatch struct {
 	found    atomic.Pointer[StateRollbackError]
 	announce func(ctx context.Context) // tells the other processes; nil if there are none
@@ -58,8 +58,8 @@ type rollbackLatch struct {
 // StateRollback returns the state rollback that was found, nil if there was none.
 func (a *rollbackLatch) StateRollback() *StateRollbackError { return a.found.Load() }
 
-// stop keeps a state rollback, unless there was an earlier one. It announces the kept one to the other processes and
-// returns it.
+// stop keeps a state rollback unless there is one already, announces the kept one to the other processes, and returns
+// it.
 func (a *rollbackLatch) stop(ctx context.Context, back *StateRollbackError) error {
 	a.found.CompareAndSwap(nil, back)
 	if a.announce != nil {
@@ -68,5 +68,5 @@ func (a *rollbackLatch) stop(ctx context.Context, back *StateRollbackError) erro
 	return a.found.Load()
 }
 
-// clear lets the relay continue with the current store. It is called only when the operator ends the epochs.
+// clear lets the relay continue with the current store, after the operator has ended the epochs.
 func (a *rollbackLatch) clear() { a.found.Store(nil) }

@@ -6,18 +6,17 @@ import (
 	"github.com/doona-dp/doona/internal/rollback"
 )
 
-// A transaction that changes an epoch is called a step of that epoch. The relay keeps a rollback mark in the secret
-// file and one in the task's HPKE key file. It writes each step to both marks before it tells anyone about the step:
-// see [rollback.Commit].
+// A transaction that changes an epoch is a step of that epoch. Before the relay tells anyone about a step, it writes
+// the step to two rollback marks: in the secret file and in the task's HPKE key file. See [rollback.Commit].
 
 // step counts this transaction as a step of an epoch whose row it has locked. After the commit, the rollback marks
-// record the step and the numbers of the batches that it made.
+// record the step and the batch numbers in made.
 func (t *transaction) step(e epochRow, id EpochID, made ...uint64) error {
 	return t.advanceMarks(e, id, 1, made...)
 }
 
-// ensureMarked is for a transaction that changes nothing but whose answer relies on earlier steps. It writes these
-// steps to the rollback marks again, because the earlier write may have failed.
+// ensureMarked is for a transaction that changes nothing but whose answer relies on earlier steps. It makes sure that
+// the rollback marks have these steps, because an earlier write may have failed.
 func (t *transaction) ensureMarked(e epochRow, id EpochID) error { return t.advanceMarks(e, id, 0) }
 
 func (t *transaction) advanceMarks(e epochRow, id EpochID, steps uint64, made ...uint64) error {
@@ -53,11 +52,10 @@ func (t *transaction) advanceMarks(e epochRow, id EpochID, steps uint64, made ..
 }
 
 // checkStep returns a [StateRollbackError] if a rollback mark records something that the store lacks. made are the
-// numbers of the batches that this transaction is about to make. If the mark has one of them, that batch was made
-// before and the store has lost it.
+// batch numbers that this transaction is about to make: if the mark has one, the store has lost that batch.
 func (t *transaction) checkStep(g *guard, id EpochID, row markRow, made []uint64) error {
 	if len(made) > 0 && !t.engine.alone() {
-		if err := g.Refresh(); err != nil { // another process that shares the file may have made them
+		if err := g.Refresh(); err != nil { // another process may have made them
 			return err
 		}
 	}

@@ -36,7 +36,7 @@ func (id EpochID) compare(other EpochID) int {
 	return cmp.Or(bytes.Compare(id.Task[:], other.Task[:]), cmp.Compare(id.Epoch, other.Epoch))
 }
 
-// Batch returns the ID of the epoch's batch with number seq.
+// Batch returns the ID of the epoch's batch seq.
 func (id EpochID) Batch(seq uint64) BatchID { return BatchID{id, seq} }
 
 // BatchID names one batch of an epoch. The batch need not exist yet.
@@ -99,7 +99,7 @@ type OpenBatch struct {
 	Submissions uint64
 }
 
-// Made is the result of a SealFunc or MixFunc. The rest of the batch are the pieces that the function passed to [Put].
+// Made is the result of a SealFunc or MixFunc. The pieces that the function passed to [Put] are the rest of the batch.
 type Made struct {
 	Manifest []byte
 	Head     []byte // first bytes of the batch, before the pieces
@@ -122,10 +122,10 @@ type Sealed struct {
 	Confirmed bool
 }
 
-// Reason names what was wrong with another relay's batch.
+// Reason names the kind of a finding.
 type Reason string
 
-// Finding tells the operator what was wrong with batches of another relay in one epoch.
+// Finding tells the operator that something in an epoch did not add up.
 type Finding struct {
 	ID      EpochID
 	Seq     uint64 // lowest affected batch number
@@ -147,7 +147,7 @@ type Progress struct {
 	State State
 	Next  uint64      // number of the batch that begins next
 	Open  []OpenBatch // batches with reports that are not sealed yet, by number
-	Held  []uint64    // sealed batches that the next hop has not confirmed yet, by number
+	Held  []uint64    // sealed batches that the next hop has not confirmed, by number
 }
 
 // Errors of methods whose batch is not in the state that they require.
@@ -157,7 +157,7 @@ var (
 	ErrOver    = errors.New("the epoch is over")               // Mix: the epoch is complete and has no further batch.
 )
 
-// SealFunc makes a batch from the slots of a number of submissions. It may iterate over rows once. Their order is
+// SealFunc makes a batch from the slots of a number of submissions. It may iterate over rows once; their order is
 // arbitrary.
 type SealFunc func(submissions uint64, rows iter.Seq2[Row, error], put Put) (*Made, error)
 
@@ -167,10 +167,10 @@ type MixFunc func(fresh *Fresh, put Put) (*Made, error)
 // Store is a relay's store, or a read-only view of one: see [Read]. It embeds one part per subject, each in its own
 // file. A caller declares an interface with only the methods that it calls.
 //
-// Each method is one durable transaction. Seal, Mix and Sweep run several, of which the last completes the work. After
-// nil, the work is on disk. After an error, the store is unchanged, unless the commit itself failed; the caller may
-// then safely repeat the call. All methods are safe for concurrent use, and by several processes if the database is
-// PostgreSQL. They avoid storing times and the order of arrival.
+// Each method is one durable transaction; Seal, Mix and Sweep run several, of which the last completes the work. A
+// method that returns nil has done its work durably. After an error the store is unchanged, unless the commit itself
+// failed; the caller may then safely repeat the call. All methods are safe for concurrent use, with PostgreSQL also by
+// several processes. They avoid storing times and the order of arrival.
 type Store struct {
 	*database   // Close, Name, OtherSecret, Probe, Scrub, StateRollback, Version
 	*reports    // Commit
@@ -182,7 +182,6 @@ type Store struct {
 	*members    // Joining, Joins
 }
 
-// newStore returns the store whose data are in d.
 func newStore(d *database) *Store {
 	d.reserve = noReserve{}
 	s := &Store{
@@ -213,13 +212,12 @@ func Check(description string) error {
 	return invalid.Field("store", start, "sqlite:PATH or postgres://…")
 }
 
-// isPostgres reports whether description is a PostgreSQL URL.
 func isPostgres(description string) bool {
 	return strings.HasPrefix(description, "postgres://") || strings.HasPrefix(description, "postgresql://")
 }
 
-// Open opens a store for a process that serves from it, and creates the store if there is none. description must pass
-// [Check]. From then on the store and the vault use p's disk reserve.
+// Open opens a store for the process that serves from it, or creates it. description must pass [Check]. From then on
+// the store and the vault use p's disk reserve.
 func Open(description string, v *Vault, p Process) (s *Store, err error) {
 	if isPostgres(description) {
 		s, err = openPostgres(description, v)
@@ -232,11 +230,10 @@ func Open(description string, v *Vault, p Process) (s *Store, err error) {
 	return s, err
 }
 
-// errNoStore means that the store does not exist yet.
 var errNoStore = errors.New("there is no store yet")
 
-// Read opens a store read-only, without its keys: it cannot return the content of a batch. A store that does not exist
-// yet reads as empty.
+// Read opens a store read-only, without its keys, so it cannot return the content of a batch. A store that does not
+// exist yet reads as empty.
 func Read(description string) (s *Store, err error) {
 	if isPostgres(description) {
 		s, err = readPostgres(description)

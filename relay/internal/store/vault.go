@@ -19,18 +19,18 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// Vault holds the keys that encrypt or hash the store's data. They are in a file outside the store, the secret file:
+// Vault holds the keys of the store's data in a file outside the store, the secret file:
 //
 //	epoch   hashes tags, clients and receipts, and        destroyed when the epoch is closed; at a later
 //	        encrypts the runs of them                     relay, when it is erased
 //	rows    encrypts the slots of one open batch          destroyed when the batch is sealed
 //	sealed  encrypts one sealed batch                     destroyed when the next hop has it
 //
-// When the vault destroys a key, it also overwrites the key in memory, with everything derived from it.
+// Destroying a key also overwrites it in memory, with everything derived from it.
 //
 // Deleted rows may remain in a database, its logs, indexes, free pages and backups. Once the key is destroyed, they are
 // indistinguishable from random bytes. Processes that share a store have the same secret file or copies of it. Each
-// process destroys the keys in its own file.
+// destroys keys in its own file.
 type Vault struct {
 	markFiles
 	file    *keytree.File
@@ -49,10 +49,10 @@ type clearable interface {
 	Clear()
 }
 
-// finishedSeq has, for each kind of key, the batch number below which all keys of an epoch are destroyed.
+// finishedSeq has, for each kind of key, the batch number below which all keys are destroyed.
 type finishedSeq struct{ rows, sealed uint64 }
 
-// The kinds of keys. In a key's label, which is a path of bits in the key tree, the kind follows the epoch.
+// The kinds of keys. In a key's label (its path in the key tree), the kind follows the epoch.
 const (
 	kindEpoch  keytree.Label = "00"
 	kindRows   keytree.Label = "01"
@@ -87,7 +87,7 @@ func newVault(file *keytree.File, err error) (*Vault, error) {
 
 // taskName is how many bytes of a task's ID, which is a hash, identify the task in labels. Each byte adds eight nodes
 // per task to the secret file. An attacker needs about 2^80 hashes to find another task with the same 80 bits, and
-// gains little: the keys of both tasks are destroyed when the first one ends.
+// gains little: the keys of both are destroyed when the first task ends.
 const taskName = 10
 
 // Label returns the path of an epoch in the key tree. The labels of all its keys begin with it.
@@ -95,20 +95,19 @@ func (id EpochID) Label() keytree.Label {
 	return labelTask + keytree.OfBytes(id.Task[:taskName]) + keytree.OfNumber(uint32(id.Epoch))
 }
 
-// kindLabel returns the label of the subtree with all keys of one kind in the epoch.
+// kindLabel returns the label of all the epoch's keys of one kind.
 func (id EpochID) kindLabel(kind keytree.Label) keytree.Label { return id.Label() + kind }
 
-// label returns the label of the key of one kind for this batch.
+// label returns the label of the batch's key of one kind.
 func (b BatchID) label(kind keytree.Label) keytree.Label {
 	return b.kindLabel(kind) + keytree.OfNumber(uint32(b.Seq))
 }
 
-// fingerprint returns a value that is equal in processes with the same secret and reveals nothing about its keys.
+// fingerprint is equal in processes with the same secret, and reveals nothing about its keys.
 func (v *Vault) fingerprint() ([]byte, error) {
 	return v.file.Key(labelIdentity, "fingerprint")
 }
 
-// ErrDestroyed means that a key has been destroyed.
 var ErrDestroyed = keytree.ErrCut
 
 // EpochKey returns the key that hashes an epoch's tags, clients and receipts, or [ErrDestroyed].
@@ -126,15 +125,14 @@ func (v *Vault) EpochKey(id EpochID) (*EpochKey, error) {
 	return v.epochs[id], nil
 }
 
-// nameCipher returns the cipher for an epoch's stored tags and clients, or [ErrDestroyed].
+// nameCipher returns the cipher of an epoch's stored tags and clients, or [ErrDestroyed].
 func (v *Vault) nameCipher(id EpochID) (cipher.AEAD, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.cipher(id.kindLabel(kindEpoch))
 }
 
-// batchCipher returns the cipher of a batch: for the slots of the open batch or for the sealed batch, by kind. If the
-// key is destroyed, it returns [ErrDestroyed].
+// batchCipher returns the cipher of an open batch's slots or of a sealed batch, by kind, or [ErrDestroyed].
 func (v *Vault) batchCipher(kind keytree.Label, b BatchID) (cipher.AEAD, error) {
 	if b.Seq > math.MaxUint32 || b.Epoch > math.MaxUint32 {
 		return nil, errors.New("an epoch has at most 2^32 batches")
@@ -166,7 +164,7 @@ func (v *Vault) cipher(label keytree.Label) (cipher.AEAD, error) {
 	return c, nil
 }
 
-// Lengths in bytes of what encrypt adds to a plaintext: a nonce and an authentication tag.
+// Bytes that encrypt adds to a plaintext: a nonce and an authentication tag.
 const (
 	nonceSize   = 12
 	tagSize     = 16
@@ -206,7 +204,7 @@ func (v *Vault) destroy(labels ...keytree.Label) error {
 	return v.cuts.Do(v.cut, labels...)
 }
 
-// cut destroys the keys for several callers of destroy, because each call writes the whole secret file.
+// cut is destroy for several callers together, because each call writes the whole secret file.
 func (v *Vault) cut(labels []keytree.Label) error {
 	if err := v.file.Cut(labels...); err != nil {
 		return err
@@ -252,14 +250,14 @@ func (v *Vault) DestroyEpochs(ids []EpochID) error {
 	return v.reserve.WithReserve(func() error { return v.destroy(labels...) })
 }
 
-// Holds reports which keys of a batch remain: that of the open batch's slots, and that of the sealed batch.
+// Holds reports which keys of a batch remain: of the open batch's slots, and of the sealed batch.
 func (v *Vault) Holds(b BatchID) (rows, sealed bool) {
 	_, rowsErr := v.batchCipher(kindRows, b)
 	_, sealedErr := v.batchCipher(kindSealed, b)
 	return rowsErr == nil, sealedErr == nil
 }
 
-// DestroyUnneeded destroys the keys that the store no longer needs. all is the progress of all epochs.
+// DestroyUnneeded destroys the keys that the store no longer needs, given the progress of all epochs.
 func (v *Vault) DestroyUnneeded(all []Progress) error {
 	var over []keytree.Label
 	at := map[EpochID]finishedSeq{}
@@ -277,8 +275,8 @@ func (v *Vault) DestroyUnneeded(all []Progress) error {
 	return nil
 }
 
-// over lists the labels of an epoch's keys that are no longer needed. It repeats labels of batches above the first
-// unfinished one, because destroying a key twice does nothing.
+// over lists the labels of an epoch's keys that are no longer needed. It repeats labels above the first unfinished
+// batch, because destroying a key twice does nothing.
 func (v *Vault) over(p *Progress) (labels []keytree.Label, upTo finishedSeq) {
 	v.mu.Lock()
 	upTo = v.finished[p.ID]
@@ -339,8 +337,8 @@ func (k *EpochKey) Token(tok []byte) Short { return k.mac("token", token.Input(t
 
 // Quota returns how many reports the epoch takes from a client: a uniformly random number from quota, which the task
 // allows, to 2·quota−1. A client that sends reports until one is refused then cannot tell how many others of its
-// network have sent. The number is derived from the epoch's key: all processes agree on it, and nobody can compute it
-// after the key is destroyed.
+// network have sent. The number follows from the epoch's key, so all processes agree on it, and it is lost with the
+// key.
 func (k *EpochKey) Quota(client Short, quota uint64) uint64 {
 	if quota <= 1 {
 		return quota
@@ -352,8 +350,8 @@ func (k *EpochKey) Quota(client Short, quota uint64) uint64 {
 // Tag returns the hash that stands for a tag in the replay set.
 func (k *EpochKey) Tag(tag []byte) Short { return k.mac("tag", tag) }
 
-// Receipt returns a hash of a client and the body that it sent, so that the relay recognizes a retry. Only a holder of
-// the key can tell which client a receipt belongs to.
+// Receipt returns a hash of a client and the body that it sent, by which the relay recognizes a retry. Only a holder of
+// the key can find the client of a receipt.
 func (k *EpochKey) Receipt(client Short, body []byte) Short {
 	digest := sha256.Sum256(body)
 	return k.mac("receipt", client[:], digest[:])
