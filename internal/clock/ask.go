@@ -87,7 +87,7 @@ func (g *Guard) askAll(ctx context.Context, asking *sync.WaitGroup, stop map[str
 }
 
 // ask asks a peer until ctx ends: once a minute, but each second while the time is in doubt. While the peer does not
-// answer, perhaps because it is just starting, the interval begins at a second and doubles up to a minute.
+// answer, perhaps because it is starting, the interval doubles from a second up to a minute.
 func (g *Guard) ask(ctx context.Context, n *neighbour) {
 	retry := askSoon
 	for {
@@ -112,8 +112,8 @@ func (g *Guard) ask(ctx context.Context, n *neighbour) {
 	}
 }
 
-// recordIfCurrent calls [Guard.RecordAnswer] if the guard still asks the peer by the same routes. A former peer may
-// have come back under another name, and its old answer would count as a second one.
+// recordIfCurrent calls [Guard.RecordAnswer] if the guard still asks the peer by the same routes. Otherwise the peer
+// may have come back under another name, and would count twice.
 func (g *Guard) recordIfCurrent(n *neighbour, clock time.Time, asked time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

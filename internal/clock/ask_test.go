@@ -88,9 +88,8 @@ func at(open *taskfile.Open, url string) *taskfile.Open {
 	return open
 }
 
-// TestOnePartyCountsOnce: two tasks name one party, with a wrong clock, by two URLs, by two keys of which one replaced
-// the other, or by two keys at one host. That party must count as one clock, which alone cannot raise Sure. Two
-// different parties' clocks must raise it.
+// TestOnePartyCountsOnce: two tasks name one party with a wrong clock by two URLs, by two keys of which one replaced
+// the other, or by two keys at one host. It must count as one clock, which cannot raise Sure. Two parties' clocks must.
 func TestOnePartyCountsOnce(t *testing.T) {
 	const ahead = 24 * time.Hour
 	a := newTeller(t)

@@ -1,7 +1,7 @@
 // Package clock decides what time it is, because a wrong time would destroy keys.
 //
-// A party (a relay, issuer or verifier) has three sources: its machine's clock W; its peers' clocks N, each signed for
-// a fresh nonce; and the process's monotonic clock, which nobody can set. From these a [Guard] keeps two times:
+// A party (a relay or an issuer) has its machine's clock W, its peers' clocks N, signed for a fresh nonce, and the
+// process's monotonic clock, which nobody can set. From these a [Guard] keeps two times:
 //
 //	sure     a time that has certainly passed. A party erases keys by sure, and by nothing else.
 //	now      the best estimate, by which a party accepts reports. In doubt it accepts none.
@@ -80,7 +80,7 @@ type Guard struct {
 	mu            sync.Mutex // guards the rest
 	wall          time.Time  // Wall at the last update; all that follows is from then, too
 	elapsed       time.Duration
-	estimate      time.Time // last time known to be right, advanced by the monotonic clock
+	estimate      time.Time // last time known to be right, advanced since
 	sure          time.Time
 	sureConfirmed bool // two clocks or the operator confirmed sure
 	sureFromMark  bool // sure is the mark's time, advanced since the start
@@ -88,15 +88,15 @@ type Guard struct {
 	contradicted  bool              // peers contradicted the estimate, and none has confirmed it since
 	answers       map[string]answer // by the peer's name
 	names         []string          // names of all peers
-	pending       map[string]bool   // peers that have neither answered nor failed since the start or the last leap
+	pending       map[string]bool   // peers that have not answered or failed since the start or the last leap
 	differing     map[string]bool   // peers whose clocks differ from wall, for the log
 	confirmedAt   time.Duration     // elapsed when a peer last confirmed the estimate
-	everConfirmed bool              // a peer has ever confirmed the estimate
+	everConfirmed bool              // a peer has confirmed the estimate
 	mark          savedTime         // content of the file
-	obeyed        int64             // time of the operator's last order that was followed
+	obeyed        int64             // time of the last order followed
 	doubt         Doubt             // at the last update
 
-	neighbours []neighbour // the peers that [Guard.Watch] asks
+	neighbours []neighbour // asked by [Guard.Watch]
 	watching   bool
 }
 
@@ -111,8 +111,8 @@ type answer struct {
 // maxAge is how long a peer's answer counts.
 const maxAge = 10 * time.Minute
 
-// slew limits how fast the estimate follows a clock that runs too fast or too slow: by at most 1/slew of the time that
-// passes. NTP corrects a clock by at most half of that.
+// slew limits how fast the estimate follows a clock that runs too fast or slow: by at most 1/slew of the time that
+// passes. NTP corrects at most half of that.
 const slew = 1000
 
 // New returns a guard. If there is a mark, the guard continues from it.
@@ -142,8 +142,8 @@ func New(o Options) (*Guard, error) {
 	return g, nil
 }
 
-// Await makes the guard wait until each of these peers has answered once, or [Guard.RecordSilence] was called for it.
-// Only then may the guard use this machine's clock alone.
+// Await makes the guard wait until each of these peers has answered or [Guard.RecordSilence] was called for it. Only
+// then may the guard use this machine's clock alone.
 func (g *Guard) Await(neighbours ...string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -183,18 +183,18 @@ func (g *Guard) Read() Reading {
 	}
 	sure := g.sure
 	if !g.sureConfirmed && !g.near(sure, g.wall, 0) && sure.After(g.wall) {
-		sure = time.Time{} // only an earlier reading of wall confirms sure, and wall now contradicts it
+		sure = time.Time{} // wall now contradicts its earlier reading
 	}
 	return Reading{g.now(), sure, latest, g.doubt}
 }
 
-// Elapsed returns the monotonic time of this process. Callers pass it to [Guard.RecordAnswer].
+// Elapsed returns the monotonic time of this process, for [Guard.RecordAnswer].
 func (g *Guard) Elapsed() time.Duration {
 	_, elapsed := g.clocks()
 	return elapsed
 }
 
-// clocks reads this machine's clock. It does so only once, because it runs for every report.
+// clocks reads this machine's clock only once, because it runs for every report.
 func (g *Guard) clocks() (wall time.Time, elapsed time.Duration) {
 	now := g.o.Wall()
 	if g.o.Elapsed != nil {
@@ -210,7 +210,7 @@ func (g *Guard) RecordAnswer(neighbour string, clock time.Time, asked time.Durat
 	g.record(neighbour, clock, asked)
 }
 
-// record implements RecordAnswer. The caller holds g.mu.
+// record is RecordAnswer; the caller holds g.mu.
 func (g *Guard) record(neighbour string, clock time.Time, asked time.Duration) {
 	g.update()
 	delete(g.pending, neighbour)
@@ -224,7 +224,7 @@ func (g *Guard) record(neighbour string, clock time.Time, asked time.Duration) {
 	g.differing[neighbour] = off
 }
 
-// RecordSilence records that a peer did not answer. Its last answer still counts for 10 minutes after it came.
+// RecordSilence records that a peer did not answer. Its last answer still counts for 10 minutes.
 func (g *Guard) RecordSilence(neighbour string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -233,8 +233,8 @@ func (g *Guard) RecordSilence(neighbour string) {
 }
 
 // RecordPassed records a peer's signed statement that a moment has passed: for example, that an epoch has begun or
-// ended. The statement counts only up to this machine's time. While the time is in doubt it does not count, because the
-// peer may have set its clock by this machine's wrong one.
+// ended. It counts only up to this machine's time, and not while the time is in doubt: the peer may have set its clock
+// by this machine's wrong one.
 func (g *Guard) RecordPassed(at time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -308,8 +308,8 @@ func (g *Guard) isConfirmed(t time.Time) bool {
 	return false
 }
 
-// now returns the best estimate of the time: this machine's clock, unless that clock has leapt and a peer confirms the
-// time from before the leap.
+// now returns the best estimate: this machine's clock, unless that has leapt and a peer confirms the time from before
+// the leap.
 func (g *Guard) now() time.Time {
 	if g.doubt == "" && !g.near(g.estimate, g.wall, 0) {
 		return g.estimate
@@ -317,7 +317,7 @@ func (g *Guard) now() time.Time {
 	return g.wall
 }
 
-// evaluate decides whether the time is in doubt, and which time has certainly passed. It logs a change of the doubt.
+// evaluate decides whether the time is in doubt and which time has certainly passed.
 func (g *Guard) evaluate() {
 	before := g.doubt
 	if g.estimateGood {
@@ -374,10 +374,9 @@ func (g *Guard) keepAnswers() {
 	}
 }
 
-// findEstimate looks for a good estimate at a start, or after peers contradicted the previous one. It returns the
-// doubt.
+// findEstimate looks for a good estimate at a start, or after peers contradicted the last one. It returns the doubt.
 func (g *Guard) findEstimate() (why Doubt) {
-	if !g.near(g.estimate, g.wall, 0) { // this machine's clock was set since, so the contradiction no longer counts
+	if !g.near(g.estimate, g.wall, 0) { // this machine's clock was set since: forget the contradiction
 		g.contradicted = false
 	}
 	g.estimate = g.wall

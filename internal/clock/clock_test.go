@@ -123,8 +123,8 @@ func (w *world) run(t *testing.T, d time.Duration) {
 	}
 }
 
-// wrong counts the epochs whose keys a party erased more than a minute too early, and those whose keys it erased, or
-// still keeps, more than a minute after their end.
+// wrong counts the epochs whose keys a party erased more than a minute too early, and those whose keys it kept more
+// than a minute too long.
 func (p *party) wrong() (early, late int) {
 	for e := range epochs {
 		end, at := p.end(e), p.erased[e]
@@ -140,9 +140,9 @@ func (p *party) wrong() (early, late int) {
 
 var jumps = []time.Duration{10 * time.Minute, 24 * time.Hour, 3653 * 24 * time.Hour}
 
-// TestJumps tests the central guarantee: wherever and for however long a machine's clock jumps, and whether or not the
-// process restarts, it must erase no key early. If a peer is honest, it must also keep no key too long. A party with a
-// wrong clock must not harm the others.
+// TestJumps tests the central guarantee: wherever and for however long a clock jumps, and whether or not the process
+// restarts, it must erase no key early. If a peer is honest, it must keep no key too long. A party with a wrong clock
+// must not harm the others.
 func TestJumps(t *testing.T) {
 	t.Parallel()
 	for _, size := range jumps {
@@ -202,7 +202,7 @@ func jump(t *testing.T, by, at, lasts time.Duration, restart string, parties int
 }
 
 // TestFirstStart: at a first start, which has no mark, a wrong clock may end at most one epoch, and none if a peer
-// contradicts it. If all parties start for the first time and their clocks agree, they must trust them.
+// contradicts it. If all parties start for the first time, they must trust clocks that agree.
 func TestFirstStart(t *testing.T) {
 	for _, by := range jumps {
 		for parties := 1; parties <= 2; parties++ {
@@ -250,8 +250,8 @@ func TestAStartIsNoError(t *testing.T) {
 	require.Contains(t, log.String(), "level=INFO msg=\"the clock is good again\"")
 }
 
-// TestUnconfirmedClock: the guard must log a warning if no peer has confirmed the clock. This happens if the
-// configuration lacks a private certificate authority.
+// TestUnconfirmedClock: the guard must log a warning if no peer has confirmed the clock, for example because a private
+// certificate authority is missing in the configuration.
 func TestUnconfirmedClock(t *testing.T) {
 	w := newWorld(t, 2)
 	p := w.parties[0]
@@ -267,7 +267,7 @@ func TestUnconfirmedClock(t *testing.T) {
 }
 
 // TestDowntime: after many epochs without a process, two clocks that agree must end all epochs that are over. A single
-// clock must end none, and the time is in doubt, until the operator trusts that clock.
+// clock must end none until the operator trusts it.
 func TestDowntime(t *testing.T) {
 	w := newWorld(t, 2)
 	p, other := w.parties[0], w.parties[1]
@@ -438,7 +438,7 @@ func TestUnconfirmedThenTooEarly(t *testing.T) {
 	}
 }
 
-// TestMark: a damaged mark must be an error. It must not count as a first start.
+// TestMark: a damaged mark must be an error, not a first start.
 func TestMark(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mark")
 	require.NoError(t, os.WriteFile(file, []byte(`{"kind":"doona hpke keys"}`), 0o600))

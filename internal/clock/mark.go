@@ -21,7 +21,7 @@ type savedTime struct {
 
 const markKind = "doona clock"
 
-// orderAge is how long the operator's order to trust this machine's clock is valid, measured by that clock.
+// orderAge is how long an operator's order to trust this machine's clock is valid, by that clock.
 const orderAge = time.Hour
 
 func (m savedTime) time() time.Time {
@@ -71,8 +71,8 @@ func change(path string, to func(*savedTime)) (m savedTime, err error) {
 	return m, nil
 }
 
-// Trust orders the relay, issuer or verifier with the mark file path to trust its machine's clock, which shows now. A
-// running process obeys at once. One that is not running obeys if it starts within an hour.
+// Trust orders the relay or issuer with the mark file path to trust its machine's clock, which shows now. A running
+// process obeys at once, another one if it starts within an hour.
 func Trust(path string, now time.Time) error {
 	_, err := change(path, func(m *savedTime) { m.Trusted = now.Unix() })
 	return err
@@ -85,7 +85,7 @@ func (g *Guard) Tick() error { return g.updateMark(g.o.Tolerance / 2) }
 // Save writes the mark even if sure has moved less than Tick requires. Call it before the process ends.
 func (g *Guard) Save() error { return g.updateMark(0) }
 
-// updateMark writes sure to the mark file if sure is ahead of the file by more than tolerated.
+// updateMark writes sure to the mark file if it is ahead of the file by more than tolerated.
 func (g *Guard) updateMark(tolerated time.Duration) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -110,7 +110,7 @@ func (g *Guard) updateMark(tolerated time.Duration) error {
 	return err
 }
 
-// applyOrder makes the guard trust this machine's clock if the operator has ordered that within the last hour.
+// applyOrder trusts this machine's clock if the operator has ordered that within the last hour.
 func (g *Guard) applyOrder(m savedTime) {
 	age := g.wall.Sub(time.Unix(m.Trusted, 0))
 	if m.Trusted == 0 || m.Trusted == g.obeyed || age < -g.o.Tolerance || age > orderAge {

@@ -12,10 +12,10 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// SetPeers sets the peers whose clocks the guard asks for: the relays and issuers of tasks, each once. It leaves out
-// this party, which has the keys in own. It drops the answers of former peers. The guard asks a peer by its newest
-// task, then by an earlier task, because not every peer knows the newest task yet. If SetPeers is called before
-// [Guard.Watch], the guard waits until each peer has answered once or failed to.
+// SetPeers sets the peers whose clocks the guard asks for: the relays and issuers of tasks, each once, except this
+// party, which has the keys in own. It drops the answers of former peers. The guard asks a peer by its newest task,
+// then by an earlier one, because not every peer has the newest task yet. If SetPeers is called before [Guard.Watch],
+// the guard waits until each peer has answered once or failed to.
 //
 // Routes belong to one party if they share a key, a key and its replacement, or a host and port. If one party counted
 // as two, it could outvote this machine's clock. If two parties count as one, the time only stays in doubt for longer.
@@ -113,7 +113,7 @@ func peersOf(client *handover.Requester, own []task.SignKey, tasks []*taskfile.O
 	return neighbours
 }
 
-// add adds a route. It ignores the route if the peer already has newer routes by maxTasks other tasks.
+// add adds a route, unless the peer already has routes by maxTasks other tasks.
 func (n *neighbour) add(r route) {
 	tasks := map[task.ID]bool{r.open.ID: true}
 	for _, earlier := range n.routes {
@@ -134,8 +134,8 @@ type trait struct {
 func keyTrait(key task.SignKey) trait { return trait{key: key} }
 func hostTrait(host string) trait     { return trait{host: host} }
 
-// parties is a union-find structure over traits, in which each set is one party. It maps a trait to another trait of
-// the same set. The last trait of such a chain is the set's representative.
+// parties is a union-find structure over traits, in which each set is one party. It maps a trait to another one of its
+// set; the last trait of such a chain is the set's representative.
 type parties map[trait]trait
 
 // representative returns the trait that stands for t's party.

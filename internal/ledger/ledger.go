@@ -1,14 +1,13 @@
-// Package ledger durably records which epochs a verifier has published results of, and computes what they cost
-// together.
+// Package ledger durably records which epochs a verifier has published results of, and what they cost together.
 //
-// A stream has one ledger for all of its tasks, even if different keys sign them. A task outside a stream has a ledger
-// of its own. The verifier charges an epoch before it shows any result of it. The ledger charges each epoch once: after
-// a crash or a second analysis, the epoch simply stays charged. The ledger refuses charges that would exceed a budget.
+// A stream has one ledger for all of its tasks, whichever keys sign them. A task outside a stream has its own. The
+// verifier charges an epoch before it shows any result of it. An epoch is charged once: after a crash or a second
+// analysis, it stays charged. The ledger refuses charges that would exceed a budget.
 //
 // An epoch costs the (ε, δ) that its task claims, for a client who reports in every epoch. The first charged task pins
 // a claim and a privacy-loss law for the whole stream, and no later task may exceed them (docs/proofs/loss-laws.md,
-// Theorem 3 (a)). So the cost depends only on the number of epochs, and a budget allows a maximum number of epochs.
-// Publishing fewer epochs never costs more (docs/proofs/budget.md, Lemma 5).
+// Theorem 3 (a)). So the cost depends only on the number of epochs, and a budget limits this number. Publishing fewer
+// epochs never costs more (docs/proofs/budget.md, Lemma 5).
 package ledger
 
 import (
@@ -31,7 +30,7 @@ import (
 // ErrBudget means that the budget is too small for the results.
 var ErrBudget = errors.New("couldn't publish: the budget is spent")
 
-// ErrRolledBack means that the ledger is missing or is not the version that was written last: a state rollback.
+// ErrRolledBack means that the ledger is missing or is not the version written last: a state rollback.
 var ErrRolledBack = errors.New("couldn't use the ledger: another version was written last")
 
 // ErrNone means that a required ledger is missing, or that no ledger lists a task.
@@ -63,8 +62,8 @@ type Options struct {
 	// rollback mark is the file BESIDE.STREAM.ledger.mark, with STREAM cut to 16 digits.
 	Beside string
 
-	// Budget is the operator's budget. If it is nil, a task outside a stream has its claimed total as its budget, and a
-	// task of a stream has none.
+	// Budget is the operator's. If it is nil, a task outside a stream has its claimed total as its budget, and a task
+	// of a stream has none.
 	Budget *Budget
 
 	// Root is the id of the stream's first task. It is required for a task at position 2 or later, unless a ledger in
@@ -97,10 +96,10 @@ type Ledger struct {
 	costs map[uint64]Cost
 }
 
-// Open opens the ledger of a task's stream. The ledger need not exist; Open writes nothing. law computes the
-// privacy-loss law of one epoch of the task, whose claim the caller has checked. Open fails if the ledger is damaged or
-// of another format version. If the ledger is missing, or is another one or older than its rollback mark says, it
-// returns [ErrRolledBack].
+// Open opens the ledger of a task's stream, which need not exist, and writes nothing. law computes the privacy-loss law
+// of one epoch of the task, whose claim the caller has checked. Open fails if the ledger is damaged or of another
+// format version. If the ledger is missing, another one or older than its rollback mark says, it returns
+// [ErrRolledBack].
 func Open(open *taskfile.Open, law func() (*compose.Law, error), o Options) (*Ledger, error) {
 	stream, err := Name(open, o.Folder, o.Root)
 	if err != nil {
@@ -121,7 +120,7 @@ func Open(open *taskfile.Open, law func() (*compose.Law, error), o Options) (*Le
 }
 
 // Charge durably charges epochs of the task, before their results are published. Epochs that are charged already cost
-// nothing. If the budget does not allow all epochs, Charge returns [ErrBudget] and charges none.
+// nothing. If the budget does not allow all epochs, it returns [ErrBudget] and charges none.
 func (l *Ledger) Charge(epochs []uint64) error {
 	refused, err := l.charge(epochs, false)
 	if err == nil && len(refused) > 0 {
@@ -156,8 +155,8 @@ func (l *Ledger) charge(epochs []uint64, partial bool) (refused []uint64, err er
 	return refused, l.write(next)
 }
 
-// Plan returns what all published epochs would cost if the given epochs were charged too, and which of the given epochs
-// the budget refuses. It charges nothing.
+// Plan returns what all published epochs would cost together with the given ones, and which of these the budget
+// refuses. It charges nothing.
 func (l *Ledger) Plan(epochs []uint64) (cost Cost, refused []uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -186,7 +185,7 @@ func (l *Ledger) refresh() error {
 	return nil
 }
 
-// Cost returns the cost of all charged epochs of the stream, also those that other tasks or processes charged.
+// Cost returns the cost of all charged epochs of the stream, whoever charged them.
 func (l *Ledger) Cost() (Cost, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -196,8 +195,8 @@ func (l *Ledger) Cost() (Cost, error) {
 	return l.cost(l.state)
 }
 
-// plan returns the state after charging epochs, and the epochs that the budget refuses. If partial is false and the
-// budget does not allow all, plan refuses all. The caller holds l.mu.
+// plan returns the state after charging epochs, and the refused epochs. If partial is false and the budget does not
+// allow all, it refuses all. The caller holds l.mu.
 func (l *Ledger) plan(epochs []uint64, partial bool) (next *state, refused []uint64, err error) {
 	uncharged := l.state.uncharged(l.task, epochs)
 	if len(uncharged) == 0 {
@@ -285,7 +284,7 @@ func (l *Ledger) cost(s *state) (Cost, error) {
 	return c, err
 }
 
-// pinned returns the privacy-loss law that the stream's first charged task has pinned; before that, this task's law.
+// pinned returns the privacy-loss law of the stream's first charged task; before that, this task's.
 func (l *Ledger) pinned(s *state) (*compose.Law, error) {
 	if s.pin == nil || s.pin.law == nil {
 		return l.law()
@@ -346,7 +345,7 @@ func plural(n uint64, one, many string) string {
 	return strconv.FormatUint(n, 10) + " " + many
 }
 
-// list joins numbers with commas. If there are more than 10, it gives only the first 10.
+// list joins numbers with commas, but only the first 10.
 func list(numbers []uint64) string {
 	const most = 10
 	var parts []string
@@ -359,8 +358,8 @@ func list(numbers []uint64) string {
 	return strings.Join(parts, ", ")
 }
 
-// pin is what no task of a stream may exceed: the claim and the privacy-loss law of the first charged task. For a task
-// outside a stream the law is nil.
+// pin is what no task of a stream may exceed: the claim and privacy-loss law of the first charged task. Outside a
+// stream the law is nil.
 type pin struct {
 	claim  task.Claim
 	epochs uint64 // Number of epochs that the claim's total covers.
@@ -369,9 +368,9 @@ type pin struct {
 
 func newPin(t *task.Task) *pin { return &pin{claim: t.Claim, epochs: t.Epochs.Count} }
 
-// covering returns a pin that also covers another task of the stream, so that no epoch of that task costs more. If p
-// covers the task everywhere but beyond the ends of the laws' grids, it returns a wider pin, which would have been
-// valid from the start.
+// covering returns a pin that also covers another task of the stream, so that no epoch of it costs more. If p covers
+// the task except beyond the ends of the laws' grids, it returns a wider pin, which would have been valid from the
+// start.
 func (p *pin) covering(next *pin) (*pin, error) {
 	if !(next.claim.Epsilon.Value() <= p.claim.Epsilon.Value() && next.claim.Delta.Value() <= p.claim.Delta.Value()) {
 		return nil, invalid.Field("claim", next.claim.Epsilon.String()+", "+next.claim.Delta.String(), "at most "+

@@ -152,8 +152,8 @@ func TestBudgetIsExact(t *testing.T) {
 	require.Equal(t, before, after, "refused epochs must not be written")
 }
 
-// TestBudgets: a task's claimed total must be its budget unless the operator states one. In a stream, the total
-// concerns that task alone and must not be the stream's budget.
+// TestBudgets: a task's claimed total must be its budget unless the operator states one. In a stream, that total must
+// not be the stream's budget.
 func TestBudgets(t *testing.T) {
 	total := func(t *task.Task) {
 		t.Claim.SetTotal("2.5", "7e-6")
@@ -260,7 +260,7 @@ func TestHandedOnStreamKeepsItsLedger(t *testing.T) {
 }
 
 // TestRestoredLedgerIsNotLaundered: a ledger is rolled back, and then charged by a verifier that has no mark or an
-// older one. Verifiers that know the lost charges must refuse the ledger, however often it is charged afterwards.
+// older one. Verifiers that know the lost charges must refuse it, however often it is charged.
 func TestRestoredLedgerIsNotLaundered(t *testing.T) {
 	of := counted(t, 1)
 	o := options(t.TempDir(), nil)

@@ -38,7 +38,7 @@ const (
 
 // state is the content of a ledger.
 type state struct {
-	id         string // Random, drawn by the first charge; differs between two ledgers of one stream.
+	id         string // Random, drawn by the first charge; tells two ledgers of one stream apart.
 	generation uint64 // How often epochs were charged.
 	history    []byte // linkBytes per generation: see document.link.
 	pin        *pin   // nil before the first charge
@@ -64,7 +64,7 @@ type document struct {
 }
 
 // link returns the hash of this generation and all earlier ones. If two ledgers were charged differently once, all
-// their later links differ. d.History must end with the link of the previous generation.
+// their later links differ. d.History ends with the previous link.
 func (d document) link() ([]byte, error) {
 	h := sha256.New()
 	h.Write(d.History)
@@ -88,9 +88,9 @@ type taskForm struct {
 }
 
 // Name returns the name of a task's ledger: the id of its stream's first task, or its own id outside a stream. root is
-// the first task's id if the caller knows it, else zero. A task at position 0 or 1 itself contains the first task's id.
-// For a later task, Name searches folder for a ledger that lists the task or the previous task. If the first task
-// remains unknown, or if root contradicts the task or a ledger, Name returns an error.
+// the first task's id if the caller knows it, else zero. A task at position 0 or 1 contains the first task's id. For a
+// later task, Name searches folder for a ledger that lists it or the previous task. Name returns an error if the first
+// task remains unknown, or if root contradicts the task or a ledger.
 func Name(open *taskfile.Open, folder string, root task.ID) (string, error) {
 	first := First(open)
 	switch {
@@ -141,7 +141,7 @@ func First(open *taskfile.Open) task.ID {
 }
 
 // findLedger returns the name of the ledger in a folder that is named for the first task or lists one of others; "" if
-// there is none. If it finds none but cannot read some ledger, it returns an error, because that may be the right one.
+// there is none. If it finds none but cannot read some ledger, it returns an error, because that may be the one.
 func findLedger(folder string, first task.ID, others ...task.ID) (found string, err error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*.ledger"))
 	if err != nil {
@@ -177,11 +177,11 @@ func (s *state) lists(tasks []task.ID) bool {
 
 func (l *Ledger) path() string { return filepath.Join(l.options.Folder, l.stream+".ledger") }
 
-// markBase is the path of the ledger's rollback mark, without its ending ".mark". It contains the stream's name,
-// because several tasks may share keys.
+// markBase is the path of the ledger's rollback mark without ".mark". It contains the stream's name, because several
+// tasks may share keys.
 func (l *Ledger) markBase() string { return l.options.Beside + "." + l.stream[:16] + ".ledger" }
 
-// lock creates the folder, and excludes other processes from the ledger until unlock.
+// lock creates the folder and excludes other processes until unlock.
 func (l *Ledger) lock() (unlock func(), err error) {
 	if err := durable.MakeFolder(l.options.Folder, 0o700); err != nil {
 		return nil, fmt.Errorf("couldn't keep the ledger: %w", err)
@@ -476,7 +476,7 @@ func (s *state) count() (n uint64) {
 }
 
 // pinnedTask returns a task with the claim and number of epochs of the stream's first charged task, which determine
-// costs. Before the first charge it returns t.
+// costs; before the first charge, t.
 func (s *state) pinnedTask(t *task.Task) *task.Task {
 	if s.pin == nil {
 		return t

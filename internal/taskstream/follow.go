@@ -15,9 +15,9 @@ import (
 // ErrForked means that the relays have another task at some position than the one in this folder.
 var ErrForked = errors.New("the relays serve another stream")
 
-// Follow fetches new tasks from the stream's relays. It is for issuers and verifiers, to which owners do not send
-// tasks. It adds a task only after ready has found that the task can be served. Unlike Take, it keeps keys for other
-// numbers of epochs, because the operator has made them.
+// Follow fetches new tasks from the stream's relays, for issuers and verifiers, to which owners send no tasks. It adds
+// a task only after ready has found that it can be served. Unlike Take, it keeps keys for other numbers of epochs,
+// because the operator has made them.
 func (f *Folder) Follow(ctx context.Context, client *handover.Requester, now uint64,
 	ready func(*StreamTask) error) error {
 	if err := f.Refresh(); err != nil {
@@ -91,8 +91,8 @@ type Server interface {
 // Followed is a stream that a [Follower] follows.
 type Followed struct {
 	*Folder
-	Path   string // path of the folder
-	Name   string // name in the log
+	Path   string // the folder's path
+	Name   string // for the log
 	Server Server
 	failed string // error text of the last attempt
 }
@@ -125,7 +125,7 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
-// note logs an error of follow, unless the previous attempt had the same, and tells the stream's server.
+// note tells the stream's server the result of follow, and logs an error unless it is the same as before.
 func (f *Follower) note(ctx context.Context, s *Followed, err error) {
 	if ctx.Err() != nil {
 		return
@@ -141,7 +141,7 @@ func (f *Follower) note(ctx context.Context, s *Followed, err error) {
 	s.failed = failed
 }
 
-// follow fetches new tasks of a stream, and makes the server serve all tasks that it does not serve yet.
+// follow fetches new tasks of a stream, and makes the server serve those that it does not serve yet.
 func (f *Follower) follow(ctx context.Context, s *Followed) error {
 	err := s.Follow(ctx, f.Client, uint64(max(f.Clock().Unix(), 0)), s.Server.Prepare)
 	for _, t := range s.Tasks()[s.Server.Served():] {

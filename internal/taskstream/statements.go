@@ -23,7 +23,7 @@ func (f *Folder) Authority() taskfile.Authority {
 }
 
 // statementsFile returns the path of the file with the statements that count: those from the recovery key's last one
-// on. It is always rewritten completely.
+// on. It is always rewritten as a whole.
 func (f *Folder) statementsFile() string { return filepath.Join(f.path, "statements") }
 
 // readStatements reads statements that other processes have accepted. The caller holds f.mu.
@@ -45,8 +45,8 @@ func (f *Folder) readStatements() error {
 	return nil
 }
 
-// setStatements replaces the statements in memory by statements that equal or extend them. If a task in the folder does
-// not comply with them, it returns an error, because the folder could not be read again. The caller holds f.mu.
+// setStatements replaces the statements in memory by statements that equal or extend them. It returns an error if a
+// task in the folder does not comply with them, because the folder could not be read again. The caller holds f.mu.
 func (f *Folder) setStatements(all taskfile.Statements) error {
 	next, err := all.Authority(f.trust)
 	if err != nil {
@@ -67,9 +67,9 @@ func (f *Folder) setStatements(all taskfile.Statements) error {
 	return err
 }
 
-// TakeStatement accepts an owner's or recovery key's statement about the stream, durably. The statement must follow
-// those accepted so far and name the newest task in the folder. Only a recovery key's statement may name a later task:
-// a thief of the owner's key may have given that task only to another relay, and then no other task can come here. The
+// TakeStatement accepts a statement, signed by the owner or the recovery key, durably. The statement must follow those
+// accepted so far and name the newest task in the folder. Only a recovery key's statement may name a later task: a
+// thief of the owner's key may have given that task only to another relay, and then no other task can come here. The
 // error says what is wrong, also if another statement has the same number. changed is false if the statement is the
 // last one already.
 func (f *Folder) TakeStatement(raw []byte) (changed bool, err error) {
@@ -111,8 +111,8 @@ func (f *Folder) checkPosition(next taskfile.Authority) error {
 	return nil
 }
 
-// mayFollow reports whether a statement is the last one accepted. If it is another one that may not follow the last
-// one, mayFollow returns an error.
+// mayFollow reports whether a statement is the last one accepted. It returns an error if the statement is neither that
+// nor may follow it.
 func (f *Folder) mayFollow(signed *taskfile.SignedStatement) (has bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -129,7 +129,7 @@ func (f *Folder) isLast(signed *taskfile.SignedStatement) bool {
 	return n > 0 && bytes.Equal(f.statements[n-1].Statement, signed.Statement)
 }
 
-// adopt accepts the statements of a stream that the caller has checked completely.
+// adopt accepts the statements of a completely checked stream.
 func (f *Folder) adopt(all taskfile.Statements) error {
 	_, err := f.change(func() (taskfile.Statements, error) { return all, nil })
 	return err

@@ -1,9 +1,8 @@
-// Package taskstream keeps the tasks of a stream after its first, called successors, and the keys made for them. It
-// keeps them in a folder of a relay, issuer or verifier that serves the stream.
+// Package taskstream keeps the tasks of a stream after its first, called successors, and the keys made for them, in a
+// folder of a relay, issuer or verifier that serves the stream.
 //
-// Each position of a stream belongs to one task permanently. The package writes POSITION.bundle durably before anyone
-// uses the task, and never replaces it. An invalid task gets no position. Several processes of one operator may share
-// the folder.
+// Each position of a stream belongs to one task permanently: POSITION.bundle is written durably before anyone uses the
+// task, and never replaced. An invalid task gets no position. Several processes of one operator may share the folder.
 package taskstream
 
 import (
@@ -27,18 +26,18 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ErrTaken means that a task cannot be the next one of the stream: another task has its position, or the previous task
-// is missing.
+// ErrTaken means that a task is not the next one of the stream: another task has its position, or the previous task is
+// missing.
 var ErrTaken = errors.New("not the next task of the stream")
 
 // ErrFolder means that the folder cannot be used. The task owner's input is not at fault.
 var ErrFolder = errors.New("couldn't use the folder of successors")
 
 const (
-	// An owner may ask for keys for a position before it decides how many epochs the task has, with maxCounts different
-	// numbers of epochs. Each era (takeover by the recovery key, counted up to maxEras) allows as many more, and each
-	// statement one more, because a thief of the owner's key may have asked for other numbers. Keys are kept until a
-	// task has the position, because another relay or issuer may already have accepted a task with them.
+	// maxCounts limits for how many numbers of epochs an owner may have keys made for one position. Each era (takeover
+	// by the recovery key, counted up to maxEras) allows as many more, and each statement one more, because a thief of
+	// the owner's key may have asked for other numbers. Keys stay until a task has the position, because another relay
+	// or issuer may have accepted a task with them.
 	maxCounts = 4
 	maxEras   = 15
 )
@@ -68,8 +67,8 @@ type Folder struct {
 	dropped    map[uint64]bool // by position: whether the task was dropped, once known
 }
 
-// chain caches what Chain returns to clients, with what it depends on: the numbers of tasks and of tasks that are over,
-// and the authority.
+// chain caches the result of Chain, with what it depends on: the numbers of tasks and of tasks that are over, and the
+// authority.
 type chain struct {
 	raw         []byte
 	tasks, over int
@@ -157,9 +156,9 @@ func (f *Folder) checkNext(next *StreamTask) error {
 	return taskfile.CheckGrownStream(n+1, f.canonical+len(next.Bundle.Task), recent)
 }
 
-// checkStart checks when a successor starts, by this machine's clock. An owner cannot queue up tasks: if the newest
-// successor has not begun, no other may come. A start far ahead would leave a gap that nobody can close, because a
-// position is permanent.
+// checkStart checks when a successor starts, by this machine's clock. Only one successor may wait for its start, so
+// that an owner cannot queue up tasks. A start far ahead would leave a gap that nobody can close, because a position is
+// permanent.
 func (f *Folder) checkStart(start, now uint64) error {
 	last := f.tasks[len(f.tasks)-1]
 	if last.Stream.Position > 0 && now < last.Epochs.Start {
@@ -291,7 +290,7 @@ func (f *Folder) Dropped(t *task.Task) bool {
 	return f.dropped[position]
 }
 
-// lock creates the folder, and excludes other processes until unlock.
+// lock creates the folder and excludes other processes until unlock.
 func (f *Folder) lock() (unlock func(), err error) {
 	if err := durable.MakeFolder(f.path, 0o700); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFolder, err)
@@ -331,8 +330,8 @@ func (f *Folder) NextKeys(position, count, now uint64, sign ed25519.PrivateKey) 
 	return f.nextKeys(position, count, tasks[0].KEM, sign)
 }
 
-// nextKeys makes a file of keys and, beside it, their public list. If there are keys without a list, a crash came
-// between the two: nobody has seen the list, so it replaces the keys.
+// nextKeys makes a file of keys and, beside it, their public list. Keys without a list are from before a crash: nobody
+// has seen them, so it replaces them.
 func (f *Folder) nextKeys(position, count uint64, kem task.KEM, sign ed25519.PrivateKey) ([]byte, error) {
 	keys := f.keys(position, count)
 	raw, err := os.ReadFile(keys + ".pub")
@@ -372,7 +371,7 @@ func signedAnew(raw []byte, sign ed25519.PrivateKey) ([]byte, error) {
 	return list.Bytes()
 }
 
-// mostCounts returns for how many different numbers of epochs a position may have keys: see maxCounts.
+// mostCounts returns for how many numbers of epochs a position may have keys: see maxCounts.
 func (f *Folder) mostCounts() int {
 	a := f.Authority()
 	return maxCounts*int(1+min(a.Era, maxEras)) + int(a.Number)

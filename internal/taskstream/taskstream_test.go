@@ -165,8 +165,8 @@ func TestTasksWhileKeysAreMade(t *testing.T) {
 }
 
 // TestStatementFreesNumbers: a thief of the owner's key asks two parties for keys of other epoch counts, and so stops
-// the stream. After a statement, each party must make more keys. Existing keys must stay, because another party may
-// have accepted a task with them. A task that was checked before the statement must get no position after it.
+// the stream. After a statement, both must make more keys. Existing keys must stay, because another party may have
+// accepted a task with them. A task that was checked before the statement must get no position after it.
 func TestStatementFreesNumbers(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
@@ -211,7 +211,7 @@ func TestStatementFreesNumbers(t *testing.T) {
 		require.Len(t, keysIn(t, path), 8)
 		require.ErrorContains(t, f.Take(next), "a statement about the stream came")
 		_, err = f.NextKeys(1, 9, now, sign)
-		require.NoError(t, err, "after the statement, both parties must make keys for a common count")
+		require.NoError(t, err, "both parties must now make keys for one count")
 		changed, err = f.TakeStatement(statement)
 		require.NoError(t, err)
 		require.False(t, changed)
@@ -227,8 +227,8 @@ func TestStatementFreesNumbers(t *testing.T) {
 	}
 }
 
-// TestStatementNamesATaskAhead: a recovery key's statement may name a task that the folder lacks. Then no other task
-// may come at that position. An owner's statement must not name such a task.
+// TestStatementNamesATaskAhead: a recovery key's statement may name a task that the folder lacks, and then no other
+// task may come. An owner's statement may not.
 func TestStatementNamesATaskAhead(t *testing.T) {
 	w := newWay(t)
 	f, err := taskstream.Open(t.TempDir(), w.root, w.trust.Recovery)
