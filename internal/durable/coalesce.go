@@ -2,7 +2,7 @@ package durable
 
 import "sync"
 
-// Coalescer merges concurrent calls: callers that arrive during a run share the next run. The zero value is ready. A
+// Coalescer merges concurrent calls: callers that arrive during a run share the next one. The zero value is ready. A
 // relay's store uses it when many epochs end, or many keys are destroyed, at one time; the relay when many next hops
 // confirm; an issuer when many clients ask for tokens.
 type Coalescer[T any] struct {

@@ -1,4 +1,4 @@
-// Package durable writes files in such a way that a crash leaves each either completely written or unchanged.
+// Package durable writes files that a crash leaves either completely written or unchanged.
 package durable
 
 import (

@@ -50,8 +50,8 @@ func TestWriteFileDoesNotFollowWhatIsThere(t *testing.T) {
 	require.Equal(t, "untouched", string(got))
 }
 
-// TestWriteFileThroughLinks: WriteFile must replace the target of a link, so that none of its old content remains. All
-// names of a file must share one lock.
+// TestWriteFileThroughLinks: WriteFile must replace a link's target, so that none of its old content remains. All names
+// of a file must share one lock.
 func TestWriteFileThroughLinks(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "disk", "file")

@@ -7,9 +7,8 @@ import (
 	"syscall"
 )
 
-// Lock waits for the lock of path, which only one caller in one process can hold. The lock ends when the caller calls
-// unlock or the process ends. Lock uses a lock file beside path, or beside its target if path is a link, because path
-// itself may be replaced.
+// Lock waits for the lock of path, which one caller in one process can hold, until it calls unlock or the process ends.
+// It locks a file beside path, or beside its target if path is a link, because path itself may be replaced.
 func Lock(path string) (unlock func(), err error) {
 	f, err := lockFile(path)
 	if err != nil {

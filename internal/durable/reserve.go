@@ -12,9 +12,8 @@ import (
 	"syscall"
 )
 
-// Reserve holds disk space for operations that must continue when a disk is full. The space is in files of random
-// bytes, which Reserve deletes when an operation needs the space. The zero value holds none. It is safe for concurrent
-// use.
+// Reserve holds disk space for operations that must continue when a disk is full: files of random bytes, which it
+// deletes when an operation needs the space. The zero value holds none. It is safe for concurrent use.
 type Reserve struct {
 	mu    sync.Mutex // guards files and their content
 	files []*reserveFile
@@ -30,8 +29,7 @@ type reserveFile struct {
 // reserveSuffix follows a file's name in the name of its reserve file.
 const reserveSuffix = ".reserve"
 
-// Add makes [Reserve.Fill] reserve size bytes in the folder of file. If Add is called several times for one folder, the
-// largest size counts.
+// Add makes [Reserve.Fill] reserve size bytes in file's folder. Of several sizes for one folder, the largest counts.
 func (r *Reserve) Add(file string, size int64) error {
 	file, err := follow(file)
 	if err == nil {
@@ -59,8 +57,8 @@ func (r *Reserve) Add(file string, size int64) error {
 // minKeyReserve is the minimum that [KeyReserve] returns, in bytes.
 const minKeyReserve = 1 << 20
 
-// KeyReserve returns how many bytes to reserve for key files, each of which is always rewritten completely. That is
-// four times the largest file, because two may be written at one time and they grow, and at least 1 MiB.
+// KeyReserve returns how many bytes to reserve for key files, each of which is rewritten completely. It is four times
+// the largest file, because two may be written at one time and they grow, and at least 1 MiB.
 func KeyReserve(files ...string) int64 {
 	size := int64(minKeyReserve)
 	for _, file := range files {
@@ -71,7 +69,7 @@ func KeyReserve(files ...string) int64 {
 	return size
 }
 
-// Fill reserves as much of the wanted space as the disks have. If that is not all, it returns the error that
+// Fill reserves as much of the wanted space as the disks have. If space is missing, it returns the error that
 // [Reserve.Short] then returns.
 func (r *Reserve) Fill() error {
 	r.mu.Lock()
@@ -109,8 +107,8 @@ func (r *Reserve) CheckSpace() error {
 }
 
 // WithReserve runs do, which must succeed even if a disk is full. If do fails and full reports that its error means a
-// full disk, WithReserve deletes the reserve files and runs do again. The reserve is then short until the next Fill,
-// and the caller should put off less important work until then.
+// full disk, WithReserve deletes the reserve and runs do again. The reserve is then short until the next Fill. Less
+// important work should wait until then.
 func (r *Reserve) WithReserve(full func(error) bool, do func() error) error {
 	err := do()
 	if err == nil || !full(err) {
@@ -121,7 +119,7 @@ func (r *Reserve) WithReserve(full func(error) bool, do func() error) error {
 	if len(r.files) == 0 {
 		return err
 	}
-	used := errors.New("the disk is full: the space reserved for erasing is in use")
+	used := errors.New("the disk is full: the space reserved for erasing is in use: free disk space")
 	r.short.Store(&used)
 	for _, p := range r.files {
 		if err := os.Remove(p.path); err != nil && !errors.Is(err, os.ErrNotExist) {

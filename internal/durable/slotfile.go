@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 )
 
-// A slot file has two slots, each in a disk page of its own. Writes alternate between the slots, so a crash can damage
-// only the slot that is being written. Lengths are in bytes. A slot is
+// A slot file has two slots, each in its own page. Writes alternate between them, so a crash can damage only the slot
+// that is being written. A slot is, with lengths in bytes,
 //
 //	SHA-256 of the rest (32 bytes) ‖ generation (8) ‖ length (2) ‖ value ‖ zeros
 const (
@@ -34,8 +34,8 @@ type SlotFile struct {
 	value      []byte
 }
 
-// OpenSlotFile opens FILE.mark, for the path file, or creates it without a value. If file is a link, FILE.mark is
-// beside its target. If another process has FILE.mark open, OpenSlotFile returns [ErrClaimed].
+// OpenSlotFile opens FILE.mark beside a file, or creates it without a value. If FILE is a link, FILE.mark is beside its
+// target. If another process has FILE.mark open, it returns [ErrClaimed].
 func OpenSlotFile(file string) (*SlotFile, error) {
 	path, err := slotPath(file)
 	if err != nil {
@@ -62,8 +62,8 @@ func OpenSlotFile(file string) (*SlotFile, error) {
 	return m, nil
 }
 
-// ReadSlotFile returns the value of FILE.mark, for the path file; nil if it has none. It changes nothing and works
-// while another process has FILE.mark open.
+// ReadSlotFile returns the value of FILE.mark beside a file; nil if it has none. It changes nothing and works while
+// another process has FILE.mark open.
 func ReadSlotFile(file string) ([]byte, error) {
 	path, err := slotPath(file)
 	if err != nil {

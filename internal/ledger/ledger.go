@@ -383,6 +383,6 @@ func (p *pin) covering(next *pin) (*pin, error) {
 	if wider.law = p.law.WithTail(); next.law.Below(wider.law) {
 		return &wider, nil
 	}
-	return nil, invalid.Field("stream", "a task of more privacy loss", "a law nowhere above the law of the stream's "+
-		"first charged task")
+	return nil, invalid.Field("stream", "a task with more privacy loss", "a privacy-loss law nowhere above that of "+
+		"the stream's first charged task")
 }

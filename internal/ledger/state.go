@@ -122,7 +122,7 @@ func Name(open *taskfile.Open, folder string, root task.ID) (string, error) {
 func Root(open, root *taskfile.Open) (task.ID, error) {
 	switch {
 	case open.Stream == nil:
-		return task.ID{}, invalid.Field("root", root.ID.String(), "none, for a task that is in no stream")
+		return task.ID{}, invalid.Field("root", root.ID.String(), "none for a task outside a stream")
 	case root.Stream == nil || root.Stream.Position != 0 || root.Stream.Name != open.Stream.Name:
 		return task.ID{}, invalid.Field("root", root.ID.String(), "the first task of stream "+open.Stream.Name)
 	}
@@ -184,10 +184,10 @@ func (l *Ledger) markBase() string { return l.options.Beside + "." + l.stream[:1
 // lock creates the folder and excludes other processes until unlock.
 func (l *Ledger) lock() (unlock func(), err error) {
 	if err := durable.MakeFolder(l.options.Folder, 0o700); err != nil {
-		return nil, fmt.Errorf("couldn't keep the ledger: %w", err)
+		return nil, fmt.Errorf("couldn't create the ledger's folder: %w", err)
 	}
 	if unlock, err = durable.Lock(l.path()); err != nil {
-		return nil, fmt.Errorf("couldn't keep the ledger: %w", err)
+		return nil, fmt.Errorf("couldn't lock the ledger: %w", err)
 	}
 	return unlock, nil
 }
@@ -249,7 +249,7 @@ func (l *Ledger) write(next *state) error {
 		return fmt.Errorf("couldn't sync the ledger: %w", err)
 	}
 	if err := l.writeMark(mark{next.id, next.generation, next.link(next.generation)}); err != nil {
-		return fmt.Errorf("couldn't mark the ledger: %w", err)
+		return fmt.Errorf("couldn't write the ledger's rollback mark: %w", err)
 	}
 	next.written = true
 	l.state = next
@@ -269,7 +269,7 @@ func (l *Ledger) readMark() (m mark, err error) {
 		err = json.Unmarshal(raw, &m)
 	}
 	if err != nil {
-		err = fmt.Errorf("couldn't read the mark of the ledger: %w", err)
+		err = fmt.Errorf("couldn't read the ledger's rollback mark: %w", err)
 	}
 	return m, err
 }

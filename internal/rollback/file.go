@@ -31,7 +31,7 @@ func OpenMark(path string) (*MarkFile, error) {
 	f := &MarkFile{path: path}
 	in, err := durable.ReadPrivate(path)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't read the mark: %w", err)
+		return nil, fmt.Errorf("couldn't read the rollback mark: %w", err)
 	}
 	_, f.known, err = SplitFile(in)
 	clear(in)
@@ -84,7 +84,7 @@ func (f *MarkFile) Refresh() error {
 func (f *MarkFile) withCurrent(do func() error) error {
 	unlock, err := durable.Lock(f.path)
 	if err != nil {
-		return fmt.Errorf("couldn't lock the mark: %w", err)
+		return fmt.Errorf("couldn't lock the rollback mark: %w", err)
 	}
 	defer unlock()
 	if err := f.read(); err != nil {
@@ -182,7 +182,7 @@ func (f *MarkFile) Close() {
 func (f *MarkFile) read() error {
 	now, err := os.Stat(f.path)
 	if err != nil {
-		return fmt.Errorf("couldn't read the mark: %w", err)
+		return fmt.Errorf("couldn't read the rollback mark: %w", err)
 	}
 	if f.file != nil && (!os.SameFile(now, f.info) || now.Size() != f.info.Size() || f.content.base == nil) {
 		f.closeFile()
@@ -192,7 +192,7 @@ func (f *MarkFile) read() error {
 	}
 	raw := make([]byte, 2*slotSize)
 	if _, err := f.file.ReadAt(raw, now.Size()-int64(len(raw))); err != nil {
-		return fmt.Errorf("couldn't read the mark: %w", err)
+		return fmt.Errorf("couldn't read the rollback mark: %w", err)
 	}
 	slots := lines(raw)
 	if slots == f.content.slots { // the usual case: no other process has written
@@ -214,7 +214,7 @@ func (f *MarkFile) read() error {
 func (f *MarkFile) recordSync(err error) error {
 	if f.synced = err == nil; !f.synced {
 		f.mustReplace = true
-		return fmt.Errorf("couldn't sync the mark: %w", err)
+		return fmt.Errorf("couldn't sync the rollback mark: %w", err)
 	}
 	return nil
 }
@@ -222,7 +222,7 @@ func (f *MarkFile) recordSync(err error) error {
 func (f *MarkFile) readWhole() error {
 	file, err := os.OpenFile(f.path, os.O_RDWR, 0)
 	if err != nil {
-		return fmt.Errorf("couldn't open the mark: %w", err)
+		return fmt.Errorf("couldn't open the rollback mark: %w", err)
 	}
 	f.file = file
 	in, content, err := f.parse()
@@ -282,7 +282,7 @@ func (f *MarkFile) write(next *Mark, by map[EpochKey]Entry) error {
 	at := f.info.Size() - 2*slotSize + int64(generation%2)*slotSize
 	f.mustReplace = true
 	if err := durable.Overwrite(f.file, slot, at); err != nil {
-		return fmt.Errorf("couldn't write the mark: %w", err)
+		return fmt.Errorf("couldn't write the rollback mark: %w", err)
 	}
 	f.mustReplace = false
 	f.content.slots[generation%2] = string(bytes.TrimSuffix(text, []byte("\n")))
@@ -308,7 +308,7 @@ func (f *MarkFile) replace(document []byte, next *Mark) error {
 	out := JoinFile(document, next)
 	defer clear(out)
 	if err := durable.WriteFile(f.path, out, 0o600); err != nil {
-		return fmt.Errorf("couldn't write the mark: %w", err)
+		return fmt.Errorf("couldn't write the rollback mark: %w", err)
 	}
 	f.known, f.synced, f.mustReplace = next, true, false
 	file, err := os.OpenFile(f.path, os.O_RDWR, 0)

@@ -19,7 +19,7 @@ import (
 //	newlines up to a multiple of 4096 bytes
 //	two slots of 4096 bytes, each with a line of the entries that have changed since
 //
-// A step overwrites the older slot and syncs the file. The newer slot, which the caller already relies on, stays. A
+// A step overwrites the older slot and syncs the file. It leaves the newer slot, which callers rely on, unchanged. A
 // line begins with a checksum: a reader ignores a slot that was written only in part, and uses the other. When the
 // entries do not fit into a slot any longer, the process rewrites the whole file.
 
@@ -62,8 +62,8 @@ type Mark struct {
 	// other files it is nil.
 	Keys map[string]string
 
-	// Fenced means that the other relay processes on the same store have continued without this one, and that it has
-	// not joined them again.
+	// Fenced means that the other relay processes on the store have continued without this one, and that it has not
+	// joined them again.
 	Fenced bool
 
 	Entries map[EpochKey]Entry
@@ -101,7 +101,7 @@ func (s *Mark) raise(by map[EpochKey]Entry) (changed bool) {
 	return changed
 }
 
-// line is the JSON form of a line in the file: the whole mark, or the entries that have changed since.
+// line is the JSON form of a line: the whole mark, or the entries that have changed since.
 type line struct {
 	ID         string            `json:"id,omitempty"`
 	Baseline   uint64            `json:"baseline,omitempty"`
@@ -126,10 +126,9 @@ type entry struct {
 	Ended bool        `json:"ended,omitempty"`
 }
 
-// errDamaged is the error for a file with a damaged rollback mark.
-var errDamaged = errors.New("its mark is damaged")
+var errDamaged = errors.New("its rollback mark is damaged")
 
-const sumSize = 32 // length of a line's checksum in hex digits
+const sumSize = 32 // hex digits of a checksum
 
 // encode returns a line with entries, beginning with its checksum.
 func encode(l line, entries map[EpochKey]Entry) []byte {
@@ -172,8 +171,7 @@ func decode(in []byte) (l line, entries map[EpochKey]Entry, err error) {
 	return l, entries, nil
 }
 
-// slotSize is the size and alignment of a slot, in bytes. A write to one slot thus touches no page or sector of the
-// other.
+// slotSize is the size and alignment of a slot, in bytes: a write to one slot touches no page or sector of the other.
 const slotSize = 4096
 
 // layout is a parsed key file.

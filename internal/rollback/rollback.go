@@ -1,8 +1,8 @@
 // Package rollback detects that a store, or a key file that belongs to it, was replaced by an older copy: for example,
-// by a restored backup or a lagging replica. Relays and issuers use it in the same way. The store counts its steps,
-// which are durable transactions. A rollback mark in each key file records the number of steps ([MarkFile]). If the
-// store was rolled back, it has fewer steps than the mark. If a key file was rolled back, its mark has fewer steps than
-// the store has recorded of it.
+// by a restored backup or a lagging replica. Relays and issuers use it in the same way. The store counts its steps
+// (durable transactions). A rollback mark in each key file records the number of steps ([MarkFile]). A store that was
+// rolled back has fewer steps than the mark. A key file that was rolled back has a mark with fewer steps than the store
+// has recorded of it.
 //
 //	order of a step: 1 commit in the store   2 marks, fsync   3 tell others: serve a batch, issue a token
 //
@@ -18,15 +18,14 @@
 //	                    with fewer steps than the store
 //	                    has recorded of this mark
 //
-// [Commit] keeps this order. A [Count] is a store's record of a mark, with the fields steps and marked. Without a state
-// rollback,
+// [Commit] keeps this order. A [Count] is a store's record of a mark. Without a state rollback,
 //
 //	marked ≤ the mark ≤ steps                                                          (1)
 //
-// A mark has an entry for each epoch of each task: how many steps the owner of the file has made in the epoch, and
-// which batches were made. Entries only grow. Two versions of one file's mark merge by the maximum of the steps and the
-// union of the batches. A mark gets its name with its first step. So if a file was copied before that step, each copy
-// gets a mark with a name of its own. Processes that share one file share its mark.
+// A mark has an entry for each epoch of each task: how many steps the owner of the file has made in it, and which
+// batches were made. Entries only grow. Two versions of one mark merge by the maximum of the steps and the union of the
+// batches. A mark gets its name with its first step. So copies of a file that were made before that step get marks with
+// different names. Processes that share one file share its mark.
 //
 // Relays and issuers differ in the rest. A relay's store has a count for each epoch, mark and process
 // (relay/internal/store/marks.go), an issuer's for each task (issuer/binding.go). A relay also compares the batches,
@@ -53,8 +52,8 @@ type Count struct {
 // marks have the previous one.
 func SingleProcessCount(steps uint64) Count { return Count{steps, max(steps, 1) - 1} }
 
-// StoreRolledBack reports whether the mark has steps that the store lacks, against (1).
+// StoreRolledBack reports whether the mark has steps that the store lacks, which violates (1).
 func (c Count) StoreRolledBack(mark uint64) bool { return mark > c.Steps }
 
-// MarkRolledBack reports whether the mark lacks steps that the store has recorded of it, against (1).
+// MarkRolledBack reports whether the mark lacks steps that the store has recorded of it, which violates (1).
 func (c Count) MarkRolledBack(mark uint64) bool { return mark < c.Marked }

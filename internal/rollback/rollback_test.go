@@ -229,7 +229,7 @@ func TestDamaged(t *testing.T) {
 		require.NotEqual(t, in, damaged)
 		require.NoError(t, os.WriteFile(path, damaged, 0o600))
 		_, err := rollback.OpenMark(path)
-		require.ErrorContains(t, err, "its mark is damaged", name)
+		require.ErrorContains(t, err, "its rollback mark is damaged", name)
 	}
 }
 

@@ -221,7 +221,7 @@ func (f *Folder) take(next *StreamTask, after func(*StreamTask) error) error {
 		return err
 	}
 	if f.Authority() != next.authority {
-		return errors.New("a statement about the stream came while the task was checked: hand it over again")
+		return errors.New("a statement about the stream came while the task was checked: send the task again")
 	}
 	if err := durable.WriteFile(f.file(next.Stream.Position, ".bundle"), next.Raw, 0o600); err != nil {
 		return fmt.Errorf("%w: %w", ErrFolder, err)

@@ -118,8 +118,8 @@ type lastScan struct {
 	at      time.Time
 }
 
-// rescanAfter is how often Loop rescans an unchanged store. A scan reads every epoch of every task. Scanning more often
-// would be most of the work of a relay with a thousand idle tasks.
+// rescanAfter is how often Loop rescans an unchanged store. A scan reads every epoch of every task, which would be most
+// of the work of a relay with a thousand idle tasks.
 const rescanAfter = 30 * time.Second
 
 // runEpochTick runs one tick of Loop.
@@ -146,8 +146,8 @@ func (ep *Lifecycle) runEpochTick(ctx context.Context) {
 }
 
 // Reconcile updates this process from the store, which other processes change too. It reads the state of all epochs,
-// stores the tallies of those that are over, and destroys this process's keys that are no longer needed. These include
-// keys that a crash left after a sealing or confirmation. Concurrent callers share one run.
+// stores the tallies of those that are over, and destroys this process's keys that are no longer needed, also those
+// that a crash left after a sealing or confirmation. Concurrent callers share one run.
 func (ep *Lifecycle) Reconcile(ctx context.Context) error {
 	return ep.reconciling.Do(func([]struct{}) error { return ep.reconcile(ctx) })
 }
@@ -173,9 +173,8 @@ func (ep *Lifecycle) reconcile(ctx context.Context) error {
 	return errors.Join(failed, ep.vault.DestroyUnneeded(all))
 }
 
-// KeepTallies moves the tallies (counts of refused reports) of the wanted epochs from memory to the store. Call it only
-// when an epoch is over or the relay stops. A count that changes on disk would reveal when a report came and why it was
-// refused.
+// KeepTallies moves tallies (counts of refused reports) of the wanted epochs to the store. Call it only when an epoch
+// is over or the relay stops: a count that changes on disk would reveal when a report came and why it was refused.
 func (ep *Lifecycle) KeepTallies(ctx context.Context, want func(store.EpochID) bool) (failed error) {
 	for id, refused := range ep.monitor.TakeTallies(want) {
 		if err := ep.Store.Tally(ctx, id, refused); err != nil {
@@ -192,8 +191,8 @@ func (ep *Lifecycle) ScrubSoon() {
 	ep.Wake()
 }
 
-// scrub deletes what is left of finished batches and empties the store's log. If it fails, for example while somebody
-// reads a batch, Loop repeats it later.
+// scrub deletes what finished batches left and empties the store's log. If it fails, for example while a batch is being
+// read, Loop repeats it later.
 func (ep *Lifecycle) scrub(ctx context.Context) {
 	ep.unscrubbed.Store(false) // before the work, so that concurrent deletions are scrubbed next time
 	err := ep.Whole.Sweep(ctx)
@@ -208,13 +207,12 @@ func (ep *Lifecycle) scrub(ctx context.Context) {
 	}
 }
 
-// sealFull seals every full batch.
 func (ep *Lifecycle) sealFull(ctx context.Context) error {
 	return ep.sealSome(ctx, func(s *tasks.Hosted, b store.OpenBatch) bool { return b.Submissions >= s.Batch.Size })
 }
 
-// sealSome seals the wanted batches. Then it destroys the keys of their slots, all together because each time rewrites
-// the whole secret file. A batch that fails does not stop the others.
+// sealSome seals the wanted batches. Then it destroys the keys of their slots together, because that rewrites the whole
+// secret file. A batch that fails does not stop the others.
 func (ep *Lifecycle) sealSome(ctx context.Context, want func(*tasks.Hosted, store.OpenBatch) bool) error {
 	all, err := ep.Whole.Progress(ctx)
 	if err != nil {
@@ -254,8 +252,8 @@ type due struct {
 	end time.Time
 }
 
-// endEpochs ends the epochs that are over. Epochs of many tasks may end at one midnight, so it works on them
-// concurrently, and does work of fixed cost once for up to 32. It first closes all, which destroys their keys. Then it
+// endEpochs ends the epochs that are over. Those of many tasks may end at one midnight, so it works on them
+// concurrently, and does work of fixed cost once for up to 32. It closes all first, which destroys their keys, then
 // completes the oldest first, so that even an overloaded relay makes progress. If a task or stream has several, most
 // wait for a later tick: see [backlog]. At a first relay, the guarded clock says when an epoch is over; at later relays
 // the upstream relay does: see pullBatch. An epoch that fails does not stop the others.
@@ -348,7 +346,6 @@ func (ep *Lifecycle) Note(ctx context.Context, b tasks.BatchRef, why store.Reaso
 	return err
 }
 
-// advance raises the state of an epoch, durably.
 func (ep *Lifecycle) advance(ctx context.Context, e tasks.Epoch, to store.State) error {
 	if err := ep.Store.Advance(ctx, e.ID(), to); err != nil {
 		return err

@@ -2,8 +2,8 @@ package handout
 
 import "github.com/doona-dp/doona/relay/internal/tasks"
 
-// Fill reserves the memory of batches of a task until the limit. It returns how many bytes it has reserved, and a
-// function that releases them and returns how many remain.
+// Fill reserves the memory of batches of a task until the limit. It returns the bytes reserved, and a function that
+// releases them and returns what remains.
 func Fill(s *tasks.Hosted) (bytes int64, free func() (left int64)) {
 	var h handouts
 	n := 0
@@ -18,8 +18,8 @@ func Fill(s *tasks.Hosted) (bytes int64, free func() (left int64)) {
 	}
 }
 
-// HandoutBytes is the common memory limit of all batches that are being sent, in bytes.
+// HandoutBytes is the memory limit of all batches being sent.
 const HandoutBytes = handoutBytes
 
-// BytesOf returns how many bytes of memory it takes to send one batch of a task.
+// BytesOf returns how many bytes it takes to send one batch.
 var BytesOf = handoutBytesOf

@@ -1,9 +1,9 @@
 // Package handout gives this relay's sealed batches to the next hop. A [Server] answers pulls (requests for a batch),
 // accepts confirmations, and reports which epochs are open and which have ended.
 //
-// Package relay routes requests to it. The next hop signs every request, and the server answers each only once. A
-// request shows which batches the next hop has. If this relay lacks one of them, its store and key files were rolled
-// back together, and the server hands out nothing more of that epoch.
+// Package relay routes requests to it. The next hop signs every request, and the server answers each once. A request
+// shows which batches the next hop has. If this relay lacks one, its store and key files were rolled back together, and
+// the server hands out nothing more of that epoch.
 package handout
 
 import (
@@ -37,8 +37,8 @@ type Server struct {
 	host     *tasks.Host // remembers requests
 	monitor  *monitor.Monitor
 	epochs   Epochs
-	retry    time.Duration // how long the next hop waits before it asks for an unsealed batch again
-	instance [16]byte      // random name of this process, sent with updates
+	retry    time.Duration // after which the next hop asks for an unsealed batch again
+	instance [16]byte      // names this process in its updates
 	handouts handouts
 }
 
@@ -50,12 +50,12 @@ type Epochs interface {
 	// Reconcile destroys the keys of batches that the next hop has confirmed.
 	Reconcile(ctx context.Context) error
 
-	// ScrubSoon makes the relay soon remove the traces of deleted rows from the store.
+	// ScrubSoon makes the relay remove traces of deleted rows soon.
 	ScrubSoon()
 }
 
-// New returns the server of a host's batches. It tells the next hop to wait for retry if a batch is not sealed yet. The
-// caller sets Store and Clock.
+// New returns the server of a host's batches. A next hop repeats its request after retry if a batch is not sealed yet.
+// The caller sets Store and Clock.
 func New(host *tasks.Host, monitor *monitor.Monitor, epochs Epochs, retry time.Duration) *Server {
 	h := &Server{Registry: host.Registry, host: host, monitor: monitor, epochs: epochs, retry: retry}
 	rand.Read(h.instance[:])
@@ -72,7 +72,6 @@ type Store interface {
 	StateRollback() *store.StateRollbackError
 }
 
-// batchOf returns the batch that a pull or confirmation names.
 func (out *Server) batchOf(req *http.Request) (b tasks.BatchRef, err error) {
 	e, err := out.epochOf(req)
 	if err != nil {
@@ -82,7 +81,6 @@ func (out *Server) batchOf(req *http.Request) (b tasks.BatchRef, err error) {
 	return e.Ref(seq), err
 }
 
-// epochOf returns the epoch that a request names.
 func (out *Server) epochOf(req *http.Request) (e tasks.Epoch, err error) {
 	s, err := service.PathTask(req, out.Hosted().ByID)
 	if err != nil {
@@ -102,8 +100,8 @@ func (out *Server) signed(req *http.Request, s *tasks.Hosted, purpose signing.Pu
 	return out.host.Fresh(req.Context(), next, nonce)
 }
 
-// rangeStart returns the offset of the first byte that a request's Range header asks for. It must be below the size of
-// the task's largest batch.
+// rangeStart returns the offset of the first byte that a request asks for. It must be below the size of the longest
+// batch.
 func rangeStart(s *tasks.Hosted, req *http.Request) (uint64, error) {
 	header := req.Header.Get("Range")
 	if header == "" {
@@ -225,8 +223,7 @@ func (out *Server) checkOpen(e tasks.Epoch) error {
 	return e.CheckServable()
 }
 
-// HandleConfirm records that the next hop holds a batch, and destroys this relay's copy. Once it answers 204, both are
-// durable.
+// HandleConfirm records that the next hop holds a batch, and destroys it here. When it answers 204, both are durable.
 func (out *Server) HandleConfirm(w http.ResponseWriter, req *http.Request) error {
 	b, err := out.batchOf(req)
 	if err != nil {
@@ -260,9 +257,9 @@ func (out *Server) HandleConfirm(w http.ResponseWriter, req *http.Request) error
 	return nil
 }
 
-// handouts limits how many batches are sent at one time, because each takes memory. Otherwise an attacker who
-// intercepts a next hop's signed request could repeat it and read slowly. Each task may always send one batch, and more
-// while all together take at most handoutBytes.
+// handouts limits how many batches are sent at one time, because each takes memory. An attacker who intercepts a next
+// hop's signed request could repeat it and read slowly. Each task may always send one batch, and more while all
+// together take at most handoutBytes.
 type handouts struct {
 	mu    sync.Mutex // guards the rest
 	bytes int64
@@ -294,8 +291,8 @@ func (h *handouts) leave(s *tasks.Hosted) {
 	h.bytes -= handoutBytesOf(s)
 }
 
-// handoutBytesOf returns how many bytes of memory it takes to send a batch of a task: one chunk, both encrypted and
-// decrypted, and the positions of all chunks.
+// handoutBytesOf returns how many bytes it takes to send a batch of a task: one chunk, encrypted and decrypted, and the
+// positions of all chunks.
 func handoutBytesOf(s *tasks.Hosted) int64 {
 	return 2*onion.ChunkSlots*int64(s.Layout.SlotSize(s.Hop+1)) +
 		handover.MaxBatch(s.Task, s.Layout, s.Hop)/int64(s.Layout.SlotSize(s.Hop+1))/onion.ChunkSlots*24

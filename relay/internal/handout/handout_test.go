@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// TestHandoutsAreLimited starts to send batches until the limit. They must use at most the common memory limit, with no
-// room for one more, and release all memory afterwards.
+// TestHandoutsAreLimited sends batches until the limit. They must use at most the common memory limit, with no room for
+// one more, and release all memory afterwards.
 func TestHandoutsAreLimited(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	layout, err := onion.NewLayout(c.Open.Task)

@@ -10,9 +10,9 @@ import (
 )
 
 // If the store, the secret and the keys of this relay were rolled back together to one moment, only the next hop can
-// show it. It signs its pulls, and it asks for a batch number only when it has all earlier batches. If one of these has
-// not begun here or is still open, this relay has lost that batch and the list of clients that reported in it. (The
-// next hop could lie, but it can stop the epoch anyway.) A pull also contains a digest of all earlier manifests, so it
+// show it. Its pulls are signed, and it asks for a batch number only when it has all earlier batches. If one of these
+// has not begun here or is still open, this relay has lost that batch and the list of clients that reported in it. (The
+// next hop may lie, but it can stop the epoch anyway.) A pull also contains a digest of all earlier manifests, which
 // shows if this relay made one of these batches again with other content. After such a rollback the relay does nothing
 // more in the epoch until the operator restores newer files or ends it.
 
@@ -33,8 +33,8 @@ func (out *Server) checkBegun(ctx context.Context, b tasks.BatchRef) error {
 	return out.foundRolledBack(ctx, b)
 }
 
-// checkHistory returns RolledBackProblem if the epoch was found rolled back, or if the next hop has an earlier batch
-// that this relay lacks or has with other content. before is the digest that the next hop sent.
+// checkHistory returns RolledBackProblem if the epoch was rolled back, or if the next hop has an earlier batch that
+// this relay lacks or has with other content. before is the next hop's digest.
 func (out *Server) checkHistory(ctx context.Context, b tasks.BatchRef, before handover.HistoryDigest) error {
 	if err := b.CheckServable(); err != nil {
 		return err

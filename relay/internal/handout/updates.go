@@ -14,8 +14,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// HandleUpdates tells a next hop which epochs are open and how many sealed batches each has, for all tasks in which it
-// follows this relay.
+// HandleUpdates tells a next hop which epochs of shared tasks are open, and how many sealed batches each has.
 func (out *Server) HandleUpdates(w http.ResponseWriter, req *http.Request) error {
 	own, err := service.PathKey[task.SignKey](req, "relay")
 	if err != nil {
@@ -29,7 +28,7 @@ func (out *Server) HandleUpdates(w http.ResponseWriter, req *http.Request) error
 	shared := slices.DeleteFunc(slices.Clone(out.Hosted().Order), func(s *tasks.Hosted) bool {
 		return s.Relays[s.Hop].SignKey != own || s.Party(s.Hop+1).SignKey != hop
 	})
-	if !ok || len(shared) == 0 { // before Fresh, so that strangers' nonces take no space
+	if !ok || len(shared) == 0 { // before Fresh: strangers' nonces take no space
 		return problem.New(problem.Unauthorized, "")
 	}
 	if err := out.host.Fresh(req.Context(), hop, nonce); err != nil {
@@ -54,7 +53,7 @@ func (out *Server) HandleUpdates(w http.ResponseWriter, req *http.Request) error
 	return service.Write(w, codec.MediaType, raw)
 }
 
-// statusOf returns the status of the open epochs of tasks, at most MaxOpenEpochs.
+// statusOf returns the open epochs of tasks, at most MaxOpenEpochs.
 func (out *Server) statusOf(hosted []*tasks.Hosted) *handover.UpstreamStatus {
 	status := &handover.UpstreamStatus{Instance: out.instance[:], Epochs: []handover.OpenEpoch{}}
 	latest := out.Clock.Read().Latest

@@ -8,7 +8,7 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// room is a number of reports that are being processed and the memory for them, in bytes; reserved or free.
+// room is a number of reports and of bytes of memory for them.
 type room struct {
 	reports int
 	bytes   int64
@@ -37,8 +37,8 @@ func newAdmission(all room, most int) *admission {
 	return &admission{alone: most == 1, free: all, tasks: map[*tasks.Hosted]room{}, networks: map[netip.Prefix]room{}}
 }
 
-// take reserves one report and its bytes for a network and a task. It returns "", or the problem to answer if the limit
-// of all, of the network or of the task is reached.
+// take reserves one report and its bytes for a network and a task. It returns "", or a problem if the limit of all, of
+// the network or of the task is reached.
 func (a *admission) take(s *tasks.Hosted, client netip.Prefix, bytes int64) problem.Name {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,16 +71,15 @@ func (a *admission) leave(s *tasks.Hosted, client netip.Prefix, bytes int64) {
 	a.free = room{a.free.reports + 1, a.free.bytes + bytes}
 }
 
-// left returns how many reports and bytes are free.
 func (a *admission) left() room {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.free
 }
 
-// MostReportBytes returns how many bytes of memory the largest report of a task takes until it is stored.
+// MostReportBytes returns how many bytes of memory a task's largest report takes until it is stored.
 func MostReportBytes(s *tasks.Hosted) int64 { return reportBytes(int64(s.Layout.MaxBody())) }
 
 // reportBytes returns how many bytes of memory a report with a body of body bytes takes until it is stored: the body,
-// its plaintext, the database rows made of it, and 16 KiB for the request.
+// its plaintext, the rows made of it, and 16 KiB for the request.
 func reportBytes(body int64) int64 { return 4*body + 16<<10 }

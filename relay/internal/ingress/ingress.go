@@ -83,11 +83,11 @@ type Store interface {
 	StateRollback() *store.StateRollbackError
 }
 
-// HandleReport accepts one client's report. It runs cheap checks first, then reserves memory, then does the only
-// public-key operation, then stores the report. The answer 201 means that the report is on disk.
+// HandleReport accepts one client's report: cheap checks first, then a reservation of memory, then the only public-key
+// operation, then the store. The answer 201 means that the report is on disk.
 //
 // It checks the origin (the page that sends) before anything that depends on earlier reports. Otherwise any page could
-// find out, through its visitors' browsers, whether their networks have reported.
+// learn, through its visitors' browsers, whether their networks have reported.
 func (in *Ingress) HandleReport(w http.ResponseWriter, req *http.Request) error {
 	s, err := in.reportTask(req)
 	if err != nil {
@@ -128,7 +128,7 @@ func (in *Ingress) HandlePreflight(w http.ResponseWriter, req *http.Request) err
 	return nil
 }
 
-// reportTask returns the task that a report is for. It returns a problem if this is not the task's first relay.
+// reportTask returns the task that a report is for, if this is its first relay.
 func (in *Ingress) reportTask(req *http.Request) (*tasks.Hosted, error) {
 	s, err := service.PathTask(req, in.Hosted().ByID)
 	if err != nil {
@@ -141,7 +141,7 @@ func (in *Ingress) reportTask(req *http.Request) (*tasks.Hosted, error) {
 }
 
 // tallyForeign counts a report from a foreign page among an epoch's refusals, if the epoch is current by the clock. It
-// ignores the epoch's state, which the time to answer would reveal. It stores nothing about the page.
+// ignores the epoch's state, which the time to answer would reveal. It stores nothing of the origin.
 func (in *Ingress) tallyForeign(req *http.Request, s *tasks.Hosted) {
 	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
@@ -217,8 +217,8 @@ func (in *Ingress) takeReport(w http.ResponseWriter, req *http.Request, e tasks.
 	return in.enqueue(sub)
 }
 
-// checkHeader refuses a wrong media type or a body of more than most bytes, before the body is read. A report may have
-// no media type: a browser then sends no preflight, for which a closing page has no time.
+// checkHeader refuses a wrong media type or a body of more than most bytes before the body is read. A report may lack a
+// media type: a browser then sends no preflight, for which a closing page has no time.
 func checkHeader(req *http.Request, most int64) error {
 	if header := req.Header.Get("Content-Type"); header != "" && header != codec.MediaType {
 		if kind, _, err := mime.ParseMediaType(header); err != nil || kind != codec.MediaType {
@@ -231,9 +231,9 @@ func checkHeader(req *http.Request, most int64) error {
 	return nil
 }
 
-// readReport reads a body of at most most bytes, also if its length is not declared. A slow client occupies memory, so
-// it has 15 s, as for every request. A body of usualReport bytes or more gets 15 s from now, plus its time at 16 KiB/s,
-// and then more time to read the answer. In tests, a connection without deadlines gets none.
+// readReport reads a body of at most most bytes, which may come without a length. A slow client occupies memory, so it
+// has 15 s, as for every request. For a body of usualReport bytes or more it has 15 s from now, plus the body's time at
+// 16 KiB/s, and then more time to read the answer. A connection without deadlines, as in tests, has none.
 func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, error) {
 	if most >= usualReport {
 		patience := service.ReadTimeout + time.Duration(most)*time.Second/usualReport
@@ -311,15 +311,14 @@ type pending struct {
 	done chan bool // gets one value: true if the transaction was committed
 }
 
-// unstored is the answer if the store has not committed a report, or perhaps not. The client may send the same bytes
+// unstored is the answer if the store has not committed a report, or perhaps not: the client may send the same bytes
 // again.
 func unstored() error {
 	return service.TryLater(problem.Overloaded, "not stored; send the same bytes again")
 }
 
-// enqueue puts a submission into the queue, waits until CommitLoop has stored it, and returns the answer. The queue can
-// hold all reports in flight, so putting never blocks. A client that disconnects meanwhile can send the same report
-// again to learn whether it is stored.
+// enqueue puts a submission into the queue, waits until CommitLoop has stored it, and returns the answer. The queue has
+// room for all reports in flight, so it never blocks. A client that leaves meanwhile can send the same report again.
 func (in *Ingress) enqueue(sub *store.Submission) error {
 	p := &pending{sub, make(chan bool, 1)}
 	if !in.hand(p) {
@@ -334,7 +333,7 @@ func (in *Ingress) enqueue(sub *store.Submission) error {
 	return answer(sub)
 }
 
-// hand puts a submission into the queue and reports whether the queue took it. Every queued submission gets a value on
+// hand puts a submission into the queue and reports whether there was room. Every queued submission gets a value on
 // done.
 func (in *Ingress) hand(p *pending) bool {
 	in.ending.RLock()
@@ -350,7 +349,7 @@ func (in *Ingress) hand(p *pending) bool {
 	}
 }
 
-// answer returns the problem for the client that follows from a verdict; nil if the report is acknowledged.
+// answer returns the problem that a verdict means for the client; nil for an acknowledgement.
 func answer(sub *store.Submission) error {
 	switch sub.Verdict {
 	case store.Accepted, store.Repeated:
@@ -364,7 +363,7 @@ func answer(sub *store.Submission) error {
 	}
 }
 
-// CommitLoop stores submissions in groups. Those that arrive while one group is written to disk share the next durable
+// CommitLoop stores submissions in groups: those that arrive while one group is written to disk share the next durable
 // transaction. It ends with ctx, after the servers.
 func (in *Ingress) CommitLoop(ctx context.Context) {
 	defer in.endQueue()
@@ -378,7 +377,7 @@ func (in *Ingress) CommitLoop(ctx context.Context) {
 	}
 }
 
-// endQueue answers all queued submissions that they are not stored, and accepts no more.
+// endQueue answers queued and later submissions that they are not stored.
 func (in *Ingress) endQueue() {
 	in.ending.Lock()
 	defer in.ending.Unlock()
@@ -393,12 +392,10 @@ func (in *Ingress) endQueue() {
 	}
 }
 
-// gather returns first and the queued submissions in random order, so that the order of arrival does not reach the
-// disk.
+// gather returns first and the queued submissions in random order: the order of arrival must not reach the disk.
 //
-// It first lets other goroutines run as long as more reports arrive. A transaction costs several times as much as a
-// report. On one processor, a committer that does not yield would therefore starve the other reports and find only one
-// report for each group.
+// It first lets other goroutines run while more reports arrive. A transaction costs several times as much as a report.
+// On one processor, a committer that does not yield would starve the other reports and find only one for each group.
 func (in *Ingress) gather(first *pending) []*pending {
 	for waiting := -1; waiting < len(in.queue) && len(in.queue) < in.cfg.Group; {
 		waiting = len(in.queue)

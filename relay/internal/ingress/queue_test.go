@@ -18,8 +18,8 @@ func newIngress() *ingress.Ingress {
 		monitor.New(slog.New(slog.DiscardHandler)), func() {})
 }
 
-// TestReportsAreStoredInRandomOrder: the ingress stores the reports of one transaction in a uniformly random order. The
-// order of arrival would link reports to clients.
+// TestReportsAreStoredInRandomOrder: the ingress must store the reports of one transaction in a uniformly random order,
+// not in their order of arrival.
 func TestReportsAreStoredInRandomOrder(t *testing.T) {
 	in := newIngress()
 	stattest.Uniform(t, stattest.Trials, func() []int { return ingress.GroupOrder(in, stattest.Things) })

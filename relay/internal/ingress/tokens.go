@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// checkToken returns the token that a report carries. It compares bytes first, and checks only signatures of tokens for
-// the right epoch and key.
+// checkToken returns the token that a report carries. It first compares bytes, and verifies signatures only of tokens
+// for the right epoch and key.
 func (in *Ingress) checkToken(w http.ResponseWriter, req *http.Request, e tasks.Epoch) ([]byte, error) {
 	at := e.TokenKey()
 	if at == nil {
@@ -37,8 +37,8 @@ const tokenKeyPause = 5 * time.Second
 // fetchTimeout limits one attempt to fetch a key.
 const fetchTimeout = 20 * time.Second
 
-// TokenKeyLoop fetches the issuer's keys of the epochs that are open or next. It fetches each once and in advance, so
-// that the issuer cannot tell from the requests who reports.
+// TokenKeyLoop fetches the issuer's keys of the epochs that are open or next, in advance and once each, so that the
+// issuer cannot tell who reports.
 func (in *Ingress) TokenKeyLoop(ctx context.Context, s *tasks.Hosted) {
 	client := &http.Client{Transport: in.cfg.Outgoing, Timeout: fetchTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

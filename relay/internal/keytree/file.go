@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/internal/secret"
 )
 
-// File is a key tree in a file of mode 0600. Several processes may share the file or have copies of it. A cut in one
-// copy does not affect the others. File is safe for concurrent use.
+// File is a key tree in a file of mode 0600. Several processes may share the file or have copies of it; each cuts by
+// itself. File is safe for concurrent use.
 type File struct {
 	mark    *rollback.MarkFile
 	cutting sync.Mutex   // one Cut at a time
@@ -45,7 +45,6 @@ func open(path string, read func(string) (*Tree, error)) (*File, error) {
 	return f, err
 }
 
-// readOrCreate reads a tree, or writes a new one if there is none.
 func readOrCreate(path string) (*Tree, error) {
 	tree, err := read(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -112,7 +111,6 @@ func parse(in []byte) (*Tree, error) {
 	return &Tree{root}, nil
 }
 
-// clear overwrites all values of a tree.
 func (t *Tree) clear() { forget(t.root.list(nil)) }
 
 func forget(nodes []*node) {
@@ -141,7 +139,7 @@ const (
 // maxLabel is the maximum depth of a tree in a file, in bits of a label.
 const maxLabel = 1024
 
-// encode appends the encoding of a node and its subtree.
+// encode appends a node and its subtree.
 func (n *node) encode(to []byte) []byte {
 	switch {
 	case n == nil:
@@ -152,7 +150,6 @@ func (n *node) encode(to []byte) []byte {
 	return n.child[1].encode(n.child[0].encode(append(to, inner)))
 }
 
-// size returns how many bytes encode appends.
 func (n *node) size() int {
 	switch {
 	case n == nil:
@@ -235,7 +232,7 @@ func (f *File) Cut(labels ...Label) error {
 	return nil
 }
 
-// lacks returns the nodes that the tree does not have, reusing the slice.
+// lacks returns those of the nodes that the tree does not have.
 func (t *Tree) lacks(nodes []*node) []*node {
 	has := map[*node]bool{}
 	for _, n := range t.root.list(nil) {

@@ -1,4 +1,4 @@
-// Package keytree derives keys for labels from one secret. A caller can destroy a single key while all others remain
+// Package keytree derives keys for labels from one secret. Single keys can be destroyed while all others remain
 // derivable. This is a puncturable pseudorandom function: the tree of [GGM86], from which leaves and branches are cut
 // as in [BW13] and [KPTZ13].
 //
@@ -7,14 +7,14 @@
 //	value(path ‖ bit) = HKDF-Expand(value(path), "bit" ‖ bit, 32)             (1)
 //
 // A label is a path from the root. Its key is HKDF-Expand(value(label), "key " ‖ purpose, 32). A [Tree] holds the
-// values of some nodes, at first only of the root. To cut a label, it finds the held node above the label and replaces
-// it by the siblings of all nodes on the path down to the label. From these siblings follow all values below the old
-// node, except those of the label and of its subtree.
+// values of some nodes, at first only of the root. To cut a label, it replaces the held node above the label by the
+// siblings of all nodes on the path down to the label. From these follow all values below the old node, except those of
+// the label and its subtree.
 //
 // Guarantee: an attacker who gets a tree learns nothing about keys that were cut from it before, if HMAC-SHA256 is a
-// pseudorandom function. If trees began as copies, they agree on every key that none of them has cut, in whatever order
-// each has cut others. A tree has at most one node per bit of each label that was cut. Labels that are cut in ascending
-// order share almost all of these nodes.
+// pseudorandom function. Trees that began as copies agree on every key that none of them has cut, whatever others each
+// has cut. A tree has at most one node per bit of each label that was cut. Labels that are cut in ascending order share
+// almost all of these nodes.
 //
 // Limits: a key that was derived before its label was cut lives until its holder clears it. A [File] cannot make a file
 // system, a solid-state disk or a backup forget what it held.
@@ -36,7 +36,7 @@ import (
 // Size is the length of values and keys in bytes.
 const Size = sha256.Size
 
-// ErrCut means that the key cannot be derived: its label, or the beginning of its label, was cut.
+// ErrCut means that a label, or a label that it begins with, was cut.
 var ErrCut = errors.New("the key has been destroyed")
 
 // Label is the path from the root to a node: a string of '0' and '1'. Cutting a longer label leaves more nodes.
@@ -112,7 +112,7 @@ func (v *nodeValue) expand(to *nodeValue, info string, rest ...byte) {
 }
 
 // Key returns the key of a label for a purpose, or [ErrCut]. The caller clears it. No label in use may be the beginning
-// of another: cutting either of them would destroy the key of the shorter one.
+// of another: cutting either would destroy the key of the shorter one.
 func (t *Tree) Key(label Label, purpose string) ([]byte, error) {
 	at := t.root
 	for len(label) > 0 && at != nil && at.value == nil {
@@ -150,7 +150,7 @@ func (t *Tree) Has(label Label) bool {
 }
 
 // cut returns a new tree without the keys of labels and of all labels that begin with them. gone are the nodes with
-// values that only the old tree has. Both trees share the other nodes.
+// values that only the old tree has. The trees share the other nodes.
 func (t *Tree) cut(labels ...Label) (left *Tree, gone []*node) {
 	root := t.root
 	for _, label := range labels {

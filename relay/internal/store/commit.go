@@ -26,7 +26,7 @@ func (d *reports) Commit(ctx context.Context, group []*Submission) (full bool, e
 		defer d.index.mu.Unlock()
 		for _, id := range order {
 			if err := d.index.recall(ctx, d.database, id); err != nil {
-				return false, fmt.Errorf("couldn't read names: %w", err)
+				return false, fmt.Errorf("couldn't read tags and clients: %w", err)
 			}
 		}
 	}

@@ -249,7 +249,7 @@ func (x *index) remember(t *transaction, e epochRow, id EpochID, reports uint64,
 	if k := x.epochs[id]; k == nil || !k.has(reports) {
 		k, err := loadNames(t.ctx, t.tx, t.vault, e.id, id)
 		if err != nil {
-			return nil, fmt.Errorf("couldn't read names: %w", err)
+			return nil, fmt.Errorf("couldn't read tags and clients: %w", err)
 		}
 		if !k.has(reports) {
 			defer k.free()

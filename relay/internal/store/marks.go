@@ -42,7 +42,7 @@ func (t markTx) read(e *epochRow, id EpochID) error {
 	e.marks = map[string]markRow{}
 	err := t.tx.ask(ask{t.engine.sql(marksOf), []any{id.Task[:], id.Epoch}, e.addMark})
 	if err != nil {
-		return fmt.Errorf("couldn't read marks: %w", err)
+		return fmt.Errorf("couldn't read the store's record of rollback marks: %w", err)
 	}
 	return nil
 }
@@ -52,7 +52,7 @@ func (t markTx) write(e epochRow, row markRow) error {
 		ON CONFLICT (epoch, file) DO UPDATE SET steps = excluded.steps, marked = excluded.marked`,
 		e.id, row.file, row.kind, row.Steps, row.Marked)
 	if err != nil {
-		return fmt.Errorf("couldn't count a step: %w", err)
+		return fmt.Errorf("couldn't record a step for a rollback mark: %w", err)
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func (d markTable) all(ctx context.Context) ([]markRow, error) {
 		return row, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("couldn't list marks: %w", err)
+		return nil, fmt.Errorf("couldn't list the store's record of rollback marks: %w", err)
 	}
 	return out, nil
 }

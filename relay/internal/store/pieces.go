@@ -55,7 +55,7 @@ type attempt struct {
 
 const attemptName = 8 // bytes
 
-var errBatch = errors.New("a batch's row is damaged")
+var errBatch = errors.New("the store is damaged: a sealed batch's row is too short")
 
 // head is the number of the piece that holds the batch's head: see [Made].
 const head = 0
@@ -238,7 +238,7 @@ func (d *batches) sweepAll(ctx context.Context, list string, args ...any) error 
 		return l, err
 	}, args...)
 	if err != nil {
-		return fmt.Errorf("couldn't list the remains of batches: %w", err)
+		return fmt.Errorf("couldn't list what to delete after batches were made: %w", err)
 	}
 	for _, l := range all {
 		for more := true; more; {

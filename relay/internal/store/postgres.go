@@ -272,7 +272,7 @@ func (p *pipeline) QueryRowContext(ctx context.Context, query string, args ...an
 func (p *pipeline) Commit() error {
 	err := errors.Join(p.put("COMMIT"), p.flush())
 	if err == nil && p.tag != "COMMIT" {
-		err = fmt.Errorf("the server answered %q", p.tag)
+		err = fmt.Errorf("the server answered COMMIT with %q", p.tag)
 	}
 	if err != nil {
 		return errors.Join(err, p.Rollback())

@@ -157,7 +157,7 @@ func decryptRun(c cipher.AEAD, sealed []byte) ([]byte, error) {
 	return decrypt(c, sealed[:nonceSize], sealed[nonceSize:])
 }
 
-var errRun = errors.New("a run is damaged")
+var errRun = errors.New("the store is damaged: a run of rows is damaged")
 
 // A run of slots is the size of a row, then the rows, each with a lane number and a slot. Lengths of row size and lane
 // number, in bytes:

@@ -280,7 +280,7 @@ func TestIndexIsTheStores(t *testing.T) {
 	}{
 		{`UPDATE runs SET bytes = $2 WHERE id = $1`, []any{id, bad}, "is damaged"},
 		{`UPDATE runs SET bytes = other.bytes FROM runs other WHERE runs.id = $1 AND other.seq = 4294967296
-			AND other.id <> $1`, []any{id}, "a run is damaged"},
+			AND other.id <> $1`, []any{id}, "a run of rows is damaged"},
 		{`DELETE FROM runs WHERE id = $1`, []any{id}, "epoch 3 has 3 reports, but tags of 2 and clients of 2"},
 	} {
 		_, err = s.write.Exec(change.query, change.args...)

@@ -146,7 +146,7 @@ func prepareSQLite(d *database) error {
 		}
 	}
 	if journal != "wal" || synchronous != 2 || secure != 1 { // SQLite may silently ignore a pragma
-		return errors.New("the file system does not allow a write-ahead log")
+		return errors.New("the file system does not support SQLite's write-ahead log: want a local disk")
 	}
 	return nil
 }

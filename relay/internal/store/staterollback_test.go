@@ -515,11 +515,11 @@ func TestUncut(t *testing.T) {
 	require.NoError(t, os.Rename(keys, keys+".away"))
 	seq := progressOf(t, h.store, h.mixed).Next
 	made := func([]bool) (*onion.Batch, error) { return testBatch(seq, []byte("slot")) }
-	require.ErrorContains(t, mixOf(h.store, h.mixed.Batch(seq), nil, made), "couldn't read the mark")
+	require.ErrorContains(t, mixOf(h.store, h.mixed.Batch(seq), nil, made), "couldn't read the rollback mark")
 	_, err := h.store.UnconfirmedSources(t.Context(), h.mixed)
-	require.ErrorContains(t, err, "couldn't read the mark")
+	require.ErrorContains(t, err, "couldn't read the rollback mark")
 	_, err = h.store.Batch(t.Context(), h.mixed.Batch(seq))
-	require.ErrorContains(t, err, "couldn't read the mark")
+	require.ErrorContains(t, err, "couldn't read the rollback mark")
 	some := *h.taken[0]
 	_, err = h.store.Commit(context.Background(), []*Submission{&some})
 	require.NoError(t, err, "a retry must need no write: the mark has its steps")
@@ -546,7 +546,7 @@ func TestUnmarkedRetry(t *testing.T) {
 	sub := h.submission()
 	for range 2 {
 		_, err := h.store.Commit(t.Context(), []*Submission{sub})
-		require.ErrorContains(t, err, "couldn't read the mark")
+		require.ErrorContains(t, err, "couldn't read the rollback mark")
 	}
 	require.NoError(t, os.Rename(secret+".away", secret))
 	require.Equal(t, []Verdict{Repeated}, verdicts(t, h.store, sub))

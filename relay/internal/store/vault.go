@@ -108,6 +108,7 @@ func (v *Vault) fingerprint() ([]byte, error) {
 	return v.file.Key(labelIdentity, "fingerprint")
 }
 
+// ErrDestroyed means that a key has been destroyed.
 var ErrDestroyed = keytree.ErrCut
 
 // EpochKey returns the key that hashes an epoch's tags, clients and receipts, or [ErrDestroyed].
