@@ -18,8 +18,8 @@ func Claim(folder string) (release func() error, err error) {
 	return claim(f)
 }
 
-// ClaimFile claims a file, which need not exist yet. It locks the same file beside it as [Lock], so a process must use
-// either ClaimFile or Lock for a path.
+// ClaimFile is Claim for a file, which need not exist yet. It locks the same file beside it as [Lock], so a process
+// uses either ClaimFile or Lock.
 func ClaimFile(path string) (release func() error, err error) {
 	f, err := lockFile(path)
 	if err != nil {

@@ -8,10 +8,10 @@ import "sync"
 type Coalescer[T any] struct {
 	doing sync.Mutex // held during a run
 	mu    sync.Mutex // guards next
-	next  *round[T]  // the run that new callers join; nil if no caller waits
+	next  *round[T]  // the run that callers join; nil if none waits
 }
 
-// round is one run of do and the parts of all its callers.
+// round is one run and the parts of its callers.
 type round[T any] struct {
 	all  []T
 	done bool // Coalescer.doing guards done and err

@@ -18,8 +18,8 @@ type File struct {
 // fileBuffer is the size of one write to the file, in bytes.
 const fileBuffer = 256 << 10
 
-// Create begins to replace path, as [WriteFile] does. The returned File writes to a temporary file, which [File.Commit]
-// renames to path. The caller must call Commit or [File.Abort]; Abort after Commit does nothing.
+// Create begins to replace path, as [WriteFile] does: it writes to a temporary file, which [File.Commit] renames to
+// path. The caller must call Commit or [File.Abort]; Abort after Commit does nothing.
 func Create(path string, mode os.FileMode) (*File, error) {
 	path, err := follow(path)
 	if err != nil {

@@ -19,8 +19,8 @@ func Overwrite(f *os.File, data []byte, at int64) error {
 	return SyncData(f)
 }
 
-// Sync waits until a file and its name are on disk. Without Sync, what a killed process wrote may be in memory only.
-// Sync does the same for path with each of suffixes appended. It skips files that do not exist.
+// Sync waits until a file and its name are on disk: what a killed process wrote may be in memory only. It does the same
+// for path with each of suffixes appended. It skips files that do not exist.
 func Sync(path string, suffixes ...string) error {
 	path, err := follow(path)
 	for _, suffix := range append(suffixes, "") {

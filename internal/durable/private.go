@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// ReadPrivate reads a file of secrets. If users other than the file's owner may read or write the file, it returns an
-// error. One exception: a process may read another user's file through the file's group, as a service reads root's
-// credentials from systemd or Kubernetes. The result is the only copy in memory. The caller clears it.
+// ReadPrivate reads a file of secrets. It returns an error if users other than the file's owner may read or write it.
+// One exception: a process may read another user's file through its group, as a service reads root's credentials from
+// systemd or Kubernetes. The result is the only copy in memory. The caller clears it.
 func ReadPrivate(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

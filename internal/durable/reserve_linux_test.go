@@ -13,7 +13,7 @@ import (
 )
 
 // TestReserve: the reserve must occupy disk space, and free it on a full disk only for operations that must continue.
-// Afterwards it must stay incomplete until there is space again, and take what space there is.
+// Then it must stay incomplete until there is space again.
 func TestReserve(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	relaytest.Mount(t, disk, "size=4m")

@@ -171,8 +171,8 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// TestStreamsShareALedger: the tasks of a stream must share one ledger. A task with more privacy loss than the first
-// charged task must be refused.
+// TestStreamsShareALedger: the tasks of a stream must share one ledger, which refuses a task with more privacy loss
+// than the first charged one.
 func TestStreamsShareALedger(t *testing.T) {
 	o := options(t.TempDir(), nil)
 	first, second := counted(t, 1, inStream(0)), counted(t, 2, inStream(1))
@@ -208,7 +208,7 @@ func TestStreamsShareALedger(t *testing.T) {
 }
 
 // TestHandedOnStreamKeepsItsLedger: all tasks of a stream must be charged to the ledger named for its first task,
-// whoever signs them. If the first task is unknown, nothing may be charged.
+// whoever signs them. Without a known first task, nothing may be charged.
 func TestHandedOnStreamKeepsItsLedger(t *testing.T) {
 	dir := t.TempDir()
 	o := options(dir, nil)
@@ -367,8 +367,8 @@ func flip(text string) string {
 	return text[:at] + "9" + text[at+1:]
 }
 
-// TestKilledAtEveryWrite kills a verifier, or cuts its power, at each of its writes. Afterwards every epoch that it
-// published must be charged, once.
+// TestKilledAtEveryWrite kills a verifier, or cuts its power, at each of its writes. Every epoch that it published must
+// be charged, once.
 func TestKilledAtEveryWrite(t *testing.T) {
 	faultdisk.Install()
 	of := counted(t, 1)

@@ -227,8 +227,8 @@ func (l *Ledger) read() (*state, error) {
 	return s, nil
 }
 
-// write writes a state and then its rollback mark. Afterwards the results of its epochs may be published. The caller
-// holds the ledger's lock.
+// write writes a state, then its rollback mark. Then the results of its epochs may be published. The caller holds the
+// ledger's lock.
 func (l *Ledger) write(next *state) error {
 	if next.id == "" && next.count() == 0 {
 		return nil // nothing was charged
@@ -322,7 +322,7 @@ func parse(raw []byte, stream string) (*state, error) {
 	return d.state()
 }
 
-// checkHistory returns an error unless the history has one link per generation and the last link matches this document.
+// checkHistory returns an error unless the history has one link per generation and the last one matches this document.
 func (d *document) checkHistory() error {
 	n := len(d.History)
 	if n == 0 || n%linkBytes != 0 || uint64(n/linkBytes) != d.Generation {

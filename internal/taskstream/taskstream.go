@@ -48,23 +48,23 @@ type StreamTask struct {
 	Bundle *taskfile.Bundle
 	Raw    []byte // Bundle in msgpack
 
-	authority taskfile.Authority // who decided about the stream when Check checked the task
+	authority taskfile.Authority // who decided about the stream when the task was checked
 }
 
-// Folder is a stream and the folder with its successors. It is safe for concurrent use.
+// Folder is a stream and the folder of its successors. It is safe for concurrent use.
 type Folder struct {
 	path     string
-	changing sync.Mutex // held while the folder changes, also while keys are made
+	changing sync.Mutex // held while the folder changes: making keys takes long
 
 	trust taskfile.Trust
 
 	mu         sync.Mutex    // guards the rest; not held during slow work
 	tasks      []*StreamTask // by position
-	canonical  int           // total bytes of the tasks' canonical forms
+	canonical  int           // bytes of the tasks' canonical forms
 	statements taskfile.Statements
 	authority  taskfile.Authority
 	chain      chain
-	dropped    map[uint64]bool // by position: whether the task was dropped, once known
+	dropped    map[uint64]bool // by position, once known
 }
 
 // chain caches the result of Chain, with what it depends on: the numbers of tasks and of tasks that are over, and the
@@ -172,9 +172,8 @@ func (f *Folder) checkStart(start, now uint64) error {
 	return nil
 }
 
-// Check returns the task open, parsed from raw, if it may be the next one of the stream at Unix time now. has means
-// that the stream has it already. If another task has its position, the error is [ErrTaken], else one that names the
-// broken rule.
+// Check returns the task open, parsed from raw, if it may come next at Unix time now. has means that the stream has it
+// already. If another task has its position, the error is [ErrTaken], else it names the broken rule.
 func (f *Folder) Check(raw []byte, open *taskfile.Open, now uint64) (next *StreamTask, has bool, err error) {
 	bundle, err := taskfile.ParseBundle(raw)
 	if err != nil {
@@ -208,7 +207,7 @@ func (f *Folder) check(next *StreamTask) (_ *StreamTask, has bool, err error) {
 // made for the position with another number of epochs.
 func (f *Folder) Take(next *StreamTask) error { return f.take(next, f.removeOthers) }
 
-// take gives a task its position, then calls after while the folder is still locked.
+// take gives a task its position, then calls after while the folder is locked.
 func (f *Folder) take(next *StreamTask, after func(*StreamTask) error) error {
 	f.changing.Lock()
 	defer f.changing.Unlock()
@@ -246,7 +245,7 @@ func (f *Folder) removeOthers(next *StreamTask) error {
 	return err
 }
 
-// Drop removes the keys of a successor that is no longer served. Its bundle stays, because the position is permanent.
+// Drop removes the keys of a successor that is no longer served. Its bundle stays: the position is permanent.
 func (f *Folder) Drop(t *task.Task) error {
 	position := t.Stream.Position
 	if err := durable.WriteFile(f.file(position, ".dropped"), nil, 0o600); err != nil {
@@ -302,7 +301,7 @@ func (f *Folder) lock() (unlock func(), err error) {
 }
 
 // NextKeys returns the list of public keys for the next position and count epochs, at Unix time now. The first call
-// makes the keys, which takes about 0.1 ms per epoch. If position is not the next one, it returns [ErrTaken].
+// makes the keys, which takes about 0.1 ms per epoch. For any other position it returns [ErrTaken].
 func (f *Folder) NextKeys(position, count, now uint64, sign ed25519.PrivateKey) ([]byte, error) {
 	if count < 1 || count > task.MaxEpochs {
 		return nil, invalid.Field("epochs.count", strconv.FormatUint(count, 10), "1 to 65536")
@@ -361,7 +360,7 @@ func (f *Folder) nextKeys(position, count uint64, kem task.KEM, sign ed25519.Pri
 	return raw, nil
 }
 
-// signedAnew returns a key list with a new signature by the current key sign.
+// signedAnew returns a key list, newly signed with sign.
 func signedAnew(raw []byte, sign ed25519.PrivateKey) ([]byte, error) {
 	list, err := onion.ParseKeyList(raw)
 	if err != nil {

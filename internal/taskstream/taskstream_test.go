@@ -24,8 +24,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestTwoProcesses: two processes share a folder and have both seen a free position. Only one may take it. If a crash
-// kept the list of new keys from the disk, the keys must be made again.
+// TestTwoProcesses: two processes share a folder and have both seen a free position. Only one may take it. Keys whose
+// list a crash kept from the disk must be made again.
 func TestTwoProcesses(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
@@ -80,8 +80,8 @@ func TestTwoProcesses(t *testing.T) {
 	require.ErrorContains(t, again.Refresh(), "2.bundle")
 }
 
-// TestOwnerCannotPileUp: only one successor may wait for its start. Keys are made only for few epoch counts, and keys
-// that the task does not use are removed. A task that starts far ahead is refused.
+// TestOwnerCannotPileUp: only one successor may wait for its start. Keys are made for few epoch counts, and unused ones
+// removed. A task that starts far ahead is refused.
 func TestOwnerCannotPileUp(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	root, err := os.ReadFile(filepath.Join(c.Dir, "task0.bundle"))
@@ -248,7 +248,7 @@ func TestStatementNamesATaskAhead(t *testing.T) {
 }
 
 // TestFollowWritesNothingOfAnotherStream: Follow must write no statements of another stream, or of one that ends before
-// a task in the folder. Otherwise the folder could not be read again.
+// a task in the folder: the folder could not be read again.
 func TestFollowWritesNothingOfAnotherStream(t *testing.T) {
 	w := newWay(t)
 	here, there := t.TempDir(), t.TempDir()

@@ -1,4 +1,4 @@
-// Package handout gives this relay's sealed batches to the next hop. A [Server] answers pulls (requests for a batch),
+// Package handout gives this relay's sealed batches to the next hop. A [Server] answers pulls (requests for batches),
 // accepts confirmations, and reports which epochs are open and which have ended.
 //
 // Package relay routes requests to it. The next hop signs every request, and the server answers each once. A request
@@ -44,7 +44,6 @@ type Server struct {
 
 // Epochs is the part of package epochs that a Server calls.
 type Epochs interface {
-	// Note stores a finding about a batch.
 	Note(ctx context.Context, b tasks.BatchRef, why store.Reason, details ...any) error
 
 	// Reconcile destroys the keys of batches that the next hop has confirmed.
@@ -140,7 +139,7 @@ func (out *Server) HandlePull(w http.ResponseWriter, req *http.Request) error {
 	out.monitor.AskedNow(ref.ShortID())
 	if !ref.Approved() { // see SetClockPeers
 		start, _ := ref.Window()
-		out.Clock.RecordPassed(start.Add(-service.MaxSkew)) // the next hop's clock shows that the epoch has begun
+		out.Clock.RecordPassed(start.Add(-service.MaxSkew)) // the epoch has begun by the next hop's clock
 	}
 	if err := out.checkHistory(req.Context(), ref, before); err != nil {
 		return err
@@ -164,7 +163,7 @@ func (out *Server) HandlePull(w http.ResponseWriter, req *http.Request) error {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", codec.MediaType)
-	http.ServeContent(w, req, "", time.Time{}, b.Content) // serves a range if a transfer was interrupted
+	http.ServeContent(w, req, "", time.Time{}, b.Content) // a range, after an interrupted transfer
 	return nil
 }
 
@@ -191,7 +190,7 @@ func (out *Server) sealed(req *http.Request, b tasks.BatchRef) (*store.Sealed, e
 	return nil, problem.New(problem.NotSealed, "").Retry(out.retry)
 }
 
-// HandleEnd answers the next hop with the signed end of an epoch in which this relay makes no further batch.
+// HandleEnd answers the next hop with the signed end of an epoch that has no further batch here.
 func (out *Server) HandleEnd(w http.ResponseWriter, req *http.Request) error {
 	e, err := out.epochOf(req)
 	if err != nil {
@@ -214,8 +213,8 @@ func (out *Server) HandleEnd(w http.ResponseWriter, req *http.Request) error {
 	return service.Write(w, codec.MediaType, end)
 }
 
-// checkOpen returns a problem if the relay may neither hand out nor delete anything of an epoch: a state rollback was
-// found, or the operator has ended the epoch.
+// checkOpen returns a problem if nothing of an epoch may be handed out or deleted: a state rollback was found, or the
+// operator has ended it.
 func (out *Server) checkOpen(e tasks.Epoch) error {
 	if back := out.Store.StateRollback(); back != nil {
 		return back
@@ -234,7 +233,7 @@ func (out *Server) HandleConfirm(w http.ResponseWriter, req *http.Request) error
 	if err != nil && !missing {
 		return err
 	}
-	// Check the signature even if there is no such batch. Otherwise the answer or its timing would tell strangers which
+	// Check the signature even if there is no such batch, so that neither answer nor timing tells strangers which
 	// batches exist.
 	body := handover.ConfirmBody(b.Hosted.ID, b.Number, b.Seq, manifest)
 	if err := out.signed(req, b.Hosted, signing.Confirm, body); err != nil {
@@ -268,7 +267,7 @@ type handouts struct {
 
 const handoutBytes = 64 << 20
 
-// take reserves the memory to send a batch, and reports whether there is enough.
+// take reserves the memory to send a batch and reports whether there was enough.
 func (h *handouts) take(s *tasks.Hosted) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 // shows if this relay made one of these batches again with other content. After such a rollback the relay does nothing
 // more in the epoch until the operator restores newer files or ends it.
 
-// checkBegun returns RolledBackProblem if a pull shows that the next hop has batches of the epoch that the store lacks.
-// An epoch that has not begun cannot be rolled back.
+// checkBegun returns RolledBackProblem if a pull shows that the next hop has batches that the store lacks. An epoch
+// that has not begun cannot be rolled back.
 func (out *Server) checkBegun(ctx context.Context, b tasks.BatchRef) error {
 	if err := b.CheckServable(); err != nil {
 		return err

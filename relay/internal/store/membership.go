@@ -53,7 +53,7 @@ func (h *membership) Joining() Joining {
 }
 
 // remembers returns a [StateRollbackError] if the database has lost a scan that this process knows of, or if another
-// process has recorded in it that it was rolled back.
+// process has recorded there that it was rolled back.
 func (h *membership) remembers(peers []peer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

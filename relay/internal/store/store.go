@@ -75,7 +75,7 @@ type Verdict int
 const (
 	Accepted Verdict = iota
 	Repeated         // The same client sent the same envelope before.
-	Replayed         // Another client sent this envelope, or one with its tag.
+	Replayed         // The tag came before, from another client or in another envelope.
 	Limited          // The client has used up its quota.
 	Late             // The epoch accepts no more reports, or all its batches are full.
 )
