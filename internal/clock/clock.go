@@ -55,11 +55,11 @@ type Options struct {
 	Log *slog.Logger // Default: none.
 }
 
-// Reading is a guard's answer to what time it is.
+// Reading is the time as a guard knows it.
 type Reading struct {
 	Now    time.Time // best estimate; in doubt, this machine's clock
 	Sure   time.Time // a time that has certainly passed; zero if none is known
-	Latest time.Time // the latest time that any clock shows
+	Latest time.Time // no clock shows a later time
 	Doubt  Doubt
 }
 

@@ -36,8 +36,8 @@ func Rename(from, to string) error {
 	return errors.Join(syncFolder(to), syncFolder(from))
 }
 
-// MakeFolder creates a folder and its missing parents, and syncs their names. A file that is synced inside cannot then
-// be lost because its folder is.
+// MakeFolder creates a folder and its missing parents, and syncs their names. A file that is synced inside then
+// survives a crash, because its folder does.
 func MakeFolder(path string, mode os.FileMode) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return nil
@@ -57,8 +57,8 @@ func MakeFolder(path string, mode os.FileMode) error {
 // tempSuffix follows a file's name in the name of its temporary file.
 const tempSuffix = ".new"
 
-// createTemp creates a new file and removes an existing one: a crash may have left it, or another user may have created
-// it with another mode or as a link.
+// createTemp removes any existing file and creates a new one: a crash may have left the old file, or another user may
+// have created it with another mode or as a link.
 func createTemp(path string, mode os.FileMode) (f *os.File, err error) {
 	err = step(Step{Op: OpRemove, Path: path}, func() error { return os.Remove(path) })
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

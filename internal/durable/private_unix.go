@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// exposed reports whether a file's mode allows others than [ReadPrivate] does.
+// exposed reports whether a file's mode lets more users read or write it than [ReadPrivate] allows.
 func exposed(info fs.FileInfo) bool {
 	open := info.Mode().Perm() & 0o077
 	if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != os.Geteuid() {

@@ -100,7 +100,7 @@ func readSlots(f *os.File) (generation uint64, value []byte, err error) {
 	return generation, value, nil
 }
 
-// digest returns the SHA-256 of the part of a slot that follows it.
+// digest returns the SHA-256 of the rest of a slot.
 func digest(p []byte) []byte {
 	h := sha256.New()
 	h.Write(p)
@@ -150,7 +150,7 @@ func (m *SlotFile) Write(value []byte) error {
 // Close closes the file, so that another process may open it.
 func (m *SlotFile) Close() error { return errors.Join(m.f.Close(), m.release()) }
 
-// syncFolder makes the names in the folder of path durable.
+// syncFolder syncs the folder that holds path, which makes the names in it durable.
 func syncFolder(path string) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
