@@ -417,7 +417,6 @@ func (g *Guard) timeOfNeighbours() time.Time {
 	return secondLatest(all)
 }
 
-// secondLatest returns the second latest of several times, or the only one.
 func secondLatest(all []time.Time) time.Time {
 	slices.SortFunc(all, func(a, b time.Time) int { return b.Compare(a) })
 	return all[min(1, len(all)-1)]

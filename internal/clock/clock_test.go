@@ -19,7 +19,6 @@ const (
 	epochs = 30
 )
 
-// begin is when the first epoch begins.
 var begin = time.Unix(1_700_000_000, 0)
 
 // world is a simulation: parties with clocks, and the true time, which only the test knows.
@@ -61,7 +60,6 @@ func newWorld(t *testing.T, parties int) *world {
 
 func (p *party) wall() time.Time { return p.world.now.Add(p.off) }
 
-// start starts the party's process.
 func (p *party) start(t *testing.T) {
 	t.Helper()
 	begun, slept := p.world.now, p.slept

@@ -45,7 +45,6 @@ type route struct {
 	hop  int
 }
 
-// key returns the key that the party signs with.
 func (r route) key() task.SignKey {
 	if r.hop < len(r.open.Relays) {
 		return r.open.Relays[r.hop].SignKey

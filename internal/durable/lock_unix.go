@@ -26,7 +26,6 @@ func Lock(path string) (unlock func(), err error) {
 	}
 }
 
-// lockFile opens the lock file of path.
 func lockFile(path string) (*os.File, error) {
 	path, err := follow(path)
 	if err != nil {

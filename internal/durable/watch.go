@@ -27,7 +27,6 @@ type Step struct {
 	Data     []byte
 }
 
-// watcher is the function given to [Watch].
 var watcher atomic.Pointer[func(Step) (skip bool, err error)]
 
 // Watch sets a function that sees every step before it runs. The function may skip the step or make it fail.

@@ -255,7 +255,6 @@ func (l *Ledger) epsilon(s *state, epochs uint64) (float64, error) {
 	return eps, failed
 }
 
-// cost returns the cost of all charged epochs in a state.
 func (l *Ledger) cost(s *state) (Cost, error) {
 	n := s.count()
 	if known, ok := l.costs[n]; ok {

@@ -46,7 +46,6 @@ type state struct {
 	written    bool // The state and its rollback mark are on disk.
 }
 
-// chargedTask has the charged epochs of one task.
 type chargedTask struct {
 	id   task.ID
 	runs [][2]uint64 // First and last epoch of each range; ascending and not adjacent.
@@ -403,7 +402,6 @@ func (s *state) document(stream string) document {
 	return d
 }
 
-// digest is the SHA-256 of a ledger's document.
 type digest [sha256.Size]byte
 
 func (d document) bytes() ([]byte, error) {
@@ -465,7 +463,6 @@ func (s *state) add(open *taskfile.Open, epochs []uint64) {
 	s.tasks[at].runs = runs
 }
 
-// count returns the number of charged epochs of all tasks.
 func (s *state) count() (n uint64) {
 	for _, t := range s.tasks {
 		for _, r := range t.runs {

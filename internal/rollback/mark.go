@@ -244,7 +244,6 @@ func parse(in []byte) (*layout, error) {
 	return l, nil
 }
 
-// lines returns the line of each slot.
 func lines(slots []byte) (out [2]string) {
 	for i := range out {
 		text, _, _ := bytes.Cut(slots[i*slotSize:(i+1)*slotSize], []byte("\n"))

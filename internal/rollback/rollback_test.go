@@ -55,7 +55,6 @@ func TestCount(t *testing.T) {
 
 const document = "{\n \"kind\": \"test\"\n}\n"
 
-// newFile writes a key file without a mark.
 func newFile(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys")

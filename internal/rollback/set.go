@@ -71,7 +71,6 @@ func (s Set) Beyond(other Set) (n uint64, some bool) {
 	return 0, false
 }
 
-// valid reports whether the ranges are sorted and have gaps between them.
 func (s Set) valid() bool {
 	for i, r := range s {
 		if r[0] > r[1] || r[1] == 1<<64-1 || i > 0 && r[0] <= s[i-1][1]+1 {

@@ -427,7 +427,6 @@ func TestLongStreamIsReadOnce(t *testing.T) {
 	require.Less(t, cost[long]/uint64(long), cost[short]/uint64(short)*5/4, "bytes allocated per successor")
 }
 
-// anyKeys returns a signed list of arbitrary keys.
 func anyKeys(t *testing.T, sign ed25519.PrivateKey, hop byte, epochs int) []byte {
 	t.Helper()
 	list := onion.KeyList{Label: "doona-keys", Version: task.Version, KEM: task.KEMX25519}

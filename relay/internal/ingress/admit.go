@@ -57,7 +57,6 @@ func (a *admission) take(s *tasks.Hosted, client netip.Prefix, bytes int64) prob
 	return ""
 }
 
-// leave releases what take reserved.
 func (a *admission) leave(s *tasks.Hosted, client netip.Prefix, bytes int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

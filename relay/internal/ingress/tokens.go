@@ -56,7 +56,6 @@ func (in *Ingress) TokenKeyLoop(ctx context.Context, s *tasks.Hosted) {
 	}
 }
 
-// fetchTokenKeys fetches the keys that are missing.
 func (in *Ingress) fetchTokenKeys(ctx context.Context, client *http.Client, s *tasks.Hosted) error {
 	var errs []error
 	now := in.Clock.Read().Now

@@ -86,7 +86,6 @@ func New() *Tree {
 	return &Tree{n}
 }
 
-// nodeValue is the value of a node.
 type nodeValue [Size]byte
 
 // down returns the child for a bit ('0' or '1'); nil if its subtree was cut.

@@ -29,7 +29,6 @@ type schema struct {
 // latest is the schema version of this program.
 func (s schema) latest() int { return s.oldest + len(s.steps) - 1 }
 
-// readSchema reads an engine's steps, in order.
 func readSchema(from fs.FS, engine string) (out schema, err error) {
 	files, err := fs.Glob(from, "migrations/"+engine+"/*.sql") // sorted
 	if err != nil {

@@ -34,7 +34,6 @@ func newNameRun(bytes int) runMerger {
 	return &nameRun{make([]tagName, 0, n), make([]Short, 0, n)}
 }
 
-// tagName is a tag with its receipt.
 type tagName [len(Short{}) + receiptSize]byte
 
 func newTagName(tag Short, r receipt) (n tagName) {
@@ -45,7 +44,6 @@ func newTagName(tag Short, r receipt) (n tagName) {
 
 const nameSize = len(tagName{}) + len(Short{}) // bytes per submission
 
-// namesOf returns the run of accepted submissions' tags and clients.
 func namesOf(subs []*Submission) *nameRun {
 	n := newNameRun(len(subs) * nameSize).(*nameRun)
 	for _, sub := range subs {
@@ -55,7 +53,6 @@ func namesOf(subs []*Submission) *nameRun {
 	return n
 }
 
-// pack sorts a run and returns its bytes.
 func (n *nameRun) pack() []byte {
 	slices.SortFunc(n.tags, func(a, b tagName) int { return bytes.Compare(a[:], b[:]) })
 	slices.SortFunc(n.clients, func(a, b Short) int { return bytes.Compare(a[:], b[:]) })
@@ -70,7 +67,6 @@ func (n *nameRun) pack() []byte {
 	return out
 }
 
-// add adds the tags and clients of a packed run.
 func (n *nameRun) add(run []byte) error {
 	if len(run) < runHead {
 		return errRun

@@ -45,7 +45,6 @@ func piecesOf(fail error) SealFunc {
 	}
 }
 
-// counts returns how many rows some tables have.
 func (d *database) counts(t *testing.T, tables ...string) (out []int) {
 	t.Helper()
 	for _, table := range tables {

@@ -166,7 +166,6 @@ const (
 	rowLane = 2
 )
 
-// packRows returns a run with the given rows, in this order.
 func packRows(rows []Row) []byte {
 	size := rowLane + len(rows[0].Slot)
 	out := binary.BigEndian.AppendUint32(make([]byte, 0, runHead+len(rows)*size), uint32(size))

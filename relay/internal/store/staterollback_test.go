@@ -71,7 +71,6 @@ func (h *history) begin(t *testing.T) error {
 	return err
 }
 
-// keep adds a moment with a copy of all parts.
 func (h *history) keep(t *testing.T) {
 	t.Helper()
 	m := moment{store: h.snapshot(t), files: map[int][]byte{}}

@@ -63,7 +63,6 @@ func openBeside(description string, v *Vault) (*Store, error) {
 	return s, err
 }
 
-// postgresURL returns the URL of a new database.
 func postgresURL(t *testing.T) string {
 	t.Helper()
 	pgtest.Need(t)
@@ -90,7 +89,6 @@ func aSubmission(client, tag int) *Submission {
 		Receipt: number8(1000*client + tag), Lanes: [][][]byte{{slot}, {slot, slot}}}
 }
 
-// verdicts commits submissions and returns their verdicts.
 func verdicts(t *testing.T, s *Store, group ...*Submission) (out []Verdict) {
 	t.Helper()
 	_, err := s.Commit(t.Context(), group)
@@ -101,7 +99,6 @@ func verdicts(t *testing.T, s *Store, group ...*Submission) (out []Verdict) {
 	return out
 }
 
-// progressOf returns the progress of an epoch.
 func progressOf(t *testing.T, s *Store, id EpochID) Progress {
 	t.Helper()
 	all, err := s.Progress(t.Context())
@@ -116,7 +113,6 @@ func progressOf(t *testing.T, s *Store, id EpochID) Progress {
 
 var testSign = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 
-// testBatch returns a signed batch of one lane with some slots.
 func testBatch(seq uint64, slots ...[]byte) (*onion.Batch, error) {
 	if slots == nil {
 		slots = [][]byte{}
@@ -161,7 +157,6 @@ func mixOf(s *Store, b BatchID, tags []Short, build func(fresh []bool) (*onion.B
 	})
 }
 
-// bytesOf returns the whole content of a sealed batch.
 func bytesOf(t *testing.T, b *Sealed) []byte {
 	t.Helper()
 	raw, err := io.ReadAll(b.Content)
