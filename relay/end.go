@@ -14,32 +14,32 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// findEnded is recorded for every epoch that [RolledBackRelay.End] has ended.
+// findEnded is the finding that [RolledBackRelay.End] records for every epoch that it ends.
 const findEnded Reason = "state rollback here: the operator ended the epoch"
 
-// ErrNoRollback is returned by [OpenRolledBack] if there is no epoch to end.
+// ErrNoRollback is returned by [OpenRolledBack] if the relay has no epoch that must be ended.
 var ErrNoRollback = errors.New("no state rollback detected and no store lost: nothing to end")
 
-// RolledBackRelay is a stopped relay whose state was rolled back, whose store was lost, or that has no member left
-// for this process to join.
+// RolledBackRelay is a stopped relay that can run again only after its epochs are ended. Its state was rolled back, its
+// store was lost, or this process must join other processes and none is running.
 type RolledBackRelay struct {
 	// Cause says what was rolled back or lost.
 	Cause string
 
-	// Epochs have begun and have not ended, according to the clock, the store or the marks in the key files. They
-	// include epochs of tasks that are no longer configured.
+	// Epochs lists the epochs that have begun and not ended, according to the clock, the store or the rollback marks in
+	// the key files. It includes epochs of tasks that are no longer configured.
 	Epochs []BegunEpoch
 
 	relay   *Relay
-	ids     []store.EpochID // Epochs, and earlier ones that are over
-	unknown []store.EpochID // numbers that their tasks do not have: the relay has no keys or data of them
-	lost    []store.EpochID // known only from a mark, which has half of the task's id
+	ids     []store.EpochID // Epochs of known tasks, and earlier epochs that are over
+	unknown []store.EpochID // epoch numbers that their tasks do not have; the relay has no keys or data for them
+	lost    []store.EpochID // epochs known only from a rollback mark, which holds half of the task's id
 }
 
-// BegunEpoch names an epoch.
+// BegunEpoch names an epoch that has begun.
 type BegunEpoch struct {
-	Task  string `json:"task"` // lower-case hex; only half of it if the epoch is known only from a mark
-	Name  string `json:"name"` // of the task; "" if it is not configured
+	Task  string `json:"task"` // task id, lower-case hex; only its first half if only a rollback mark names the epoch
+	Name  string `json:"name"` // the task's name; "" if the task is not configured
 	Epoch uint64 `json:"epoch"`
 }
 
@@ -88,8 +88,8 @@ func (b *RolledBackRelay) scan(ctx context.Context) error {
 	return nil
 }
 
-// list lists the epochs of configured tasks that have begun according to the clock, and all epochs that the store or a
-// mark knows. If an epoch stayed in a mark, the relay would detect a state rollback again.
+// list collects the epochs to end: those of configured tasks that have begun according to the clock, and all epochs in
+// the store or in a rollback mark. If a mark kept an epoch, the relay would detect a state rollback again.
 func (b *RolledBackRelay) list(all []store.Progress) {
 	tasks, states := map[[halfID]byte]task.ID{}, map[store.EpochID]store.State{}
 	var found []store.EpochID
@@ -122,12 +122,12 @@ func (b *RolledBackRelay) list(all []store.Progress) {
 	}
 }
 
-// halfID is how many bytes of a task's id a mark has.
+// halfID is how many bytes of a task's id a rollback mark holds.
 const halfID = len(task.ID{}) / 2
 
 func half(id task.ID) [halfID]byte { return [halfID]byte(id[:halfID]) }
 
-// add records an epoch to end, or to forget if its task has no such epoch.
+// add records an epoch to end. If its task has no such epoch, add records the epoch as one to forget.
 func (b *RolledBackRelay) add(id store.EpochID, over bool) {
 	name, s := "", b.relay.Hosted().ByID[id.Task]
 	if s != nil {
@@ -143,8 +143,8 @@ func (b *RolledBackRelay) add(id store.EpochID, over bool) {
 	}
 }
 
-// waitForMember lets a fenced or new process join the others. If no member sends a heartbeat within ten seconds, it
-// sets Cause.
+// waitForMember waits until this process can join the other processes on the store. If none of them sends a heartbeat
+// within ten seconds, waitForMember sets Cause.
 func (b *RolledBackRelay) waitForMember(ctx context.Context, all []store.Progress) ([]store.Progress, error) {
 	for b.relay.store.Joining() == store.CatchesUp {
 		time.Sleep(time.Second)
@@ -158,8 +158,8 @@ func (b *RolledBackRelay) waitForMember(ctx context.Context, all []store.Progres
 	return all, nil
 }
 
-// checkFindings sets Cause if store, secret and keys were rolled back together: only the next hop can show that, and
-// the relay then has a finding. Findings of epochs that the operator has ended do not count.
+// checkFindings sets Cause if the store, the secret and the keys were all rolled back together. Only the next hop can
+// notice that; the relay then has a finding. Findings about epochs that the operator has ended do not count.
 func (b *RolledBackRelay) checkFindings(ctx context.Context, all []store.Progress) error {
 	findings, err := b.relay.store.Findings(ctx)
 	if err != nil {
@@ -177,8 +177,8 @@ func (b *RolledBackRelay) checkFindings(ctx context.Context, all []store.Progres
 	return nil
 }
 
-// End ends the epochs permanently. It first destroys their keys, then deletes them from the store and records a
-// finding. It may be repeated after an interruption.
+// End ends the epochs permanently. It first destroys their keys. Then it deletes the epochs from the store and records
+// a finding for each. After an interruption, call End again.
 func (b *RolledBackRelay) End(ctx context.Context) error {
 	r := b.relay
 	name, err := r.store.Name(ctx)
@@ -186,7 +186,7 @@ func (b *RolledBackRelay) End(ctx context.Context) error {
 		return err
 	}
 	for _, id := range b.ids {
-		if s := r.Hosted().ByID[id.Task]; s != nil { // else nobody knows where its keys are
+		if s := r.Hosted().ByID[id.Task]; s != nil { // else no configuration says where the keys are
 			if err := s.Epoch(id.Epoch).EraseKey(); err != nil {
 				return err
 			}

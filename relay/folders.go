@@ -13,9 +13,9 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// CheckFolders returns an error unless the relay can create files in all folders that it writes to. These are the
-// folders of the store, the secret and the HPKE keys, whose files it replaces when it erases keys, and existing folders
-// of successors, owners and scratch files. CheckFolders removes the files that it creates.
+// CheckFolders returns an error unless the relay can create files in every folder that it writes to. These are the
+// folders of the store, the secret and the HPKE keys, because the relay replaces those files when it erases keys. The
+// existing folders of successors, owners and scratch files must be writable too. CheckFolders removes its test files.
 func (i *Inspected) CheckFolders() error {
 	if err := checkFolder("secret", filepath.Dir(i.cfg.Secret)); err != nil {
 		return err
@@ -30,20 +30,20 @@ func (i *Inspected) CheckFolders() error {
 	}
 	for _, o := range i.cfg.Owners {
 		if _, err := os.Stat(o.Folder); err != nil {
-			continue // the relay creates it
+			continue // the relay will create it
 		}
 		if err := checkFolder("owners.folder", o.Folder); err != nil {
 			return err
 		}
 	}
 	for _, t := range i.cfg.Tasks {
-		if keys := cmp.Or(t.HPKEKeys, i.cfg.HPKEKeys); keys != "" { // empty if the relay has yet to join a stream
+		if keys := cmp.Or(t.HPKEKeys, i.cfg.HPKEKeys); keys != "" { // empty if the relay waits to join a stream
 			if err := checkFolder("hpke_keys", filepath.Dir(keys)); err != nil {
 				return err
 			}
 		}
 		if _, err := os.Stat(t.Successors); err != nil {
-			continue // the relay creates it
+			continue // the relay will create it
 		}
 		if err := checkFolder("successors", t.Successors); err != nil {
 			return err
@@ -52,8 +52,8 @@ func (i *Inspected) CheckFolders() error {
 	return nil
 }
 
-// CheckSecret returns an error if the store exists but its secret is missing or is another one, for example one that a
-// start of the relay created. Without its secret a store cannot be read.
+// CheckSecret returns an error if the store exists but its secret file is missing or belongs to another store, for
+// example because a start of the relay created a new file. A store cannot be read without its secret.
 func (i *Inspected) CheckSecret(ctx context.Context) error {
 	if i.vault != nil {
 		if other, err := i.store.OtherSecret(ctx, i.vault); err != nil || !other {

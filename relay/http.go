@@ -12,7 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// answer is [service.Answer], but counts and logs failures of the store, and reports state rollbacks.
+// answer is [service.Answer], but also counts and logs failures of the store, and reports state rollbacks to the
+// requester.
 func (r *Relay) answer(handle service.Handler) http.HandlerFunc {
 	return service.Answer(r.cfg.Log, func(w http.ResponseWriter, req *http.Request) error {
 		err := handle(w, req)
@@ -30,12 +31,12 @@ func (r *Relay) answer(handle service.Handler) http.HandlerFunc {
 	})
 }
 
-// stopped returns the problem of a relay that detected a state rollback.
+// stopped returns the problem that tells a requester about a state rollback.
 func stopped(back *store.StateRollbackError) error {
 	return problem.New(problem.StateRolledBack, "%s", back.Cause).Retry(tasks.RollbackRetry)
 }
 
-// open is [Relay.answer] for resources that pages of any origin may read.
+// open is [Relay.answer] for resources that web pages of any origin may read.
 func (r *Relay) open(handle service.Handler) http.HandlerFunc {
 	return r.answer(func(w http.ResponseWriter, req *http.Request) error {
 		service.AllowOrigins(w)
@@ -43,7 +44,7 @@ func (r *Relay) open(handle service.Handler) http.HandlerFunc {
 	})
 }
 
-// Handler returns the public HTTP interface. It answers reports only while Run runs.
+// Handler returns the public HTTP interface. It accepts reports only while Run runs.
 func (r *Relay) Handler() http.Handler { return display.ProtectPublic(r.mux()) }
 
 func (r *Relay) mux() *service.Mux {

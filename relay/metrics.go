@@ -10,10 +10,10 @@ import (
 	"github.com/doona-dp/doona/relay/internal/tasks"
 )
 
-// Metrics returns the definitions of a relay's metrics, without those of Go and the process.
+// Metrics returns the definitions of a relay's metrics, except those of the Go runtime and the process.
 func Metrics() []service.Metric { return monitor.Definitions() }
 
-// measure updates the gauges. If the store fails, those that depend on it keep their values.
+// measure updates the gauges. If the store fails, the gauges that need it keep their values.
 func (r *Relay) measure(ctx context.Context) {
 	m := r.monitor
 	m.Set(monitor.Ready, service.Flag(r.isReady(ctx) == nil).Value())
@@ -36,7 +36,7 @@ func (r *Relay) measure(ctx context.Context) {
 	m.Forget(monitor.Findings)
 	for _, s := range r.Hosted().Order {
 		for _, why := range append(mixing.Reasons(), tasks.FindRolledBack, findEnded) {
-			m.Set(monitor.Findings, 0, s.ShortID(), string(why)) // so that a first one is an increase
+			m.Set(monitor.Findings, 0, s.ShortID(), string(why)) // so an alert sees the first finding as an increase
 		}
 	}
 	for _, t := range status.Tasks {
@@ -55,7 +55,7 @@ func (r *Relay) measure(ctx context.Context) {
 	}
 }
 
-// setOwnerTasks sets the gauges of task slots. They sum over all owners, so that metrics do not reveal an owner's name.
+// setOwnerTasks sets the gauges of task slots. Each gauge sums over all owners, so that metrics do not reveal an owner.
 func setOwnerTasks(m *monitor.Monitor, owners []OwnerStatus) {
 	var limit, tasks, asked int
 	for _, o := range owners {

@@ -11,13 +11,14 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 )
 
-// TaskNeed is the most that one full batch of a task needs of this relay.
+// TaskNeed is the most memory and disk that one full batch of a task needs at this relay.
 type TaskNeed struct {
 	Task string `json:"task"` // id, lower-case hex
 	handover.Need
 
-	// Further is the memory, in bytes, for each report of an epoch beyond those that Need counts. It is not 0 only at a
-	// first relay whose SQLite store keeps names in memory, for a task that does not limit the batches of an epoch.
+	// Further is the memory, in bytes, for each report of an epoch beyond the reports that Need counts. It is above 0
+	// only at a first relay with an SQLite store, which keeps report names in memory, and only if the task does not
+	// limit the batches of an epoch.
 	Further float64 `json:"memory_of_further_report"`
 }
 
@@ -31,7 +32,8 @@ func (n TaskNeed) String() string {
 	return n.Need.String() + ", and " + memory + " of memory for each further report of its epoch"
 }
 
-// BatchNeeds returns what a batch of each task needs. It returns an error if the disk of an SQLite store is too small.
+// BatchNeeds returns what one full batch of each task needs. It returns an error if the disk of an SQLite store is too
+// small.
 func (i *Inspected) BatchNeeds() (out []TaskNeed, err error) {
 	for _, s := range i.Hosted().Order {
 		needs, err := handover.Needs(s.Task, handover.FullLoad(s.Task))

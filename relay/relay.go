@@ -1,5 +1,5 @@
 // Package relay carries reports from clients to the verifier, so that nobody can tell which client sent a report. It
-// moves opaque bytes and imports no protocol.
+// moves opaque bytes and knows no protocol of the clients.
 //
 // The first relay of a task (hop 0, the ingress) accepts envelopes from clients over HTTP, opens them and stores their
 // slots. An acknowledged report is on disk. When a batch has exactly n submissions, the relay permutes and seals it
@@ -11,8 +11,8 @@
 //
 // Guarantee: if clients send one slot in each lane, one honest relay suffices, whatever all others do. If they send
 // several, a malicious first relay can put them into different batches, unnoticed: docs/proofs/slots.md says which
-// guarantee remains. With padding none the first relay must be honest. Each relay by itself destroys a batch that the
-// task's n and n_min do not allow to release: it signs a manifest for a batch without slots. There is no override.
+// Durability: a process may be killed at any moment. Then no acknowledged report is lost, and each batch number still
+// names the same bytes.
 //
 // Durability: a process may be killed at any moment. No acknowledged report is lost, and a batch number always names
 // the same bytes.
@@ -44,27 +44,27 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 
-// setup holds what a configuration names, except the store and the secret: keys, a certificate, the tasks.
+// setup holds all that a configuration names, except the store and the secret: keys, a certificate, the tasks.
 type setup struct {
 	cfg Config
 	*tasks.Registry
 	signers  *keyfile.Signers
 	proxies  service.Proxies
-	outgoing http.RoundTripper // of all requests that the relay makes
-	tls      *tls.Config       // of the public address; nil if a proxy provides TLS
+	outgoing http.RoundTripper // carries all requests that the relay makes
+	tls      *tls.Config       // for the public address; nil if a proxy provides TLS
 }
 
-// beat is the interval between scans of the store.
+// beat returns the interval between scans of the store: the pull interval, but at most one second.
 func (s *setup) beat() time.Duration { return min(s.cfg.PullInterval, time.Second) }
 
 // Relay is one relay that serves its tasks. Its handlers are safe for concurrent use.
 //
-// It only connects its stages: ingress commits reports, epochs seals full batches, mixing makes batches from those of
-// the upstream relay, and handout gives batches to the next hop. The host knows the tasks.
+// It only connects its stages: ingress commits reports, epochs seals full batches, mixing makes batches from the
+// upstream relay's batches, and handout gives batches to the next hop. The host adds and drops tasks.
 type Relay struct {
 	*setup
 	store   *store.Store
-	stores  storage.Stores // the same store, by the stages' interfaces
+	stores  storage.Stores // the same store, split into one interface per stage
 	vault   *store.Vault
 	monitor *monitor.Monitor
 	clock   *clock.Guard
@@ -79,11 +79,11 @@ type Relay struct {
 
 	connections *service.Connections // to the public address
 	ready       atomic.Bool
-	once        sync.Once // closes the store
+	once        sync.Once // makes Close close the store only once
 }
 
-// New opens the files and the store that a configuration names. It checks every task: its owner, this relay's hop in
-// it, and its keys. The caller must call Run, which closes the store, or Close.
+// New opens the files and the store that a configuration names. It checks every task: its owner, this relay's hop and
+// this relay's keys. The caller must call Run or Close; both close the store.
 func New(cfg Config) (*Relay, error) {
 	r, err := open(cfg)
 	if err != nil {
@@ -101,7 +101,7 @@ func New(cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-// open is New without comparing the files with the store.
+// open does what New does, except that it does not compare the key files with the store.
 func open(cfg Config) (*Relay, error) {
 	s, err := load(cfg)
 	if err != nil {
@@ -127,7 +127,7 @@ func open(cfg Config) (*Relay, error) {
 	return r, err
 }
 
-// assemble makes the stages.
+// assemble creates the stages.
 func (r *Relay) assemble() {
 	r.host = tasks.NewHost(r.Registry, r.vault, r.monitor)
 	r.desk = &tasks.Desk{Host: r.host}
@@ -149,7 +149,7 @@ func (r *Relay) ingressConfig() ingress.Config {
 		KeyInterval: r.cfg.PullInterval}
 }
 
-// use gives all stages their stores and a clock.
+// use gives all stages their stores and their clock.
 func (r *Relay) use(stores storage.Stores, now *clock.Guard) {
 	r.stores, r.clock = stores, now
 	r.host.Store, r.host.Clock = stores.Tasks, now
@@ -160,8 +160,8 @@ func (r *Relay) use(stores storage.Stores, now *clock.Guard) {
 	r.handout.Store, r.handout.Clock = stores.Handout, now
 }
 
-// join binds the tasks' keys to the store, and compares the store with the marks in the key files. After a state
-// rollback the relay runs only to report it.
+// join binds the tasks' keys to the store, and compares the store with the rollback marks in the key files. After a
+// state rollback the relay starts only to report it.
 func (r *Relay) join() error {
 	if err := r.Bind(r.store, (*keyfile.HPKE).Bind); err != nil {
 		return err
@@ -181,15 +181,15 @@ func (r *Relay) join() error {
 	return r.LoadStates(all)
 }
 
-// Inspected is a relay opened read-only. The relay itself may run meanwhile.
+// Inspected is a relay opened read-only. The relay itself may run at the same time.
 type Inspected struct {
 	*setup
 	store *store.Store
 	vault *store.Vault // nil if there is no secret yet
 }
 
-// Inspect makes the checks of [New], but creates and changes nothing. A relay that has never run may have no store and
-// no secret yet. The caller must call Close.
+// Inspect makes the checks of [New], but creates and changes nothing. The store and the secret may be missing if the
+// relay has never run. The caller must call Close.
 func Inspect(cfg Config) (*Inspected, error) {
 	s, err := load(cfg)
 	if err != nil {
@@ -214,13 +214,13 @@ func Inspect(cfg Config) (*Inspected, error) {
 	return i, nil
 }
 
-// join makes the checks of [Relay.join].
+// join makes the same checks as [Relay.join], but changes nothing.
 func (i *Inspected) join() error {
 	if err := i.Bind(i.store, (*keyfile.HPKE).CheckStore); err != nil {
 		return err
 	}
 	if back, err := i.findRollback(context.Background()); back != nil || err != nil {
-		return err // the status reports the rollback
+		return err // Status reports the rollback
 	}
 	all, err := i.store.Progress(context.Background())
 	if err != nil {
@@ -229,7 +229,7 @@ func (i *Inspected) join() error {
 	return i.LoadStates(all)
 }
 
-// findRollback returns the state rollback, nil if there is none.
+// findRollback returns the detected state rollback, or nil if there is none.
 func (i *Inspected) findRollback(ctx context.Context) (*store.StateRollbackError, error) {
 	if i.vault == nil {
 		return nil, nil
@@ -237,7 +237,7 @@ func (i *Inspected) findRollback(ctx context.Context) (*store.StateRollbackError
 	return i.store.FindRollback(ctx, i.vault)
 }
 
-// Status reads the store.
+// Status returns the relay's state as the store has it.
 func (i *Inspected) Status(ctx context.Context) (*Status, error) {
 	back, err := i.findRollback(ctx)
 	if err != nil {
@@ -255,7 +255,7 @@ func (i *Inspected) Status(ctx context.Context) (*Status, error) {
 // Close closes the store.
 func (i *Inspected) Close() error { return i.store.Close() }
 
-// load reads everything that a configuration names, except the secret and the store.
+// load reads the files that a configuration names, except the secret and the store.
 func load(cfg Config) (*setup, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -293,7 +293,7 @@ func (s *setup) tasksConfig() tasks.Config {
 	return c
 }
 
-// Close closes the store and the files with marks of a relay that is not running.
+// Close closes the store, and the files with rollback marks, of a relay that is not running.
 func (r *Relay) Close() error {
 	var err error
 	r.once.Do(func() {

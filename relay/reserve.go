@@ -13,20 +13,20 @@ import (
 	"github.com/doona-dp/doona/relay/internal/store"
 )
 
-// A full disk must neither keep a key alive nor stop the next hop from confirming batches. So the relay reserves space
-// on the disks that it erases from, and releases it when one is full: see [durable.Reserve]. Until it has reserved the
-// space again, it accepts no report, seals and pulls nothing, and is not ready: the remaining space is for erasing
-// only.
+// A full disk must not prevent the relay from erasing keys, or the next hop from confirming batches. So the relay
+// reserves space on each disk that holds keys or the store, and releases it when the disk is full: see
+// [durable.Reserve]. Until the relay has reserved the space again, it uses the remaining space only for erasing: it
+// accepts no report, seals and pulls nothing, and reports that it is not ready.
 
-// reserveSpace sets how much space each folder needs: the folder of an SQLite store for the store and the keys, the
-// folders of the secret, the keys and the successors for the keys.
+// reserveSpace sets how much disk space to reserve: for the store and the keys in the folder of an SQLite store, for
+// the keys in the folders of the secret, the keys and the successors.
 func (s *setup) reserveSpace(in *durable.Reserve) error {
 	files := []string{s.cfg.Secret}
 	for _, t := range s.cfg.Tasks {
-		if file := cmp.Or(t.HPKEKeys, s.cfg.HPKEKeys); file != "" { // empty if the relay has yet to join a stream
+		if file := cmp.Or(t.HPKEKeys, s.cfg.HPKEKeys); file != "" { // empty if the relay waits to join a stream
 			files = append(files, file)
 		}
-		if info, err := os.Stat(t.Successors); err == nil && info.IsDir() { // one created later is on the same disk
+		if info, err := os.Stat(t.Successors); err == nil && info.IsDir() { // a later folder is on the same disk
 			files = append(files, filepath.Join(t.Successors, "keys"))
 		}
 	}
@@ -44,8 +44,8 @@ func (s *setup) reserveSpace(in *durable.Reserve) error {
 	return s.KeepRoom(in)
 }
 
-// refillLoop reserves missing space again as soon as the disk has it. It does not wait for the ticks of Loop, which
-// take long if many epochs have ended.
+// refillLoop reserves released space again as soon as the disk has it. It does not wait for the ticks of the epochs'
+// loop, which take long if many epochs have ended.
 func (r *Relay) refillLoop(ctx context.Context) {
 	tick := time.NewTicker(r.beat())
 	defer tick.Stop()

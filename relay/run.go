@@ -12,8 +12,7 @@ import (
 	"github.com/doona-dp/doona/relay/internal/tasks"
 )
 
-// workLoop runs the loops of each task until the relay drops the task. It also runs those of tasks that are added
-// later.
+// workLoop runs the loops of each task until the relay drops the task. It also starts the loops of tasks added later.
 func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
 	for begun := map[*tasks.Hosted]context.CancelFunc{}; ; {
 		order := r.Hosted().Order
@@ -36,7 +35,7 @@ func (r *Relay) workLoop(ctx context.Context, working *sync.WaitGroup) {
 	}
 }
 
-// work runs the loops of a task until stop is called.
+// work runs the loops of one task until stop is called.
 func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *tasks.Hosted) (stop context.CancelFunc) {
 	all := ctx
 	ctx, stop = context.WithCancel(ctx)
@@ -47,8 +46,8 @@ func (r *Relay) work(ctx context.Context, working *sync.WaitGroup, s *tasks.Host
 	return stop
 }
 
-// Run serves until ctx ends, then drains: it refuses new requests, answers those that have begun, and closes the store.
-// It returns nil after a clean drain.
+// Run serves until ctx ends, then drains: it refuses new requests, finishes those that have begun, and closes the
+// store. It returns nil after a clean drain.
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.Close()
 	if err := r.epochs.LoadRolledBack(ctx); err != nil {
@@ -83,7 +82,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return err
 }
 
-// listen opens the public and the admin address.
+// listen opens the public address and the admin address.
 func (r *Relay) listen() ([]*service.Server, error) {
 	return service.Listen(r.cfg.Log,
 		service.Endpoint{Address: r.cfg.Listen, Listener: r.cfg.Listener,

@@ -2,7 +2,7 @@ package relay
 
 import "github.com/doona-dp/doona/wire/handover"
 
-// applySeam replaces the parts of a relay that a test suite configured. Call it before Run.
+// applySeam replaces parts of the relay as a test suite configured in Seam. Call it before Run.
 func (r *Relay) applySeam() {
 	s := r.cfg.Seam
 	if s == nil {

@@ -18,7 +18,7 @@ var sizeUnits = []struct {
 	bytes Size
 }{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
 
-// UnmarshalText reads a whole number of one of the units.
+// UnmarshalText reads a whole number with one of the units KiB, MiB or GiB, at most 2^20-1 of that unit.
 func (s *Size) UnmarshalText(text []byte) error {
 	for _, unit := range sizeUnits {
 		if number, ok := strings.CutSuffix(string(text), unit.name); ok {
@@ -33,7 +33,7 @@ func (s *Size) UnmarshalText(text []byte) error {
 	return fmt.Errorf("invalid size %q: want a whole number of KiB, MiB or GiB, such as 256MiB", text)
 }
 
-// String returns the size in the largest unit of which it is a multiple, as UnmarshalText reads it.
+// String returns the size in the largest unit that divides it, in the format that UnmarshalText reads.
 func (s Size) String() string {
 	for _, unit := range sizeUnits {
 		if s >= unit.bytes && s%unit.bytes == 0 {
@@ -43,11 +43,11 @@ func (s Size) String() string {
 	return fmt.Sprintf("%d bytes", int64(s))
 }
 
-// ceil rounds up to whole MiB.
+// ceil rounds a size up to whole MiB.
 func (s Size) ceil() Size { return (s + 1<<20 - 1) &^ (1<<20 - 1) }
 
-// checkMemory returns an error unless every task's largest report fits while all other tasks are flooded. A stream
-// counts as one task.
+// checkMemory returns an error unless MaxMemory can hold the largest report of every task while all other tasks are
+// flooded. A stream counts as one task.
 func (c *Config) checkMemory(all []*tasks.Hosted) error {
 	need := int64(0)
 	for _, s := range all {

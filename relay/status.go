@@ -19,10 +19,10 @@ type Status struct {
 	// StateRollback describes a state rollback and its extent. If it is set, the relay has stopped.
 	StateRollback string `json:"state_rollback,omitempty"`
 
-	// Joining says why this process hands out no batch yet, if several share the store.
+	// Joining says why this process hands out no batch yet. It is set only if several processes share the store.
 	Joining string `json:"joining,omitempty"`
 
-	// Full says which disk is full, while the space reserved on it for erasing is in use or incomplete.
+	// Full says which disk is full, as long as the space reserved for erasing on that disk is in use or incomplete.
 	Full string `json:"full,omitempty"`
 
 	Tasks []TaskStatus `json:"tasks"`
@@ -30,12 +30,12 @@ type Status struct {
 	Owners []OwnerStatus `json:"owners,omitempty"` // the approved owners
 }
 
-// OwnerStatus is the task limit of an approved owner and its use.
+// OwnerStatus is the task limit of an approved owner and how much of it is in use.
 type OwnerStatus struct {
 	Owner     string `json:"owner"`
 	TaskLimit int    `json:"task_limit"`
 	Tasks     int    `json:"tasks"` // a stream counts as one
-	Asked     int    `json:"asked"` // key lists that wait for their task
+	Asked     int    `json:"asked"` // key lists made for the owner that wait for their task
 }
 
 // String describes the status in words.
@@ -46,16 +46,16 @@ func (o OwnerStatus) String() string {
 // TaskStatus is the status of one task.
 type TaskStatus struct {
 	ID       string        `json:"id"`   // lower-case hex
-	Name     string        `json:"name"` // as the task says
+	Name     string        `json:"name"` // the name in the task
 	Hop      int           `json:"hop"`
-	Epochs   []EpochStatus `json:"epochs"` // those that have begun and have data
+	Epochs   []EpochStatus `json:"epochs"` // epochs that have begun and have data
 	Findings []Finding     `json:"findings"`
 
-	// Equivocations has the evidence for each finding of two manifests of one number.
+	// Equivocations holds the two manifests of each batch number for which the upstream relay signed two.
 	Equivocations []Equivocation `json:"equivocations,omitempty"`
 }
 
-// Equivocation holds two manifests of one number that the upstream relay signed.
+// Equivocation holds two different manifests of the same batch number that the upstream relay signed.
 type Equivocation struct {
 	Epoch  uint64               `json:"epoch"`
 	Batch  uint64               `json:"batch"`
@@ -63,26 +63,26 @@ type Equivocation struct {
 	Second onion.SignedManifest `json:"second"`
 }
 
-// EpochStatus is the status of one epoch. It does not have the number of reports in an open batch: watching that number
-// would reveal when each report came.
+// EpochStatus is the status of one epoch. It omits the number of reports in an open batch: watching that number would
+// reveal when each report came.
 type EpochStatus struct {
 	Epoch     uint64 `json:"epoch"`
 	State     string `json:"state"`     // open, closed, complete, erased or expired
-	Batches   uint64 `json:"batches"`   // made so far, including destroyed ones
+	Batches   uint64 `json:"batches"`   // sealed so far, including destroyed batches
 	Confirmed uint64 `json:"confirmed"` // batches that the next hop has confirmed
 
-	// Refused counts refused reports and slots by reason, each rounded up to a power of two. It is set only when the
-	// epoch is erased: before that, a changing count would reveal when a report came, and its fate.
+	// Refused counts refused reports and slots by reason, each count rounded up to a power of two. It is set only after
+	// the epoch is erased: before, a changing count would reveal when a report came and whether it was accepted.
 	Refused map[string]uint64 `json:"refused,omitempty"`
 }
 
-// Finding is an error in batches of another relay.
+// Finding is an error that this relay found in another relay's batches.
 type Finding struct {
 	Epoch   uint64 `json:"epoch"`
-	Batch   uint64 `json:"batch"` // the first batch with it
+	Batch   uint64 `json:"batch"` // the first batch with this finding
 	Reason  Reason `json:"reason"`
-	Further uint64 `json:"further,omitempty"` // number of further batches with it
-	Latest  uint64 `json:"latest,omitempty"`  // the last further batch
+	Further uint64 `json:"further,omitempty"` // number of further batches with this finding
+	Latest  uint64 `json:"latest,omitempty"`  // the last batch with this finding, if there are several
 }
 
 // Batches returns the number of batches with this finding.
@@ -91,7 +91,7 @@ func (f Finding) Batches() uint64 { return 1 + f.Further }
 // Reason is the kind of a finding.
 type Reason = store.Reason
 
-// Status reads the store.
+// Status returns the relay's state as the store has it.
 func (r *Relay) Status(ctx context.Context) (*Status, error) {
 	out, err := r.status(ctx, r.store, r.store.StateRollback())
 	if err == nil {
@@ -163,7 +163,7 @@ func (r *setup) status(ctx context.Context, kept *store.Store, back *store.State
 	return out, nil
 }
 
-// refusedIn returns the coarsened tallies of the epochs that are erased.
+// refusedIn returns the counts of refused reports and slots, rounded up to powers of two, of the erased epochs.
 func refusedIn(ctx context.Context, kept *store.Store, all []store.Progress) (map[store.EpochID]map[string]uint64,
 	error) {
 	tallies, err := kept.Tallies(ctx)
@@ -184,7 +184,7 @@ func refusedIn(ctx context.Context, kept *store.Store, all []store.Progress) (ma
 	return out, nil
 }
 
-// AdminHandler returns the operator's HTTP interface: /healthz, /readyz, /metrics and /status. It must not be public.
+// AdminHandler returns the operator's HTTP interface: /healthz, /readyz, /metrics and /status. Do not make it public.
 func (r *Relay) AdminHandler() http.Handler {
 	admin := service.Admin{
 		Ready:        r.isReady,
@@ -197,9 +197,9 @@ func (r *Relay) AdminHandler() http.Handler {
 	return admin.Handler(r.cfg.Log)
 }
 
-// isReady returns why the relay accepts no reports or hands out no batches: before the start, while draining, after a
-// state rollback, while joining other processes, while the time is in doubt, without the store, and on a full or
-// failing disk. It tries to write again itself, as nobody sends reports to a relay that is not ready.
+// isReady returns why the relay accepts no reports or hands out no batches: it has not started, drains, detected a
+// state rollback, waits to join other processes, doubts the time, has no store, or has a full or failing disk. After a
+// failed write isReady itself tries to write again, because nobody sends reports to a relay that is not ready.
 func (r *Relay) isReady(ctx context.Context) error {
 	if back := r.store.StateRollback(); back != nil {
 		return back

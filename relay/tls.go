@@ -18,10 +18,11 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// tlsConfig returns the TLS configuration of the public address, nil if a proxy in front of it provides TLS.
+// tlsConfig returns the TLS configuration of the public address, or nil if a proxy in front of it provides TLS.
 //
-// TLS 1.3 is the minimum. Every browser that runs the WASM module or has X25519 in WebCrypto supports it, and so do the
-// other parties, which run this program. TLS 1.3 encrypts certificates, and an attacker cannot negotiate down from it.
+// TLS 1.3 is the minimum. Every browser that runs the WASM module or has X25519 in WebCrypto supports TLS 1.3. So do
+// the other relays and the verifier, which run the same code. TLS 1.3 encrypts certificates, and an attacker cannot
+// force an older version.
 func (c *Config) tlsConfig(outgoing http.RoundTripper) (*tls.Config, error) {
 	if c.TLS == nil && c.Autocert == nil {
 		return nil, nil
@@ -40,7 +41,7 @@ func (c *Config) tlsConfig(outgoing http.RoundTripper) (*tls.Config, error) {
 	return out, nil
 }
 
-// manager returns the client of the certificate authority.
+// manager returns the client that gets certificates from the ACME authority.
 func (c *AutocertConfig) manager(outgoing http.RoundTripper) *autocert.Manager {
 	return &autocert.Manager{
 		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(c.Cache), HostPolicy: autocert.HostWhitelist(c.Hosts...),
@@ -50,8 +51,8 @@ func (c *AutocertConfig) manager(outgoing http.RoundTripper) *autocert.Manager {
 	}
 }
 
-// issued returns a function that returns the manager's certificates. It logs why there is none, but only for this
-// relay's names: anyone may ask for other names.
+// issued returns a function that returns the manager's certificates. If there is no certificate, it logs the cause, but
+// only for this relay's host names: anyone may connect and ask for other names.
 func (c *Config) issued(manager *autocert.Manager) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		cert, err := manager.GetCertificate(hello)
@@ -85,7 +86,7 @@ func (c *Config) validateTLS() error {
 	return nil
 }
 
-// certificate is a certificate with its key, in files that the operator may replace.
+// certificate is a TLS certificate and its key, loaded from files that the operator may replace.
 type certificate struct {
 	files TLSConfig
 	log   *slog.Logger
@@ -95,8 +96,8 @@ type certificate struct {
 	stamp [2]time.Time // modification times of the files at the last attempt to load them
 }
 
-// get returns the certificate in the files. While the files are invalid, as during a replacement, it returns the
-// previous one.
+// get returns the certificate in the files. While the files are invalid, for example in the middle of a replacement, it
+// returns the previous certificate.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
