@@ -18,35 +18,35 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// batchDraft is a batch that is being made.
+// batchDraft is a batch that this relay is making.
 type batchDraft struct {
 	tasks.BatchRef
 	submissions uint64
-	in          []uint64 // slots that came in, by lane
-	dummies     uint64   // that were added, in the first lane
+	in          []uint64 // slots received, by lane
+	dummies     uint64   // dummies that this relay added, all in the first lane
 	source      *onion.SignedManifest
 }
 
-// SealStore keeps the batches that are made of reports.
+// SealStore stores the batches that a first relay makes of reports.
 type SealStore interface {
 	Seal(ctx context.Context, b store.BatchID, build store.SealFunc) error
 	SealWithheld(ctx context.Context, b store.BatchID, build store.SealFunc) error
 }
 
-// Maker permutes, signs and withholds this relay's batches.
+// Maker permutes and signs this relay's batches, and destroys those that may not be released.
 type Maker struct {
 	Store   SealStore
-	Memory  int // bytes of slots that are permuted without a file
+	Memory  int // the largest batch, in bytes of slots, that is permuted in memory
 	monitor *monitor.Monitor
-	scratch string // the folder for what memory does not hold
+	scratch string // folder of files for larger batches
 }
 
-// NewMaker returns a maker that permutes large batches in a folder. The caller sets its store.
+// NewMaker returns a maker that permutes large batches in files in the folder scratch. The caller sets Store.
 func NewMaker(monitor *monitor.Monitor, scratch string) *Maker {
 	return &Maker{monitor: monitor, scratch: scratch, Memory: spill.Memory}
 }
 
-// signBatch signs the slots given to a writer.
+// signBatch signs the batch whose slots were written to w.
 func (bm *Maker) signBatch(m *batchDraft, w *onion.BatchWriter) (*store.Made, error) {
 	added := make([]uint64, len(m.in))
 	if w.Filled() {
@@ -61,7 +61,7 @@ func (bm *Maker) signBatch(m *batchDraft, w *onion.BatchWriter) (*store.Made, er
 	return &store.Made{Manifest: signed.Manifest, Head: head}, nil
 }
 
-// destroy makes a batch that has no slots.
+// destroy signs a manifest for a batch without slots.
 func (bm *Maker) destroy(m *batchDraft) (*store.Made, error) {
 	made, err := bm.signBatch(m, onion.NewBatchWriter(len(m.in), nil))
 	if err == nil {
@@ -70,7 +70,7 @@ func (bm *Maker) destroy(m *batchDraft) (*store.Made, error) {
 	return made, err
 }
 
-// countBatch counts a batch that was made.
+// countBatch counts a batch in the metrics, as destroyed or released.
 func (bm *Maker) countBatch(s *tasks.Hosted, destroyed bool) {
 	if destroyed {
 		bm.monitor.BatchDestroyed(s.ShortID())
@@ -79,24 +79,24 @@ func (bm *Maker) countBatch(s *tasks.Hosted, destroyed bool) {
 	}
 }
 
-// shuffle returns a shuffle of slots of size bytes, with the expected number of slots per lane.
+// shuffle returns a shuffle for slots of size bytes each; expect is the expected number of slots per lane.
 func (bm *Maker) shuffle(size int, expect []uint64) (*spill.Shuffle, error) {
 	return spill.New(bm.scratch, size, expect, bm.Memory)
 }
 
-// incomingBatch is a batch of the upstream relay during its transfer. Its slots are opened chunk by chunk, and go to a
-// shuffle after their tags.
+// incomingBatch is a batch that this relay is receiving from the upstream relay. It opens the slots chunk by chunk, and
+// adds each opened slot, after its tag, to a shuffle.
 type incomingBatch struct {
 	maker    *Maker
 	e        tasks.Epoch
 	opener   *onion.Opener
 	key      *store.EpochKey
 	manifest *onion.Manifest
-	slots    *spill.Shuffle // nil before the first
+	slots    *spill.Shuffle // nil before the first slot
 	tags     []store.Short
 }
 
-// newIncoming returns an incoming batch of an epoch. Without a key it opens nothing.
+// newIncoming returns an incoming batch of an epoch. If the epoch's key is erased, the batch opens no slot.
 func (mx *Mixer) newIncoming(e tasks.Epoch) (o *incomingBatch, err error) {
 	o = &incomingBatch{maker: mx.maker, e: e}
 	o.opener, err = e.Opener()
@@ -109,15 +109,16 @@ func (mx *Mixer) newIncoming(e tasks.Epoch) (o *incomingBatch, err error) {
 	return o, err
 }
 
-// The head of what an incoming batch gives to its shuffle: a byte that says whether it is a slot, and the slot's tag.
+// An incoming batch adds records to its shuffle. The head of a record is a byte for its kind, slot or dummy, and the
+// slot's tag.
 const (
 	recordHead = 1 + len(store.Short{})
 	isDummy    = 0
 	isSlot     = 1
 )
 
-// begin creates the shuffle for the slots that the manifest counts. The hashes of all chunks must be here, so that the
-// counts do not exceed what was sent.
+// begin creates the shuffle for as many slots as the manifest counts. Call it after the hashes of all chunks have come,
+// so that the counts cannot exceed what the upstream relay sent.
 func (o *incomingBatch) begin() (err error) {
 	if o.slots != nil {
 		return nil
@@ -128,9 +129,9 @@ func (o *incomingBatch) begin() (err error) {
 	return err
 }
 
-// take opens a chunk's slots.
+// take opens the slots of a chunk and adds them to the shuffle.
 func (o *incomingBatch) take(lane int, slots [][]byte) error {
-	if o.opener == nil { // no key: the batch is refused after its transfer
+	if o.opener == nil { // no key: the relay refuses the batch after its transfer
 		return nil
 	}
 	if err := o.begin(); err != nil {
@@ -157,14 +158,15 @@ func (o *incomingBatch) add(kind byte, lane int, tag store.Short, slot []byte) e
 	return o.slots.Add(lane, append(append(append(record, kind), tag[:]...), slot...))
 }
 
-// close forgets the slots.
+// close deletes the shuffle with its slots.
 func (o *incomingBatch) close() {
 	if o.slots != nil {
 		o.slots.Close()
 	}
 }
 
-// write writes fresh slots and dummies in a uniformly random order, and counts the slots of each lane and the replays.
+// write writes the dummies and the slots that are no replays to w, in uniformly random order. It returns the number of
+// valid slots in each lane and the number of replays.
 func (o *incomingBatch) write(fresh *store.Fresh, w *onion.BatchWriter) (valid []uint64, repeats int, err error) {
 	valid = make([]uint64, o.e.Slots.Lanes)
 	err = o.slots.Each(func(lane int, record []byte) error {
@@ -180,15 +182,15 @@ func (o *incomingBatch) write(fresh *store.Fresh, w *onion.BatchWriter) (valid [
 	return valid, repeats, err
 }
 
-// openedSlot is a slot that opened. One key opens one ciphertext to one tag, so the tag alone
-// identifies a replayed ciphertext.
+// openedSlot is the result of opening a slot. Under one key a ciphertext always has the same tag, and no other
+// ciphertext has it, so the tag identifies a replay.
 type openedSlot struct {
 	tag  store.Short
-	next []byte // nil where it does not open
+	next []byte // nil if the slot did not open
 }
 
-// openAll opens slots of a lane on all cores, with their tags hashed under an epoch's key. It returns
-// [keyfile.ErrErased] if that key is erased meanwhile, so that no slot then counts as one that does not open.
+// openAll opens the slots of a lane on all cores, and hashes their tags with the epoch's key. If that key is erased
+// meanwhile, it returns [keyfile.ErrErased], so that no slot counts as one that does not open.
 func openAll(opener *onion.Opener, key *store.EpochKey, lane int, sealed [][]byte) ([]openedSlot, error) {
 	all := make([]openedSlot, len(sealed))
 	err := onAllCores(len(all), func(i int) (err error) {
@@ -198,8 +200,8 @@ func openAll(opener *onion.Opener, key *store.EpochKey, lane int, sealed [][]byt
 	return all, err
 }
 
-// onAllCores calls do for the numbers below n, and returns the first error, after which it skips some. It
-// yields to requests between runs.
+// onAllCores calls do for the numbers 0 to n-1 on all cores. After an error it may skip numbers; it returns the first
+// error. Every 64 numbers it yields to goroutines that answer requests.
 func onAllCores(n int, do func(i int) error) (err error) {
 	const run = 64
 	var next atomic.Int64
@@ -222,7 +224,7 @@ func onAllCores(n int, do func(i int) error) (err error) {
 	return err
 }
 
-// openOne returns no slot where it does not open.
+// openOne opens one slot. If the slot does not open, next is nil and err is nil.
 func openOne(opener *onion.Opener, key *store.EpochKey, lane int, sealed []byte) (o openedSlot, err error) {
 	tag, next, err := opener.OpenSlot(lane, sealed)
 	if errors.Is(err, keyfile.ErrErased) {
@@ -234,24 +236,25 @@ func openOne(opener *onion.Opener, key *store.EpochKey, lane int, sealed []byte)
 	return o, nil
 }
 
-// Withholds says whether an open batch would be destroyed if sealed now: that frees space.
+// Withholds reports whether the relay would destroy an open batch if it sealed the batch now. Sealing then frees disk
+// space.
 func Withholds(s *tasks.Hosted, b store.OpenBatch) bool {
 	in := slices.Repeat([]uint64{min(b.Submissions*s.Slots.PerLane, s.MostSlots())}, int(s.Slots.Lanes))
 	return onion.CheckCounts(s.Task, b.Submissions, in) != nil
 }
 
-// Seal permutes an open batch and signs it. One with fewer than n submissions is destroyed: its
-// manifest says how many there were, and nothing leaves.
+// Seal permutes an open batch and signs it. If the batch has too few submissions or slots to be released, Seal destroys
+// it: the manifest says how many submissions there were, and the slots are deleted.
 func (bm *Maker) Seal(ctx context.Context, b tasks.BatchRef) error {
 	return bm.seal(ctx, b, bm.Store.Seal)
 }
 
-// SealWithheld is Seal of a batch that will be destroyed: see [Withholds].
+// SealWithheld seals a batch that [Withholds] says will be destroyed.
 func (bm *Maker) SealWithheld(ctx context.Context, b tasks.BatchRef) error {
 	return bm.seal(ctx, b, bm.Store.SealWithheld)
 }
 
-// seal is Seal; do is the store's Seal or SealWithheld.
+// seal makes and signs the batch; do is the store's Seal or SealWithheld.
 func (bm *Maker) seal(
 	ctx context.Context, b tasks.BatchRef, do func(context.Context, store.BatchID, store.SealFunc) error,
 ) error {
@@ -268,7 +271,7 @@ func (bm *Maker) seal(
 		if destroyed = onion.CheckCounts(b.Task, submissions, in) != nil; destroyed {
 			return bm.destroy(m)
 		}
-		dummies, err := drawDummies(b.Epoch) // here, where a second try draws anew
+		dummies, err := drawDummies(b.Epoch) // drawn in here, so that a retry draws anew
 		if err != nil {
 			return nil, err
 		}
@@ -293,7 +296,7 @@ func (bm *Maker) seal(
 	return nil
 }
 
-// collect gives the rows of an open batch to a shuffle, and counts them by lane. The caller closes the shuffle.
+// collect adds the rows of an open batch to a shuffle, and counts them by lane. The caller closes the shuffle.
 func (bm *Maker) collect(s *tasks.Hosted, submissions uint64, rows iter.Seq2[store.Row, error]) (
 	slots *spill.Shuffle, in []uint64, err error) {
 	in = make([]uint64, s.Slots.Lanes)

@@ -6,9 +6,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// drawDummies draws what this relay adds to one batch, and seals it for the later hops. It runs before the
-// transaction that makes the batch, so that no writer waits for it. Each call draws anew: an unused draw is forgotten,
-// and no draw is used twice. Only the sealed slots are stored, permuted among the others; nothing is logged.
+// drawDummies draws the dummies that this relay adds to one batch, and seals them for the later hops. It runs before
+// the transaction that stores the batch, so that no writer waits for it. Each call draws anew: an unused draw is
+// discarded, and no draw is used twice. Only the sealed slots are stored, permuted among the others; nothing is logged.
 func drawDummies(e tasks.Epoch) ([][]byte, error) {
 	if e.Draw == nil {
 		return nil, nil
@@ -25,7 +25,7 @@ func drawDummies(e tasks.Epoch) ([][]byte, error) {
 	return slots, err
 }
 
-// dummyMessage returns the message of a cell: its number, big-endian.
+// dummyMessage returns the message that reports a cell: the cell's number, big-endian.
 func dummyMessage(t *task.Task, cell uint64) []byte {
 	out := make([]byte, t.Slots.MessageBytes)
 	for i := len(out) - 1; i >= 0 && cell > 0; i-- {

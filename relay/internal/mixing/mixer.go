@@ -1,9 +1,10 @@
-// Package mixing makes this relay's batches. A [Mixer] pulls batches of the upstream relay, checks and opens them,
-// drops replays and slots that do not open, permutes the rest and confirms the batch; or it refuses and withholds it.
-// Its [Maker] permutes, adds dummies, signs and withholds. Package epochs uses it too, to seal batches of reports.
+// Package mixing makes this relay's batches. A [Mixer] pulls batches from the upstream relay, checks and opens them,
+// drops replays and slots that do not open, permutes the rest and confirms each batch; or it refuses a batch and
+// destroys it. Its [Maker] permutes, adds dummies, signs and destroys. Package epochs uses the Maker too, to seal
+// batches of reports.
 //
-// Package relay begins and ends the mixing of each task. A batch is confirmed to the upstream relay only when this
-// relay's own is durable. No draw of dummies is used twice.
+// Package relay starts and stops the mixing of each task. The Mixer confirms a batch to the upstream relay only when
+// this relay's own batch is durable. No draw of dummies is used twice.
 package mixing
 
 import (
@@ -23,29 +24,29 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The findings that a mix records about its upstream relay, besides the faults of [handover.Foreign]. Those do not use
-// up a batch's number: the mix asks again until a good batch comes or it gives up on the epoch. No finding releases
-// anything.
+// The findings that a mix (a later relay) records about its upstream relay, besides the errors that [handover.Foreign]
+// returns. After such an error the batch number stays unused: the mix asks again until a valid batch comes or it gives
+// up on the epoch. No finding lets a batch be released.
 const (
-	// Signed by the upstream relay and inconsistent: refused permanently, by a destroyed batch.
+	// The upstream relay signed the manifest, but it is inconsistent. The mix makes a destroyed batch of this number.
 	findInconsistent store.Reason = "inconsistent manifest"
 
-	// Consistent, but with too few submissions or valid slots to be released: destroyed.
+	// The manifest is consistent, but too few submissions or valid slots came. The mix destroys the batch.
 	findTooFew store.Reason = "too few valid slots"
 
-	// Signed by the upstream relay, with other numbers than its batches: not believed.
+	// The upstream relay signed an end of the epoch whose counts differ from its batches. The mix ignores the end.
 	findEnd store.Reason = "the signed end of the epoch does not match its batches"
 
-	// Both manifests are kept: [Status]. The number is not used and the epoch ends here. The upstream relay was rolled
-	// back or lies, and no longer knows who has reported how often.
+	// The upstream relay was rolled back or lies, and no longer knows how often each client has reported. [Status]
+	// shows both manifests. The mix makes no batch of this number and ends the epoch.
 	findEquivocation store.Reason = "two manifests of one number"
 
-	// Signed by the upstream relay: a number above the task's limit, or after a last batch. Nothing is made of it and
-	// the epoch ends here: a first relay must not cause more work than its clients do.
+	// The upstream relay signed a batch above the task's limit, or after the first relay's last batch. The mix makes no
+	// batch of this number and ends the epoch: a first relay must not cause more work than its clients do.
 	findTooMany store.Reason = "a batch after the last one of the epoch"
 
-	// More were destroyed than [onion.TooManyDestroyed] allows. The epoch ends here: otherwise this relay would keep
-	// a manifest for each batch without slots.
+	// More batches were destroyed than [onion.TooManyDestroyed] allows. The mix ends the epoch: otherwise it would have
+	// to keep a manifest for each of endless destroyed batches.
 	findTooManyDestroyed store.Reason = "too many batches of the epoch were destroyed"
 
 	findLost   store.Reason = "this relay confirmed the batch but has lost it: state rollback"
@@ -54,7 +55,7 @@ const (
 	findGiveUp store.Reason = "gave up waiting for the end of the epoch"
 )
 
-// Reasons returns all findings about the upstream relay.
+// Reasons returns all kinds of findings that a mix records about its upstream relay.
 func Reasons() []store.Reason {
 	return []store.Reason{findInconsistent, findTooFew, findEnd, findEquivocation, findTooMany,
 		findTooManyDestroyed, findLost,
@@ -62,17 +63,17 @@ func Reasons() []store.Reason {
 		store.Reason(handover.ErrOther.Error()), store.Reason(handover.ErrAltered.Error())}
 }
 
-// batchesPerTurn is how many batches of an epoch are pulled before other epochs and tasks have their turn, so that an
-// upstream relay with endless batches stops nothing.
+// batchesPerTurn is how many batches of an epoch the mixer pulls before it turns to other epochs and tasks. An upstream
+// relay with endless batches thus cannot block the others.
 const batchesPerTurn = 16
 
-// Config holds a mixer's waiting times: the fields are as in relay.Config.
+// Config holds a mixer's waiting times. The fields mean the same as in relay.Config.
 type Config struct {
 	PullInterval time.Duration
 	GiveUp       time.Duration
 }
 
-// Mixer makes this relay's batches from those of the upstream relay: see the package comment.
+// Mixer makes this relay's batches from the upstream relay's batches: see the package comment.
 type Mixer struct {
 	*tasks.Registry
 	Store    Store
@@ -85,7 +86,7 @@ type Mixer struct {
 	maker   *Maker
 	epochs  Epochs
 	polls   polls
-	lines   map[neighbour]chan struct{} // slots for pulls, by upstream relay, which is polled from its first task on
+	lines   map[neighbour]chan struct{} // by upstream relay: limits how many tasks pull from it at once
 }
 
 // New returns the mixer of a registry's tasks. The caller sets its store and clock.
@@ -94,8 +95,8 @@ func New(r *tasks.Registry, cfg Config, vault *store.Vault, maker *Maker, epochs
 		lines: map[neighbour]chan struct{}{}}
 }
 
-// Begin pulls a task's batches until one ends, and polls the updates of its upstream relay until all ends. It is not
-// safe for concurrent use.
+// Begin pulls a task's batches until the context one ends, and polls the task's upstream relay until the context all
+// ends. It is not safe for concurrent use.
 func (mx *Mixer) Begin(all, one context.Context, working *sync.WaitGroup, s *tasks.Hosted) {
 	if s.Hop == 0 {
 		return
@@ -109,22 +110,23 @@ func (mx *Mixer) Begin(all, one context.Context, working *sync.WaitGroup, s *tas
 	working.Go(func() { mx.pullLoop(one, s, to) })
 }
 
-// Epochs ends epochs and stores findings.
+// Epochs ends epochs and stores findings; package epochs implements it.
 type Epochs interface {
-	// Note keeps a finding about a batch.
+	// Note stores a finding about a batch.
 	Note(ctx context.Context, b tasks.BatchRef, why store.Reason, details ...any) error
 
-	// Complete signs the end of an epoch in which this relay makes no further batch.
+	// Complete signs the end of an epoch; this relay then makes no further batch of it. source is the upstream relay's
+	// signed end, or nil.
 	Complete(ctx context.Context, e tasks.Epoch, source *onion.SignedEnd) error
 
-	// Manifests returns the manifests of all batches of an epoch, without their sources.
+	// Manifests returns the manifests of all batches of an epoch, without the upstream manifests in them.
 	Manifests(ctx context.Context, e tasks.Epoch) ([]onion.Manifest, error)
 
-	// ScrubSoon starts a scrub of deleted rows.
+	// ScrubSoon asks for deleted rows to be overwritten on disk soon.
 	ScrubSoon()
 }
 
-// Store keeps mixed batches.
+// Store stores mixed batches.
 type Store interface {
 	Next(ctx context.Context, id store.EpochID) (uint64, error)
 	Destroyed(ctx context.Context, id store.EpochID) (uint64, error)
@@ -136,14 +138,14 @@ type Store interface {
 	StateRollback() *store.StateRollbackError
 }
 
-// ConfirmStore knows which pulled batches are still to be confirmed to the upstream relay.
+// ConfirmStore records which pulled batches this relay has not yet confirmed to the upstream relay.
 type ConfirmStore interface {
 	UnconfirmedSources(ctx context.Context, id store.EpochID) ([]uint64, error)
 	SetSourceConfirmed(ctx context.Context, b store.BatchID) error
 }
 
-// pullLoop pulls a task's batches from the upstream relay, epoch by epoch, until ctx ends. lines limits how many tasks
-// pull from one upstream relay at a time.
+// pullLoop pulls a task's batches from the upstream relay, epoch by epoch, until ctx ends. Each pull turn holds a slot
+// of the channel lines, which limits how many tasks pull from one upstream relay at a time.
 func (mx *Mixer) pullLoop(ctx context.Context, s *tasks.Hosted, lines chan struct{}) {
 	for {
 		select {
@@ -164,9 +166,10 @@ func (mx *Mixer) pullLoop(ctx context.Context, s *tasks.Hosted, lines chan struc
 	}
 }
 
-// pullTurn pulls from every epoch that has begun and is not complete, and says whether one may have more now.
+// pullTurn pulls from every epoch that has begun and is not complete. It reports whether an epoch may have more batches
+// now.
 func (mx *Mixer) pullTurn(ctx context.Context, s *tasks.Hosted) (more bool) {
-	latest := mx.Clock.Read().Latest // asking too early does no harm
+	latest := mx.Clock.Read().Latest // the latest possible time: asking too early does no harm
 	asked := false
 	for e := range s.EachEpoch() {
 		start, _ := e.Window()
@@ -191,15 +194,15 @@ func (mx *Mixer) pullTurn(ctx context.Context, s *tasks.Hosted) (more bool) {
 	return more
 }
 
-// pullEpoch pulls sealed batches of an epoch, and gives up on the epoch when its time is over. It says whether there
-// may be more now.
+// pullEpoch pulls sealed batches of an epoch, and gives up on the epoch when the waiting time is over. It reports
+// whether there may be more batches now.
 func (mx *Mixer) pullEpoch(ctx context.Context, e tasks.Epoch) (more bool, err error) {
 	more, err = mx.pullSealed(ctx, e)
 	return more, errors.Join(err, mx.giveUp(ctx, e))
 }
 
-// pullSealed pulls sealed batches, at most those of one turn. The cursor is the number of batches that
-// this relay has made of the epoch, so it moves in the transaction that stores one.
+// pullSealed pulls at most batchesPerTurn sealed batches. It starts at the number of batches that this relay has made
+// of the epoch; the transaction that stores a batch increments that number.
 func (mx *Mixer) pullSealed(ctx context.Context, e tasks.Epoch) (more bool, err error) {
 	if err := mx.confirmPulled(ctx, e); err != nil {
 		return false, err
@@ -221,12 +224,13 @@ func (mx *Mixer) pullSealed(ctx context.Context, e tasks.Epoch) (more bool, err 
 	return true, nil
 }
 
-// stopsPulling says whether to pull nothing more of an epoch.
+// stopsPulling reports whether to pull nothing more of an epoch: after a state rollback, or when the waiting time is
+// over.
 func (mx *Mixer) stopsPulling(e tasks.Epoch) bool {
 	return mx.Store.StateRollback() != nil || e.RolledBack() || mx.Clock.Read().Over(mx.giveUpAt(e))
 }
 
-// tooManyDestroyed says whether too many of the batches below a number were destroyed, and ends the epoch then.
+// tooManyDestroyed reports whether too many of the batches before b were destroyed. If so, it ends the epoch.
 func (mx *Mixer) tooManyDestroyed(ctx context.Context, b tasks.BatchRef) (bool, error) {
 	destroyed, err := mx.Store.Destroyed(ctx, b.ID())
 	if err != nil || !onion.TooManyDestroyed(b.Seq-min(b.Seq, destroyed), destroyed) {
@@ -235,7 +239,7 @@ func (mx *Mixer) tooManyDestroyed(ctx context.Context, b tasks.BatchRef) (bool, 
 	return true, errors.Join(mx.epochs.Note(ctx, b, findTooManyDestroyed), mx.epochs.Complete(ctx, b.Epoch, nil))
 }
 
-// giveUpAt is when this relay stops waiting for the end of an epoch.
+// giveUpAt returns when this relay stops waiting for the upstream relay's batches and end of an epoch.
 func (mx *Mixer) giveUpAt(e tasks.Epoch) time.Time {
 	return time.Unix(int64(e.Epochs.End(e.Number)), 0).Add(mx.cfg.GiveUp)
 }
@@ -244,19 +248,19 @@ func (mx *Mixer) giveUpAt(e tasks.Epoch) time.Time {
 type pullOutcome int
 
 const (
-	pullFailed      pullOutcome = iota // Unknown: the upstream relay is unreachable, or this relay failed.
-	pullTaken                          // The batch is here and valid.
-	pullNotSealed                      // It is not sealed yet.
-	pullComplete                       // The epoch has no further one.
-	pullEnded                          // The upstream relay's operator has ended the epoch.
-	pullConfirmed                      // This relay has confirmed it already.
-	pullEquivocated                    // The upstream relay has signed two manifests of the number.
-	pullTooMany                        // The epoch has no batch of the number.
-	pullForeign                        // The answer is not one of the upstream relay.
-	pullRefused                        // It is signed and inconsistent.
+	pullFailed      pullOutcome = iota // the upstream relay is unreachable, or this relay failed
+	pullTaken                          // the batch came and is valid
+	pullNotSealed                      // the upstream relay has not sealed the batch yet
+	pullComplete                       // the epoch has no further batch
+	pullEnded                          // the upstream relay's operator has ended the epoch
+	pullConfirmed                      // the upstream relay deleted the batch, because this relay confirmed it
+	pullEquivocated                    // the upstream relay has signed two manifests of this number
+	pullTooMany                        // the epoch can have no batch of this number
+	pullForeign                        // someone between the relays may have altered or swapped the answer
+	pullRefused                        // the upstream relay signed the batch, but it is inconsistent
 )
 
-// outcomeOf says what an error of a pull means.
+// outcomeOf returns the outcome of a pull that ended with err.
 func outcomeOf(err error) pullOutcome {
 	switch {
 	case err == nil:
@@ -281,7 +285,7 @@ func outcomeOf(err error) pullOutcome {
 	return pullFailed
 }
 
-// pullBatch takes one batch and says whether the epoch has no further one now.
+// pullBatch pulls one batch and acts on the outcome. It reports whether the epoch has no further batch now.
 func (mx *Mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, err error) {
 	polling := mx.polls.task(b.Hosted)
 	begun, snapshot := time.Now(), polling.lastPoll.Load()
@@ -307,7 +311,8 @@ func (mx *Mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, er
 		polling.recordUnsealed(b, snapshot)
 		return true, nil
 	case pullComplete:
-		// Only after its end, so that the upstream relay cannot end an epoch early and have its key erased.
+		// Accept the end only after the epoch's time is over, so that the upstream relay cannot end the epoch early and
+		// make this relay erase its key.
 		if !mx.mayEnd(b.Epoch) {
 			return true, nil
 		}
@@ -329,7 +334,7 @@ func (mx *Mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, er
 	case pullTaken:
 		mx.monitor.Since(monitor.Pull, begun)
 		err = mx.mixBatch(ctx, b.Hosted, signed, in)
-	case pullFailed: // or another process has made the batch, or ended the epoch
+	case pullFailed: // or another process has made the batch or ended the epoch
 	}
 	if err != nil && !errors.Is(err, store.ErrMade) && !errors.Is(err, store.ErrOver) {
 		return true, err
@@ -337,7 +342,8 @@ func (mx *Mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, er
 	return errors.Is(err, store.ErrOver), mx.confirmPulled(ctx, b.Epoch)
 }
 
-// recordManifest stores the manifest of an incoming batch, and returns an error if its slots must not be read.
+// recordManifest stores the manifest of an incoming batch. It returns an error if this relay must not read the batch's
+// slots.
 func (mx *Mixer) recordManifest(ctx context.Context, b tasks.BatchRef, in *incomingBatch,
 	signed *onion.SignedManifest) error {
 	err := mx.Store.RecordManifest(ctx, b.BatchID(), signed)
@@ -348,16 +354,17 @@ func (mx *Mixer) recordManifest(ctx context.Context, b tasks.BatchRef, in *incom
 		return err
 	}
 	if short := mx.monitor.Reserve.Short(); short != nil && !in.manifest.Destroyed() {
-		return short // a destroyed one needs little space and lets the epoch end
+		return short // a destroyed batch needs little space and lets the epoch end
 	}
 	return mx.mayFollow(ctx, b)
 }
 
 var errTooMany = errors.New(string(findTooMany))
 
-// mayFollow returns errTooMany if an epoch has no batch of this number: the number is above the task's limit, or the
-// previous batch was the first relay's last. It runs before the first slot is read, so surplus batches cost only a
-// manifest. It allows a batch after a refused one, whose chain is unknown.
+// mayFollow returns errTooMany if the epoch can have no batch of this number: the number is above the task's limit, or
+// the previous batch was the first relay's last. It runs before this relay reads a slot, so a surplus batch costs only
+// a manifest. It allows a batch after a refused batch, because the first relay's manifest of the refused batch is
+// unknown.
 func (mx *Mixer) mayFollow(ctx context.Context, b tasks.BatchRef) error {
 	if !b.HasBatch(b.Seq) {
 		return errTooMany
@@ -379,8 +386,9 @@ func (mx *Mixer) mayFollow(ctx context.Context, b tasks.BatchRef) error {
 	return nil
 }
 
-// mayEnd says whether to accept the signed end of an epoch. All that this relay could open comes from the upstream
-// relay, so its word suffices while the time is in doubt. Otherwise the clock must agree.
+// mayEnd reports whether to accept the signed end of an epoch. While this relay doubts the time, it accepts the end as
+// soon as the epoch may be over: all slots that it could open come from the upstream relay anyway. Otherwise this
+// relay's clock must say that the epoch is over.
 func (mx *Mixer) mayEnd(e tasks.Epoch) bool {
 	_, end := e.Window()
 	read := mx.Clock.Read()
@@ -390,9 +398,9 @@ func (mx *Mixer) mayEnd(e tasks.Epoch) bool {
 	return !read.Now.Before(end) || read.Over(end)
 }
 
-// takeEnd ends an epoch by the upstream relay's signed end. All batches that the end names must be here, their counts
-// must match, and the upstream relay must have signed no further one. Otherwise the epoch waits until this relay gives
-// up.
+// takeEnd ends an epoch by the upstream relay's signed end. This relay must have all batches that the end names, their
+// counts must match, and the upstream relay must not have signed a further batch. Otherwise the epoch waits until this
+// relay gives up.
 func (mx *Mixer) takeEnd(ctx context.Context, e tasks.Epoch) error {
 	source, chain, err := e.Upstream.End(ctx, e.Open, e.Hop-1, e.Number)
 	if errors.Is(err, handover.ErrNotSealed) {
@@ -419,8 +427,8 @@ func (mx *Mixer) takeEnd(ctx context.Context, e tasks.Epoch) error {
 	return mx.epochs.Complete(ctx, e, source)
 }
 
-// lost records that this relay has confirmed a batch but does not have it, unless another process on the store has made
-// it meanwhile. It returns what pullBatch returns.
+// lost records a finding: this relay has confirmed a batch but does not have it. It records nothing if another process
+// on the store has made the batch meanwhile. It returns what pullBatch returns.
 func (mx *Mixer) lost(ctx context.Context, b tasks.BatchRef) (done bool, err error) {
 	next, err := mx.Store.Next(ctx, b.ID())
 	if err != nil || next > b.Seq {
@@ -429,7 +437,7 @@ func (mx *Mixer) lost(ctx context.Context, b tasks.BatchRef) (done bool, err err
 	return true, mx.epochs.Note(ctx, b, findLost)
 }
 
-// giveUp ends an epoch if the upstream relay has not ended it in time.
+// giveUp ends an epoch, with a finding, if the waiting time is over and the epoch is not complete.
 func (mx *Mixer) giveUp(ctx context.Context, e tasks.Epoch) error {
 	if e.State() >= store.StateComplete || !mx.Clock.Read().Over(mx.giveUpAt(e)) {
 		return nil
@@ -441,19 +449,20 @@ func (mx *Mixer) giveUp(ctx context.Context, e tasks.Epoch) error {
 	return errors.Join(mx.epochs.Note(ctx, e.Ref(seq), findGiveUp), mx.epochs.Complete(ctx, e, nil))
 }
 
-// mixBatch makes this relay's batch from the checked upstream batch, and stores it with the replay entries.
+// mixBatch makes this relay's batch from the checked upstream batch, and stores it together with the tags that detect
+// replays.
 func (mx *Mixer) mixBatch(ctx context.Context, s *tasks.Hosted, signed *onion.SignedManifest, o *incomingBatch) error {
 	if o.opener == nil {
 		return mx.refuse(ctx, s, signed, findNoKey)
 	}
-	if err := o.begin(); err != nil { // it has no slots
+	if err := o.begin(); err != nil { // creates the shuffle if the batch has no slots
 		return err
 	}
 	begun, m := time.Now(), o.manifest
 	b := s.Epoch(m.Epoch).Ref(m.Seq)
 	mine := &batchDraft{BatchRef: b, submissions: m.Submissions, in: counts(m, s.Task), source: signed}
 	opened, repeats := len(o.tags), 0
-	if !m.Destroyed() { // a manifest without slots must not cost a draw
+	if !m.Destroyed() { // a batch without slots must not cost a draw of dummies
 		if err := o.addDummies(mine); err != nil {
 			return err
 		}
@@ -467,7 +476,7 @@ func (mx *Mixer) mixBatch(ctx context.Context, s *tasks.Hosted, signed *onion.Si
 		}
 		repeats = repeated
 		if tooFew = onion.CheckCounts(s.Task, m.Submissions, valid); m.Destroyed() && tooFew == nil {
-			tooFew = errDestroyed // Dummies alone are no batch.
+			tooFew = errDestroyed // dummies alone are no batch
 		}
 		if tooFew != nil {
 			return mx.maker.destroy(mine)
@@ -493,7 +502,7 @@ func (mx *Mixer) mixBatch(ctx context.Context, s *tasks.Hosted, signed *onion.Si
 	return nil
 }
 
-// addDummies adds the relay's dummies.
+// addDummies draws this relay's dummies and adds them to the shuffle.
 func (o *incomingBatch) addDummies(m *batchDraft) error {
 	dummies, err := drawDummies(m.Epoch)
 	if err != nil {
@@ -510,7 +519,7 @@ func (o *incomingBatch) addDummies(m *batchDraft) error {
 
 var errDestroyed = errors.New("the upstream relay destroyed the batch")
 
-// refuse stores a destroyed batch of the number that a signed manifest claims, and why.
+// refuse stores a destroyed batch of the number in a signed manifest, and records the finding why.
 func (mx *Mixer) refuse(ctx context.Context, s *tasks.Hosted, source *onion.SignedManifest, why store.Reason,
 	details ...any) error {
 	m, err := source.Open(s.Task, s.Hop-1)
@@ -525,7 +534,7 @@ func (mx *Mixer) refuse(ctx context.Context, s *tasks.Hosted, source *onion.Sign
 	return errors.Join(err, mx.epochs.Note(ctx, b, why, details...))
 }
 
-// counts returns how many slots left the upstream relay according to a manifest, per lane.
+// counts returns how many slots of each lane left the upstream relay, according to its manifest.
 func counts(m *onion.Manifest, t *task.Task) []uint64 {
 	in := make([]uint64, t.Slots.Lanes)
 	for lane := range min(len(in), len(m.Lanes)) {
@@ -541,7 +550,7 @@ func total(counts []uint64) (sum int) {
 	return sum
 }
 
-// confirmPulled confirms to the upstream relay the batches that are durable here.
+// confirmPulled confirms to the upstream relay all batches whose mixed batch is durable here.
 func (mx *Mixer) confirmPulled(ctx context.Context, e tasks.Epoch) error {
 	id := e.ID()
 	unconfirmed, err := mx.Confirms.UnconfirmedSources(ctx, id)
@@ -559,7 +568,7 @@ func (mx *Mixer) confirmPulled(ctx context.Context, e tasks.Epoch) error {
 	return nil
 }
 
-// confirmOne confirms the batch that this relay's own was made from; its manifest is in there.
+// confirmOne confirms the upstream batch that b was made from; b's manifest holds the upstream manifest.
 func (mx *Mixer) confirmOne(ctx context.Context, b tasks.BatchRef) error {
 	source, err := mx.sourceOf(ctx, b)
 	if err != nil {
@@ -567,13 +576,14 @@ func (mx *Mixer) confirmOne(ctx context.Context, b tasks.BatchRef) error {
 	}
 	err = b.Upstream.Confirm(ctx, b.Open, b.Hop-1, b.Number, b.Seq, source.Manifest)
 	if errors.Is(err, problem.New(problem.Unauthorized, "")) {
-		// It signed two batches of this number or was rolled back, and no longer has ours.
+		// The upstream relay signed two batches of this number or was rolled back, and no longer has the batch that we
+		// pulled.
 		return mx.epochs.Note(ctx, b, store.Reason(handover.ErrOther.Error()))
 	}
 	return err
 }
 
-// history returns the digest of the batches that this relay pulled before b.
+// history returns the digest of the batches of the epoch that this relay pulled before b.
 func (mx *Mixer) history(ctx context.Context, b tasks.BatchRef) (before handover.HistoryDigest, err error) {
 	had, err := b.Taken.Below(b.Number, b.Seq, func(seq uint64) ([]byte, error) {
 		source, err := mx.sourceOf(ctx, b.Ref(seq))
@@ -588,7 +598,7 @@ func (mx *Mixer) history(ctx context.Context, b tasks.BatchRef) (before handover
 	return had.History(), err
 }
 
-// sourceOf returns the manifest that a batch here was made from.
+// sourceOf returns the upstream manifest that this relay's batch b was made from.
 func (mx *Mixer) sourceOf(ctx context.Context, b tasks.BatchRef) (*onion.SignedManifest, error) {
 	manifest, _, err := mx.Store.Manifest(ctx, b.BatchID())
 	if err != nil {

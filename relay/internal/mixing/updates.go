@@ -14,27 +14,28 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// A relay polls its upstream relay once for the status of all shared tasks: see [handover.UpstreamStatus]. It skips the
-// pull of an epoch if the last status agrees with the last pull: the epoch is open and its next batch is not sealed. So
-// updates only save requests. Without a status the relay pulls everything. Pulls still detect a state rollback: each
-// process of the upstream relay is asked for every epoch at least once, and again when its number of batches changes.
+// A relay polls each upstream relay for one status that covers all tasks they share: see [handover.UpstreamStatus]. It
+// skips the pull of an epoch if the last status agrees with the last pull: the epoch is open and its next batch is not
+// sealed. So the status only saves requests; without one the relay pulls every epoch. Pulls still detect a state
+// rollback: the relay asks each process of the upstream relay for every epoch at least once, and again when the
+// process's number of batches changes.
 
-// instance names a process in its status.
+// instance identifies the process of the upstream relay that gave a status.
 type instance [16]byte
 
-// neighbour is an upstream relay, and the key with which this relay signs requests to it.
+// neighbour is an upstream relay, and the key with which this relay signs its requests to that relay.
 type neighbour struct {
 	relay task.Party // without its key list, which differs by task
 	own   task.SignKey
 }
 
-// neighbourOf returns the upstream relay of a task. This relay must not be the first.
+// neighbourOf returns the upstream relay of a task. Do not call it at the first relay.
 func neighbourOf(s *tasks.Hosted) neighbour {
 	at := s.Relays[s.Hop-1]
 	return neighbour{task.Party{URL: at.URL, SignKey: at.SignKey}, s.Relays[s.Hop].SignKey}
 }
 
-// upstreamSnapshot is a status of the upstream relay.
+// upstreamSnapshot is the last known status of the upstream relay.
 type upstreamSnapshot struct {
 	status  *handover.UpstreamStatus
 	by      instance
@@ -61,7 +62,7 @@ func (p *polls) task(s *tasks.Hosted) *polling {
 	return p.of[s]
 }
 
-// keep forgets all tasks but these.
+// keep deletes the polling state of all tasks except hosted.
 func (p *polls) keep(hosted []*tasks.Hosted) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,20 +71,21 @@ func (p *polls) keep(hosted []*tasks.Hosted) {
 
 // polling is the polling state of one task.
 type polling struct {
-	lastPoll atomic.Pointer[upstreamSnapshot] // the last status; nil if there is none
-	wake     chan struct{}                    // tells pullLoop that it is time to ask
+	lastPoll atomic.Pointer[upstreamSnapshot] // the upstream relay's last status; nil if there is none
+	wake     chan struct{}                    // tells pullLoop to pull now
 
 	mu       sync.Mutex               // guards unsealed
 	unsealed map[uint64]unsealedBatch // by epoch
 }
 
-// unsealedBatch records that the last pull of an epoch found the batch of this number not sealed.
+// unsealedBatch records the last pull of an epoch: the batch seq was not sealed yet.
 type unsealedBatch struct {
 	seq uint64
-	by  instance // the process whose status preceded the pull
+	by  instance // the process whose status came before the pull
 }
 
-// updatesLoop polls the status of an upstream relay until ctx ends, and wakes the pulls of its tasks.
+// updatesLoop polls the status of an upstream relay until ctx ends. After each poll it wakes the pull loops of that
+// relay's tasks.
 func (mx *Mixer) updatesLoop(ctx context.Context, n neighbour) {
 	client := mx.ClientOf(n.own)
 	tick := time.NewTicker(mx.cfg.PullInterval)
@@ -93,8 +95,8 @@ func (mx *Mixer) updatesLoop(ctx context.Context, n neighbour) {
 		all := slices.DeleteFunc(slices.Clone(mx.Hosted().Order), func(s *tasks.Hosted) bool {
 			return s.Hop == 0 || neighbourOf(s) != n
 		})
-		if len(all) > 0 { // else all have been dropped
-			// Without an answer every task is pulled, and those failures are logged.
+		if len(all) > 0 { // otherwise the relay has dropped all of them
+			// If the poll fails, the loops pull every task, and log their own failures.
 			known, _ = client.UpstreamStatus(ctx, n.relay, known)
 		}
 		snapshot = snapshot.next(known, func(id store.EpochID) bool {
@@ -118,7 +120,7 @@ func (mx *Mixer) updatesLoop(ctx context.Context, n neighbour) {
 	}
 }
 
-// next returns the snapshot of a status, with the epochs that concern this relay; nil without a status.
+// next returns the snapshot for a new status n, with only the epochs of this relay's tasks; nil if n is nil.
 func (h *upstreamSnapshot) next(n *handover.UpstreamStatus, concerns func(store.EpochID) bool) *upstreamSnapshot {
 	if n == nil {
 		return nil
@@ -137,7 +139,7 @@ func (h *upstreamSnapshot) next(n *handover.UpstreamStatus, concerns func(store.
 	return snapshot
 }
 
-// canSkipPull reports whether an epoch needs no pull: the last status agrees with the last pull.
+// canSkipPull reports whether the relay need not pull an epoch now, because the last status agrees with the last pull.
 func (mx *Mixer) canSkipPull(e tasks.Epoch) bool {
 	p := mx.polls.task(e.Hosted)
 	snapshot := p.lastPoll.Load()
@@ -151,10 +153,10 @@ func (mx *Mixer) canSkipPull(e tasks.Epoch) bool {
 	return waiting && goesOn && found == unsealedBatch{batches, snapshot.by}
 }
 
-// maxStatusAge is how old a status may be, beyond two poll intervals.
+// maxStatusAge is how old a status may be, in addition to two pull intervals. After that the relay pulls every epoch.
 const maxStatusAge = 30 * time.Second
 
-// recordUnsealed records that a pull which began at a snapshot found a batch not sealed.
+// recordUnsealed records that a batch was not sealed at a pull that began when snapshot was the last status.
 func (p *polling) recordUnsealed(b tasks.BatchRef, snapshot *upstreamSnapshot) {
 	if snapshot == nil {
 		return
