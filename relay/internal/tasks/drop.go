@@ -11,9 +11,9 @@ import (
 )
 
 // dropExpired drops the tasks whose epochs have all expired, so that the relay keeps no batch, manifest, key or replay
-// set of them. A task of a stream is dropped only after a successor came. What would reveal a fork stays: the bundle of
-// every position, and in the store the state of each epoch. Of an approved owner's last task nothing stays: its slot is
-// free again.
+// set of them. It drops a task of a stream only after a successor came. It keeps the evidence of a fork: the bundle of
+// every position, and in the store the state of each epoch. Of an approved owner's last task it keeps nothing, and the
+// owner's task slot is free again.
 func (h *Host) dropExpired(ctx context.Context) {
 	for _, s := range h.Hosted().Order {
 		if h.mayDrop(s) {
@@ -22,8 +22,8 @@ func (h *Host) dropExpired(ctx context.Context) {
 	}
 }
 
-// DropDropped drops the tasks that another process has dropped: that process removed the key file, and the rollback
-// mark in it.
+// DropDropped drops the tasks that another process has dropped: that process removed the key file with the rollback
+// mark.
 func (h *Host) DropDropped(ctx context.Context) {
 	for _, s := range h.Hosted().Order {
 		if s.stream != nil && s.stream.Dropped(s.Task) || s.slotDropped() {
@@ -37,7 +37,8 @@ func (s *Hosted) followed() bool {
 	return s.stream != nil && s.Stream.Position+1 < uint64(len(s.stream.Tasks()))
 }
 
-// Slot returns the task that names this task's slot in its owner's folder: the first of its stream, or the task itself.
+// Slot returns the id that names this task's slot in its owner's folder: the id of the stream's first task, or of the
+// task itself.
 func (s *Hosted) Slot() task.ID {
 	if s.stream != nil {
 		return s.stream.root.ID
@@ -47,9 +48,9 @@ func (s *Hosted) Slot() task.ID {
 
 func (s *Hosted) slotDropped() bool { return s.owner != nil && s.owner.dropped(s.Slot()) }
 
-// mayDrop reports whether all epochs of a task have expired, and the task has a successor or is the last one in its
-// slot of an approved owner. Epochs that the operator ended early count from their planned end: findings about them can
-// still be asked for.
+// mayDrop reports whether all epochs of a task have expired, and the task has a successor or is the last task in its
+// slot of an approved owner. Epochs that the operator ended early expire Retention after their planned end: until then,
+// others can still ask about findings in them.
 func (h *Host) mayDrop(s *Hosted) bool {
 	for e := range s.EachEpoch() {
 		if e.State() < store.StateExpired {
@@ -60,16 +61,15 @@ func (h *Host) mayDrop(s *Hosted) bool {
 	return (s.followed() || h.lastInSlot(s)) && h.Clock.Read().Over(end.Add(h.cfg.Retention))
 }
 
-// lastInSlot reports whether no other task uses the task's slot.
+// lastInSlot reports whether the task is an approved owner's and no other hosted task uses its slot.
 func (h *Host) lastInSlot(s *Hosted) bool {
 	return s.owner != nil && !slices.ContainsFunc(h.Hosted().Order, func(t *Hosted) bool {
 		return t != s && t.Slot() == s.Slot()
 	})
 }
 
-// drop stops serving a task. It keeps the keys of the first task of a stream: they belong to the operator's
-// configuration, or to the owner's slot. It removes other tasks' keys after the vault has stopped reading their
-// rollback mark.
+// drop stops serving a task. It keeps the keys of a stream's first task, which belong to the operator's configuration
+// or to the owner's slot. It removes another task's keys after the vault has stopped reading the rollback mark in them.
 func (h *Host) drop(ctx context.Context, s *Hosted) error {
 	h.joining.Lock()
 	defer h.joining.Unlock()
@@ -78,7 +78,7 @@ func (h *Host) drop(ctx context.Context, s *Hosted) error {
 	streams := before.streams
 	switch {
 	case s.owner != nil && (!s.followed() || s.slotDropped()):
-		if !s.slotDropped() { // the other process has already removed its folder
+		if !s.slotDropped() { // otherwise the other process has removed the folder
 			if err := s.owner.drop(s.Slot(), h.Clock.Read()); err != nil {
 				return err
 			}

@@ -7,15 +7,15 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 )
 
-// ManifestHashes caches the hashes of an epoch's manifests, 32 bytes each. Manifests never change, so a pull reads one
-// manifest from the store instead of all previous ones. The zero value is empty.
+// ManifestHashes caches the hashes of an epoch's manifests, 32 bytes each. Manifests never change, so a pull reads only
+// one manifest from the store instead of all previous ones. The zero value is an empty cache.
 type ManifestHashes struct {
 	mu     sync.Mutex // guards epochs
 	epochs map[uint64]handover.ManifestHashes
 }
 
-// Below returns the hashes of all manifests below seq. It always reads the last manifest, and reads it first: it may be
-// missing.
+// Below returns the hashes of all manifests below seq. It reads the last of them from the store first, even if the
+// cache has its hash, because the store may no longer have it.
 func (h *ManifestHashes) Below(epoch, seq uint64, manifest func(seq uint64) ([]byte, error)) (
 	handover.ManifestHashes, error) {
 	if seq == 0 {

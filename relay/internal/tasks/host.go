@@ -23,12 +23,12 @@ type Host struct {
 	monitor *monitor.Monitor
 	Clock   *clock.Guard
 
-	nonces  nonces        // of requests by next hops and owners
+	nonces  nonces        // nonces of requests by next hops and owners
 	came    chan struct{} // see Changes
 	joining sync.Mutex    // serializes adding and dropping tasks
 }
 
-// Store is the store that the tasks' keys are bound to.
+// Store is the part of the store that a host uses: its name, to which it binds keys, and the nonces of requests.
 type Store interface {
 	Name(ctx context.Context) (string, error)
 	StateRollback() *store.StateRollbackError
@@ -41,13 +41,13 @@ func NewHost(r *Registry, vault *store.Vault, monitor *monitor.Monitor) *Host {
 	return &Host{Registry: r, vault: vault, monitor: monitor, came: make(chan struct{}, 1)}
 }
 
-// Changes returns a channel that receives a value after a task was added or dropped.
+// Changes returns a channel that receives a value after the host added or dropped a task.
 func (h *Host) Changes() <-chan struct{} { return h.came }
 
-// Desk answers requests for tasks, keys, streams and the time, and requests of owners, who hand tasks over.
+// Desk answers requests for tasks, keys, streams and the time, and requests by owners who hand over tasks.
 type Desk struct{ *Host }
 
-// begin serves a task that was added while the relay runs.
+// begin starts to serve a task that was added while the relay runs.
 func (h *Host) begin(ctx context.Context, s *Hosted) error {
 	if err := h.bindKeys(ctx, s); err != nil {
 		return err
@@ -63,15 +63,15 @@ func (h *Host) begin(ctx context.Context, s *Hosted) error {
 	return nil
 }
 
-// KeepUp drops expired tasks, and adds those that other processes accepted. Streams come last, so that a slow owner's
-// folder does not delay the end of others' epochs.
+// KeepUp drops expired tasks, and adds the tasks that other processes accepted. It reads streams last, so that a slow
+// owner's folder does not delay the end of other owners' epochs.
 func (h *Host) KeepUp(ctx context.Context) {
 	h.dropExpired(ctx)
 	h.followOwners(ctx)
 	h.followStreams(ctx)
 }
 
-// changed updates the clock's peers and signals that the tasks changed: later tasks may name other parties.
+// changed updates the clock's peers, because the new tasks may name other parties, and signals the change to Changes.
 func (h *Host) changed() {
 	h.SetClockPeers()
 	select {
@@ -80,8 +80,8 @@ func (h *Host) changed() {
 	}
 }
 
-// bindKeys binds a task's keys to the store and watches their rollback mark, as package relay does at the start for all
-// tasks.
+// bindKeys binds a task's keys to the store and watches the rollback mark in them. At the start, package relay does
+// this for all tasks.
 func (h *Host) bindKeys(ctx context.Context, s *Hosted) error {
 	name, err := h.Store.Name(ctx)
 	if err != nil {
@@ -97,9 +97,9 @@ func (h *Host) bindKeys(ctx context.Context, s *Hosted) error {
 	return err
 }
 
-// SetClockPeers has the guard ask the other relays of this relay's tasks, and their issuers, for their clocks. It
-// leaves out parties that only approved owners' tasks name. The operator has not checked those parties, and two of them
-// could end other owners' epochs early.
+// SetClockPeers gives the clock guard the parties whose clocks it asks: the other relays and the issuers of this
+// relay's tasks. It leaves out parties that only approved owners' tasks name. The operator has not checked those
+// parties, and two of them could end other owners' epochs early.
 func (h *Host) SetClockPeers() {
 	var tasks []*taskfile.Open
 	for _, s := range h.Hosted().Order {
@@ -113,7 +113,7 @@ func (h *Host) SetClockPeers() {
 // unixTime returns this relay's time in Unix seconds.
 func (h *Host) unixTime() uint64 { return uint64(max(h.Clock.Read().Now.Unix(), 0)) }
 
-// ShowAll creates the metrics of all tasks before anything changes them.
+// ShowAll creates the metrics of all tasks, so that they exist before their first change.
 func (h *Host) ShowAll() {
 	for _, t := range h.Hosted().Order {
 		h.showTask(t)
@@ -123,7 +123,7 @@ func (h *Host) ShowAll() {
 	}
 }
 
-// ClearDropped removes the files that a crash left of dropped tasks.
+// ClearDropped removes the key files of dropped tasks that a crash left behind.
 func (h *Host) ClearDropped(ctx context.Context) {
 	for _, l := range h.Hosted().streams {
 		h.monitor.Logged(ctx, "couldn't remove a dropped task's keys", l.Clear())
@@ -132,7 +132,7 @@ func (h *Host) ClearDropped(ctx context.Context) {
 
 func (h *Host) showTask(s *Hosted) { h.monitor.BeginTask(s.ShortID(), s.Hop, s.Epochs.Over()) }
 
-// showEnd sets, for all tasks of a stream, when the latest task ends.
+// showEnd sets, for each task of a stream, the metric that says when the stream's latest task ends.
 func (h *Host) showEnd(l *stream) {
 	tasks := l.Tasks()
 	for _, t := range tasks {
@@ -140,7 +140,7 @@ func (h *Host) showEnd(l *stream) {
 	}
 }
 
-// HandleTask answers with the bundle of a task, also of a stream's task that this relay no longer serves.
+// HandleTask answers with the bundle of a task, even if the task belongs to a stream and the relay no longer serves it.
 func (d *Desk) HandleTask(w http.ResponseWriter, req *http.Request) error {
 	var bundle []byte
 	s, err := service.PathTask(req, d.Hosted().ByID)
@@ -159,8 +159,8 @@ func (d *Desk) HandleKeys(w http.ResponseWriter, _ *http.Request) error {
 	return service.Write(w, codec.MediaType, d.Hosted().keyLists)
 }
 
-// HandleTime signs the time of this relay's clock, also for a dropped task: a party that does not have a later task yet
-// asks with it.
+// HandleTime signs the time of this relay's clock. It also signs for a dropped task of a stream: a party that does not
+// have the later task yet asks with the old one.
 func (d *Desk) HandleTime(w http.ResponseWriter, req *http.Request) error {
 	now := d.Clock.Read().Now
 	s, err := service.PathTask(req, d.Hosted().ByID)

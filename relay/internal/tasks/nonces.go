@@ -11,15 +11,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// nonces remembers the requests of next hops and streams' owners, so that an eavesdropper cannot replay them. It keeps
-// the last [store.KeptNonces] of each key, 2 MB at most, until no task names the key any more. Keys that only approved
-// owners' tasks name share one ring per owner.
+// nonces remembers the signed requests of next hops and of streams' owners, so that an eavesdropper cannot replay them.
+// It keeps the last [store.KeptNonces] nonces of each key, 2 MB at most, until no task names the key any more. All keys
+// that only one approved owner's tasks name share one ring buffer.
 //
-// A process forgets its nonces when it ends: an older request is then accepted once more. Processes that share a store
-// also remember nonces there: only one of them accepts a request. It is accepted once more only if all processes
-// stopped and the database server crashed. That is harmless: a pull returns ciphertexts for the next hop, and a
-// confirmation repeats one that the next hop made. Requests of approved owners use up task slots, so their nonces are
-// kept durably: see [ownerFolder.fresh].
+// A process forgets its nonces when it ends: it then accepts an older request once more. Processes that share a store
+// also keep nonces in the store, so only one of them accepts a request. The relay accepts the request once more only if
+// all processes stopped and the database server crashed. That is harmless: a pull returns ciphertexts for the next hop,
+// and a confirmation repeats one that the next hop made. Requests of approved owners use up task slots, so the relay
+// stores their nonces durably: see [ownerFolder.fresh].
 type nonces struct {
 	mu   sync.Mutex // guards the rest
 	hops map[task.SignKey]*ring
@@ -41,9 +41,9 @@ func (h *Host) Fresh(ctx context.Context, key task.SignKey, nonce signing.Nonce)
 	return nil
 }
 
-// ring returns the key that names the ring of a key's requests. That is the key itself, if a task that the operator
-// configured names it. Keys that only approved owners' tasks name may be arbitrary: they use the ring of the first such
-// owner.
+// ring returns the key that names the ring buffer for a key's nonces. That is the key itself, if a task that the
+// operator configured names it. An approved owner's tasks can name arbitrary keys: a key that only such tasks name uses
+// the buffer of the first owner among them.
 func (l *Set) ring(key task.SignKey) task.SignKey {
 	ring, found := key, false
 	named := func(o *owner) (own bool) {
@@ -65,7 +65,7 @@ func (l *Set) ring(key task.SignKey) task.SignKey {
 	return ring
 }
 
-// rings returns the rings of all keys that tasks name.
+// rings returns the names of all ring buffers in use.
 func (l *Set) rings() map[task.SignKey]bool {
 	all := map[task.SignKey]bool{}
 	for _, s := range l.Order {
@@ -77,7 +77,7 @@ func (l *Set) rings() map[task.SignKey]bool {
 	return all
 }
 
-// forgetRings forgets the nonces of keys that no task names any more since a task was dropped.
+// forgetRings forgets the nonces of keys that no task names any more after a task was dropped.
 func (h *Host) forgetRings(ctx context.Context, before *Set) (failed error) {
 	left := h.Hosted().rings()
 	for key := range before.rings() {
@@ -95,10 +95,10 @@ func (n *nonces) forget(key task.SignKey) {
 	delete(n.hops, key)
 }
 
-// ring holds the last nonces of a key.
+// ring is a ring buffer with the last nonces of a key.
 type ring struct {
 	seen  map[signing.Nonce]bool
-	order []signing.Nonce // the oldest is at next once it is full
+	order []signing.Nonce // when full, the oldest is at next
 	next  int
 }
 

@@ -22,13 +22,13 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ownerFolder is the folder of an approved owner. Each entry uses one task slot:
+// ownerFolder is the folder of an approved owner. Each of these entries uses one of the owner's task slots:
 //
 //	ID                         a task, with this relay's keys for it, and its successors if it begins a stream
 //	asked-LABEL-KEM-N-HASH     keys for N epochs that wait for their task; HASH is the hash of their list
 //
-// An entry with such a name is complete and durable: the relay makes it in the folder "work", which it then renames.
-// Several processes of the relay share the folder.
+// An entry with one of these names is complete and durable: the relay creates it in the folder "work", and then renames
+// "work". Several processes of the relay share the owner's folder.
 type ownerFolder struct {
 	path  string
 	limit int
@@ -40,20 +40,20 @@ const (
 	successorsFolder = "next"
 	askedPrefix      = "asked-"
 	workFolder       = "work"
-	ownerFile        = "owner" // of the lock and the reserve
+	ownerFile        = "owner" // base name of the lock and of the reserved space
 	noncesFile       = "owner.nonces"
 )
 
 // keptRequests is the number of an owner's nonces that are kept on disk.
 const keptRequests = 4096
 
-// keysKept is how long keys wait for their task.
+// keysKept is how long the relay keeps keys whose task has not come.
 const keysKept = 24 * time.Hour
 
-// errOwnerFolder means that the folder is at fault, and not the owner's request.
+// errOwnerFolder means that the relay could not use the owner's folder: the owner's request is not at fault.
 var errOwnerFolder = errors.New("couldn't use an owner's folder")
 
-// errTaskLimit means that tasks and waiting keys use all slots.
+// errTaskLimit means that tasks and keys that wait for a task use all slots of the owner.
 var errTaskLimit = errors.New("no task slot is free")
 
 // file returns a path in the folder.
@@ -61,7 +61,7 @@ func (p *ownerFolder) file(names ...string) string {
 	return filepath.Join(append([]string{p.path}, names...)...)
 }
 
-// taken returns the tasks, and the folders of keys that wait for a task.
+// taken returns the entries that use slots: the tasks, and the folders of keys that wait for a task.
 func (p *ownerFolder) taken() (tasks []task.ID, asked []string, err error) {
 	entries, err := os.ReadDir(p.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -78,8 +78,8 @@ func (p *ownerFolder) taken() (tasks []task.ID, asked []string, err error) {
 	return tasks, asked, nil
 }
 
-// prepare creates the folder and its lock. It runs only at the start. A folder that is missing later means that its
-// volume is missing: an empty new folder with a lock would tell all processes that the tasks were dropped.
+// prepare creates the folder and its lock. It runs only at the start. If the folder is missing later, its disk volume
+// is missing: with a new, empty folder and lock all processes would conclude that the tasks were dropped.
 func (p *ownerFolder) prepare() error {
 	if err := durable.MakeFolder(p.path, 0o700); err != nil {
 		return fault(err)
@@ -92,7 +92,7 @@ func (p *ownerFolder) prepare() error {
 	return nil
 }
 
-// alone calls do while no other request or process uses the folder.
+// alone locks the folder against other requests and processes, and calls do.
 func (p *ownerFolder) alone(do func() error) error {
 	if err := p.away(); err != nil {
 		return fault(err)
@@ -105,8 +105,8 @@ func (p *ownerFolder) alone(do func() error) error {
 	return do()
 }
 
-// change calls do while no other request or process uses the folder. Before that it removes expired keys, and files
-// that a crash left in work.
+// change locks the folder against other requests and processes, and calls do. Before that it removes expired keys, and
+// files that a crash left in "work".
 func (p *ownerFolder) change(now clock.Reading, do func(tasks []task.ID, asked []string) error) error {
 	return p.alone(func() error {
 		tasks, asked, err := p.taken()
@@ -124,8 +124,8 @@ func (p *ownerFolder) change(now clock.Reading, do func(tasks []task.ID, asked [
 	})
 }
 
-// fresh records a request's nonce durably, and reports whether it is new to all processes of the relay. Otherwise an
-// eavesdropper could replay an owner's requests after each restart, and fill all slots with keys for no task.
+// fresh stores a request's nonce durably, and reports whether the nonce is new to all processes of the relay. Without
+// that, an eavesdropper could replay an owner's requests after each restart, and fill all slots with unused keys.
 func (p *ownerFolder) fresh(nonce signing.Nonce) (fresh bool, err error) {
 	err = p.alone(func() error {
 		kept, err := os.ReadFile(p.file(noncesFile))
@@ -144,7 +144,7 @@ func (p *ownerFolder) fresh(nonce signing.Nonce) (fresh bool, err error) {
 	return fresh, err
 }
 
-// fault marks an error as the folder's.
+// fault wraps an error to say that the folder is at fault; nil stays nil.
 func fault(err error) error {
 	if err != nil {
 		err = fmt.Errorf("%w: %w", errOwnerFolder, err)
@@ -152,7 +152,8 @@ func fault(err error) error {
 	return err
 }
 
-// expired returns the keys that have surely waited too long. A leaping clock must not remove the keys of a signed task.
+// expired returns the key folders that have certainly waited for longer than keysKept. A clock that jumps ahead must
+// not make the relay remove the keys of a signed task.
 func (p *ownerFolder) expired(asked []string, now clock.Reading) []string {
 	return slices.DeleteFunc(slices.Clone(asked), func(name string) bool {
 		info, err := os.Stat(p.file(name))
@@ -160,7 +161,7 @@ func (p *ownerFolder) expired(asked []string, now clock.Reading) []string {
 	})
 }
 
-// remove removes a folder and its contents. A crash leaves all of it, or a rest in work.
+// remove removes a folder and its contents. After a crash the whole folder remains, or some of its files in "work".
 func (p *ownerFolder) remove(name string) error {
 	err := durable.Rename(p.file(name), p.file(workFolder))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -169,7 +170,7 @@ func (p *ownerFolder) remove(name string) error {
 	return errors.Join(err, os.RemoveAll(p.file(workFolder)))
 }
 
-// clear removes the keys that have waited too long.
+// clear removes the keys that have waited for longer than keysKept.
 func (p *ownerFolder) clear(now clock.Reading) error {
 	_, asked, err := p.taken()
 	if err != nil || len(p.expired(asked, now)) == 0 {
@@ -178,8 +179,8 @@ func (p *ownerFolder) clear(now clock.Reading) error {
 	return p.change(now, func([]task.ID, []string) error { return nil })
 }
 
-// keys returns the signed list of keys that an owner asks for under a label. It returns the list that already waits for
-// its task, or makes a new one in its own slot, which takes about 0.1 ms per epoch.
+// keys returns the signed key list that an owner asks for under a label. If a list with this label already waits for
+// its task, keys returns that list. Otherwise it makes a new list, which uses a slot and takes about 0.1 ms per epoch.
 func (p *ownerFolder) keys(label taskfile.Label, kem task.KEM, count uint64, now clock.Reading,
 	sign ed25519.PrivateKey) (
 	raw []byte, err error) {
@@ -200,7 +201,7 @@ func (p *ownerFolder) keys(label taskfile.Label, kem task.KEM, count uint64, now
 	return raw, err
 }
 
-// make makes keys in a folder whose name begins with name.
+// make makes keys in a new folder. The folder's name is name and the hash of the key list.
 func (p *ownerFolder) make(name string, kem task.KEM, count uint64, now time.Time, sign ed25519.PrivateKey) (
 	raw []byte, err error) {
 	work := p.file(workFolder)
@@ -228,8 +229,8 @@ func (p *ownerFolder) make(name string, kem task.KEM, count uint64, now time.Tim
 	return raw, durable.Rename(work, p.file(name+hashName(list.Hash())))
 }
 
-// take stores a task durably in the slot of the keys that it names, unless the task is there already. It first calls
-// check with the folder that will be the task's; check may refuse.
+// take stores a task durably in the slot of the keys that the task names, unless the folder has the task already. It
+// first calls check with the folder that will hold the task; if check returns an error, take stores nothing.
 func (p *ownerFolder) take(id task.ID, list task.KeyListHash, raw []byte, now clock.Reading,
 	check func(folder string) error) error {
 	return p.change(now, func(tasks []task.ID, asked []string) error {
@@ -258,8 +259,8 @@ func (p *ownerFolder) drop(id task.ID, now clock.Reading) error {
 	return p.change(now, func([]task.ID, []string) error { return fault(p.remove(id.String())) })
 }
 
-// dropped reports whether another process has dropped a task. A missing folder, or one without its lock, means that the
-// volume is missing: no task was dropped then.
+// dropped reports whether another process has dropped a task. If the owner's folder or its lock is missing, the disk
+// volume is missing, and dropped returns false.
 func (p *ownerFolder) dropped(id task.ID) bool {
 	_, err := os.Stat(p.file(id.String()))
 	return errors.Is(err, fs.ErrNotExist) && p.away() == nil

@@ -23,26 +23,26 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// owner is a task owner whom the operator approved. It hands tasks over by itself; the relay serves each like a
-// configured one.
+// owner is a task owner whom the operator approved. It hands over tasks without asking the operator; the relay serves
+// them like configured tasks.
 type owner struct {
 	OwnerSource
 	*ownerFolder
 	key    task.SignKey
-	posted chan struct{} // limits the owner's requests to one at a time
+	posted chan struct{} // holds a value while the relay handles a request of the owner
 }
 
-// config returns the configuration of an owner's task in a folder.
+// config returns the configuration of the owner's task that is stored in folder.
 func (o *owner) config(folder string) Source {
 	in := func(name string) string { return filepath.Join(folder, name) }
 	return Source{File: in(bundleFile), Owner: o.Owner, HPKEKeys: in(keysFile), Successors: in(successorsFolder),
 		Recovery: o.Recovery, Candidates: o.Candidates}
 }
 
-// mostOwnersTasks is the largest task limit that an operator can give an owner.
+// mostOwnersTasks is the largest task limit that the operator can give an owner.
 const mostOwnersTasks = 1024
 
-// loadOwners loads the tasks that approved owners have handed over. files holds the paths in use.
+// loadOwners loads the tasks that approved owners have handed over. files holds the paths that are already in use.
 func (r *Registry) loadOwners(files map[string]bool) error {
 	for _, c := range r.cfg.Owners {
 		key, err := taskfile.ParseKey("owners.owner", c.Owner)
@@ -80,7 +80,7 @@ func (r *Registry) loadOwners(files map[string]bool) error {
 	return nil
 }
 
-// Prepare creates the missing folders of approved owners: see [ownerFolder.prepare].
+// Prepare creates the missing folders of approved owners at the start: see [ownerFolder.prepare].
 func (r *Registry) Prepare() error {
 	for _, o := range r.owners {
 		if err := o.prepare(); err != nil {
@@ -90,25 +90,25 @@ func (r *Registry) Prepare() error {
 	return nil
 }
 
-// KeepRoom reserves disk space in the owners' folders, so that keys can be erased on a full disk.
+// KeepRoom reserves disk space in the owners' folders, so that the relay can erase keys on a full disk.
 func (r *Registry) KeepRoom(in *durable.Reserve) error {
 	for _, o := range r.owners {
-		if err := o.keepRoom(in); err != nil {
+		if err := o.reserveSpace(in); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ownerTasks counts the tasks of an approved owner.
+// ownerTasks counts the task slots that an approved owner uses.
 type ownerTasks struct {
 	Owner     string
 	TaskLimit int
-	Tasks     int // a stream counts as one
-	Asked     int // key lists that wait for their task
+	Tasks     int // a stream counts as one task
+	Asked     int // key lists made for the owner that wait for their task
 }
 
-// OwnersTasks returns the counts of each approved owner.
+// OwnersTasks returns these counts for each approved owner.
 func (r *Registry) OwnersTasks() (all []ownerTasks, err error) {
 	for _, o := range r.owners {
 		tasks, asked, err := o.taken()
@@ -120,7 +120,7 @@ func (r *Registry) OwnersTasks() (all []ownerTasks, err error) {
 	return all, nil
 }
 
-// ownerOf returns the approved owner with a key, or nil.
+// ownerOf returns the approved owner who has a key, or nil.
 func (r *Registry) ownerOf(key task.SignKey) *owner {
 	at := slices.IndexFunc(r.owners, func(o *owner) bool { return o.key == key })
 	if at < 0 {
@@ -129,7 +129,8 @@ func (r *Registry) ownerOf(key task.SignKey) *owner {
 	return r.owners[at]
 }
 
-// followOwners serves tasks that other processes accepted, and removes keys that expired before their task came.
+// followOwners serves the tasks that other processes accepted from owners, and removes keys whose task has not come in
+// time.
 func (h *Host) followOwners(ctx context.Context) {
 	for _, o := range h.owners {
 		err := errors.Join(o.clear(h.Clock.Read()), h.takeUpTasks(ctx, o))
@@ -137,7 +138,7 @@ func (h *Host) followOwners(ctx context.Context) {
 	}
 }
 
-// takeUpTasks serves the tasks of an owner that this process does not serve yet.
+// takeUpTasks starts to serve all tasks in an owner's folder that this process does not serve yet.
 func (h *Host) takeUpTasks(ctx context.Context, o *owner) error {
 	tasks, _, err := o.taken()
 	for _, id := range tasks {
@@ -146,7 +147,8 @@ func (h *Host) takeUpTasks(ctx context.Context, o *owner) error {
 	return err
 }
 
-// takeUpTask serves a task of an owner, unless this process serves it already. [Host.takeUp] serves its successors.
+// takeUpTask starts to serve one task of an owner, unless this process serves it already. [Host.takeUp] does the same
+// for the task's successors.
 func (h *Host) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
 	h.joining.Lock()
 	defer h.joining.Unlock()
@@ -169,11 +171,11 @@ func (h *Host) takeUpTask(ctx context.Context, o *owner, id task.ID) error {
 		return err
 	}
 	h.cfg.Log.Info("owner's task accepted", "task", s.ShortID())
-	return o.keepRoom(h.monitor.Reserve)
+	return o.reserveSpace(h.monitor.Reserve)
 }
 
-// keepRoom reserves disk space in the owner's folder, so that keys can be erased on a full disk.
-func (o *owner) keepRoom(in *durable.Reserve) error {
+// reserveSpace reserves disk space in the owner's folder, so that the relay can erase keys on a full disk.
+func (o *owner) reserveSpace(in *durable.Reserve) error {
 	if err := durable.MakeFolder(o.path, 0o700); err != nil {
 		return invalid.Field("owners.folder", o.path, fmt.Sprintf("a folder that the relay can create (%v)", err))
 	}
@@ -185,7 +187,7 @@ func (o *owner) keepRoom(in *durable.Reserve) error {
 	return errors.Join(err, in.Add(o.file(ownerFile), durable.KeyReserve(files...)))
 }
 
-// fromApproved returns the owner who signed a request, and the request's nonce.
+// fromApproved returns the approved owner who signed a request, and the request's nonce.
 func (d *Desk) fromApproved(req *http.Request, body func(relay task.SignKey) []byte) (*owner, signing.Nonce, error) {
 	key, err := service.PathKey[task.SignKey](req, "owner")
 	if err != nil {
@@ -199,8 +201,8 @@ func (d *Desk) fromApproved(req *http.Request, body func(relay task.SignKey) []b
 	return o, nonce, nil
 }
 
-// admitOwner admits one request of an owner at a time. It refuses a replayed request, and any request during a state
-// rollback or when the disk is full.
+// admitOwner admits one request of an owner at a time. It refuses a replayed request, and every request after a state
+// rollback or while the disk is full.
 func (d *Desk) admitOwner(w http.ResponseWriter, o *owner, nonce signing.Nonce) (done func(), err error) {
 	if back := d.Store.StateRollback(); back != nil {
 		return nil, back
@@ -222,7 +224,7 @@ func (d *Desk) admitOwner(w http.ResponseWriter, o *owner, nonce signing.Nonce) 
 	return done, nil
 }
 
-// HandleOwnersKeys makes this relay's keys for a task that an owner will sign.
+// HandleOwnersKeys makes this relay's keys for a task that an approved owner will sign.
 func (d *Desk) HandleOwnersKeys(w http.ResponseWriter, req *http.Request) error {
 	label, err := service.PathKey[taskfile.Label](req, "label")
 	if err != nil {
@@ -258,7 +260,8 @@ func (d *Desk) HandleOwnersKeys(w http.ResponseWriter, req *http.Request) error 
 	return service.Write(w, codec.MediaType, list)
 }
 
-// HandleOwnersTask accepts a task from its owner. 204 means that the relay stored it durably and serves it.
+// HandleOwnersTask accepts a task from an approved owner. Status 204 means that the relay stored the task durably and
+// serves it.
 func (d *Desk) HandleOwnersTask(w http.ResponseWriter, req *http.Request) error {
 	o, nonce, err := d.fromApproved(req, handover.OwnersTaskBody)
 	if err != nil {
@@ -283,8 +286,8 @@ func (d *Desk) HandleOwnersTask(w http.ResponseWriter, req *http.Request) error 
 	return nil
 }
 
-// refuseOwner returns the problem for an approved owner's request. It counts those above the task limit: the operator
-// may raise it.
+// refuseOwner returns the problem that answers an approved owner's refused request. It counts requests above the task
+// limit, so that the operator can see that the limit may be too low.
 func (d *Desk) refuseOwner(err error) error {
 	if errors.Is(err, errTaskLimit) {
 		d.monitor.Add(monitor.OwnerTasksRejected, 1)
@@ -301,18 +304,18 @@ func (d *Desk) checkOwnersTask(o *owner, open *taskfile.Open) error {
 	switch {
 	case d.hopOf(open) < 0:
 		return d.notInTask()
-	case open.Epochs.End(0)+uint64(keysKept/time.Second) < now: // later, all epochs would be over and need ending
+	case open.Epochs.End(0)+uint64(keysKept/time.Second) < now: // such a task begins with epochs that need ending
 		return invalid.Field("epochs.start", strconv.FormatUint(open.Epochs.Start, 10), fmt.Sprintf(
 			"the start of a task whose first epoch ended less than %d hours ago (keys wait no longer)", keysKept/time.Hour))
 	case open.Epochs.Over() <= now:
 		return invalid.Field("epochs.start", strconv.FormatUint(open.Epochs.Start, 10), "the start of a task that has not ended")
-	case clock.Tolerance(open.Epochs.Length) < time.Minute: // the clock guard ignores shorter epochs
+	case clock.Tolerance(open.Epochs.Length) < time.Minute: // the clock guard ignores epochs shorter than 120 s
 		return invalid.Field("epochs.length", strconv.FormatUint(open.Epochs.Length, 10), "at least 120 seconds")
 	}
 	return nil
 }
 
-// takeTask stores a task in its slot after it has checked all that serving the task needs.
+// takeTask stores a task in its slot, after it has checked everything that serving the task needs.
 func (d *Desk) takeTask(o *owner, raw []byte, open *taskfile.Open) error {
 	list := open.Relays[d.hopOf(open)].KeyList
 	return o.take(open.ID, list, raw, d.Clock.Read(), func(folder string) error {

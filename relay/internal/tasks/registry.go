@@ -22,7 +22,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Source names one task that the operator has agreed to serve, as relay.TaskConfig does.
+// Source names one task that the operator has agreed to serve. Its fields are those of relay.TaskConfig.
 type Source struct {
 	File       string
 	Owner      string
@@ -33,7 +33,7 @@ type Source struct {
 	IssuerKeys string
 }
 
-// OwnerSource approves an owner and limits its tasks, as relay.OwnerConfig does.
+// OwnerSource approves an owner and limits its tasks. Its fields are those of relay.OwnerConfig.
 type OwnerSource struct {
 	Owner      string
 	Folder     string
@@ -47,19 +47,18 @@ type Config struct {
 	Tasks        []Source
 	Owners       []OwnerSource
 	Signers      *keyfile.Signers
-	Outgoing     http.RoundTripper // of all requests that the relay sends
+	Outgoing     http.RoundTripper // carries all requests that the relay sends
 	Skew         time.Duration
 	PullInterval time.Duration
 	Retention    time.Duration
 	Clock        func() time.Time
 	Log          *slog.Logger
 
-	// Fits returns an error if the largest reports of all these tasks together exceed the memory limit.
+	// Fits returns an error if the memory limit is too small for the largest report of every task at once.
 	Fits func(all []*Hosted) error
 }
 
-// Registry knows the tasks that a relay hosts, their streams, and the owners who hand tasks over. It is safe for
-// concurrent use.
+// Registry holds the tasks that a relay serves, their streams, and the approved owners. It is safe for concurrent use.
 type Registry struct {
 	cfg     Config
 	serving atomic.Pointer[Set]
@@ -72,18 +71,18 @@ func Load(cfg Config) (*Registry, error) {
 	return r, r.loadTasks()
 }
 
-// Set is an immutable set of hosted tasks. The registry replaces it when a task is added or dropped.
+// Set is an immutable set of hosted tasks. The registry replaces the whole set when a task is added or dropped.
 type Set struct {
 	ByID     map[task.ID]*Hosted
-	Order    []*Hosted           // tasks as configured, each stream in order, then those added later
-	streams  map[task.ID]*stream // by first task; includes streams that this relay has yet to join
+	Order    []*Hosted           // configured tasks, each stream in order, then tasks added later
+	streams  map[task.ID]*stream // by first task; includes streams that this relay waits to join
 	keyLists []byte              // answer to GET /v1/keys
 }
 
 // Hosted returns the current set.
 func (r *Registry) Hosted() *Set { return r.serving.Load() }
 
-// serve adds a task and its stream to the set.
+// serve adds a task and its stream, if it is in one, to the set.
 func (r *Registry) serve(s *Hosted) error {
 	streams := maps.Clone(r.Hosted().streams)
 	if s.stream != nil {
@@ -92,7 +91,7 @@ func (r *Registry) serve(s *Hosted) error {
 	return r.serveOnly(append(slices.Clone(r.Hosted().Order), s), streams)
 }
 
-// serveOnly replaces the set.
+// serveOnly replaces the set of hosted tasks and the set of streams.
 func (r *Registry) serveOnly(order []*Hosted, streams map[task.ID]*stream) error {
 	next := &Set{ByID: map[task.ID]*Hosted{}, Order: order, streams: streams}
 	lists := []*onion.SignedKeyList{}
@@ -108,7 +107,7 @@ func (r *Registry) serveOnly(order []*Hosted, streams map[task.ID]*stream) error
 }
 
 func (r *Registry) loadTasks() error {
-	files := map[string]bool{} // used key files and folders
+	files := map[string]bool{} // key files and folders in use
 	// An empty MessagePack array of key lists: the relay may have no task yet, only a stream to join.
 	r.serving.Store(&Set{streams: map[task.ID]*stream{}, keyLists: []byte{0x90}})
 	for _, c := range r.cfg.Tasks {
@@ -122,7 +121,7 @@ func (r *Registry) loadTasks() error {
 	return r.cfg.Fits(r.Hosted().Order)
 }
 
-// loadTask loads a task and its successors. files holds the paths that others use.
+// loadTask loads a task and its successors. files holds the paths that are already in use.
 func (r *Registry) loadTask(c Source, o *owner, files map[string]bool) error {
 	raw, open, err := loadBundle(c)
 	if err != nil {
@@ -162,7 +161,7 @@ func (r *Registry) loadTask(c Source, o *owner, files map[string]bool) error {
 	return r.loadSuccessors(s.stream)
 }
 
-// loadFirst prepares to serve a task that is no successor, and opens the stream that it begins, if any.
+// loadFirst loads a task that is no successor, and opens the stream that the task begins, if it begins one.
 func (r *Registry) loadFirst(c Source, raw []byte, open *taskfile.Open, o *owner) (*Hosted, error) {
 	s, err := r.loadOpen(raw, open, c.HPKEKeys, c.IssuerKeys)
 	if err != nil {
@@ -177,7 +176,8 @@ func (r *Registry) loadFirst(c Source, raw []byte, open *taskfile.Open, o *owner
 	return s, err
 }
 
-// resolved returns the canonical path of a folder, which need not exist.
+// resolved returns the absolute path of a folder, without symbolic links where they can be followed. The folder need
+// not exist.
 func resolved(folder string) string {
 	if path, err := filepath.EvalSymlinks(folder); err == nil {
 		folder = path
@@ -188,13 +188,14 @@ func resolved(folder string) string {
 	return folder
 }
 
-// mayJoin reports whether a later task of the stream may replace one of its relays by this one.
+// mayJoin reports whether this relay is not in the task but may join its stream: a later task may replace a relay by
+// this relay.
 func (r *Registry) mayJoin(c Source, open *taskfile.Open) bool {
 	return r.hopOf(open) < 0 && c.Successors != "" && open.Stream != nil &&
 		slices.Contains(open.Stream.Allow, "relays.signKey")
 }
 
-// loadOpen prepares to serve a task with the keys in the given files.
+// loadOpen loads a task with the keys in the given files, ready to be served.
 func (r *Registry) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys string) (*Hosted, error) {
 	s := &Hosted{Open: open, bundle: raw, skew: r.cfg.Skew,
 		openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*TokenKey{},
@@ -221,23 +222,23 @@ func (r *Registry) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys st
 	return s, s.loadKeys(keys)
 }
 
-// notInTask is the error for a task that does not include this relay.
+// notInTask returns the error for a task that does not name this relay.
 func (r *Registry) notInTask() error {
 	return fmt.Errorf("couldn't serve the task: its relays do not include this one, %s",
 		taskfile.FormatKey(r.cfg.Signers.Public()[0]))
 }
 
-// hopOf returns this relay's hop in a task, or a negative number if the task does not include it.
+// hopOf returns this relay's hop in a task, or a negative number if the task does not name this relay.
 func (r *Registry) hopOf(open *taskfile.Open) int {
 	return slices.IndexFunc(open.Relays, func(p task.Party) bool { return r.cfg.Signers.Of(p.SignKey) != nil })
 }
 
-// client returns a client for requests that any party may make.
+// client returns a client for requests that any party may make. It signs with this relay's newest key.
 func (r *Registry) client() *handover.Requester {
 	return handover.NewRequester(r.cfg.Signers.Newest, r.cfg.Outgoing)
 }
 
-// ClientOf returns a client that signs with one of this relay's keys.
+// ClientOf returns a client that signs with the private key of own, one of this relay's public keys.
 func (r *Registry) ClientOf(own task.SignKey) *handover.Requester {
 	return handover.NewRequester(r.cfg.Signers.Of(own), r.cfg.Outgoing)
 }
@@ -260,13 +261,14 @@ func loadBundle(c Source) ([]byte, *taskfile.Open, error) {
 	return raw, open, err
 }
 
-// Named is a store with a name, to which keys are bound.
+// Named is a store that has a name. Keys are bound to that name.
 type Named interface {
 	Name(ctx context.Context) (string, error)
 }
 
-// Bind calls do with each task's keys and the store's name; do binds them, or checks whether they can be bound. A new
-// store that replaces a lost one must not be used with the keys of epochs that have begun: it lacks their replay sets.
+// Bind calls do with each task's keys and the store's name; do binds the keys to the store, or checks that they can be
+// bound. If a new store replaces a lost one, the keys of epochs that have begun must not be used with it: the new store
+// lacks their replay sets.
 func (r *Registry) Bind(kept Named, do func(keys *keyfile.HPKE, store string) error) error {
 	name, err := kept.Name(context.Background())
 	if err != nil {
@@ -280,7 +282,7 @@ func (r *Registry) Bind(kept Named, do func(keys *keyfile.HPKE, store string) er
 	return nil
 }
 
-// Watch has a vault also check the store against the rollback marks in the tasks' key files.
+// Watch makes a vault also compare the store with the rollback marks in the tasks' key files.
 func (r *Registry) Watch(v *store.Vault) error {
 	for _, s := range r.Hosted().Order {
 		keys, err := s.Keys.Mark()
@@ -292,7 +294,7 @@ func (r *Registry) Watch(v *store.Vault) error {
 	return nil
 }
 
-// Reached records the progress of epochs, whichever process made it.
+// Reached copies the epochs' progress from the store, also progress that another process made.
 func (r *Registry) Reached(all []store.Progress) {
 	for _, p := range all {
 		if s := r.Hosted().ByID[p.ID.Task]; s != nil {
@@ -302,7 +304,7 @@ func (r *Registry) Reached(all []store.Progress) {
 	}
 }
 
-// LoadStates records the progress of epochs. It returns an error if the key of an open epoch is missing.
+// LoadStates copies the epochs' progress from the store. It returns an error if the key of an open epoch is missing.
 func (r *Registry) LoadStates(all []store.Progress) error {
 	r.Reached(all)
 	for _, s := range r.Hosted().Order {
@@ -317,7 +319,7 @@ func (r *Registry) LoadStates(all []store.Progress) error {
 	return nil
 }
 
-// ManyEnd reports whether more than one incomplete epoch of the same task ends between two moments.
+// ManyEnd reports whether more than one incomplete epoch of the same task ends between from and to.
 func (r *Registry) ManyEnd(from, to time.Time) bool {
 	for _, s := range r.Hosted().Order {
 		ends := 0
@@ -337,7 +339,8 @@ func (r *Registry) ManyEnd(from, to time.Time) bool {
 	return false
 }
 
-// ShortestEpoch returns the length of the shortest epoch in seconds, including those of streams to join.
+// ShortestEpoch returns the length in seconds of the shortest epoch of all hosted tasks and of the streams that this
+// relay waits to join.
 func (r *Registry) ShortestEpoch() uint64 {
 	shortest := uint64(1<<32 - 1)
 	for _, s := range r.Hosted().Order {

@@ -7,23 +7,24 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// FindRolledBack is the finding about an epoch that lost a batch.
+// FindRolledBack is the finding about an epoch of which this relay lost a batch.
 const FindRolledBack store.Reason = "the next hop has a batch that this relay lost: state rollback"
 
-// RolledBackProblem tells a requester that the epoch's state was rolled back.
+// RolledBackProblem returns the answer to a requester if the epoch's state was rolled back.
 func RolledBackProblem() error {
 	return problem.New(problem.StateRolledBack, "%s", FindRolledBack).Retry(RollbackRetry)
 }
 
-// EndedProblem tells a requester that the operator has ended the epoch. The relay no longer knows what the epoch
-// released.
+// EndedProblem returns the answer to a requester if the operator has ended the epoch. The relay then no longer knows
+// which batches of the epoch it released.
 func EndedProblem() error { return problem.New(problem.EpochEnded, "") }
 
-// RollbackRetry is when to ask a relay again after a state rollback. It is long, because an operator has to act first.
+// RollbackRetry is how long after a state rollback a requester should ask again. It is long, because an operator has to
+// act first.
 const RollbackRetry = 10 * time.Minute
 
-// CheckServable returns a problem if the relay must not serve the epoch: its state was rolled back, or the operator has
-// ended it, which deletes its batches.
+// CheckServable returns a problem if the relay must not serve the epoch: the epoch's state was rolled back, or the
+// operator has ended the epoch and its batches are deleted.
 func (e Epoch) CheckServable() error {
 	switch {
 	case e.State() == store.StateEnded:
@@ -34,14 +35,14 @@ func (e Epoch) CheckServable() error {
 	return nil
 }
 
-// RolledBack reports whether the next hop has a batch that the store lost.
+// RolledBack reports whether the next hop has a batch of the epoch that this relay's store lost.
 func (e Epoch) RolledBack() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.rolledBack[e.Number]
 }
 
-// SetRolledBack records that the next hop has a batch that the store lost.
+// SetRolledBack records that the next hop has a batch of the epoch that this relay's store lost.
 func (e Epoch) SetRolledBack() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -24,17 +24,17 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// stream is a stream whose first task the operator configured or an approved owner handed over. Its owner signs later
-// tasks, and can change only what the first task allows.
+// stream is a series of tasks. The operator configured its first task, or an approved owner handed it over. The owner
+// signs the later tasks, which may change only what the first task allows.
 type stream struct {
 	*taskstream.Folder
 	root   *taskfile.Open
 	owner  *owner        // the approved owner of the first task; nil if the operator configured it
-	posted chan struct{} // limits the owner's requests to one at a time
-	asking chan struct{} // allows one catchUp; separate, so that a slow relay delays no owner
+	posted chan struct{} // holds a value while the relay handles a request of the owner
+	asking chan struct{} // holds a value during catchUp; not posted, so that a slow relay delays no owner
 }
 
-// newStream opens the stream that a task begins, or returns nil if it begins none.
+// newStream opens the stream that a task begins, or returns nil if the task begins no stream.
 func (r *Registry) newStream(c Source, raw []byte, s *taskfile.Open) (*stream, error) {
 	switch {
 	case s.Stream == nil && c.Recovery != "":
@@ -73,7 +73,7 @@ func parseCandidates(texts []string) (candidates []task.SignKey, err error) {
 	return candidates, nil
 }
 
-// loadSuccessors loads the successors of a stream's first task.
+// loadSuccessors loads the successors of a stream's first task that name this relay and are not dropped.
 func (r *Registry) loadSuccessors(l *stream) error {
 	for _, t := range l.Tasks()[1:] {
 		if r.hopOf(t.Open) < 0 || l.Dropped(t.Task) {
@@ -98,14 +98,14 @@ func (r *Registry) loadSuccessor(l *stream, t *taskstream.StreamTask) (*Hosted, 
 	return s, err
 }
 
-// followStreams serves successors that other processes accepted.
+// followStreams starts to serve the successors that other processes accepted.
 func (h *Host) followStreams(ctx context.Context) {
 	for _, l := range h.Hosted().streams {
 		h.monitor.Logged(ctx, "couldn't read successors", errors.Join(l.Refresh(), h.takeUp(ctx, l)))
 	}
 }
 
-// takeUp serves the tasks of a stream that this process does not serve yet.
+// takeUp starts to serve the tasks of a stream that this process does not serve yet.
 func (h *Host) takeUp(ctx context.Context, l *stream) error {
 	h.joining.Lock()
 	defer h.joining.Unlock()
@@ -125,12 +125,13 @@ func (h *Host) takeUp(ctx context.Context, l *stream) error {
 	return nil
 }
 
-// pathStream returns the stream that a request names.
+// pathStream returns the stream that the path of a request names by its first task.
 func (d *Desk) pathStream(req *http.Request) (*stream, error) {
 	return service.PathTask(req, d.Hosted().streams)
 }
 
-// streamTask returns a task of a stream, also one that this relay no longer serves.
+// streamTask returns the task of a stream that the path of a request names, even if this relay no longer serves it; nil
+// if there is none.
 func (h *Host) streamTask(req *http.Request) *taskstream.StreamTask {
 	id, err := service.PathKey[task.ID](req, "task")
 	if err != nil {
@@ -146,13 +147,14 @@ func (h *Host) streamTask(req *http.Request) *taskstream.StreamTask {
 	return nil
 }
 
-// HandleStream answers clients with the whole stream. A request for a part would reveal when the client last came.
+// HandleStream answers clients with the whole stream. A request for a part of the stream would reveal when the client
+// last asked.
 func (d *Desk) HandleStream(w http.ResponseWriter, req *http.Request) error {
 	l, err := d.pathStream(req)
 	if err != nil {
 		return err
 	}
-	// The client's clock and this one may both be late.
+	// Both the client's clock and this relay's clock may be slow, by MaxSkew each.
 	over := d.Clock.Read().Now.Add(-2 * service.MaxSkew).Unix()
 	chain, err := l.Chain(uint64(max(over, 0)))
 	if err != nil {
@@ -162,7 +164,7 @@ func (d *Desk) HandleStream(w http.ResponseWriter, req *http.Request) error {
 	return service.Write(w, codec.MediaType, chain)
 }
 
-// fromOwner checks that the stream's current owner signed a request, and that the request is no replay.
+// fromOwner returns an error unless the stream's current owner signed a request and the request is no replay.
 func (d *Desk) fromOwner(req *http.Request, l *stream, body []byte) error {
 	now := l.Authority()
 	nonce, ok := handover.Verify(now.Key, signing.Succeed, body, req.Header.Get(handover.Header))
@@ -172,7 +174,7 @@ func (d *Desk) fromOwner(req *http.Request, l *stream, body []byte) error {
 	return d.Fresh(req.Context(), now.Key, nonce)
 }
 
-// HandleNextKeys makes this relay's keys for the next task of a stream.
+// HandleNextKeys makes this relay's keys for the next task of a stream, and answers with their signed list.
 func (d *Desk) HandleNextKeys(w http.ResponseWriter, req *http.Request) error {
 	l, err := d.pathStream(req)
 	if err != nil {
@@ -203,11 +205,11 @@ func (d *Desk) HandleNextKeys(w http.ResponseWriter, req *http.Request) error {
 	return service.Write(w, codec.MediaType, list)
 }
 
-// joinEvery is how often a relay asks for the tasks and statements of streams that it has yet to join, in pull
-// intervals. With the default interval that is every minute.
+// joinEvery is how many pull intervals a relay waits between requests for the tasks and statements of the streams that
+// it waits to join. With the default interval of 5 s that is one minute.
 const joinEvery = 12
 
-// JoinLoop follows the streams of which this relay serves no task yet, until ctx ends.
+// JoinLoop follows the streams that name this relay in no task yet, until ctx ends.
 func (h *Host) JoinLoop(ctx context.Context) {
 	tick := time.NewTicker(joinEvery * h.cfg.PullInterval)
 	defer tick.Stop()
@@ -225,10 +227,10 @@ func (h *Host) JoinLoop(ctx context.Context) {
 	}
 }
 
-// joinTime is the time within which the relays of a stream have to answer.
+// joinTime is how long catchUp waits for the other relays of a stream.
 const joinTime = 30 * time.Second
 
-// catchUp asks the relays of a stream for the tasks that came before this one joins it.
+// catchUp asks the other relays of a stream for its newer tasks, while this relay is not in the latest task it knows.
 func (h *Host) catchUp(ctx context.Context, l *stream) {
 	tasks := l.Tasks()
 	if h.hopOf(tasks[len(tasks)-1].Open) >= 0 {
@@ -246,8 +248,8 @@ func (h *Host) catchUp(ctx context.Context, l *stream) {
 	h.monitor.Logged(ctx, "couldn't follow a stream", l.Follow(ctx, h.client(), h.unixTime(), serves))
 }
 
-// HandleSuccessor accepts the next task of a stream from its owner. 204 means that the task has its position
-// permanently and the relay serves it.
+// HandleSuccessor accepts the next task of a stream from its owner. Status 204 means that no other task can take this
+// position any more, and that the relay serves the task.
 func (d *Desk) HandleSuccessor(w http.ResponseWriter, req *http.Request) error {
 	l, err := d.pathStream(req)
 	if err != nil {
@@ -275,8 +277,8 @@ func (d *Desk) HandleSuccessor(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// readBundle reads the bundle that a request hands over: first the signed task, which accept checks, then the key
-// lists.
+// readBundle reads the bundle in a request's body. It first reads the signed task and calls accept, which may refuse
+// it. Then it reads the key lists.
 func readBundle(w http.ResponseWriter, req *http.Request, accept func(*taskfile.Open) error) ([]byte, *taskfile.Open,
 	error) {
 	if req.ContentLength > taskfile.MaxBundle {
@@ -289,9 +291,9 @@ func readBundle(w http.ResponseWriter, req *http.Request, accept func(*taskfile.
 	return raw, open, nil
 }
 
-// HandleStatement accepts a statement about a stream: who signs its tasks from now on, or that the stream ends. The
-// statement is signed by its author, so anyone may hand it over, even repeatedly. 204 means that it is in force
-// permanently.
+// HandleStatement accepts a signed statement about a stream: who signs its tasks from now on, or that the stream ends.
+// The signature proves the author, so anyone may hand over the statement, even repeatedly. Status 204 means that the
+// statement is permanently in force.
 func (d *Desk) HandleStatement(w http.ResponseWriter, req *http.Request) error {
 	l, err := d.pathStream(req)
 	if err != nil {
@@ -305,7 +307,7 @@ func (d *Desk) HandleStatement(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return refusal(err)
 	}
-	if now := l.Authority(); changed { // log once, even if it is handed over again
+	if now := l.Authority(); changed { // log a statement once, even if it comes repeatedly
 		d.cfg.Log.Warn("stream's owner changed", "task", l.root.ID.String()[:8], "era", now.Era, "number", now.Number,
 			"key", taskfile.FormatKey(now.Key), "stopped", now.Stopped)
 	}
@@ -313,11 +315,11 @@ func (d *Desk) HandleStatement(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// IsStopped reports whether the task's stream has been stopped and takes no more reports.
+// IsStopped reports whether the task's stream has been stopped, so that the relay accepts no more reports.
 func (s *Hosted) IsStopped() bool { return s.stream != nil && s.stream.Authority().Stopped }
 
-// alone admits one request at a time per channel posted. It extends the deadlines to the time that keys for many epochs
-// and a large bundle take.
+// alone admits one request at a time: the channel posted holds a value meanwhile. It extends the connection's deadlines
+// to ownersTime, because keys for many epochs and a large bundle take long.
 func (d *Desk) alone(w http.ResponseWriter, posted chan struct{}) (done func(), err error) {
 	select {
 	case posted <- struct{}{}:
@@ -325,7 +327,7 @@ func (d *Desk) alone(w http.ResponseWriter, posted chan struct{}) (done func(), 
 		return nil, d.monitor.TurnAway(problem.Overloaded)
 	}
 	connection, until := http.NewResponseController(w), time.Now().Add(ownersTime)
-	_ = connection.SetReadDeadline(until) // without support, the server's own deadlines hold
+	_ = connection.SetReadDeadline(until) // if unsupported, the server's own deadlines apply
 	_ = connection.SetWriteDeadline(until)
 	return func() { <-posted }, nil
 }
@@ -333,13 +335,14 @@ func (d *Desk) alone(w http.ResponseWriter, posted chan struct{}) (done func(), 
 // ownersTime is how long an owner's request may take.
 const ownersTime = 5 * time.Minute
 
-// takeSuccessor stores a task at its position after it has checked all that serving the task needs.
+// takeSuccessor stores a task at its position in the stream, after it has checked everything that serving the task
+// needs.
 func (d *Desk) takeSuccessor(l *stream, raw []byte, open *taskfile.Open) error {
 	next, has, err := l.Check(raw, open, d.unixTime())
 	if has || err != nil {
 		return err
 	}
-	if d.hopOf(next.Open) < 0 { // replaced by another relay; clients may still ask this one
+	if d.hopOf(next.Open) < 0 { // the owner replaced this relay; clients may still ask it for the stream
 		err := l.Take(next)
 		if err == nil {
 			d.cfg.Log.Warn("relay left a stream: the owner replaced it by another relay", "task",
@@ -357,7 +360,8 @@ func (d *Desk) takeSuccessor(l *stream, raw []byte, open *taskfile.Open) error {
 	return l.Take(next)
 }
 
-// refusal returns the problem for an owner's request. It hides the relay's own errors from the owner.
+// refusal returns the problem that answers an owner's refused request. It returns the relay's own errors unchanged, so
+// that the owner does not see them.
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, taskstream.ErrTaken), errors.Is(err, taskfile.ErrStatements):

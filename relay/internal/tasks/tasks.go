@@ -1,12 +1,12 @@
-// Package tasks keeps what a relay hosts: its tasks with their keys, their streams, and the owners whom the operator
+// Package tasks holds what a relay hosts: its tasks with their keys, their streams, and the owners whom the operator
 // approved.
 //
-// The other stages ask the [Registry] which tasks there are. They ask a [Hosted] task, by [Epoch], for its keys and its
-// state. The [Host] adds and drops tasks while the relay runs: package relay starts it, and the epochs stage calls it
-// on each tick. The [Desk] answers owners' requests, and requests for tasks, keys and the time.
+// The relay's other stages ask the [Registry] which tasks there are. They ask a [Hosted] task for the keys and the
+// state of an [Epoch]. The [Host] adds and drops tasks while the relay runs: package relay starts it, and the epochs
+// stage calls it on each tick. The [Desk] answers owners' requests, and requests for tasks, keys and the time.
 //
-// The relay stores an owner's task on disk before it serves the task, and binds the task's keys to the store before
-// that. It erases a key in the key file before it erases the key in memory.
+// Order of steps: the relay stores an owner's task on disk and binds the task's keys to the store before it serves the
+// task. It erases a key in the key file before it erases the key in memory.
 package tasks
 
 import (
@@ -32,29 +32,29 @@ type Hosted struct {
 	bundle []byte // answer to GET /v1/tasks/{id}
 	Hop    int
 	Layout onion.Layout
-	skew   time.Duration // tolerated difference of clients' clocks
+	skew   time.Duration // tolerated error of clients' clocks
 
-	Sign     ed25519.PrivateKey  // this relay's key in the task
-	Upstream *handover.Requester // asks the upstream relay, signed with Sign
+	Sign     ed25519.PrivateKey  // this relay's signing key in the task
+	Upstream *handover.Requester // sends requests to the upstream relay, signed with Sign
 
 	Keys   *keyfile.HPKE
-	Sealer *onion.Sealer // seals dummies
+	Sealer *onion.Sealer // seals this relay's dummies
 
-	// Draw draws the cells of the dummies for one batch; nil if the task has none.
+	// Draw draws the cells of the dummies for one batch. It is nil if this relay adds no dummies in the task.
 	Draw func(*randomizer.Source) ([]uint64, error)
 
 	stream *stream // nil if the task is in no stream
-	owner  *owner  // the approved owner of the task, or of its stream's first; nil if the operator configured it
+	owner  *owner  // approved owner of the task or its stream; nil if the operator configured it
 
-	Made  ManifestHashes // of the manifests that this relay made
-	Taken ManifestHashes // of the manifests that the upstream relay sent
+	Made  ManifestHashes // hashes of the manifests that this relay made
+	Taken ManifestHashes // hashes of the manifests that the upstream relay sent
 
 	mu         sync.Mutex // guards the rest
 	openers    map[uint64]*onion.Opener
 	tokens     map[uint64]*TokenKey   // by epoch; only at the first relay of a task with tokens
-	states     map[uint64]store.State // a copy of the store's, so that a report costs no query
-	batches    map[uint64]uint64      // number of sealed batches; a copy, too
-	rolledBack map[uint64]bool        // epochs with a batch that the next hop has and the store lost
+	states     map[uint64]store.State // by epoch; a copy of the store's states, so that a report costs no query
+	batches    map[uint64]uint64      // sealed batches by epoch; also a copy of the store's numbers
+	rolledBack map[uint64]bool        // epochs of which the next hop has a batch that the store lost
 }
 
 // Epoch is one epoch of a hosted task.
@@ -79,17 +79,18 @@ func (s *Hosted) EachEpoch() iter.Seq[Epoch] {
 // ID names the epoch in the store.
 func (e Epoch) ID() store.EpochID { return store.EpochID{Task: e.Hosted.ID, Epoch: e.Number} }
 
-// Context is the context that this relay's signatures about the epoch are bound to.
+// Context returns the task, epoch and hop to which this relay's signatures about the epoch are bound.
 func (e Epoch) Context() onion.Context {
 	return onion.Context{TaskID: e.Hosted.ID, Epoch: e.Number, Hop: e.Hop}
 }
 
-// UpstreamContext is the context that the upstream relay's signatures about the epoch are bound to.
+// UpstreamContext returns the task, epoch and hop to which the upstream relay's signatures about the epoch are bound.
 func (e Epoch) UpstreamContext() onion.Context {
 	return onion.Context{TaskID: e.Hosted.ID, Epoch: e.Number, Hop: e.Hop - 1}
 }
 
-// Window returns when the epoch takes reports, widened by the clock tolerance.
+// Window returns the times between which the relay accepts the epoch's reports. The clock tolerance extends it at both
+// ends.
 func (e Epoch) Window() (start, end time.Time) {
 	end = time.Unix(int64(e.Epochs.End(e.Number)), 0)
 	start = end.Add(-time.Duration(e.Epochs.Length) * time.Second)
@@ -107,7 +108,7 @@ type BatchRef struct {
 // BatchID names the batch in the store.
 func (b BatchRef) BatchID() store.BatchID { return b.ID().Batch(b.Seq) }
 
-// loadNoise prepares to add the task's dummies, if it has any.
+// loadNoise prepares to add this relay's dummies, if the task has any.
 func (s *Hosted) loadNoise() (err error) {
 	if s.Noise == nil {
 		return nil
@@ -120,7 +121,7 @@ func (s *Hosted) loadNoise() (err error) {
 	return err
 }
 
-// loadKeys loads the task's HPKE keys and checks them against the list that the task names.
+// loadKeys loads the task's HPKE keys and checks them against the key list that the task names.
 func (s *Hosted) loadKeys(path string) (err error) {
 	if path == "" {
 		return invalid.Field("hpke_keys", `""`, "a key file for the task or for the relay")
@@ -131,7 +132,7 @@ func (s *Hosted) loadKeys(path string) (err error) {
 	return s.Keys.Check(s.Task, s.KeyLists[s.Hop])
 }
 
-// Opener returns the opener of the epoch's ciphertexts, or [keyfile.ErrErased].
+// Opener returns the opener of the epoch's ciphertexts. It returns [keyfile.ErrErased] if the epoch's key is erased.
 func (e Epoch) Opener() (*onion.Opener, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -149,8 +150,8 @@ func (e Epoch) Opener() (*onion.Opener, error) {
 	return o, err
 }
 
-// EraseKey erases the epoch's private key. It erases the file first: otherwise a late report could load the key into
-// the cache again.
+// EraseKey erases the epoch's private key, first in the key file, then in memory. In the other order, a late report
+// could load the key from the file again.
 func (e Epoch) EraseKey() error {
 	if err := e.Keys.Erase(e.Number); err != nil {
 		return err
@@ -162,7 +163,7 @@ func (e Epoch) EraseKey() error {
 	return nil
 }
 
-// EraseKeys erases the keys of epochs that are erased in the store: another process may have set that state.
+// EraseKeys erases the keys of the epochs that are erased in the store, where another process may have erased them.
 func (s *Hosted) EraseKeys() (failed error) {
 	for e := range s.EachEpoch() {
 		if e.State() < store.StateErased {
@@ -175,11 +176,11 @@ func (s *Hosted) EraseKeys() (failed error) {
 	return failed
 }
 
-// ShortID returns the task's name in logs and metrics.
+// ShortID returns the first 8 hex digits of the task's id, its name in logs and metrics.
 func (s *Hosted) ShortID() string { return s.ID.String()[:8] }
 
 // Approved reports whether an approved owner handed over the task or its stream's first task. The operator has not
-// checked the parties that such a task names.
+// checked the relays and issuers that such a task names.
 func (s *Hosted) Approved() bool { return s.owner != nil }
 
 // State returns the epoch's state.
@@ -189,14 +190,14 @@ func (e Epoch) State() store.State {
 	return e.states[e.Number]
 }
 
-// Reached records that the epoch has reached a state.
+// Reached records that the epoch has reached a state. A state never goes back.
 func (e Epoch) Reached(to store.State) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.states[e.Number] = max(e.states[e.Number], to)
 }
 
-// Sealed returns how many batches of the epoch were sealed when the store was last read.
+// Sealed returns how many batches of the epoch were sealed when this process last read the store.
 func (e Epoch) Sealed() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()

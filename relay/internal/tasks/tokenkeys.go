@@ -10,17 +10,17 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// TokenKey checks the tokens of an epoch.
+// TokenKey holds what the relay needs to check the tokens of an epoch.
 type TokenKey struct {
 	Key       *token.PublicKey
 	Challenge []byte
 	Digest    token.Digest // of Challenge
 }
 
-// WithTokens reports whether this relay takes reports of the task directly and requires tokens.
+// WithTokens reports whether clients send this relay their reports of the task, and each needs a token.
 func (s *Hosted) WithTokens() bool { return s.Hop == 0 && s.Clients.Kind == task.ClientToken }
 
-// SetTokenKey begins to accept the tokens of the epoch, unless the epoch is over.
+// SetTokenKey makes the relay accept the epoch's tokens, unless the epoch is over.
 func (e Epoch) SetTokenKey(key *token.PublicKey) {
 	challenge := token.Challenge(e.Task, e.Hosted.ID, e.Number)
 	e.mu.Lock()
@@ -30,15 +30,15 @@ func (e Epoch) SetTokenKey(key *token.PublicKey) {
 	}
 }
 
-// TokenKey returns the checker of the epoch's tokens, or nil while the issuer's key is missing.
+// TokenKey returns the epoch's token key, or nil while the relay does not have the issuer's key.
 func (e Epoch) TokenKey() *TokenKey {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.tokens[e.Number]
 }
 
-// loadIssuerKeys reads the issuer's public keys from a file instead of asking the issuer. The file may also hold keys
-// of other tasks: the ids in the task decide which keys belong to it.
+// loadIssuerKeys reads the issuer's public keys from a file, so that the relay need not ask the issuer. The file may
+// also hold other tasks' keys: the key ids in this task decide which keys belong to it.
 func (s *Hosted) loadIssuerKeys(path string) error {
 	if path == "" {
 		return nil
