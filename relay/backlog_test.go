@@ -15,11 +15,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// order is a log that keeps the order of events.
+// order is a log handler that keeps the order of some events.
 type order struct {
 	slog.Handler
 	mu   sync.Mutex // guards done
-	done []string   // "epoch erased" or "batch sealed", and the task
+	done []string   // messages with the task, such as "batch sealed 0a1b2c3d"
 }
 
 func (o *order) Enabled(context.Context, slog.Level) bool { return true }
@@ -51,15 +51,15 @@ func (o *order) count(what string) (n, first int) {
 	return n, first
 }
 
-// ago gives a task count short epochs, past of which are over.
+// ago gives a task count epochs of two minutes; the first past of them are over at time now.
 func ago(past, count uint64, now time.Time) func(*task.Task) {
 	return func(t *task.Task) {
 		t.Epochs = task.Epochs{Start: uint64(now.Unix()) - past*120 - 60, Length: 120, Count: count}
 	}
 }
 
-// TestBacklogLetsOthersSeal: hundreds of epochs of one task were over when the owner handed it over. While they end, a
-// full batch of another task is sealed after a tick or two, and all of them do end.
+// TestBacklogLetsOthersSeal: an owner hands over a task of which hundreds of epochs are already over. While the relay
+// ends them, it must seal another task's full batch within two ticks. It must end all those epochs.
 func TestBacklogLetsOthersSeal(t *testing.T) {
 	log := &order{Handler: slog.DiscardHandler}
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Config: func(_ int, cfg *relay.Config) {
@@ -77,11 +77,11 @@ func TestBacklogLetsOthersSeal(t *testing.T) {
 	before, _ := log.count(erased)
 	requireSoon(t, func() bool { n, _ := log.count(sealed); return n == 1 })
 	after, _ := log.count(erased)
-	require.LessOrEqual(t, after-before, 2*65, "at most 65 per tick")
+	require.LessOrEqual(t, after-before, 2*65, "the relay must end at most 65 epochs per tick, and seal within two ticks")
 	requireSoon(t, func() bool { n, _ := log.count(erased); return n >= past-2 })
 }
 
-// TestBackdatedTaskIsRefused: the relay refuses a task of an approved owner whose first epoch ended more than a day
+// TestBackdatedTaskIsRefused: the relay must refuse an approved owner's task whose first epoch ended more than a day
 // ago.
 func TestBackdatedTaskIsRefused(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 2))
@@ -92,5 +92,5 @@ func TestBackdatedTaskIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "epochs.start")
 	require.ErrorContains(t, err, "first epoch ended less than 24 hours ago")
 	c.Clock.Advance(-4 * time.Minute)
-	require.NoError(t, c.Begin(t.Context(), t, 0, refused), "less than a day")
+	require.NoError(t, c.Begin(t.Context(), t, 0, refused), "the first epoch ended less than a day ago")
 }

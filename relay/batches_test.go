@@ -18,15 +18,15 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// multiplier is a first relay that makes more batches than it may, of tasks with dummies.
+// multiplier is a malicious first relay that makes more batches than the task allows, of tasks with dummies.
 type multiplier struct {
 	*relaytest.Rogue
 	c      *relaytest.Cascade
-	pulled atomic.Int64 // answers to pulls
+	pulled atomic.Int64 // number of pulls that it answered with a batch
 }
 
-// withDummies signs a batch of some clients' slots and some dummies. The batch claims invented further
-// submissions, all dropped.
+// withDummies signs a batch with the slots of some clients and of the added dummies; bad of the slots do not open. The
+// manifest claims invented further submissions, all of them dropped.
 func (m *multiplier) withDummies(t *testing.T, seq, clients, invented uint64, bad int) *onion.Batch {
 	t.Helper()
 	slots := m.c.Slots(t, 0, span(100*seq, clients+added)...)
@@ -41,7 +41,7 @@ func (m *multiplier) withDummies(t *testing.T, seq, clients, invented uint64, ba
 	return b
 }
 
-// offer serves such batches under numbers below most. It makes each when it is requested.
+// offer serves a batch for every number below most. It makes each batch when the next relay pulls it.
 func (m *multiplier) offer(t *testing.T, most uint64, batch func(seq uint64) *onion.Batch) {
 	for seq := range most {
 		m.Answer(0, seq, func(w http.ResponseWriter, _ *http.Request) {
@@ -54,7 +54,7 @@ func (m *multiplier) offer(t *testing.T, most uint64, batch func(seq uint64) *on
 	}
 }
 
-// startCounting runs a relay that counts its draws of dummies.
+// startCounting runs a relay that adds 1 to draws whenever it draws dummies.
 func startCounting(t *testing.T, c *relaytest.Cascade, cfg relay.Config, draws *atomic.Int64) (stop func()) {
 	t.Helper()
 	r, err := relay.New(cfg)
@@ -67,19 +67,19 @@ func startCounting(t *testing.T, c *relaytest.Cascade, cfg relay.Config, draws *
 	return c.Serve(t, r, cfg.Admin)
 }
 
-// mostBatches is how many batches the tasks below have in an epoch.
+// mostBatches is how many batches the tasks in the tests below allow per epoch.
 const mostBatches = 4
 
-// TestBatchesPerEpoch: a first relay that makes many batches of few clients cannot make the next relay add its dummies
-// to each, whatever number of submissions it claims. A surplus batch costs a manifest, is named in a finding, and ends
-// the epoch there. Counts are conserved, and no number is drawn for or released twice, also after a restart. The long
-// form covers all of it with both stores.
+// TestBatchesPerEpoch: a first relay makes many batches of few clients, and claims any number of submissions. The next
+// relay must not add its dummies to each of them. A surplus batch must cost one manifest and one finding, and end the
+// epoch. The counts must add up. The relay must draw dummies for a number, and release a batch of it, only once, even
+// after a restart. The long form runs all cases with both stores.
 func TestBatchesPerEpoch(t *testing.T) {
 	for i, c := range []struct {
 		name            string
-		clients, claims uint64 // of a batch
-		bad             int    // slots that do not open
-		made            int    // batches that the next relay makes
+		clients, claims uint64 // real and claimed submissions of each batch
+		bad             int    // slots that do not open, in each batch
+		made            int    // batches that the next relay must make
 	}{
 		{"10⁴ of one slot", 1, 1, 0, 1},
 		{"10⁴ of one slot, claimed to have ten", 1, 10, 0, 1},
@@ -111,8 +111,8 @@ func TestBatchesPerEpoch(t *testing.T) {
 	}
 }
 
-// requireMade runs the next relay, twice. It asserts that the relay makes the expected number of the offered batches,
-// each once, and then ends the epoch. It returns their manifests.
+// requireMade runs the next relay twice. It asserts that the relay makes n of the offered batches, each once, and then
+// ends the epoch. It returns the manifests of these batches.
 func (m *multiplier) requireMade(t *testing.T, n int) (made []onion.Manifest) {
 	t.Helper()
 	var draws atomic.Int64
@@ -145,14 +145,14 @@ func (m *multiplier) requireMade(t *testing.T, n int) (made []onion.Manifest) {
 			return errors.Is(err, problem.New(problem.Complete, ""))
 		})
 		stop()
-		require.EqualValues(t, n, draws.Load(), "one for each batch")
+		require.EqualValues(t, n, draws.Load(), "one draw for each batch")
 		require.EqualValues(t, n+1, m.pulled.Load(), "the surplus batch costs only its manifest")
 	}
 	return made
 }
 
-// TestFirstRelayFillsItsBatches: the first relay accepts as many reports as its batches of an epoch hold, and no more.
-// It acknowledges a report that it already has again.
+// TestFirstRelayFillsItsBatches: the first relay must accept exactly as many reports as the task's batches of an epoch
+// hold. It must acknowledge a report that it already has, even when all batches are full.
 func TestFirstRelayFillsItsBatches(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		noisy(draft)

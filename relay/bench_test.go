@@ -14,8 +14,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// BenchmarkIngest posts sealed reports of one slot over 128 connections to a relay in its own process. Clients and
-// relay share the machine: reports/s measures both together, reports/cpu-s the relay alone.
+// BenchmarkIngest posts sealed reports of one slot each over 128 connections to a relay in its own process. Clients and
+// relay share the machine: reports/s measures both together, reports/cpu-s measures the relay alone.
 func BenchmarkIngest(b *testing.B) {
 	c := relaytest.New(b, relaytest.Options{Task: func(t *task.Task) { t.Batch.Size = 1 << 20 }})
 	bodies := sealAll(b, c, b.N)
@@ -33,8 +33,8 @@ func BenchmarkIngest(b *testing.B) {
 	b.ReportMetric(float64(b.N)/(state.UserTime()+state.SystemTime()).Seconds(), "reports/cpu-s")
 }
 
-// BenchmarkMix has a second relay pull, open, permute, store and confirm one batch of 5,000 slots
-// per round, one slot per client.
+// BenchmarkMix makes a second relay pull, open, permute, store and confirm one batch of 5,000 slots per round. Each
+// client has one slot.
 func BenchmarkMix(b *testing.B) {
 	const n = 5000
 	c := relaytest.New(b, relaytest.Options{

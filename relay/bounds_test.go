@@ -50,7 +50,7 @@ func filesIn(t *testing.T, folder string) map[string]string {
 // relayFolder returns the folder of a relay's store, secret and keys.
 func relayFolder(c *relaytest.Cascade, hop int) string { return filepath.Dir(c.RelayConfig(hop + 1)) }
 
-// stillRelay returns a relay whose handlers answer, but whose loops do not run.
+// stillRelay returns a relay that answers requests, but whose background loops do not run.
 func stillRelay(t *testing.T, c *relaytest.Cascade, hop int) *relay.Relay {
 	t.Helper()
 	r, err := relay.New(c.Config(t, hop))
@@ -59,14 +59,15 @@ func stillRelay(t *testing.T, c *relaytest.Cascade, hop int) *relay.Relay {
 	return r
 }
 
-// at returns a request for the path of a URL.
+// at returns a request for the path of a URL, without its host.
 func at(method, url string) *http.Request {
 	_, rest, _ := strings.Cut(url, "://")
 	return httptest.NewRequest(method, rest[strings.Index(rest, "/"):], nil)
 }
 
-// TestPullBeyondTheTasksEpochs: the relay refuses a next hop that asks for an epoch that the task does not have,
-// whatever history it shows. The relay writes nothing: no epoch, no finding and no mark.
+// TestPullBeyondTheTasksEpochs: the relay must refuse a next hop that asks for an epoch that the task does not have,
+// whatever history of batches the next hop sends. The relay must write nothing: no epoch, no finding and no rollback
+// mark.
 func TestPullBeyondTheTasksEpochs(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	key := c.SignKey(t, 1)
@@ -91,9 +92,9 @@ func TestPullBeyondTheTasksEpochs(t *testing.T) {
 	require.Equal(t, before, filesIn(t, relayFolder(c, 0)))
 }
 
-// TestEndEpochsOfAnyMark: the marks have entries of epochs that the task does not have, as earlier relays made for a
-// pull. The store is lost, or rolled back. The relay stops, whether the task is still configured or not. end-epochs
-// recovers it: nothing of those epochs is left, and a future epoch keeps its keys.
+// TestEndEpochsOfAnyMark: the rollback marks name epochs that the task does not have, as earlier relays wrote after a
+// pull. The store is lost or rolled back. The relay must stop, whether the task is still configured or not. end-epochs
+// must repair it: nothing of those epochs remains, and an epoch of the future keeps its keys.
 func TestEndEpochsOfAnyMark(t *testing.T) {
 	for _, dropped := range []bool{false, true} {
 		for _, lost := range []bool{false, true} {
@@ -129,7 +130,7 @@ func endPoison(t *testing.T, dropped, lost bool) {
 	endAll(t, cfg, poison...)
 	require.False(t, standsStill(t, cfg))
 	cfg.Tasks = c.Config(t, 0).Tasks
-	if dropped { // nobody has updated the mark in this task's own keys
+	if dropped { // end-epochs could not update the mark in this task's own key file
 		require.True(t, standsStill(t, cfg))
 		endAll(t, cfg)
 	}
@@ -138,19 +139,19 @@ func endPoison(t *testing.T, dropped, lost bool) {
 		f, err := rollback.OpenMark(filepath.Join(relayFolder(c, 0), name))
 		require.NoError(t, err)
 		for key := range f.Known().Entries {
-			require.Less(t, key.Epoch, last, "nothing is left of it in %s", name)
+			require.Less(t, key.Epoch, last, "%s still names an epoch that the task does not have", name)
 		}
 	}
 	r, err = relay.New(cfg)
 	require.NoError(t, err)
-	require.True(t, relay.HasEpochKey(r, c.Open.ID, last-1), "nobody has used it")
+	require.True(t, relay.HasEpochKey(r, c.Open.ID, last-1), "the future epoch keeps its key")
 	require.NoError(t, r.Close())
 	c.Clock.Advance(relaytest.Epoch)
 	c.Start(t, 0)
 	require.NoError(t, c.Post(t.Context(), 1, c.Seal(t, 1, 7), relaytest.Network(7)))
 }
 
-// endAll has the operator end all epochs, and asserts that the command names these.
+// endAll runs end-epochs, and asserts that it names the given epochs.
 func endAll(t *testing.T, cfg relay.Config, epochs ...uint64) {
 	t.Helper()
 	back, err := relay.OpenRolledBack(cfg)
@@ -160,14 +161,14 @@ func endAll(t *testing.T, cfg relay.Config, epochs ...uint64) {
 		named[e.Epoch] = true
 	}
 	for _, epoch := range epochs {
-		require.True(t, named[epoch], "the operator sees all that is ended: %d", epoch)
+		require.True(t, named[epoch], "end-epochs must name epoch %d", epoch)
 	}
 	require.NoError(t, errors.Join(back.End(t.Context()), back.Close()))
 	_, err = relay.OpenRolledBack(cfg)
 	require.ErrorIs(t, err, relay.ErrNoRollback)
 }
 
-// standsStill reports whether a starting relay stops because of a state rollback or a lost store.
+// standsStill reports whether a relay stops at its start, because of a state rollback or a lost store.
 func standsStill(t *testing.T, cfg relay.Config) bool {
 	t.Helper()
 	r, err := relay.New(cfg)
@@ -181,14 +182,14 @@ func standsStill(t *testing.T, cfg relay.Config) bool {
 	return status.StateRollback != ""
 }
 
-// signedRequest makes requests whose paths it fills in, signed by the party that may send them.
+// signedRequest fills in request paths and signs the requests with the key of a party that may send them.
 type signedRequest struct {
 	*testing.T
 	*relaytest.Cascade
 	hop, owner ed25519.PrivateKey
 }
 
-// named returns the path values of good requests.
+// named returns valid values for all path parameters.
 func (s *signedRequest) named() map[string]string {
 	return map[string]string{
 		"{task}": s.Open.ID.String(), "{epoch}": "0", "{seq}": "0", "{position}": "1", "{count}": "1", "{kem}": "x25519",
@@ -198,7 +199,7 @@ func (s *signedRequest) named() map[string]string {
 	}
 }
 
-// request fills in a pattern and adds headers. It signs the request if these values can be signed.
+// request fills the values into a pattern and adds the headers. If the pattern needs a signature, it signs the request.
 func (s *signedRequest) request(pattern string, named map[string]string, header http.Header) *http.Request {
 	method, path, _ := strings.Cut(pattern, " ")
 	for name, value := range named {
@@ -213,7 +214,8 @@ func (s *signedRequest) request(pattern string, named map[string]string, header 
 	return req
 }
 
-// signed returns the text that the requester signs, and the key; nil if the request has no signature.
+// signed returns the key, the purpose and the body of the request's signature; the key is nil if the request needs no
+// signature.
 func (s *signedRequest) signed(path string, named map[string]string, header http.Header) (
 	ed25519.PrivateKey, signing.Purpose, []byte) {
 	number := func(name string) uint64 {
@@ -249,7 +251,8 @@ func (s *signedRequest) signed(path string, named map[string]string, header http
 	return nil, "", nil
 }
 
-// beyond lists values one above a bound, far above it, and malformed ones. A relay's task has 2 epochs.
+// beyond returns invalid values for a parameter: one above its bound, far above it, and malformed. The task has 2
+// epochs.
 func (s *signedRequest) beyond(name string) []string {
 	id, far := s.Open.ID.String(), []string{"9223372036854775807", "18446744073709551615"}
 	layout, err := onion.NewLayout(s.Open.Task)
@@ -285,7 +288,7 @@ func (s *signedRequest) beyond(name string) []string {
 	return nil
 }
 
-// requests returns the requests of a pattern in which one value is beyond its bound.
+// requests returns requests of a pattern, each with one invalid value for the parameter name.
 func (s *signedRequest) requests(pattern, name string) (out []*http.Request) {
 	for _, value := range s.beyond(name) {
 		named, header := s.named(), http.Header{}
@@ -305,10 +308,10 @@ func (s *signedRequest) requests(pattern, name string) (out []*http.Request) {
 	return out
 }
 
-// TestEveryNumberHasItsBound walks all requests that a relay answers, with each value one above its bound and far above
-// it, signed by the party that may send them. The relay refuses each as the table in docs/SPEC.md says. Then it gets
-// 10,000 such requests, or in the long form 10,000 of each kind. Afterwards no file has changed, there is no finding
-// and no new key, and neither metrics nor memory have grown.
+// TestEveryNumberHasItsBound sends every kind of request that a relay answers, with each value one above its bound and
+// far above it, signed by a party that may send it. The relay must refuse each as the table in docs/SPEC.md says. Then
+// the test sends 10,000 such requests; in the long form, 10,000 of each kind. Afterwards no file may have changed, no
+// finding or key may be new, and neither metrics nor memory may have grown.
 func TestEveryNumberHasItsBound(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream(), Config: func(_ int, cfg *relay.Config) {
 		folder := filepath.Join(filepath.Dir(cfg.SignKey), "owners")
@@ -324,7 +327,7 @@ func TestEveryNumberHasItsBound(t *testing.T) {
 	last := s.named()
 	last["{epoch}"], last["{seq}"] = "1", "65536"
 	p := relaytest.Answer(handler, s.request("GET "+endpoint.BatchPath, last, nil))
-	require.ErrorIs(t, p, problem.New(problem.NotSealed, ""), "at the bounds")
+	require.ErrorIs(t, p, problem.New(problem.NotSealed, ""), "values at their bounds are valid")
 	before, kept, shown := filesIn(t, relayFolder(c, 0)), relay.Kept(r), seriesOf(r)
 	var kinds [][]*http.Request
 	for _, b := range bounds {
@@ -333,7 +336,7 @@ func TestEveryNumberHasItsBound(t *testing.T) {
 				continue
 			}
 			all := s.requests(pattern, b.Name)
-			require.NotEmpty(t, all, "nothing is known beyond the bound of %s", b.Name)
+			require.NotEmpty(t, all, "the test has no invalid value for %s", b.Name)
 			for _, req := range all {
 				p := relaytest.Answer(handler, req)
 				require.True(t, p != nil && p.Name == b.Beyond, "%s, %s: %s %v: %v", pattern, b.Name, req.URL, req.Header, p)
@@ -351,7 +354,7 @@ func TestEveryNumberHasItsBound(t *testing.T) {
 	require.Empty(t, status.Tasks[0].Epochs)
 }
 
-// seriesOf returns the names and labels of a relay's metrics.
+// seriesOf returns the name and labels of each of a relay's metrics.
 func seriesOf(r *relay.Relay) (series []string) {
 	w := httptest.NewRecorder()
 	r.AdminHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1/metrics", nil))

@@ -22,8 +22,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestCapturedRequestIsAcceptedOnce: an eavesdropper captured a signed request of any kind, and several senders send it
-// to both of two processes that share a database. The request is accepted once.
+// TestCapturedRequestIsAcceptedOnce: an eavesdropper captured a signed request. Several senders repeat it at once to
+// two processes that share a database. The processes together must accept it once.
 func TestCapturedRequestIsAcceptedOnce(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true, Task: relaytest.InStream()})
 	first := stillRelay(t, c, 0)
@@ -69,7 +69,8 @@ func TestCapturedRequestIsAcceptedOnce(t *testing.T) {
 	}
 }
 
-// joining returns the configuration of a relay that is in no task yet and may replace another.
+// joining returns the configuration of a relay that no task of the stream names yet, but that may replace one of its
+// relays.
 func joining(t *testing.T, c *relaytest.Cascade, hop int, signKey string) relay.Config {
 	t.Helper()
 	cfg, dir := c.Config(t, hop), t.TempDir()
@@ -79,8 +80,8 @@ func joining(t *testing.T, c *relaytest.Cascade, hop int, signKey string) relay.
 	return cfg
 }
 
-// TestStrangersMakeNoRelayAsk: a relay that has yet to join a stream asks the other relays for the stream when the
-// owner asks for its keys, and never when a stranger does.
+// TestStrangersMakeNoRelayAsk: a relay that waits to join a stream asks the other relays for the stream when the owner
+// requests its keys. It must not do so when a stranger requests them.
 func TestStrangersMakeNoRelayAsk(t *testing.T) {
 	file, _ := fileOf(t)
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream("relays.signKey")})
@@ -111,8 +112,8 @@ func TestStrangersMakeNoRelayAsk(t *testing.T) {
 	require.NotZero(t, asked.Load())
 }
 
-// TestJoiningRelayKnowsTheOwner: a relay that has yet to join a stream finds out by itself that another key now signs
-// the stream's tasks. Nobody can trigger that.
+// TestJoiningRelayKnowsTheOwner: a relay that waits to join a stream must find out by itself that another key now signs
+// the stream's tasks. Here no request makes it ask the other relays.
 func TestJoiningRelayKnowsTheOwner(t *testing.T) {
 	file, public := fileOf(t)
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream("relays.signKey")})

@@ -20,19 +20,19 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// jump is a wrong setting of a clock while a task runs.
+// jump sets one relay's clock wrong while a task runs.
 type jump struct {
 	by      time.Duration
-	party   int           // hop of the relay on this machine
-	at      time.Duration // since the first epoch's start
-	restart bool          // the relay's process restarts at that moment
+	party   int           // the hop of the relay whose clock jumps
+	at      time.Duration // time of the jump since the first epoch's start
+	restart bool          // the relay is stopped before the jump and started after it
 }
 
 func (j jump) String() string {
 	return fmt.Sprintf("%v at hop %d %v into epoch 0, restart %v", j.by, j.party, j.at, j.restart)
 }
 
-// jumps are before, in and after the first epoch.
+// jumps returns jumps before, during and after the first epoch.
 func jumps() (all []jump) {
 	day := 24 * time.Hour
 	for _, by := range []time.Duration{10 * time.Minute, day, 3653 * day} {
@@ -47,17 +47,17 @@ func jumps() (all []jump) {
 	return all
 }
 
-// jumpEpochs is how many epochs the task has.
+// jumpEpochs is how many epochs the task of these tests has.
 const jumpEpochs = 30
 
-// clocks runs two relays, each on a machine whose clock can be set.
+// clocks runs two relays, each on a machine whose clock the test can set wrong.
 type clocks struct {
 	*relaytest.Cascade
 	off   [2]atomic.Int64
 	begun time.Time
 	start time.Time // of epoch 0
 	acked [jumpEpochs]uint64
-	next  int // network of the next client
+	next  int // network number of the latest client
 }
 
 func newClocks(t *testing.T) *clocks {
@@ -76,13 +76,13 @@ func newClocks(t *testing.T) *clocks {
 	return l
 }
 
-// at advances the true time to a moment since the first epoch's start.
+// at advances the true time to a moment that is since after the first epoch's start.
 func (l *clocks) at(since time.Duration) {
 	l.Clock.Advance(max(0, l.start.Add(since).Sub(l.Clock.Now())))
 }
 
-// post sends reports of clients whose clocks are right. A relay that does not know the time answers so. It never
-// answers that an epoch is over or not yet open.
+// post sends reports of clients whose clocks are right. A relay may answer that it doubts the time, but never that an
+// epoch is over or not yet open.
 func (l *clocks) post(t *testing.T, epoch uint64, n int) {
 	t.Helper()
 	for range n {
@@ -106,7 +106,7 @@ func (l *clocks) ready(t *testing.T, hop int) bool {
 	return resp.StatusCode == http.StatusNoContent
 }
 
-// keys returns the first epoch whose key a relay has, and its number of keys.
+// keys returns the first epoch whose key a relay still has, and how many keys it has.
 func (l *clocks) keys(t *testing.T, hop int) (first uint64, n int) {
 	t.Helper()
 	keys, err := keyfile.LoadHPKE(filepath.Join(l.Dir, []string{"relay1", "relay2"}[hop], "task0.keys"))
@@ -121,8 +121,8 @@ func (l *clocks) keys(t *testing.T, hop int) (first uint64, n int) {
 	return first, n
 }
 
-// over waits until both relays have erased the keys of the epochs before one, and requires that they erase no more for
-// some time.
+// over waits until both relays have erased the keys of all epochs below before. It then requires for about one second
+// that they erase no further key.
 func (l *clocks) over(t *testing.T, before uint64) {
 	t.Helper()
 	erased := func() bool {
@@ -143,7 +143,7 @@ func (l *clocks) over(t *testing.T, before uint64) {
 	}
 }
 
-// accounted requires that all acknowledged reports of an epoch are in batches that reach the verifier.
+// accounted requires that every acknowledged report of an epoch is in a batch that reaches the verifier.
 func (l *clocks) accounted(t *testing.T, epoch uint64) {
 	t.Helper()
 	var submissions uint64
@@ -163,9 +163,9 @@ func (l *clocks) accounted(t *testing.T, epoch uint64) {
 	require.Equal(t, l.acked[epoch], submissions, "epoch %d", epoch)
 }
 
-// TestClockJumps sets a clock wrong, forward or back, before, in or after an epoch, at either relay, while it runs or
-// when it starts. No epoch's keys are erased early, none stays longer, and all acknowledged reports are in a batch. The
-// long form has all jumps.
+// TestClockJumps sets the clock of either relay ahead or back, before, during or after an epoch, while the relay runs
+// or before it starts. No relay may erase an epoch's keys early or keep them longer, and every acknowledged report must
+// reach a batch. The long form tests all jumps, the short form four.
 func TestClockJumps(t *testing.T) {
 	all := jumps()
 	if !stattest.Long {
@@ -184,7 +184,7 @@ func TestClockJumps(t *testing.T) {
 
 func testJump(t *testing.T, j jump) {
 	l := newClocks(t)
-	stop := []func(){l.Start(t, 1), l.Start(t, 0)} // the mix first, which then can answer the first relay
+	stop := []func(){l.Start(t, 1), l.Start(t, 0)} // the mix first, so that the first relay can ask it for the time
 	stop[0], stop[1] = stop[1], stop[0]
 	if j.at > 0 {
 		l.at(time.Minute)
@@ -200,7 +200,7 @@ func testJump(t *testing.T, j jump) {
 		stop[j.party] = l.run(t, j.party)
 	}
 	if j.at < relaytest.Epoch {
-		time.Sleep(1500 * time.Millisecond) // time to ask, and to erase wrongly
+		time.Sleep(1500 * time.Millisecond) // time to ask the other relay, and to erase wrongly
 		l.at(40 * time.Minute)
 		l.post(t, 0, 5)
 		l.at(relaytest.Epoch + 2*time.Second)
@@ -218,7 +218,7 @@ func testJump(t *testing.T, j jump) {
 	l.accounted(t, 1)
 }
 
-// run starts a relay that need not become ready.
+// run starts a relay and does not wait until it is ready.
 func (l *clocks) run(t *testing.T, hop int) (stop func()) {
 	t.Helper()
 	r, err := relay.New(l.Config(t, hop))

@@ -22,13 +22,13 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// run runs the relay command and returns its exit status and outputs.
+// run runs the relay command and returns its exit status and its output.
 func run(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	return runProgram(t, executable, args...)
 }
 
-// runOwner runs the command doona.
+// runOwner runs the doona command like run.
 func runOwner(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	return runProgram(t, ownerProgram, args...)
@@ -74,7 +74,7 @@ func TestCommandKeygen(t *testing.T) {
 		require.Equal(t, 2, status, "%v", args)
 	}
 	status, _, log := run(t, "keygen", "--kind", "sign", "--out", sign)
-	require.Equal(t, 1, status, "it does not overwrite")
+	require.Equal(t, 1, status, "keygen must not overwrite a file")
 	require.Contains(t, log, "exists")
 }
 
@@ -88,7 +88,7 @@ func TestCommandCheckAndStatus(t *testing.T) {
 	text, err := os.ReadFile(config)
 	require.NoError(t, err)
 	elsewhere := filepath.Join(filepath.Dir(config), "elsewhere.yaml")
-	for _, field := range []string{"secret: ", "sqlite:"} { // where serve would fail
+	for _, field := range []string{"secret: ", "sqlite:"} { // folders that serve could not write to
 		require.NoError(t, os.WriteFile(elsewhere, []byte(strings.Replace(string(text), field, field+"none/", 1)),
 			0o600))
 		status, _, log = run(t, "check-config", "--config", elsewhere)
@@ -103,7 +103,7 @@ func TestCommandCheckAndStatus(t *testing.T) {
 	require.Equal(t, 1, status)
 	require.Contains(t, log, "the file that the store was created with")
 	require.NoFileExists(t, secret)
-	_, err = relay.New(c.Config(t, 0)) // it creates a new secret
+	_, err = relay.New(c.Config(t, 0)) // this start creates a new secret
 	require.ErrorContains(t, err, "it belongs to another secret file")
 	status, _, log = run(t, "check-config", "--config", config)
 	require.Equal(t, 1, status)
@@ -155,7 +155,7 @@ func TestCommandCheckAndStatus(t *testing.T) {
 	require.Equal(t, 1, status)
 }
 
-// TestBadConfig: each error in a configuration is reported with the name of its field.
+// TestBadConfig: the error for a bad configuration must name the bad field.
 func TestBadConfig(t *testing.T) {
 	good := relaytest.New(t, relaytest.Options{})
 	text, err := os.ReadFile(good.RelayConfig(1))
@@ -209,8 +209,8 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-// TestRefusedTasks: a relay refuses tasks that it cannot serve. It accepts one that it can serve, however large the
-// task's batches are.
+// TestRefusedTasks: a relay must refuse a task whose submissions are too large for it. It must accept a task with huge
+// batches.
 func TestRefusedTasks(t *testing.T) {
 	tests := map[string]struct {
 		change func(*task.Task)
@@ -234,7 +234,7 @@ func TestRefusedTasks(t *testing.T) {
 	}
 }
 
-// TestKeylessRelay: a relay without the key of the current epoch reports that and does not start.
+// TestKeylessRelay: a relay without the key of the current epoch must not start, and must say why.
 func TestKeylessRelay(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	path := filepath.Join(c.Dir, "relay1", "task0.keys")
@@ -250,8 +250,8 @@ func TestKeylessRelay(t *testing.T) {
 	require.ErrorContains(t, err, "has been erased")
 }
 
-// TestCommandLoad: the load generator's reports are real, each of its own network. It counts the accepted reports, and
-// gives the reasons for the others.
+// TestCommandLoad: the load generator sends valid reports, each from its own network. It must count the accepted
+// reports, and give the reasons for refusals.
 func TestCommandLoad(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		planned, err := planner.Draft(planner.Query{Name: "load", Query: task.Mean, Hi: 10, Batch: 100, Honest: 0.9,
@@ -283,10 +283,10 @@ func TestCommandLoad(t *testing.T) {
 		10*time.Millisecond)
 
 	status, out, log = runOwner(t, append(args, "--rate", "500", "--duration", "400ms", "--admin", "http://"+p.admin)...)
-	require.Equal(t, 1, status, "nothing was accepted")
+	require.Equal(t, 1, status, "no report was accepted, because the networks have used up their quotas")
 	require.Contains(t, log, "no report was accepted; the commonest answer: limit")
 	require.NoError(t, json.Unmarshal([]byte(out), &got))
-	require.Zero(t, got.Accepted, "the same networks again")
+	require.Zero(t, got.Accepted, "the networks have used up their quotas")
 	require.Equal(t, got.Offered, got.Refused["limit"])
 	for _, args := range [][]string{{"--task", "x"}, {"--rate", "-1"}, {"--rate", "NaN"}, {"--clients", "0"},
 		{"--duration", "1ms"}, {"--connections", "0"}, {"--forwarded-header", "Via"}} {
@@ -303,7 +303,8 @@ func TestCommandLoad(t *testing.T) {
 	require.Equal(t, 1, status)
 }
 
-// TestMetrics: metrics show the fate of reports only after their epoch is over, and none names a client.
+// TestMetrics: metrics may show how many reports were refused only after the epoch is over, and must never name a
+// client.
 func TestMetrics(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.StartAll(t)
@@ -335,5 +336,5 @@ func TestMetrics(t *testing.T) {
 	resp, err := http.Get(c.Open.Relays[0].URL + "/metrics")
 	require.NoError(t, err)
 	defer resp.Body.Close()
-	require.Equal(t, http.StatusNotFound, resp.StatusCode, "not on the public address")
+	require.Equal(t, http.StatusNotFound, resp.StatusCode, "the public address must not serve metrics")
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// executable is the relay command, and ownerProgram the command doona beside it, built once.
+// executable is the path of the relay command, and ownerProgram that of the doona command. TestMain builds both once.
 var executable, ownerProgram string
 
 func TestMain(m *testing.M) {
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// process is a relay in its own process.
+// process is a relay that runs as its own process.
 type process struct {
 	cascade *relaytest.Cascade
 	hop     int
@@ -62,7 +62,7 @@ func startProcess(t testing.TB, c *relaytest.Cascade, hop int) *process {
 	return startConfig(t, c, hop, c.RelayConfig(hop+1))
 }
 
-// startConfig is startProcess with a configuration file, for a second process of a relay.
+// startConfig is startProcess with another configuration file, for a second process of the same relay.
 func startConfig(t testing.TB, c *relaytest.Cascade, hop int, config string) *process {
 	t.Helper()
 	loaded, err := relay.LoadConfig(config)
@@ -96,8 +96,8 @@ func (p *process) crash(t *testing.T) {
 	p.start(t)
 }
 
-// postAll posts one report per value over some connections, sending identical bytes again until
-// they are acknowledged, and counts acknowledgements in acked.
+// postAll posts the reports in bodies over some connections. It sends each report, byte for byte the same, until the
+// relay acknowledges it, and counts the acknowledgements in acked.
 func postAll(ctx context.Context, c *relaytest.Cascade, bodies [][]byte, connections int, acked *atomic.Int64) error {
 	var clients sync.WaitGroup
 	failed := make(chan error, len(bodies))
@@ -136,7 +136,7 @@ func postUntilTaken(ctx context.Context, c *relaytest.Cascade, body []byte, from
 
 func sealAll(t testing.TB, c *relaytest.Cascade, n int) [][]byte { return sealFrom(t, c, 0, n) }
 
-// sealFrom is sealAll for the values from, from+1, …
+// sealFrom seals reports of the n values from, from+1, …
 func sealFrom(t testing.TB, c *relaytest.Cascade, from, n int) [][]byte {
 	t.Helper()
 	bodies := make([][]byte, n)
@@ -152,8 +152,8 @@ func sealFrom(t testing.TB, c *relaytest.Cascade, from, n int) [][]byte {
 	return bodies
 }
 
-// requireExactlyOnce pulls all batches from the second relay, checks and confirms them, and requires each of n values
-// exactly once.
+// requireExactlyOnce pulls all batches from the second relay, checks and confirms them, and requires that each of the
+// values 0 to n-1 came exactly once.
 func requireExactlyOnce(t *testing.T, c *relaytest.Cascade, n int) {
 	t.Helper()
 	count := make([]int, n)
@@ -170,14 +170,14 @@ func requireExactlyOnce(t *testing.T, c *relaytest.Cascade, n int) {
 		require.Equal(t, 1, times, "report %d", value)
 	}
 	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, batches)
-	require.ErrorIs(t, err, handover.ErrNotSealed, "nothing is left over")
+	require.ErrorIs(t, err, handover.ErrNotSealed, "no further batch is sealed")
 	waitConfirmed(t, c, 0, batches)
 	require.Empty(t, c.Status(t, 0).Findings)
 	require.Empty(t, c.Status(t, 1).Findings)
 }
 
-// TestDrain: SIGTERM under load ends a relay cleanly: it answers the requests that have begun. It has stored exactly
-// the acknowledged reports, though no client retries.
+// TestDrain: a relay gets SIGTERM under load. It must answer the requests that have begun and exit with status 0.
+// Exactly the acknowledged reports must be in its store, although no client retries.
 func TestDrain(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		const clients, rounds = 32, 3
@@ -215,7 +215,8 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// postOnce sends a report once, over its own connection: net/http would send it again if a reused connection is closed.
+// postOnce sends a report once. It uses a new connection: net/http would send the report again if it found a reused
+// connection closed.
 func postOnce(c *relaytest.Cascade, body []byte, from string) error {
 	req, err := http.NewRequest(http.MethodPost, c.ReportsURL(0), bytes.NewReader(body))
 	if err != nil {
@@ -234,7 +235,7 @@ func postOnce(c *relaytest.Cascade, body []byte, from string) error {
 	return nil
 }
 
-// attempts counts the log lines that report failed pulls.
+// attempts counts log lines that say "couldn't pull".
 type attempts struct{ atomic.Int64 }
 
 func (a *attempts) Write(line []byte) (int, error) {
@@ -244,11 +245,11 @@ func (a *attempts) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestDiskFull fills the store of either relay: reports are refused and batches wait. When there is space again, the
-// relay accepts identical bytes, and every report comes out once.
+// TestDiskFull fills the store of each relay in turn: the first relay must refuse reports, the second must not confirm
+// a batch. When there is space again, the first relay must accept identical bytes, and every report must come out once.
 func TestDiskFull(t *testing.T) {
 	const n = 200
-	var failed attempts // of the second relay
+	var failed attempts // pulls by the second relay
 	c := relaytest.New(t, relaytest.Options{
 		Task: func(t *task.Task) { t.Batch.Size = n },
 		Config: func(hop int, cfg *relay.Config) {
@@ -275,7 +276,7 @@ func TestDiskFull(t *testing.T) {
 	require.NoError(t, postAll(t.Context(), c, bodies, 8, &acked))
 	require.Eventually(t, func() bool { e := c.Status(t, 0).Epochs; return e[0].Batches == 1 }, relaytest.Patience,
 		10*time.Millisecond)
-	requireSoon(t, func() bool { return failed.Load() > 0 }) // a repeated one is not logged
+	requireSoon(t, func() bool { return failed.Load() > 0 }) // later failures of this kind are not logged
 	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
 	require.ErrorIs(t, err, handover.ErrNotSealed)
 	require.Zero(t, c.Status(t, 0).Epochs[0].Confirmed)
