@@ -22,9 +22,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestFullFileSystem fills the file system of a relay's store and secret: the relay refuses reports with 503, and
-// readyz reports it. When there is space again both recover. Every report comes out once, those from before and the
-// refused ones.
+// TestFullFileSystem fills the file system of a relay's store and secret. The relay must refuse reports with 503, and
+// readyz must report it. When there is space again, both must recover. Every report must come out once, whether the
+// relay had accepted or refused it before.
 func TestFullFileSystem(t *testing.T) {
 	const n, before = 60, 40
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) { t.Batch.Size = n }})
@@ -48,7 +48,7 @@ func TestFullFileSystem(t *testing.T) {
 	free()
 	requireReady(t, c, true)
 	for i, body := range bodies {
-		require.NoError(t, c.Post(t.Context(), 0, body, relaytest.Network(i)), "those from before are known")
+		require.NoError(t, c.Post(t.Context(), 0, body, relaytest.Network(i)), "a report that the relay already has is acknowledged again")
 	}
 	batch, chain := c.Pull(t, 0, 0)
 	require.EqualValues(t, n, chain[0].Submissions)
@@ -59,8 +59,8 @@ func TestFullFileSystem(t *testing.T) {
 	require.Len(t, values, n)
 }
 
-// TestFullOwnersFolder fills the file system of an approved owner's folder. The relay asks the owner to try again
-// later, and removes everything of the attempt. When there is space again both continue.
+// TestFullOwnersFolder fills the file system of an approved owner's folder. The relay must ask the owner to try again
+// later, and leave no file of the failed attempt. When there is space again, the owner's task must be accepted.
 func TestFullOwnersFolder(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	relaytest.Mount(t, disk, "size=8m")
@@ -82,9 +82,9 @@ func TestFullOwnersFolder(t *testing.T) {
 	require.FileExists(t, filepath.Join(disk, "owner.reserve"))
 }
 
-// TestFullMix fills the file system of a later relay's store and secret, before a batch comes and after it is made.
-// readyz and the metrics report it. The relay does not confirm to the upstream relay, but accepts the next hop's
-// confirmations. When there is space again it continues without a restart.
+// TestFullMix fills the file system of a later relay's store and secret, once before a batch comes and once after the
+// batch is made. readyz and the metrics must report it. The relay must not confirm to the upstream relay, but must
+// accept the next hop's confirmations. When there is space again, it must continue without a restart.
 func TestFullMix(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	disk := filepath.Join(c.Dir, "disk")
@@ -112,14 +112,14 @@ func TestFullMix(t *testing.T) {
 	requireSoon(t, func() bool { return first.Confirmed(0, 0) })
 
 	free = fill(t, disk)
-	require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, batch.Manifest), "there is room for that")
+	require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, batch.Manifest), "the reserved space must suffice for a confirmation")
 	free()
 	requireSoon(t, well(true))
 }
 
-// TestErasesOnAFullDisk fills the file systems of two relays until an epoch has ended. The relays confirm the batches
-// that the next hop has, withhold the rest of the epoch, and erase all its keys, although both disks stay full and take
-// no report. When there is space again, the relays accept reports, and the reserve is whole again.
+// TestErasesOnAFullDisk fills the file systems of two relays until an epoch has ended. The relays must accept the next
+// hop's confirmations, destroy the rest of the epoch, and erase all its keys, although both disks stay full and no
+// report is accepted. When there is space again, the relays must accept reports and reserve the full space again.
 func TestErasesOnAFullDisk(t *testing.T) {
 	const length = 6 * time.Second
 	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) {
@@ -142,7 +142,7 @@ func TestErasesOnAFullDisk(t *testing.T) {
 	waitConfirmed(t, c, 0, 1)
 	require.NoError(t, relaytest.Fill(disks[0]))
 	require.NoError(t, relaytest.Fill(disks[1]))
-	require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, batch.Manifest), "there is room for that")
+	require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, batch.Manifest), "the reserved space must suffice for a confirmation")
 	require.True(t, time.Now().Before(end), "this machine is too slow")
 	requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, c.Seal(t, 0, 20), relaytest.Network(20)))
 
@@ -154,7 +154,7 @@ func TestErasesOnAFullDisk(t *testing.T) {
 	for hop, admin := range admins {
 		require.FileExists(t, filepath.Join(disks[hop], "filler"))
 		more := filepath.Join(disks[hop], "more")
-		requireSoon(t, func() bool { // it is full again once the freed space is used
+		requireSoon(t, func() bool { // the disk is full again once the relay has used the freed space
 			err := os.WriteFile(more, make([]byte, 1<<20), 0o600)
 			require.NoError(t, os.Remove(more))
 			return err != nil
@@ -179,7 +179,7 @@ func TestErasesOnAFullDisk(t *testing.T) {
 	})
 }
 
-// keysOfEpoch lists the keys of an epoch that a relay has left in a folder.
+// keysOfEpoch names the keys of an epoch that are still in a relay's folder.
 func keysOfEpoch(t *testing.T, c *relaytest.Cascade, folder string, epoch uint64) (left []string) {
 	t.Helper()
 	keys, err := keyfile.LoadHPKE(filepath.Join(folder, "task0.keys"))
@@ -199,9 +199,9 @@ func keysOfEpoch(t *testing.T, c *relaytest.Cascade, folder string, epoch uint64
 	return left
 }
 
-// TestFullServer fills the file system of a PostgreSQL server under a relay: the relay refuses reports with 503 and a
-// wait, and loses no acknowledged report. When there is space again the relay continues by itself, and every report
-// comes out once.
+// TestFullServer fills the file system of a relay's PostgreSQL server. The relay must refuse reports with 503 and a
+// waiting time, and lose no acknowledged report. When there is space again, the relay must continue by itself, and
+// every report must come out once.
 func TestFullServer(t *testing.T) {
 	const n, before = 400, 100
 	parent, err := os.MkdirTemp("", "relay") // the server's user cannot enter the folder of t.TempDir
@@ -237,14 +237,14 @@ func TestFullServer(t *testing.T) {
 	require.ElementsMatch(t, span(0, n), c.Values(t, 0, batch)[0])
 }
 
-// fill uses up all free space of a file system, until free is called.
+// fill uses up all free space of the file system that holds dir, until free is called.
 func fill(t *testing.T, dir string) (free func()) {
 	t.Helper()
 	require.NoError(t, relaytest.Fill(dir))
 	return func() { require.NoError(t, os.Remove(filepath.Join(dir, "filler"))) }
 }
 
-// moveTo makes a relay keep its store, its secret and its keys in another folder.
+// moveTo makes a relay keep its store, its secret and its HPKE keys in another folder.
 func moveTo(t *testing.T, c *relaytest.Cascade, hop int, folder string) {
 	t.Helper()
 	text, err := os.ReadFile(c.RelayConfig(hop + 1))

@@ -15,10 +15,10 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// streamLine is the tasks of a stream that all relays have accepted.
+// streamLine is the tasks of a stream so far, by position. All relays have accepted them.
 type streamLine []*relaytest.Cascade
 
-// renew hands the next task to the relays, fills its first epoch, and returns it.
+// renew hands the stream's next task to the relays, fills the task's first epoch, and returns the task.
 func (l *streamLine) renew(t *testing.T) *relaytest.Cascade {
 	t.Helper()
 	c, position := (*l)[0], uint64(len(*l))
@@ -35,7 +35,8 @@ func (l *streamLine) renew(t *testing.T) *relaytest.Cascade {
 	return next
 }
 
-// isServed reports whether a relay still serves a task: it asks for an epoch's end, which needs a signature.
+// isServed reports whether a relay still serves a task. It requests an epoch's end without a signature: the answer is
+// 404 only if the relay does not serve the task.
 func isServed(t *testing.T, base string, id task.ID) bool {
 	t.Helper()
 	resp, err := http.Get(base + "/v1/tasks/" + id.String() + "/epochs/0/end")
@@ -44,14 +45,14 @@ func isServed(t *testing.T, base string, id task.ID) bool {
 	return resp.StatusCode != http.StatusNotFound
 }
 
-// soonExpired makes tasks expire within two days.
+// soonExpired configures tasks in streams that expire within two days.
 func soonExpired(o relaytest.Options) relaytest.Options {
 	o.Task = relaytest.InStream()
 	return expiring(o)
 }
 
-// TestTwinsDrop: two processes of each relay share a database and the files. They drop a task of a stream, and continue
-// without a restart: the keys of batches that they seal afterwards are destroyed.
+// TestTwinsDrop: two processes of a relay share a database and files. Both must drop a stream's expired task, and
+// continue without a restart: they must still destroy the keys of batches that they seal afterwards.
 func TestTwinsDrop(t *testing.T) {
 	c := relaytest.New(t, soonExpired(relaytest.Options{Hops: 1, Postgres: true}))
 	cfg := c.Config(t, 0)
@@ -78,7 +79,7 @@ func TestTwinsDrop(t *testing.T) {
 	})
 }
 
-// TestDroppedKeysLeft: a relay that was killed while it dropped a task removes the task's keys when it starts.
+// TestDroppedKeysLeft: a relay was killed while it dropped a task. At its next start it must remove the task's keys.
 func TestDroppedKeysLeft(t *testing.T) {
 	c := relaytest.New(t, soonExpired(relaytest.Options{Hops: 1}))
 	stop := c.Start(t, 0)
@@ -97,9 +98,9 @@ func TestDroppedKeysLeft(t *testing.T) {
 	require.FileExists(t, filepath.Join(folder, "2-1.keys"))
 }
 
-// TestStreamsDropWhatHasExpired: relays drop a stream's task once all its epochs have expired and another task has
-// followed. They remove its key file permanently. The chain, each position and its bundle stay, also after a restart,
-// and the stream continues.
+// TestStreamsDropWhatHasExpired: relays must drop a stream's task, and remove its key file, once all its epochs have
+// expired and a later task has followed. The bundle at each position must remain, even after a restart, and the stream
+// must continue.
 func TestStreamsDropWhatHasExpired(t *testing.T) {
 	c := relaytest.New(t, soonExpired(relaytest.Options{}))
 	stops := []func(){c.Start(t, 0), c.Start(t, 1)}
@@ -126,10 +127,10 @@ func TestStreamsDropWhatHasExpired(t *testing.T) {
 			for _, dropped := range line[:2] {
 				requireSoon(t, func() bool { return !servedAt(dropped.Open, hop) })
 				_, err := c.Verifier.Time(t.Context(), dropped.Open, hop)
-				require.NoError(t, err, "a client without a later task asks for the time by a dropped one")
+				require.NoError(t, err, "a client that knows no later task asks for the time with a dropped task")
 				require.Equal(t, http.StatusOK, get(dropped.Open.Relays[hop].URL+"/v1/tasks/"+dropped.Open.ID.String()))
 			}
-			require.True(t, servedAt(line[2].Open, hop), "the newest stays")
+			require.True(t, servedAt(line[2].Open, hop), "the newest task must be served")
 			folder := c.Config(t, hop).Tasks[0].Successors
 			left, err := filepath.Glob(filepath.Join(folder, "*"))
 			require.NoError(t, err)

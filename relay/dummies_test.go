@@ -13,17 +13,18 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// added is the number of dummies per batch in the tests below, in four cells.
+// added is how many dummies each relay adds to each batch in the tests below. The dummies have four cells.
 const added = 6
 
-// noisy makes relays add dummies to batches, so that no other client is needed.
+// noisy makes relays add dummies to batches, under the assumption that no other client is honest.
 func noisy(draft *task.Task) {
 	total := uint64(added)
 	draft.Claim.Assumption = task.NoneHonest
 	draft.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 4, Tables: [][]uint64{{1, 2, 3, 2, 1}}, Total: &total}
 }
 
-// draws returns the dummies that both relays added to some batches of clients who all hold 1000, which is no cell.
+// draws returns the dummies that both relays together added to some batches, as a count per cell. All clients send the
+// value 1000, which is no cell.
 func draws(t *testing.T, c *relaytest.Cascade, batches int) (all [][]uint64) {
 	t.Helper()
 	for seq := range batches {
@@ -48,8 +49,9 @@ func draws(t *testing.T, c *relaytest.Cascade, batches int) (all [][]uint64) {
 	return all
 }
 
-// TestRelaysAddDummies: every relay adds the number of dummies that the law demands to every batch, and reports the
-// number. Each batch has its own draw, and the rest at the epoch's end is released.
+// TestRelaysAddDummies: every relay must add the number of dummies that the task's noise law demands to every batch,
+// and state that number. Each batch must get its own draw. The incomplete last batch must be released when the epoch
+// ends.
 func TestRelaysAddDummies(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: noisy})
 	c.StartAll(t)
@@ -57,7 +59,8 @@ func TestRelaysAddDummies(t *testing.T) {
 	for _, cells := range all {
 		require.EqualValues(t, 2*added, cells[0]+cells[1]+cells[2]+cells[3])
 	}
-	// 12 equal draws of both relays together: each has a probability below 1/8, so below 10⁻⁹ in all.
+	// If both relays drew equally 12 times, this would fail: each repetition has a probability below 1/8, all together
+	// below 10⁻⁹.
 	require.Greater(t, len(slices.CompactFunc(all, slices.Equal)), 1)
 
 	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1000), relaytest.Network(500)))
@@ -74,8 +77,9 @@ func TestRelaysAddDummies(t *testing.T) {
 	require.Empty(t, c.Status(t, 1).Findings)
 }
 
-// TestDummiesLookLikePeeledSlots: even a party with all later keys cannot tell the first relay's dummies from the slots
-// that it peels: they have the same size and open alike, layer by layer, down to a message of the task's size.
+// TestDummiesLookLikePeeledSlots: a party with all later keys must not be able to tell the first relay's dummies from
+// the slots that it peels. They must have the same size and open alike, layer by layer, down to a message of the task's
+// size.
 func TestDummiesLookLikePeeledSlots(t *testing.T) {
 	for _, name := range []task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768} {
 		c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
@@ -107,12 +111,12 @@ func TestDummiesLookLikePeeledSlots(t *testing.T) {
 			require.False(t, m.Cover)
 			require.Len(t, m.Body, int(c.Open.Slots.MessageBytes))
 		}
-		require.Len(t, tags, 2*(10+added), "a tag of its own in each layer")
+		require.Len(t, tags, 2*(10+added), "each slot has its own tag in each layer")
 	}
 }
 
-// TestDummiesOutsideTheLaw: a relay claims to have added a number of dummies that the law does not allow. The next
-// relay releases nothing of that batch, and reports it.
+// TestDummiesOutsideTheLaw: a relay claims to have added a number of dummies that the task's noise law excludes. The
+// next relay must release nothing of that batch, and record a finding.
 func TestDummiesOutsideTheLaw(t *testing.T) {
 	for _, n := range []uint64{0, added - 1, added + 1} {
 		c := relaytest.New(t, relaytest.Options{Task: noisy})

@@ -18,16 +18,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// barren is an upstream relay with a batch for every number, none of which can be released.
+// barren is a malicious upstream relay. It has a batch for every number, but none of them can be released.
 type barren struct {
 	*relaytest.Cascade
 	hop     int
-	pulls   atomic.Int64 // of all numbers
+	pulls   atomic.Int64 // pulls that it has answered, of all numbers
 	reached chan struct{}
 	goOn    chan struct{}
 }
 
-// newBarren serves such batches. Its answer for number halfway closes reached, and waits for goOn.
+// newBarren runs such a relay. At the pull of batch halfway it closes reached, and answers once goOn is closed.
 func newBarren(t *testing.T, c *relaytest.Cascade, hop int, offered, halfway uint64, batch func(*relaytest.Rogue,
 	uint64) *onion.Batch) *barren {
 	t.Helper()
@@ -47,7 +47,7 @@ func newBarren(t *testing.T, c *relaytest.Cascade, hop int, offered, halfway uin
 	return e
 }
 
-// start runs the next relay, which counts before batches as destroyed already.
+// start runs the next relay, and makes it believe that before batches of each epoch were already destroyed.
 func (e *barren) start(t *testing.T, before uint64) (stop func()) {
 	t.Helper()
 	cfg := e.Config(t, e.hop+1)
@@ -57,7 +57,7 @@ func (e *barren) start(t *testing.T, before uint64) (stop func()) {
 	return e.Serve(t, r, cfg.Admin)
 }
 
-// barrenBatches are the batches that a bad relay can sign endlessly at almost no cost.
+// barrenBatches are kinds of batches that a malicious relay can sign endlessly at almost no cost.
 var barrenBatches = []struct {
 	name, finding string
 	hops, hop     int
@@ -91,13 +91,13 @@ var barrenBatches = []struct {
 		}},
 }
 
-// TestEndlessDestroyed: an upstream relay has a destroyed batch for every number. That ends the epoch at
-// [onion.DestroyedAllowance]. Until then the next relay keeps a manifest for each and one finding for all, which status
-// and metrics show meanwhile. After a restart it asks for no more. In the short form the relay counts most batches as
-// destroyed from the start; in the long form all of them come.
+// TestEndlessDestroyed: an upstream relay has a batch for every number that must be destroyed. The next relay must end
+// the epoch after [onion.DestroyedAllowance] such batches. Until then it must store only a manifest for each and one
+// finding for all, which status and metrics show. After a restart it must not pull more. In the short form the relay
+// counts most batches as destroyed from the start; in the long form it pulls all of them.
 func TestEndlessDestroyed(t *testing.T) {
 	const bound = onion.DestroyedAllowance + 1
-	comes := uint64(14) // more than the rows that requireBytes allows for other purposes
+	comes := uint64(14) // more than the number of rows that requireBytes allows in other tables
 	if stattest.Long {
 		comes = bound
 	}
@@ -130,8 +130,8 @@ func TestEndlessDestroyed(t *testing.T) {
 	}
 }
 
-// requireEnded asserts that the epoch ended after some batches, with two findings at most, and that the relay asks for
-// no further one.
+// requireEnded asserts that the epoch ended after some batches, with at most two findings, and that the relay pulled no
+// further batch.
 func (e *barren) requireEnded(t *testing.T, mine int, batches uint64, finding string) {
 	t.Helper()
 	status := e.Status(t, mine)
@@ -146,8 +146,8 @@ func (e *barren) requireEnded(t *testing.T, mine int, batches uint64, finding st
 	require.EqualValues(t, batches, e.pulls.Load())
 }
 
-// requireBytes asserts what the relay stores of such batches: a manifest for each, twice until the next hop has
-// confirmed it, and of everything else no more than for one batch.
+// requireBytes asserts what the relay's store holds of the destroyed batches: a manifest for each, twice until the next
+// hop has confirmed it, and at most 12 rows in each other table.
 func (e *barren) requireBytes(t *testing.T, mine int, batches uint64) {
 	t.Helper()
 	path := filepath.Join(e.Dir, fmt.Sprintf("relay%d", mine+1), "relay.db")
@@ -161,7 +161,7 @@ func (e *barren) requireBytes(t *testing.T, mine int, batches uint64) {
 			require.LessOrEqual(t, uint64(bytes[table]), most, table)
 			t.Logf("%s: %d bytes for each of %d batches, at most %d", table, uint64(bytes[table])/batches, batches,
 				most/batches)
-		case "seen": // a bad slot that opens, at most
+		case "seen": // at most the tag of one bad slot that opens
 			require.LessOrEqual(t, n, 1)
 		default:
 			require.LessOrEqual(t, n, 12, table)
@@ -175,11 +175,12 @@ func (e *barren) requireBytes(t *testing.T, mine int, batches uint64) {
 	}
 }
 
-// rowBytes is the size of a row apart from a manifest: numbers, and a piece's name, nonces and authentication.
+// rowBytes is the most that a row takes besides a manifest, in bytes: numbers, and a piece's name, nonces and
+// authentication tags.
 const rowBytes = 160
 
-// TestMostBatches: an epoch of any task has at most [task.Task.MostBatches], and a first relay passes that limit to its
-// store.
+// TestMostBatches: the first relay must pass the limit [task.Task.MostBatches] to its store with each report, even if
+// the task itself states no limit.
 func TestMostBatches(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	cfg := c.Config(t, 0)

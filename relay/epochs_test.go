@@ -21,7 +21,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// rows counts the rows in a relay's store.
+// rows counts the rows of a table in a relay's SQLite store.
 func rows(t *testing.T, c *relaytest.Cascade, hop int, table string) int {
 	t.Helper()
 	return query(t, c, hop, "SELECT COUNT(*) FROM "+table)
@@ -33,7 +33,7 @@ func query(t *testing.T, c *relaytest.Cascade, hop int, text string) (n int) {
 	return n
 }
 
-// queryInto reads the single value of a query.
+// queryInto reads the single value that a query returns.
 func queryInto(t *testing.T, c *relaytest.Cascade, hop int, into any, text string, args ...any) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(c.Config(t, hop).Store, "sqlite:")+
@@ -56,8 +56,8 @@ func waitState(t *testing.T, c *relaytest.Cascade, hop int, epoch uint64, want s
 	}, relaytest.Patience, 10*time.Millisecond, "hop %d, epoch %d: %s", hop, epoch, want)
 }
 
-// TestEpochEnd: a rest of fewer than n reports is destroyed with a manifest that says so, along the whole cascade. Then
-// keys, replay sets and clients' counts are deleted.
+// TestEpochEnd: the relays must destroy a last batch with fewer than n reports, with a manifest that says so, at every
+// hop. Then they must delete the epoch's keys, replay sets and counts of clients' reports.
 func TestEpochEnd(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.StartAll(t)
@@ -99,10 +99,10 @@ func TestEpochEnd(t *testing.T) {
 
 	again, _ := c.Pull(t, 0, 0)
 	require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, again.Manifest),
-		"sealed batches stay until they are confirmed")
+		"sealed batches must stay until the next hop confirms them")
 }
 
-// TestEndWhileDown: a first relay that was down at the end of an epoch ends it when it starts.
+// TestEndWhileDown: a first relay that was down at the end of an epoch must end the epoch when it starts.
 func TestEndWhileDown(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	stop := c.Start(t, 0)
@@ -116,7 +116,7 @@ func TestEndWhileDown(t *testing.T) {
 	waitState(t, c, 1, 0, "erased")
 }
 
-// TestOldestEndsFirst: epochs end and lose their keys, although newer ones have more to seal than there is time for.
+// TestOldestEndsFirst: old epochs must end and lose their keys, even while the relay is stuck sealing newer epochs.
 func TestOldestEndsFirst(t *testing.T) {
 	const last = 40
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) { draft.Epochs.Count = last + 1 }})
@@ -131,12 +131,12 @@ func TestOldestEndsFirst(t *testing.T) {
 	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
 	c.Clock.Advance((last - 1) * relaytest.Epoch)
 	require.NoError(t, c.Post(t.Context(), last-1, c.Seal(t, last-1, 1), relaytest.Network(1)))
-	c.Clock.Advance(relaytest.Epoch + 10*time.Second) // surely over for every clock
+	c.Clock.Advance(relaytest.Epoch + 10*time.Second) // over by every clock
 	for i := range 10 {
 		require.NoError(t, c.Post(t.Context(), last, c.Seal(t, last, uint64(i)), relaytest.Network(i)))
 	}
 	stop()
-	serve(func(epoch uint64) bool { return epoch >= last-1 }) // the rest of one epoch, and a full batch of the other
+	serve(func(epoch uint64) bool { return epoch >= last-1 }) // the last batches of both epochs
 	waitState(t, c, 0, 0, "erased")
 	waitState(t, c, 0, last-1, "closed")
 	keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, "relay1", "task0.keys"))
@@ -147,8 +147,8 @@ func TestOldestEndsFirst(t *testing.T) {
 	}
 }
 
-// TestEarlyEnd: the first relay's signed end does not end an epoch before its time. If the end never comes, the second
-// relay gives up and erases its key.
+// TestEarlyEnd: the first relay signs an epoch's end too early. The second relay must not end the epoch before its
+// time. If an end never comes, the second relay must give up and erase the epoch's key.
 func TestEarlyEnd(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) { cfg.GiveUp = 10 * time.Minute }})
 	first := c.StartFirst(t)
@@ -161,7 +161,7 @@ func TestEarlyEnd(t *testing.T) {
 
 	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
 	waitState(t, c, 1, 0, "erased")
-	c.Clock.Advance(relaytest.Epoch) // epoch 1 is over, and its relay does not answer
+	c.Clock.Advance(relaytest.Epoch) // epoch 1 is over too, and the first relay does not sign its end
 	waitPulls(t, first, 1, 0)
 	_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 1, 0)
 	require.ErrorIs(t, err, handover.ErrNotSealed)
@@ -170,16 +170,16 @@ func TestEarlyEnd(t *testing.T) {
 	hasFinding(t, c, relay.Finding{Epoch: 1, Reason: "gave up waiting for the end of the epoch"})
 }
 
-// waitPulls waits until the second relay has processed an answer that the first relay gives from now on.
+// waitPulls waits until the second relay has processed a pull that began after this call.
 func waitPulls(t *testing.T, first *relaytest.Rogue, epoch, seq uint64) {
 	t.Helper()
 	before := first.Pulls(epoch, seq)
-	// the pull under way may have the old answer, but not the next
+	// Two more pulls: the pull in progress may still carry the old answer.
 	requireSoon(t, func() bool { return first.Pulls(epoch, seq) > before+2 })
 }
 
-// TestConfirm: only the next hop may pull and confirm. A confirmed batch is deleted permanently, and every pull before
-// gave the same bytes.
+// TestConfirm: only the next hop may pull and confirm. A relay must delete a confirmed batch permanently. Until then
+// every pull must return the same bytes.
 func TestConfirm(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	stop := c.Start(t, 0)
@@ -206,7 +206,7 @@ func TestConfirm(t *testing.T) {
 	stop()
 }
 
-// waitConfirmed waits until a relay knows that some batches of epoch 0 were confirmed.
+// waitConfirmed waits until a relay knows that want batches of epoch 0 were confirmed.
 func waitConfirmed(t *testing.T, c *relaytest.Cascade, hop int, want uint64) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -215,7 +215,7 @@ func waitConfirmed(t *testing.T, c *relaytest.Cascade, hop int, want uint64) {
 	}, relaytest.Patience, 10*time.Millisecond)
 }
 
-// TestFileModes: other users can read no file of a relay.
+// TestFileModes: other users of the machine must not be able to read any file of a relay.
 func TestFileModes(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.Start(t, 0)
@@ -225,7 +225,7 @@ func TestFileModes(t *testing.T) {
 	require.Greater(t, len(files), 4)
 	for _, file := range files {
 		info, err := os.Stat(file)
-		if errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(file, ".new") { // the relay has renamed it meanwhile
+		if errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(file, ".new") { // the relay has renamed it
 			continue
 		}
 		require.NoError(t, err)

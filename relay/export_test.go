@@ -19,28 +19,29 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// ClientNetwork returns the network that counts as the client of a request behind the trusted proxies.
+// ClientNetwork returns the network under which the relay counts the client of a request, for the given trusted
+// proxies.
 func ClientNetwork(r *http.Request, header string, trusted ...string) (netip.Prefix, error) {
 	networks, err := service.ParseTrusted(trusted)
 	p := service.Proxies{Trusted: networks, Header: header}
 	return service.Network(p.Client(r)), err
 }
 
-// LimitPages limits a relay's store to n pages, like a full disk. A store that has as many stops growing. 0 lifts the
-// limit.
+// LimitPages limits a relay's store to n pages, to imitate a full disk. A store that already has n pages cannot grow. n
+// = 0 lifts the limit.
 func LimitPages(r *Relay, n int) error {
 	return r.store.LimitPages(n)
 }
 
-// DrawFrom makes a relay draw the dummies of its first task with draw. Call it before Run.
+// DrawFrom makes a relay draw the dummies of its first task with the function draw. Call it before Run.
 func DrawFrom(r *Relay, draw func(*randomizer.Source) ([]uint64, error)) {
 	r.Hosted().Order[0].Draw = draw
 }
 
-// Patterns lists the requests that a relay answers.
+// Patterns lists the patterns of the requests that a relay answers.
 func Patterns(r *Relay) []string { return r.mux().Patterns }
 
-// Kept counts what a relay keeps in memory about epochs and requests.
+// Kept counts the entries that a relay keeps in memory about epochs and requests.
 func Kept(r *Relay) (n int) {
 	for _, s := range r.Hosted().Order {
 		mu := hidden(s, "mu").Addr().Interface().(*sync.Mutex)
@@ -58,7 +59,7 @@ func Kept(r *Relay) (n int) {
 	return n + kept(r.monitor)
 }
 
-// hidden returns an unexported field of a stage, by its path.
+// hidden returns an unexported field of a stage, found by the field names in path.
 func hidden(of any, path ...string) reflect.Value {
 	v := reflect.Indirect(reflect.ValueOf(of))
 	for _, name := range path {
@@ -67,7 +68,7 @@ func hidden(of any, path ...string) reflect.Value {
 	return reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem()
 }
 
-// kept counts the entries of all maps that a value has in its fields.
+// kept counts the entries of all maps that are direct fields of a value.
 func kept(of any) (n int) {
 	v := reflect.Indirect(reflect.ValueOf(of))
 	for i := range v.NumField() {
@@ -78,15 +79,16 @@ func kept(of any) (n int) {
 	return n
 }
 
-// Poison records a rollback in an arbitrary epoch of a relay's first task, as a relay without bounds did for a pull.
+// Poison makes a relay record a state rollback in any epoch of its first task, as an earlier version without bounds did
+// after a pull.
 func Poison(r *Relay, epoch, seq uint64) error {
 	b := r.Hosted().Order[0].Epoch(epoch).Ref(seq)
 	b.SetRolledBack()
 	return r.epochs.Note(context.Background(), b, tasks.FindRolledBack)
 }
 
-// MadeBetween makes a relay find a batch's manifest only at the second query, as if the batch was made while a request
-// is answered. Call it before Run.
+// MadeBetween makes a relay find a batch's manifest only at the second query, as if the batch were made while the relay
+// answers a request. Call it before Run.
 func MadeBetween(r *Relay) {
 	made := &madeBetween{Store: r.store}
 	r.stores.Mixes, r.stores.Epochs, r.stores.Handout = made, made, made
@@ -105,7 +107,7 @@ func (m *madeBetween) Manifest(ctx context.Context, b store.BatchID) ([]byte, bo
 	return m.Store.Manifest(ctx, b)
 }
 
-// HoldSealing makes a relay never finish sealing a batch of these epochs. Call it before Run.
+// HoldSealing makes a relay hang whenever it seals a batch of the held epochs. Call it before Run.
 func HoldSealing(r *Relay, held func(epoch uint64) bool) {
 	r.stores.Seals = &holding{r.store, held}
 	r.use(r.stores, r.clock)
@@ -132,7 +134,7 @@ func (h *holding) SealWithheld(ctx context.Context, b store.BatchID, build store
 	return h.Store.SealWithheld(ctx, b, build)
 }
 
-// FillHandouts uses up a relay's memory for batches being sent, with one of its first task, until free is called.
+// FillHandouts uses up a relay's memory for batches being sent, by a batch of its first task, until free is called.
 func FillHandouts(r *Relay) (free func()) {
 	mu := hidden(r.handout, "handouts", "mu").Addr().Interface().(*sync.Mutex)
 	set := func(bytes int64, batches map[*tasks.Hosted]int) {
@@ -145,7 +147,7 @@ func FillHandouts(r *Relay) (free func()) {
 	return func() { set(0, nil) }
 }
 
-// FailSeals lets no batch of a task be sealed, as if the store failed. Call it before Run.
+// FailSeals makes every sealing of a task's batches fail, as if the store failed. Call it before Run.
 func FailSeals(r *Relay, task task.ID) {
 	r.stores.Seals = failingSeals{r.store, task}
 	r.use(r.stores, r.clock)
@@ -170,7 +172,7 @@ func (f failingSeals) SealWithheld(ctx context.Context, b store.BatchID, build s
 	return f.Store.SealWithheld(ctx, b, build)
 }
 
-// SealSlowly makes the sealing of each batch take until the relay has reconciled with its store twice. Call it before
+// SealSlowly makes the sealing of each batch wait until the relay has reconciled with its store twice. Call it before
 // Run.
 func SealSlowly(r *Relay) {
 	slow := &slowSeals{Store: r.store, reconciled: make(chan struct{})}
@@ -214,8 +216,8 @@ func (s *slowSeals) slow(ctx context.Context, build store.SealFunc) store.SealFu
 // Scratch returns the folder in which a relay permutes large batches.
 func Scratch(r *Relay) string { return r.cfg.Scratch }
 
-// RetryMixes makes every other mix fail before its last transaction, as if the database server was gone. Call it before
-// Run.
+// RetryMixes makes every second mix fail before its last transaction, as if the database server was gone. Call it
+// before Run.
 func RetryMixes(r *Relay) {
 	r.stores.Mixes = &retriedMixes{Store: r.store}
 	r.use(r.stores, r.clock)
@@ -238,7 +240,7 @@ func (m *retriedMixes) MixWithheld(
 	return m.Store.MixWithheld(ctx, b, tags, m.everySecond(build))
 }
 
-// everySecond fails each mix once before it succeeds.
+// everySecond makes the first of every two mixes fail.
 func (m *retriedMixes) everySecond(build store.MixFunc) store.MixFunc {
 	return func(fresh *store.Fresh, put store.Put) (*store.Made, error) {
 		made, err := build(fresh, put)
@@ -249,22 +251,24 @@ func (m *retriedMixes) everySecond(build store.MixFunc) store.MixFunc {
 	}
 }
 
-// SpillAt sets the bytes above which a relay permutes in a file.
+// SpillAt sets the size in bytes above which a relay permutes a batch in a file.
 func SpillAt(r *Relay, memory int) { r.maker.Memory = memory }
 
-// HasEpochKey reports whether a relay can still name the clients of an epoch.
+// HasEpochKey reports whether a relay still has the key with which it recognizes the clients of an epoch.
 func HasEpochKey(r *Relay, task task.ID, epoch uint64) bool {
 	_, err := r.vault.EpochKey(store.EpochID{Task: task, Epoch: epoch})
 	return err == nil
 }
 
-// FreeMemory returns the unreserved part of MaxMemory.
+// FreeMemory returns how many bytes of MaxMemory are not reserved.
 func FreeMemory(r *Relay) int64 { return int64(r.cfg.MaxMemory) - r.ingress.Load().Bytes }
 
-// Unencrypted makes a relay store the first batch of epoch 0 of a task without encryption, until it seals it.
+// Unencrypted makes a relay store the reports of a task's first batch in epoch 0 without encryption, until it seals the
+// batch.
 func Unencrypted(r *Relay, task task.ID) { r.vault.Unencrypted(store.EpochID{Task: task}.Batch(0)) }
 
-// Decryptable reports what a secret file can still decrypt of a batch of epoch 0: its rows, and the sealed batch.
+// Decryptable reports which parts of a batch of epoch 0 a secret file can still decrypt: the rows of its reports, and
+// the sealed batch.
 func Decryptable(secret string, task task.ID, seq uint64) (rows, sealed bool, err error) {
 	v, err := store.OpenVault(secret)
 	if err != nil {
@@ -274,7 +278,7 @@ func Decryptable(secret string, task task.ID, seq uint64) (rows, sealed bool, er
 	return rows, sealed, nil
 }
 
-// Submissions counts the submissions in open batches of a task in a store.
+// Submissions counts the submissions in a task's open batches in a store.
 func Submissions(cfg Config, task task.ID) (n uint64, err error) {
 	s, err := store.Read(cfg.Store)
 	if err != nil {
@@ -302,7 +306,7 @@ func Tables(url string) (n int, err error) {
 	return n, db.QueryRow(`SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'`).Scan(&n)
 }
 
-// Fence marks every process of a PostgreSQL database as fenced, by others that are gone.
+// Fence marks all processes in a PostgreSQL database as fenced: as excluded by other processes, which no longer exist.
 func Fence(url string) error {
 	db, err := sql.Open("pgx", url)
 	if err != nil {
@@ -313,7 +317,7 @@ func Fence(url string) error {
 	return err
 }
 
-// DestroyedBefore makes a relay count n more batches of every epoch as destroyed than it got.
+// DestroyedBefore makes a relay count n more batches of every epoch as destroyed than it has.
 func DestroyedBefore(r *Relay, n uint64) {
 	r.stores.Mixes = &destroyedBefore{r.store, n}
 	r.use(r.stores, r.clock)
@@ -329,7 +333,7 @@ func (d *destroyedBefore) Destroyed(ctx context.Context, id store.EpochID) (uint
 	return n + d.n, err
 }
 
-// BatchLimit returns the largest number of batches per epoch that a relay passes to its store with a report.
+// BatchLimit returns where a relay's limit on batches per epoch appears when it passes a report to its store.
 func BatchLimit(r *Relay) *atomic.Uint64 {
 	t := &limitRecorder{Store: r.store}
 	r.stores.Ingress = t
@@ -347,7 +351,7 @@ func (t *limitRecorder) Commit(ctx context.Context, group []*store.Submission) (
 	return t.Store.Commit(ctx, group)
 }
 
-// RowBytes returns the number of rows in an SQLite store, and the bytes in them, by table.
+// RowBytes returns the number of rows, and the bytes in them, of each table in an SQLite store.
 func RowBytes(path string) (rows, bytes map[string]int, err error) {
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
@@ -375,7 +379,7 @@ func RowBytes(path string) (rows, bytes map[string]int, err error) {
 	return rows, bytes, columns.Err()
 }
 
-// Rings returns how many nonces a relay remembers, by the key of their ring.
+// Rings returns how many nonces a relay remembers in each ring buffer, by the ring's key.
 func Rings(r *Relay) map[task.SignKey]int {
 	mu := hidden(r.host, "nonces", "mu").Addr().Interface().(*sync.Mutex)
 	mu.Lock()
@@ -387,7 +391,7 @@ func Rings(r *Relay) map[task.SignKey]int {
 	return n
 }
 
-// NonceRows counts the nonces in a PostgreSQL database.
+// NonceRows counts the stored nonces in a PostgreSQL database.
 func NonceRows(url string) (n int, err error) {
 	db, err := sql.Open("pgx", url)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestHandoverIsBounded: batches being sent are held in memory, so their number is bounded.
+// TestHandoverIsBounded: a relay holds batches in memory while it sends them. It must refuse a pull when that memory is
+// used up.
 func TestHandoverIsBounded(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	r, _ := c.StartRelay(t, 0)
@@ -31,8 +32,8 @@ func TestHandoverIsBounded(t *testing.T) {
 	c.Pull(t, 0, 0)
 }
 
-// TestOneTaskFails: a batch that cannot be sealed delays neither other tasks' batches nor the erasure of any epoch's
-// keys.
+// TestOneTaskFails: the relay cannot seal a batch of one task. That must delay neither other tasks' batches nor the
+// erasure of keys, not even those of the failing task.
 func TestOneTaskFails(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Tasks: 2})
 	r, err := relay.New(c.Config(t, 0))
@@ -64,8 +65,9 @@ func TestOneTaskFails(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// TestStoreLost: if the store is lost, a relay does not open anything with the keys that were used with it: a new store
-// does not know what they have opened. Without the keys of the epochs that have begun, the others may be used.
+// TestStoreLost: after the loss of its store, a relay must not use keys of epochs that have begun with a new store: the
+// new store does not know which slots they have opened. After end-epochs has erased these keys, the relay must start
+// with the keys of later epochs.
 func TestStoreLost(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		c, other := relaytest.New(t, o), relaytest.New(t, o)
@@ -81,7 +83,7 @@ func TestStoreLost(t *testing.T) {
 		require.ErrorIs(t, err, keyfile.ErrStore)
 		require.ErrorContains(t, err, "task0.keys")
 		_, err = relay.Inspect(cfg)
-		require.ErrorIs(t, err, keyfile.ErrStore, "check-config says so before")
+		require.ErrorIs(t, err, keyfile.ErrStore, "check-config must report it too")
 
 		lost, err := relay.OpenRolledBack(cfg)
 		require.NoError(t, err)
