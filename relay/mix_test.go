@@ -25,7 +25,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// span returns the n numbers from first.
+// span returns the n numbers first, first+1, …
 func span(first, n uint64) (out []uint64) {
 	for i := range n {
 		out = append(out, first+i)
@@ -33,14 +33,14 @@ func span(first, n uint64) (out []uint64) {
 	return out
 }
 
-// hasFinding waits until the second relay has a finding.
+// hasFinding waits until the second relay has this finding.
 func hasFinding(t *testing.T, c *relaytest.Cascade, want relay.Finding) {
 	t.Helper()
 	require.Eventually(t, func() bool { return slices.Contains(c.Status(t, 1).Findings, want) }, relaytest.Patience,
 		10*time.Millisecond, "%v", want)
 }
 
-// foundOf returns the number of batches in a relay's findings about epoch 0.
+// foundOf returns how many batches of epoch 0 a relay's findings with this reason cover.
 func foundOf(t *testing.T, c *relaytest.Cascade, hop int, why relay.Reason) (n uint64) {
 	t.Helper()
 	for _, f := range c.Status(t, hop).Findings {
@@ -51,8 +51,8 @@ func foundOf(t *testing.T, c *relaytest.Cascade, hop int, why relay.Reason) (n u
 	return n
 }
 
-// TestForgedBatches hands the second relay batches that its first relay has not made, or has made differently. The
-// relay releases none, and none uses up the number: it mixes the right one when it comes.
+// TestForgedBatches gives the second relay batches that its first relay did not make, or that were changed on the way.
+// The second relay must release none of them, and must still mix the right batch of that number when it comes.
 func TestForgedBatches(t *testing.T) {
 	_, stranger, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestForgedBatches(t *testing.T) {
 		*relaytest.Rogue) *onion.Batch {
 		return func(t *testing.T, c *relaytest.Cascade, f *relaytest.Rogue) *onion.Batch {
 			b := f.Batch(t, 0, 0, 10, c.Slots(t, 0, span(50, 10)...))
-			signed = *b // the right one, which comes later
+			signed = *b // the right batch, which comes later
 			b.Ciphertexts = [][][]byte{change(slices.Clone(b.Ciphertexts[0]))}
 			return b
 		}
@@ -130,8 +130,8 @@ func TestForgedBatches(t *testing.T) {
 	}
 }
 
-// TestMaliciousFirstRelay plays a first relay that signs false manifests. The second relay releases only valid slots,
-// and nothing if they are fewer than n_min = 9.
+// TestMaliciousFirstRelay plays a first relay that signs false manifests. The second relay must release only valid
+// slots, and nothing of a batch with fewer than n_min = 9 of them.
 func TestMaliciousFirstRelay(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Slots.Lanes, t.Epochs.Count = 2, 3 }})
 	first := c.StartFirst(t)
@@ -143,7 +143,7 @@ func TestMaliciousFirstRelay(t *testing.T) {
 	tests := []struct {
 		name    string
 		lanes   lanes
-		want    []uint64 // messages per lane that come out; nil: destroyed
+		want    []uint64 // messages of each lane that come out; nil if the batch is destroyed
 		finding bool
 	}{
 		{"honest", replayed, span(100, 10), false},
@@ -183,7 +183,7 @@ func TestMaliciousFirstRelay(t *testing.T) {
 		}(), span(900, 9), false},
 		{"all but one client dropped", slots(0, 1000), nil, true},
 		{"honest again", slots(0, span(1100, 10)...), span(1100, 10), false},
-		{"nothing", lanes{{}, {}}, nil, false}, // and no further batch follows it
+		{"nothing", lanes{{}, {}}, nil, false}, // must be last: no batch may follow a destroyed one
 	}
 	for seq, tt := range tests {
 		first.Serve(t, 0, uint64(seq), first.Batch(t, 0, uint64(seq), 10, tt.lanes))
@@ -198,7 +198,7 @@ func TestMaliciousFirstRelay(t *testing.T) {
 			for _, values := range c.Values(t, 0, batch) {
 				require.ElementsMatch(t, tt.want, values)
 			}
-			require.Len(t, chain, 2, "the chain is kept")
+			require.Len(t, chain, 2, "the manifest must contain the first relay's manifest")
 			require.Equal(t, chain[0].Lanes[0].Out, chain[1].Lanes[0].In)
 			require.Eventually(t, func() bool { return first.Confirmed(0, seq) }, relaytest.Patience,
 				10*time.Millisecond)
@@ -210,8 +210,8 @@ func TestMaliciousFirstRelay(t *testing.T) {
 	requireSoon(t, func() bool { return foundOf(t, c, 1, "too few valid slots") == found })
 }
 
-// TestBeyondTheLastBatch: only the first relay's last batch of an epoch has fewer than n submissions, or is destroyed.
-// If a further one follows, a mix refuses it, reports it, and ends the epoch.
+// TestBeyondTheLastBatch: only the first relay's last batch of an epoch may have fewer than n submissions or be
+// destroyed. If another batch follows it, a mix must refuse that batch, record a finding and end the epoch.
 func TestBeyondTheLastBatch(t *testing.T) {
 	for name, last := range map[string]func(c *relaytest.Cascade, first *relaytest.Rogue) *onion.Batch{
 		"short": func(c *relaytest.Cascade, first *relaytest.Rogue) *onion.Batch {
@@ -228,7 +228,7 @@ func TestBeyondTheLastBatch(t *testing.T) {
 			first.Serve(t, 0, 1, last(c, first))
 			c.Start(t, 1)
 			requireSoon(t, func() bool { return first.Confirmed(0, 1) })
-			require.Equal(t, "open", c.Status(t, 1).Epochs[0].State, "it may be the last")
+			require.Equal(t, "open", c.Status(t, 1).Epochs[0].State, "a short batch may be the last one")
 			first.Serve(t, 0, 2, first.Batch(t, 0, 2, 10, c.Slots(t, 0, span(20, 10)...)))
 			waitState(t, c, 1, 0, "complete")
 			hasFinding(t, c, relay.Finding{Batch: 2, Reason: "a batch after the last one of the epoch"})
@@ -243,7 +243,8 @@ func TestBeyondTheLastBatch(t *testing.T) {
 	}
 }
 
-// unending is a first relay with the same slots as a batch for every number of epoch 0.
+// unending runs a first relay that has a batch of epoch 0 for every number, always with the same slots. It counts their
+// pulls.
 func unending(t *testing.T, c *relaytest.Cascade) (pulls *atomic.Int64) {
 	t.Helper()
 	pulls = &atomic.Int64{}
@@ -279,8 +280,8 @@ func unending(t *testing.T, c *relaytest.Cascade) (pulls *atomic.Int64) {
 	return pulls
 }
 
-// TestEndlessBatches: a first relay that has endless batches delays neither other epochs nor the end of this one. After
-// a state rollback, the relay pulls no more of them.
+// TestEndlessBatches: a first relay has endless batches of one epoch. That must delay neither other epochs nor the end
+// of this epoch, after which the relay must pull no more batches of it.
 func TestEndlessBatches(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) { cfg.GiveUp = 10 * time.Minute }})
 	pulls := unending(t, c)
@@ -295,7 +296,8 @@ func TestEndlessBatches(t *testing.T) {
 	requireStill(t, pulls)
 }
 
-// TestEndlessBatchesAfterRollback is the same for a relay to which the next hop shows a state rollback.
+// TestEndlessBatchesAfterRollback: a first relay has endless batches. After the next hop's pull reveals a state
+// rollback, the relay must pull no more of them.
 func TestEndlessBatchesAfterRollback(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	pulls := unending(t, c)
@@ -306,7 +308,7 @@ func TestEndlessBatchesAfterRollback(t *testing.T) {
 	requireStill(t, pulls)
 }
 
-// requireStill waits until the relay pulls nothing more.
+// requireStill waits until the number of pulls stays the same for 200 ms.
 func requireStill(t *testing.T, pulls *atomic.Int64) {
 	t.Helper()
 	requireSoon(t, func() bool {
@@ -316,14 +318,13 @@ func requireStill(t *testing.T, pulls *atomic.Int64) {
 	})
 }
 
-// hasReason asserts that the second relay has a finding with a reason.
+// hasReason asserts that the second relay has a finding with this reason.
 func hasReason(t *testing.T, c *relaytest.Cascade, why relay.Reason) {
 	t.Helper()
 	require.True(t, slices.ContainsFunc(c.Status(t, 1).Findings, func(f relay.Finding) bool { return f.Reason == why }))
 }
 
-// TestFewSubmissions: nothing is released of a first relay's batch of fewer than n submissions, although all its slots
-// are valid.
+// TestFewSubmissions: a mix must destroy a batch of fewer than n submissions, even if all its slots are valid.
 func TestFewSubmissions(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
@@ -334,7 +335,8 @@ func TestFewSubmissions(t *testing.T) {
 	require.Equal(t, onion.LaneCount{In: 9, Dropped: 9}, chain[1].Lanes[0])
 }
 
-// TestInconsistentManifest: a signed manifest that cannot be true is refused permanently, and uses up its number.
+// TestInconsistentManifest: a mix must permanently refuse a signed manifest that cannot be true, and make a destroyed
+// batch of its number.
 func TestInconsistentManifest(t *testing.T) {
 	tests := map[string]func(*onion.Manifest){
 		"counts do not add up":    func(m *onion.Manifest) { m.Lanes[0].Dropped = 1 },
@@ -363,14 +365,14 @@ func TestInconsistentManifest(t *testing.T) {
 
 			_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
 			refused := new(handover.InvalidBatchError)
-			require.ErrorAs(t, err, &refused, "its source is what it is")
+			require.ErrorAs(t, err, &refused, "the second relay's batch must contain the inconsistent manifest")
 			requireDestroyed(t, c, 1, refused.Signed)
 			hasFinding(t, c, relay.Finding{Reason: "inconsistent manifest"})
 		})
 	}
 }
 
-// requireDestroyed fails unless the relay at a hop has signed that it released nothing.
+// requireDestroyed asserts that the relay at a hop has signed a batch without slots.
 func requireDestroyed(t *testing.T, c *relaytest.Cascade, hop int, signed *onion.SignedManifest) {
 	t.Helper()
 	m, err := signed.Open(c.Open.Task, hop)
@@ -378,7 +380,7 @@ func requireDestroyed(t *testing.T, c *relaytest.Cascade, hop int, signed *onion
 	require.True(t, m.Destroyed())
 }
 
-// TestPaddingNone: clients have as many slots as messages, and n_min counts slots.
+// TestPaddingNone: without padding, clients have as many slots as messages, and n_min counts slots.
 func TestPaddingNone(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) {
 		t.Slots.Padding,
@@ -392,7 +394,7 @@ func TestPaddingNone(t *testing.T) {
 	require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0])
 }
 
-// TestPostQuantum sends long messages under the hybrid KEM, in slots of 3.4 kB.
+// TestPostQuantum sends messages of 1024 bytes under the hybrid KEM, in slots of 3.4 kB.
 func TestPostQuantum(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) {
 		t.KEM,
@@ -418,7 +420,7 @@ func TestLongCascade(t *testing.T) {
 	require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0])
 }
 
-// TestRetriedMix: a transaction that is repeated makes one batch, and counts refused slots once.
+// TestRetriedMix: the relay repeats a failed transaction. It must make one batch, and count each refused slot once.
 func TestRetriedMix(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)

@@ -22,14 +22,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// many is the number of reports in tests of order. Under a uniform permutation of n = 300 the rank correlation has mean
-// 0 and standard deviation 1/√(n-1) = 0.058; 0.35 is six of them: one false alarm in 5·10⁸ runs.
+// many is the number of reports in tests of order, and correlated the limit for their rank correlation. Under a uniform
+// permutation of n = 300 the rank correlation has mean 0 and standard deviation 1/√(n-1) = 0.058. The limit 0.35 is six
+// standard deviations: one false alarm in 5·10⁸ runs.
 const (
 	many       = 300
 	correlated = 0.35
 )
 
-// spearman returns the rank correlation of a permutation of 0, 1, … with its order.
+// spearman returns the rank correlation between the values 0, 1, … and their positions: 1 if they are in order.
 func spearman(values []uint64) float64 {
 	n := float64(len(values))
 	sum := 0.0
@@ -39,7 +40,7 @@ func spearman(values []uint64) float64 {
 	return 1 - 6*sum/(n*(n*n-1))
 }
 
-// TestSpearman: the measure detects an order that was permuted badly or not at all.
+// TestSpearman: the rank correlation must detect an order that was permuted badly or not at all.
 func TestSpearman(t *testing.T) {
 	values := span(0, many)
 	require.EqualValues(t, 1, spearman(values))
@@ -51,7 +52,7 @@ func TestSpearman(t *testing.T) {
 	require.Less(t, spearman(values), -correlated)
 }
 
-// eachEngine runs a test on a cascade with either kind of store.
+// eachEngine runs a test with an SQLite store and with a PostgreSQL store.
 func eachEngine(t *testing.T, test func(t *testing.T, o relaytest.Options)) {
 	t.Helper()
 	for _, postgres := range []bool{false, true} {
@@ -61,8 +62,8 @@ func eachEngine(t *testing.T, test func(t *testing.T, o relaytest.Options)) {
 	}
 }
 
-// seized returns all bytes of a first relay's store, as an attacker who takes the disk gets them: for SQLite its file
-// with the logs beside it, for PostgreSQL the whole data folder.
+// seized returns all bytes of a first relay's store, as an attacker who takes the disk would get them: the SQLite file
+// and its logs, or the whole data folder of PostgreSQL.
 func seized(t *testing.T, c *relaytest.Cascade, o relaytest.Options) (out [][]byte) {
 	t.Helper()
 	root := filepath.Join(c.Dir, "relay1")
@@ -90,11 +91,11 @@ func seized(t *testing.T, c *relaytest.Cascade, o relaytest.Options) (out [][]by
 	return out
 }
 
-// offsets returns the first offset of each needle, of 8 bytes or more, on a disk, or -1.
+// offsets returns the offset of each needle's first occurrence on a disk, or -1. A needle has at least 8 bytes.
 func offsets(disk, needles [][]byte) []int {
 	out := make([]int, len(needles))
 	byHead := map[[8]byte][]int{}
-	var begins [1 << 16]bool // two bytes rule out most offsets
+	var begins [1 << 16]bool // rules out most offsets by two bytes
 	for i, needle := range needles {
 		out[i] = -1
 		head := [8]byte(needle)
@@ -118,7 +119,7 @@ func offsets(disk, needles [][]byte) []int {
 	return out
 }
 
-// parts returns 32 bytes of each slot: a whole one may straddle two pages.
+// parts returns 32 bytes of each slot: a whole slot may straddle two pages of the store.
 func parts(slots [][]byte) (out [][]byte) {
 	for _, slot := range slots {
 		out = append(out, slot[8:40])
@@ -126,7 +127,7 @@ func parts(slots [][]byte) (out [][]byte) {
 	return out
 }
 
-// requireOrdered asserts that a search of a disk for slots finds them in about the order of their arrival.
+// requireOrdered asserts that the slots are on the disk, roughly in the order of their arrival.
 func requireOrdered(t *testing.T, disk [][]byte, slots [][]byte) {
 	t.Helper()
 	type found struct{ offset, rank int }
@@ -145,8 +146,8 @@ func requireOrdered(t *testing.T, disk [][]byte, slots [][]byte) {
 	require.Greater(t, spearman(ranks), correlated)
 }
 
-// post posts the reports from..to-1 one after the other, the i-th with value i. It returns their slots and other bytes
-// that must not be on a disk.
+// post posts the reports from to to-1 in turn; each has its number as its value. It returns their slots, and other
+// bytes that must not be on a disk.
 func post(t *testing.T, c *relaytest.Cascade, from, to int) (slots, secrets [][]byte) {
 	t.Helper()
 	for i := from; i < to; i++ {
@@ -167,9 +168,9 @@ func requireAbsent(t *testing.T, disk, slots, secrets [][]byte) {
 	}
 }
 
-// TestSeizedDisk posts reports one after the other and searches the store's disk. The disk has no slot, tag, envelope
-// or address, neither while the batch is open, nor sealed, nor confirmed. After the sealing the secret file has no key
-// for the rows that remain, and after the confirmation no key for the batch. The batch is not in the order of arrival.
+// TestSeizedDisk posts reports in turn and searches the store's disk. No slot, tag, envelope or address may be on the
+// disk, whether the batch is open, sealed or confirmed. After sealing, the secret file must have no key for the rows of
+// the reports; after the confirmation, none for the batch. The batch must not be in the order of arrival.
 func TestSeizedDisk(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		o.Task = func(t *task.Task) { t.Batch.Size = many }
@@ -214,8 +215,8 @@ func TestSeizedDisk(t *testing.T) {
 	})
 }
 
-// TestSeizedDiskWithNoise: no slot of a batch with dummies is on the disk, neither while the batch waits nor after the
-// next hop has it. Afterwards there is no key for it either.
+// TestSeizedDiskWithNoise: no slot of a batch with dummies may be on the disk, before or after the next hop has
+// confirmed it. Afterwards the secret file must have no key for the batch.
 func TestSeizedDiskWithNoise(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		o.Task = noisy
@@ -241,7 +242,7 @@ func TestSeizedDiskWithNoise(t *testing.T) {
 	})
 }
 
-// TestSeizedDiskUnencrypted is the same search with encryption turned off: it finds all slots in the order of arrival.
+// TestSeizedDiskUnencrypted makes the same search without encryption and must find all slots, in the order of arrival.
 // It proves that TestSeizedDisk can fail.
 func TestSeizedDiskUnencrypted(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
@@ -254,7 +255,7 @@ func TestSeizedDiskUnencrypted(t *testing.T) {
 	})
 }
 
-// TestSealedOrder: the batch of a first relay is not in the order of arrival.
+// TestSealedOrder: a first relay's batch must not be in the order of arrival.
 func TestSealedOrder(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) { t.Batch.Size = many }})
 	c.StartAll(t)
@@ -265,13 +266,13 @@ func TestSealedOrder(t *testing.T) {
 	require.Less(t, math.Abs(spearman(values)), correlated)
 }
 
-// requireSoon waits until a condition holds.
+// requireSoon waits until a condition holds, and fails the test if it does not.
 func requireSoon(t *testing.T, holds func() bool) {
 	t.Helper()
 	require.Eventually(t, holds, relaytest.Patience, 10*time.Millisecond)
 }
 
-// ask returns the body of an answer, or "".
+// ask returns the body of the answer to a GET request.
 func ask(t *testing.T, url string) string {
 	t.Helper()
 	resp, err := http.Get(url)

@@ -18,7 +18,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Of the tasks in this file's tests.
+// Origins of pages: the test tasks list ownPage, and do not list foreignPage.
 const (
 	ownPage     = "https://shop.example"
 	foreignPage = "https://advertiser.example"
@@ -28,14 +28,14 @@ func withOrigins(t *task.Task) {
 	t.Clients.Origins = []string{"https://*.cdn.example:8443", ownPage}
 }
 
-// response is all that a page, or an observer of the connection, sees of an answer, without the time of day.
+// response is all that a page, or an observer of the connection, sees of an answer, except the Date header.
 type response struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// send makes a request of a page, or of a program that sends no origin.
+// send makes a request with the given Origin headers, as a page does; a program sends none.
 func send(t *testing.T, method, url string, body []byte, client string, origins ...string) response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
@@ -51,8 +51,9 @@ func send(t *testing.T, method, url string, body []byte, client string, origins 
 	return response{resp.StatusCode, resp.Header, string(raw)}
 }
 
-// TestForeignPages: a page whose origin the task does not list always gets the same answer, which it cannot read,
-// whatever reports came before. No honest client of the same network loses a report, and the log shows none of this.
+// TestForeignPages: a page whose origin the task does not list must always get the same answer, which it cannot read,
+// whatever reports came before. It must not make an honest client of its network lose a report. The log must show no
+// origin.
 func TestForeignPages(t *testing.T) {
 	var log bytes.Buffer
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: withOrigins, Config: func(_ int, cfg *relay.Config) {
@@ -107,8 +108,8 @@ func TestForeignPages(t *testing.T) {
 	require.NotContains(t, log.String(), "shop.example")
 }
 
-// TestForeignPagesAfterTheEnd: the same holds when the epoch is over and its key is erased. Refusals of foreign pages
-// are counted with the others, without the origins.
+// TestForeignPagesAfterTheEnd: the answer must stay the same when the epoch is over and its key is erased. Refusals of
+// foreign pages must be counted like other refusals, without their origins.
 func TestForeignPagesAfterTheEnd(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: withOrigins})
 	r, stop := c.StartRelay(t, 0)
@@ -132,7 +133,7 @@ func TestForeignPagesAfterTheEnd(t *testing.T) {
 	}, relaytest.Patience, 10*time.Millisecond)
 }
 
-// TestAcceptedOrigins: the relay accepts reports of pages with listed origins and of programs, and no others.
+// TestAcceptedOrigins: the relay must accept reports of programs and of pages with listed origins, and no others.
 func TestAcceptedOrigins(t *testing.T) {
 	list := []string{"https://*.cdn.example:8443", ownPage}
 	for i, tt := range []struct {
@@ -155,8 +156,8 @@ func TestAcceptedOrigins(t *testing.T) {
 		{"the page and another", list, []string{ownPage, foreignPage}, "", false},
 		{"a list", list, []string{ownPage + " " + foreignPage}, "", false},
 		{"overlong", list, []string{"https://" + strings.Repeat("a.", 8000) + "cdn.example:8443"}, "", false},
-		{"any page where none is listed", nil, []string{foreignPage}, "*", true},
-		{"anything where none is listed", nil, []string{"null", "x"}, "*", true},
+		{"any page if the task lists none", nil, []string{foreignPage}, "*", true},
+		{"any Origin header if the task lists none", nil, []string{"null", "x"}, "*", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := relaytest.New(t, relaytest.Options{Hops: 1,
@@ -177,7 +178,7 @@ func TestAcceptedOrigins(t *testing.T) {
 	}
 }
 
-// TestForeignPagesSpendNoToken: the relay checks the origin before the token.
+// TestForeignPagesSpendNoToken: the relay must check a report's origin before its token.
 func TestForeignPagesSpendNoToken(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) {
 		relaytest.WithTokens(t)
@@ -201,9 +202,9 @@ func TestForeignPagesSpendNoToken(t *testing.T) {
 	require.NoError(t, post(ownPage, with(tok)))
 }
 
-// TestQuotaIsDrawn: of a quota q above 1 each network may send between q and 2q−1 reports, drawn with the epoch's
-// secret. So a client that sends until it is refused cannot tell how many reports its neighbours have sent, nor does
-// the answer reveal it.
+// TestQuotaIsDrawn: for a task's quota q above 1, the relay draws each network's own quota between q and 2q−1, with the
+// epoch's secret. So a client that sends until it is refused cannot tell how many reports others in its network have
+// sent. The answer must not reveal it either.
 func TestQuotaIsDrawn(t *testing.T) {
 	const quota, networks = 3, 40
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) {
@@ -228,7 +229,7 @@ func TestQuotaIsDrawn(t *testing.T) {
 	for _, n := range first {
 		seen[n]++
 	}
-	require.Len(t, seen, quota, "one of them is missing with probability 3·(2/3)⁴⁰, 3·10⁻⁷")
+	require.Len(t, seen, quota, "a value is missing by chance with probability 3·(2/3)⁴⁰, 3·10⁻⁷")
 	for n := range seen {
 		require.GreaterOrEqual(t, n, quota)
 		require.Less(t, n, 2*quota)

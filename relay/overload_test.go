@@ -22,7 +22,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// startSlowly begins a report as the client at an address, and does not send its body.
+// startSlowly begins to send a report from a client's address, but does not send the body.
 func startSlowly(t *testing.T, c *relaytest.Cascade, client string) net.Conn {
 	t.Helper()
 	slow, line := startReport(t, c, client, len(c.Seal(t, 0, 0)))
@@ -30,7 +30,7 @@ func startSlowly(t *testing.T, c *relaytest.Cascade, client string) net.Conn {
 	return slow
 }
 
-// startReport sends the head of a report and returns the first line of the answer.
+// startReport sends the head of a report and returns the first line of the relay's answer.
 func startReport(t *testing.T, c *relaytest.Cascade, client string, size int) (net.Conn, string) {
 	t.Helper()
 	target, err := url.Parse(c.ReportsURL(0))
@@ -54,21 +54,21 @@ func eventuallyTaken(t *testing.T, c *relaytest.Cascade, body []byte, client str
 		time.Millisecond)
 }
 
-// requireLater requires a random and substantial wait.
+// requireLater requires a wait of 2 to 8 seconds.
 func requireLater(t *testing.T, wait time.Duration) {
 	t.Helper()
 	require.GreaterOrEqual(t, wait, 2*time.Second)
 	require.LessOrEqual(t, wait, 8*time.Second)
 }
 
-// TestOverload: the relay refuses reports beyond MaxConcurrent, and spreads their retries over time.
+// TestOverload: the relay must refuse reports beyond MaxConcurrent, with different waiting times for retries.
 func TestOverload(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) { cfg.MaxConcurrent = 1 }})
 	c.Start(t, 0)
 	slow := startSlowly(t, c, relaytest.Network(9))
 	body := c.Seal(t, 0, 1)
 	waits := map[time.Duration]bool{}
-	for range 60 { // 7 values: all alike with probability 7⁻⁵⁹
+	for range 60 { // 7 possible values: all equal with probability 7⁻⁵⁹
 		p := requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, body, relaytest.Network(1)))
 		require.Equal(t, http.StatusServiceUnavailable, p.Status)
 		requireLater(t, p.RetryAfter)
@@ -79,8 +79,8 @@ func TestOverload(t *testing.T) {
 	eventuallyTaken(t, c, body, relaytest.Network(1))
 }
 
-// TestOneNetworkTakesAShare: slow clients of one network leave room for others, and further clients of that network get
-// the problem for its load.
+// TestOneNetworkTakesAShare: slow clients of one network must leave capacity for others. Further clients of that
+// network must get the problem slow-down.
 func TestOneNetworkTakesAShare(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) { cfg.MaxConcurrent = 16 }})
 	c.Start(t, 0)
@@ -94,8 +94,8 @@ func TestOneNetworkTakesAShare(t *testing.T) {
 	eventuallyTaken(t, c, body, "198.51.100.3")
 }
 
-// TestMemoryIsReserved: a report whose body does not fit into MaxMemory beside the others' is refused before it is
-// read, with or without a declared length.
+// TestMemoryIsReserved: a report does not fit into MaxMemory beside the others. The relay must refuse it before it
+// reads the body, whether or not the request declares a length.
 func TestMemoryIsReserved(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{
 		Task:   func(t *task.Task) { t.Slots.PerLane, t.Slots.MessageBytes = 100, 500 }, // bodies of 70 kB
@@ -112,10 +112,10 @@ func TestMemoryIsReserved(t *testing.T) {
 		}
 		slow = append(slow, conn)
 	}
-	require.Len(t, slow, 3, "four times 70 kB are 280 kB")
+	require.Len(t, slow, 3, "each report of 70 kB reserves 280 kB of 1 MiB")
 	body := c.Seal(t, 0, 1)
 	requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, body, relaytest.Network(200)))
-	// of no known length
+	// a report without a declared length
 	chunked, err := http.NewRequest(http.MethodPost, c.ReportsURL(0), io.MultiReader(strings.NewReader("x")))
 	require.NoError(t, err)
 	chunked.Header.Set("Content-Type", "application/msgpack")
@@ -128,10 +128,11 @@ func TestMemoryIsReserved(t *testing.T) {
 	}
 	eventuallyTaken(t, c, body, relaytest.Network(200))
 	require.Eventually(t, func() bool { return relay.FreeMemory(r) == before }, relaytest.Patience, time.Millisecond,
-		"all is given back")
+		"the relay must release all reserved memory")
 }
 
-// TestSmallMemory: a relay whose memory limit is too small for its tasks' reports names the memory that it needs.
+// TestSmallMemory: if the memory limit is too small for the tasks' reports, the relay must not start, and must name the
+// memory that it needs.
 func TestSmallMemory(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{
 		Tasks:  2,
@@ -142,8 +143,8 @@ func TestSmallMemory(t *testing.T) {
 	require.ErrorContains(t, err, "invalid max_memory 1MiB: want at least 2MiB for reports of these tasks")
 }
 
-// TestFloodedTask floods one of two tasks from many networks with slow reports and with whole ones: every report to the
-// other task is accepted at the first attempt.
+// TestFloodedTask floods one of two tasks from many networks, with slow and with complete reports. The relay must
+// accept every report of the other task at the first attempt.
 func TestFloodedTask(t *testing.T) {
 	const clients = 50
 	c := relaytest.New(t, relaytest.Options{Tasks: 2,
@@ -185,8 +186,8 @@ func TestFloodedTask(t *testing.T) {
 		refused.Load(), clients, clients, slowest.Round(time.Microsecond))
 }
 
-// TestConnectionLimit: one network holds at most an eighth of the connections, and all together MaxConnections. A
-// client of another network can connect while one is free.
+// TestConnectionLimit: one network may hold at most an eighth of MaxConnections. A client of another network must be
+// able to connect while a connection is free.
 func TestConnectionLimit(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) {
 		cfg.MaxConnections, cfg.TrustedProxies = 16, []string{"127.0.9.0/24"}
@@ -197,13 +198,13 @@ func TestConnectionLimit(t *testing.T) {
 		dial("127.0.9.1") // a trusted proxy may use all connections
 	}
 	last := dial("127.0.3.1")
-	require.True(t, served(last), "the sixteenth, which is then closed to make room")
+	require.True(t, served(last), "the sixteenth connection is served, and then closed to make room")
 	_, err := last.Read(make([]byte, 4096))
 	for ; err == nil; _, err = last.Read(make([]byte, 4096)) {
 	}
 	require.ErrorIs(t, err, io.EOF)
 	dial("127.0.9.1")
-	require.False(t, served(dial("127.0.3.1")), "none is left")
+	require.False(t, served(dial("127.0.3.1")), "no connection may be left")
 	resp, err := http.Get("http://" + c.Config(t, 0).Admin + "/metrics")
 	require.NoError(t, err)
 	defer resp.Body.Close()

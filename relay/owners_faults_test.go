@@ -22,8 +22,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestOwnersRequestsAreNotRepeated: a relay does not accept a captured request of an approved owner again, also after a
-// restart, and after the task was dropped. It uses no task slot.
+// TestOwnersRequestsAreNotRepeated: an eavesdropper captured an approved owner's requests. The relay must not accept
+// them again, even after a restart or after the task was dropped. They must use no task slot.
 func TestOwnersRequestsAreNotRepeated(t *testing.T) {
 	c := relaytest.New(t, expiring(relaytest.Options{Hops: 1}).Approving(t, 2))
 	stop := c.Start(t, 0)
@@ -79,8 +79,8 @@ func TestOwnersRequestsAreNotRepeated(t *testing.T) {
 	repeated(0)
 }
 
-// TestOwnersVolumeIsAway: the volume with an owner's folder is not mounted, and its mount point is an empty folder. No
-// task counts as dropped: the relay serves it, and continues when the volume is back.
+// TestOwnersVolumeIsAway: the volume with an owner's folder is not mounted, and its mount point is an empty folder. The
+// relay must not take this for a dropped task: it must serve the task, and continue when the volume is back.
 func TestOwnersVolumeIsAway(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
 	c.Start(t, 0)
@@ -89,7 +89,7 @@ func TestOwnersVolumeIsAway(t *testing.T) {
 	folder := c.Config(t, 0).Owners[0].Folder
 	require.NoError(t, os.Rename(folder, folder+".away"))
 	require.NoError(t, os.Mkdir(folder, 0o700))
-	c.Clock.Advance(relaytest.Epoch + 2*time.Second) // the epoch ends, and then the relay scans all tasks
+	c.Clock.Advance(relaytest.Epoch + 2*time.Second) // the epoch ends, and the relay then scans all tasks
 	requireSoon(t, func() bool {
 		tasks := c.Statuses(t, 0)
 		return len(tasks) == 0 || tasks[0].Epochs[0].State != "open"
@@ -105,8 +105,8 @@ func TestOwnersVolumeIsAway(t *testing.T) {
 	fillEpoch(t, one, 1)
 }
 
-// TestClockLeapsOverKeysWithoutTask: a clock that is set a week ahead removes no keys that wait for their task: that
-// task may already be signed, with other relays, too.
+// TestClockLeapsOverKeysWithoutTask: a clock jumps a week ahead. The relay must keep keys that wait for their task,
+// because that task may already be signed, and accepted by other relays.
 func TestClockLeapsOverKeysWithoutTask(t *testing.T) {
 	var off atomic.Int64
 	begun := time.Now()
@@ -117,7 +117,7 @@ func TestClockLeapsOverKeysWithoutTask(t *testing.T) {
 	c.Start(t, 0)
 	bundle := c.Sign(t, c.Named("one", func(t *task.Task) { t.Epochs.Count = 1000 }))
 	off.Store(int64(7 * 24 * time.Hour))
-	time.Sleep(1500 * time.Millisecond) // time to remove them wrongly
+	time.Sleep(1500 * time.Millisecond) // time to remove the keys wrongly
 	_, err := c.Ask(t, 0, c.Named("two"))
 	require.NoError(t, err)
 	require.Len(t, entriesOf(t, c, 0), 2)
