@@ -77,7 +77,7 @@ func TestBacklogLetsOthersSeal(t *testing.T) {
 	before, _ := log.count(erased)
 	requireSoon(t, func() bool { n, _ := log.count(sealed); return n == 1 })
 	after, _ := log.count(erased)
-	require.LessOrEqual(t, after-before, 2*65, "the relay must end at most 65 epochs per tick, and seal within two ticks")
+	require.LessOrEqual(t, after-before, 2*65, "sealed within two ticks of at most 65 epochs each")
 	requireSoon(t, func() bool { n, _ := log.count(erased); return n >= past-2 })
 }
 

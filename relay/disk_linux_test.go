@@ -48,7 +48,7 @@ func TestFullFileSystem(t *testing.T) {
 	free()
 	requireReady(t, c, true)
 	for i, body := range bodies {
-		require.NoError(t, c.Post(t.Context(), 0, body, relaytest.Network(i)), "a report that the relay already has is acknowledged again")
+		require.NoError(t, c.Post(t.Context(), 0, body, relaytest.Network(i)), "a known report is acknowledged")
 	}
 	batch, chain := c.Pull(t, 0, 0)
 	require.EqualValues(t, n, chain[0].Submissions)
@@ -112,7 +112,7 @@ func TestFullMix(t *testing.T) {
 	requireSoon(t, func() bool { return first.Confirmed(0, 0) })
 
 	free = fill(t, disk)
-	require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, batch.Manifest), "the reserved space must suffice for a confirmation")
+	require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, batch.Manifest), "the reserve suffices for it")
 	free()
 	requireSoon(t, well(true))
 }
@@ -142,7 +142,7 @@ func TestErasesOnAFullDisk(t *testing.T) {
 	waitConfirmed(t, c, 0, 1)
 	require.NoError(t, relaytest.Fill(disks[0]))
 	require.NoError(t, relaytest.Fill(disks[1]))
-	require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, batch.Manifest), "the reserved space must suffice for a confirmation")
+	require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, batch.Manifest), "the reserve suffices for it")
 	require.True(t, time.Now().Before(end), "this machine is too slow")
 	requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, c.Seal(t, 0, 20), relaytest.Network(20)))
 
