@@ -27,9 +27,9 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// FuzzOwnersKeys asks a running relay for keys, with any path and several signatures. Only its approved owner gets
-// keys: as many as it asked for, in their own slot. Every other answer is a problem of the list, and changes nothing.
-// {owner} stands for the owner's key.
+// FuzzOwnersKeys asks a running relay for keys, with any path and several signatures. Only the approved owner may get
+// keys: as many as the path asks for, in a new slot. Every other answer must be a problem that docs/SPEC.md lists, and
+// change nothing. In the seeds, {owner} stands for the owner's key.
 func FuzzOwnersKeys(f *testing.F) {
 	c, handler, folder := fuzzedOwners(f)
 	key, _ := c.AsOwner(f)
@@ -85,9 +85,9 @@ func FuzzOwnersKeys(f *testing.F) {
 }
 
 // FuzzOwnersTask hands bundles to a running relay in its approved owner's name, unchanged or signed again by the owner.
-// In a bundle, the key list of the seeds stands for the one that waits in the folder. A task that the relay accepts is
-// the owner's, has its slot and its keys, and is served unchanged. Every other answer is a problem of the list, and
-// changes nothing.
+// The seeds name one key list; the test replaces it with the list that waits in the owner's folder. The relay may
+// accept only the owner's task, which then must have its slot and its keys, and be served unchanged. Every other answer
+// must be a listed problem, and change nothing.
 func FuzzOwnersTask(f *testing.F) {
 	c, handler, folder := fuzzedOwners(f)
 	key, _ := c.AsOwner(f)
@@ -156,11 +156,11 @@ func FuzzOwnersTask(f *testing.F) {
 		w = handle(handler, http.MethodGet, endpoint.PathOf(open.ID), "", nil)
 		require.Equal(t, http.StatusOK, w.Code)
 		require.Equal(t, text, w.Body.Bytes())
-		require.NoError(t, os.RemoveAll(filepath.Join(folder, after[0]))) // as another process would
+		require.NoError(t, os.RemoveAll(filepath.Join(folder, after[0]))) // as if another process dropped the task
 	})
 }
 
-// The signers of a fuzzed request.
+// Who signs a fuzzed request; signers is the number of choices.
 const (
 	byOwner = iota
 	byStranger
@@ -187,7 +187,7 @@ func handle(handler http.Handler, method, path, signature string, body []byte) *
 	return w
 }
 
-// requireRefusal requires that an answer is a problem of the list, or net/http's own answer to a path that it cleans.
+// requireRefusal requires that an answer is a known problem, or net/http's redirect of an unclean path.
 func requireRefusal(t *testing.T, w *httptest.ResponseRecorder) {
 	t.Helper()
 	resp := w.Result()
@@ -202,7 +202,7 @@ func requireRefusal(t *testing.T, w *httptest.ResponseRecorder) {
 	require.Less(t, w.Body.Len(), 512)
 }
 
-// fuzzedOwners runs a relay that has approved an owner, and returns the owner's folder there.
+// fuzzedOwners runs a relay with an approved owner, and returns the owner's folder at the relay.
 func fuzzedOwners(f *testing.F) (c *relaytest.Cascade, handler http.Handler, folder string) {
 	f.Helper()
 	c = relaytest.New(f, relaytest.Options{Hops: 1, Config: func(_ int, cfg *relay.Config) {
@@ -212,7 +212,7 @@ func fuzzedOwners(f *testing.F) (c *relaytest.Cascade, handler http.Handler, fol
 	return c, r.Handler(), c.Config(f, 0).Owners[0].Folder
 }
 
-// namesIn lists a folder, except the lock and the reserve of an owner's folder.
+// namesIn lists a folder, without the lock, nonces and reserved space of an owner's folder.
 func namesIn(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(folder)

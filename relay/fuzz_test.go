@@ -21,11 +21,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// FuzzHandler sends anything that net/http accepts as a request to a running relay's own handler. In the text of a
-// request, {task} stands for the task's id, {report} for a fresh submission, {pull} and {confirm} for the next hop's
-// signatures for batch 1 and batch 0, and {length} for the length of the body. No request makes the relay fail. It
-// acknowledges a submission only as its client made it, hands out a batch only for the next hop's signature, and
-// refuses everything else with a problem of the list.
+// FuzzHandler passes any request that net/http accepts to a running relay. In the text of a request, {task} stands for
+// the task's id, {report} for a new submission, {pull} and {confirm} for the next hop's signatures for batches 1 and 0,
+// and {length} for the length of the body. No request may make the relay fail. The relay may acknowledge only unchanged
+// submissions, serve batches only to the next hop, and must refuse everything else with a known problem.
 func FuzzHandler(f *testing.F) {
 	r, c := fuzzedRelay(f)
 	handler := r.Handler()
@@ -67,7 +66,7 @@ func FuzzHandler(f *testing.F) {
 		switch {
 		case resp.StatusCode == http.StatusCreated:
 			require.NoError(t, bodyErr)
-			require.Equal(t, report, sent, "a submission that its client did not make")
+			require.Equal(t, report, sent, "the relay accepted a changed submission")
 		case strings.Contains(req.URL.Path, "/batches/") && resp.StatusCode/100 == 2:
 			require.Contains(t, []string{pull, confirm}, signature)
 		case resp.StatusCode/100 == 2: // a task, key lists, a preflight
@@ -79,7 +78,7 @@ func FuzzHandler(f *testing.F) {
 	})
 }
 
-// failing ends a body with an error, or without one.
+// failing ends a body with the error err, or with io.EOF if err is nil.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) {
@@ -110,7 +109,7 @@ func fuzzedRelay(f *testing.F) (*relay.Relay, *relaytest.Cascade) {
 	return r, c
 }
 
-// requests are seeds of FuzzHandler.
+// requests are the seeds of FuzzHandler.
 var requests = []string{
 	"GET /v1/tasks/{task} HTTP/1.1\nHost: relay\n\n",
 	"GET /v1/keys HTTP/1.1\nHost: relay\n\n",

@@ -24,7 +24,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// requireProblem asserts that err is the problem of a name.
+// requireProblem asserts that err is the problem with this name.
 func requireProblem(t *testing.T, name problem.Name, err error) *problem.Problem {
 	t.Helper()
 	var p *problem.Problem
@@ -33,7 +33,8 @@ func requireProblem(t *testing.T, name problem.Name, err error) *problem.Problem
 	return p
 }
 
-// sealEnvelope makes a submission by hand, as docs/SPEC.md describes, for an envelope with this content in this epoch.
+// sealEnvelope makes a submission by hand, as docs/SPEC.md describes it: an envelope with a tag and slots, for an
+// epoch.
 func sealEnvelope(t *testing.T, c *relaytest.Cascade, epoch uint64, tag []byte, lanes [][][]byte) []byte {
 	t.Helper()
 	return sealFor(t, c, c.Open.ID, epoch, tag, lanes)
@@ -63,7 +64,7 @@ func sealFor(t *testing.T, c *relaytest.Cascade, id task.ID, epoch uint64, tag [
 	return submission(t, append(enc, sealed...))
 }
 
-// submission frames an envelope.
+// submission wraps an envelope in a request body.
 func submission(t *testing.T, envelope []byte) []byte {
 	t.Helper()
 	body, err := codec.Marshal(&struct {
@@ -82,8 +83,8 @@ func openEnvelope(t *testing.T, c *relaytest.Cascade, epoch uint64, body []byte)
 	return envelope
 }
 
-// TestBadReports posts reports that a first relay must refuse. It then checks that none was stored: a batch seals with
-// exactly the good reports.
+// TestBadReports posts reports that a first relay must refuse. None may be stored: afterwards, a batch must have
+// exactly the valid reports.
 func TestBadReports(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.StartAll(t)
@@ -134,14 +135,14 @@ func TestBadReports(t *testing.T) {
 	want := []uint64{}
 	for i := range uint64(10) {
 		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, i), relaytest.Network(100+int(i))),
-			"a refusal costs no quota")
+			"a refused report must not use quota")
 		want = append(want, i)
 	}
 	batch, _ := c.Pull(t, 0, 0)
 	require.ElementsMatch(t, want, c.Values(t, 0, batch)[0])
 }
 
-// TestBadRequests asks for resources that do not exist, in ways that are not allowed.
+// TestBadRequests requests resources that do not exist, or with a bad method, media type, number or signature.
 func TestBadRequests(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.StartAll(t)
@@ -192,7 +193,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestPublicResources reads the resources that clients read before they report.
+// TestPublicResources reads the resources that clients need before they report.
 func TestPublicResources(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.StartAll(t)
@@ -248,13 +249,13 @@ func TestChunkedReport(t *testing.T) {
 			defer resp.Body.Close()
 			want := map[string]int{"good": http.StatusCreated, "oversized": http.StatusRequestEntityTooLarge}[name]
 			require.Equal(t, want, resp.StatusCode)
-			require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"), "the page may read the answer")
+			require.Equal(t, "*", resp.Header.Get("Access-Control-Allow-Origin"), "a page may read the answer")
 		})
 	}
 }
 
-// TestLimitAndReplay: a client has a quota of reports, a retry is free, and nobody can send another's envelope or reuse
-// its tag. This holds also after a restart.
+// TestLimitAndReplay: a client may send as many reports as its quota, and may repeat a report freely. Nobody may send
+// another client's envelope or reuse its tag. All this must hold after a restart, too.
 func TestLimitAndReplay(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Clients.Quota = 2 }})
 	stop := c.Start(t, 0)
@@ -269,7 +270,7 @@ func TestLimitAndReplay(t *testing.T) {
 	require.NoError(t, post(first, alice), "a retry is acknowledged as before")
 	require.NoError(t, post(first, neighbour), "the same network is the same client")
 	require.NoError(t, post(second, alice))
-	if post(c.Seal(t, 0, 4), alice) == nil { // the network's quota is drawn: it is 2 or 3
+	if post(c.Seal(t, 0, 4), alice) == nil { // the relay draws a network's quota: 2 or 3
 		values = append(values, 4)
 	}
 	for range 2 {
@@ -278,7 +279,7 @@ func TestLimitAndReplay(t *testing.T) {
 		requireProblem(t, problem.Replayed, post(sameTag, alice))
 		require.NoError(t, post(second, alice), "retries use no quota")
 		requireProblem(t, problem.Limit, post(third, neighbour))
-		require.NoError(t, post(first, alice), "also when the quota is used up")
+		require.NoError(t, post(first, alice), "a retry must succeed when the quota is used up")
 		stop()
 		stop = c.Start(t, 0)
 	}
@@ -292,7 +293,8 @@ func TestLimitAndReplay(t *testing.T) {
 	require.ElementsMatch(t, values, c.Values(t, 0, batch)[0])
 }
 
-// TestParallelLimit races many reports of one client, and copies of one report of another.
+// TestParallelLimit sends many reports of one client at once, and copies of another client's report. The relay must
+// accept one report of the first client, and acknowledge all copies.
 func TestParallelLimit(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Batch.Size = 100 }})
 	c.Start(t, 0)
@@ -322,7 +324,7 @@ func TestParallelLimit(t *testing.T) {
 	require.Equal(t, []int{1, 39, 40}, []int{accepted, limited, copies})
 }
 
-// TestClockSkew: an epoch takes reports from Skew before its start to Skew after its end.
+// TestClockSkew: an epoch must accept reports from Skew before its start to Skew after its end.
 func TestClockSkew(t *testing.T) {
 	const skew = 5 * time.Minute
 	c := relaytest.New(t, relaytest.Options{
@@ -338,10 +340,10 @@ func TestClockSkew(t *testing.T) {
 	c.Clock.Advance(time.Hour - skew + 2*time.Second)
 	require.NoError(t, post(0, 1))
 	requireProblem(t, problem.EpochNotOpen, post(1, 1))
-	c.Clock.Advance(relaytest.Epoch) // skew before the end of epoch 0
+	c.Clock.Advance(relaytest.Epoch) // now Skew before the end of epoch 0
 	require.NoError(t, post(0, 2))
 	require.NoError(t, post(1, 2))
-	c.Clock.Advance(2*skew - 20*time.Second) // just before it closes
+	c.Clock.Advance(2*skew - 20*time.Second) // just before epoch 0 closes
 	require.NoError(t, post(0, 3))
 	c.Clock.Advance(30 * time.Second)
 	requireProblem(t, problem.EpochClosed, post(0, 4))

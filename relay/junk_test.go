@@ -19,11 +19,11 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// junkMemory is the most memory that a relay may allocate for the largest junk request.
+// junkMemory is how many bytes a relay may allocate for the largest junk request.
 const junkMemory = 16 << 20
 
-// TestJunkRequests: the relay refuses junk bundles of the largest size, from an approved owner and from a stream's, and
-// junk statements and reports. That costs little memory.
+// TestJunkRequests: the relay must refuse junk of the largest allowed size: bundles from an approved owner and from a
+// stream's owner, statements, and reports. Each may cost at most junkMemory.
 func TestJunkRequests(t *testing.T) {
 	quiet := func(_ int, cfg *relay.Config) { cfg.Log = slog.New(slog.DiscardHandler) }
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Config: quiet}.Approving(t, 2))
@@ -46,7 +46,7 @@ func TestJunkRequests(t *testing.T) {
 	postJunk(t, c, c.Open.ReportsURL(0), nobody, fixture.JunkBehind("a report", []byte{0x92, 1}, layout.MaxBody()))
 }
 
-// postJunk sends junk to the first relay of a cascade, with a new signature each time.
+// postJunk sends junk to the first relay of a cascade, each time with a new signature.
 func postJunk(t *testing.T, c *relaytest.Cascade, url string, sign func() string, all []fixture.Junk) {
 	t.Helper()
 	r, err := relay.New(c.Config(t, 0))
@@ -66,7 +66,7 @@ func postJunk(t *testing.T, c *relaytest.Cascade, url string, sign func() string
 	}
 }
 
-// TestTooManyEpochsForABundle: a relay makes no keys for more epochs than a bundle can hold.
+// TestTooManyEpochsForABundle: a relay must not make keys for more epochs than a bundle can hold.
 func TestTooManyEpochsForABundle(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
 	c.Start(t, 0)

@@ -20,8 +20,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestLargeBatch: a batch that neither relay permutes in memory comes out complete and once, without the slots that a
-// mix drops, on either store.
+// TestLargeBatch: neither relay can permute the batch in memory. Every slot must come out once, with either store, and
+// no scratch file may remain.
 func TestLargeBatch(t *testing.T) {
 	const clients, perLane = 20, 12
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
@@ -49,20 +49,20 @@ func TestLargeBatch(t *testing.T) {
 	})
 }
 
-// sizeFigures are what TestSize measures of a batch through two relays.
+// sizeFigures are TestSize's measurements of one batch that passes two relays.
 type sizeFigures struct {
 	Slots       int     `json:"slots"`
 	Seconds     float64 `json:"seconds"` // from the last report to the batch at the last relay
 	RSS         [2]int  `json:"peak_rss_kb"`
 	MicrosCPU   [2]int  `json:"cpu_us_per_slot"`      // of each relay, including ingress
-	Disk        [2]int  `json:"store_bytes_per_slot"` // at most, without the file of a permutation
-	WorstIngest int     `json:"worst_report_ms"`      // of retried reports that were sent meanwhile
+	Disk        [2]int  `json:"store_bytes_per_slot"` // after the batch, without scratch files
+	WorstIngest int     `json:"worst_report_ms"`      // slowest of the reports sent meanwhile
 	Reports     int     `json:"reports_meanwhile"`
 }
 
-// TestSize measures batches of several sizes through two relays in their own processes: memory stays bounded, a slot
-// costs no more in a large batch than in a small one, and reports meanwhile are not delayed. In the long form the sizes
-// are 10⁵ and 10⁶ slots, and DOONA_SIZE adds one.
+// TestSize measures batches of several sizes through two relays in their own processes: memory, CPU time and disk per
+// slot, and the delay of reports meanwhile. No relay may use more than 512 MiB. In the long form the sizes are 10⁵ and
+// 10⁶ slots; the environment variable DOONA_SIZE adds one.
 func TestSize(t *testing.T) {
 	sizes := []int{2000}
 	if stattest.Long {
@@ -91,7 +91,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// measureSize sends a batch through two relays, 1000 slots per report.
+// measureSize sends a batch through two relays, with 1000 slots per report.
 func measureSize(t *testing.T, slots int) sizeFigures {
 	t.Helper()
 	const perLane = 1000
@@ -146,7 +146,7 @@ func measureSize(t *testing.T, slots int) sizeFigures {
 	return out
 }
 
-// storeBytes returns the size of a relay's store, which does not shrink.
+// storeBytes returns the size of a relay's store files, which never shrink.
 func storeBytes(t *testing.T, c *relaytest.Cascade, hop int) (n int64) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1), "relay.db*"))
@@ -159,7 +159,7 @@ func storeBytes(t *testing.T, c *relaytest.Cascade, hop int) (n int64) {
 	return n
 }
 
-// report repeats a stored report until ctx ends: it takes the same transaction as a new one.
+// report repeats a stored report until ctx ends. Each repetition needs the same transaction as a new report.
 func (f *sizeFigures) report(ctx context.Context, t *testing.T, c *relaytest.Cascade, body []byte) {
 	for ctx.Err() == nil {
 		begun := time.Now()

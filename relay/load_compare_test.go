@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/verifier/server"
 )
 
-// startVerifier serves the pages of a cascade's task and returns the address of its page.
+// startVerifier runs the verifier of a cascade's task and returns the URL of the task's page.
 func startVerifier(t *testing.T, c *relaytest.Cascade, ca string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -27,8 +27,9 @@ func startVerifier(t *testing.T, c *relaytest.Cascade, ca string) string {
 	return "http://" + listener.Addr().String() + "/tasks/" + c.Open.ID.String()
 }
 
-// TestLoadCompares: the load generator knows the truth of clients with tokens, under a private authority, and finds the
-// estimate near it. It compares nothing if others are in the estimate, or some of its clients are not.
+// TestLoadCompares: the load generator knows its clients' true values, and must find the verifier's estimate near them.
+// The clients use tokens and a private certificate authority. It must not compare if the estimate has other clients'
+// reports.
 func TestLoadCompares(t *testing.T) {
 	a := newAuthority(t)
 	files := a.issue(t)
@@ -63,8 +64,8 @@ func TestLoadCompares(t *testing.T) {
 	require.Contains(t, log, "already has an estimate of 100 other clients")
 }
 
-// TestLoadLeftOver: clients who do not fill a batch are in no estimate. The generator refuses that if it can know it,
-// and otherwise reports it at once, with its measurements.
+// TestLoadLeftOver: clients that do not fill a batch are in no estimate. The load generator must refuse such a number
+// of clients. If too few reports were accepted, it must say so at once, and print its measurements.
 func TestLoadLeftOver(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(100)})
 	c.StartAll(t)

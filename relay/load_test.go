@@ -20,16 +20,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// loadFigures are what TestLoad measures.
+// loadFigures are TestLoad's measurements.
 type loadFigures struct {
-	Capacity    float64        `json:"capacity_per_second"` // 128 connections that wait for their answers
+	Capacity    float64        `json:"capacity_per_second"` // with 128 connections, each waiting for its answer
 	Offered     float64        `json:"offered_per_second"`
 	Seconds     float64        `json:"overload_seconds"`
 	Sent        int            `json:"sent"`
 	Accepted    int            `json:"accepted"`
 	Goodput     float64        `json:"accepted_per_second"`
 	Refused     map[string]int `json:"refused"`
-	Late        int            `json:"late"` // due, but not sent: every connection was in use
+	Late        int            `json:"late"` // due, but not sent, because every connection was in use
 	P50         float64        `json:"accepted_p50_ms"`
 	P99         float64        `json:"accepted_p99_ms"`
 	IdleRSS     int            `json:"idle_peak_rss_kb"`
@@ -43,22 +43,22 @@ type loadFigures struct {
 	Pinned      bool           `json:"pinned"` // relay on processor 0, generator on the others
 }
 
-// The configuration of TestLoad and its bound. A report in flight counts as 16 KiB and four times its length, so
-// maxMemory has room for the 1,024 reports that may be in flight.
+// The configuration of TestLoad. A report in flight reserves 16 KiB and four times its length, so maxMemory has space
+// for the 1,024 reports that may be in flight.
 const (
 	loadConnections  = 2000
 	maxMemory        = 24 << 20
-	connectionMemory = 20 << 10 // buffers and stack per open connection
+	connectionMemory = 20 << 10 // bytes of buffers and stack per open connection
 	sqliteCache      = 16 << 20
 )
 
-// greedy returns the network that sends a quarter of the reports around a value, far more than a fair share. It changes
-// before its quota is used up.
+// greedy returns the network from which a quarter of the reports come, far more than a fair share. It changes with the
+// value, before the network's quota is used up.
 func greedy(value int) string { return fmt.Sprintf("203.0.%d.1", 100+value/240_000) }
 
-// TestLoad measures a relay's capacity, then offers it four times that, open loop, with a quarter of it from one
-// network: memory stays within its bounds, and exactly the acknowledged reports come out of the sealed batches. The
-// long form takes 60 s; relay and generator then have their own processors.
+// TestLoad measures a relay's capacity, then sends four times as many reports per second, a quarter of them from one
+// network. The relay must stay below its memory bound. Exactly the acknowledged reports must come out of the sealed
+// batches. In the long form the overload takes 60 s, and relay and generator have their own processors.
 func TestLoad(t *testing.T) {
 	warm, overload := time.Second/2, 2*time.Second
 	full := stattest.Long
@@ -96,9 +96,9 @@ func TestLoad(t *testing.T) {
 	require.NotZero(t, storm.Accepted)
 	figures.StormCPU = 1e6 * (cpuSeconds(t, p) - begun) / float64(storm.Accepted)
 
-	// What an idle relay takes, its database's cache, and twice what reports in flight, connections and the names of
-	// the epoch's reports may take: Go lets the heap double before it collects, and package service lets garbage have
-	// some more.
+	// The bound is the memory of an idle relay, its database's cache, and twice the memory of reports in flight, of
+	// connections and of the names of the epoch's reports. Twice, because Go lets the heap double before it collects
+	// garbage. Package service allows some more garbage.
 	names := int((calm.Accepted + storm.Accepted) * handover.KnownMemory)
 	figures.BoundRSS = figures.IdleRSS +
 		(sqliteCache+service.Garbage+2*(maxMemory+loadConnections*connectionMemory+names))>>10
@@ -123,7 +123,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// limitMemory configures maxMemory.
+// limitMemory sets max_memory in the first relay's configuration file.
 func limitMemory(t *testing.T, c *relaytest.Cascade) {
 	t.Helper()
 	config, err := os.OpenFile(c.RelayConfig(1), os.O_APPEND|os.O_WRONLY, 0)
@@ -133,7 +133,7 @@ func limitMemory(t *testing.T, c *relaytest.Cascade) {
 	require.NoError(t, err)
 }
 
-// sealPool makes reports of the values from, from+1, …
+// sealPool seals reports of the n values from, from+1, …
 func sealPool(t *testing.T, c *relaytest.Cascade, from, n int) []*openloop.LoadReport {
 	t.Helper()
 	pool := make([]*openloop.LoadReport, n)
@@ -146,8 +146,8 @@ func sealPool(t *testing.T, c *relaytest.Cascade, from, n int) []*openloop.LoadR
 	return pool
 }
 
-// fillUp slowly posts the reports of unknown fate again, as a client would, and enough of the rest to fill the last
-// batch: then all acknowledged reports are sealed.
+// fillUp posts the reports whose answer was lost again, at low load, and enough unsent reports to fill the last batch.
+// Afterwards all acknowledged reports are sealed.
 func fillUp(t *testing.T, target *url.URL, pool []*openloop.LoadReport, n int) {
 	t.Helper()
 	calmly := func(reports []*openloop.LoadReport) {
@@ -178,7 +178,7 @@ func fillUp(t *testing.T, target *url.URL, pool []*openloop.LoadReport, n int) {
 	}
 }
 
-// verify requires that the acknowledged reports, and no others, come out of the sealed batches, each once.
+// verify requires that every acknowledged report comes out of the sealed batches exactly once, and no other report.
 func (f *loadFigures) verify(t *testing.T, c *relaytest.Cascade, pool []*openloop.LoadReport, n int) {
 	t.Helper()
 	out := make([]int, len(pool))
@@ -197,7 +197,7 @@ func (f *loadFigures) verify(t *testing.T, c *relaytest.Cascade, pool []*openloo
 		require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 0, 0, seq, batch.Manifest))
 	}
 	_, err := c.Verifier.Pull(t.Context(), c.Open, 0, 0, uint64(accepted/n))
-	require.ErrorIs(t, err, handover.ErrNotSealed, "nothing is left over")
+	require.ErrorIs(t, err, handover.ErrNotSealed, "no further batch is sealed")
 	for i, r := range pool {
 		want := 0
 		if r.Fate == openloop.Taken {
@@ -208,7 +208,7 @@ func (f *loadFigures) verify(t *testing.T, c *relaytest.Cascade, pool []*openloo
 	f.Verified = accepted
 }
 
-// peakRSS returns the most memory that a process has held, in kB.
+// peakRSS returns the most memory that a process has used so far, in kB.
 func peakRSS(t *testing.T, p *process) int {
 	t.Helper()
 	kb, err := openloop.PeakRSS(p.cmd.Process.Pid)
@@ -216,7 +216,7 @@ func peakRSS(t *testing.T, p *process) int {
 	return kb
 }
 
-// cpuSeconds returns the user and system time of a process so far.
+// cpuSeconds returns the user and system CPU time of a process so far.
 func cpuSeconds(t *testing.T, p *process) float64 {
 	t.Helper()
 	seconds, err := openloop.CPUSeconds(p.cmd.Process.Pid)
@@ -224,7 +224,7 @@ func cpuSeconds(t *testing.T, p *process) float64 {
 	return seconds
 }
 
-// pin gives the relay processor 0 and this process the others, if there are several.
+// pin runs the relay on processor 0 and this process on the others. It reports false if there is only one processor.
 func pin(t *testing.T, p *process) bool {
 	t.Helper()
 	if runtime.NumCPU() < 2 {

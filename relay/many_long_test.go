@@ -15,19 +15,19 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// manyFigures are the measurements of TestManyTasks for two relays.
+// manyFigures are TestManyTasks' measurements of two relays.
 type manyFigures struct {
 	Tasks   int        `json:"tasks"`
-	Start   float64    `json:"start_seconds"`      // until both are ready
-	Idle    [2]float64 `json:"idle_percent"`       // of a core, while no reports come
+	Start   float64    `json:"start_seconds"`      // until both relays are ready
+	Idle    [2]float64 `json:"idle_percent"`       // percent of a core, while no reports come
 	RSS     [2]int     `json:"peak_rss_kb"`        //
-	Through float64    `json:"seconds_through"`    // from the last report until the later relay has every batch
-	Ends    [2]float64 `json:"seconds_to_the_end"` // from the common end of the epochs until all are erased
+	Through float64    `json:"seconds_through"`    // from the last report until the later relay has made every batch
+	Ends    [2]float64 `json:"seconds_to_the_end"` // from the end of all epochs until every key is erased
 }
 
-// TestManyTasks runs two relays, each in its own process, with many small tasks. It measures their cost while idle, and
-// the time for a batch of every task and for the end of all their epochs at the same moment. It takes as long as an
-// epoch: a quarter of an hour.
+// TestManyTasks runs two relays with 1000 small tasks, each relay in its own process. It measures the relays' CPU use
+// while idle, the time for one batch of every task, and the time to end all epochs, which end at the same moment. The
+// test takes at least 15 minutes, the length of an epoch.
 func TestManyTasks(t *testing.T) {
 	const tasks, clients, posters, epoch = 1000, 2, 16, 900 * time.Second
 	c := relaytest.New(t, relaytest.Options{Tasks: tasks, Pull: "5s", Task: func(t *task.Task) {
@@ -90,7 +90,7 @@ func TestManyTasks(t *testing.T) {
 	}
 }
 
-// idleShare returns how much of a core each of two idle relays uses.
+// idleShare returns how many percent of a core each of two idle relays uses.
 func idleShare(t *testing.T, relays [2]*process) (percent [2]float64) {
 	t.Helper()
 	const while = 30 * time.Second

@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestErasedKeysAreNotInMemory: when an epoch is over, a relay's memory has no copy of the HPKE key that opened its
-// reports, nor of the secret of its names' and batches' keys. Later epochs' keys are still there.
+// TestErasedKeysAreNotInMemory: after an epoch, a relay's memory must not hold the epoch's HPKE key, nor the root of
+// the secret from which the epoch's other keys were derived. The keys of later epochs must still be there.
 func TestErasedKeysAreNotInMemory(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.StartAll(t)
@@ -28,7 +28,7 @@ func TestErasedKeysAreNotInMemory(t *testing.T) {
 		over, later = append(over, keys[0], secret[0]), append(later, keys[1])
 	}
 	memscan.RequireFound(t, over...)
-	for i := range 13 { // a full batch, and a rest
+	for i := range 13 { // a full batch and three more
 		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
 	}
 	c.Pull(t, 0, 0)

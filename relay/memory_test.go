@@ -20,7 +20,7 @@ import (
 	"github.com/doona-dp/doona/wire/signing"
 )
 
-// cut sends a batch without its last bytes.
+// cut returns a handler that sends a batch without its last 10 bytes.
 func cut(t *testing.T, b *onion.Batch) http.HandlerFunc {
 	t.Helper()
 	raw, err := b.Bytes()
@@ -28,8 +28,9 @@ func cut(t *testing.T, b *onion.Batch) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.Write(raw[:len(raw)-10]) }
 }
 
-// TestOneManifestOfANumber: once a mix has seen a manifest, it accepts no other manifest of that number, also after a
-// restart, and even if it has mixed none of the first one's slots. The epoch ends there, and the evidence is kept.
+// TestOneManifestOfANumber: a mix has seen a manifest of a batch number. It must accept no other manifest of that
+// number, even after a restart, and even if it got no complete batch with the first manifest. It must end the epoch and
+// keep both manifests as evidence.
 func TestOneManifestOfANumber(t *testing.T) {
 	for name, restart := range map[string]bool{"running": false, "restarted": true} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +66,7 @@ func TestOneManifestOfANumber(t *testing.T) {
 				}
 				require.False(t, first.Confirmed(0, 1))
 				batch, _ := c.Pull(t, 0, 0)
-				require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0], "what was mixed before")
+				require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0], "of the batch before")
 				_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 1)
 				require.ErrorIs(t, err, handover.ErrEpochComplete)
 				first.Serve(t, 0, 1, offers[1])
@@ -77,7 +78,8 @@ func TestOneManifestOfANumber(t *testing.T) {
 	}
 }
 
-// TestSameManifestAfterRestart: after a restart, a relay continues an interrupted transfer.
+// TestSameManifestAfterRestart: a transfer was interrupted. After a restart the relay must pull the same batch again,
+// without a finding.
 func TestSameManifestAfterRestart(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
@@ -93,8 +95,8 @@ func TestSameManifestAfterRestart(t *testing.T) {
 	require.Empty(t, c.Status(t, 1).Findings)
 }
 
-// TestEndOfFewerBatches: a signed end with fewer batches than were signed does not end the epoch; the mix waits until
-// it gives up.
+// TestEndOfFewerBatches: the upstream relay signed a manifest, and then an end of the epoch with fewer batches. The mix
+// must record a finding and keep the epoch open.
 func TestEndOfFewerBatches(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
@@ -110,8 +112,8 @@ func TestEndOfFewerBatches(t *testing.T) {
 	require.Equal(t, "open", c.Status(t, 1).Epochs[0].State)
 }
 
-// TestAnEndOfOtherTotals: a signed end whose totals differ from the batches that came does not end the epoch; the right
-// one does, when it comes.
+// TestAnEndOfOtherTotals: the upstream relay signed an end whose totals differ from the batches that came. The mix must
+// not end the epoch; it must end it when the correct end comes.
 func TestAnEndOfOtherTotals(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
@@ -119,7 +121,7 @@ func TestAnEndOfOtherTotals(t *testing.T) {
 	first.Serve(t, 0, 0, b)
 	c.Start(t, 1)
 	c.Pull(t, 0, 0)
-	first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(20, 9)...))) // the batch that the end describes
+	first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(20, 9)...))) // the end describes this batch
 	first.End(0)
 	c.Clock.Advance(relaytest.Epoch + time.Minute)
 	requireSoon(t, func() bool { return len(c.Status(t, 1).Findings) == 1 })
@@ -130,7 +132,7 @@ func TestAnEndOfOtherTotals(t *testing.T) {
 	waitState(t, c, 1, 0, "erased")
 }
 
-// rawPull returns the bytes that the first relay answers to a pull of batch 0 with.
+// rawPull returns the first relay's answer to a pull of batch 0, signed by the relay at hop next.
 func rawPull(t *testing.T, c *relaytest.Cascade, next int) []byte {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodGet, c.Open.BatchURL(0, 0, 0), nil)
@@ -147,7 +149,8 @@ func rawPull(t *testing.T, c *relaytest.Cascade, next int) []byte {
 	return raw
 }
 
-// TestLostConfirmation: a relay that got no confirmation, and restarts, hands out the same bytes again.
+// TestLostConfirmation: a confirmation is lost and the relay restarts. It must hand out the same bytes again until it
+// is confirmed.
 func TestLostConfirmation(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		c := relaytest.New(t, o)
@@ -164,7 +167,7 @@ func TestLostConfirmation(t *testing.T) {
 		b, err := onion.ParseBatch(raw)
 		require.NoError(t, err)
 		next := handover.NewRequester(c.SignKey(t, 1), nil)
-		for range 2 { // the first answer was lost
+		for range 2 { // as if the first answer was lost
 			require.NoError(t, next.Confirm(t.Context(), c.Open, 0, 0, 0, b.Manifest))
 			_, err = next.Pull(t.Context(), c.Open, 0, 0, 0)
 			require.ErrorIs(t, err, handover.ErrConfirmed)
@@ -173,8 +176,8 @@ func TestLostConfirmation(t *testing.T) {
 	})
 }
 
-// TestConfirmsUntilAnswered: a mix whose confirmations get lost, and that restarts, confirms again, and makes its batch
-// once.
+// TestConfirmsUntilAnswered: a mix gets no answer to its confirmations, and restarts. It must confirm again until it
+// gets an answer, and make its batch only once.
 func TestConfirmsUntilAnswered(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		c := relaytest.New(t, o)
@@ -192,7 +195,7 @@ func TestConfirmsUntilAnswered(t *testing.T) {
 		require.False(t, first.Confirmed(0, 0))
 		first.Deaf(false)
 		requireSoon(t, func() bool { return first.Confirmed(0, 0) })
-		require.Equal(t, 1, first.Pulls(0, 0), "it is not asked for again")
+		require.Equal(t, 1, first.Pulls(0, 0), "the mix must pull the batch only once")
 		again, _ := c.Pull(t, 0, 0)
 		require.Equal(t, made, again)
 		require.Empty(t, c.Status(t, 1).Findings)
@@ -200,7 +203,8 @@ func TestConfirmsUntilAnswered(t *testing.T) {
 }
 
 // TestTwoCopies: a copy of a first relay's whole folder runs beside the original, and an attacker directs the next
-// hop's requests to either. The next hop is honest: no slot is released twice, and the copy stops.
+// hop's requests to either. The next hop is honest. It must release no slot twice. If it got a whole batch of the
+// original, the copy must stop.
 func TestTwoCopies(t *testing.T) {
 	for name, torn := range map[string]bool{"between batches": false, "within a batch": true} {
 		t.Run(name, func(t *testing.T) {
@@ -245,12 +249,12 @@ func TestTwoCopies(t *testing.T) {
 			original, _ = start(c.Config(t, 0))
 
 			at.Store(original)
-			shared := c.Seal(t, 0, 5) // its client sends it to both
+			shared := c.Seal(t, 0, 5) // its client sends it to both relays
 			require.NoError(t, c.Post(t.Context(), 0, shared, relaytest.Network(5)))
 			post(span(6, 4)...)
 			cutting.Store(torn)
 			at.Store(copied)
-			post(span(10, 5)...) // with the first five, another batch 0
+			post(span(10, 5)...) // with the first five, this fills another batch 0
 			require.NoError(t, c.Post(t.Context(), 0, shared, relaytest.Network(5)))
 			post(span(15, 9)...)
 			at.Store(original)
@@ -272,7 +276,7 @@ func TestTwoCopies(t *testing.T) {
 			first, _ := c.Pull(t, 0, 0)
 			require.ElementsMatch(t, span(0, 10), c.Values(t, 0, first)[0])
 			at.Store(copied)
-			requireSoon(t, func() bool { // the request shows the copy that it made another batch
+			requireSoon(t, func() bool { // the pull tells the copy that the next hop has another batch 0
 				resp, err := http.Get("http://" + twin.Admin + "/status")
 				require.NoError(t, err)
 				defer resp.Body.Close()
@@ -281,7 +285,7 @@ func TestTwoCopies(t *testing.T) {
 				return strings.Contains(string(status), "the next hop has a batch that this relay lost")
 			})
 			_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 0, 1)
-			require.ErrorIs(t, err, handover.ErrNotSealed, "nothing of the copy was released")
+			require.ErrorIs(t, err, handover.ErrNotSealed, "the next hop must release nothing of the copy")
 		})
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/doona-dp/doona/relay"
 )
 
-// TestRoomIsKeptWhereKeysAre: the relay keeps a reserve in each folder with keys, also if all tasks' keys are in the
-// relay's own file, or a stream's folder is a separate disk. It keeps none in other folders, such as the folder of
-// a task without key file.
+// TestRoomIsKeptWhereKeysAre: the relay must reserve disk space in each folder with keys, even if all tasks' keys are
+// in the relay's own file, or a stream's folder is on a separate disk. It must not reserve space elsewhere, such as in
+// the working directory.
 func TestRoomIsKeptWhereKeysAre(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	cfg := c.Config(t, 0)

@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestNoncesOfDroppedTasks: keys that only an approved owner's tasks name share the owner's ring, however many there
-// are. When no task names them any more, the relay forgets their nonces, in memory and in the store.
+// TestNoncesOfDroppedTasks: any number of keys that only an approved owner's tasks name share the owner's ring buffer
+// of nonces. When no task names them any more, the relay must forget their nonces, in memory and in the store.
 func TestNoncesOfDroppedTasks(t *testing.T) {
 	c := relaytest.New(t, expiring(relaytest.Options{Hops: 1, Postgres: true}).Approving(t, 2))
 	r, _ := c.StartRelay(t, 0)
@@ -37,7 +37,7 @@ func TestNoncesOfDroppedTasks(t *testing.T) {
 	requireSoon(t, func() bool { return rows() == 0 })
 }
 
-// TestConfiguredKeysHaveTheirRing: a key that a configured task names has its own ring.
+// TestConfiguredKeysHaveTheirRing: a key that a configured task names must have its own ring buffer of nonces.
 func TestConfiguredKeysHaveTheirRing(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	r, _ := c.StartRelay(t, 0)

@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// refuse makes a first relay refuse n reports of a client that has sent one.
+// refuse makes a first relay refuse n reports of a client that has used up its quota.
 func refuse(t *testing.T, c *relaytest.Cascade, client string, n int) {
 	t.Helper()
 	for range n {
@@ -21,7 +21,7 @@ func refuse(t *testing.T, c *relaytest.Cascade, client string, n int) {
 	}
 }
 
-// refused returns the refused reports of epoch 0 in the first relay's status.
+// refused returns the counts of refused reports of epoch 0 in the first relay's status.
 func refused(t *testing.T, c *relaytest.Cascade) map[string]uint64 {
 	t.Helper()
 	epochs := c.Status(t, 0).Epochs
@@ -29,8 +29,8 @@ func refused(t *testing.T, c *relaytest.Cascade) map[string]uint64 {
 	return epochs[0].Refused
 }
 
-// TestTalliesSurviveRestarts: refused reports are counted across restarts, and shown only when the epoch is erased: 3
-// before one and 2 after it show as at most 8, in the status and in the metrics.
+// TestTalliesSurviveRestarts: the relay must count refused reports across restarts, and show the counts only when the
+// epoch is erased. It refuses 3 before a restart and 2 after it: status and metrics must show 8, which is 5 rounded up.
 func TestTalliesSurviveRestarts(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	stop := c.Start(t, 0)
@@ -56,8 +56,8 @@ func TestTalliesSurviveRestarts(t *testing.T) {
 	require.Regexp(t, `doona_relay_refused{reason="limit",task="[0-9a-f]{8}"} 8\n`, string(text))
 }
 
-// TestTalliesOfTwins: the refusals of two processes on one PostgreSQL are counted together: 3 and 2, the first process
-// restarted, show as at most 8 at either.
+// TestTalliesOfTwins: two processes share a PostgreSQL database; one refuses 3 reports and restarts, the other refuses
+// 2. Both must show 8, the sum rounded up.
 func TestTalliesOfTwins(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
 	stop := c.Start(t, 0)
@@ -74,7 +74,7 @@ func TestTalliesOfTwins(t *testing.T) {
 	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
 	waitState(t, c, 0, 0, "erased")
 	eight := map[string]uint64{"limit": 8}
-	requireSoon(t, func() bool { return refused(t, c)["limit"] == 8 }) // each process adds its own
+	requireSoon(t, func() bool { return refused(t, c)["limit"] == 8 }) // each process adds its own count
 	status, err := second.Status(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, eight, status.Tasks[0].Epochs[0].Refused)

@@ -8,7 +8,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestTime: a relay signs the time of its own clock for anyone.
+// TestTime: a relay must sign the time of its own clock for anyone who asks.
 func TestTime(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.StartAll(t)
