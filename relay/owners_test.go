@@ -25,7 +25,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// begin hands a task of the approved owner to all relays, and returns the cascade with methods for it.
+// begin hands a task of the approved owner to all its relays, and returns a cascade that uses the task.
 func begin(t *testing.T, c *relaytest.Cascade, next *task.Task) *relaytest.Cascade {
 	t.Helper()
 	bundle := c.Sign(t, next)
@@ -35,7 +35,7 @@ func begin(t *testing.T, c *relaytest.Cascade, next *task.Task) *relaytest.Casca
 	return c.After(t, bundle)
 }
 
-// entriesOf lists a relay's folder of its owner, except the lock and the reserve.
+// entriesOf lists the entries of an owner's folder that use a task slot.
 func entriesOf(t *testing.T, c *relaytest.Cascade, hop int) (names []string) {
 	t.Helper()
 	folders, err := filepath.Glob(filepath.Join(c.Config(t, hop).Owners[0].Folder, "*", "hpke.keys"))
@@ -46,14 +46,14 @@ func entriesOf(t *testing.T, c *relaytest.Cascade, hop int) (names []string) {
 	return names
 }
 
-// expiring makes tasks expire within two days.
+// expiring configures relays whose tasks expire within two days.
 func expiring(o relaytest.Options) relaytest.Options {
 	o.Config = func(_ int, cfg *relay.Config) { cfg.GiveUp, cfg.Retention = time.Hour, 48*time.Hour }
 	return o
 }
 
-// TestApprovedOwner: relays without configured tasks serve those of their approved owner at once, and after a restart.
-// They refuse a task above the limit until another has expired.
+// TestApprovedOwner: relays without configured tasks must serve their approved owner's tasks at once, and after a
+// restart. They must refuse a task above the limit until another task has expired.
 func TestApprovedOwner(t *testing.T) {
 	c := relaytest.New(t, expiring(relaytest.Options{}).Approving(t, 2))
 	stops := []func(){c.Start(t, 0), c.Start(t, 1)}
@@ -81,7 +81,7 @@ func TestApprovedOwner(t *testing.T) {
 
 	c.Clock.Advance(relaytest.Epoch)
 	fillEpoch(t, two, 2)
-	c.Clock.Advance(49 * time.Hour) // only the first task is completely over
+	c.Clock.Advance(49 * time.Hour) // only the first task has expired
 	base := "http://" + c.Config(t, 0).Listen
 	requireSoon(t, func() bool { return !isServed(t, base, one.Open.ID) })
 	require.True(t, isServed(t, base, two.Open.ID))
@@ -92,8 +92,8 @@ func TestApprovedOwner(t *testing.T) {
 	fillEpoch(t, three, 0)
 }
 
-// TestSlotsInMetrics: the metrics show the task limit, the used slots, and the tasks rejected for the limit. They name
-// no owner, and show nothing of this if no owner is approved.
+// TestSlotsInMetrics: the metrics must show the task limit, the used slots and the rejected tasks, without an owner's
+// name.
 func TestSlotsInMetrics(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 2))
 	c.Start(t, 0)
@@ -123,8 +123,8 @@ func TestSlotsInMetrics(t *testing.T) {
 	requireSlots(configured, 0, 0, 0, 0)
 }
 
-// TestApprovedOwnersTaskTwice: handing over a task again is no error. A second task with the same keys is refused,
-// before and after a restart, as keys belong to one task.
+// TestApprovedOwnersTaskTwice: an owner may hand over a task again. The relay must refuse a second task with the same
+// keys, before and after a restart, because keys belong to one task.
 func TestApprovedOwnersTaskTwice(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 3))
 	stop := c.Start(t, 0)
@@ -149,11 +149,11 @@ func TestApprovedOwnersTaskTwice(t *testing.T) {
 	fresh := c.Sign(t, c.Named("one"))
 	again, err := fresh.Open(nil)
 	require.NoError(t, err)
-	require.NotEqual(t, open.Relays[0].KeyList, again.Relays[0].KeyList, "keys that a task has are given to no other")
+	require.NotEqual(t, open.Relays[0].KeyList, again.Relays[0].KeyList, "the relay makes new keys for each task")
 }
 
-// TestApprovedOwnerIsRefused: a relay accepts only complete tasks of its approved owner that name the relay and its
-// keys.
+// TestApprovedOwnerIsRefused: a relay must accept only complete tasks that its approved owner signed and that name the
+// relay and the keys that it made.
 func TestApprovedOwnerIsRefused(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{}.Approving(t, 2))
 	c.StartAll(t)
@@ -243,7 +243,7 @@ func TestApprovedOwnerIsRefused(t *testing.T) {
 	fillEpoch(t, c.After(t, good), 0)
 }
 
-// TestApprovedOwnersNoise: relays add the demanded number of dummies to an approved owner's task, too.
+// TestApprovedOwnersNoise: relays must also add the demanded dummies to an approved owner's task.
 func TestApprovedOwnersNoise(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: noisy}.Approving(t, 1))
 	c.StartAll(t)
@@ -255,8 +255,8 @@ func TestApprovedOwnersNoise(t *testing.T) {
 	require.Equal(t, []onion.LaneCount{{In: 10 + added, Added: added, Out: 10 + 2*added}}, chain[1].Lanes)
 }
 
-// TestKeysWithoutTaskExpire: keys that no task has use a slot. When asked again, a relay answers with the same keys. A
-// day later they are removed.
+// TestKeysWithoutTaskExpire: keys without a task use a slot. If the owner asks again, the relay must answer with the
+// same keys. After a day it must remove them.
 func TestKeysWithoutTaskExpire(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) { t.Epochs.Count = 48 }}.Approving(t, 2))
 	c.Start(t, 0)
@@ -280,7 +280,7 @@ func TestKeysWithoutTaskExpire(t *testing.T) {
 	begin(t, c, c.Named("one"))
 }
 
-// TestLowerTaskLimit: an owner who has more tasks than the new limit keeps them, and cannot add another.
+// TestLowerTaskLimit: an owner has more tasks than the new limit. The relay must serve them and refuse further tasks.
 func TestLowerTaskLimit(t *testing.T) {
 	limit := 3
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 0))
@@ -303,8 +303,8 @@ func TestLowerTaskLimit(t *testing.T) {
 	fillEpoch(t, two, 0)
 }
 
-// TestApprovedOwnersStream: a task that begins a stream continues in its slot, also after a restart. The slot is free
-// when the last task of the stream has expired.
+// TestApprovedOwnersStream: the tasks of a stream must share one slot, even after a restart. The slot must be free when
+// the stream's last task has expired.
 func TestApprovedOwnersStream(t *testing.T) {
 	c := relaytest.New(t, expiring(relaytest.Options{Hops: 1}).Approving(t, 1))
 	stop := c.Start(t, 0)
@@ -332,8 +332,8 @@ func TestApprovedOwnersStream(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestTwinsFollowOwners: when one process of a relay accepts a task, the other serves it without a restart, and both
-// drop it.
+// TestTwinsFollowOwners: one process of a relay accepts a task. The other must serve it without a restart, and both
+// must drop it.
 func TestTwinsFollowOwners(t *testing.T) {
 	c := relaytest.New(t, expiring(relaytest.Options{Hops: 1, Postgres: true}).Approving(t, 1))
 	cfg := c.Config(t, 0)
@@ -355,8 +355,8 @@ func TestTwinsFollowOwners(t *testing.T) {
 	fillEpoch(t, two, 0)
 }
 
-// TestOwnersShareMemory: the memory limit suffices for the tasks that owners may have. A task that does not fit is
-// refused when it comes, and not at the next start.
+// TestOwnersShareMemory: the memory limit must suffice for all tasks that owners may have. The relay must refuse a task
+// that does not fit when the owner hands it over, and not at the next start.
 func TestOwnersShareMemory(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1,
 		Config: func(_ int, cfg *relay.Config) { cfg.MaxMemory = 4 << 20 }}.Approving(t, 100))
@@ -372,7 +372,7 @@ func TestOwnersShareMemory(t *testing.T) {
 	require.ErrorContains(t, err, "max_memory")
 }
 
-// TestOwnersConfig: the allowed configurations of owners, and the output of check-config.
+// TestOwnersConfig: the relay must refuse each bad configuration of owners, and check-config must create no folder.
 func TestOwnersConfig(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
 	cfg := c.Config(t, 0)
@@ -410,11 +410,11 @@ func TestOwnersConfig(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.CheckFolders())
 	require.NoError(t, r.Close())
-	require.NoDirExists(t, c.Config(t, 0).Owners[0].Folder, "check-config changes nothing")
+	require.NoDirExists(t, c.Config(t, 0).Owners[0].Folder, "check-config must not create the folder")
 }
 
-// TestOwnersFolderFails: if the relay cannot use an owner's folder, it serves nothing and does not give the owner the
-// reason. When it can use the folder again, it accepts the task.
+// TestOwnersFolderFails: if the relay cannot use an owner's folder, it must refuse the owner's task without giving the
+// owner the reason. When it can use the folder again, it must accept the task.
 func TestOwnersFolderFails(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
 	c.Start(t, 0)
@@ -429,7 +429,7 @@ func TestOwnersFolderFails(t *testing.T) {
 			c.WaitReady(t, c.Config(t, 0).Admin)
 		}
 	}
-	fails := func(err error) { // overloaded: the relay has noticed meanwhile that the reserve is missing there
+	fails := func(err error) { // overloaded, if the relay has noticed that its reserved space is missing
 		t.Helper()
 		var p *problem.Problem
 		require.ErrorAs(t, err, &p)
@@ -448,14 +448,14 @@ func TestOwnersFolderFails(t *testing.T) {
 	inTheWay := filepath.Join(folder, entriesOf(t, c, 0)[0], "task.bundle.new", "x")
 	require.NoError(t, os.MkdirAll(inTheWay, 0o700))
 	requireProblem(t, problem.Internal, c.Begin(t.Context(), t, 0, bundle))
-	require.False(t, isServed(t, "http://"+c.Config(t, 0).Listen, one.Open.ID), "it is not written")
+	require.False(t, isServed(t, "http://"+c.Config(t, 0).Listen, one.Open.ID), "the task was not stored")
 	require.NoError(t, os.RemoveAll(filepath.Dir(inTheWay)))
 	require.NoError(t, c.Begin(t.Context(), t, 0, bundle))
 	fillEpoch(t, one, 0)
 }
 
-// TestOwnersCrash: a task that a crash has interrupted is not served, and accepted when it is handed over again. A
-// half-dropped task does not come back.
+// TestOwnersCrash: the relay crashed while it stored a task, and while it dropped another. It must serve neither, and
+// must accept the first task when the owner hands it over again.
 func TestOwnersCrash(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
 	stop := c.Start(t, 0)
@@ -474,7 +474,7 @@ func TestOwnersCrash(t *testing.T) {
 	fillEpoch(t, one, 0)
 }
 
-// TestApprovedOwnersRelaysTellNoTime: the relays that an owner names are not asked for the time.
+// TestApprovedOwnersRelaysTellNoTime: a relay must not ask the relays of an approved owner's task for the time.
 func TestApprovedOwnersRelaysTellNoTime(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{}.Approving(t, 1))
 	c.StartAll(t)
@@ -489,7 +489,7 @@ func TestApprovedOwnersRelaysTellNoTime(t *testing.T) {
 	require.False(t, asked(c))
 }
 
-// TestEndEpochsOfOwners: if the store is lost, the epochs of owners' tasks are ended with all others.
+// TestEndEpochsOfOwners: after the loss of the store, end-epochs must also end the epochs of owners' tasks.
 func TestEndEpochsOfOwners(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
 	stop := c.Start(t, 0)

@@ -31,8 +31,7 @@ import (
 // expireSoon makes tasks expire within two days.
 func expireSoon(_ int, cfg *relay.Config) { cfg.GiveUp, cfg.Retention = time.Hour, 48*time.Hour }
 
-// TestPrintedLife shows an epoch from its first report until it has expired, and the requests that are refused
-// meanwhile.
+// TestPrintedLife records an epoch from its first report until it expires, and refused requests in each phase.
 func TestPrintedLife(t *testing.T) {
 	s := newScene(t, relaytest.Options{Tasks: 2, Config: expireSoon})
 	s.StartAll(t)
@@ -143,7 +142,7 @@ func TestPrintedLife(t *testing.T) {
 	s.done("life")
 }
 
-// TestPrintedFindings plays a first relay that signs false manifests.
+// TestPrintedFindings records what a mix reports about a first relay that signs false manifests.
 func TestPrintedFindings(t *testing.T) {
 	s := newScene(t, relaytest.Options{})
 	first := s.StartFirst(t)
@@ -179,7 +178,7 @@ func TestPrintedFindings(t *testing.T) {
 	s.done("findings")
 }
 
-// TestPrintedTokens shows a task whose clients need tokens, and whose pages have an origin.
+// TestPrintedTokens records a task whose clients need tokens and whose pages have an origin.
 func TestPrintedTokens(t *testing.T) {
 	s := newScene(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
 		relaytest.WithTokens(draft)
@@ -215,7 +214,7 @@ func TestPrintedTokens(t *testing.T) {
 	s.done("tokens")
 }
 
-// TestPrintedOwners shows an owner who hands over a task, and a stream.
+// TestPrintedOwners records an approved owner who hands over a task.
 func TestPrintedOwners(t *testing.T) {
 	s := newScene(t, relaytest.Options{Hops: 1, Config: expireSoon, Task: relaytest.InStream("name")},
 		func(o relaytest.Options) relaytest.Options { return o.Approving(t, 1) })
@@ -263,7 +262,7 @@ func TestPrintedOwners(t *testing.T) {
 	s.done("owners")
 }
 
-// TestPrintedStreams shows a stream that continues, and stops.
+// TestPrintedStreams records how a stream continues with a second task.
 func TestPrintedStreams(t *testing.T) {
 	s := newScene(t, relaytest.Options{Hops: 1, Config: expireSoon, Task: relaytest.InStream("name")})
 	s.Start(t, 0)
@@ -300,7 +299,7 @@ func TestPrintedStreams(t *testing.T) {
 	s.done("streams")
 }
 
-// TestPrintedStateRollback shows an older store that replaces a newer one, and how the operator recovers.
+// TestPrintedStateRollback records how an older store replaces a newer one, and how the operator repairs it.
 func TestPrintedStateRollback(t *testing.T) {
 	s := newScene(t, relaytest.Options{Hops: 1})
 	store := func() map[string][]byte {
@@ -355,7 +354,7 @@ func TestPrintedStateRollback(t *testing.T) {
 	s.done("rollback")
 }
 
-// TestPrintedClock shows a clock that is set wrong while nobody can confirm it.
+// TestPrintedClock records a relay whose clock is set ten years ahead while no other relay can confirm it.
 func TestPrintedClock(t *testing.T) {
 	var off atomic.Int64
 	var s *scene
@@ -377,7 +376,7 @@ func TestPrintedClock(t *testing.T) {
 	s.done("clock")
 }
 
-// TestPrintedBusy shows an overloaded relay.
+// TestPrintedBusy records an overloaded relay.
 func TestPrintedBusy(t *testing.T) {
 	s := newScene(t, relaytest.Options{Hops: 1, Config: func(_ int, cfg *relay.Config) { cfg.MaxConcurrent = 16 }})
 	s.Start(t, 0)

@@ -27,22 +27,22 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 
-// These tests pin the relay's output: its metrics, its status, its log, and each request that it refuses. A change of
-// the relay's internals alone must not change a file of testdata/printed. -update writes the files again.
+// These tests pin the relay's output: metrics, status, log, and the answer to each refused request. A change that only
+// restructures the relay must not change a file of testdata/printed. The flag -update writes the files again.
 
 var update = flag.Bool("update", false, "write the files again")
 
-// scene is one run of relays, and its recorded output.
+// scene is one run of relays and their recorded output.
 type scene struct {
 	*relaytest.Cascade
 	t     *testing.T
 	logs  []*buffer // by hop
 	out   strings.Builder
-	names []string // pairs of replacements: a text that differs from run to run, and its name
-	label string   // of the next answer
+	names []string // replacements: a text that differs from run to run, and its placeholder
+	label string   // describes the next answer
 }
 
-// buffer takes a log.
+// buffer collects a log.
 type buffer struct {
 	mu   sync.Mutex // guards text
 	text bytes.Buffer
@@ -96,7 +96,7 @@ func newScene(t *testing.T, o relaytest.Options, wrap ...func(relaytest.Options)
 	return s
 }
 
-// name replaces a text that differs from run to run by a name. Some output has only the start of a task's id.
+// name sets the placeholder for a text that differs from run to run. It also replaces the short form of a task's id.
 func (s *scene) name(value, as string) {
 	s.names = append(s.names, value, as)
 	if strings.HasPrefix(as, "<task") {
@@ -104,21 +104,21 @@ func (s *scene) name(value, as string) {
 	}
 }
 
-// plain returns a text with names instead of texts that differ from run to run.
+// plain returns text with all placeholders.
 func (s *scene) plain(text string) string { return strings.NewReplacer(s.names...).Replace(text) }
 
-// section begins a section of the file.
+// section begins a section of the recorded output.
 func (s *scene) section(format string, args ...any) {
 	fmt.Fprintf(&s.out, "\n== %s\n", s.plain(fmt.Sprintf(format, args...)))
 }
 
-// as describes the next answer.
+// as describes the next answer in the recorded output.
 func (s *scene) as(format string, args ...any) *scene {
 	s.label = fmt.Sprintf(format, args...)
 	return s
 }
 
-// RoundTrip records answers: the status, the header, and the document of a refusal.
+// RoundTrip sends a request and records the answer: the status, the headers, and the body if the request is refused.
 func (s *scene) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := http.DefaultTransport.RoundTrip(req)
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *scene) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// protection is in every answer.
+// protection is the headers that every answer must have.
 var protection = map[string]string{
 	"Content-Security-Policy":      "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 	"Cross-Origin-Resource-Policy": "cross-origin",
@@ -169,7 +169,7 @@ var keyText = regexp.MustCompile(`"[A-Za-z0-9_-]{40,}"`)
 
 var nowField = regexp.MustCompile(`"now":\d+`)
 
-// client returns a next hop's or an owner's client whose answers are recorded.
+// client returns a requester that signs with the key in keyFile. Its answers are recorded.
 func (s *scene) client(keyFile string) *handover.Requester {
 	s.t.Helper()
 	key, err := keyfile.LoadSign(keyFile)
@@ -177,12 +177,12 @@ func (s *scene) client(keyFile string) *handover.Requester {
 	return handover.NewRequester(key, s)
 }
 
-// hop returns the client with which the relay at a hop asks its upstream relay.
+// hop returns the requester with which the relay at a hop asks its upstream relay.
 func (s *scene) hop(hop int) *handover.Requester {
 	return s.client(filepath.Join(s.Dir, fmt.Sprintf("relay%d", hop+1), "sign.key"))
 }
 
-// send makes a request and records the answer. Headers are pairs.
+// send makes a request and records the answer. headers alternates names and values.
 func (s *scene) send(method, url string, body []byte, headers ...string) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), method, url, bytes.NewReader(body))
@@ -202,7 +202,7 @@ func (s *scene) report(epoch uint64, body []byte, network int, headers ...string
 		"X-Forwarded-For", relaytest.Network(network)}, headers...)...)
 }
 
-// post sends reports of the clients from one number to another.
+// post sends the reports from to to-1, each as its own client.
 func (s *scene) post(epoch uint64, from, to int) {
 	s.t.Helper()
 	for i := from; i < to; i++ {
@@ -231,7 +231,7 @@ func (s *scene) admin(hop int, path string) (status int, text string) {
 	return resp.StatusCode, string(raw)
 }
 
-// epochIs waits until an epoch of all tasks is in a state.
+// epochIs waits until an epoch of all tasks has a state.
 func (s *scene) epochIs(hop int, epoch uint64, state string) {
 	s.t.Helper()
 	there := func(e relay.EpochStatus) bool { return e.Epoch == epoch && e.State == state }
@@ -253,7 +253,7 @@ func (s *scene) ready(hop int) {
 	fmt.Fprintf(&s.out, "%d %s\n", status, strings.TrimSpace(s.plain(text)))
 }
 
-// status records the answer of /status. Evidence is signed with new keys each time.
+// status records the answer of /status, without signatures and manifests, which differ in each run.
 func (s *scene) status(hop int) {
 	s.t.Helper()
 	_, text := s.admin(hop, "/status")
@@ -265,7 +265,7 @@ func (s *scene) status(hop int) {
 
 var evidence = regexp.MustCompile(`"(Manifest|Signature|manifest|signature)": "[^"]*"`)
 
-// moving are metrics whose values differ from run to run.
+// moving matches metrics whose values differ from run to run.
 var moving = regexp.MustCompile(`^doona_\w+_(bucket\{|sum|count|connections |offset_seconds|store_errors_total)|` +
 	`_last_(answer|asked)_timestamp_seconds|_connections |_clock_|_peer`)
 
@@ -275,12 +275,12 @@ func (s *scene) logged(hop int, what string, times int) {
 	s.soon(func() bool { return strings.Count(s.logs[hop].String(), what) == times })
 }
 
-// metrics records the metrics, except those of Go and of the process.
+// metrics records the relay's own metrics, without those of Go and the process.
 func (s *scene) metrics(hop int) {
 	s.t.Helper()
 	_, text := s.admin(hop, "/metrics")
 	s.section("/metrics of relay %d", hop)
-	var samples []string // of one metric: ids, by which they are sorted, differ from run to run
+	var samples []string // of one metric; sorted here, because the task ids differ from run to run
 	flush := func() {
 		slices.SortStableFunc(samples, func(a, b string) int { return strings.Compare(labels(a), labels(b)) })
 		for _, line := range samples {
@@ -309,7 +309,7 @@ func (s *scene) metrics(hop int) {
 	flush()
 }
 
-// labels returns the labels of a sample, without those of a histogram.
+// labels returns the labels of a metric's sample; "" for a histogram's bucket.
 func labels(sample string) string {
 	_, of, _ := strings.Cut(sample, "{")
 	if strings.HasPrefix(of, "le=") {
@@ -318,8 +318,8 @@ func labels(sample string) string {
 	return of
 }
 
-// log records the lines that a relay has logged, each once, sorted. It leaves out a line that depends on whether
-// neighbours answer before it asks them for the time, unless no neighbour runs.
+// log records the lines that a relay has logged, each once, sorted. It omits lines about other relays' clocks, because
+// they depend on timing. Only in TestPrintedClock no other relay answers.
 func (s *scene) log(hop int) {
 	s.t.Helper()
 	s.section("log of relay %d", hop)
@@ -330,7 +330,7 @@ func (s *scene) log(hop int) {
 			continue
 		}
 		if strings.Contains(line, "couldn't pull") || strings.Contains(line, "couldn't follow a stream") {
-			line, _, _ = strings.Cut(line, " error=") // of the network
+			line, _, _ = strings.Cut(line, " error=") // the network's error
 		}
 		if !slices.Contains(lines, line) {
 			lines = append(lines, line)
@@ -340,7 +340,7 @@ func (s *scene) log(hop int) {
 	fmt.Fprintln(&s.out, strings.Join(lines, "\n"))
 }
 
-// done compares the recorded output with the file.
+// done compares the recorded output with the golden file.
 func (s *scene) done(name string) {
 	s.t.Helper()
 	path := filepath.Join("testdata", "printed", name+".txt")

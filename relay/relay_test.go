@@ -15,7 +15,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestCascade sends two batches of reports through two relays: every message comes out once.
+// TestCascade sends two batches of reports through two relays. Every message must come out once.
 func TestCascade(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) {
 		t.Batch.Size, t.Slots.Lanes, t.Slots.PerLane = 20, 2, 3
@@ -42,8 +42,8 @@ func TestCascade(t *testing.T) {
 	require.ElementsMatch(t, want, got[1])
 }
 
-// TestNothingMixes sends reports of two tasks and two epochs by the same clients at the same time: each quota and batch
-// belongs to one task and epoch.
+// TestNothingMixes: the same clients report to two tasks and two epochs at once. Each quota and each batch must belong
+// to one task and one epoch.
 func TestNothingMixes(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Tasks: 2,
 		Config: func(_ int, cfg *relay.Config) { cfg.Skew = 5 * time.Minute }})
@@ -65,7 +65,7 @@ func TestNothingMixes(t *testing.T) {
 	}
 }
 
-// TestOtherVersions: a request or a submission of another version of the wire is refused with the problem for that.
+// TestOtherVersions: the relay must refuse requests and submissions of another version of the protocol.
 func TestOtherVersions(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	c.Start(t, 0)
@@ -81,8 +81,8 @@ func TestOtherVersions(t *testing.T) {
 	require.Equal(t, problem.NotFound, problem.Read(resp).Name)
 }
 
-// TestCascadesOfAnyLength sends a batch of each of two epochs through 1, 3 and 5 relays. Keys change between the
-// epochs, every hop erases the keys of the finished one, and every message comes out once.
+// TestCascadesOfAnyLength sends a batch in each of two epochs through 1, 3 and 5 relays. Every message must come out
+// once, and every hop must erase the keys of the finished epoch.
 func TestCascadesOfAnyLength(t *testing.T) {
 	for _, hops := range []int{1, 3, 5} {
 		t.Run(fmt.Sprint(hops), func(t *testing.T) {

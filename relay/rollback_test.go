@@ -38,9 +38,9 @@ func keepFolder(t *testing.T, folder string) (restore func()) {
 	}
 }
 
-// TestStateRollbackShowsByAnotherBatch: all of a relay's state was rolled back by one batch, and the relay makes
-// another batch of that number before the next hop asks again. The next hop then asks for the following number, and
-// shows its history. So the reports of forgotten clients that come again are not released twice.
+// TestStateRollbackShowsByAnotherBatch: a relay's whole state was rolled back by one batch. It makes another batch of
+// that number before the next hop asks again. The next hop's pull of the following number carries its history, and must
+// reveal the rollback. Otherwise reports that the relay no longer knows could be released twice.
 func TestStateRollbackShowsByAnotherBatch(t *testing.T) {
 	for hop := range 2 {
 		t.Run(fmt.Sprintf("hop %d", hop), func(t *testing.T) {
@@ -103,9 +103,9 @@ func TestStateRollbackShowsByAnotherBatch(t *testing.T) {
 	}
 }
 
-// TestStateRollbackShowsByAnEarlierBatch: all of a relay's state was rolled back by two batches. The upstream relay
-// serves another first batch, and the same second one, which is destroyed, so its manifest is the same again. The next
-// hop got another first batch, and its history shows that.
+// TestStateRollbackShowsByAnEarlierBatch: a relay's whole state was rolled back by two batches. Then the upstream relay
+// serves another first batch, but the same second batch, which is destroyed and thus has the same manifest as before.
+// The next hop's history must reveal the other first batch.
 func TestStateRollbackShowsByAnEarlierBatch(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
@@ -145,8 +145,8 @@ func TestStateRollbackShowsByAnEarlierBatch(t *testing.T) {
 	requireProblem(t, problem.StateRolledBack, err)
 }
 
-// TestStateRollbackShowsWhileItIsMade: the requested batch and the previous one are made again while the pull is
-// answered. The relay still compares the next hop's history with them.
+// TestStateRollbackShowsWhileItIsMade: the relay makes the requested batch and the previous one again while it answers
+// a pull. It must still compare them with the next hop's history.
 func TestStateRollbackShowsWhileItIsMade(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	c.Start(t, 0)()
@@ -175,9 +175,9 @@ func requireFindingAt(t *testing.T, c *relaytest.Cascade, hop int, want relay.Fi
 	require.Equal(t, []relay.Finding{want}, c.Status(t, hop).Findings)
 }
 
-// TestStateRollbackShowsByTheNextHop: a relay's store, secret and keys were all rolled back to one moment. The relay
-// finds out by the number that the next hop asks for. It accepts, makes and hands out nothing more in that epoch, also
-// after a restart; other epochs and tasks continue.
+// TestStateRollbackShowsByTheNextHop: a relay's store, secret and keys were all rolled back to one moment. The number
+// that the next hop pulls must reveal it. The relay must accept, make and hand out nothing more in that epoch, even
+// after a restart. Other epochs and tasks must continue.
 func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Tasks: 2})
 	other := c.Other(t, 1)
@@ -207,7 +207,7 @@ func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 		_, err := c.Verifier.Pull(t.Context(), c.Open, 0, epoch, seq)
 		return err
 	}
-	require.ErrorIs(t, pull(0, 0), problem.New(problem.NotSealed, ""), "it may be the next batch")
+	require.ErrorIs(t, pull(0, 0), problem.New(problem.NotSealed, ""), "batch 0 may be the next one")
 	require.ErrorIs(t, pull(1, 7), problem.New(problem.NotSealed, ""), "an epoch that has not begun is not rolled back")
 	requireRolledBack := func() {
 		for seq := range uint64(3) {
@@ -224,7 +224,7 @@ func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 			Reason: "the next hop has a batch that this relay lost: state rollback"}}, status.Findings)
 		require.Zero(t, status.Epochs[0].Batches)
 	}
-	require.Error(t, pull(0, 1), "a request for it shows that the hop has batch 0, which is open here")
+	require.Error(t, pull(0, 1), "a pull of batch 1 shows that the hop has batch 0, which is open here")
 	requireRolledBack()
 	stop()
 	stop = c.Start(t, 0)
@@ -234,7 +234,7 @@ func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 	back, err := relay.OpenRolledBack(c.Config(t, 0))
 	require.NoError(t, err)
 	require.Contains(t, back.Cause, "the next hop has a batch that this relay lost")
-	require.Len(t, back.Epochs, 2, "of both tasks: they were rolled back together")
+	require.Len(t, back.Epochs, 2, "epochs of both tasks: they were rolled back together")
 	require.NoError(t, back.Close())
 	stop = c.Start(t, 0)
 
@@ -248,7 +248,7 @@ func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 	requireSoon(t, func() bool { return errors.Is(key(), keyfile.ErrErased) })
 	require.NoError(t, post(c, 1, 1))
 	requireProblem(t, problem.StateRolledBack, pull(0, 0))
-	require.Zero(t, c.Status(t, 0).Epochs[0].Batches, "the rest is not sealed either")
+	require.Zero(t, c.Status(t, 0).Epochs[0].Batches, "the relay must not seal the open batch")
 	stop()
 
 	back, err = relay.OpenRolledBack(c.Config(t, 0))
@@ -258,9 +258,9 @@ func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 	requireProblem(t, problem.EpochEnded, pull(0, 0))
 }
 
-// TestAnEndedEpochIsNotRolledBack: a store was rolled back, and its operator has ended the epochs. The next hop asks
-// for the batch after those that it has. Batches are missing here on purpose. That is no sign of another state
-// rollback, which would make the operator end good epochs, too.
+// TestAnEndedEpochIsNotRolledBack: a store was rolled back, and the operator has ended the epochs, so batches are
+// missing on purpose. When the next hop pulls its next batch, the relay must not report another state rollback: the
+// operator would then end valid epochs, too.
 func TestAnEndedEpochIsNotRolledBack(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	next := handover.NewRequester(c.SignKey(t, 1), nil)

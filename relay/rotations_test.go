@@ -17,7 +17,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// handAll signs the next task with the rotations in r and hands it to all its relays, the last one first.
+// handAll signs the next task with the rotations in r and hands it to all its relays, from the last to the first.
 func handAll(t *testing.T, c *relaytest.Cascade, r handover.Renewal) *relaytest.Cascade {
 	t.Helper()
 	_, owner := c.AsOwner(t)
@@ -27,7 +27,7 @@ func handAll(t *testing.T, c *relaytest.Cascade, r handover.Renewal) *relaytest.
 	return handOver(t, c, bundle)
 }
 
-// handOver hands a task to all its relays, the last one first.
+// handOver hands a task to all its relays, from the last to the first.
 func handOver(t *testing.T, c *relaytest.Cascade, bundle *taskfile.Bundle) *relaytest.Cascade {
 	t.Helper()
 	next := c.After(t, bundle)
@@ -37,7 +37,7 @@ func handOver(t *testing.T, c *relaytest.Cascade, bundle *taskfile.Bundle) *rela
 	return next
 }
 
-// fileOf writes a new signing key and returns its file and its public key.
+// fileOf makes a new signing key. It returns the path of its file and its public key.
 func fileOf(t *testing.T) (string, task.SignKey) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "sign.key")
@@ -46,8 +46,9 @@ func fileOf(t *testing.T) (string, task.SignKey) {
 	return path, task.SignKey(private.Public().(ed25519.PublicKey))
 }
 
-// TestRelayHandsOnItsKey: both relays of a stream sign with new keys from its next task on, and with the old ones in
-// earlier tasks. They sign keys that were made for the next task before the change again.
+// TestRelayHandsOnItsKey: both relays of a stream change their signing keys. They must sign with the new keys in the
+// stream's next task, and with the old keys in earlier tasks. They must sign the key lists for the next task again,
+// which they made before.
 func TestRelayHandsOnItsKey(t *testing.T) {
 	newest := map[int]string{}
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream(), Config: func(hop int, cfg *relay.Config) {
@@ -69,7 +70,7 @@ func TestRelayHandsOnItsKey(t *testing.T) {
 	c.StartAll(t)
 	_, err := owner.Renew(t.Context(), c.Open, handover.Renewal{Count: 1, Now: c.Clock.Now(),
 		Verifier: c.NextVerifierKeys(t, 2, 1)})
-	require.ErrorContains(t, err, "stranger", "the owner does not know of the rotations")
+	require.ErrorContains(t, err, "stranger", "a renewal without the rotations must fail")
 
 	next := handAll(t, c, handover.Renewal{Rotations: rotations})
 	fillEpoch(t, c, 0)
@@ -81,8 +82,8 @@ func TestRelayHandsOnItsKey(t *testing.T) {
 	require.NotNil(t, stream)
 }
 
-// TestRelayIsReplaced: a relay gives up, and another that was in no earlier task of the stream replaces it. It gets the
-// earlier tasks from the remaining relays.
+// TestRelayIsReplaced: a relay leaves a stream, and a relay that was in no earlier task replaces it. The new relay must
+// get the earlier tasks from the remaining relays.
 func TestRelayIsReplaced(t *testing.T) {
 	for _, replaced := range []int{0, 1} {
 		file, public := fileOf(t)
@@ -105,7 +106,7 @@ func TestRelayIsReplaced(t *testing.T) {
 		bundle, err := owner.Renew(t.Context(), c.Open, handover.Renewal{Count: 1, Now: c.Clock.Now(),
 			Verifier: c.NextVerifierKeys(t, 1, 1), Replace: map[int]task.Party{replaced: party}})
 		require.NoError(t, err)
-		require.ErrorContains(t, c.Hand(t.Context(), t, 1-replaced, bundle), "invalid relays.", "no candidate of the relay's")
+		require.ErrorContains(t, c.Hand(t.Context(), t, 1-replaced, bundle), "invalid relays.", "not a candidate")
 		stop()
 		known = append(known, taskfile.FormatKey(public))
 		c.Start(t, 1-replaced)
@@ -122,7 +123,7 @@ func TestRelayIsReplaced(t *testing.T) {
 		require.ErrorContains(t, follow(), "relays.")
 		require.ErrorContains(t, follow(taskfile.FormatKey(c.Open.Verifier.SignKey)), "relays.")
 
-		// A relay that comes back, or was replaced, takes the task too: clients may still ask it.
+		// A replaced relay that comes back accepts the task, too: clients may still ask it for the stream.
 		c.Start(t, replaced)
 		raw, err := os.ReadFile(filepath.Join(dir, "next", "1.bundle"))
 		require.NoError(t, err)

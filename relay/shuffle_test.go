@@ -13,10 +13,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestProcessesPermute tests the permutation of three `relay serve` processes, over HTTP: the first gets reports one
-// after the other, the mix and the last relay get batches in order from the upstream relay, which the test plays. 100
-// batches for each, 2000 in the long form. At the first relay this cannot tell the permutation from the random keys by
-// which the store finds its rows; [TestEveryHopPermutes] can.
+// TestProcessesPermute tests how three `relay serve` processes permute batches, over HTTP. The first relay gets reports
+// in order; the mix and the last relay get batches in order from the upstream relay, which the test plays. Each must
+// put 100 batches (2000 in the long form) in uniformly random order. At the first relay, this test may see the store's
+// random row keys instead of the permutation; [TestEveryHopPermutes] tests the permutation alone.
 func TestProcessesPermute(t *testing.T) {
 	trials := uint64(stattest.FewTrials)
 	if stattest.Long {
@@ -46,7 +46,7 @@ func TestProcessesPermute(t *testing.T) {
 	}
 }
 
-// serveInOrder plays the relay at a hop, with n batches whose slots hold 0, 1, … in that order.
+// serveInOrder plays the relay at a hop. It serves n batches whose slots hold 0, 1, … in that order.
 func serveInOrder(t *testing.T, c *relaytest.Cascade, hop int, n uint64) {
 	t.Helper()
 	const size = stattest.Things
@@ -67,7 +67,7 @@ func serveInOrder(t *testing.T, c *relaytest.Cascade, hop int, n uint64) {
 	}
 }
 
-// opened opens one layer of the slots in a lane, in their order.
+// opened opens one layer of all slots in the first lane and keeps their order.
 func opened(t *testing.T, c *relaytest.Cascade, hop int, lanes onion.Lanes) onion.Lanes {
 	t.Helper()
 	opener, out := c.Opener(t, hop, 0), onion.Lanes{nil}
@@ -79,7 +79,7 @@ func opened(t *testing.T, c *relaytest.Cascade, hop int, lanes onion.Lanes) onio
 	return out
 }
 
-// orderAfter pulls a batch from the relay at a hop, as the next hop, and returns the numbers in its slots.
+// orderAfter pulls a batch from the relay at a hop, as the next hop, and returns the values in its slots.
 func orderAfter(t *testing.T, c *relaytest.Cascade, hop int, seq uint64) (order []int) {
 	t.Helper()
 	next := c.Verifier

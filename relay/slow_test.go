@@ -24,7 +24,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// slowLane is a first relay, with a real store, on a network in virtual time.
+// slowLane is a first relay with a real store, on a simulated network in virtual time.
 type slowLane struct {
 	*relaytest.Cascade
 	relay   *relay.Relay
@@ -32,7 +32,7 @@ type slowLane struct {
 	clients int
 }
 
-// inSlowLane runs a test beside a relay that takes few clients at a time, each with 20 slots of 1 kB.
+// inSlowLane runs a test with a relay that handles 16 reports at a time, each with 20 slots of 1 kB.
 func inSlowLane(t *testing.T, test func(t *testing.T, l *slowLane)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &slowLane{network: relaytest.ListenPipe()}
@@ -54,7 +54,7 @@ func inSlowLane(t *testing.T, test func(t *testing.T, l *slowLane)) {
 	})
 }
 
-// path returns the path of something about epoch 0.
+// path returns the path of a resource of epoch 0.
 func (l *slowLane) path(of string) string {
 	return fmt.Sprintf("/v1/tasks/%s/epochs/0/%s", l.Open.ID, of)
 }
@@ -74,7 +74,7 @@ func (l *slowLane) report(t *testing.T) {
 	require.Equal(t, http.StatusCreated, resp.StatusCode)
 }
 
-// lasts returns how long a slow client keeps its connection, while others report.
+// lasts returns how long a slow client keeps its connection. Meanwhile other clients report every 5 seconds.
 func (l *slowLane) lasts(t *testing.T, slow func(conn net.Conn)) time.Duration {
 	t.Helper()
 	before, ended := relay.FreeMemory(l.relay), make(chan time.Duration, 1)
@@ -98,7 +98,7 @@ func (l *slowLane) lasts(t *testing.T, slow func(conn net.Conn)) time.Duration {
 	}
 }
 
-// drip writes a byte every quarter of a second until the connection is closed.
+// drip writes one byte every quarter of a second until the connection is closed.
 func drip(conn net.Conn, text io.Reader) {
 	for one := make([]byte, 1); ; time.Sleep(time.Second / 4) {
 		text.Read(one)
@@ -108,7 +108,7 @@ func drip(conn net.Conn, text io.Reader) {
 	}
 }
 
-// endless repeats a text.
+// endless is a reader that repeats a text.
 type endless struct {
 	text string
 	at   int
@@ -126,8 +126,8 @@ func read(conn net.Conn) string {
 	return string(all)
 }
 
-// TestSlowClients: each kind of slow client loses its connection at the bound that docs/relay.md names, exact to the
-// second, and others report meanwhile. Time is virtual.
+// TestSlowClients: each kind of slow client must lose its connection at the time that docs/relay.md states, to within a
+// second, while other clients report. Time is virtual.
 func TestSlowClients(t *testing.T) {
 	header := func(l *slowLane, size int) string {
 		return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: relay\r\nContent-Length: %d\r\n\r\n", l.path("reports"), size)
@@ -184,8 +184,8 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestSlowNextHop: a next hop that pulls a batch and does not read it has 30 s, plus the time that the batch takes at
-// 64 kB/s.
+// TestSlowNextHop: a next hop that pulls a batch and reads it too slowly must lose its connection after 30 s plus the
+// time that the batch takes at 64 KiB/s.
 func TestSlowNextHop(t *testing.T) {
 	inSlowLane(t, func(t *testing.T, l *slowLane) {
 		for range l.Open.Batch.Size {
@@ -204,7 +204,7 @@ func TestSlowNextHop(t *testing.T) {
 				return
 			}
 			batch = resp.ContentLength
-			for err == nil { // the buffer's 16 bytes at a time, and far too slowly
+			for err == nil { // 16 bytes, the buffer's size, per second
 				time.Sleep(time.Second)
 				_, err = in.Discard(16)
 			}

@@ -20,8 +20,8 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// race sends reports with one token at once, in turn to each of some processes, and returns the results. A report whose
-// process does not answer is lost, as for a client that gives up.
+// race sends reports with one token at once, distributed over the relay's processes, and returns the results. If a
+// process does not answer, the report is not sent again.
 func race(t *testing.T, seen []*relaytest.Cascade, bodies [][]byte, tok []byte) []error {
 	t.Helper()
 	errs := make([]error, len(bodies))
@@ -40,7 +40,7 @@ func race(t *testing.T, seen []*relaytest.Cascade, bodies [][]byte, tok []byte) 
 	return errs
 }
 
-// requireOneTaken asserts that one report was acknowledged and the others hit the limit.
+// requireOneTaken asserts that exactly one report was acknowledged and the others hit the limit.
 func requireOneTaken(t *testing.T, errs []error) {
 	t.Helper()
 	accepted := 0
@@ -54,10 +54,10 @@ func requireOneTaken(t *testing.T, errs []error) {
 	require.Equal(t, 1, accepted)
 }
 
-// TestCrashSpendsOnce: of 100 reports sent at once with one token to two processes on one PostgreSQL, exactly one is
-// accepted and stored. The same holds if one of the processes, or the server, is killed meanwhile and all reports are
-// sent again: then it is the one that was acknowledged before. 24 races and 24 crashes in the long form, else 3 of
-// each.
+// TestCrashSpendsOnce: 100 clients send reports with the same token at once to two processes on one PostgreSQL server.
+// Exactly one report may be accepted and stored. This must hold even if a process or the server is killed meanwhile and
+// all reports are sent again: then the report acknowledged before must be the accepted one. The test makes 3 such races
+// and 3 with a crash, 24 each in the long form.
 func TestCrashSpendsOnce(t *testing.T) {
 	rounds := 3
 	if stattest.Long {
@@ -82,7 +82,7 @@ func TestCrashSpendsOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, stored, submissions)
 	}
-	early := 0 // crashes after an acknowledgement
+	early := 0 // reports acknowledged before a crash
 	for range rounds {
 		requireOneTaken(t, race(t, seen, sealAll(t, c, 100), c.Token(t, 0)))
 		requireStored()
@@ -109,7 +109,7 @@ func TestCrashSpendsOnce(t *testing.T) {
 	t.Logf("%d races and %d with a crash, %d of these after the acknowledgement", rounds, rounds, early)
 }
 
-// crashOne kills a process, or the server that both use, and starts it again.
+// crashOne kills a process, or the PostgreSQL server, and starts it again.
 func crashOne(t *testing.T, processes []*process, victim int) {
 	if victim < len(processes) {
 		processes[victim].cmd.Process.Signal(syscall.SIGKILL)
