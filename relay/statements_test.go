@@ -29,12 +29,12 @@ func newKey(t *testing.T) (task.SignKey, ed25519.PrivateKey) {
 	return task.SignKey(public), private
 }
 
-// stated is a stream with a recovery key.
+// stated is a cascade whose task begins a stream with a recovery key.
 type stated struct {
 	*relaytest.Cascade
 	trust taskfile.Trust
-	list  *onion.SignedKeyList // of the verifier, for position 1
-	log   *bytes.Buffer        // of the first relay; read it only while the relay is stopped
+	list  *onion.SignedKeyList // of the verifier, for the task at position 1
+	log   *bytes.Buffer        // of the first relay; read it only while that relay is stopped
 }
 
 func newStated(t *testing.T, recovery task.SignKey, hops int) *stated {
@@ -50,7 +50,7 @@ func newStated(t *testing.T, recovery task.SignKey, hops int) *stated {
 	return &stated{c, c.Open.Trust(recovery), c.NextVerifierKeys(t, 1, 1), log}
 }
 
-// says signs a statement that follows the stream's latest one. It names a new key or, if key is zero, the end.
+// says signs a statement that follows the stream's latest one. It names a new owner's key; a zero key ends the stream.
 func (s *stated) says(t *testing.T, key task.SignKey, signer ed25519.PrivateKey) []byte {
 	t.Helper()
 	served, err := s.Verifier.Stream(t.Context(), s.Open, s.trust)
@@ -67,7 +67,7 @@ func (s *stated) hand(t *testing.T, hop int, statement []byte) error {
 	return s.Verifier.State(t.Context(), s.Open, s.Open.Task, hop, statement)
 }
 
-// renew has an owner sign the task at position 1 and hands it to all relays.
+// renew makes an owner sign the task at position 1 and hand it to all relays.
 func (s *stated) renew(t *testing.T, owner *handover.Requester) error {
 	t.Helper()
 	bundle, err := owner.Renew(t.Context(), s.Open, handover.Renewal{Count: 1, Now: s.Clock.Now(),
@@ -87,8 +87,8 @@ func (s *stated) renew(t *testing.T, owner *handover.Requester) error {
 	return nil
 }
 
-// TestOwnerHandsOn: a stream continues with the key that its owner names, and not with the old one, also after a
-// restart. Anyone may hand the statement over, even repeatedly.
+// TestOwnerHandsOn: an owner names a new key for the stream. The stream must continue with the new key and not with the
+// old one, even after a restart. Anyone may hand over the statement, even repeatedly.
 func TestOwnerHandsOn(t *testing.T) {
 	recovery, _ := newKey(t)
 	s := newStated(t, recovery, 2)
@@ -103,7 +103,7 @@ func TestOwnerHandsOn(t *testing.T) {
 	for _, stop := range stops {
 		stop()
 	}
-	require.Equal(t, 1, strings.Count(s.log.String(), "stream's owner changed"), "not where it is handed over again")
+	require.Equal(t, 1, strings.Count(s.log.String(), "stream's owner changed"), "repeats are not logged")
 	s.StartAll(t)
 	_, err := old.NextKeys(t.Context(), s.Open, s.Open.Task, 0, 1)
 	require.ErrorIs(t, err, handover.ErrUnauthorized)
@@ -115,8 +115,8 @@ func TestOwnerHandsOn(t *testing.T) {
 	require.Equal(t, next, served.Tasks[1].Owner)
 }
 
-// TestThiefLosesTheKey: the recovery key's statement invalidates what a thief of the owner's key has signed. The thief
-// can neither undo it nor repeat it for another key.
+// TestThiefLosesTheKey: a thief of the owner's key has signed statements. A statement by the recovery key must override
+// them. The thief must not be able to undo it or use it for another key.
 func TestThiefLosesTheKey(t *testing.T) {
 	recovery, rescue := newKey(t)
 	s := newStated(t, recovery, 1)
@@ -139,7 +139,7 @@ func TestThiefLosesTheKey(t *testing.T) {
 	require.NoError(t, s.renew(t, handover.NewRequester(private, nil)))
 }
 
-// TestStreamStops: the first relay accepts no more reports and no task follows.
+// TestStreamStops: after a stop, the first relay must accept no more reports and no further task.
 func TestStreamStops(t *testing.T) {
 	recovery, _ := newKey(t)
 	s := newStated(t, recovery, 1)
@@ -152,11 +152,11 @@ func TestStreamStops(t *testing.T) {
 	_, err = client.NextKeys(t.Context(), s.Open, s.Open.Task, 0, 1)
 	require.ErrorIs(t, err, handover.ErrUnauthorized)
 	_, err = handover.NewRequester(make(ed25519.PrivateKey, 64), nil).NextKeys(t.Context(), s.Open, s.Open.Task, 0, 1)
-	require.ErrorIs(t, err, handover.ErrUnauthorized, "a key that nobody has")
+	require.ErrorIs(t, err, handover.ErrUnauthorized, "the zero key must not count as an owner")
 }
 
-// TestStatementsAreChecked: relays refuse a statement that is malformed, too long, or about a task that is not their
-// newest.
+// TestStatementsAreChecked: relays must refuse a statement that is malformed, too long, or about a task other than the
+// stream's newest.
 func TestStatementsAreChecked(t *testing.T) {
 	recovery, _ := newKey(t)
 	s := newStated(t, recovery, 1)
@@ -178,8 +178,8 @@ func TestStatementsAreChecked(t *testing.T) {
 	}
 }
 
-// TestRelaysAgreeAgain: two relays have accepted different statements by the recovery key. A later era makes them agree
-// again.
+// TestRelaysAgreeAgain: two relays accepted different statements by the recovery key. A later statement by that key,
+// with a higher era, must make them agree again.
 func TestRelaysAgreeAgain(t *testing.T) {
 	recovery, rescue := newKey(t)
 	s := newStated(t, recovery, 2)

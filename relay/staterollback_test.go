@@ -24,7 +24,7 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// startStopped runs a relay that stops at a state rollback.
+// startStopped runs a relay that detects a state rollback and therefore never becomes ready.
 func startStopped(t *testing.T, c *relaytest.Cascade, hop int) (stop func()) {
 	t.Helper()
 	r, err := relay.New(c.Config(t, hop))
@@ -47,7 +47,7 @@ func get(t *testing.T, c *relaytest.Cascade, hop int, path string) (status int, 
 	return resp.StatusCode, string(raw)
 }
 
-// requireStateRollback asserts that a relay has stopped, and reports the cause everywhere.
+// requireStateRollback asserts that a relay has stopped, and names the cause in every output.
 func requireStateRollback(t *testing.T, c *relaytest.Cascade, hop int, cause string) {
 	t.Helper()
 	status, text := get(t, c, hop, "/readyz")
@@ -75,8 +75,8 @@ func requireStateRollback(t *testing.T, c *relaytest.Cascade, hop int, cause str
 	}
 }
 
-// TestEndUnconfigured: the operator's command also ends epochs of a task that is no longer configured, with a store
-// that still knows the task, and with an empty one. The relay continues.
+// TestEndUnconfigured: end-epochs must also end the epochs of a task that is no longer configured, whether the store
+// still knows the task or is empty. The relay must then start.
 func TestEndUnconfigured(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		c := relaytest.New(t, relaytest.Options{Hops: 1, Tasks: 2})
@@ -119,9 +119,8 @@ func TestEndUnconfigured(t *testing.T) {
 	}
 }
 
-// TestStateRollbackAtEachHop restores each proper part of a relay's state, at each hop, including the last and the only
-// one. It does so to before and to after the first byte of a batch was handed out. The relay stops. With all parts
-// restored it continues, with the same bytes.
+// TestStateRollbackAtEachHop restores each subset of a relay's store, secret and keys from an older copy, at every hop.
+// The relay must stop and name the cause. With all parts restored to the newest state, it must hand out the same bytes.
 func TestStateRollbackAtEachHop(t *testing.T) {
 	for _, hops := range []int{1, 2} {
 		for hop := range hops {
@@ -169,8 +168,8 @@ func requireStateRollbackAt(t *testing.T, c *relaytest.Cascade, hop int) {
 	require.Equal(t, batch, again)
 }
 
-// requireKept asserts that a stopped relay signs no end for the next hop, and deletes no batch that the next hop
-// confirms. A store that was rolled back does not know the batch.
+// requireKept asserts that a stopped relay signs no end, and deletes no batch that the next hop confirms. A rolled-back
+// store does not know the batch.
 func requireKept(t *testing.T, c *relaytest.Cascade, hop int, last *onion.Batch, rolledBack bool) {
 	t.Helper()
 	next, manifest := c.Verifier, last.Manifest
@@ -189,8 +188,8 @@ func requireKept(t *testing.T, c *relaytest.Cascade, hop int, last *onion.Batch,
 	requireProblem(t, want, err)
 }
 
-// TestConfirmsOnceMarked: a relay confirms a batch only when its marks of it are on disk. Otherwise a state rollback
-// here and the confirmation there could lose it at both relays.
+// TestConfirmsOnceMarked: a relay may confirm a batch only when its rollback marks for the batch are on disk.
+// Otherwise, after a state rollback here, both relays could have lost the batch.
 func TestConfirmsOnceMarked(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
@@ -198,7 +197,7 @@ func TestConfirmsOnceMarked(t *testing.T) {
 	first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, c.Slots(t, 0, span(0, 10)...)))
 	requireSoon(t, func() bool { return first.Confirmed(0, 0) })
 	keys := filepath.Join(filepath.Dir(c.RelayConfig(2)), "task0.keys")
-	requireSoon(t, func() bool { // the relay may have been replacing it
+	requireSoon(t, func() bool { // repeated, because the relay may have been replacing the file
 		require.NoError(t, os.Rename(keys, keys+".away"))
 		time.Sleep(5 * c.Config(t, 1).PullInterval)
 		_, err := os.Stat(keys)
@@ -208,14 +207,14 @@ func TestConfirmsOnceMarked(t *testing.T) {
 	requireSoon(t, func() bool { return c.Status(t, 1).Epochs[0].Batches == 2 })
 	pulls := first.Pulls(0, 2)
 	time.Sleep(20 * c.Config(t, 1).PullInterval)
-	require.Equal(t, pulls, first.Pulls(0, 2), "nor does it continue")
+	require.Equal(t, pulls, first.Pulls(0, 2), "the relay must not continue either")
 	require.False(t, first.Confirmed(0, 1))
 	require.NoError(t, os.Rename(keys+".away", keys))
 	requireSoon(t, func() bool { return first.Confirmed(0, 1) })
 	stop()
 }
 
-// postSome posts the reports of the clients from one number to another.
+// postSome posts the reports from to to-1, each as its own client.
 func postSome(t *testing.T, c *relaytest.Cascade, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
@@ -223,8 +222,8 @@ func postSome(t *testing.T, c *relaytest.Cascade, from, to int) {
 	}
 }
 
-// TestStateRollbackCommand: the operator's command prints what it would end. With --confirm it does so, and the relay
-// continues with the next epoch. The next hop has a finding. A lost store is handled the same way.
+// TestStateRollbackCommand: end-epochs must print what it would end, and end it only with --confirm. The relay must
+// then continue with the next epoch, and the next hop must have a finding. The same must hold for a lost store.
 func TestStateRollbackCommand(t *testing.T) {
 	for name, lose := range map[string]bool{"older": false, "lost": true} {
 		t.Run(name, func(t *testing.T) {
@@ -271,7 +270,7 @@ func TestStateRollbackCommand(t *testing.T) {
 	}
 }
 
-// requireFinding waits for a finding on epoch 0 of a relay.
+// requireFinding waits until a relay has a finding about epoch 0 with this reason.
 func requireFinding(t *testing.T, c *relaytest.Cascade, hop int, why relay.Reason) {
 	t.Helper()
 	requireSoon(t, func() bool {
@@ -280,7 +279,7 @@ func requireFinding(t *testing.T, c *relaytest.Cascade, hop int, why relay.Reaso
 	})
 }
 
-// hasKey reports whether a relay's file still has the HPKE key of an epoch.
+// hasKey reports whether a relay's key file still has the HPKE key of an epoch.
 func hasKey(t *testing.T, c *relaytest.Cascade, hop int, epoch uint64) bool {
 	t.Helper()
 	keys, err := keyfile.LoadHPKE(filepath.Join(filepath.Dir(c.RelayConfig(hop+1)), "task0.keys"))

@@ -19,7 +19,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// fillEpoch posts a batch of reports in an epoch and pulls it as the verifier.
+// fillEpoch posts reports that fill a batch in an epoch, and pulls the batch as the verifier.
 func fillEpoch(t *testing.T, c *relaytest.Cascade, epoch uint64) {
 	t.Helper()
 	for i := range c.Open.Batch.Size {
@@ -30,8 +30,8 @@ func fillEpoch(t *testing.T, c *relaytest.Cascade, epoch uint64) {
 	require.Len(t, chain, len(c.Open.Relays))
 }
 
-// TestStreamGoesOn: relays that nobody restarts serve three successors, epoch after epoch without a gap, and once more
-// after a restart.
+// TestStreamGoesOn: running relays must serve three successors without a restart and without a gap between epochs.
+// After a restart they must serve the same stream.
 func TestStreamGoesOn(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream("name")})
 	stops := []func(){c.Start(t, 0), c.Start(t, 1)}
@@ -42,12 +42,12 @@ func TestStreamGoesOn(t *testing.T) {
 			next := c.Renew(t, position, 1)
 			for hop := len(c.Open.Relays) - 1; hop >= 0; hop-- {
 				require.NoError(t, c.Hand(t.Context(), t, hop, next))
-				require.NoError(t, c.Hand(t.Context(), t, hop, next), "handed over again")
+				require.NoError(t, c.Hand(t.Context(), t, hop, next), "the owner may hand it over again")
 			}
 			now = c.After(t, next)
 			require.Equal(t, before.Epochs.Over(), now.Open.Epochs.Start)
 			err := now.Post(t.Context(), 0, now.Seal(t, 0, 1), relaytest.Network(1))
-			require.ErrorIs(t, err, problem.New(problem.EpochNotOpen, ""), "a task is served before it begins")
+			require.ErrorIs(t, err, problem.New(problem.EpochNotOpen, ""), "the task has not begun")
 			c.Clock.Advance(relaytest.Epoch)
 		}
 		fillEpoch(t, now, 0)
@@ -66,7 +66,7 @@ func TestStreamGoesOn(t *testing.T) {
 	chain, err := taskfile.ReadChain(resp.Body, c.Open.ID, func(*task.Task) bool { return true })
 	require.NoError(t, err)
 	tasks := chain.Tasks
-	require.Empty(t, tasks[0].KeyLists, "it is over")
+	require.Empty(t, tasks[0].KeyLists, "key lists of a task that is over are left out")
 	require.NotEmpty(t, tasks[3].KeyLists)
 	for _, stop := range stops {
 		stop()
@@ -77,7 +77,8 @@ func TestStreamGoesOn(t *testing.T) {
 	require.Equal(t, served, again)
 }
 
-// TestStreamTakesAPositionOnce: a task that breaks a rule takes no position. The first valid one takes it permanently.
+// TestStreamTakesAPositionOnce: a relay must refuse a task that breaks a rule of the stream. The first valid task must
+// take the position permanently.
 func TestStreamTakesAPositionOnce(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	stop := c.Start(t, 0)
@@ -132,8 +133,8 @@ func TestStreamTakesAPositionOnce(t *testing.T) {
 	fillEpoch(t, c, 0)
 }
 
-// TestStreamKeys: when asked again, a relay answers with the same list; for another number of epochs with another list.
-// A successor whose keys it never made takes no position.
+// TestStreamKeys: if the owner asks again, a relay must answer with the same key list; for another number of epochs,
+// with another list. It must refuse a successor whose keys it did not make.
 func TestStreamKeys(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	c.Start(t, 0)
@@ -159,7 +160,8 @@ func TestStreamKeys(t *testing.T) {
 	require.NoError(t, c.Hand(t.Context(), t, 0, next))
 }
 
-// TestStreamNeedsItsFolder: a relay of a stream keeps its successors, and cannot serve a later task by itself.
+// TestStreamNeedsItsFolder: a relay must not start if a stream has no separate folder, or another setting of a stream
+// is bad.
 func TestStreamNeedsItsFolder(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	cfg := c.Config(t, 0)
@@ -172,7 +174,7 @@ func TestStreamNeedsItsFolder(t *testing.T) {
 	_, err = relay.New(cfg)
 	require.ErrorContains(t, err, "a separate folder for each stream")
 	cfg = relaytest.New(t, relaytest.Options{Hops: 1, Tasks: 2, Task: relaytest.InStream("relays.signKey")}).Config(t, 0)
-	cfg.SignKey, _ = fileOf(t) // a relay that is in no task, and may join both
+	cfg.SignKey, _ = fileOf(t) // no task names this relay; it may join both streams
 	for i := range cfg.Tasks {
 		cfg.Tasks[i].HPKEKeys, cfg.Tasks[i].Successors = "", filepath.Join(t.TempDir(), "next")
 	}
@@ -206,7 +208,8 @@ func TestStreamNeedsItsFolder(t *testing.T) {
 	require.ErrorContains(t, err, "invalid stream")
 }
 
-// TestStreamAnswer: clients of any origin may read the stream, nothing may cache it, and nobody may ask for a part.
+// TestStreamAnswer: pages of any origin may read a stream, and no cache may keep it. The relay must say if it does not
+// know a stream.
 func TestStreamAnswer(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	c.Start(t, 0)

@@ -23,15 +23,17 @@ import (
 	"github.com/doona-dp/doona/relay"
 )
 
-// The ACME test server of Let's Encrypt and its name server. This is the last version of the first that, like Let's
-// Encrypt, names the order in its answer to a finalization: x/crypto/acme needs that (golang.org/issue/77704).
+// pebble is the ACME test server of Let's Encrypt, and nameServer the name server for it. v2.8.0 is the last version of
+// pebble that, like Let's Encrypt, names the order when it answers a finalization. x/crypto/acme needs that
+// (golang.org/issue/77704).
 const (
 	pebble     = "github.com/letsencrypt/pebble/v2/cmd/pebble@v2.8.0"
 	nameServer = "github.com/letsencrypt/pebble/v2/cmd/pebble-challtestsrv@v2.10.0"
 )
 
-// TestAutocert makes a relay get a certificate from a real ACME authority, which connects to it to check its name
-// (tls-alpn-01), and use it again after a restart without the authority. The test downloads the authority.
+// TestAutocert: a relay must get a certificate from a real ACME authority, which connects to the relay to check its
+// name (tls-alpn-01). After a restart it must use the certificate again without the authority. The test downloads the
+// authority.
 func TestAutocert(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{pebble, nameServer} {

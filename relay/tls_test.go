@@ -27,7 +27,7 @@ import (
 // authority is a private certificate authority in a folder.
 type authority struct {
 	dir    string
-	file   string // its certificate
+	file   string // path of its certificate
 	cert   *x509.Certificate
 	key    *ecdsa.PrivateKey
 	serial int64
@@ -51,7 +51,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// issue writes a certificate for loopback, with the next serial number.
+// issue writes a certificate for localhost and 127.0.0.1, with the next serial number.
 func (a *authority) issue(t *testing.T) *relay.TLSConfig {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -74,8 +74,8 @@ func writePEM(t *testing.T, path, kind string, raw []byte) {
 	require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}), 0o600))
 }
 
-// TestTLS sends a batch through two relays that speak TLS under a private authority, replaces their certificates while
-// they run, and tries connections that they must not accept.
+// TestTLS sends a batch through two relays with TLS under a private authority. It replaces their certificates while
+// they run, and tries connections that they must refuse.
 func TestTLS(t *testing.T) {
 	a := newAuthority(t)
 	files := a.issue(t)
@@ -104,7 +104,7 @@ func TestTLS(t *testing.T) {
 	cert, err := os.ReadFile(files.Cert)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(files.Cert, cert[:100], 0o600))
-	require.EqualValues(t, 1, serial(), "the old one stays while the new one is being written")
+	require.EqualValues(t, 1, serial(), "the relay must keep the old certificate until the new one is complete")
 	a.issue(t)
 	require.EqualValues(t, 2, serial())
 
@@ -113,15 +113,15 @@ func TestTLS(t *testing.T) {
 	resp, err := http.Get("http://" + c.Config(t, 0).Listen + "/v1/keys")
 	if err == nil {
 		defer resp.Body.Close()
-		require.NotEqual(t, http.StatusOK, resp.StatusCode, "not in clear")
+		require.NotEqual(t, http.StatusOK, resp.StatusCode, "the relay must not answer without TLS")
 	}
 	sign, err := keyfile.LoadSign(c.VerifierSign())
 	require.NoError(t, err)
 	_, err = handover.NewRequester(sign, nil).Pull(t.Context(), c.Open, 1, 0, 0)
-	require.ErrorContains(t, err, "certificate", "a client that does not trust the authority sends no request")
+	require.ErrorContains(t, err, "certificate", "a client must refuse an unknown authority")
 }
 
-// TestTLSIssuer: the relay trusts the configured authority when it fetches the issuer's keys, too.
+// TestTLSIssuer: the relay must trust the configured authority when it fetches the issuer's keys.
 func TestTLSIssuer(t *testing.T) {
 	a := newAuthority(t)
 	files := a.issue(t)
@@ -132,7 +132,7 @@ func TestTLSIssuer(t *testing.T) {
 	waitForKey(t, c)
 }
 
-// TestBadTLS: each error in the TLS configuration is reported with the name of its field.
+// TestBadTLS: the error for a bad TLS configuration must name the bad field.
 func TestBadTLS(t *testing.T) {
 	a := newAuthority(t)
 	files := a.issue(t)

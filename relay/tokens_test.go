@@ -24,10 +24,10 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// with returns the header that carries a token.
+// with returns an Authorization header with a token.
 func with(tok []byte) http.Header { return http.Header{"Authorization": {token.Header(tok)}} }
 
-// signAgain returns a token of epoch 0 with another signature, which is equally valid.
+// signAgain returns a token of epoch 0 with a different signature, which is also valid.
 func signAgain(t *testing.T, c *relaytest.Cascade, tok []byte) []byte {
 	t.Helper()
 	keys, err := keyfile.LoadRSA(filepath.Join(c.Dir, "issuer", "task0.keys"))
@@ -49,7 +49,7 @@ func signAgain(t *testing.T, c *relaytest.Cascade, tok []byte) []byte {
 	return append(bytes.Clone(input), signature...)
 }
 
-// waitForKey waits until the first relay has the issuer's key: it asks for tokens then.
+// waitForKey waits until the first relay has the issuer's key: from then on it refuses reports without a token.
 func waitForKey(t *testing.T, c *relaytest.Cascade) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -57,7 +57,7 @@ func waitForKey(t *testing.T, c *relaytest.Cascade) {
 	}, relaytest.Patience, 10*time.Millisecond)
 }
 
-// TestTokens: a token allows one report of one task and epoch, from anyone and any network.
+// TestTokens: a token must allow one report of one task and epoch, from any client and network.
 func TestTokens(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens, Tasks: 2})
 	c.StartIssuer(t, c.IssuerConfig())
@@ -102,10 +102,10 @@ func TestTokens(t *testing.T) {
 	require.NoError(t, c.PostWith(t.Context(), 0, first,
 		http.Header{"Authorization": with(tok)["Authorization"], "X-Forwarded-For": {relaytest.Network(9)}}),
 		"a retry from elsewhere")
-	require.ErrorIs(t, post(c.Seal(t, 0, 2), with(tok)), problem.New(problem.Limit, ""), "spent")
+	require.ErrorIs(t, post(c.Seal(t, 0, 2), with(tok)), problem.New(problem.Limit, ""), "the token is spent")
 	require.ErrorIs(t, post(c.Seal(t, 0, 2), with(signAgain(t, c, tok))), problem.New(problem.Limit, ""),
-		"spent, under another signature")
-	require.ErrorIs(t, post(first, with(second)), problem.New(problem.Replayed, ""), "the envelope of another token")
+		"the token is spent, whatever its signature")
+	require.ErrorIs(t, post(first, with(second)), problem.New(problem.Replayed, ""), "its envelope came with another")
 	require.NoError(t, post(c.Seal(t, 0, 3), with(second)), "a second person at one address")
 
 	stop()
@@ -115,7 +115,7 @@ func TestTokens(t *testing.T) {
 	require.NoError(t, post(first, with(tok)), "a retry after the restart")
 }
 
-// TestTokenRace: of 100 reports sent at once with one token, exactly one is accepted.
+// TestTokenRace: 100 reports come at once with the same token. Exactly one must be accepted.
 func TestTokenRace(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
 	c.StartIssuer(t, c.IssuerConfig())
@@ -128,7 +128,8 @@ func TestTokenRace(t *testing.T) {
 	requireOneTaken(t, race(t, []*relaytest.Cascade{c}, bodies, c.Token(t, 0)))
 }
 
-// TestTokenChallenge: a client without a token learns which one the task needs; a page of any origin may send it.
+// TestTokenChallenge: the answer to a report without a token must say which token the task needs, and let pages of any
+// origin send one.
 func TestTokenChallenge(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
 	c.StartIssuer(t, c.IssuerConfig())
@@ -151,8 +152,8 @@ func TestTokenChallenge(t *testing.T) {
 	require.Contains(t, resp.Header.Get("Access-Control-Allow-Headers"), "Authorization")
 }
 
-// TestIssuerOutOfReach: a relay without the issuer's key refuses reports for a while, and accepts them when the issuer
-// is back. A relay that has the keys from a file needs no issuer.
+// TestIssuerOutOfReach: a relay without the issuer's key must refuse reports, and accept them when the issuer is back.
+// A relay that has the keys from a file must need no issuer.
 func TestIssuerOutOfReach(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
 	stop := c.Start(t, 0)
@@ -184,7 +185,7 @@ func TestIssuerOutOfReach(t *testing.T) {
 	require.ErrorContains(t, err, "issuer_keys", "a task without tokens")
 }
 
-// TestForeignIssuer: a relay accepts no key from the issuer except the one that the task names.
+// TestForeignIssuer: FetchKey must refuse a key that the task does not name.
 func TestForeignIssuer(t *testing.T) {
 	one := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
 	two := relaytest.New(t, relaytest.Options{Task: func(

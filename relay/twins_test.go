@@ -27,11 +27,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestTwinsCarryBatches: each of two relays has two processes, of which one or the other is killed repeatedly.
-// They carry every acknowledged report once.
+// TestTwinsCarryBatches: each of two relays has two processes, and the test repeatedly kills one at random. Every
+// acknowledged report must come out once.
 func TestTwinsCarryBatches(t *testing.T) {
 	const n, kills = 2000, 6
-	// two parts are posted from the same networks
+	// Each network is used twice: for both halves of the reports.
 	c := relaytest.New(t, relaytest.Options{Postgres: true,
 		Task: func(t *task.Task) { t.Batch.Size, t.Clients.Quota = 100, 2 }})
 	bodies := sealAll(t, c, n)
@@ -61,8 +61,8 @@ func TestTwinsCarryBatches(t *testing.T) {
 	requireExactlyOnce(t, c, n)
 }
 
-// TestTwinsRaceForNumbers: two processes that have both drawn dummies for a number make one batch of it, with the draw
-// of one of them. The other draw is stored nowhere.
+// TestTwinsRaceForNumbers: two processes have drawn dummies for the same batch number. They must make one batch, with
+// the draw of one process. The other draw must not be stored.
 func TestTwinsRaceForNumbers(t *testing.T) {
 	const batches = 3
 	c := relaytest.New(t, relaytest.Options{Postgres: true, Task: noisy})
@@ -101,21 +101,21 @@ func TestTwinsRaceForNumbers(t *testing.T) {
 		require.Equal(t, []onion.LaneCount{{In: 10 + added, Added: added, Out: 10 + 2*added}}, chain[1].Lanes)
 		drawn := slices.DeleteFunc(c.Values(t, 0, batch)[0], func(value uint64) bool { return value == 1000 })
 		require.Len(t, drawn, added)
-		require.Len(t, slices.Compact(drawn), 1, "the draw of one process")
+		require.Len(t, slices.Compact(drawn), 1, "the batch must have the draw of one process")
 		again, _ := c.Pull(t, 0, seq) // waits if a process was fenced meanwhile, as on a busy machine
 		require.Equal(t, batch, again)
 	}
 	require.Empty(t, c.Status(t, 1).Findings)
 }
 
-// TestTwinsForget: when one process ends an epoch, the other follows, and both lose its keys.
+// TestTwinsForget: one process ends an epoch. The other must follow, and both must erase the epoch's keys.
 func TestTwinsForget(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
 	first, stop := c.StartRelay(t, 0)
 	config, _ := c.Twin(t, 0)
 	cfg, err := relay.LoadConfig(config)
 	require.NoError(t, err)
-	cfg.Clock = time.Now // it never sees the end of the epoch by itself
+	cfg.Clock = time.Now // this process never sees the end of the epoch by itself
 	second := runBeside(t, c, cfg)
 	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
 	require.True(t, relay.HasEpochKey(second, c.Open.ID, 0))
@@ -133,8 +133,8 @@ func TestTwinsForget(t *testing.T) {
 	stop()
 }
 
-// TestFencedAlone: a fenced process whose peers are lost reports that, and hands out nothing until its operator ends
-// the epochs.
+// TestFencedAlone: the other processes have excluded a process and are then lost. It must report that, and hand out
+// nothing until the operator ends the epochs.
 func TestFencedAlone(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
 	cfg := c.Config(t, 0)
@@ -161,8 +161,8 @@ func TestFencedAlone(t *testing.T) {
 	c.Start(t, 0)
 }
 
-// TestOneProcessPerFile: a second process on an SQLite file does not start beside the first. The next one starts after
-// the first has ended, however abruptly. Reading the store is always allowed.
+// TestOneProcessPerFile: a second process must not start on an SQLite file that a relay uses. It must start after the
+// first has ended, even by SIGKILL. `relay status` may always read the file.
 func TestOneProcessPerFile(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	p := startProcess(t, c, 0)
@@ -177,10 +177,10 @@ func TestOneProcessPerFile(t *testing.T) {
 	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 2), relaytest.Network(2)))
 }
 
-// TestStateRollbackTwins: of two real processes on one database the first hands out a batch when the second has
-// recorded it. In the long form the second is suspended: the first hands out nothing while the second may only be slow,
-// and then continues without it. When the second comes back, it reports that it is joining, and then hands out the same
-// bytes.
+// TestStateRollbackTwins: two processes share a database. The first must hand out a batch only when the second has
+// recorded it. In the long form the second is suspended: the first must hand out nothing while the second may only be
+// slow, and then continue without it. When the second resumes, it must report that it is joining, and then hand out the
+// same bytes.
 func TestStateRollbackTwins(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
 	startProcess(t, c, 0)
@@ -200,7 +200,7 @@ func TestStateRollbackTwins(t *testing.T) {
 	_, err = c.Verifier.Pull(t.Context(), c.Open, 0, 0, 1)
 	require.ErrorIs(t, err, problem.New(problem.NotSealed, ""))
 	batch, _ = c.Pull(t, 0, 1)
-	require.Greater(t, time.Since(stopped), 3*time.Second, "10 s since the second process was last seen")
+	require.Greater(t, time.Since(stopped), 3*time.Second, "the first process must wait 10 s for the second")
 	require.NoError(t, second.cmd.Process.Signal(syscall.SIGCONT))
 	requireSoon(t, func() bool {
 		resp, err := http.Get("http://" + cfg.Admin + "/readyz")
@@ -215,7 +215,7 @@ func TestStateRollbackTwins(t *testing.T) {
 	require.Equal(t, batch, pullFrom(t, c, cfg.Listen, 1))
 }
 
-// pullFrom pulls a batch of epoch 0 from a process of the first relay, when it hands it out.
+// pullFrom pulls a batch of epoch 0 from the first relay's process at an address, as soon as that process hands it out.
 func pullFrom(t *testing.T, c *relaytest.Cascade, address string, seq uint64) (b *onion.Batch) {
 	t.Helper()
 	open, of := *c.Open, *c.Open.Task
@@ -230,7 +230,7 @@ func pullFrom(t *testing.T, c *relaytest.Cascade, address string, seq uint64) (b
 	return b
 }
 
-// runBeside runs a relay in process, beside those of a cascade, until the test ends.
+// runBeside runs another process of a relay, inside the test's process, until the test ends.
 func runBeside(t *testing.T, c *relaytest.Cascade, cfg relay.Config) *relay.Relay {
 	t.Helper()
 	r, err := relay.New(cfg)
@@ -239,8 +239,9 @@ func runBeside(t *testing.T, c *relaytest.Cascade, cfg relay.Config) *relay.Rela
 	return r
 }
 
-// TestHeartbeatWhileSealing: a process sends heartbeats while it makes a batch, as the others would otherwise continue
-// without it. It makes the batch outside of the secret's folder, because the secret must be replaceable meanwhile.
+// TestHeartbeatWhileSealing: a process must send heartbeats while it makes a batch: without them the others would
+// continue without it. Its scratch folder must not be the secret's folder, because it must be able to replace the
+// secret meanwhile.
 func TestHeartbeatWhileSealing(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true})
 	cfg := c.Config(t, 0)
@@ -252,8 +253,8 @@ func TestHeartbeatWhileSealing(t *testing.T) {
 	fillEpoch(t, c, 0)
 }
 
-// TestOtherSecret: a process does not start with another secret than the store's, and check-config reports it before,
-// with the text for a lost secret: the failed start creates a new one.
+// TestOtherSecret: a process must not start with a secret that is not the store's, and check-config must report the
+// wrong secret. It must report it as lost even after a failed start, which creates a new secret.
 func TestOtherSecret(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		c := relaytest.New(t, o)
@@ -276,7 +277,7 @@ func TestOtherSecret(t *testing.T) {
 	})
 }
 
-// startServer starts a separate PostgreSQL server for the test, in a folder, or in the temporary one.
+// startServer starts a separate PostgreSQL server for the test, in a folder; "" means a temporary one.
 func startServer(t *testing.T, folder string) *pgtest.Server {
 	t.Helper()
 	pgtest.Need(t)
@@ -286,7 +287,7 @@ func startServer(t *testing.T, folder string) *pgtest.Server {
 	return server
 }
 
-// requireReady asserts the readiness that the first relay reports.
+// requireReady asserts whether the first relay is ready.
 func requireReady(t *testing.T, c *relaytest.Cascade, ready bool) {
 	t.Helper()
 	resp, err := http.Get("http://" + c.Config(t, 0).Admin + "/readyz")
@@ -297,8 +298,8 @@ func requireReady(t *testing.T, c *relaytest.Cascade, ready bool) {
 }
 
 // TestServerGone repeatedly crashes or stops the PostgreSQL server of a relay that accepts reports, and starts it
-// again. Meanwhile the relay answers reports with 503 and a wait, and in the end it has stored every report once. A
-// relay that starts without its server names the address that it tried, and ends.
+// again. Meanwhile the relay must answer reports with 503 and a waiting time. In the end it must have stored every
+// report once. A relay that starts without its server must name the address that it tried, and exit.
 func TestServerGone(t *testing.T) {
 	const n, ends = 1000, 4
 	server := startServer(t, "")
@@ -333,8 +334,8 @@ func TestServerGone(t *testing.T) {
 	requireExactlyOnce(t, c, n)
 }
 
-// TestRetention: at the end of an epoch's retention everything about it is deleted, including batches that nobody
-// fetched.
+// TestRetention: at the end of an epoch's retention the relay must delete everything about the epoch, including batches
+// that nobody pulled.
 func TestRetention(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		o.Config = func(_ int, cfg *relay.Config) { cfg.GiveUp, cfg.Retention = time.Hour, 48*time.Hour }
@@ -367,7 +368,7 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// TestInspect: inspecting a relay that has never run creates nothing.
+// TestInspect: check-config and status must create nothing for a relay that has never run.
 func TestInspect(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		c := relaytest.New(t, o)

@@ -27,14 +27,14 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// requestCounter is a proxy before a relay that counts the next hop's requests.
+// requestCounter is a proxy before a relay. It counts the next hop's requests.
 type requestCounter struct {
 	relay *httputil.ReverseProxy
 
 	mu      sync.Mutex // guards the rest
 	pulls   map[string]int
 	updates int
-	same    int  // updates that had not changed
+	same    int  // answers that the updates have not changed
 	deaf    bool // refuses requests for updates
 }
 
@@ -66,8 +66,8 @@ func (c *requestCounter) sums(tasks ...*relaytest.Cascade) (pulls, updates int) 
 	return pulls, c.updates
 }
 
-// TestUpdates: a relay of several tasks asks the upstream relay once for the updates of all of them. It pulls a task if
-// there is a batch, another process that may have been rolled back, or no update at all.
+// TestUpdates: a relay must ask the upstream relay once for the updates of all their tasks. It must pull only the tasks
+// that have a new batch, or all tasks if another process answers or no updates come.
 func TestUpdates(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Tasks: 3, Task: func(t *task.Task) { t.Batch.Size = 2 }})
 	cfg := c.Config(t, 0)
@@ -96,7 +96,7 @@ func TestUpdates(t *testing.T) {
 	}
 	require.Eventually(t, quiet, relaytest.Patience, time.Millisecond)
 	between.mu.Lock()
-	require.Positive(t, between.same, "they are sent once")
+	require.Positive(t, between.same, "unchanged updates must not be sent again")
 	between.mu.Unlock()
 
 	others, _ := between.sums(tasks[0], tasks[2])
@@ -106,7 +106,7 @@ func TestUpdates(t *testing.T) {
 	tasks[1].Pull(t, 0, 0)
 	require.Eventually(t, quiet, relaytest.Patience, time.Millisecond)
 	now, _ := between.sums(tasks[0], tasks[2])
-	require.Equal(t, others, now, "these tasks have no new batch")
+	require.Equal(t, others, now, "the relay must not pull tasks without a new batch")
 
 	stop()
 	again, err := relay.New(cfg)
@@ -131,16 +131,16 @@ func TestUpdates(t *testing.T) {
 			}
 		}
 		return true
-	}, relaytest.Patience, 10*time.Millisecond, "without updates the relay asks for all")
+	}, relaytest.Patience, 10*time.Millisecond, "without updates the relay must pull all tasks")
 }
 
-// TestUpdatesOfAnotherProcess: if another process replaces the upstream relay's, the next hop pulls every epoch again,
-// as the state may have been rolled back.
+// TestUpdatesOfAnotherProcess: another process replaces the upstream relay's process. The next hop must pull every
+// epoch again, because the state may have been rolled back.
 func TestUpdatesOfAnotherProcess(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Tasks: 2})
 	one, other := bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 16)
 	by, pulls := one, map[string]int{}
-	var mu sync.Mutex // guards both
+	var mu sync.Mutex // guards by and pulls
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+endpoint.UpdatesPath, func(w http.ResponseWriter, _ *http.Request) {
 		mu.Lock()
@@ -182,7 +182,7 @@ func TestUpdatesOfAnotherProcess(t *testing.T) {
 	require.Eventually(t, func() bool { return sum() >= before+2 && quiet() }, relaytest.Patience, time.Millisecond)
 }
 
-// TestUpdatesNeedTheNextHop: nobody but the next hop gets updates, and no replayed request does.
+// TestUpdatesNeedTheNextHop: only the next hop may get updates, and only with a new request.
 func TestUpdatesNeedTheNextHop(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.Start(t, 0)
@@ -200,7 +200,7 @@ func TestUpdatesNeedTheNextHop(t *testing.T) {
 	sign := c.SignKey(t, 1)
 	good := handover.Signed(sign, signing.Updates, handover.UpdatesBody(key(0), key(1)))
 	require.Equal(t, http.StatusOK, ask(key(1), good))
-	require.Equal(t, http.StatusForbidden, ask(key(1), good), "once")
+	require.Equal(t, http.StatusForbidden, ask(key(1), good), "a replayed request")
 	for name, signature := range map[string]string{
 		"none":            "",
 		"another purpose": handover.Signed(sign, signing.Pull, handover.UpdatesBody(key(0), key(1))),

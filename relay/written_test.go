@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// writtenBytes returns how many bytes of whole pages a process has had written to disk, by Linux's count.
+// writtenBytes returns how many bytes a process has caused to be written to disk, in whole pages, as Linux counts them.
 func writtenBytes(t testing.TB, p *process) float64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", p.cmd.Process.Pid))
@@ -20,7 +20,7 @@ func writtenBytes(t testing.TB, p *process) float64 {
 	return numberIn(t, string(text), "write_bytes:")
 }
 
-// metricOf returns a process's metric without labels.
+// metricOf returns a process's metric that has no labels.
 func metricOf(t testing.TB, p *process, name string) float64 {
 	t.Helper()
 	resp, err := http.Get("http://" + p.admin + "/metrics")
@@ -31,7 +31,7 @@ func metricOf(t testing.TB, p *process, name string) float64 {
 	return numberIn(t, string(text), name)
 }
 
-// numberIn returns the number after a name at the start of a line.
+// numberIn returns the number after name, where name is at the start of a line.
 func numberIn(t testing.TB, text, name string) float64 {
 	t.Helper()
 	found := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindStringSubmatch(text)
