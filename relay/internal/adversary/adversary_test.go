@@ -1,5 +1,5 @@
-// Package adversary plays relays, clients and next hops that break the rules, and an attacker who knows all but one
-// client, against real relays. The tests keep their own account and check the relays' answers with it.
+// Package adversary plays relays, clients and next hops that break the rules, and an attacker who knows all clients but
+// one, against real relays. The tests compute what is allowed and compare the relays' answers with it.
 package adversary_test
 
 import (
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// span returns the n numbers from first.
+// span returns the n numbers first, first+1, …
 func span(first, n uint64) (out []uint64) {
 	for i := range n {
 		out = append(out, first+i)
@@ -35,14 +35,14 @@ func span(first, n uint64) (out []uint64) {
 	return out
 }
 
-// hasFinding waits until the second relay has a finding.
+// hasFinding waits until the second relay has this finding.
 func hasFinding(t *testing.T, c *relaytest.Cascade, want relay.Finding) {
 	t.Helper()
 	require.Eventually(t, func() bool { return slices.Contains(c.Status(t, 1).Findings, want) }, relaytest.Patience,
 		10*time.Millisecond, "%v", want)
 }
 
-// foundOf returns the number of batches in a relay's findings about epoch 0.
+// foundOf returns how many batches of epoch 0 a relay's findings with this reason cover.
 func foundOf(t *testing.T, c *relaytest.Cascade, hop int, why relay.Reason) (n uint64) {
 	t.Helper()
 	for _, f := range c.Status(t, hop).Findings {
@@ -53,7 +53,7 @@ func foundOf(t *testing.T, c *relaytest.Cascade, hop int, why relay.Reason) (n u
 	return n
 }
 
-// requireDestroyed fails unless the relay at a hop has signed that it released nothing.
+// requireDestroyed asserts that the relay at a hop has signed a batch without slots.
 func requireDestroyed(t *testing.T, c *relaytest.Cascade, hop int, signed *onion.SignedManifest) {
 	t.Helper()
 	m, err := signed.Open(c.Open.Task, hop)
@@ -61,7 +61,7 @@ func requireDestroyed(t *testing.T, c *relaytest.Cascade, hop int, signed *onion
 	require.True(t, m.Destroyed())
 }
 
-// queryInto reads the single value of a query.
+// queryInto reads the single value that a query returns.
 func queryInto(t *testing.T, c *relaytest.Cascade, hop int, into any, text string, args ...any) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(c.Config(t, hop).Store, "sqlite:")+

@@ -21,7 +21,7 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// The audited pool has two tables of two cells each: one text has the first cell of both, the other has the second.
+// The audited pool has two tables of two cells each. One text has the first cell of both tables, the other the second.
 const (
 	poolB      = 2
 	poolTables = 2
@@ -32,7 +32,7 @@ func auditPool() *task.Noise {
 	return &task.Noise{Kind: task.NoisePool, Cells: poolB * poolTables, Pool: poolSize}
 }
 
-// ofTexts returns the messages in the cells of each of the two texts.
+// ofTexts returns how many messages are in the cells of each text.
 func (y tally) ofTexts() (x, other int) { return y[0] + y[poolB], y[1] + y[1+poolB] }
 
 // samePool is [same] for a pool.
@@ -44,13 +44,13 @@ func samePool() guess {
 	}}
 }
 
-// bestOfPool is the best guess at ε if a relay adds size dummies, each of them in one of the text's cells: that the
-// first text was sent if N_x > e^ε·N_x′.
+// bestOfPool returns the best guess at ε if a relay adds size dummies, each in a cell of one of the two texts. The
+// attacker guesses that the victim sent the first text if N_x > e^ε·N_x′.
 func bestOfPool(size int, eps float64) (g guess) {
 	above := func(a, b int) bool { return float64(a) > math.Exp(eps)*float64(b) }
 	g = guess{eps: eps, event: func(s sight) bool { return above(s.first.ofTexts()) }}
 	p := math.Pow(.5, float64(size))
-	for a := range size + 1 { // dummies in the first text's cells
+	for a := range size + 1 { // number of dummies in the first text's cells
 		if above(a+1, size-a) {
 			g.p0 += p
 		}
@@ -62,8 +62,8 @@ func bestOfPool(size int, eps float64) (g guess) {
 	return g
 }
 
-// oneTable is the guess if all dummies are in the first table: the victim's message in the second table shows its text;
-// otherwise the first table has more messages of that text.
+// oneTable returns the attacker's guess if all dummies are in the first table. A victim's message in the second table
+// then reveals its text. Otherwise the attacker guesses the text with more messages in the first table.
 func oneTable() guess {
 	p := bestOfPool(poolSize, 0)
 	return guess{p0: (1 + p.p0) / 2, p1: p.p1 / 2, event: func(s sight) bool {
@@ -72,9 +72,8 @@ func oneTable() guess {
 }
 
 // TestSurroundedClientOfAPool: an attacker knows every other client, every other relay's dummies and every key except
-// the honest relay's. It detects a relay that uses a draw twice. The long form covers both hops and both stores. It has
-// enough batches to show that the attacker learns of a client's text what the claim says, and more if a table has no
-// dummies.
+// the honest relay's. The audit must detect a relay that uses one draw twice. In the long form, at both hops and with
+// both stores, the attacker must learn of a client's text what the claim says, and more if a table has no dummies.
 func TestSurroundedClientOfAPool(t *testing.T) {
 	const eps = .5
 	claim := func(eps float64) float64 {
@@ -103,9 +102,9 @@ func TestSurroundedClientOfAPool(t *testing.T) {
 	}
 }
 
-// TestDrawsAreFresh: a relay draws new dummies for every batch.
+// TestDrawsAreFresh: a relay must draw new dummies for every batch.
 func TestDrawsAreFresh(t *testing.T) {
-	const cells, pool, clients = 1 << 40, 6, 2 // By chance two draws are alike once in 10⁶⁹ runs.
+	const cells, pool, clients = 1 << 40, 6, 2 // two draws are alike by chance once in 10⁶⁹ runs
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		draft.Claim.Assumption, draft.Batch.Size = task.NoneHonest, clients
 		draft.Noise = &task.Noise{Kind: task.NoisePool, Cells: cells, Pool: pool}
@@ -132,7 +131,7 @@ func TestDrawsAreFresh(t *testing.T) {
 	}
 }
 
-// TestPoolIsWhole: relays and verifier refuse a batch of a relay that adds fewer or more dummies than the pool has.
+// TestPoolIsWhole: the verifier must refuse a batch if a relay added fewer or more dummies than the pool has.
 func TestPoolIsWhole(t *testing.T) {
 	for _, size := range []uint64{poolSize / 2, poolSize + 1} {
 		c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {

@@ -25,36 +25,37 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// The audit law adds few dummies to two cells, with a δ that an n−1 attack on a few hundred batches can measure:
-// .0884 at ε = 2.
+// auditNoise returns a noise law that adds few dummies to two cells. Its δ is large enough (.0884 at ε = 2 for
+// auditLaw) for an n−1 attack on a few hundred batches to measure it.
 func auditNoise(rise, fall float64, c, most int) *task.Noise {
 	return &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{relaynoise.Laplace(rise, fall, c, most)}}
 }
 
 func auditLaw() *task.Noise { return auditNoise(1, 1, 2, 5) }
 
-// tally is what an attacker counts of the cells in a batch, after it has subtracted all that it knows: two cells, or
-// four of a pool.
+// tally counts the messages in each cell of a batch, without those that the attacker knows. It uses two cells, or four
+// for a pool.
 type tally [4]int
 
-// sight is the tally of a batch with the victim, and of a later one with known clients only.
+// sight is what an attacker sees: the tally of a batch with the victim, and of a later batch with known clients only.
 type sight struct{ first, second tally }
 
-// guess is the guess of an attacker who knows everything else: the sights at which it says that the client sent 0 and
-// not 1, with the probabilities of these sights under both.
+// guess is the decision rule of an attacker who knows everything except the victim's value. event says at which sights
+// the attacker guesses that the victim sent 0 and not 1; p0 and p1 are the probabilities of these sights for each
+// value.
 type guess struct {
 	event  func(sight) bool
 	p0, p1 float64
 	eps    float64 // the guess's advantage is p0 − e^ε·p1
 }
 
-// best returns the guess with the largest advantage against a noise at ε, and its δ.
+// best returns the guess with the largest advantage at ε against a noise law, and its advantage δ.
 func best(n *task.Noise, eps float64) (g guess, delta float64) {
 	g = bestOfCopies(n, eps, 1)
 	return g, g.p0 - math.Exp(eps)*g.p1
 }
 
-// bestOfCopies is the best guess at ε if the victim's message is in the batch several times.
+// bestOfCopies returns the best guess at ε if the batch has the victim's message several times.
 func bestOfCopies(n *task.Noise, eps float64, times int) (g guess) {
 	laws, _ := relaynoise.NewLaws(n)
 	g.eps = eps
@@ -78,12 +79,12 @@ func bestOfCopies(n *task.Noise, eps float64, times int) (g guess) {
 	return g
 }
 
-// same is the guess that two batches share one draw.
+// same returns the guess that both batches have the same dummies.
 func same() guess {
 	return guess{func(s sight) bool { return s.first[0] == s.second[0]+1 && s.first[1] == s.second[1] }, 1, 0, 0}
 }
 
-// advantage returns the estimate of p0 − e^ε·p1 and its standard error, if half of the sights are of each value.
+// advantage estimates p0 − e^ε·p1 from sights that alternate between both values, and returns the standard error.
 func (g guess) advantage(sights []sight) (found, err float64) {
 	var hits [2]float64
 	for i, s := range sights {
@@ -95,30 +96,32 @@ func (g guess) advantage(sights []sight) (found, err float64) {
 	return (hits[0] - math.Exp(g.eps)*hits[1]) / n, g.deviation(hits[0]/n, hits[1]/n, n)
 }
 
-// deviation is the standard error with n trials of each value. It adds one trial to both so that it is never 0.
+// deviation returns the standard error with n trials of each value. It adds a hit and a miss to both, so that it is
+// never 0.
 func (g guess) deviation(p0, p1, n float64) float64 {
 	p0, p1 = (p0*n+1)/(n+2), (p1*n+1)/(n+2)
 	return math.Sqrt((p0*(1-p0) + math.Exp(2*g.eps)*p1*(1-p1)) / n)
 }
 
-// limit is the number of standard errors above the claim that counts as a finding: one in 3 million audits has one by
-// chance.
+// limit is how many standard errors above the claim the estimate must be to count as a finding. By chance that happens
+// once in 3 million audits.
 const limit = 5
 
 // sure is the probability with which an audit must detect a planted fault.
 const sure = 1 - 1e-6
 
-// power returns the probability that an audit of some sights detects a noise with this guess's probabilities.
+// power returns the probability that an audit of that many sights finds more than claimed, if the guess's p0 and p1
+// hold.
 func (g guess) power(claim float64, sights int) float64 {
 	n := float64(sights) / 2
 	deviation := g.deviation(g.p0, g.p1, n)
 	return math.Erfc((claim+limit*deviation-(g.p0-math.Exp(g.eps)*g.p1))/deviation/math.Sqrt2) / 2
 }
 
-// drawing is a relay's draw of dummies.
+// drawing draws the dummies of a relay for one batch.
 type drawing func(*randomizer.Source) ([]uint64, error)
 
-// again is a relay that uses one draw for all batches.
+// again returns a faulty drawing that draws once and repeats the same dummies for all batches.
 func again(draw drawing) drawing {
 	once := sync.OnceValues(func() ([]uint64, error) { return draw(randomizer.NewSource()) })
 	return func(*randomizer.Source) ([]uint64, error) { return once() }
@@ -129,9 +132,9 @@ type setting struct {
 	hop      int // 0 or 1
 	kem      task.KEM
 	postgres bool
-	single   bool        // no batch of known clients follows each of the victim's: half the work
-	copies   int         // of the victim's slot, which the first relay sends instead of its dummies: at most 3
-	admits   bool        // the honest relay, the second, lets them through
+	single   bool        // after the victim's batches come no batches of known clients: half the work
+	copies   int         // copies of the victim's slot in place of the first relay's dummies: at most 3
+	admits   bool        // the honest relay, the second, does not drop the copies
 	noise    *task.Noise // nil: the audit law
 }
 
@@ -142,7 +145,7 @@ func (at setting) law() *task.Noise {
 	return auditLaw()
 }
 
-// own returns the number of dummies, known to the attacker, that the attacker's first relay adds.
+// own returns how many dummies the attacker's first relay adds. The attacker knows them.
 func (at setting) own() uint64 {
 	if n := at.law(); n.Kind == task.NoisePool {
 		return n.Pool
@@ -150,7 +153,7 @@ func (at setting) own() uint64 {
 	return 3
 }
 
-// victim returns the victim's cell in a batch: a cell of a pool's text is in a randomly drawn table.
+// victim returns the victim's cell in a batch. For a pool, the cell is in a randomly drawn table.
 func (at setting) victim(batch int) uint64 {
 	cell := uint64(batch % 2)
 	if at.law().Kind == task.NoisePool {
@@ -159,9 +162,9 @@ func (at setting) victim(batch int) uint64 {
 	return cell
 }
 
-// surrounded plays the n−1 attack on one honest relay, with every other key known. The batches have the victim, who
-// sends 0 and 1 alternately, and a known client. Unless they are single, a batch of known clients follows each. Neither
-// its position in a batch nor its bytes distinguish a client's slot from a dummy.
+// surrounded plays the n−1 attack on one honest relay: the attacker has every other key. Each batch has the victim, who
+// sends 0 and 1 alternately, and a known client. Unless at.single, a batch of known clients follows each. surrounded
+// asserts that neither positions nor bytes distinguish clients' slots from dummies.
 func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight) {
 	const known = 1000
 	hop := at.hop
@@ -194,7 +197,7 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 	} else {
 		next = c.Verifier
 		f := c.StartFirst(t)
-		for seq, values := range batches { // with its own dummies, which the attacker knows
+		for seq, values := range batches { // with the first relay's dummies, which the attacker knows
 			own := at.own()
 			slots := c.Slots(t, 0, append(values, slices.Repeat([]uint64{known}, int(own))...)...)
 			for i := range at.copies {
@@ -233,7 +236,7 @@ func surrounded(t *testing.T, at setting, sights int, draw drawing) (out []sight
 	return out
 }
 
-// forgetful is the store of a relay that lets replayed slots through.
+// forgetful is the store of a relay that does not drop replayed slots.
 type forgetful struct{ *store.Store }
 
 func (f *forgetful) Mix(ctx context.Context, b store.BatchID, tags []store.Short,
@@ -243,7 +246,7 @@ func (f *forgetful) Mix(ctx context.Context, b store.BatchID, tags []store.Short
 	})
 }
 
-// counted opens a batch with all keys after a hop and counts the cells.
+// counted opens a batch with the keys of all later hops and counts the messages in each cell.
 func counted(t *testing.T, c *relaytest.Cascade, hop int, b *onion.Batch, compared *comparison) (y tally) {
 	opener, last := c.Opener(t, 1, 0), c.VerifierOpener(t, 0)
 	for i, slot := range b.Ciphertexts[0] {
@@ -264,11 +267,11 @@ func counted(t *testing.T, c *relaytest.Cascade, hop int, b *onion.Batch, compar
 	return y
 }
 
-// comparison compares the slots of known clients with the others, nearly all of which are dummies.
+// comparison compares the slots of known clients with all others, which are nearly all dummies.
 type comparison struct {
-	positions, variance float64  // of clients' slots: the sum of their positions minus the expected one
-	slots               [2]int   // of others, and of clients
-	ones                [2][]int // how often each bit is 1
+	positions, variance float64  // of clients' slots: sum of position minus expected position
+	slots               [2]int   // number of other slots, and of clients' slots
+	ones                [2][]int // how often each bit is 1, in other slots and in clients' slots
 }
 
 func (l *comparison) add(client bool, position, of int, layers []byte) {
@@ -276,7 +279,7 @@ func (l *comparison) add(client bool, position, of int, layers []byte) {
 	if client {
 		kind = 1
 		l.positions += float64(position) - float64(of-1)/2
-		l.variance += float64(of*of-1) / 12 // positions in one batch repel each other: that is a little too much
+		l.variance += float64(of*of-1) / 12 // slightly too much: positions in a batch are not independent
 	}
 	l.slots[kind]++
 	if l.ones[kind] == nil {
@@ -287,7 +290,8 @@ func (l *comparison) add(client bool, position, of int, layers []byte) {
 	}
 }
 
-// requireAlike fails by chance once in a million runs: two tests, one of them of up to 20,000 bits.
+// requireAlike asserts that dummies and clients' slots look alike, with two tests, one of them of up to 20,000 bits. It
+// fails by chance once in a million runs.
 func (l *comparison) requireAlike(t *testing.T) {
 	t.Helper()
 	require.Less(t, math.Abs(l.positions), 5*math.Sqrt(l.variance))
@@ -301,8 +305,9 @@ func (l *comparison) requireAlike(t *testing.T) {
 }
 
 // TestSurroundedClient: an attacker knows every other client, every other relay's dummies and every key except the
-// honest relay's. It cannot distinguish dummies from clients, at whatever hop that relay is. With a hundred batches it
-// detects a relay that leaves out a cell or uses a draw twice. Other keys and PostgreSQL are in the long form.
+// honest relay's. It must not be able to tell dummies from clients, wherever that relay is. With 100 batches the audit
+// must detect a relay that adds no dummies to a cell, or uses a draw twice. The long form adds other KEMs and
+// PostgreSQL.
 func TestSurroundedClient(t *testing.T) {
 	half := &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{relaynoise.Laplace(1, 1, 2, 5), {1}},
 		Which: []task.Run{{Count: 1, Table: 0}, {Count: 1, Table: 1}}}
@@ -329,8 +334,9 @@ func TestSurroundedClient(t *testing.T) {
 	}
 }
 
-// TestReplayedSlotIsFound: a first relay sends the victim's slot three more times. The second drops the copies, so its
-// batches show no more than claimed. A hundred batches show a relay that lets them through.
+// TestReplayedSlotIsFound: a first relay sends the victim's slot three more times. The second relay must drop the
+// copies, so that its batches reveal no more than claimed. With 100 batches the audit must detect a relay that does not
+// drop them.
 func TestReplayedSlotIsFound(t *testing.T) {
 	const batches, eps = 100, 0
 	_, claim := best(auditLaw(), eps)
@@ -343,9 +349,9 @@ func TestReplayedSlotIsFound(t *testing.T) {
 	requireFound(t, "replays admitted", again, surrounded(t, at, batches, draw))
 }
 
-// TestSurroundedClientShowsWhatIsClaimed: the same attacker learns what the certificate says. With some hundred batches
-// it detects a relay whose peak is lower by one. The long form uses both stores; the short one asks a relay for only a
-// few batches.
+// TestSurroundedClientShowsWhatIsClaimed: the attacker must learn what the claim says, neither more nor less. With
+// enough batches the audit must detect a relay whose noise law has a peak lower by one. The long form uses both stores;
+// the short form a few batches.
 func TestSurroundedClientShowsWhatIsClaimed(t *testing.T) {
 	const eps = 2
 	g, claim := best(auditLaw(), eps)
@@ -365,8 +371,8 @@ func TestSurroundedClientShowsWhatIsClaimed(t *testing.T) {
 	}
 }
 
-// requireFound asserts that an audit detects a relay that shows more than the certificate of the audit law allows, and
-// would nearly always detect it.
+// requireFound asserts that an audit detects a relay whose batches reveal more than the audit law's certificate allows,
+// and would detect it with probability sure.
 func requireFound(t *testing.T, name string, g guess, sights []sight) {
 	t.Helper()
 	curve, err := relaynoise.New(auditLaw())
@@ -374,7 +380,7 @@ func requireFound(t *testing.T, name string, g guess, sights []sight) {
 	g.requireAbove(t, name, curve.Delta(g.eps), sights)
 }
 
-// requireAbove asserts that an audit finds more than claimed, and nearly always would.
+// requireAbove asserts that an audit finds more than claimed, and would find it with probability sure.
 func (g guess) requireAbove(t *testing.T, name string, claim float64, sights []sight) {
 	t.Helper()
 	require.Greater(t, claim, .01)
@@ -385,8 +391,9 @@ func (g guess) requireAbove(t *testing.T, name string, claim float64, sights []s
 	require.Greater(t, found, claim+limit*deviation, name)
 }
 
-// TestLessNoiseIsFound: a fall steeper by a tenth, and a cut lower by one, show only in more draws than a test can have
-// batches. What an attacker learns of the law itself is what the certificate says.
+// TestLessNoiseIsFound: a fall steeper by a tenth and a cut lower by one show only in more draws than a test can make
+// batches. The audit must detect both in the law's own draws. For the audit law, the draws must reveal what its
+// certificate says.
 func TestLessNoiseIsFound(t *testing.T) {
 	const eps = 2
 	sample := func(n *task.Noise) (out []sight) {

@@ -21,8 +21,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestEquivocation: a first relay signs a different batch at every pull of one number. The next relay mixes one of
-// them, once, and never the others. The number continues to stand for the same bytes.
+// TestEquivocation: a first relay signs another batch at every pull of one number. The next relay must mix one of them,
+// once, and none of the others. The number must always name the same bytes.
 func TestEquivocation(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
@@ -39,12 +39,12 @@ func TestEquivocation(t *testing.T) {
 	stop := c.Start(t, 1)
 	batch, _ := c.Pull(t, 0, 0)
 	taken := c.Values(t, 0, batch)[0]
-	require.ElementsMatch(t, span(taken[0]-taken[0]%100, 10), taken, "all slots belong to one offer")
+	require.ElementsMatch(t, span(taken[0]-taken[0]%100, 10), taken, "all slots must be of one offered batch")
 	stop()
 	c.Start(t, 1)
 	again, _ := c.Pull(t, 0, 0)
 	require.Equal(t, batch, again)
-	// Offer the refused batches under other numbers: their slots were never mixed. The accepted batch has no slot left.
+	// Offer the other batches under other numbers: their slots were never mixed. Those of the mixed batch are replays.
 	for i := range offers {
 		values := span(uint64(100*i), 10)
 		b, err := onion.ParseBatch(offers[i])
@@ -59,8 +59,8 @@ func TestEquivocation(t *testing.T) {
 	}
 }
 
-// TestHostileDelivery: a first relay that hangs within a batch, sends it very slowly, or never ends it, delays only its
-// own task's batches. The next relay stops when asked to, and accepts the batch when it comes complete.
+// TestHostileDelivery: a first relay hangs within a batch, sends it very slowly, or never ends it. That must delay only
+// its own task. The next relay must stop when asked to, and accept the batch when it comes complete.
 func TestHostileDelivery(t *testing.T) {
 	drip := func(pause time.Duration, total int) func([]byte) http.HandlerFunc {
 		return func(raw []byte) http.HandlerFunc {
@@ -155,7 +155,7 @@ func TestHostileDelivery(t *testing.T) {
 			require.Eventually(t, func() bool { return first.Pulls(0, 0) > 1 }, relaytest.Patience, 5*time.Millisecond)
 			_, err = c.Verifier.Pull(t.Context(), c.Open, 1, 0, 0)
 			require.ErrorIs(t, err, handover.ErrNotSealed)
-			stop() // whatever it waits for
+			stop() // while the transfer hangs
 			c.Start(t, 1)
 			first.Serve(t, 0, 0, good)
 			release()
@@ -165,13 +165,13 @@ func TestHostileDelivery(t *testing.T) {
 	}
 }
 
-// TestMaliciousMiddleRelay plays the second of three relays. Whatever it signs, the third checks it against the first
-// relay's signature and counts, and against n and n_min.
+// TestMaliciousMiddleRelay plays the second of three relays. The third must check everything that it signs against the
+// first relay's signature and counts, and against n and n_min.
 func TestMaliciousMiddleRelay(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 3})
 	middle := c.StartRogue(t, 1)
 	sign := c.SignKey(t, 0)
-	// source is a batch of the first relay, and lanes holds the slots that the middle relay finds in it.
+	// source returns the manifest of a first relay's batch, and the slots that the middle relay finds in it.
 	source := func(seq, clients uint64) (*onion.SignedManifest, [][][]byte) {
 		slots := c.Slots(t, 0, span(100*seq, clients)...)
 		b, err := onion.NewBatch(sign, onion.BatchDraft{
@@ -271,7 +271,7 @@ func TestMaliciousMiddleRelay(t *testing.T) {
 				return
 			}
 			var batch *onion.Batch
-			var refused *handover.InvalidBatchError // with a source that cannot be true
+			var refused *handover.InvalidBatchError // the manifest contains the inconsistent one
 			require.Eventually(t, func() (ok bool) {
 				var err error
 				batch, err = c.Verifier.Pull(t.Context(), c.Open, 2, 0, seq)
@@ -290,9 +290,9 @@ func TestMaliciousMiddleRelay(t *testing.T) {
 	}
 }
 
-// TestMaliciousNextHop plays the relay after an honest first one, and others in its name. A signature allows one number
-// of one epoch of one task, for one purpose. A stranger does not even learn what exists. A next hop that confirms a
-// batch without storing it only loses the batch.
+// TestMaliciousNextHop plays the relay after an honest first one, and others in its name. A signature must be valid
+// only for one number, epoch, task and purpose, and only once. Parties other than the next hop must not learn which
+// batches exist. A next hop that confirms a batch without storing it may lose only that batch.
 func TestMaliciousNextHop(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 3, Tasks: 2, Task: func(t *task.Task) { t.Epochs.Count = 3 }})
 	other := c.Other(t, 1)
@@ -311,7 +311,7 @@ func TestMaliciousNextHop(t *testing.T) {
 		return ok
 	}, relaytest.Patience, 10*time.Millisecond)
 
-	// Everyone else of the task, and a stranger: all get the same answer, whether the batch exists or not.
+	// Every other party of the task gets the same answer, whether the batch exists or not.
 	for name, key := range map[string]*handover.Requester{
 		"itself":          handover.NewRequester(c.SignKey(t, 0), nil),
 		"the third relay": handover.NewRequester(c.SignKey(t, 2), nil), "the verifier": c.Verifier,
@@ -324,7 +324,7 @@ func TestMaliciousNextHop(t *testing.T) {
 		}
 	}
 
-	// Captured signatures, used for another request.
+	// Captured signatures are used for other requests.
 	signed := func(method, path string, signature string) int {
 		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+c.Config(t, 0).Listen+path, nil)
 		require.NoError(t, err)
@@ -361,9 +361,9 @@ func TestMaliciousNextHop(t *testing.T) {
 	require.ErrorIs(t, next.Confirm(t.Context(), c.Open, 0, 0, 0, append(batch.Manifest, 0)), handover.ErrUnauthorized,
 		"another batch of the number")
 
-	// The next hop confirms without storing, twice: it loses that batch, but not the next one.
+	// The next hop confirms a batch without storing it, twice: it loses this batch, but not the next one.
 	require.Equal(t, 204, signed("POST", here+"/confirm", seenConfirm))
-	require.Equal(t, 403, signed("POST", here+"/confirm", seenConfirm), "nor a confirmation")
+	require.Equal(t, 403, signed("POST", here+"/confirm", seenConfirm), "an eavesdropper cannot repeat a confirmation")
 	require.Equal(t, 204, signed("POST", here+"/confirm", newConfirm()))
 	require.Equal(t, 410, signed("GET", here, newPull()))
 	_, err := pull(next, 0, 0)
@@ -371,11 +371,10 @@ func TestMaliciousNextHop(t *testing.T) {
 	second := must(pull(next, 0, 1))
 	require.Len(t, second.Ciphertexts[0], 10)
 
-	// Many slow concurrent pulls use no more than the memory limit.
 	_, err = pull(next, 0, 2)
 	require.ErrorIs(t, err, handover.ErrNotSealed)
 	require.ErrorIs(t, err, problem.New(problem.NotSealed, ""))
 }
 
-// must drops an error that the caller checks elsewhere.
+// must returns v and ignores an error that the caller checks elsewhere.
 func must[T any](v T, _ error) T { return v }

@@ -20,8 +20,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// loot is what a malicious first relay has, and what a test knows about it: the slots of its clients, and what an
-// honest second relay finds in each.
+// loot is what a malicious first relay has: its clients' slots. inside is what the test knows besides: the content that
+// an honest second relay finds in each slot.
 type loot struct {
 	*relaytest.Cascade
 	rng     *rand.Rand
@@ -29,7 +29,7 @@ type loot struct {
 	clients uint64
 }
 
-// inner is the content of a slot's next layer, if that opens.
+// inner is the content of a slot, one layer deeper.
 type inner struct {
 	epoch uint64
 	lane  int
@@ -43,7 +43,7 @@ type plan struct {
 	lanes              [][][]byte
 }
 
-// honest returns the slots of n new clients in an epoch.
+// honest returns a plan with the slots of n new clients in an epoch.
 func (l *loot) honest(t testing.TB, epoch, n uint64) *plan {
 	t.Helper()
 	p := &plan{epoch, n, l.Slots(t, epoch, span(l.clients, n)...)}
@@ -64,7 +64,7 @@ func (l *loot) keep(t testing.TB, opener *onion.Opener, epoch uint64, lane int, 
 	l.inside[string(slot)] = inner{epoch, lane, tag, string(next)}
 }
 
-// sameTag seals a new slot to the second relay with the tag of another.
+// sameTag seals a new slot for the second relay, with a given tag.
 func (l *loot) sameTag(t testing.TB, epoch uint64, lane int, tag [onion.TagSize]byte) []byte {
 	t.Helper()
 	public := l.PublicKey(t, 1, epoch)
@@ -90,13 +90,13 @@ func (l *loot) sameTag(t testing.TB, epoch uint64, lane int, tag [onion.TagSize]
 	return slot
 }
 
-// attack changes k slots of every lane of a plan, at random positions, using earlier plans.
+// attack changes k slots in every lane of a plan, at random positions. It may use the slots of earlier plans.
 type attack struct {
 	name string
 	do   func(t testing.TB, l *loot, p *plan, earlier []*plan, k int)
 }
 
-// each replaces k slots of every lane by the results of with.
+// each replaces k random slots of every lane by what with returns.
 func each(l *loot, p *plan, k int, with func(lane int, slot []byte) []byte) {
 	for lane, slots := range p.lanes {
 		for _, i := range l.rng.Perm(len(slots))[:min(k, len(slots))] {
@@ -105,7 +105,7 @@ func each(l *loot, p *plan, k int, with func(lane int, slot []byte) []byte) {
 	}
 }
 
-// pick returns a random slot of a lane from one of some plans.
+// pick returns a random slot of a lane from a random plan; otherwise if that lane is empty.
 func pick(l *loot, from []*plan, lane int, otherwise []byte) []byte {
 	p := from[l.rng.IntN(len(from))]
 	if slots := p.lanes[lane]; len(slots) > 0 {
@@ -153,17 +153,17 @@ var attacks = []attack{
 	}},
 	{"fewer submissions", func(_ testing.TB, l *loot, p *plan, _ []*plan, k int) {
 		p.submissions -= min(uint64(k), p.submissions)
-		for lane, slots := range p.lanes { // more slots than their clients can have sent would be refused at once
+		for lane, slots := range p.lanes { // more slots than clients can send are refused
 			p.lanes[lane] = slots[:min(uint64(len(slots)), p.submissions*l.Open.Slots.PerLane)]
 		}
 	}},
 	{"more submissions", func(_ testing.TB, _ *loot, p *plan, _ []*plan, k int) { p.submissions += uint64(k) }},
 }
 
-// seen is the test's own account of the tags that an honest relay has received in an epoch.
+// seen holds the tags that an honest relay has received in an epoch, as the test computes them.
 type seen map[[onion.TagSize]byte]bool
 
-// expect returns the slots that an honest second relay releases of a plan: nil if it must destroy the batch.
+// expect returns the slots of a plan that an honest second relay must release; nil if it must destroy the batch.
 func (l *loot) expect(p *plan, before seen) (lanes [][]string) {
 	least := int(l.Open.Batch.Min)
 	if l.Open.Slots.Padding == task.PaddingFull {
@@ -188,10 +188,10 @@ func (l *loot) expect(p *plan, before seen) (lanes [][]string) {
 	return lanes
 }
 
-// TestMaliciousFirstRelayInCombinations: a malicious first relay serves batches with one, two or three attacks each,
-// around the boundary at which a batch is destroyed. The second relay must release exactly what the test's own account
-// allows: no slot leaves it twice, in whatever batch, and nothing leaves it among fewer than n_min. Its manifests say
-// how much it dropped, and its findings what it destroyed.
+// TestMaliciousFirstRelayInCombinations: a malicious first relay serves batches with one to three attacks each, near
+// the limit at which a batch is destroyed. The second relay must release exactly the slots that the test computes: no
+// slot twice, in any batch, and nothing among fewer than n_min. Its manifests must say how much it dropped, and its
+// findings what it destroyed.
 func TestMaliciousFirstRelayInCombinations(t *testing.T) {
 	rounds := uint64(1)
 	if stattest.Long {
@@ -212,8 +212,9 @@ func TestMaliciousFirstRelayInCombinations(t *testing.T) {
 	}
 }
 
-// upToShort returns the order in which plans are played: first those after which the first relay may have more batches,
-// then the others. Only the first of the others is accepted: last is the number of the one after it.
+// upToShort returns the order in which to play the plans: first the full ones, after which the first relay may have
+// more batches, then the others. The second relay accepts only the first of the others; last is the number of the plan
+// after that one.
 func (l *loot) upToShort(plans []*plan) (order []int, last int) {
 	var short []int
 	for i, p := range plans {
@@ -242,7 +243,7 @@ func playAttacks(t *testing.T, l *loot) {
 	names := []string{"honest"}
 	for i := range 3 * len(attacks) {
 		p, name := l.honest(t, 0, l.Open.Batch.Size), ""
-		first := i % len(attacks) // every attack by itself at the boundary and beyond, and in combinations
+		first := i % len(attacks) // every attack alone, with k at the limit and above it, then combinations
 		k := slack + i/len(attacks)%2
 		attacks[first].do(t, l, p, plans, k)
 		name = fmt.Sprint(attacks[first].name, " ", k)
@@ -285,18 +286,18 @@ func playAttacks(t *testing.T, l *loot) {
 	}
 	requireSoon(t, func() bool { return foundOf(t, l.Cascade, 1, "too few valid slots") == uint64(destroyed) })
 	for _, times := range out {
-		require.Equal(t, 1, times, "a slot left twice: an intersection of batches would identify it")
+		require.Equal(t, 1, times, "a slot was released twice: intersecting the batches would identify it")
 	}
 	if last < len(order) {
 		hasFinding(t, l.Cascade, relay.Finding{Batch: uint64(last), Reason: "a batch after the last one of the epoch"})
 		waitState(t, l.Cascade, 1, 0, "complete")
 	}
-	require.Greater(t, released, len(attacks)/2, "the attacks that should pass did")
+	require.Greater(t, released, len(attacks)/2, "enough batches must be released")
 	require.Greater(t, destroyed, len(attacks)/2)
 }
 
-// TestBoundary: with exactly n_min·B valid slots in every lane (n_min under padding none) a batch is released. With one
-// fewer in one lane, none of it is.
+// TestBoundary: a batch with exactly n_min·B valid slots in every lane (n_min slots with padding none) must be
+// released. With one slot fewer in one lane, nothing of it may be released.
 func TestBoundary(t *testing.T) {
 	for _, slots := range []task.Slots{
 		{Padding: task.PaddingFull, Lanes: 2, PerLane: 3, MessageBytes: 8},
@@ -327,9 +328,9 @@ func TestBoundary(t *testing.T) {
 	}
 }
 
-// TestIntersection: a first relay that knows what the verifier opens wants a victim's message in two sets. It tries
-// every way: the same slots in a second batch, in both lanes, under the same number at a second pull, after the second
-// relay's restart, in a later epoch, and after confirmation. The verifier sees the victim once.
+// TestIntersection: a first relay that sees the verifier's messages tries to get a victim's message into two batches.
+// It sends the victim's slots again in a second batch, in swapped lanes, under the same number, after the second
+// relay's restart, and in a later epoch. The verifier must get the victim's message once per lane.
 func TestIntersection(t *testing.T) {
 	const victim = 1 << 40
 	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Slots.Lanes, t.Batch.Min = 2, 5 }})
@@ -353,7 +354,7 @@ func TestIntersection(t *testing.T) {
 	for seq := range uint64(3) {
 		require.Eventually(t, func() bool { return first.Confirmed(0, seq) }, relaytest.Patience, 10*time.Millisecond)
 	}
-	// Another batch under numbers that the second relay has, and the same slots again after a restart.
+	// The first relay serves another batch under a known number, and the same slots again after a restart.
 	first.Serve(t, 0, 0, first.Batch(t, 0, 0, 10, among(400)))
 	stop()
 	stop = c.Start(t, 1)
@@ -361,8 +362,8 @@ func TestIntersection(t *testing.T) {
 	for seq := range uint64(4) {
 		view(0, seq)
 	}
-	// The epoch ends, and its key and replay set are erased. None of its slots opens any more, here or in the next
-	// epoch.
+	// The epoch ends, and its key and replay set are erased. Its slots must not open any more, in this epoch or the
+	// next.
 	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
 	first.End(0)
 	waitState(t, c, 1, 0, "erased")
@@ -377,7 +378,7 @@ func TestIntersection(t *testing.T) {
 	require.Error(t, err)
 	times := 0
 	for _, values := range views {
-		require.NotEqual(t, 1, len(values), "alone")
+		require.NotEqual(t, 1, len(values), "a released batch must not have a single message")
 		for _, value := range values {
 			if value == victim {
 				times++

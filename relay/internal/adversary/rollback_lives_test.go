@@ -23,16 +23,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Lives. A relay lives for some moments. At each of them the test copies the relay's state and the next hop's memory.
-// It then restores any of these to any of the moments, and leaves the rest at the last state. Everyone else attacks:
-// clients send old reports again, and a second report each; the upstream relay serves other batches under old numbers,
-// and old slots under later ones. The next hop is honest: it does what [handover] demands, with the memory that it has.
-// No client's slot is released to it twice.
+// In these tests, a relay runs for some moments. At each moment the test copies the relay's state and the next hop's
+// memory. Then it restores any parts of them to any moment, and the rest to the last moment. All other parties attack:
+// clients send old reports and second reports; the upstream relay serves other batches under old numbers, and old slots
+// under later numbers. The next hop is honest: it does what [handover] demands, with the memory that it has. It must
+// get no client's slot twice.
 
-// The next hop's memory, which may be restored besides relaytest.KeptParts.
+// neighbourPart is the next hop's memory, which the test may restore besides relaytest.KeptParts.
 const neighbourPart = "neighbour"
 
-// livesPlan returns the number of lives of each kind, and of moments in each life.
+// livesPlan returns how many lives each hop has, and how many moments each life has.
 func livesPlan() (lives, moments int) {
 	if stattest.Long {
 		return 12, 15
@@ -42,15 +42,15 @@ func livesPlan() (lives, moments int) {
 
 var (
 	errTwo = errors.New("two manifests of one number") // the next hop's finding
-	errCut = errors.New("cut short")                   // the next hop's pull, after the manifest
+	errCut = errors.New("cut short")                   // the next hop stops the pull after the manifest
 )
 
-// nextHop is the memory of an honest next hop.
+// nextHop is what an honest next hop remembers.
 type nextHop struct {
 	next        uint64
 	pulled      handover.ManifestHashes
 	seen        map[uint64]string // manifests, by number
-	unconfirmed map[uint64][]byte // of batches that it has and has not confirmed
+	unconfirmed map[uint64][]byte // by number: manifests of batches that it has not confirmed yet
 	stopped     bool              // the epoch is over for it
 }
 
@@ -60,13 +60,13 @@ func (n *nextHop) clone() *nextHop {
 	return &out
 }
 
-// lifetime is the life of a relay.
+// lifetime is one relay's life, with the other parties around it.
 type lifetime struct {
 	*relaytest.Cascade
 	t        *testing.T
 	rng      *rand.Rand
 	hop      int
-	first    *relaytest.Rogue // upstream of a second relay
+	first    *relaytest.Rogue // plays the upstream relay if hop is 1
 	slots    map[uint64][]byte
 	offers   uint64
 	reports  []report
@@ -74,7 +74,7 @@ type lifetime struct {
 	next     *nextHop
 	moments  []lifeMoment
 	stop     func()
-	released map[uint64]string // by client: the manifest under which it was released
+	released map[uint64]string // by client: the manifest of the batch that released its slot
 	figures  map[string]int
 }
 
@@ -103,7 +103,7 @@ func newLife(t *testing.T, hops, hop int, seed uint64) *lifetime {
 	return l
 }
 
-// client returns a client that signs with the next hop's key.
+// client returns a requester that signs with the next hop's key.
 func (l *lifetime) client() *handover.Requester {
 	if l.hop+1 == l.Open.VerifierHop() {
 		return l.Verifier
@@ -111,7 +111,7 @@ func (l *lifetime) client() *handover.Requester {
 	return handover.NewRequester(l.SignKey(l.t, l.hop+1), nil)
 }
 
-// act does something random before the next moment.
+// act does one random thing: new reports or batches, a pull, or a confirmation.
 func (l *lifetime) act() {
 	switch n := l.rng.IntN(10); {
 	case n < 6 && l.hop == 0:
@@ -131,7 +131,7 @@ func (l *lifetime) act() {
 	}
 }
 
-// post sends a client's report: a new one, or the given bytes again.
+// post sends a report of a client: body, or a new report if body is nil.
 func (l *lifetime) post(client uint64, body []byte) {
 	if body == nil {
 		body = l.Seal(l.t, 0, client)
@@ -140,7 +140,7 @@ func (l *lifetime) post(client uint64, body []byte) {
 	_ = l.Post(l.t.Context(), 0, body, relaytest.Network(int(client)))
 }
 
-// fresh returns the slots of new clients.
+// fresh returns the slots of n new clients.
 func (l *lifetime) fresh(n uint64) (out [][]byte) {
 	clients := span(l.clients, n)
 	l.clients += n
@@ -151,7 +151,7 @@ func (l *lifetime) fresh(n uint64) (out [][]byte) {
 	return out
 }
 
-// old returns slots that were offered earlier.
+// old returns up to n random slots that were offered before.
 func (l *lifetime) old(n int) (out [][]byte) {
 	all := slices.Collect(maps.Values(l.slots))
 	l.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -162,7 +162,7 @@ func (l *lifetime) offer(seq uint64, slots [][]byte) {
 	l.first.Serve(l.t, 0, seq, l.first.Batch(l.t, 0, seq, uint64(len(slots)), onion.Lanes{slots}))
 }
 
-// pull pulls the next number as an honest next hop does, or is interrupted after the manifest.
+// pull pulls the next number as an honest next hop does. If short, it stops after the manifest.
 func (l *lifetime) pull(short bool) error {
 	n := l.next
 	if n.stopped {
@@ -191,7 +191,7 @@ func (l *lifetime) pull(short bool) error {
 	return nil
 }
 
-// take checks which clients are in a batch: nobody may be in two.
+// take records which clients are in a batch, and fails if one of them was in another batch.
 func (l *lifetime) take(b *onion.Batch) {
 	inner := *b
 	if l.hop+1 < l.Open.VerifierHop() {
@@ -220,7 +220,7 @@ func (l *lifetime) confirm() {
 	}
 }
 
-// live lets the relay live for some moments.
+// live runs the relay, and stops and copies it at each moment.
 func (l *lifetime) live(moments int) {
 	l.stop = l.Start(l.t, l.hop)
 	for range moments {
@@ -236,7 +236,7 @@ func (l *lifetime) live(moments int) {
 	l.stop()
 }
 
-// made returns how many numbers are sealed without a gap, according to the relay's own files.
+// made returns how many batches the relay has sealed, according to its own files.
 func (l *lifetime) made() uint64 {
 	i, err := relay.Inspect(l.Config(l.t, l.hop))
 	require.NoError(l.t, err)
@@ -249,7 +249,7 @@ func (l *lifetime) made() uint64 {
 	return 0
 }
 
-// restore restores the last moment, and some parts of an earlier one.
+// restore restores everything to the last moment, and then some parts to moment m.
 func (l *lifetime) restore(m int, parts []string) {
 	last := l.moments[len(l.moments)-1]
 	last.kept.Restore(l.t, l.Cascade, l.hop, slices.Sorted(maps.Keys(relaytest.KeptParts))...)
@@ -263,7 +263,7 @@ func (l *lifetime) restore(m int, parts []string) {
 	}
 }
 
-// subset returns some of the parts, but neither none nor all. If first, it includes all of the relay's own.
+// subset returns some random parts, but not all. If first, it returns all of the relay's own parts.
 func (l *lifetime) subset(first bool) (parts []string) {
 	all := append(slices.Sorted(maps.Keys(relaytest.KeptParts)), neighbourPart)
 	if first {
@@ -278,7 +278,7 @@ func (l *lifetime) subset(first bool) (parts []string) {
 	return parts
 }
 
-// tryAll restores parts of a moment, and then everyone tries to get a client released twice.
+// tryAll restores parts to moment m, and lets all parties try to get a client's slot released twice.
 func (l *lifetime) tryAll(m int, parts []string) {
 	t, where := l.t, fmt.Sprintf("moment %d, parts %s", m, strings.Join(parts, ", "))
 	released, reports := maps.Clone(l.released), l.reports
@@ -303,7 +303,7 @@ func (l *lifetime) tryAll(m int, parts []string) {
 			return strings.Contains(string(f.Reason), "that this relay lost")
 		}), where)
 	case l.next.stopped:
-		l.figures["found by the next hop"]++ // it has seen another manifest of a number, or not the one it confirmed
+		l.figures["found by the next hop"]++ // it saw two manifests of a number, or its confirmed batch is gone
 	case rolledBack && l.sameAgain():
 		l.figures["the same batches were made again"]++
 	default:
@@ -312,12 +312,12 @@ func (l *lifetime) tryAll(m int, parts []string) {
 		l.figures["nobody released twice"]++
 	}
 	stop()
-	// The clients since then stay: the upstream relay may still serve them, and has one slot for each.
+	// l.clients keeps the new clients: the upstream relay may still serve their slots, one for each client.
 	l.released, l.reports = released, reports
 }
 
-// sameAgain reports whether the relay has made all batches that the next hop has again, with the same bytes: four slots
-// come in one of 24 orders. Then its state is the old one, and there is nothing to detect.
+// sameAgain reports whether the relay has made all batches that the next hop had, with the same bytes: four slots have
+// only 24 orders. Then there is nothing to detect.
 func (l *lifetime) sameAgain() bool {
 	for seq, hash := range l.moments[len(l.moments)-1].next.pulled {
 		var manifest []byte
@@ -329,7 +329,7 @@ func (l *lifetime) sameAgain() bool {
 	return true
 }
 
-// requireRefused asserts that the relay accepts and hands out nothing, and gives the reason.
+// requireRefused asserts that the relay accepts and hands out nothing because of a state rollback.
 func (l *lifetime) requireRefused(where string) {
 	back := problem.New(problem.StateRolledBack, "")
 	require.ErrorIs(l.t, l.pull(false), back, where)
@@ -338,13 +338,13 @@ func (l *lifetime) requireRefused(where string) {
 	}
 }
 
-// hostile plays everyone's attacks except the next hop's, and reports whether the relay has detected the rollback.
+// hostile plays the attacks of all parties except the next hop. It reports whether the relay detected the rollback.
 func (l *lifetime) hostile() (noticed bool) {
 	for round := range 2 {
 		if l.hop == 0 {
 			for _, r := range l.reports {
 				l.post(r.client, r.body)
-				l.post(r.client, l.Seal(l.t, 0, r.client)) // a second report of the same client
+				l.post(r.client, l.Seal(l.t, 0, r.client)) // a second report of the client
 			}
 			for range 3 {
 				l.post(l.clients, nil)
@@ -353,7 +353,7 @@ func (l *lifetime) hostile() (noticed bool) {
 		} else {
 			for seq := range l.offers + 2 {
 				if seq >= l.offers || l.rng.IntN(2) == 0 {
-					l.offer(seq, append(l.old(4-round), l.fresh(uint64(round))...)) // no more: they would be refused
+					l.offer(seq, append(l.old(4-round), l.fresh(uint64(round))...)) // more would be refused
 				}
 			}
 		}
@@ -376,8 +376,8 @@ func (l *lifetime) hostile() (noticed bool) {
 	return false
 }
 
-// TestStateRollbackOfLives restores any of {store, secret, keys, the next hop's memory} to any moment of relays' lives,
-// at every hop: 540 moments in the long form.
+// TestStateRollbackOfLives restores any of a relay's store, secret and keys, and the next hop's memory, to any moment
+// of the relay's life, at every hop: 540 moments in the long form.
 func TestStateRollbackOfLives(t *testing.T) {
 	lives, moments := livesPlan()
 	all := map[string]map[string]int{}

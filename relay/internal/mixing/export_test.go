@@ -10,8 +10,8 @@ import (
 )
 
 // Orders returns a function that makes a mixer, or its maker, produce a batch of n slots in each lane, with the code
-// that makes real batches. The function returns the order of the slots in each lane; they came in as 0, 1, … Nothing is
-// stored. source is the manifest of the upstream batch, for a mix.
+// that makes real batches but a store that keeps nothing. The function returns the order of each lane's slots, which
+// came in as 0, 1, … A mix needs source, the upstream batch's manifest.
 func Orders(mx *Mixer, n int, source *onion.SignedManifest) func() ([][]int, error) {
 	s, made := mx.Hosted().Order[0], &builder{submissions: uint64(n)}
 	mx.maker.Store, mx.Store = made, made
@@ -25,7 +25,7 @@ func Orders(mx *Mixer, n int, source *onion.SignedManifest) func() ([][]int, err
 			made.rows = append(made.rows, store.Row{Lane: lane, Slot: slot(i)})
 		}
 	}
-	var before *onion.Manifest // opened once: checking a signature takes as long as the rest of the test
+	var before *onion.Manifest // opened once: checking a signature takes long
 	var openErr error
 	if s.Hop > 0 {
 		before, openErr = source.Open(s.Task, s.Hop-1)
@@ -58,7 +58,7 @@ func Orders(mx *Mixer, n int, source *onion.SignedManifest) func() ([][]int, err
 	}
 }
 
-// mixRows mixes rows as if they had been opened.
+// mixRows mixes rows as if they were opened slots of an upstream batch.
 func (mx *Mixer) mixRows(s *tasks.Hosted, source *onion.SignedManifest, m *onion.Manifest, rows []store.Row) error {
 	o, err := mx.newIncoming(s.Epoch(0))
 	if err != nil {
@@ -79,14 +79,14 @@ func (mx *Mixer) mixRows(s *tasks.Hosted, source *onion.SignedManifest, m *onion
 	return mx.mixBatch(context.Background(), s, source, o)
 }
 
-// builder is a store that only builds batches.
+// builder is a store that builds batches in memory.
 type builder struct {
 	Store
 	SealStore
 	submissions uint64
 	rows        []store.Row
 	head        []byte
-	bytes       bytes.Buffer // after the head
+	bytes       bytes.Buffer // the batch without its head
 }
 
 func (b *builder) put(piece []byte) error {

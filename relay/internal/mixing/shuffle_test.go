@@ -23,13 +23,13 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// permutedLanes is the number of lanes of a test batch: checking a signature takes as long as checking the orders of
-// several lanes.
+// permutedLanes is the number of lanes of a test batch. Several lanes save time: checking a signature takes as long as
+// checking several lanes' orders.
 const permutedLanes = 16
 
-// TestEveryHopPermutes: the first relay, a mix and the last relay each put the slots of every lane in an independent
-// uniform order: their input is sorted. The code that seals and mixes makes the batches and signs them; only the
-// opening of slots and the store are left out.
+// TestEveryHopPermutes: the first relay, a mix and the last relay get slots in order. Each must put the slots of every
+// lane in an independent uniform order. The test uses the code that seals, mixes and signs batches, without the opening
+// of slots and the store.
 func TestEveryHopPermutes(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 3, Task: func(t *task.Task) {
 		t.Batch.Size, t.Slots.Lanes = stattest.Things, permutedLanes
@@ -46,13 +46,13 @@ func TestEveryHopPermutes(t *testing.T) {
 				})
 			}
 			uniform(stattest.Trials)
-			maker.Memory = 1000 // holds few slots: the rest goes through a file, in several buckets per lane
+			maker.Memory = 1000 // holds few slots: the rest is permuted in a file, in several buckets per lane
 			uniform(stattest.Trials / 8)
 		})
 	}
 }
 
-// newMixer returns the mixer and the maker of a relay, without the rest of it.
+// newMixer returns only the mixer and the maker of a relay.
 func newMixer(t *testing.T, cfg relay.Config) (*mixing.Mixer, *mixing.Maker) {
 	t.Helper()
 	signers, err := keyfile.LoadSigners(cfg.SignKey, nil)
@@ -74,7 +74,8 @@ type noEnds struct{ mixing.Epochs }
 
 func (noEnds) ScrubSoon() {}
 
-// signedInOrder returns a signed manifest of the relay at a hop, for a batch with slots in some lanes.
+// signedInOrder returns the manifest that the relay at a hop signs for a batch whose lanes each hold stattest.Things
+// slots in order.
 func signedInOrder(t *testing.T, c *relaytest.Cascade, hop int) *onion.SignedManifest {
 	t.Helper()
 	inOrder := make([]uint64, stattest.Things)

@@ -9,7 +9,8 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 )
 
-// TestManifestHashesBelow: each manifest is read once, except the last one: that is read every time, and first.
+// TestManifestHashesBelow: the cache must read each manifest once, except the last one, which it must read first every
+// time.
 func TestManifestHashesBelow(t *testing.T) {
 	var h ManifestHashes
 	manifests := [][]byte{{0}, {1}, {2}, {3}}

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestNoncesAreBounded: n.fresh recognizes the last store.KeptNonces of each next hop, and keeps no more.
+// TestNoncesAreBounded: a ring must recognize the last store.KeptNonces nonces of each next hop, and keep no more.
 func TestNoncesAreBounded(t *testing.T) {
 	var n nonces
 	one, other := task.SignKey{1}, task.SignKey{2}
