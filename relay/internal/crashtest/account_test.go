@@ -31,17 +31,18 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// batchFile returns a verifier's file name of a batch.
+// batchFile returns the name of a verifier's file for a batch.
 func batchFile(epoch, seq uint64) string { return fmt.Sprintf("%06d-%06d.batch", epoch, seq) }
 
-// slot identifies a message at the verifier: by the hash of the ciphertext that only the verifier can open, which no
-// relay changes.
+// slot identifies a message at the verifier, by the hash of the ciphertext that only the verifier can open. No relay
+// changes it.
 type slot = [sha256.Size]byte
 
-// owner is the report and the lane of a message.
+// owner is the report and the lane from which a message came.
 type owner struct{ report, lane int }
 
-// peel opens every layer of every report as the relays would, and returns the report of each message.
+// peel opens all layers of every report as the relays would. It returns the report of each message, and the number of
+// slots of each report.
 func (w *world) peel(t *testing.T, all []sent) (owners map[slot]owner, slots []int) {
 	t.Helper()
 	owners, slots = map[slot]owner{}, make([]int, len(all))
@@ -73,7 +74,7 @@ func (w *world) peel(t *testing.T, all []sent) (owners map[slot]owner, slots []i
 	for _, n := range slots {
 		total += n
 	}
-	require.Len(t, owners, total, "every slot is another")
+	require.Len(t, owners, total, "no two slots are equal")
 	return owners, slots
 }
 
@@ -97,14 +98,14 @@ func (w *world) peelOne(s *sent) (map[slot]int, error) {
 	return found, nil
 }
 
-// tally counts the results of the reports of one epoch of a task.
+// tally counts what became of the reports of one epoch of a task.
 type tally struct {
-	batches, withheld, slots uint64 // released batches; submissions in destroyed ones; slots released
+	batches, withheld, slots uint64 // released batches; submissions in destroyed batches; released slots
 	users                    uint64 // submissions in released batches
-	short                    bool   // a batch had fewer than n submissions, as the last with dummies may
+	short                    bool   // the last batch, with dummies, had fewer than n submissions
 }
 
-// figures are the results that a run prints and writes.
+// figures are the counts that a run prints and writes to a file.
 type figures struct {
 	Store        string         `json:"store"`
 	Hops         int            `json:"hops"`
@@ -128,11 +129,11 @@ type figures struct {
 	Seconds      float64        `json:"seconds"`
 }
 
-// account follows every message and compares the verifiers' batches with the acknowledged reports.
+// account compares the verifiers' batches with the acknowledged reports, message by message.
 func (w *world) account(t *testing.T, all []sent, last uint64, f *figures) {
 	t.Helper()
 	owners, slots := w.peel(t, all)
-	in := make([]map[batchKey]int, len(all)) // for each report, the batches of its messages, and their number
+	in := make([]map[batchKey]int, len(all)) // by report: the batches with its messages, and how many
 	tallies, dummies := map[epochKey]*tally{}, map[slot]bool{}
 	for index := range w.Bundles {
 		w.readBatches(t, index, last, func(at batchKey, batch *onion.Batch, chain []onion.Manifest) {
@@ -153,18 +154,18 @@ func (w *world) account(t *testing.T, all []sent, last uint64, f *figures) {
 						added--
 						continue
 					}
-					require.True(t, known, "a message that no client sent and no relay says it added, in %v", at)
+					require.True(t, known, "no client sent this message, and no relay claims it as a dummy, in %v", at)
 					require.Equal(t, lane, own.lane)
 					r := &all[own.report]
 					require.Equal(t, e, epochKey{w.Bundles[r.task].ID, r.epoch},
-						"a message in another's epoch or task")
+						"a message of another epoch or task")
 					if in[own.report] == nil {
 						in[own.report] = map[batchKey]int{}
 					}
 					in[own.report][at]++
 				}
 			}
-			require.Zero(t, added, "relays said that they added more, in %v", at)
+			require.Zero(t, added, "relays claim more dummies than came, in %v", at)
 		})
 	}
 	missing := map[epochKey]*[kinds]uint64{}
@@ -188,7 +189,7 @@ func (w *world) account(t *testing.T, all []sent, last uint64, f *figures) {
 	w.checkVerifiers(t, tallies)
 }
 
-// checkReport compares a client's knowledge of its report with the verifiers' batches.
+// checkReport compares what a client knows of its report with the verifiers' batches.
 func (w *world) checkReport(t *testing.T, r *sent, in map[batchKey]int, slots int, missing map[epochKey]*[kinds]uint64,
 	f *figures) {
 	t.Helper()
@@ -218,8 +219,8 @@ func (w *world) checkReport(t *testing.T, r *sent, in map[batchKey]int, slots in
 	f.Delivered++
 }
 
-// readBatches calls do with every batch file of a verifier. It requires that the numbers of an epoch have no gap and
-// that each batch has its chain.
+// readBatches calls do with every batch file of a verifier. It requires that an epoch's numbers have no gap, and that
+// each batch has a valid chain of manifests.
 func (w *world) readBatches(t *testing.T, index int, last uint64, do func(batchKey, *onion.Batch, []onion.Manifest)) {
 	t.Helper()
 	open := w.Bundles[index]
@@ -227,7 +228,7 @@ func (w *world) readBatches(t *testing.T, index int, last uint64, do func(batchK
 		count := w.made(t, index, epoch)
 		for seq := range count {
 			raw, err := os.ReadFile(filepath.Join(w.batches(index), batchFile(epoch, seq)))
-			require.NoError(t, err, "a gap")
+			require.NoError(t, err, "a batch is missing")
 			batch, err := onion.ParseBatch(raw)
 			require.NoError(t, err)
 			chain, err := verifier.Check(open, batch)
@@ -241,7 +242,7 @@ func (w *world) readBatches(t *testing.T, index int, last uint64, do func(batchK
 	}
 }
 
-// made returns how many batches an epoch had, on which all relays must agree.
+// made returns how many batches an epoch had. All relays must agree.
 func (w *world) made(t *testing.T, index int, epoch uint64) uint64 {
 	t.Helper()
 	counts := map[uint64]bool{}
@@ -264,7 +265,7 @@ func (w *world) made(t *testing.T, index int, epoch uint64) uint64 {
 	return out
 }
 
-// checkSeen compares a batch and its chain with the bytes that the proxies have seen under its number.
+// checkSeen compares a batch and its chain of manifests with the bytes that the proxies saw under its number.
 func (w *world) checkSeen(t *testing.T, at batchKey, batch *onion.Batch, raw []byte) {
 	t.Helper()
 	for _, r := range w.proxies {
@@ -285,7 +286,7 @@ func (w *world) checkSeen(t *testing.T, at batchKey, batch *onion.Batch, raw []b
 	}
 }
 
-// addedTo returns how many dummies the relays of a batch claim to have added.
+// addedTo returns how many dummies a batch's relays claim to have added.
 func addedTo(chain []onion.Manifest) (added uint64) {
 	for _, m := range chain {
 		for _, lane := range m.Lanes {
@@ -295,8 +296,8 @@ func addedTo(chain []onion.Manifest) (added uint64) {
 	return added
 }
 
-// takeBatch requires that a batch has exactly n submissions, or was destroyed with fewer. If relays add dummies, none
-// is destroyed, and only the last of an epoch has fewer.
+// takeBatch requires that a batch has exactly n submissions, or was destroyed with fewer. If relays add dummies, no
+// batch may be destroyed, and only an epoch's last may have fewer.
 func (w *world) takeBatch(
 	t *testing.T, at batchKey, batch *onion.Batch, chain []onion.Manifest, to *tally, f *figures,
 ) {
@@ -304,15 +305,15 @@ func (w *world) takeBatch(
 	_, open := w.taskOf(at.task)
 	final := chain[len(chain)-1]
 	if final.Destroyed() {
-		require.Less(t, chain[0].Submissions, open.Batch.Size, "only the rest of an epoch is withheld")
+		require.Less(t, chain[0].Submissions, open.Batch.Size, "only an epoch's last batch may be destroyed")
 		require.True(t, chain[0].Destroyed())
-		require.Nil(t, open.Noise, "with relays' dummies the rest of an epoch is released")
+		require.Nil(t, open.Noise, "with relays' dummies the last batch must be released")
 		to.withheld += chain[0].Submissions
 		f.Withheld += int(chain[0].Submissions)
 		return
 	}
-	require.Zero(t, to.withheld, "a batch after the rest of its epoch")
-	require.False(t, to.short, "a batch after the rest of its epoch")
+	require.Zero(t, to.withheld, "a batch after the last one of its epoch")
+	require.False(t, to.short, "a batch after the last one of its epoch")
 	if open.Noise != nil {
 		takeWithDummies(t, open, chain, to)
 		return
@@ -329,7 +330,7 @@ func (w *world) takeBatch(
 		for _, m := range chain {
 			require.Equal(t, open.Batch.Size, m.Submissions)
 			require.EqualValues(t, onion.LaneCount{In: uint64(len(slots)), Out: uint64(len(slots))}, m.Lanes[lane],
-				"nothing is dropped where all are honest")
+				"honest relays must not drop slots")
 		}
 		released += uint64(len(slots))
 	}
@@ -338,7 +339,8 @@ func (w *world) takeBatch(
 	to.slots += released
 }
 
-// takeWithDummies is takeBatch for a batch with relays' dummies: each relay added as many as the task's law allows.
+// takeWithDummies is takeBatch for a batch with relays' dummies. Each relay must have added a number that the task's
+// law allows.
 func takeWithDummies(t *testing.T, open *taskfile.Open, chain []onion.Manifest, to *tally) {
 	t.Helper()
 	least, most := open.Noise.Support()
@@ -354,13 +356,13 @@ func takeWithDummies(t *testing.T, open *taskfile.Open, chain []onion.Manifest, 
 		require.GreaterOrEqual(t, added, least)
 		require.LessOrEqual(t, added, most)
 		require.Equal(t, onion.LaneCount{In: in, Added: added, Out: in + added}, m.Lanes[0],
-			"nothing is dropped where all are honest")
+			"honest relays must not drop slots")
 		in += added
 	}
 	to.slots += in
 }
 
-// checkVerifiers compares the verifiers' own counts.
+// checkVerifiers compares the verifiers' own counts with the tallies.
 func (w *world) checkVerifiers(t *testing.T, tallies map[epochKey]*tally) {
 	t.Helper()
 	for index, open := range w.Bundles {
@@ -403,7 +405,7 @@ func statusOf(t *testing.T, p *process) (status relay.Status) {
 	return status
 }
 
-// private returns the private keys in the key files of all processes, by file and epoch.
+// private returns the private keys in the relays' key files, by file and epoch.
 func (w *world) private(t *testing.T) (out map[string][][]byte) {
 	t.Helper()
 	out = map[string][][]byte{}
@@ -432,9 +434,9 @@ func (w *world) private(t *testing.T) (out map[string][][]byte) {
 	return out
 }
 
-// checkErased requires that nothing of the epochs up to last is left in any file of a relay or row of its store,
-// however often the relay was killed: no key that opens them or decrypts the rest of deleted rows, no replay set, no
-// client.
+// checkErased requires that no file of a relay, and no row of its store, keeps anything of the epochs up to last,
+// however often the relay was killed: no key that opens their slots or decrypts their deleted rows, no replay set, and
+// nothing about clients.
 func (w *world) checkErased(t *testing.T, keys map[string][][]byte, last uint64) {
 	t.Helper()
 	for path, private := range keys {
@@ -444,7 +446,7 @@ func (w *world) checkErased(t *testing.T, keys map[string][][]byte, last uint64)
 		for _, name := range files {
 			content, err := os.ReadFile(name)
 			if errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(name, ".new") {
-				continue // a live process was writing it
+				continue // a process was writing it
 			}
 			require.NoError(t, err)
 			for epoch, key := range private {
@@ -476,21 +478,20 @@ func (w *world) checkErased(t *testing.T, keys map[string][][]byte, last uint64)
 	}
 }
 
-// checkSecret requires that a secret file, or the rest that a crash left of one, holds no key of the epochs up to last:
-// neither of their hashes, nor of their open or sealed batches. A relay reports a batch as confirmed, or an epoch as
-// erased, when its store does. It cuts the key at that moment, or at its next scan of the store, at most one second
-// later.
+// checkSecret requires that a secret file, or what a crash left of one, has no key of the epochs up to last: neither
+// for hashing names nor for open or sealed batches. A relay erases such a key when its store reports a batch as
+// confirmed or an epoch as erased, or at the next scan of the store, at most one second later.
 func (w *world) checkSecret(t *testing.T, name string, last uint64) {
 	t.Helper()
 	var file *keytree.File
 	gone, begun := false, time.Now()
-	require.Eventually(t, func() bool { // a live process may be writing the next file, or have keys left to erase
+	require.Eventually(t, func() bool { // a process may be replacing the file, or may still have keys to erase
 		var err error
 		file, err = keytree.Open(name)
 		gone = strings.HasSuffix(name, ".new") && errors.Is(err, fs.ErrNotExist)
 		return gone || err == nil && w.isCut(file, last)
 	}, relaytest.Patience, 10*time.Millisecond, "%s still holds keys", name)
-	t.Logf("%s: all keys are gone %v after the relays said so", filepath.Base(filepath.Dir(name)), time.Since(begun))
+	t.Logf("%s: all keys are gone %v after relays report it", filepath.Base(filepath.Dir(name)), time.Since(begun))
 	if gone {
 		return
 	}
@@ -502,7 +503,7 @@ func (w *world) checkSecret(t *testing.T, name string, last uint64) {
 	}
 }
 
-// isCut reports whether a secret file has no keys of the epochs up to last.
+// isCut reports whether a secret file has none of the keys of the epochs up to last.
 func (w *world) isCut(file *keytree.File, last uint64) bool {
 	for epoch := range last + 1 {
 		for _, err := range w.keyErrors(file, epoch) {
@@ -514,7 +515,7 @@ func (w *world) isCut(file *keytree.File, last uint64) bool {
 	return true
 }
 
-// keyErrors returns the errors from asking for each of an epoch's keys.
+// keyErrors returns the error for each of an epoch's keys when it is read; nil if the key is there.
 func (w *world) keyErrors(file *keytree.File, epoch uint64) (out []error) {
 	for _, open := range w.Bundles {
 		for _, kind := range []keytree.Label{"00", "01", "10"} { // as in relay/internal/store/vault.go
@@ -525,8 +526,8 @@ func (w *world) keyErrors(file *keytree.File, epoch uint64) (out []error) {
 	return out
 }
 
-// unfinished says what is still missing: "" when every relay has erased the epochs up to last and the verifiers have
-// all of their batches.
+// unfinished says what is still missing; "" when every relay has erased the epochs up to last, their batches are
+// confirmed, and the verifiers answer.
 func (w *world) unfinished(last uint64) string {
 	for _, p := range w.relays {
 		resp, err := http.Get("http://" + p.admin + "/status")
@@ -558,7 +559,7 @@ func (w *world) unfinished(last uint64) string {
 	return ""
 }
 
-// finishAll waits until all epochs are finished, with every process running.
+// finishAll waits until all epochs up to last are finished. It restarts processes that are not running.
 func (w *world) finishAll(t *testing.T, last uint64) {
 	t.Helper()
 	waits := "?"
@@ -574,7 +575,7 @@ func (w *world) finishAll(t *testing.T, last uint64) {
 	}
 }
 
-// logs returns the ends of all logs.
+// logs returns the last 1500 bytes of each log.
 func (w *world) logs() string {
 	var out strings.Builder
 	for _, p := range w.all() {

@@ -17,9 +17,9 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 
-// TestCrash kills the processes of a deployment at random moments, under load, on both stores. No acknowledged report
-// is lost, none is delivered twice, no batch leaves with fewer than n, every chain of manifests is valid, and no key
-// outlives its epoch. DOONA_FIGURES names the file for its counts.
+// TestCrash kills the processes of a deployment at random moments, under load, with both stores. No acknowledged report
+// may be lost or delivered twice, no batch may be released with fewer than n, every chain of manifests must be valid,
+// and no key may outlive its epoch. DOONA_FIGURES names a file for the counts.
 func TestCrash(t *testing.T) {
 	p := short
 	if stattest.Long {
@@ -32,7 +32,7 @@ func TestCrash(t *testing.T) {
 			counted[0] = crash(t, newWorld(t, p, 2, nil), "sqlite")
 		})
 		if !stattest.Long {
-			return // the server's recoveries, and the epochs that wait for them, take minutes
+			return // the server's recoveries, and epochs that wait for them, take minutes
 		}
 		t.Run("postgres", func(t *testing.T) {
 			t.Parallel()
@@ -47,8 +47,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// crash runs a deployment, kills its processes until there are enough kills, in all and in each phase, and accounts for
-// every report.
+// crash runs a deployment, kills its processes until there are enough kills, in total and in each phase, and accounts
+// for every report.
 func crash(t *testing.T, w *world, store string) *figures {
 	begun := time.Now()
 	keys := w.private(t)
@@ -83,7 +83,7 @@ func crash(t *testing.T, w *world, store string) *figures {
 	return f
 }
 
-// probing marks the harness's own pulls.
+// probing marks the test's own pulls with the header probe.
 type probing struct{ http.RoundTripper }
 
 func (p probing) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -91,8 +91,8 @@ func (p probing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return p.RoundTripper.RoundTrip(req)
 }
 
-// probeAll repeatedly pulls batches that were handed out and are not confirmed, as the next hop may; the proxies
-// compare them.
+// probeAll repeatedly pulls batches that were handed out and are not confirmed, as the next hop may. The proxies check
+// that the bytes are the same.
 func (w *world) probeAll(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -113,7 +113,7 @@ func (w *world) probeAll(t *testing.T) (stop func()) {
 			hop := rand.IntN(len(clients))
 			if at, ok := w.proxies[hop].unconfirmed(); ok {
 				_, open := w.taskOf(at.task)
-				clients[hop].Pull(ctx, open, hop, at.epoch, at.seq) // an error means: killed or confirmed
+				clients[hop].Pull(ctx, open, hop, at.epoch, at.seq) // may fail: killed or confirmed
 			}
 		}
 	}()

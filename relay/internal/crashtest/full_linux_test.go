@@ -22,14 +22,13 @@ import (
 )
 
 // TestFull fills the disk of each party at random moments, under load, and empties or enlarges it again. No
-// acknowledged report is lost, none is delivered twice, and no client gets a token too many. A party that cannot write
-// reports that it is not ready, all recover by themselves, and no key outlives its epoch. The long form does so 50
-// times at each party, with relays on SQLite, with a PostgreSQL server and with an issuer. DOONA_FIGURES names the file
-// for its counts.
+// acknowledged report may be lost or delivered twice, and no client may get two tokens. A party that cannot write must
+// report that it is not ready. All must recover by themselves, and no key may outlive its epoch. The long form fills
+// each disk 50 times, with SQLite, with PostgreSQL and with an issuer. DOONA_FIGURES names a file for the counts.
 func TestFull(t *testing.T) {
 	p, times := short, 2
 	parts := map[string]func(*testing.T, plan, int) any{"sqlite": fullSQLite}
-	if stattest.Long { // TestFullServer and TestFullDisk fill such a disk once
+	if stattest.Long { // the short form leaves them to TestFullServer and TestFullDisk
 		p, times, parts["postgres"], parts["issuer"] = full, 50, fullPostgres, fullIssuer
 	}
 	var mu sync.Mutex // guards counted
@@ -67,8 +66,8 @@ func fullSQLite(t *testing.T, p plan, times int) any {
 	return w.fillAll(t, "sqlite", disks, times, 32)
 }
 
-// fullPostgres fills the disk of the server with the stores of all relays, of which the first has two processes. A
-// server that ends by itself, for example because its log has no space, is started again, as its service manager would.
+// fullPostgres fills the disk of the PostgreSQL server of all relays; the first relay has two processes. If the server
+// ends, for example because its log has no space, the test starts it again, as a service manager would.
 func fullPostgres(t *testing.T, p plan, times int) any {
 	parent, err := os.MkdirTemp("", "full") // the server's user cannot enter the folder of t.TempDir
 	require.NoError(t, err)
@@ -88,11 +87,11 @@ func fullPostgres(t *testing.T, p plan, times int) any {
 	keeping.Go(func() { server.KeepRunning(ctx) })
 	defer keeping.Wait()
 	defer stop()
-	const clients = 8 // with 32, a busy machine's server takes longer to seal the reports than they take to come
+	const clients = 8 // with 32 clients, a slow server seals reports more slowly than they come
 	return w.fillAll(t, "postgres", []*disk{d}, times, clients)
 }
 
-// fillAll repeatedly fills disks, each independently, under load, and accounts for every report.
+// fillAll fills each disk repeatedly and independently, under load, and accounts for every report.
 func (w *world) fillAll(t *testing.T, store string, disks []*disk, times, clients int) *fullFigures {
 	begun := time.Now()
 	keys := w.private(t)
@@ -105,7 +104,7 @@ func (w *world) fillAll(t *testing.T, store string, disks []*disk, times, client
 	}
 	all, last := load.end(t)
 	for _, p := range w.all() {
-		require.NoError(t, p.check(), "nothing needs a restart: %s", w.logs())
+		require.NoError(t, p.check(), "no process may end: %s", w.logs())
 	}
 	w.finishAll(t, last)
 
@@ -121,7 +120,7 @@ func (w *world) fillAll(t *testing.T, store string, disks []*disk, times, client
 	return f
 }
 
-// fillEach repeatedly fills every disk, until all are done.
+// fillEach fills every disk repeatedly, and returns when all are done.
 func fillEach(ctx context.Context, disks []*disk, times int, pause time.Duration) error {
 	failed := make([]error, len(disks))
 	var filling sync.WaitGroup
@@ -132,37 +131,37 @@ func fillEach(ctx context.Context, disks []*disk, times int, pause time.Duration
 	return errors.Join(failed...)
 }
 
-// fullFigures are the results that a run prints.
+// fullFigures are the counts that a run prints.
 type fullFigures struct {
 	figures
 	Disks map[string]diskFigures `json:"disks"`
 }
 
-// diskFigures count how often a disk was full, and the answers meanwhile.
+// diskFigures count how often a disk was full, and the parties' answers meanwhile.
 type diskFigures struct {
 	Filled  int     `json:"filled"`
-	Slowest float64 `json:"not_ready_after_seconds"`    // at most
-	Unready float64 `json:"of_later_answers_not_ready"` // a share
+	Slowest float64 `json:"not_ready_after_seconds"`    // longest time until a party reported it
+	Unready float64 `json:"of_later_answers_not_ready"` // share of later answers while the disk was full
 }
 
 func (d *disk) figures(times int) diskFigures {
 	return diskFigures{times, d.slowest.Seconds(), float64(d.unready) / float64(d.asked)}
 }
 
-// disk is a file system of one party or of several.
+// disk is a file system that one party or several use.
 type disk struct {
 	name   string // its parties
 	folder string
-	admins []string // addresses of its parties
+	admins []string // admin addresses of its parties
 	mib    int      // size
 	mode   string
 	said   string // the last answer of a party that was not ready
 
-	slowest        time.Duration // from a full disk to the first answer "not ready"
-	asked, unready int           // answers while the disk stayed full, and those that were "not ready"
+	slowest        time.Duration // longest time from a full disk to an answer "not ready"
+	asked, unready int           // answers while the disk stayed full, and how many were "not ready"
 }
 
-// newDisk moves a party's folder to a separate file system, until the test has ended.
+// newDisk moves a party's folder to its own file system, until the test ends.
 func newDisk(t *testing.T, folder string, of *process) *disk {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*"))
@@ -181,7 +180,7 @@ func newDisk(t *testing.T, folder string, of *process) *disk {
 	return d
 }
 
-// mount mounts an empty file system on the disk's folder until the test has ended.
+// mount mounts an empty file system on the disk's folder until the test ends.
 func (d *disk) mount(t *testing.T) {
 	t.Helper()
 	if err := syscall.Mount("none", d.folder, "tmpfs", 0, d.sized(d.mib)); err != nil {
@@ -192,8 +191,8 @@ func (d *disk) mount(t *testing.T) {
 
 func (d *disk) sized(mib int) string { return fmt.Sprintf("size=%dm,mode=%s", mib, d.mode) }
 
-// fillAgain repeatedly fills the disk at random moments, until a party on it reports that it is not ready and for a
-// while longer. Then it waits until all are ready again.
+// fillAgain fills the disk repeatedly, at random moments. Each time it waits until a party reports that it is not
+// ready, keeps the disk full for a while, frees it, and waits until all parties are ready.
 func (d *disk) fillAgain(ctx context.Context, times int, pause time.Duration) error {
 	for range times {
 		if err := d.until(ctx, true); err != nil {
@@ -220,7 +219,7 @@ func (d *disk) fillAgain(ctx context.Context, times int, pause time.Duration) er
 	return d.until(ctx, true)
 }
 
-// free empties the disk. Half of the time it first enlarges the disk until its party works again.
+// free empties the disk. Half of the time it first enlarges the disk and waits until all parties work again.
 func (d *disk) free(ctx context.Context) error {
 	enlarged := rand.IntN(2) == 0
 	if enlarged {
@@ -241,7 +240,7 @@ func (d *disk) resize(mib int) error {
 	return syscall.Mount("none", d.folder, "tmpfs", syscall.MS_REMOUNT, d.sized(mib))
 }
 
-// until waits until all parties report that they are ready, or one that it is not.
+// until waits until all parties are ready, or, if ready is false, until one is not.
 func (d *disk) until(ctx context.Context, ready bool) error {
 	for end := time.Now().Add(relaytest.Patience); d.ready() != ready; sleep(ctx, 20*time.Millisecond) {
 		if time.Now().After(end) {
@@ -251,10 +250,9 @@ func (d *disk) until(ctx context.Context, ready bool) error {
 	return ctx.Err()
 }
 
-// asking asks the disks' parties whether they are ready: one that takes long to answer is not.
+// asking asks parties whether they are ready. A party that takes longer than 5 s is not ready.
 var asking = http.Client{Timeout: 5 * time.Second}
 
-// ready asks all parties for /readyz.
 func (d *disk) ready() bool {
 	for _, admin := range d.admins {
 		resp, err := asking.Get("http://" + admin + "/readyz")

@@ -28,34 +28,34 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// issuerEpochs is the number of epochs with issuer keys: more than a run lasts.
+// issuerEpochs is how many epochs have issuer keys: more than a run lasts.
 const issuerEpochs = 150
 
-// asked is a request that was answered with a token.
+// asked is a token request and its answer.
 type asked struct {
 	epoch          uint64
-	from           string // network
+	from           string // the client's network
 	request, reply []byte
 }
 
-// askers are clients of an issuer whose disk is repeatedly full. Each network may have one token per epoch.
+// askers are clients of an issuer whose disk is repeatedly full. Each network may get one token per epoch.
 type askers struct {
 	world *world
 	open  *taskfile.Open
 	keys  map[uint64]*token.PublicKey // by epoch
-	file  string                      // of the private keys
-	next  atomic.Int64                // network
+	file  string                      // path of the private keys
+	next  atomic.Int64                // number of the next network
 
 	mu       sync.Mutex // guards the rest
 	tokens   []*asked
-	refused  int // attempts
-	limited  int // second requests, all refused
-	again    int // repeated requests, all answered with the same bytes
+	refused  int // attempts that got no answer or a request to try again
+	limited  int // requests for a second token; all were refused
+	again    int // repeated requests; all got the same bytes
 	slowest  time.Duration
 	failures []error
 }
 
-// issuerFigures is what a run with an issuer prints.
+// issuerFigures are the counts that a run with an issuer prints.
 type issuerFigures struct {
 	diskFigures
 	Epochs   uint64  `json:"epochs"`
@@ -67,8 +67,8 @@ type issuerFigures struct {
 	Seconds  float64 `json:"seconds"`
 }
 
-// fullIssuer fills the disk of an issuer's store and keys. The issuer forgets no answer: no network gets a second
-// token, and a repeated request gets the same answer.
+// fullIssuer fills the disk with an issuer's store and keys. The issuer must give no network a second token in an
+// epoch, and answer a repeated request with the same bytes.
 func fullIssuer(t *testing.T, p plan, times int) any {
 	begun := time.Now()
 	w, a := newIssuerWorld(t, p)
@@ -94,7 +94,7 @@ func fullIssuer(t *testing.T, p plan, times int) any {
 		t.Fatal(err, w.logs())
 	}
 	for _, p := range w.all() {
-		require.NoError(t, p.check(), "nothing needs a restart: %s", w.logs())
+		require.NoError(t, p.check(), "no process may end: %s", w.logs())
 	}
 	last, _ := w.epochAt(time.Now())
 	require.Less(t, last, uint64(issuerEpochs))
@@ -111,7 +111,7 @@ func fullIssuer(t *testing.T, p plan, times int) any {
 		Seconds: time.Since(begun).Seconds()}
 }
 
-// newIssuerWorld creates an issuer and two relays, whose clocks it asks for.
+// newIssuerWorld creates an issuer, and two relays that it asks for the time.
 func newIssuerWorld(t *testing.T, p plan) (*world, *askers) {
 	t.Helper()
 	address, admin := relaytest.FreeAddress(t), relaytest.FreeAddress(t)
@@ -119,7 +119,7 @@ func newIssuerWorld(t *testing.T, p plan) (*world, *askers) {
 		Batch: 20, Honest: 0.9})
 	require.NoError(t, err)
 	draft.Clients = task.Clients{Kind: task.ClientToken, Quota: 1, Issuer: task.Party{URL: "http://" + address}}
-	draft.Epochs = task.Epochs{Start: uint64(time.Now().Unix()) + issuerEpochs/2, // the time to make keys
+	draft.Epochs = task.Epochs{Start: uint64(time.Now().Unix()) + issuerEpochs/2, // time to make the keys
 		Length: uint64(p.epoch / time.Second), Count: issuerEpochs}
 	relays := make([]quickstart.Relay, 2)
 	for hop := range relays {
@@ -161,7 +161,7 @@ func newIssuerWorld(t *testing.T, p plan) (*world, *askers) {
 	return w, a
 }
 
-// keep repeats do until ctx ends or do fails.
+// keep repeats do until ctx ends or do returns an error.
 func (a *askers) keep(ctx context.Context, do func(ctx context.Context) error) {
 	for ctx.Err() == nil {
 		sleep(ctx, rand.N(200*time.Millisecond))
@@ -174,7 +174,7 @@ func (a *askers) keep(ctx context.Context, do func(ctx context.Context) error) {
 	}
 }
 
-// ask gets a token of the current epoch for a network that has none.
+// ask gets a token of the current epoch for a new network.
 func (a *askers) ask(ctx context.Context) error {
 	epoch, ok := a.world.epochAt(time.Now())
 	if !ok {
@@ -201,7 +201,7 @@ func (a *askers) ask(ctx context.Context) error {
 	return nil
 }
 
-// askAgain repeats an answered request, and asks for a second token.
+// askAgain repeats an answered request, and requests a second token for the same network.
 func (a *askers) askAgain(ctx context.Context) error {
 	a.mu.Lock()
 	var of *asked
@@ -239,7 +239,7 @@ func (a *askers) askAgain(ctx context.Context) error {
 
 func closed(err error) bool { return errors.Is(err, problem.New(problem.EpochClosed, "")) }
 
-// until posts the same bytes until an answer does not ask for another attempt.
+// until posts the same bytes until the issuer's answer is final.
 func (a *askers) until(ctx context.Context, epoch uint64, from string, request []byte) ([]byte, error) {
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.open.TokenRequestURL(epoch),
@@ -273,17 +273,17 @@ func (a *askers) until(ctx context.Context, epoch uint64, from string, request [
 	}
 }
 
-// mostLate is how long after an epoch's end its key may still be there: the issuer scans every second, and asks others
-// for the time.
+// mostLate is how long after an epoch's end its key may remain: the issuer scans every second, and asks others for the
+// time.
 const mostLate = 5 * time.Second
 
-// watchKeys reads the file of the private keys, until done ends.
+// watchKeys checks when each epoch's private key disappears from the key file, until done ends.
 func (a *askers) watchKeys(ctx, done context.Context) {
 	gone := uint64(0)
 	for ; done.Err() == nil; sleep(ctx, 50*time.Millisecond) {
 		keys, err := keyfile.LoadRSA(a.file)
 		if err != nil {
-			continue // the issuer is writing it
+			continue // the issuer is writing the file
 		}
 		late := time.Since(a.world.over(gone))
 		a.mu.Lock()

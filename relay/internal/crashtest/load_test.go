@@ -19,16 +19,16 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// fate is a client's knowledge of its report.
+// fate is what a client knows about its report.
 type fate int
 
 const (
-	acknowledged fate = iota // 201: the relay must not lose it
-	refused                  // epoch-closed at the first attempt: it must not be delivered
-	unknown                  // epoch-closed after an attempt without an answer: both are allowed
+	acknowledged fate = iota // answer 201: the report must not be lost
+	refused                  // epoch-closed at the first attempt: the report must not be delivered
+	unknown                  // epoch-closed after an attempt without an answer: either may happen
 )
 
-// sent is a report that was sent, and the client's result.
+// sent is a report that was sent, and its fate.
 type sent struct {
 	task  int
 	epoch uint64
@@ -36,13 +36,13 @@ type sent struct {
 	fate  fate
 }
 
-// load is a set of clients that report all the time, each with as many reports as it can get acknowledged.
+// load is a set of clients. Each sends one report after another, as fast as the relay acknowledges them.
 type load struct {
 	world    *world
 	clients  sync.WaitGroup
 	stop     atomic.Bool
 	acked    atomic.Int64
-	attempts atomic.Int64 // without an answer, or with one that asks for another attempt
+	attempts atomic.Int64 // attempts without an answer, or with a request to try again
 	networks atomic.Int64
 
 	mu     sync.Mutex // guards the rest
@@ -50,7 +50,7 @@ type load struct {
 	failed error
 }
 
-// startLoad starts clients, each of which waits for up to pause before it reports.
+// startLoad starts clients. Each waits for a random time up to pause before every report.
 func startLoad(ctx context.Context, w *world, clients int, pause time.Duration) *load {
 	l := &load{world: w}
 	for range clients {
@@ -69,7 +69,7 @@ func startLoad(ctx context.Context, w *world, clients int, pause time.Duration) 
 	return l
 }
 
-// one makes a report for the current epoch and sends it until it has an answer.
+// one makes a report for the current epoch and sends it until its fate is known.
 func (l *load) one(ctx context.Context) error {
 	epoch, ok := l.world.epochAt(time.Now())
 	if !ok {
@@ -90,7 +90,7 @@ func (l *load) one(ctx context.Context) error {
 	return nil
 }
 
-// send posts identical bytes until the relay accepts them or closes the epoch.
+// send posts the same bytes until the relay accepts them or has closed the epoch.
 func (l *load) send(ctx context.Context, s *sent) (fate, error) {
 	from := relaytest.Network(int(l.networks.Add(1)))
 	for try := 0; ; try++ {
@@ -115,7 +115,7 @@ func (l *load) send(ctx context.Context, s *sent) (fate, error) {
 	}
 }
 
-// line is the clients' transport to the proxy.
+// line is the clients' HTTP client; they reach the relay through its proxy.
 var line = http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}, Timeout: 30 * time.Second}
 
 func (l *load) post(ctx context.Context, s *sent, from string) error {
@@ -138,8 +138,7 @@ func (l *load) post(ctx context.Context, s *sent, from string) error {
 	return nil
 }
 
-// end stops the clients, waits for their answers, and then until the epochs of their reports are over; last is the last
-// epoch.
+// end stops the clients and waits until the epochs of all their reports are over. last is the last of these epochs.
 func (l *load) end(t *testing.T) (all []sent, last uint64) {
 	t.Helper()
 	last, _ = l.world.epochAt(time.Now())

@@ -15,22 +15,23 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// process is a relay or a verifier. Its methods are for one goroutine, except those for asking and serving.
+// process is a relay or a verifier. Only one goroutine may call its methods; asking and serving are safe for concurrent
+// use.
 type process struct {
 	name    string
-	args    []string // of the command in bin
-	folder  string   // of a relay's files
-	address string   // of a relay, to its proxy
+	args    []string // name and arguments of the command in bin
+	folder  string   // a relay's files
+	address string   // a relay's address, which its proxy dials
 	admin   string   // of a relay's admin address, or of a verifier's page
 	log     string
-	hop     int            // the verifier's is after the last relay's
-	task    *taskfile.Open // a verifier's
+	hop     int            // for a verifier, the number of relays
+	task    *taskfile.Open // a verifier's task; nil for a relay
 	world   *world
 
 	cmd     *exec.Cmd
 	started time.Time
-	serving [kinds]atomic.Int64 // requests to it that are under way
-	asking  [kinds]atomic.Int64 // requests from it to the upstream relay that are under way
+	serving [kinds]atomic.Int64 // requests to it in progress, by kind
+	asking  [kinds]atomic.Int64 // its requests to the upstream relay in progress, by kind
 }
 
 // start starts the process and does not wait until it is ready.
@@ -46,10 +47,10 @@ func (p *process) start() error {
 	return p.cmd.Start()
 }
 
-// errEnded is returned if a process has ended by itself, which is allowed only while its database is unreachable.
+// errEnded means that a process ended by itself. That is allowed only while its database is unreachable.
 var errEnded = errors.New("ended by itself")
 
-// freeze suspends the process, and returns when it has stopped.
+// freeze suspends the process and returns once it is suspended.
 func (p *process) freeze() error {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("%s: %w: %w", p.name, errEnded, err)
@@ -96,7 +97,7 @@ func (p *process) up() bool {
 
 func (p *process) thaw() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// kill sends SIGKILL.
+// kill kills the process with SIGKILL.
 func (p *process) kill() error {
 	if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		return err
@@ -113,8 +114,7 @@ func (p *process) end() {
 	}
 }
 
-// outages records when a database was unreachable: from the moment at which it was killed to the moment at which it
-// answered again.
+// outages records when a database was unreachable: from its kill until it answered again.
 type outages struct {
 	sync.Mutex
 	away  bool
@@ -133,7 +133,7 @@ func (o *outages) end() {
 	o.away, o.ended = false, time.Now()
 }
 
-// since reports whether the database was unreachable at some time from start on.
+// since reports whether the database was unreachable at any time after start.
 func (o *outages) since(start time.Time) bool {
 	o.Lock()
 	defer o.Unlock()

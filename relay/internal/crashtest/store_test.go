@@ -16,11 +16,11 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// store reads a relay's database; with SQLite only while the relay is suspended.
+// store reads a relay's database. With SQLite, read only while the relay is suspended.
 type store struct {
 	kind string  // sqlite or postgres
-	url  string  // SQLite's file
-	db   *sql.DB // PostgreSQL's
+	url  string  // path of the SQLite file, or URL of the database
+	db   *sql.DB // nil with SQLite
 }
 
 func openPostgres(t *testing.T, url string) *store {
@@ -31,8 +31,8 @@ func openPostgres(t *testing.T, url string) *store {
 	return &store{"postgres", url, db}
 }
 
-// open returns the database and a function that closes it. It copies SQLite's file with the log: opening it in place
-// would do the recovery that is the relay's task.
+// open returns the database and a function that closes it. For SQLite it opens a copy of the file and its log: opening
+// the original would do the recovery that the relay must do itself.
 func (s *store) open() (*sql.DB, func(), error) {
 	if s.db != nil {
 		return s.db, func() {}, nil
@@ -58,15 +58,15 @@ func (s *store) open() (*sql.DB, func(), error) {
 
 // storeState is the unfinished work in a relay's database.
 type storeState struct {
-	sealing     int  // open batches that are full, or of an epoch that is closed
+	sealing     int  // open batches that are full, or of a closed epoch
 	ending      int  // epochs that are complete and not erased
-	unconfirmed int  // batches that are made and not confirmed to the upstream relay
-	busy        bool // the process has a transaction open that does not wait; always true in SQLite
+	unconfirmed int  // batches that the next hop has not confirmed
+	busy        bool // the process runs a transaction and waits for no lock; always true with SQLite
 	made        map[epochKey]uint64
 }
 
-// read reads the unfinished work. A database that has no tables or is unreachable has none. It waits half a second at
-// most: the server may itself wait for a suspended process.
+// read reads the unfinished work; none if the database has no tables or is unreachable. It waits at most half a second:
+// the server may itself wait for a suspended process.
 func (s *store) read(process string) (in storeState) {
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
@@ -88,7 +88,7 @@ func (s *store) read(process string) (in storeState) {
 		(SELECT COUNT(*) FROM epochs WHERE state = 2),
 		(SELECT COUNT(*) FROM batches WHERE confirmed = 0)`, batchSize).Scan(&in.sealing, &in.ending, &in.unconfirmed)
 	if err != nil {
-		if strings.Contains(err.Error(), "column") { // otherwise the test would continue without evidence
+		if strings.Contains(err.Error(), "column") { // without this, the test would go on without evidence
 			panic(err)
 		}
 		return in
