@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// phase is the activity in which a process was killed.
+// phase is what a process was doing when it was killed.
 type phase string
 
 const (
-	ingesting  phase = "ingest"  // first relay: unanswered reports under way
-	sealing    phase = "seal"    // first relay: a full batch, or an epoch's rest, is not yet sealed
+	ingesting  phase = "ingest"  // first relay: reports without an answer yet
+	sealing    phase = "seal"    // first relay: a full batch, or the last of an epoch, is not sealed yet
 	pulling    phase = "pull"    // a batch is being transferred, to or from it
-	mixing     phase = "mix"     // a mix or a verifier: has all of a batch, and its own result not yet on disk
-	confirming phase = "confirm" // its own batch is on disk but not confirmed, or it is being confirmed
-	erasing    phase = "erase"   // the epoch is over, its keys and replay set are not all erased
+	mixing     phase = "mix"     // mix or verifier: has all of a batch, but its own result is not on disk
+	confirming phase = "confirm" // its batch is on disk and not confirmed, or is being confirmed
+	erasing    phase = "erase"   // the epoch is over, but its keys and replay set are not all erased
 )
 
 var phases = []phase{ingesting, sealing, pulling, mixing, confirming, erasing}
 
-// phases returns the phases of a process.
+// phases returns the phases in which a process can be.
 func (p *process) phases() []phase {
 	switch {
 	case p.task != nil:
@@ -38,7 +38,7 @@ func (p *process) phases() []phase {
 	return []phase{pulling, mixing, confirming, erasing}
 }
 
-// evidence returns the phases of a stopped process, by its proxies and its store.
+// evidence returns the phases that a suspended process is in, according to the proxies and its store.
 func (p *process) evidence() map[phase]bool {
 	out := map[phase]bool{}
 	if p.task == nil {
@@ -57,7 +57,7 @@ func (p *process) evidence() map[phase]bool {
 
 func (p *process) relayEvidence(out map[phase]bool) {
 	in := p.world.proxies[p.hop].store.read(p.name)
-	alone := len(p.world.proxies[p.hop].backends) == 1 // a single process erases keys outside of transactions, too
+	alone := len(p.world.proxies[p.hop].backends) == 1 // a single process also erases keys outside of transactions
 	out[erasing] = (in.busy || alone) && in.ending > 0
 	if p.hop == 0 {
 		out[ingesting] = p.serving[report].Load() > 0
@@ -73,7 +73,7 @@ func (p *process) relayEvidence(out map[phase]bool) {
 	}
 }
 
-// keptEvidence returns the evidence of a verifier, whose store is a folder.
+// keptEvidence adds the phases of a verifier, whose store is a folder.
 func (p *process) keptEvidence(before *proxy, out map[phase]bool) {
 	index, _ := p.world.taskOf(p.task.ID)
 	before.mu.Lock()
@@ -88,7 +88,7 @@ func (p *process) keptEvidence(before *proxy, out map[phase]bool) {
 	}
 }
 
-// killers kill processes until there are enough kills, in all and in every phase.
+// killers kill processes until there are enough kills, in total and in every phase.
 type killers struct {
 	world  *world
 	done   chan struct{}
@@ -98,11 +98,11 @@ type killers struct {
 	mu      sync.Mutex // guards the rest
 	kills   map[string]int
 	inPhase map[phase]int
-	idle    int // kills in no phase
+	idle    int // kills in none of the phases
 	failed  error
 }
 
-// startKillers repeatedly kills every process, and starts it again at once.
+// startKillers repeatedly kills every process at random moments, and starts it again.
 func startKillers(ctx context.Context, w *world) *killers {
 	ctx, cancel := context.WithCancel(ctx)
 	k := &killers{world: w, done: make(chan struct{}), cancel: cancel, kills: map[string]int{},
@@ -130,7 +130,7 @@ func startKillers(ctx context.Context, w *world) *killers {
 	return k
 }
 
-// all returns the number of kills; the caller holds mu.
+// all returns the number of kills. The caller holds mu.
 func (k *killers) all() (n int) {
 	for _, of := range k.kills {
 		n += of
@@ -138,15 +138,15 @@ func (k *killers) all() (n int) {
 	return n
 }
 
-// enough reports whether there are enough kills, and batches have come through; the caller holds mu.
+// enough reports whether there are enough kills and released batches. The caller holds mu.
 func (k *killers) enough() bool {
 	return !slices.ContainsFunc(phases, k.wanted) && k.all() >= k.world.plan.kills &&
 		k.world.released() >= k.world.plan.each*len(queries)
 }
 
-// pause limits how long a process runs without a kill. The limit grows as long as there are not enough kills, so that a
-// slow machine makes progress between two of them. While a phase is wanted, processes without that phase are mostly
-// left running: restarts would keep others from reaching the wanted phase.
+// pause limits how long a process runs without a kill. The limit grows with the number of kills, so that a slow machine
+// makes progress. While kills in some phase are missing, processes that cannot be in that phase mostly keep running:
+// their restarts would keep others from reaching it.
 func (k *killers) pause(own []phase) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -157,10 +157,11 @@ func (k *killers) pause(own []phase) time.Duration {
 	return pause
 }
 
-// wanted reports whether there are not enough kills in a phase; the caller holds mu.
+// wanted reports whether more kills in a phase are needed. The caller holds mu.
 func (k *killers) wanted(ph phase) bool { return k.inPhase[ph] < k.world.plan.each }
 
-// want picks the phase in which a process will be killed: half of the time any, else the rarest so far.
+// want chooses the phase in which to kill a process: half of the time any (""), otherwise the one with the fewest
+// kills.
 func (k *killers) want(p *process) phase {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -176,7 +177,7 @@ func (k *killers) want(p *process) phase {
 	return rarest
 }
 
-// count records a kill and reports whether it is the last one.
+// count records a kill, and stops the killers when there are enough.
 func (k *killers) count(victim string, in map[phase]bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -216,7 +217,7 @@ func (k *killers) haunt(ctx context.Context, p *process) error {
 	return nil
 }
 
-// hauntOnce kills a process, or lets it live and returns nil.
+// hauntOnce tries to kill a process. It returns nil if the process lives.
 func (k *killers) hauntOnce(ctx context.Context, p *process) (map[phase]bool, error) {
 	want := k.want(p)
 	if err := k.approach(ctx, p, want); err != nil {
@@ -225,8 +226,8 @@ func (k *killers) hauntOnce(ctx context.Context, p *process) (map[phase]bool, er
 	return k.strike(ctx, p, want)
 }
 
-// approach waits for a random moment, mostly of a process that is up. If the process is to be killed while it erases,
-// approach waits until keys disappear.
+// approach waits until a random moment, usually until the process is up. If want is erasing, it waits until keys
+// disappear.
 func (k *killers) approach(ctx context.Context, p *process, want phase) error {
 	for up := rand.IntN(8) == 0; !up && ctx.Err() == nil; up = p.up() {
 		if err := p.check(); err != nil {
@@ -242,8 +243,8 @@ func (k *killers) approach(ctx context.Context, p *process, want phase) error {
 	return nil
 }
 
-// awaitErasing waits until the keys of an epoch disappear, at most one epoch's length. The rest of an epoch is erased
-// within milliseconds of that, which random moments would hardly ever hit.
+// awaitErasing waits until keys of an epoch disappear, at most one epoch's length. The rest of the epoch is erased
+// within milliseconds after that, so random moments would hardly ever hit it.
 func (p *process) awaitErasing(ctx context.Context) {
 	before := p.keyFiles()
 	for deadline := time.Now().Add(p.world.plan.epoch); ctx.Err() == nil && time.Now().Before(deadline) &&
@@ -252,7 +253,7 @@ func (p *process) awaitErasing(ctx context.Context) {
 	}
 }
 
-// keyFiles returns a relay's key files. Each is replaced when a key is erased.
+// keyFiles returns a relay's key files. The relay replaces a file when it erases a key.
 func (p *process) keyFiles() (files []os.FileInfo) {
 	for _, q := range queries {
 		if file, err := os.Stat(filepath.Join(p.world.folder(p.hop), q.Name+".keys")); err == nil {
@@ -262,8 +263,8 @@ func (p *process) keyFiles() (files []os.FileInfo) {
 	return files
 }
 
-// strike stops a process at random moments until it is in the wanted phase, and kills it there. It returns nil if that
-// does not happen within two seconds.
+// strike suspends a process at random moments until it is in the wanted phase, and then kills it. It returns nil if
+// that does not happen within two seconds.
 func (k *killers) strike(ctx context.Context, p *process, want phase) (map[phase]bool, error) {
 	for deadline := time.Now().Add(2 * time.Second); ctx.Err() == nil &&
 		time.Now().Before(deadline); sleep(ctx, rand.N(60*time.Millisecond)) {
@@ -281,12 +282,12 @@ func (k *killers) strike(ctx context.Context, p *process, want phase) (map[phase
 	return nil, nil
 }
 
-// hauntServer kills the database server, or one of its processes that serves a relay; the server then recovers by
-// itself.
+// hauntServer repeatedly kills the database server, or one server process that serves a relay. The server then
+// recovers.
 func (k *killers) hauntServer(ctx context.Context) error {
 	s := k.world.server
 	for ctx.Err() == nil {
-		pause := k.pause(phases) // its end affects every phase
+		pause := k.pause(phases) // a database outage affects every phase
 		sleep(ctx, between(2*pause, 6*pause))
 		if ctx.Err() != nil {
 			return nil
@@ -314,10 +315,10 @@ func (k *killers) hauntServer(ctx context.Context) error {
 	return nil
 }
 
-// errNothingToKill is returned if there is nothing to kill.
+// errNothingToKill means that no server process serves a relay.
 var errNothingToKill = errors.New("nothing to kill")
 
-// killBackend kills the server's process of one connection and waits for the recovery.
+// killBackend kills the server process of one connection and waits until the server has recovered.
 func (k *killers) killBackend(ctx context.Context) error {
 	db := k.world.proxies[0].store.db
 	witness, err := db.Conn(ctx)

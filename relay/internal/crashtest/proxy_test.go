@@ -42,14 +42,14 @@ type epochKey struct {
 	epoch uint64
 }
 
-// proxy is the reverse proxy before a relay. It knows which requests are under way, and records an error if a batch
-// number gets other bytes than at first.
+// proxy is the reverse proxy before a relay. It knows which requests are in progress, and records a fault if the bytes
+// of a batch number change.
 type proxy struct {
 	hop      int
 	url      string
 	store    *store
 	backends []*process
-	next     func(task task.ID) *process // the process that pulls here
+	next     func(task task.ID) *process // returns the process that pulls from this relay
 	turn     atomic.Uint64
 	line     http.Transport
 
@@ -76,10 +76,10 @@ func newProxy(t *testing.T, hop int) *proxy {
 	return r
 }
 
-// probe marks requests of the test itself.
+// probe is the header that marks requests of the test itself.
 const probe = "Crashtest-Probe"
 
-// parse returns the purpose of a request by its path: /v1/tasks/{id}/epochs/{e}/batches/{seq}/confirm.
+// parse returns the kind of a request, and its batch, from a path like /v1/tasks/{id}/epochs/{e}/batches/{seq}/confirm.
 func parse(path string) (k kind, at batchKey) {
 	parts := strings.Split(strings.TrimPrefix(path, "/v1/"), "/")
 	if len(parts) < 5 {
@@ -101,7 +101,7 @@ func parse(path string) (k kind, at batchKey) {
 	return pull, at
 }
 
-// ServeHTTP forwards a request, and breaks the connection if the relay breaks its own.
+// ServeHTTP forwards a request. If the relay breaks the connection, the proxy breaks the client's connection.
 func (r *proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	k, at := parse(req.URL.Path)
 	p := r.backends[r.turn.Add(1)%uint64(len(r.backends))]
@@ -136,7 +136,7 @@ func (r *proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// copySlowly copies like a slow network, so that a batch is long enough under way to be interrupted.
+// copySlowly copies like a slow network, so that transfers of batches last long enough to be interrupted.
 func copySlowly(w http.ResponseWriter, from io.Reader) error {
 	for {
 		n, err := io.CopyN(w, from, 4<<10)
@@ -153,7 +153,7 @@ func copySlowly(w http.ResponseWriter, from io.Reader) error {
 	}
 }
 
-// record records a batch that was handed out completely, and checks that its number never stood for other bytes.
+// record records a batch that was handed out completely, and checks that its number always has the same bytes.
 func (r *proxy) record(at batchKey, body []byte) {
 	hash := sha256.Sum256(body)
 	batch, err := onion.ParseBatch(body)
@@ -191,7 +191,7 @@ func (r *proxy) unconfirmed() (at batchKey, ok bool) {
 	return at, false
 }
 
-// released counts the batches that left the last relay.
+// released counts the batches with messages that left the last relay.
 func (w *world) released() int {
 	last := w.proxies[len(w.proxies)-1]
 	last.mu.Lock()

@@ -1,11 +1,12 @@
-// Package crashtest_test kills relays, verifiers and a database server at random moments, under
-// load, and then accounts for every message.
+// Package crashtest_test kills relays, verifiers and a database server at random moments, under load, and then accounts
+// for every message.
 //
 //	clients ⇒ proxy ⇒ first relay (two processes on PostgreSQL) ⇐ proxy ⇐ mix … ⇐ proxy ⇐ verifiers
 //
-// All are real commands in separate processes. Before each relay is a reverse proxy of the test. It sees which requests
-// are under way, and the bytes of every batch. The test suspends a process by SIGSTOP, reads from the proxies and the
-// process's store what it was doing, and then kills it by SIGKILL. Nothing in the product knows of the test.
+// All are real commands in their own processes. Before each relay is a reverse proxy of the test. It sees which
+// requests are in progress, and the bytes of every batch. The test suspends a process with SIGSTOP, finds out from the
+// proxies and the process's store what it was doing, and kills it with SIGKILL. The product's code does not know of the
+// test.
 package crashtest_test
 
 import (
@@ -32,7 +33,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// bin is the folder of the commands, which are built once.
+// bin is the folder of the commands. TestMain builds them once.
 var bin string
 
 func TestMain(m *testing.M) {
@@ -57,21 +58,21 @@ const (
 	skew       = 100 * time.Millisecond
 )
 
-// plan is the length of a run.
+// plan is how long a run takes and how often it kills.
 type plan struct {
-	kills, each int           // in total, and in every phase
-	epoch       time.Duration // in whole seconds
-	pause       time.Duration // the longest time in which a process runs without a kill
-	patience    time.Duration // the time within which there must be enough kills
+	kills, each int           // in total, and at least in every phase
+	epoch       time.Duration // length, in whole seconds
+	pause       time.Duration // longest time that a process runs without a kill
+	patience    time.Duration // time limit for all kills
 }
 
 var (
 	short = plan{12, 1, 2 * time.Second, 2 * time.Second, 3 * time.Minute}
-	full  = plan{200, 20, 6 * time.Second, 4 * time.Second, 25 * time.Minute} // of the long form
+	full  = plan{200, 20, 6 * time.Second, 4 * time.Second, 25 * time.Minute} // for the long form
 )
 
-// queries are the tasks of a world: with one slot per client, with many, with as many as the noise needs, and with
-// dummies that relays add.
+// queries are the tasks of a world: with one slot per client, with many, with as many as the client's noise needs, and
+// with dummies that relays add.
 var queries = []planner.Query{
 	{Name: "one", Query: task.Mean, Hi: 10, Epsilon: 2, Delta: 1e-4},
 	{Name: "many", Query: task.Count, Protocol: "splitmix", Epsilon: 2, Delta: 1e-2},
@@ -79,15 +80,15 @@ var queries = []planner.Query{
 	{Name: "noisy", Query: task.Count, Epsilon: 2, Delta: 1e-2, Relays: &planner.RelayNoise{}},
 }
 
-// world is a deployment with its processes.
+// world is a deployment and its processes.
 type world struct {
 	*quickstart.Deployment
 	plan      plan
 	epochs    task.Epochs
 	clients   []*shufflerclient.Client // by task
-	openers   [][][]*onion.Opener      // by task, hop and epoch, made before any key is erased
+	openers   [][][]*onion.Opener      // by task, hop and epoch; made before any key is erased
 	proxies   []*proxy                 // by hop
-	relays    []*process               // all processes of relays
+	relays    []*process               // all relays' processes
 	verifiers []*process               // by task
 	server    *server                  // nil with SQLite
 }
@@ -126,7 +127,7 @@ func newWorld(t *testing.T, plan plan, hops int, server *server) *world {
 	return w
 }
 
-// openersOf returns the relays' openers of a task's slots.
+// openersOf returns the relays' openers of a task's slots, by hop and epoch.
 func (w *world) openersOf(t *testing.T, index int) (out [][]*onion.Opener) {
 	t.Helper()
 	open := w.Bundles[index]
@@ -149,7 +150,7 @@ func (w *world) openersOf(t *testing.T, index int) (out [][]*onion.Opener) {
 // folder returns the folder of a relay's files.
 func (w *world) folder(hop int) string { return filepath.Dir(w.RelayConfig(hop + 1)) }
 
-// layProcesses creates the processes: on PostgreSQL the first relay has two, which share a database.
+// layProcesses creates the processes. With PostgreSQL the first relay has two processes, which share a database.
 func (w *world) layProcesses(t *testing.T, relays []quickstart.Relay) {
 	t.Helper()
 	for hop, r := range relays {
@@ -199,8 +200,8 @@ func (w *world) layProcesses(t *testing.T, relays []quickstart.Relay) {
 	})
 }
 
-// twin creates the second process of the first relay, with the same secret and the same keys: processes share both, or
-// neither.
+// twin creates a second process of the first relay. It has the same secret and the same keys: processes share both
+// files or neither.
 func (w *world) twin(t *testing.T, addresses *strings.Replacer) (config string) {
 	t.Helper()
 	from, to := w.folder(0), w.folder(0)+"b"
@@ -235,27 +236,27 @@ func (w *world) addRelay(t *testing.T, hop int, letter, config, description, lis
 	w.proxies[hop].backends = append(w.proxies[hop].backends, p)
 }
 
-// data returns the folder of a verifier's batches.
+// data returns the folder in which a verifier stores its data.
 func (w *world) data(index int) string {
 	return filepath.Join(w.Dir, "verifier", queries[index].Name+".data")
 }
 
-// batches returns the folder of a verifier's batches of its task.
+// batches returns the folder in which a verifier stores its task's batches.
 func (w *world) batches(index int) string {
 	return filepath.Join(w.data(index), w.Bundles[index].ID.String())
 }
 
-// reportURL returns the URL of a verifier's report of its task.
+// reportURL returns the URL of a verifier's report about its task.
 func (w *world) reportURL(index int) string {
 	return "http://" + w.verifiers[index].admin + "/tasks/" + w.Bundles[index].ID.String() + "/api/report"
 }
 
 func (w *world) all() []*process { return append(append([]*process{}, w.relays...), w.verifiers...) }
 
-// epochAt returns the epoch of a moment; ok is false before the first.
+// epochAt returns the epoch at a moment; ok is false before the first epoch.
 func (w *world) epochAt(at time.Time) (epoch uint64, ok bool) { return w.epochs.At(uint64(at.Unix())) }
 
-// over returns when the relays close an epoch.
+// over returns the time at which the relays close an epoch.
 func (w *world) over(epoch uint64) time.Time {
 	return time.Unix(int64(w.epochs.End(epoch)), 0).Add(skew)
 }
@@ -270,7 +271,7 @@ func (w *world) taskOf(id task.ID) (index int, open *taskfile.Open) {
 	return -1, nil
 }
 
-// server is a PostgreSQL server that crashes and comes back.
+// server is a PostgreSQL server that crashes and recovers.
 type server struct {
 	*pgtest.Server
 	outages outages
@@ -285,7 +286,7 @@ func startServer(t *testing.T, folder string) *server {
 	return &server{Server: s}
 }
 
-// between returns a random duration.
+// between returns a random duration from from to to.
 func between(from, to time.Duration) time.Duration { return from + rand.N(to-from) }
 
 func listenLoopback(t *testing.T) net.Listener {

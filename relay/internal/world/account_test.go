@@ -30,43 +30,43 @@ import (
 
 // sent is one report of a client.
 type sent struct {
-	client string // network, or token
+	client string // the client's network
 	epoch  uint64
 	number int    // among all reports
 	slots  [2]int // how many of its slots each relay has released
 	acked  bool
-	lanes  onion.Lanes // as the first relay releases them
+	lanes  onion.Lanes // its slots as the first relay releases them
 }
 
-// slotName identifies a slot that a relay has released.
+// slotName identifies a slot that a relay has released, by its hash.
 type slotName [sha256.Size]byte
 
-// batchAt names a batch of a relay.
+// batchAt names a batch of the relay at a hop.
 type batchAt struct {
 	hop        int
 	epoch, seq uint64
 }
 
-// account records what happens in a world and checks the invariants.
+// account records what happens in a world, and checks the invariants.
 type account struct {
 	world *world
 	open  *taskfile.Open
-	keys  [2]*keyfile.HPKE // of the relays, before any was erased
+	keys  [2]*keyfile.HPKE // the relays' keys, copied before any was erased
 
 	mu        sync.Mutex // guards the rest
 	reports   []*sent
 	slots     [2]map[slotName]*sent
-	out       [2]map[slotName][sha256.Size]byte // the manifest under which a slot was released
+	out       [2]map[slotName][sha256.Size]byte // by hop: the manifest with which a slot was released
 	manifests map[batchAt][sha256.Size]byte
 	signed    map[batchAt]*onion.Manifest
-	offers    map[batchAt]offer          // to the second relay, by its number there
-	confirmed map[batchAt]bool           // the relay got and acknowledged the confirmation
-	tokens    map[string]map[string]bool // different replies of the issuer, by epoch and network
-	broken    []string                   // invariants
+	offers    map[batchAt]offer          // first batches offered to the second relay
+	confirmed map[batchAt]bool           // batches whose confirmation the relay has acknowledged
+	tokens    map[string]map[string]bool // by epoch and network: the issuer's different replies
+	broken    []string                   // violated invariants
 	broke     map[string]bool
-	excused   []string // what else may break, because a fault voids it
+	excused   []string // beginnings of violations that faults allow
 	refused   int      // bad numbers that were answered
-	handed    int      // junk that was answered
+	handed    int      // junk requests that were answered
 }
 
 func newAccount(w *world) *account {
@@ -84,14 +84,14 @@ func newAccount(w *world) *account {
 	return a
 }
 
-// excuse adds beginnings of errors that may occur from now on.
+// excuse allows violations that begin with these texts, because of a fault.
 func (a *account) excuse(lines ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.excused = append(a.excused, lines...)
 }
 
-// breaks records that an invariant is violated, once for each name and detail.
+// breaks records a violated invariant, once for each name and detail. The caller holds a.mu.
 func (a *account) breaks(name, format string, args ...any) {
 	line := name + ": " + fmt.Sprintf(format, args...)
 	if a.broke[line] {
@@ -111,7 +111,7 @@ func (a *account) count(what *int) {
 	*what++
 }
 
-// opener returns a relay's opener.
+// opener returns the opener of the relay at a hop, with a key from the start.
 func (a *account) opener(hop int, epoch uint64) *onion.Opener {
 	key, err := a.keys[hop].Key(epoch)
 	if err != nil {
@@ -124,7 +124,7 @@ func (a *account) opener(hop int, epoch uint64) *onion.Opener {
 	return o
 }
 
-// know records a report's slots at each hop, before the report is sent.
+// know records a report's slots at each hop. Call it before the report is sent.
 func (a *account) know(client string, epoch uint64, body []byte) *sent {
 	envelope, err := a.opener(0, epoch).OpenEnvelope(body)
 	if err != nil {
@@ -148,35 +148,35 @@ func (a *account) know(client string, epoch uint64, body []byte) *sent {
 	return s
 }
 
-// acknowledged records the first relay's acknowledgement.
+// acknowledged records that the first relay acknowledged a report.
 func (a *account) acknowledged(s *sent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s.acked = true
 }
 
-// offer is the first signed manifest that the second relay got for a number: it may use no other one afterwards.
+// offer is the first signed manifest that the second relay got for a number. It may not use another one afterwards.
 type offer struct {
 	manifest [sha256.Size]byte
-	life     *life // of the second relay
+	life     *life // the second relay's life at that time
 	disk     *faultdisk.Disk
 	at       time.Time
 }
 
-// offerLasts is how long a relay may take to store an offer on disk: no virtual time, in fact.
+// offerLasts is how long a relay may take to store an offer on disk. In virtual time it takes none.
 const offerLasts = time.Second
 
-// kept reports whether the second relay, which accepted an offer, ran long enough afterwards to store it.
+// kept reports whether the second relay must have stored an offer: its disk worked, and it lived long enough.
 func (o *offer) kept() bool {
 	if o.disk.Refused(o.at, o.at.Add(offerLasts)) {
-		return false // it has not even asked for the slots, and asks again
+		return false // the relay has not asked for the slots, and pulls again
 	}
 	o.life.mu.Lock()
 	defer o.life.mu.Unlock()
 	return !o.life.dead || o.life.died.Sub(o.at) > offerLasts
 }
 
-// pathOf returns the epoch and the number in a request's path.
+// pathOf returns the epoch and the batch number in a request's path.
 func pathOf(req *http.Request) (epoch, seq uint64) {
 	parts := strings.Split(req.URL.Path, "/")
 	fmt.Sscan(parts[5], &epoch)
@@ -186,7 +186,7 @@ func pathOf(req *http.Request) (epoch, seq uint64) {
 	return epoch, seq
 }
 
-// offered records the manifest that anyone gives to the second relay, if it is signed and complete.
+// offered records the manifest in an answer to the second relay, if it is complete and signed.
 func (a *account) offered(req *http.Request, got *recordedResponse) {
 	second := a.world.parties["relay2"]
 	life := second.alive()
@@ -207,8 +207,8 @@ func (a *account) offered(req *http.Request, got *recordedResponse) {
 	}
 }
 
-// otherBatch is a batch that a lying first relay might sign for the requested number: of reports that it has seen,
-// whether or not they were released already.
+// otherBatch returns a batch that a lying first relay may sign for the requested number. Its reports are ones that this
+// relay has seen, whether or not they were released before.
 func (a *account) otherBatch(req *http.Request) *recordedResponse {
 	epoch, seq := pathOf(req)
 	sign := a.world.firstSign
@@ -226,7 +226,7 @@ func (a *account) otherBatch(req *http.Request) *recordedResponse {
 			in[lane] += uint64(len(s.lanes[lane]))
 		}
 	}
-	if n < a.open.Batch.Size || seq > 3 { // otherwise it could continue endlessly
+	if n < a.open.Batch.Size || seq > 3 { // otherwise the lies could go on endlessly
 		return nil
 	}
 	b, err := onion.NewBatch(sign, onion.BatchDraft{
@@ -243,17 +243,17 @@ func (a *account) otherBatch(req *http.Request) *recordedResponse {
 		header: http.Header{"Content-Type": {"application/msgpack"}}, body: raw}
 }
 
-// commitment is a statement of a party to another, which it must never take back.
+// commitment is what a party has told another, and must never take back.
 type commitment struct {
-	acked     *sent             // a report that the first relay stored, or for whose token the issuer signed
-	handedOut *batchAt          // the batch, or the end of its epoch
-	end       bool              // it is the end
-	hash      [sha256.Size]byte // of the batch's manifest, or of the end
-	confirms  *batchAt          // of the upstream relay: its batch is stored here
+	acked     *sent             // an acknowledged report, or one for whose token the issuer signed
+	handedOut *batchAt          // a batch, or for end the epoch, that was handed out
+	end       bool              // the end of the epoch was handed out
+	hash      [sha256.Size]byte // hash of the batch's manifest, or of the end
+	confirms  *batchAt          // an upstream batch that the party confirmed, so it must have stored it
 	at        time.Duration
 }
 
-// noteRequest records the commitment in a party's request to another.
+// noteRequest records the commitment in a party's request: a confirmation.
 func (w *world) noteRequest(from, to string, req *http.Request) {
 	if p := w.parties[from]; p != nil && question(req) == "confirm" {
 		at := batchAt{hop: slices.Index(relayNames, to)}
@@ -289,7 +289,7 @@ func (w *world) noteAnswer(_, to string, req *http.Request, got *recordedRespons
 	}
 }
 
-// issued counts tokens: different replies to a client in an epoch.
+// issued checks that a client gets one token per epoch: replies to one client must not differ.
 func (a *account) issued(to string, reply []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -301,11 +301,11 @@ func (a *account) issued(to string, reply []byte) {
 	}
 }
 
-// released checks a batch that a relay handed out to anyone.
+// released checks a batch that a relay handed out.
 func (a *account) released(hop int, body []byte) {
 	b, err := onion.ParseBatch(body)
 	if err != nil {
-		return // interrupted by a crash
+		return // the relay crashed meanwhile
 	}
 	m, err := b.Header()
 	if err != nil {
@@ -334,8 +334,8 @@ func (a *account) released(hop int, body []byte) {
 	}
 }
 
-// checkNoise checks a batch of a task with dummies: this relay added the number that the law demands, only clients'
-// slots and dummies were released, and no batch follows one that is not full. The caller holds a.mu.
+// checkNoise checks a batch of a task with dummies. This relay must have added the number that the law demands. All
+// slots must be clients' slots or dummies. No batch may follow one that is not full. The caller holds a.mu.
 func (a *account) checkNoise(at batchAt, m *onion.Manifest, b *onion.Batch) {
 	if least, most := a.open.Noise.Support(); !m.Destroyed() && (m.Lanes[0].Added < least || m.Lanes[0].Added > most) {
 		a.breaks("another number of dummies", "%d in %v", m.Lanes[0].Added, at)
@@ -361,7 +361,7 @@ func (a *account) checkNoise(at batchAt, m *onion.Manifest, b *onion.Batch) {
 	}
 }
 
-// checkSource checks that the second relay made a batch from the first offer for it. The caller holds a.mu.
+// checkSource checks that the second relay made a batch from the first offer for its number. The caller holds a.mu.
 func (a *account) checkSource(at batchAt, m *onion.Manifest) {
 	first, offered := a.offers[at]
 	if at.hop != 1 || !offered {
@@ -393,7 +393,7 @@ func (a *account) checkConfirmed(hop int, of *relay.TaskStatus) {
 	}
 }
 
-// releasedLane checks the slots of a lane. The caller holds a.mu.
+// releasedLane checks the slots of a lane of a released batch. The caller holds a.mu.
 func (a *account) releasedLane(at batchAt, lane int, slots [][]byte, manifest [sha256.Size]byte) {
 	clients := map[*sent]bool{}
 	for _, slot := range slots {
@@ -421,8 +421,7 @@ func (a *account) releasedLane(at batchAt, lane int, slots [][]byte, manifest [s
 	}
 }
 
-// checkReached checks that no slot is in two of the verifier's batches, whatever the relays have released. Each number
-// has one batch, by its file name.
+// checkReached checks that no slot is in two of the verifier's batch files, whatever the relays have released.
 func (a *account) checkReached() {
 	in := map[slotName]string{}
 	for _, path := range a.world.keptFiles() {
@@ -446,7 +445,7 @@ func (a *account) checkReached() {
 	}
 }
 
-// checkQuota counts the reports of a client that the first relay released.
+// checkQuota checks that the first relay released no more reports of a client than its quota allows.
 func (a *account) checkQuota() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -457,14 +456,14 @@ func (a *account) checkQuota() {
 		}
 	}
 	for of, n := range counts {
-		if most := 2*a.open.Clients.Quota - 1; n > most { // of a quota of 1, one
+		if most := 2*a.open.Clients.Quota - 1; n > most { // a quota q allows up to 2q−1 reports
 			a.breaks("reports beyond the quota", "%d of client %s", n, of)
 		}
 	}
 }
 
-// checkLost checks that each acknowledged report was released by the last relay, or was in the rest of an epoch that
-// the first relay destroyed, or that a party has reported the loss.
+// checkLost checks that the last relay released each acknowledged report or destroyed its batch. If not, a party must
+// have noticed the loss.
 func (a *account) checkLost(noticed []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -487,7 +486,7 @@ func (a *account) checkLost(noticed []string) {
 	}
 }
 
-// early lists the epochs whose keys a relay has erased before their ends by the true clock.
+// early returns the epochs whose keys a relay erased before their ends by the true clock.
 func (w *world) early(p *party) (epochs []uint64) {
 	left := w.keysLeft(p)
 	for epoch := range w.Open.Epochs.Count {
@@ -498,7 +497,7 @@ func (w *world) early(p *party) (epochs []uint64) {
 	return epochs
 }
 
-// keysLeft returns the epochs of the keys that remain in a relay's key file.
+// keysLeft returns the epochs whose keys are in a relay's key file.
 func (w *world) keysLeft(p *party) map[uint64]bool {
 	out := map[uint64]bool{}
 	keys, err := keyfile.LoadHPKE(filepath.Join(p.folder, worldTask+".keys"))
@@ -516,15 +515,15 @@ func (w *world) keysLeft(p *party) map[uint64]bool {
 	return out
 }
 
-// note is breaks for a caller that does not hold a.mu.
+// note is breaks for callers that do not hold a.mu.
 func (a *account) note(name, format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.breaks(name, format, args...)
 }
 
-// noticed collects the findings and refusals of the parties: faults of others, and state rollbacks. It leaves out what
-// also occurs if all are honest, such as a destroyed rest of an epoch.
+// noticed returns the findings of the parties, and why they do not start. It leaves out findings that also occur if all
+// are honest, such as a destroyed last batch.
 func (w *world) noticed(ctx context.Context) (out []string) {
 	for _, name := range w.order {
 		p := w.parties[name]
@@ -570,7 +569,7 @@ func verifierFindings(v *verifier.Verifier) (out []string) {
 	return out
 }
 
-// state describes a relay's progress in few words, for the trace.
+// state describes a relay's progress in a few words, for the trace. It also checks the relay's status.
 func (w *world) state(p *party) string {
 	p.mu.Lock()
 	run := p.run
@@ -600,7 +599,7 @@ func (w *world) state(p *party) string {
 // kept counts the batches in the verifier's folder.
 func (w *world) kept() int { return len(w.keptFiles()) }
 
-// keptFiles lists the verifier's batch files.
+// keptFiles returns the paths of the verifier's batch files.
 func (w *world) keptFiles() []string {
 	found, err := filepath.Glob(filepath.Join(w.parties["verifier"].folder, "data", "*.batch"))
 	if err != nil {

@@ -32,8 +32,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// The attacks of a world: neighbours and strangers send requests and answers that no honest party sends. Each has an
-// invariant that limits its effect.
+// The attacks of a world: other parties and strangers send requests and answers that no honest party sends. Each attack
+// has an invariant that limits its effect.
 
 // The kinds of attacks.
 const (
@@ -42,11 +42,11 @@ const (
 	faultJunk    = "junk lists"
 )
 
-// worldAllowance is how many batches of an epoch may be destroyed in a world besides the released ones: relays count
-// the rest of [onion.DestroyedAllowance] as destroyed from the start.
+// worldAllowance is how many batches of an epoch may be destroyed in a world, besides as many as were released. Relays
+// count the rest of [onion.DestroyedAllowance] as destroyed from the start.
 const worldAllowance = 8
 
-// drawNumbers draws requests with numbers beyond the task's, by the next hop or a stranger.
+// drawNumbers draws an attack with numbers that the task does not have, by the next hop or a stranger.
 func drawNumbers(rng *rand.Rand, _ bool) fault {
 	return ofNumbers(moment(rng), draw(rng, 0, 1), rng.IntN(3) == 0, rng.Uint64())
 }
@@ -70,7 +70,7 @@ func ofNumbers(at time.Duration, hop int, stranger bool, seed uint64) fault {
 	}}
 }
 
-// keyOf returns a key that no task knows.
+// keyOf returns a key that no task names.
 func keyOf(seed uint64) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(binary.BigEndian.AppendUint64(make([]byte, ed25519.SeedSize-8), seed))
 }
@@ -84,13 +84,13 @@ func (w *world) signKey(name string) ed25519.PrivateKey {
 	return key
 }
 
-// badRequest is a request, and the problems with which it may be refused.
+// badRequest is a request, and the problems with which a relay may refuse it.
 type badRequest struct {
 	req     *http.Request
 	refused []problem.Name
 }
 
-// badNumbers are requests to a relay, each with one number beyond the task's.
+// badNumbers returns requests to a relay, each with one number that the task does not have.
 func (w *world) badNumbers(hop int, key ed25519.PrivateKey) (all []badRequest) {
 	open := w.Open
 	add := func(method, target string, purpose signing.Purpose, body []byte, refused ...problem.Name) *http.Request {
@@ -135,7 +135,7 @@ func (w *world) badNumbers(hop int, key ed25519.PrivateKey) (all []badRequest) {
 	return all
 }
 
-// handed is a request that is signed as package handover does it.
+// handed returns a signed request, as package handover makes it.
 func handed(method, target string, key ed25519.PrivateKey, purpose signing.Purpose, body []byte) *http.Request {
 	at, err := url.Parse(target)
 	if err != nil {
@@ -145,14 +145,14 @@ func handed(method, target string, key ed25519.PrivateKey, purpose signing.Purpo
 		handover.Header: {handover.Signed(key, purpose, body)}, "Content-Type": {"application/msgpack"}}}
 }
 
-// send sends a request to a party, if it runs, and passes its answer to a check.
+// send sends a request to a party, if it runs, and passes the answer to check.
 func (w *world) send(to string, req *http.Request, check func(got *recordedResponse)) {
 	if got, err := w.parties[to].either().ask("stranger", req); err == nil {
 		check(got)
 	}
 }
 
-// refusal returns the name of the problem in an answer, or "".
+// refusal returns the name of the problem in an answer; "" if the request succeeded.
 func refusal(a *recordedResponse) problem.Name {
 	if a.status/100 == 2 {
 		return ""
@@ -160,7 +160,8 @@ func refusal(a *recordedResponse) problem.Name {
 	return problem.Read(a.response()).Name
 }
 
-// checkTraces checks that a relay's store has no number beyond the task's, and no second row of a finding.
+// checkTraces checks that a relay has no epoch or finding beyond the task's numbers, and each finding only once per
+// epoch.
 func (a *account) checkTraces(of string, t *relay.TaskStatus) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -181,13 +182,13 @@ func (a *account) checkTraces(of string, t *relay.TaskStatus) {
 	}
 }
 
-// drawEndless draws a first relay that has a batch without slots for every number.
+// drawEndless draws an attack: the first relay has a batch of every number, with slots that do not open.
 func drawEndless(rng *rand.Rand, _ bool) fault {
 	return ofEndless(moment(rng), between(rng, time.Second, 60*time.Second))
 }
 
-// A relay whose clock is ahead believes that the epoch is over, and the first relay practically ends it. It could sign
-// the end as well, so this loses nothing more.
+// ofEndless also excuses early erasure if clocks are wrong: a relay whose clock is ahead ends the epoch after the
+// endless batches. The first relay could have signed the end instead, so nothing more is lost.
 func ofEndless(at, lasts time.Duration) fault {
 	f := ofLink(faultEndless, at, lasts, [2]string{"relay2", "relay1"}, linkEndless)
 	lie := f.do
@@ -200,8 +201,8 @@ func ofEndless(at, lasts time.Duration) fault {
 	return f
 }
 
-// endlessBatch is a batch of n submissions for the requested number, none of whose slots opens. There are twice as many
-// of them as the next relay may destroy.
+// endlessBatch returns a batch of n submissions for the requested number, of which no slot opens. There are three times
+// as many of these as the next relay may destroy.
 func (a *account) endlessBatch(req *http.Request) *recordedResponse {
 	epoch, seq := pathOf(req)
 	if seq > 3*worldAllowance {
@@ -232,7 +233,7 @@ func (a *account) endlessBatch(req *http.Request) *recordedResponse {
 		header: http.Header{"Content-Type": {"application/msgpack"}}, body: raw}
 }
 
-// checkEndless checks that the second relay has destroyed no more batches of an epoch than it may.
+// checkEndless checks that the second relay destroyed no more batches of an epoch than it may.
 func (a *account) checkEndless() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -253,18 +254,18 @@ func (a *account) checkEndless() {
 	}
 }
 
-// junkSize is the length of a junk answer. junkRead is how much of one a party may read: the data in buffers, and at
-// most the longest valid answer to its request.
+// junkSize is the length of a junk answer in bytes. junkRead is how many bytes of it a party may read: what is in
+// buffers, and at most the longest valid answer.
 const (
 	junkSize = 2 << 20
 	junkRead = 256 << 10
 )
 
-// attackMemory is how much memory a body of junkSize may take.
+// attackMemory is how many bytes of memory a body of junkSize may cost.
 const attackMemory = 100 << 20
 
-// junkLists are bodies that no party sends: lists longer than their content, lists as long as possible, nested lists,
-// and endless bytes.
+// junkLists are bodies that no honest party sends: lists longer than their content, very long lists, nested lists, and
+// endless bytes.
 var junkLists = [][]byte{
 	append([]byte{0xdd, 0xff, 0xff, 0xff, 0xff}, bytes.Repeat([]byte{0xa0}, junkSize)...),
 	append(binary.BigEndian.AppendUint32([]byte{0xdd}, junkSize), bytes.Repeat([]byte{0xc4, 0}, junkSize/2)...),
@@ -274,7 +275,7 @@ var junkLists = [][]byte{
 		bytes.Repeat([]byte{0xa0}, 0x1ffff0)...), 0xa0),
 }
 
-// drawJunk draws a relay whose answers are junk, or a stranger who sends junk in every request that has a body.
+// drawJunk draws an attack by a party whose answers are junk, or by a stranger who sends junk as request bodies.
 func drawJunk(rng *rand.Rand, tokens bool) fault {
 	at, junk := moment(rng), rng.IntN(len(junkLists))
 	if rng.IntN(2) == 0 {
@@ -308,10 +309,10 @@ func ofJunkAnswers(at, lasts time.Duration, ends [2]string, what string, junk in
 	return f
 }
 
-// junkOwner is an owner whom the relays of every world have approved.
+// junkOwner is the key of an owner whom the relays of every world have approved.
 var junkOwner = keyOf(7)
 
-// junkRequests are requests with a junk body.
+// junkRequests returns all requests to a party that have a body, with junk as the body.
 func (w *world) junkRequests(to string, junk []byte) (all []*http.Request) {
 	add := func(path string, purpose signing.Purpose, signed []byte) {
 		req := handed(http.MethodPost, "http://"+to+path, junkOwner, purpose, signed)
@@ -334,7 +335,7 @@ func (w *world) junkRequests(to string, junk []byte) (all []*http.Request) {
 	return all
 }
 
-// handJunk hands junk to a party, which must refuse it, at once and in little memory.
+// handJunk sends a junk request to a party. The party must refuse it within junkPatience and with little memory.
 func (w *world) handJunk(to string, req *http.Request) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -354,7 +355,7 @@ func (w *world) handJunk(to string, req *http.Request) {
 // junkPatience is how long a party may take to refuse junk.
 const junkPatience = 30 * time.Second
 
-// serveJunk answers with junk, and takes note of how much of it is read.
+// serveJunk answers with junk, and records if the requester reads too much of it.
 func (r *network) serveJunk(w http.ResponseWriter, from string, junk []byte) {
 	read := 0
 	for piece := range slices.Chunk(junk, 16<<10) {
@@ -368,7 +369,7 @@ func (r *network) serveJunk(w http.ResponseWriter, from string, junk []byte) {
 	}
 }
 
-// checkJunk demands that nothing was kept of what the owner handed over that relays have approved.
+// checkJunk checks that a relay kept nothing of what junkOwner sent.
 func (a *account) checkJunk(of string, owners []relay.OwnerStatus) {
 	for _, o := range owners {
 		if o.Tasks+o.Asked > 0 {
@@ -377,7 +378,7 @@ func (a *account) checkJunk(of string, owners []relay.OwnerStatus) {
 	}
 }
 
-// attacked is a world with all attacks, on everyone, in an hour without other faults.
+// attacked returns a world's faults: all attacks on all parties, and no other faults.
 func attacked() *bug {
 	b := &bug{tokens: true, quiet: true}
 	at := worldLead
@@ -408,7 +409,7 @@ func attacked() *bug {
 	return b
 }
 
-// TestWorldAttacks: one world withstands all attacks.
+// TestWorldAttacks: a world must withstand all attacks together.
 func TestWorldAttacks(t *testing.T) {
 	w := playWorld(t, 0, attacked())
 	require.Empty(t, w.account.broken, "%s", w.report())

@@ -15,7 +15,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The bugs that [plantIn] knows.
+// The bugs that [plantIn] can plant.
 const (
 	bugAckEarly    = "ack before commit"
 	bugTwice       = "duplicate release"
@@ -31,8 +31,8 @@ const (
 	bugJunk        = "answers are read to their end"
 )
 
-// plantIn changes the configuration of a relay so that it has a bug, which worlds must find; "" is none. All relays
-// count some batches of every epoch as destroyed from the start, so that a world reaches the bound.
+// plantIn changes a relay's configuration so that it has a bug, which worlds must find; "" is none. It also makes every
+// relay count some batches of each epoch as destroyed from the start, so that a world can reach the limit.
 func plantIn(cfg *relay.Config, bug string) {
 	cfg.Seam = &storage.Seam{Store: func(kept *store.Store, all *storage.Stores) {
 		before := &destroyedBefore{kept, onion.DestroyedAllowance - worldAllowance}
@@ -53,11 +53,11 @@ func plantIn(cfg *relay.Config, bug string) {
 	case bugClock:
 		wall := cfg.Clock
 		first := wall().Round(0)
-		cfg.Elapsed = func() time.Duration { return wall().Round(0).Sub(first) } // advances as the clock does
+		cfg.Elapsed = func() time.Duration { return wall().Round(0).Sub(first) } // advances with the wrong clock
 	}
 }
 
-// destroyedBefore is a store that counts more batches of every epoch as destroyed than came.
+// destroyedBefore is a store that counts n more batches of every epoch as destroyed than there are.
 type destroyedBefore struct {
 	*store.Store
 	n uint64
@@ -68,7 +68,7 @@ func (d *destroyedBefore) Destroyed(ctx context.Context, id store.EpochID) (uint
 	return n + d.n, err
 }
 
-// greedy reads whole answers before the caller reads them.
+// greedy reads every answer to its end before the caller sees it.
 type greedy struct{ http.RoundTripper }
 
 func (g greedy) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -86,8 +86,8 @@ func (g greedy) RoundTrip(req *http.Request) (*http.Response, error) {
 type buggy struct {
 	*destroyedBefore
 	bug  string
-	late []*store.Submission // acknowledged, and not yet stored
-	old  *store.Row          // a slot that was released
+	late []*store.Submission // acknowledged, but not stored yet
+	old  *store.Row          // a slot that was released before
 }
 
 func (b *buggy) Commit(ctx context.Context, group []*store.Submission) (bool, error) {

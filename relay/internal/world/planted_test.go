@@ -15,16 +15,16 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// bug is a bug that a test plants into the parties of a world, to check that worlds find it. The zero value is none.
+// bug is a bug that a test plants into the parties of a world, to check that worlds find it. The zero value is no bug.
 type bug struct {
 	name   string
-	breaks string           // the invariant that it violates
-	plant  [2]string        // for each relay, the argument of [plantIn]
+	breaks string           // beginning of the violation that must be found
+	plant  [2]string        // for each relay, the bug for [plantIn]
 	tokens bool             // only worlds with tokens show it
-	add    []fault          // faults that show it
-	quiet  bool             // no other faults
-	brief  bool             // CI plants it, too
-	disk   faultdisk.Broken // of every party's disk
+	add    []fault          // faults that make the bug visible
+	quiet  bool             // without other faults
+	brief  bool             // also in the short form
+	disk   faultdisk.Broken // defect of every party's disk
 }
 
 // planted are the bugs that worlds must find.
@@ -60,18 +60,18 @@ var planted = []*bug{
 	{name: bugJunk, breaks: "junk was taken", plant: [2]string{"", bugJunk},
 		quiet: true, brief: true, add: []fault{ofJunkAnswers(worldLead, 30*time.Second,
 			[2]string{"relay2", "relay1"}, linkJunk, 0)}},
-	// An honest neighbour would tell a relay that all its state was rolled back. So all three are rolled back.
+	// If all of one relay's state is rolled back, an honest other party reveals it. So all three are rolled back.
 	{name: "state rollback of both relays and the verifier", breaks: "two batches under one number",
 		add: []fault{rollBackAll("relay1"), rollBackAll("relay2"), rollBackAll("verifier")}},
 }
 
-// rollBackAll rolls all parts of a party back to the first epoch's beginning, in the second epoch.
+// rollBackAll rolls a party's whole folder back, from 50 s to 5 s into the second epoch.
 func rollBackAll(name string) fault {
 	to := worldLead + worldLength + 5*time.Second
 	return fault{to + 45*time.Second, faultStateRollback, "all of " + name, func(w *world) { w.parties[name].restoreAll(to) }}
 }
 
-// faults adds the faults that show the bug to the drawn ones.
+// faults returns the drawn faults and those that make the bug visible.
 func (b *bug) faults(_ *rand.Rand, drawn []fault) []fault {
 	if b.quiet {
 		drawn = nil
@@ -79,10 +79,10 @@ func (b *bug) faults(_ *rand.Rand, drawn []fault) []fault {
 	return append(drawn, b.add...)
 }
 
-// mayBeEarly is the number of epochs whose keys may be erased early: one if clocks are wrong.
+// mayBeEarly returns how many epochs' keys may be erased early: one, because clocks may be wrong.
 func (b *bug) mayBeEarly() int { return 1 }
 
-// needsSnapshots reports whether some party is rolled back.
+// needsSnapshots reports whether a fault rolls a party back.
 func (b *bug) needsSnapshots(faults []fault) bool {
 	return slices.ContainsFunc(faults, func(f fault) bool { return f.kind == faultStateRollback })
 }
@@ -108,8 +108,8 @@ func (p *party) restoreAll(to time.Duration) {
 	})
 }
 
-// TestWorldFindsPlantedBugs: for every planted bug, the worlds of a few seeds violate the invariant that it should. The
-// log gives the number of seeds. CI plants a few bugs, the long form all.
+// TestWorldFindsPlantedBugs: for every planted bug, a world of the first 20 seeds must violate the right invariant. The
+// short form plants a few bugs, the long form all.
 func TestWorldFindsPlantedBugs(t *testing.T) {
 	for _, b := range planted {
 		if !b.brief && !stattest.Long {
@@ -121,7 +121,7 @@ func TestWorldFindsPlantedBugs(t *testing.T) {
 					func(line string) bool { return strings.HasPrefix(line, b.breaks) })
 			}
 			for seed := uint64(0); ; seed++ {
-				require.Less(t, seed, uint64(20), "not found")
+				require.Less(t, seed, uint64(20), "no world found the bug")
 				if found(playWorld(t, seed, b)) {
 					t.Logf("found after %d seeds, by: %s", seed+1, b.breaks)
 					return

@@ -14,19 +14,19 @@ import (
 type storedBatch struct {
 	Epoch, Seq uint64
 	Manifest   []byte
-	Bytes      []byte // nil after the confirmation
+	Bytes      []byte // nil after the next hop's confirmation
 }
 
 // stored is a task's data in a relay's store.
 type stored struct {
-	Slots   map[uint64][][]byte // of open batches, by epoch
+	Slots   map[uint64][][]byte // slots of open batches, by epoch
 	Batches []storedBatch
 	Ends    map[uint64][]byte
 }
 
 var errLooked = errors.New("only looked at")
 
-// storedOf reads a task's data from a store.
+// storedOf reads all data of a task from a store.
 func storedOf(kept *store.Store, id task.ID) (*stored, error) {
 	ctx := context.Background()
 	all, err := kept.Progress(ctx)
