@@ -13,15 +13,15 @@ import (
 	"github.com/doona-dp/doona/internal/testing/faultdisk"
 )
 
-// fault is a fault of a world, at a time.
+// fault is something that goes wrong in a world at a time.
 type fault struct {
 	at    time.Duration
 	kind  string
-	words string // with its parameters
+	words string // describes it, with its parameters
 	do    func(w *world)
 }
 
-// drawFault draws a fault of a kind.
+// drawFault draws a random fault of one kind.
 type drawFault func(rng *rand.Rand, tokens bool) fault
 
 // The kinds of faults.
@@ -35,7 +35,7 @@ const (
 	faultCopy          = "two copies"
 )
 
-// kinds are the faults that a world draws from, in the order of kindNames.
+// kinds are the functions that draw faults, by kind. kindNames lists the kinds in a fixed order.
 var kinds = map[string]drawFault{
 	faultNetwork: drawNetwork, faultLie: drawLie, faultCrash: drawCrash, faultFull: drawFull, faultClock: drawClock,
 	faultStateRollback: drawStateRollback, faultCopy: drawCopy, faultNumbers: drawNumbers, faultEndless: drawEndless,
@@ -48,7 +48,7 @@ var kindNames = []string{faultNetwork, faultLie, faultCrash, faultFull, faultClo
 
 func draw[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
 
-// moment draws a time in the run of a world.
+// moment draws a time within the run of a world.
 func moment(rng *rand.Rand) time.Duration {
 	return time.Duration(rng.Int64N(int64(worldLead + worldEpochs*worldLength + worldLength)))
 }
@@ -64,7 +64,7 @@ func drawParty(rng *rand.Rand, tokens bool) string {
 	return draw(rng, "relay1", "relay2", "verifier")
 }
 
-// drawNetwork draws a failing link.
+// drawNetwork draws a link that fails for a while.
 func drawNetwork(rng *rand.Rand, tokens bool) fault {
 	ends := [][2]string{{"relay2", "relay1"}, {"verifier", "relay2"}, {"clients", "relay1"}, {"", "relay1"},
 		{"", "relay2"}}
@@ -76,7 +76,7 @@ func drawNetwork(rng *rand.Rand, tokens bool) fault {
 	return ofLink(faultNetwork, at, lasts, draw(rng, ends...), what)
 }
 
-// drawLie draws an attacker on a link who answers instead of a party.
+// drawLie draws an attacker on a link who answers in place of a party.
 func drawLie(rng *rand.Rand, _ bool) fault {
 	at, lasts := moment(rng), between(rng, time.Second, 60*time.Second)
 	ends := draw(rng, [2]string{"relay2", "relay1"}, [2]string{"verifier", "relay2"})
@@ -95,7 +95,7 @@ func ofLink(kind string, at, lasts time.Duration, ends [2]string, what string) f
 		}}
 }
 
-// drawCrash draws a crash at some write, and in the lives after it.
+// drawCrash draws a crash at a write to disk, and perhaps further crashes after restarts.
 func drawCrash(rng *rand.Rand, tokens bool) fault {
 	at, name := moment(rng), drawParty(rng, tokens)
 	writes := []int{rng.IntN(draw(rng, 3, 40, 200))}
@@ -108,7 +108,7 @@ func drawCrash(rng *rand.Rand, tokens bool) fault {
 		func(w *world) { w.parties[name].crash(writes, down, nil) }}
 }
 
-// drawFull draws a disk that takes no writes for a while.
+// drawFull draws a disk on which some writes fail.
 func drawFull(rng *rand.Rand, tokens bool) fault {
 	at, name, writes := moment(rng), drawParty(rng, tokens), 1+rng.IntN(draw(rng, 3, 30))
 	return fault{at, faultFull, fmt.Sprintf("%s: %d writes fail", name, writes),
@@ -128,7 +128,7 @@ func drawClock(rng *rand.Rand, tokens bool) fault {
 	}}
 }
 
-// partsOf lists the parts of a party's state; any but all of them may be rolled back.
+// partsOf lists the parts of a party's state. A fault may roll back any of them, but not all.
 func partsOf(name string) []string {
 	switch name {
 	case "verifier":
@@ -139,7 +139,7 @@ func partsOf(name string) []string {
 	return []string{"store", "secret", "keys"}
 }
 
-// drawStateRollback draws a crash after which some parts of a party are in an earlier state.
+// drawStateRollback draws a crash after which some parts of a party's state are older than the others.
 func drawStateRollback(rng *rand.Rand, tokens bool) fault {
 	at, name := moment(rng), drawParty(rng, tokens)
 	back := between(rng, 0, at+1)
@@ -161,8 +161,8 @@ func drawStateRollback(rng *rand.Rand, tokens bool) fault {
 	}}
 }
 
-// forgets records that parts of a party are rolled back. If all parts are rolled back in the end, nothing in the party
-// shows it. Then its neighbours may use one of two batches, and its own counts are void.
+// forgets records that parts of a party's state were rolled back. Once all parts have been, the party cannot detect it.
+// Then other parties may get two batches of one number, and the party's own counts are void.
 func (p *party) forgets(parts []string) {
 	for _, part := range parts {
 		p.back[part] = true
@@ -175,26 +175,25 @@ func (p *party) forgets(parts []string) {
 		fmt.Sprintf("two batches under one number: {%d ", slices.Index(relayNames, p.name)))
 }
 
-// drawCopy draws a second process of a relay, with a copy of the whole folder, which runs beside the first for a while.
+// drawCopy draws a copy of a relay's whole folder, which runs beside the relay for a while.
 func drawCopy(rng *rand.Rand, _ bool) fault {
 	at, lasts, name := moment(rng), between(rng, time.Second, 2*worldLength), draw(rng, relayNames...)
 	return fault{at, faultCopy, fmt.Sprintf("of %s, for %v", name, lasts.Round(time.Millisecond)),
 		func(w *world) { w.parties[name].runCopy(lasts) }}
 }
 
-// voidByCopy lists the invariants that do not hold while two copies of a relay run: each makes its own batch of a
-// number, and a limit holds for each separately. The next hop is honest, so it still releases every slot once; if it is
-// the verifier, it has each slot once.
+// voidByCopy lists the invariants that do not hold while two copies of a relay run: each copy makes its own batch of a
+// number, and each applies limits separately. The next hop is honest and must still use every slot once.
 func voidByCopy(name string) []string {
 	void := []string{"lost without a finding", "confirmed and still there: " + name, "a slot came out twice: of " + name,
 		fmt.Sprintf("two batches under one number: {%d ", slices.Index(relayNames, name))}
 	if name == relayNames[0] {
 		return append(void, "reports beyond the quota")
 	}
-	return append(void, "equivocation accepted") // one copy may get what the other did not
+	return append(void, "equivocation accepted") // one copy may get an offer that the other did not
 }
 
-// runCopy runs a party and a copy of it for a while. Requests go to either of them.
+// runCopy runs a party and a copy of it for a while. Requests go to either at random.
 func (p *party) runCopy(lasts time.Duration) {
 	if p.twin.Load() != nil || !p.faults.TryLock() {
 		return
@@ -220,7 +219,7 @@ func (p *party) runCopy(lasts time.Duration) {
 	twin.halt()
 }
 
-// either returns the process that answers: the party, or its copy.
+// either returns the process that answers next: the party or its copy.
 func (p *party) either() *party {
 	if twin := p.twin.Load(); twin != nil && p.asked.Add(1)%2 == 0 && twin.alive() != nil {
 		return twin
@@ -228,7 +227,7 @@ func (p *party) either() *party {
 	return p
 }
 
-// at returns the last snapshot before a moment of the run, or the first.
+// at returns the party's files at the last snapshot before a moment, or at the first snapshot.
 func (p *party) at(moment time.Duration) map[string][]byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -241,8 +240,8 @@ func (p *party) at(moment time.Duration) map[string][]byte {
 	return last
 }
 
-// crash kills a party at the n-th write from now, and again in its next lives, and then lets it run. It does nothing to
-// a party that is down already by another fault. It calls between before the party's last start.
+// crash kills a party at its writes[0]-th write from now, and again after each restart at the next number in writes. It
+// calls between before the last start. It does nothing if another fault has the party down.
 func (p *party) crash(writes []int, down time.Duration, between func() error) {
 	if !p.faults.TryLock() {
 		return
@@ -278,10 +277,10 @@ func (p *party) die() {
 	}
 }
 
-// current is the last life that began. Disks, too, call it, perhaps with p.mu held.
+// current returns the life that began last. It takes no lock: disks call it, perhaps while p.mu is held.
 func (p *party) current() *life { return p.now.Load() }
 
-// dieAt waits until the party has died at the n-th write, or kills it.
+// dieAt waits until the party has died at its n-th write. If it does not write, dieAt kills it.
 func (p *party) dieAt(n int) {
 	p.disk.Stop(n, p.die)
 	if n > 0 {
@@ -289,7 +288,7 @@ func (p *party) dieAt(n int) {
 	}
 }
 
-// awaitDeath waits for a disk to stop, up to 20 s.
+// awaitDeath waits up to 20 s until a disk has stopped, and then stops it.
 func (p *party) awaitDeath() {
 	for range 200 {
 		if p.disk.Dead() {
@@ -300,8 +299,8 @@ func (p *party) awaitDeath() {
 	p.disk.Stop(0, p.die)
 }
 
-// drawFaults draws the faults of a world, in the order of their times. At most one clock is wrong, because parties
-// believe two clocks that agree.
+// drawFaults draws up to 8 faults of a world, in order of time. At most one clock is wrong, because parties believe two
+// clocks that agree.
 func drawFaults(rng *rand.Rand, tokens bool, allowed []string) []fault {
 	var out []fault
 	clocks := 0

@@ -17,37 +17,37 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// The world's network has a link between any two parties, and between clients and a party. A link knows the requester
-// and the receiver, records every answer, and applies its current faults.
+// The world's network has a link between any two parties, and between clients and each party. It knows who sends and
+// receives each request, records every answer, and applies the current faults.
 
 // errLink is the error of a failed link.
 var errLink = errors.New("the link failed")
 
-// linkFault is a temporary fault of the link on which from sends requests to to.
+// linkFault is a temporary fault of the link from one party to another.
 type linkFault struct {
 	from, to string // "" means everyone
 	what     string
 	until    time.Time
 }
 
-// The faults of links.
+// What faults do to links.
 const (
 	linkRefuse  = "refuses"             // nothing passes
-	linkSwallow = "swallows requests"   // nothing passes, and the requester notices it late
-	linkLose    = "loses answers"       // after the party has processed the request
-	linkCut     = "cuts answers"        // after half
-	linkSlow    = "is slow"             // 7 s, both ways
-	linkReplay  = "replays answers"     // of other requests of the same kind
-	linkOver    = "says it is over"     // to every pull, unsigned
-	linkNoEnd   = "gives a foreign end" // of another epoch, or bytes of its own
+	linkSwallow = "swallows requests"   // nothing passes, and the requester notices it after 20 s
+	linkLose    = "loses answers"       // the party has processed the request
+	linkCut     = "cuts answers"        // after half of the body
+	linkSlow    = "is slow"             // 7 s in each direction
+	linkReplay  = "replays answers"     // answers to earlier requests of the same kind
+	linkOver    = "says it is over"     // in answer to every pull, unsigned
+	linkNoEnd   = "gives a foreign end" // the end of another epoch, or other bytes
 	linkLie     = "another batch"       // signed by the first relay, under the requested number
-	linkEndless = "endless batches"     // signed by the first relay, without slots
-	linkJunk    = "junk for batches"    // lists that no party sends
+	linkEndless = "endless batches"     // signed by the first relay; slots do not open
+	linkJunk    = "junk for batches"    // lists that no honest party sends
 	linkJunkEnd = "junk for ends"
 	linkJunkNow = "junk for the time"
 )
 
-// on reports whether a fault affects a link now.
+// on reports whether the fault affects a link now.
 func (f *linkFault) on(from, to string) bool {
 	return (f.from == "" || f.from == from) && (f.to == "" || f.to == to) && time.Now().Before(f.until)
 }
@@ -58,8 +58,8 @@ type network struct {
 
 	mu      sync.Mutex // guards the rest
 	faults  []*linkFault
-	answers map[string]*recordedResponse // the first of every kind of question, for replays
-	junk    []byte                       // the answer of links that send junk
+	answers map[string]*recordedResponse // first answer of each kind, for replays
+	junk    []byte                       // what links with junk faults answer
 }
 
 // recordedResponse is a party's HTTP response.
@@ -67,7 +67,7 @@ type recordedResponse struct {
 	status int
 	header http.Header
 	body   []byte
-	step   int  // of the party's disk, when the answer began
+	step   int  // step of the party's disk when the answer began
 	junk   bool // the body is junk
 }
 
@@ -77,7 +77,7 @@ func (a *recordedResponse) response() *http.Response {
 		ContentLength: int64(len(a.body))}
 }
 
-// fault returns the current fault of a link.
+// fault returns what the current fault does to a link; "" if there is none.
 func (r *network) fault(from, to string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +102,7 @@ func (r *network) heal() {
 	r.faults = nil
 }
 
-// question is the kind of a request: its path without numbers and ids.
+// question returns the kind of a request: the last part of its path, or "batch" if that is a number.
 func question(req *http.Request) string {
 	parts := strings.Split(req.URL.Path, "/")
 	if last := parts[len(parts)-1]; strings.Trim(last, "0123456789") == "" {
@@ -112,7 +112,7 @@ func question(req *http.Request) string {
 	}
 }
 
-// carry forwards a request to a party, and returns its answer.
+// carry sends a request over a link, with its faults, and returns the answer.
 func (r *network) carry(from, to string, req *http.Request) (*recordedResponse, error) {
 	what := r.fault(from, to)
 	switch what {
@@ -144,7 +144,7 @@ func (r *network) carry(from, to string, req *http.Request) (*recordedResponse, 
 	return a, nil
 }
 
-// keep stores an answer for links that replay.
+// keep stores the first answer of each kind for replays.
 func (r *network) keep(to string, req *http.Request, a *recordedResponse) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +153,7 @@ func (r *network) keep(to string, req *http.Request, a *recordedResponse) {
 	}
 }
 
-// lie returns the answer of a lying link, or nil.
+// lie returns the false answer that a link gives; nil if it gives none.
 func (r *network) lie(what, to string, req *http.Request) *recordedResponse {
 	kind := question(req)
 	switch {
@@ -164,7 +164,7 @@ func (r *network) lie(what, to string, req *http.Request) *recordedResponse {
 	case what == linkLie && kind == "batch":
 		return r.world.account.otherBatch(req)
 	case (what == linkEndless || what == linkJunk) && strings.HasPrefix(req.URL.Path, "/v1/updates/"):
-		return problemAnswer(problem.NotFound) // without updates, the relay asks for every batch
+		return problemAnswer(problem.NotFound) // without updates, the relay pulls every epoch
 	case what == linkEndless && kind == "batch":
 		return r.world.account.endlessBatch(req)
 	case what == linkJunk && kind == "batch", what == linkJunkEnd && kind == "end", what == linkJunkNow && kind == "time":
@@ -193,7 +193,7 @@ func (r *network) replay(kind string, otherwise []byte) *recordedResponse {
 	return &recordedResponse{status: http.StatusOK, header: http.Header{}, body: otherwise}
 }
 
-// handler is a party's server in the network, which others dial.
+// handler returns a party's server in the network, which the other parties dial.
 func (r *network) handler(to string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		host, _, _ := net.SplitHostPort(req.RemoteAddr)
@@ -209,7 +209,7 @@ func (r *network) handler(to string) http.Handler {
 		for name, values := range a.header {
 			w.Header()[name] = values
 		}
-		// An interrupted body is shorter than its header says: that breaks the connection.
+		// A cut body is shorter than its Content-Length: that breaks the connection.
 		w.WriteHeader(a.status)
 		if a.junk {
 			r.serveJunk(w, from, a.body)
@@ -219,11 +219,11 @@ func (r *network) handler(to string) http.Handler {
 	})
 }
 
-// clientTransport is the HTTP client of a world's client. It puts the client's address into a header.
+// clientTransport is the HTTP client of one client in a world. It sends the client's address in a header.
 type clientTransport struct {
 	network *network
 	from    string
-	sends   *sent // the report that it sends now
+	sends   *sent // the report that it is sending
 }
 
 // Do implements [shufflerclient.HTTP].
@@ -240,7 +240,7 @@ func (c *clientTransport) Do(req *http.Request) (*http.Response, error) {
 	return a.response(), nil
 }
 
-// life is one run of a party, from start to crash, with its connections.
+// life is one run of a party, from its start to its end, with its connections.
 type life struct {
 	listener *relaytest.PipeListener
 
@@ -250,7 +250,7 @@ type life struct {
 	conns []net.Conn
 }
 
-// end breaks all connections: the party's later messages do not arrive.
+// end breaks all connections of the life, so that its later messages do not arrive.
 func (l *life) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -264,7 +264,7 @@ func (l *life) end() {
 	l.conns = nil
 }
 
-// hold registers a connection, which breaks when the life ends.
+// hold registers a connection, which will break when the life ends.
 func (l *life) hold(c net.Conn) (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -276,7 +276,7 @@ func (l *life) hold(c net.Conn) (net.Conn, error) {
 	return c, nil
 }
 
-// ask sends a request to a party that runs.
+// ask sends a request directly to a party, if it runs.
 func (p *party) ask(from string, req *http.Request) (*recordedResponse, error) {
 	life := p.alive()
 	if life == nil {
@@ -303,7 +303,7 @@ func (p *party) ask(from string, req *http.Request) (*recordedResponse, error) {
 		step: int(stamped.step.Load())}, nil
 }
 
-// stampedConn is a connection to a party. It records the step of the party's disk when the party begins to answer.
+// stampedConn is a connection to a party. It records the step of the party's disk at which the answer began.
 type stampedConn struct {
 	net.Conn
 	party *party
@@ -317,7 +317,7 @@ func (h *stampedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// transport returns the transport of a party's own requests, in one of its lives.
+// transport returns the transport for a party's own requests during a life.
 func (p *party) transport(l *life) *http.Transport {
 	return &http.Transport{DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
 		to, _, err := net.SplitHostPort(address)

@@ -27,7 +27,7 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 
-// party is a relay, the issuer or the verifier of a world, with all its lives.
+// party is a relay, the issuer or the verifier of a world, through all its lives.
 type party struct {
 	world   *world
 	name    string
@@ -36,13 +36,13 @@ type party struct {
 	disk    *faultdisk.Disk
 	begin   func(p *party, l *life) (runner, error)
 
-	lastState string               // its last state in the trace
-	back      map[string]bool      // the parts that were rolled back, while the current fault has the party down
+	lastState string               // the last state in the trace
+	back      map[string]bool      // parts of its state that were rolled back
 	faults    sync.Mutex           // held by the fault that has the party down
 	now       atomic.Pointer[life] // the life that began last
 
-	twin  atomic.Pointer[party] // a copy that runs beside it
-	asked atomic.Int64          // number of requests while there is a copy
+	twin  atomic.Pointer[party] // a copy that runs beside it, or nil
+	asked atomic.Int64          // number of requests while a copy runs
 
 	mu     sync.Mutex // guards the rest
 	offset time.Duration
@@ -50,8 +50,8 @@ type party struct {
 	run    runner
 	cancel context.CancelFunc
 	ended  chan struct{}
-	logs   bytes.Buffer // of this life
-	why    string       // why the party does not start
+	logs   bytes.Buffer // warnings and errors
+	why    string       // why the party did not start, or ""
 
 	snapshots []snapshot
 }
@@ -62,7 +62,7 @@ type snapshot struct {
 	files map[string][]byte
 }
 
-// starting is held while a party makes its connections with [http.DefaultTransport].
+// starting is held while a starting party copies [http.DefaultTransport].
 var starting sync.Mutex
 
 // runner is the program that runs in a life.
@@ -70,14 +70,14 @@ type runner interface {
 	Run(ctx context.Context) error
 }
 
-// Now is the party's clock.
+// Now returns the time of the party's clock.
 func (p *party) Now() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return time.Now().Add(p.offset)
 }
 
-// setClock sets how far the party's clock is ahead.
+// setClock sets how far the party's clock is ahead of the true time.
 func (p *party) setClock(offset time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +99,7 @@ func (p *party) alive() *life {
 	return p.life
 }
 
-// start begins a life. It returns why the party does not start.
+// start begins a life. It returns an error if the party does not start.
 func (p *party) start() error {
 	l := &life{listener: relaytest.ListenPipe()}
 	p.now.Store(l)
@@ -127,13 +127,13 @@ func (p *party) start() error {
 	return nil
 }
 
-// within calls do with a life's connections.
+// within calls do while [http.DefaultTransport] uses the connections of a life.
 func (p *party) within(l *life, do func() error) error {
 	starting.Lock()
 	defer starting.Unlock()
 	before := http.DefaultTransport
 	defer func() { http.DefaultTransport = before }()
-	http.DefaultTransport = p.transport(l) // parties copy it for theirs
+	http.DefaultTransport = p.transport(l) // the party's program copies it
 	return do()
 }
 
@@ -144,7 +144,7 @@ func (p *party) operate(command func(p *party) error) error {
 	return p.within(l, func() error { return command(p) })
 }
 
-// rollbackReport returns the state rollback that a party reports, or "".
+// rollbackReport returns the state rollback that a relay reports, or why a party did not start; "" if neither.
 func (p *party) rollbackReport() string {
 	p.mu.Lock()
 	run, why := p.run, p.why
@@ -164,7 +164,7 @@ func (l *life) over() bool {
 	return l.dead
 }
 
-// halt ends a life, if there is one: as an operator would, or by removing the rest of a dead one.
+// halt stops the party's program if it runs, or cleans up after a crash.
 func (p *party) halt() {
 	p.mu.Lock()
 	l, cancel, ended := p.life, p.cancel, p.ended
@@ -179,7 +179,7 @@ func (p *party) halt() {
 	l.listener.Close()
 }
 
-// logger keeps warnings and errors, for the trace of a failed world.
+// logger returns a logger that collects warnings and errors.
 func (p *party) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(&lockedLog{party: p}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
@@ -192,7 +192,7 @@ func (l *lockedLog) Write(b []byte) (int, error) {
 	return l.party.logs.Write(b)
 }
 
-// beginRelay starts the relay at a hop.
+// beginRelay returns the function that starts the relay at a hop.
 func beginRelay(hop int) func(p *party, l *life) (runner, error) {
 	return func(p *party, l *life) (runner, error) {
 		cfg, err := p.relayConfig()
@@ -209,7 +209,7 @@ func beginRelay(hop int) func(p *party, l *life) (runner, error) {
 	}
 }
 
-// relayConfig is a relay's configuration, without an address.
+// relayConfig returns a relay's configuration without addresses.
 func (p *party) relayConfig() (relay.Config, error) {
 	cfg, err := relay.LoadConfig(filepath.Join(p.folder, "relay.yaml"))
 	cfg.Listen, cfg.Admin = "", ""
@@ -223,7 +223,7 @@ func (p *party) relayConfig() (relay.Config, error) {
 	return cfg, err
 }
 
-// issuerConfig is the issuer's configuration.
+// issuerConfig returns the issuer's configuration.
 func (p *party) issuerConfig() issuer.Config {
 	return issuer.Config{Store: "sqlite:" + filepath.Join(p.folder, "issuer.db"), Clients: "address",
 		TrustedProxies: []string{"127.0.0.0/8"}, Skew: worldSkew, Clock: p.Now, Elapsed: p.world.since,
@@ -281,8 +281,7 @@ func beginVerifier(p *party, _ *life) (runner, error) {
 	return &pulling{puller, v}, nil
 }
 
-// part returns the part of a party's state to which a file belongs: store, secret, keys, clock mark, the verifier's
-// data, or none.
+// part returns the part of a party's state to which a file belongs: store, secret, keys, mark or data; "" if to none.
 func part(name string) string {
 	if name == worldTask+".keys.mark" {
 		return "mark"
@@ -296,7 +295,7 @@ func part(name string) string {
 	return ""
 }
 
-// snapshot copies a party's files.
+// snapshot returns the content of a party's files.
 func (p *party) snapshot() map[string][]byte {
 	out := map[string][]byte{}
 	files := os.DirFS(p.folder)
@@ -313,7 +312,7 @@ func (p *party) snapshot() map[string][]byte {
 	return out
 }
 
-// restore restores some parts of a stopped party from an earlier moment.
+// restore replaces the files of some parts of a stopped party by earlier ones.
 func (p *party) restore(from map[string][]byte, parts []string) error {
 	for name := range p.snapshot() {
 		if _, there := from[name]; !there && slices.Contains(parts, part(name)) {

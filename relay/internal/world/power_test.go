@@ -29,12 +29,12 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// Power cuts. Killing a process loses nothing that it wrote. A power cut loses unsynced writes, in any order and
-// partially. So these worlds have disks that record every write and sync (package faultdisk explains how). Then each
-// party is opened on the rest that a power cut at a random step may leave. It must open, and keep all its commitments
-// until then.
+// A killed process loses nothing that it wrote. A power cut loses unsynced writes, in any order and partially. So these
+// worlds have disks that record every write and sync (see package faultdisk). Afterwards the test opens each party on
+// what a power cut at a random step may leave. The party must open, and keep all commitments that it made before the
+// cut.
 
-// powerPlan returns the number of worlds, and of power cuts for each party in each world.
+// powerPlan returns how many worlds to play, and how many power cuts to try for each party of a world.
 func powerPlan() (worlds, cuts int) {
 	if stattest.Long {
 		return 8, 60
@@ -42,7 +42,7 @@ func powerPlan() (worlds, cuts int) {
 	return 1, 25
 }
 
-// TestWorldPowerCuts: after a power cut, all acknowledged data is still there.
+// TestWorldPowerCuts: after a power cut, a party must have kept all its commitments.
 func TestWorldPowerCuts(t *testing.T) {
 	worlds, cuts := powerPlan()
 	for seed := range worlds {
@@ -55,8 +55,8 @@ func TestWorldPowerCuts(t *testing.T) {
 	}
 }
 
-// TestWorldPowerCutsFindLostSyncs: on disks whose syncs do nothing, every party loses something. That proves that cuts
-// lose data and the checks notice it.
+// TestWorldPowerCutsFindLostSyncs: on disks that ignore syncs, every party must lose something. That proves that power
+// cuts lose data and that the checks notice it.
 func TestWorldPowerCutsFindLostSyncs(t *testing.T) {
 	c := newPowerCuts(t, 0, faultdisk.Broken{LosesSyncs: true})
 	for _, name := range c.world.order {
@@ -69,11 +69,11 @@ func TestWorldPowerCutsFindLostSyncs(t *testing.T) {
 	}
 }
 
-// powerCuts is a world that has ended, and the data for cutting it.
+// powerCuts is a finished world to which power cuts are applied.
 type powerCuts struct {
 	world *world
 	rng   *rand.Rand
-	base  string // a folder with the other files that parties need
+	base  string // a folder for what a cut leaves, with the task's bundle
 }
 
 func newPowerCuts(t *testing.T, seed uint64, broken faultdisk.Broken) *powerCuts {
@@ -87,7 +87,7 @@ func newPowerCuts(t *testing.T, seed uint64, broken faultdisk.Broken) *powerCuts
 	return c
 }
 
-// cut opens a party on the rest of a power cut, and returns an error if something is missing.
+// cut opens a party on what a power cut at a random step leaves. It returns an error if a commitment is broken.
 func (c *powerCuts) cut(t *testing.T, name string) error {
 	t.Helper()
 	p := c.world.parties[name]
@@ -96,7 +96,7 @@ func (c *powerCuts) cut(t *testing.T, name string) error {
 	require.NoError(t, os.RemoveAll(folder))
 	require.NoError(t, p.disk.Cut(step, c.rng, folder))
 	left := &party{world: c.world, name: name, folder: folder}
-	left.offset = time.Until(p.disk.When(step)) // virtual time differs from this test's
+	left.offset = time.Until(p.disk.When(step)) // the recorded times are virtual
 	check := map[string]func(*party, []commitment) error{"relay1": c.checkFirst, "relay2": c.checkRelay,
 		"verifier": c.checkVerifier, "issuer": c.checkIssuer}[name]
 	var commitments []commitment
@@ -109,7 +109,7 @@ func (c *powerCuts) cut(t *testing.T, name string) error {
 	return nil
 }
 
-// openRelay opens a relay that does not run, and reads its store.
+// openRelay opens a relay without running it, and reads its store.
 func (c *powerCuts) openRelay(p *party) (*stored, error) {
 	cfg, err := relay.LoadConfig(filepath.Join(p.folder, "relay.yaml"))
 	if err != nil {
@@ -126,7 +126,7 @@ func (c *powerCuts) openRelay(p *party) (*stored, error) {
 	return storedOf(kept, c.world.Open.ID)
 }
 
-// checkFirst checks that the first relay has all reports that it acknowledged.
+// checkFirst checks that the first relay still has, or has destroyed, all reports that it acknowledged.
 func (c *powerCuts) checkFirst(p *party, commitments []commitment) error {
 	stored, err := c.openRelay(p)
 	if err != nil {
@@ -154,8 +154,8 @@ func (c *powerCuts) checkFirst(p *party, commitments []commitment) error {
 	return nil
 }
 
-// reports returns the reports that the first relay has, or had before the next hop confirmed them, and how many of each
-// epoch it destroyed.
+// reports returns the reports that the first relay has, or had until the next hop confirmed them. It also returns how
+// many reports of each epoch were destroyed.
 func (c *powerCuts) reports(stored *stored) (have map[*sent]bool, destroyed map[uint64]uint64, err error) {
 	have, destroyed = map[*sent]bool{}, map[uint64]uint64{}
 	known := c.world.account.slots[0]
@@ -165,7 +165,7 @@ func (c *powerCuts) reports(stored *stored) (have map[*sent]bool, destroyed map[
 		}
 	}
 	for _, b := range stored.Batches {
-		if b.Bytes == nil { // it was released, as it was confirmed
+		if b.Bytes == nil { // deleted after its confirmation
 			for slot, manifest := range c.world.account.out[0] {
 				if manifest == sha256.Sum256(b.Manifest) {
 					have[known[slot]] = true
@@ -195,7 +195,7 @@ func (c *powerCuts) reports(stored *stored) (have map[*sent]bool, destroyed map[
 	return have, destroyed, nil
 }
 
-// checkHandedOut checks that batches and ends are the same as those handed out.
+// checkHandedOut checks that the stored batches and ends are those that were handed out.
 func checkHandedOut(stored *stored, commitments []commitment) error {
 	manifests := map[[2]uint64][sha256.Size]byte{}
 	for _, b := range stored.Batches {
@@ -258,7 +258,7 @@ func (c *powerCuts) checkVerifier(p *party, commitments []commitment) error {
 	return nil
 }
 
-// handled sends requests to a handler as a client at an address, behind a proxy.
+// handled passes requests to a handler, as a proxy in front of it does for a client.
 type handled struct {
 	http.Handler
 	client string
@@ -276,7 +276,7 @@ func (h handled) Do(req *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// checkIssuer checks that a client with a token gets no other one.
+// checkIssuer checks that the issuer refuses a second token to the last three clients that got one.
 func (c *powerCuts) checkIssuer(p *party, commitments []commitment) error {
 	i, err := issuer.New(p.issuerConfig())
 	if err != nil {
@@ -290,7 +290,7 @@ func (c *powerCuts) checkIssuer(p *party, commitments []commitment) error {
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // the issuer may not know the time
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // the issuer may doubt the time
 		_, err = client.Token(ctx, s.acked.epoch)
 		cancel()
 		var p *problem.Problem

@@ -1,12 +1,13 @@
-// Package world plays seeded worlds against the whole system, and checks that nothing is lost or released twice.
+// Package world plays simulated runs, called worlds, of the whole system, and checks that nothing is lost or released
+// twice.
 //
-// A world is all parties of a task in one process: clients, two relays, the verifier, and the issuer if the task has
-// tokens. All code is the product's own, on real files. Time is virtual, the world sees and controls the network
-// (network_test.go), and each disk is a faultdisk. A seed determines all faults and the clients' times: the same seed
-// is the same world.
+// A world has all parties of a task in one process: clients, two relays, the verifier, and the issuer if the task has
+// tokens. All of them run the product's code on real files. Time is virtual, the test sees and controls the network
+// (network_test.go), and each disk is a faultdisk. A seed determines all faults and the times of the reports: the same
+// seed makes the same world.
 //
-// An epoch lasts a minute. After the last one, all faults end, and the parties have a little more than worldGiveUp to
-// finish. All along and in the end, the invariants of account_test.go must hold.
+// An epoch lasts a minute. One minute after the last epoch all faults end. The parties then have a little more than
+// worldGiveUp to finish. The invariants of account_test.go must hold during the run and at its end.
 package world_test
 
 import (
@@ -42,7 +43,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The times of a world; every world begins at the same moment.
+// The times and sizes of a world. Every world begins at the same moment.
 const (
 	worldLead   = 20 * time.Second // before the first epoch
 	worldLength = time.Minute      // of an epoch
@@ -52,14 +53,14 @@ const (
 	worldBatch  = 6
 	worldTask   = "task"
 
-	// worldPull is no multiple of the second in which a relay scans its epochs: events at the same moment would occur
-	// in a different order in every run of a seed.
+	// worldPull is no multiple of the second in which a relay scans its epochs. Events at the same moment would occur
+	// in a different order in each run of a seed.
 	worldPull = "1987ms"
 )
 
 var relayNames = []string{"relay1", "relay2"}
 
-// kind is the kind of a world's task: a mean, with tokens, or a count with relays' dummies.
+// kind is the kind of a world's task: a mean without or with tokens, or a count with relays' dummies.
 type kind string
 
 const (
@@ -68,7 +69,7 @@ const (
 	noise  kind = "noise"
 )
 
-// kindOf returns the kind of a seed's world. Planted bugs are found in worlds without dummies.
+// kindOf returns the kind of a seed's world. Worlds with planted bugs have no dummies.
 func kindOf(seed uint64, planted *bug) kind {
 	switch {
 	case seed%4 == 3 || planted.tokens:
@@ -79,7 +80,7 @@ func kindOf(seed uint64, planted *bug) kind {
 	return plain
 }
 
-// layoutFolder has the deployments of all worlds.
+// layoutFolder is the folder of the deployments that worlds copy.
 var layoutFolder string
 
 func TestMain(m *testing.M) {
@@ -93,18 +94,18 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// layouts are deployments that worlds copy. Their keys are valid in every world, as all worlds begin at the same time.
+// layouts make the deployments that worlds copy. Their keys fit every world, because all worlds begin at the same time.
 var layouts = map[kind]func() (*quickstart.Deployment, error){plain: layout(plain), tokens: layout(tokens),
 	noise: layout(noise)}
 
-// beginning is when time begins in a bubble of package synctest.
+// beginning is the time at which a bubble of package synctest starts.
 var beginning = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func layout(of kind) func() (*quickstart.Deployment, error) {
 	return sync.OnceValues(func() (*quickstart.Deployment, error) {
 		q := planner.Query{Name: "world", Query: task.Mean, Hi: 10, Batch: worldBatch, Honest: 0.67, Epsilon: 20,
 			Delta: 1e-2}
-		if of == noise { // a fixed number of dummies, so that a seed has one trace
+		if of == noise { // the number of dummies is fixed, so that a seed has one trace
 			q.Query, q.Relays = task.Count, &planner.RelayNoise{Batches: 8}
 		}
 		draft, err := planner.Draft(q)
@@ -142,11 +143,11 @@ type world struct {
 	ends               map[string]*relaytest.PipeListener
 	network            *network
 	account            *account
-	firstSign          ed25519.PrivateKey // of the first relay, for attackers who lie in its name
-	snapshots          bool               // are taken
-	records            bool               // disks record everything
-	clocks             bool               // are wrong
-	rollbacks          []string           // reports of state rollbacks, before the operator ended the epochs
+	firstSign          ed25519.PrivateKey // the first relay's key, for attackers who lie in its name
+	snapshots          bool               // parties' files are copied during the run
+	records            bool               // disks record every write and sync
+	clocks             bool               // some clock is wrong
+	rollbacks          []string           // detected state rollbacks, from before the operator ended the epochs
 
 	mu     sync.Mutex // guards the rest
 	traced []string
@@ -168,12 +169,12 @@ func (w *world) epochEnd(epoch uint64) time.Time {
 	return time.Unix(int64(w.Open.Epochs.End(epoch)), 0)
 }
 
-// untilHeal is how long faults may still last.
+// untilHeal returns how long faults may still last.
 func (w *world) untilHeal() time.Duration {
 	return max(worldLead+worldEpochs*worldLength+worldLength-w.since(), 0)
 }
 
-// name returns the party that dials from an address.
+// name returns the party that connects from an address; "clients" if there is none.
 func (w *world) name(address string) string {
 	for _, p := range w.parties {
 		if p.address == address {
@@ -183,7 +184,6 @@ func (w *world) name(address string) string {
 	return "clients"
 }
 
-// newWorld creates a world in a folder.
 func newWorld(seed uint64, folder string, planted *bug) (*world, error) {
 	of := kindOf(seed, planted)
 	w := &world{seed: seed, kind: of, tokens: of == tokens, bug: planted, parties: map[string]*party{},
@@ -217,7 +217,7 @@ func newWorld(seed uint64, folder string, planted *bug) (*world, error) {
 	return w, nil
 }
 
-// run plays a world, in a bubble.
+// run plays the world. Call it in a bubble of package synctest.
 func (w *world) run() {
 	rng := rand.New(rand.NewPCG(w.seed, 0))
 	faults := w.bug.faults(rng, drawFaults(rng, w.tokens, kindNames))
@@ -230,7 +230,7 @@ func (w *world) run() {
 	}
 	w.takeSnapshots()
 	for i, name := range w.order {
-		time.Sleep(time.Duration(100+i*37) * time.Millisecond) // so that no two act at the same moment
+		time.Sleep(time.Duration(100+i*37) * time.Millisecond) // so that no two parties act at the same moment
 		if err := w.parties[name].start(); err != nil {
 			w.account.note("does not start", "%s: %v", name, err)
 		}
@@ -245,14 +245,14 @@ func (w *world) run() {
 	for _, s := range servers {
 		s.Close()
 	}
-	time.Sleep(time.Minute) // pending timers notice that the world is over
+	time.Sleep(time.Minute) // lets pending timers notice that the world is over
 }
 
-// prepare gives a party its disk, and returns its server in the network.
+// prepare creates a party's disk, and starts the party's server in the network.
 func (w *world) prepare(p *party) *http.Server {
 	p.disk = faultdisk.New(p.folder)
 	p.disk.Break(w.bug.disk)
-	p.disk.Apart(".clock") // written after neighbours were asked for the time
+	p.disk.Apart(".clock") // written after other parties were asked for the time
 	if w.records {
 		if err := p.disk.Record(); err != nil {
 			panic(err)
@@ -271,7 +271,7 @@ type event struct {
 	do func()
 }
 
-// play lets clients report and faults happen, until the last epoch has been over for a while.
+// play makes clients report and faults happen, until one minute after the last epoch.
 func (w *world) play(rng *rand.Rand, faults []fault) {
 	var events []event
 	var running sync.WaitGroup
@@ -295,7 +295,7 @@ func (w *world) play(rng *rand.Rand, faults []fault) {
 	running.Wait()
 }
 
-// drawClients draws when and how clients report.
+// drawClients draws the clients of each epoch, and when they report.
 func (w *world) drawClients(rng *rand.Rand, running *sync.WaitGroup) (out []event) {
 	number := 0
 	for epoch := range uint64(worldEpochs) {
@@ -323,7 +323,7 @@ type worldClient struct {
 	reports int
 }
 
-// run reports as the Go client does, with random pauses.
+// run sends the client's reports with the Go client, with random pauses between attempts.
 func (c *worldClient) run() {
 	w := c.world
 	transport := &clientTransport{network: w.network, from: c.network}
@@ -351,7 +351,7 @@ func (c *worldClient) run() {
 		s := w.account.know(c.network, c.epoch, report.Body)
 		transport.sends = s
 		if first != nil && c.rng.IntN(2) == 0 {
-			report.Token = first.Token // once more
+			report.Token = first.Token // uses the token twice
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		err = client.Submit(ctx, report)
@@ -364,7 +364,7 @@ func (c *worldClient) run() {
 	}
 }
 
-// problemName returns the part of an error that is the same in every run of a seed.
+// problemName returns an error's text without numbers, which may differ between runs of a seed.
 func problemName(err error) string {
 	if err == nil {
 		return "acknowledged"
@@ -377,7 +377,7 @@ func problemName(err error) string {
 	}, err.Error())
 }
 
-// takeSnapshots copies the parties' files, if needed, while no party works.
+// takeSnapshots copies the parties' files if a fault needs them. Call it while no party works.
 func (w *world) takeSnapshots() {
 	if !w.snapshots {
 		return
@@ -391,7 +391,7 @@ func (w *world) takeSnapshots() {
 	}
 }
 
-// check checks the invariants that hold at any moment, while no party works.
+// check waits until no party works, and checks the invariants that hold at any moment.
 func (w *world) check() {
 	synctest.Wait()
 	w.takeSnapshots()
@@ -408,7 +408,7 @@ func (w *world) check() {
 	w.account.checkQuota()
 }
 
-// heal ends all faults, and starts the parties that are down.
+// heal ends all faults, makes the operators repair state rollbacks, and starts the parties that are down.
 func (w *world) heal() {
 	w.log("all faults end")
 	w.network.heal()
@@ -434,7 +434,7 @@ func (w *world) heal() {
 	}
 }
 
-// endEpochs holds the operators' commands after a state rollback.
+// endEpochs are the operators' commands after a state rollback.
 var endEpochs = map[string]func(p *party) error{
 	"relay1": endRelayEpochs, "relay2": endRelayEpochs,
 	"issuer": func(p *party) error {
@@ -458,7 +458,7 @@ func endRelayEpochs(p *party) error {
 		back, err = relay.OpenRolledBack(cfg)
 	}
 	if errors.Is(err, relay.ErrNoRollback) {
-		return nil // nothing had begun
+		return nil // no epoch had begun
 	}
 	if err != nil {
 		return err
@@ -466,7 +466,7 @@ func endRelayEpochs(p *party) error {
 	return errors.Join(back.End(context.Background()), back.Close())
 }
 
-// awaitEnd waits until all epochs are over at all parties, or the time limit has passed.
+// awaitEnd waits until all parties have finished all epochs, or the time limit has passed.
 func (w *world) awaitEnd() {
 	for deadline := w.since() + worldGiveUp + 2*time.Minute; w.since() < deadline; time.Sleep(5 * time.Second) {
 		synctest.Wait()
@@ -481,7 +481,7 @@ func (w *world) awaitEnd() {
 	}
 }
 
-// made counts the batches of the last relay.
+// made returns how many batches the last relay has made.
 func (w *world) made() (n int) {
 	for _, text := range strings.Split(w.state(w.parties["relay2"]), ", ") {
 		var epoch, confirmed, made int
@@ -492,7 +492,7 @@ func (w *world) made() (n int) {
 	return n
 }
 
-// conclude checks the invariants that hold in the end.
+// conclude checks the invariants that must hold at the end.
 func (w *world) conclude() {
 	synctest.Wait()
 	noticed := append(w.noticed(context.Background()), w.rollbacks...)
@@ -516,18 +516,18 @@ func (w *world) conclude() {
 	w.log("the verifier has %d batches", w.kept())
 }
 
-// playWorld runs a seed in a bubble and returns its world.
+// playWorld plays the world of a seed in a bubble of package synctest.
 func playWorld(t *testing.T, seed uint64, planted *bug) *world {
 	t.Helper()
 	return playRecorded(t, seed, planted, false)
 }
 
-// playRecorded is playWorld; with records, disks record everything.
+// playRecorded is playWorld; if records is set, disks record every write and sync.
 func playRecorded(t *testing.T, seed uint64, planted *bug, records bool) (w *world) {
 	t.Helper()
 	faultdisk.Install()
 	folder := filepath.Join(t.TempDir(), "world")
-	_, err := layouts[kindOf(seed, planted)]() // outside of the bubble: for all worlds
+	_, err := layouts[kindOf(seed, planted)]() // outside of the bubble, because all worlds share it
 	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		w, err = newWorld(seed, folder, planted)
@@ -538,7 +538,7 @@ func playRecorded(t *testing.T, seed uint64, planted *bug, records bool) (w *wor
 	return w
 }
 
-// report returns the trace of a world for people.
+// report returns the violations and the trace of a world.
 func (w *world) report() string {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "seed %d: %s\n", w.seed, strings.Join(w.account.broken, "\n"))
@@ -548,7 +548,7 @@ func (w *world) report() string {
 	return out.String()
 }
 
-// worldSeeds is the number of seeds.
+// worldSeeds returns how many seeds TestWorld plays.
 func worldSeeds() uint64 {
 	if stattest.Long {
 		return 2000
@@ -556,7 +556,7 @@ func worldSeeds() uint64 {
 	return 18
 }
 
-// worldFigures are the results for DOONA_FIGURES.
+// worldFigures are the counts that TestWorld writes to DOONA_FIGURES.
 type worldFigures struct {
 	Seeds, Reports, Acknowledged, Batches int
 	Faults                                map[string]int // by kind
@@ -579,7 +579,7 @@ func (f *worldFigures) add(w *world) {
 	}
 }
 
-// TestWorld plays worlds and checks that all invariants hold. `-run World/seed=N` plays one of them.
+// TestWorld plays the worlds of many seeds. All invariants must hold. `-run World/seed=N` plays only seed N.
 func TestWorld(t *testing.T) {
 	figures := worldFigures{Faults: map[string]int{}}
 	for seed := range worldSeeds() {
@@ -600,9 +600,9 @@ func TestWorld(t *testing.T) {
 	}
 }
 
-// TestWorldIsTheSameAgain: a seed always draws the same faults, and without faults it has one trace. With a wrong clock
-// or a crash it may have several: parties ask each other for the time at random moments, and a restarted party asks
-// again.
+// TestWorldIsTheSameAgain: a seed must always draw the same faults, and without faults it must have the same trace.
+// With a wrong clock or a crash the trace may differ: parties ask each other for the time at random moments, and again
+// after a restart.
 func TestWorldIsTheSameAgain(t *testing.T) {
 	first := playWorld(t, 5, &bug{})
 	require.NotEmpty(t, faultsOf(first))
@@ -612,7 +612,7 @@ func TestWorldIsTheSameAgain(t *testing.T) {
 	require.Equal(t, quiet.traced, playWorld(t, 6, &bug{quiet: true}).traced)
 }
 
-// faultsOf returns the faults that a world has drawn.
+// faultsOf returns the trace's lines about faults.
 func faultsOf(w *world) (faults []string) {
 	for _, line := range w.traced {
 		if strings.Contains(line, "fault: ") {
