@@ -36,7 +36,6 @@ func (o *order) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// count returns how often an event occurred, and the index of the first one.
 func (o *order) count(what string) (n, first int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

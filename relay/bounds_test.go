@@ -32,7 +32,6 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// filesIn returns the content of all files below a folder.
 func filesIn(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -47,7 +46,6 @@ func filesIn(t *testing.T, folder string) map[string]string {
 	return files
 }
 
-// relayFolder returns the folder of a relay's store, secret and keys.
 func relayFolder(c *relaytest.Cascade, hop int) string { return filepath.Dir(c.RelayConfig(hop + 1)) }
 
 // stillRelay returns a relay that answers requests, but whose background loops do not run.

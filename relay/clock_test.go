@@ -96,7 +96,6 @@ func (l *clocks) post(t *testing.T, epoch uint64, n int) {
 	}
 }
 
-// ready reports whether a relay is ready.
 func (l *clocks) ready(t *testing.T, hop int) bool {
 	resp, err := http.Get("http://" + l.Config(t, hop).Admin + "/readyz")
 	if err != nil {

@@ -22,13 +22,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// run runs the relay command and returns its exit status and its output.
 func run(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	return runProgram(t, executable, args...)
 }
 
-// runOwner runs the doona command like run.
 func runOwner(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	return runProgram(t, ownerProgram, args...)

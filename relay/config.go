@@ -275,7 +275,6 @@ func (c *Config) clients() service.ClientSettings {
 		Skew: &c.Skew}
 }
 
-// validate fills in defaults and checks ranges.
 func (c *Config) validate() error {
 	c.clients().SetDefaults()
 	service.Default(&c.MaxConcurrent, 1024)

@@ -88,7 +88,6 @@ func (p *process) start(t testing.TB) {
 	p.cascade.WaitReady(t, p.admin)
 }
 
-// crash kills the process with SIGKILL and starts it again.
 func (p *process) crash(t *testing.T) {
 	t.Helper()
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGKILL))

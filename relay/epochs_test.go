@@ -21,7 +21,6 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// rows counts the rows of a table in a relay's SQLite store.
 func rows(t *testing.T, c *relaytest.Cascade, hop int, table string) int {
 	t.Helper()
 	return query(t, c, hop, "SELECT COUNT(*) FROM "+table)
@@ -33,7 +32,6 @@ func query(t *testing.T, c *relaytest.Cascade, hop int, text string) (n int) {
 	return n
 }
 
-// queryInto reads the single value that a query returns.
 func queryInto(t *testing.T, c *relaytest.Cascade, hop int, into any, text string, args ...any) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(c.Config(t, hop).Store, "sqlite:")+
@@ -43,7 +41,6 @@ func queryInto(t *testing.T, c *relaytest.Cascade, hop int, into any, text strin
 	require.NoError(t, db.QueryRow(text, args...).Scan(into))
 }
 
-// waitState waits until a relay's epoch has reached a state.
 func waitState(t *testing.T, c *relaytest.Cascade, hop int, epoch uint64, want string) {
 	t.Helper()
 	require.Eventually(t, func() bool {

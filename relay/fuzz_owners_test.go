@@ -178,7 +178,6 @@ func signedBy(signer uint8, owner, stranger ed25519.PrivateKey, body []byte) str
 	return ""
 }
 
-// handle passes a request to a handler.
 func handle(handler http.Handler, method, path, signature string, body []byte) *httptest.ResponseRecorder {
 	req := httptest.NewRequest(method, path, bytes.NewReader(body))
 	req.Header.Set(handover.Header, signature)

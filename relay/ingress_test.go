@@ -24,7 +24,6 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// requireProblem asserts that err is the problem with this name.
 func requireProblem(t *testing.T, name problem.Name, err error) *problem.Problem {
 	t.Helper()
 	var p *problem.Problem
@@ -40,7 +39,6 @@ func sealEnvelope(t *testing.T, c *relaytest.Cascade, epoch uint64, tag []byte, 
 	return sealFor(t, c, c.Open.ID, epoch, tag, lanes)
 }
 
-// sealFor is sealEnvelope for any task id.
 func sealFor(t *testing.T, c *relaytest.Cascade, id task.ID, epoch uint64, tag []byte, lanes [][][]byte) []byte {
 	t.Helper()
 	var list onion.KeyList
@@ -75,7 +73,6 @@ func submission(t *testing.T, envelope []byte) []byte {
 	return body
 }
 
-// openEnvelope opens a submission with the first relay's key.
 func openEnvelope(t *testing.T, c *relaytest.Cascade, epoch uint64, body []byte) *onion.Envelope {
 	t.Helper()
 	envelope, err := c.Opener(t, 0, epoch).OpenEnvelope(body)

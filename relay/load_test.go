@@ -123,7 +123,6 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// limitMemory sets max_memory in the first relay's configuration file.
 func limitMemory(t *testing.T, c *relaytest.Cascade) {
 	t.Helper()
 	config, err := os.OpenFile(c.RelayConfig(1), os.O_APPEND|os.O_WRONLY, 0)

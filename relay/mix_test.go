@@ -33,7 +33,6 @@ func span(first, n uint64) (out []uint64) {
 	return out
 }
 
-// hasFinding waits until the second relay has this finding.
 func hasFinding(t *testing.T, c *relaytest.Cascade, want relay.Finding) {
 	t.Helper()
 	require.Eventually(t, func() bool { return slices.Contains(c.Status(t, 1).Findings, want) }, relaytest.Patience,
@@ -318,7 +317,6 @@ func requireStill(t *testing.T, pulls *atomic.Int64) {
 	})
 }
 
-// hasReason asserts that the second relay has a finding with this reason.
 func hasReason(t *testing.T, c *relaytest.Cascade, why relay.Reason) {
 	t.Helper()
 	require.True(t, slices.ContainsFunc(c.Status(t, 1).Findings, func(f relay.Finding) bool { return f.Reason == why }))

@@ -266,13 +266,11 @@ func TestSealedOrder(t *testing.T) {
 	require.Less(t, math.Abs(spearman(values)), correlated)
 }
 
-// requireSoon waits until a condition holds, and fails the test if it does not.
 func requireSoon(t *testing.T, holds func() bool) {
 	t.Helper()
 	require.Eventually(t, holds, relaytest.Patience, 10*time.Millisecond)
 }
 
-// ask returns the body of the answer to a GET request.
 func ask(t *testing.T, url string) string {
 	t.Helper()
 	resp, err := http.Get(url)

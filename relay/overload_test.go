@@ -47,7 +47,6 @@ func startReport(t *testing.T, c *relaytest.Cascade, client string, size int) (n
 	return conn, line
 }
 
-// eventuallyTaken waits until the relay accepts a report.
 func eventuallyTaken(t *testing.T, c *relaytest.Cascade, body []byte, client string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return c.Post(t.Context(), 0, body, client) == nil }, relaytest.Patience,

@@ -107,7 +107,6 @@ func (s *scene) name(value, as string) {
 // plain returns text with all placeholders.
 func (s *scene) plain(text string) string { return strings.NewReplacer(s.names...).Replace(text) }
 
-// section begins a section of the recorded output.
 func (s *scene) section(format string, args ...any) {
 	fmt.Fprintf(&s.out, "\n== %s\n", s.plain(fmt.Sprintf(format, args...)))
 }
@@ -195,7 +194,6 @@ func (s *scene) send(method, url string, body []byte, headers ...string) {
 	resp.Body.Close()
 }
 
-// report sends a report and records the answer.
 func (s *scene) report(epoch uint64, body []byte, network int, headers ...string) {
 	s.t.Helper()
 	s.send(http.MethodPost, s.ReportsURL(epoch), body, append([]string{"Content-Type", "application/msgpack",
@@ -210,7 +208,6 @@ func (s *scene) post(epoch uint64, from, to int) {
 	}
 }
 
-// soon waits until a condition holds.
 func (s *scene) soon(holds func() bool) {
 	s.t.Helper()
 	require.Eventually(s.t, holds, relaytest.Patience, 10*time.Millisecond)
@@ -245,7 +242,6 @@ func (s *scene) epochIs(hop int, epoch uint64, state string) {
 	})
 }
 
-// ready records the answer of /readyz.
 func (s *scene) ready(hop int) {
 	s.t.Helper()
 	status, text := s.admin(hop, "/readyz")

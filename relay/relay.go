@@ -127,7 +127,6 @@ func open(cfg Config) (*Relay, error) {
 	return r, err
 }
 
-// assemble creates the stages.
 func (r *Relay) assemble() {
 	r.host = tasks.NewHost(r.Registry, r.vault, r.monitor)
 	r.desk = &tasks.Desk{Host: r.host}
@@ -142,7 +141,6 @@ func (r *Relay) assemble() {
 	r.host.ShowAll()
 }
 
-// ingressConfig returns the configuration of the ingress.
 func (r *Relay) ingressConfig() ingress.Config {
 	return ingress.Config{Proxies: r.proxies, Outgoing: r.outgoing, MaxConcurrent: r.cfg.MaxConcurrent,
 		MaxMemory: int64(r.cfg.MaxMemory), MaxTasks: r.cfg.taskLimit(), Group: r.cfg.Group,
@@ -279,7 +277,6 @@ func load(cfg Config) (*setup, error) {
 	return s, err
 }
 
-// tasksConfig returns the configuration of the registry of tasks.
 func (s *setup) tasksConfig() tasks.Config {
 	c := tasks.Config{Signers: s.signers, Outgoing: s.outgoing, Skew: s.cfg.Skew, PullInterval: s.cfg.PullInterval,
 		Retention: s.cfg.Retention, Clock: s.cfg.Clock, Log: s.cfg.Log, Fits: s.cfg.checkMemory}

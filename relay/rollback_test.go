@@ -169,7 +169,6 @@ func TestStateRollbackShowsWhileItIsMade(t *testing.T) {
 	requireProblem(t, problem.StateRolledBack, err)
 }
 
-// requireFindingAt asserts that a relay has one finding.
 func requireFindingAt(t *testing.T, c *relaytest.Cascade, hop int, want relay.Finding) {
 	t.Helper()
 	require.Equal(t, []relay.Finding{want}, c.Status(t, hop).Findings)

@@ -82,7 +82,6 @@ func (r *Relay) Run(ctx context.Context) error {
 	return err
 }
 
-// listen opens the public address and the admin address.
 func (r *Relay) listen() ([]*service.Server, error) {
 	return service.Listen(r.cfg.Log,
 		service.Endpoint{Address: r.cfg.Listen, Listener: r.cfg.Listener,

@@ -43,7 +43,6 @@ func (s Size) String() string {
 	return fmt.Sprintf("%d bytes", int64(s))
 }
 
-// ceil rounds a size up to whole MiB.
 func (s Size) ceil() Size { return (s + 1<<20 - 1) &^ (1<<20 - 1) }
 
 // checkMemory returns an error unless MaxMemory can hold the largest report of every task while all other tasks are

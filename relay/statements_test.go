@@ -21,7 +21,6 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// newKey returns a key pair.
 func newKey(t *testing.T) (task.SignKey, ed25519.PrivateKey) {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(rand.Reader)

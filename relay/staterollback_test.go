@@ -32,7 +32,6 @@ func startStopped(t *testing.T, c *relaytest.Cascade, hop int) (stop func()) {
 	return c.ServeUnready(t, r)
 }
 
-// get fetches a page of a relay's admin address.
 func get(t *testing.T, c *relaytest.Cascade, hop int, path string) (status int, text string) {
 	t.Helper()
 	var resp *http.Response

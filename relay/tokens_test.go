@@ -24,7 +24,6 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// with returns an Authorization header with a token.
 func with(tok []byte) http.Header { return http.Header{"Authorization": {token.Header(tok)}} }
 
 // signAgain returns a token of epoch 0 with a different signature, which is also valid.

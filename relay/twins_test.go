@@ -287,7 +287,6 @@ func startServer(t *testing.T, folder string) *pgtest.Server {
 	return server
 }
 
-// requireReady asserts whether the first relay is ready.
 func requireReady(t *testing.T, c *relaytest.Cascade, ready bool) {
 	t.Helper()
 	resp, err := http.Get("http://" + c.Config(t, 0).Admin + "/readyz")

@@ -35,7 +35,6 @@ func span(first, n uint64) (out []uint64) {
 	return out
 }
 
-// hasFinding waits until the second relay has this finding.
 func hasFinding(t *testing.T, c *relaytest.Cascade, want relay.Finding) {
 	t.Helper()
 	require.Eventually(t, func() bool { return slices.Contains(c.Status(t, 1).Findings, want) }, relaytest.Patience,
@@ -61,7 +60,6 @@ func requireDestroyed(t *testing.T, c *relaytest.Cascade, hop int, signed *onion
 	require.True(t, m.Destroyed())
 }
 
-// queryInto reads the single value that a query returns.
 func queryInto(t *testing.T, c *relaytest.Cascade, hop int, into any, text string, args ...any) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(c.Config(t, hop).Store, "sqlite:")+
@@ -71,7 +69,6 @@ func queryInto(t *testing.T, c *relaytest.Cascade, hop int, into any, text strin
 	require.NoError(t, db.QueryRow(text, args...).Scan(into))
 }
 
-// waitState waits until a relay's epoch has reached a state.
 func waitState(t *testing.T, c *relaytest.Cascade, hop int, epoch uint64, want string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -84,13 +81,11 @@ func waitState(t *testing.T, c *relaytest.Cascade, hop int, epoch uint64, want s
 	}, relaytest.Patience, 10*time.Millisecond, "hop %d, epoch %d: %s", hop, epoch, want)
 }
 
-// requireSoon waits until a condition holds.
 func requireSoon(t *testing.T, holds func() bool) {
 	t.Helper()
 	require.Eventually(t, holds, relaytest.Patience, 10*time.Millisecond)
 }
 
-// get fetches a page of a relay's admin address.
 func get(t *testing.T, c *relaytest.Cascade, hop int, path string) (status int, text string) {
 	t.Helper()
 	var resp *http.Response

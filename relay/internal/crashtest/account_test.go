@@ -31,7 +31,6 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// batchFile returns the name of a verifier's file for a batch.
 func batchFile(epoch, seq uint64) string { return fmt.Sprintf("%06d-%06d.batch", epoch, seq) }
 
 // slot identifies a message at the verifier, by the hash of the ciphertext that only the verifier can open. No relay

@@ -52,7 +52,6 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// fullSQLite fills the disks of relays with SQLite stores, and of verifiers.
 func fullSQLite(t *testing.T, p plan, times int) any {
 	w := newWorld(t, p, 2, nil)
 	disks := []*disk{newDisk(t, w.folder(0), w.relays[0]), newDisk(t, w.folder(1), w.relays[1])}

@@ -66,7 +66,6 @@ func (p *process) excused(err error) error {
 	return err
 }
 
-// check returns errEnded if the process has ended.
 func (p *process) check() error { return p.wait(syscall.WNOHANG) }
 
 func (p *process) wait(how int) error {
@@ -86,7 +85,6 @@ func (p *process) wait(how int) error {
 	}
 }
 
-// up reports whether the process listens.
 func (p *process) up() bool {
 	c, err := net.DialTimeout("tcp", p.admin, time.Second)
 	if err == nil {
@@ -97,7 +95,6 @@ func (p *process) up() bool {
 
 func (p *process) thaw() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// kill kills the process with SIGKILL.
 func (p *process) kill() error {
 	if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		return err
@@ -107,7 +104,6 @@ func (p *process) kill() error {
 	return nil
 }
 
-// end kills the process if it runs.
 func (p *process) end() {
 	if p.cmd != nil {
 		p.kill()

@@ -246,7 +246,6 @@ func (w *world) batches(index int) string {
 	return filepath.Join(w.data(index), w.Bundles[index].ID.String())
 }
 
-// reportURL returns the URL of a verifier's report about its task.
 func (w *world) reportURL(index int) string {
 	return "http://" + w.verifiers[index].admin + "/tasks/" + w.Bundles[index].ID.String() + "/api/report"
 }
@@ -261,7 +260,6 @@ func (w *world) over(epoch uint64) time.Time {
 	return time.Unix(int64(w.epochs.End(epoch)), 0).Add(skew)
 }
 
-// taskOf finds a task by its id.
 func (w *world) taskOf(id task.ID) (index int, open *taskfile.Open) {
 	for i, open := range w.Bundles {
 		if open.ID == id {
@@ -286,7 +284,6 @@ func startServer(t *testing.T, folder string) *server {
 	return &server{Server: s}
 }
 
-// between returns a random duration from from to to.
 func between(from, to time.Duration) time.Duration { return from + rand.N(to-from) }
 
 func listenLoopback(t *testing.T) net.Listener {

@@ -70,7 +70,6 @@ func (bm *Maker) destroy(m *batchDraft) (*store.Made, error) {
 	return made, err
 }
 
-// countBatch counts a batch in the metrics, as destroyed or released.
 func (bm *Maker) countBatch(s *tasks.Hosted, destroyed bool) {
 	if destroyed {
 		bm.monitor.BatchDestroyed(s.ShortID())

@@ -260,7 +260,6 @@ const (
 	pullRefused                        // the upstream relay signed the batch, but it is inconsistent
 )
 
-// outcomeOf returns the outcome of a pull that ended with err.
 func outcomeOf(err error) pullOutcome {
 	switch {
 	case err == nil:
@@ -502,7 +501,6 @@ func (mx *Mixer) mixBatch(ctx context.Context, s *tasks.Hosted, signed *onion.Si
 	return nil
 }
 
-// addDummies draws this relay's dummies and adds them to the shuffle.
 func (o *incomingBatch) addDummies(m *batchDraft) error {
 	dummies, err := drawDummies(m.Epoch)
 	if err != nil {

@@ -49,7 +49,6 @@ type polls struct {
 	of map[*tasks.Hosted]*polling
 }
 
-// task returns the polling state of a task.
 func (p *polls) task(s *tasks.Hosted) *polling {
 	p.mu.Lock()
 	defer p.mu.Unlock()

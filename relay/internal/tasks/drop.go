@@ -32,7 +32,6 @@ func (h *Host) DropDropped(ctx context.Context) {
 	}
 }
 
-// followed reports whether the task has a successor in its stream.
 func (s *Hosted) followed() bool {
 	return s.stream != nil && s.Stream.Position+1 < uint64(len(s.stream.Tasks()))
 }

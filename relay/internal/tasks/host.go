@@ -110,7 +110,6 @@ func (h *Host) SetClockPeers() {
 	h.Clock.SetPeers(h.client(), h.cfg.Signers.Public(), tasks...)
 }
 
-// unixTime returns this relay's time in Unix seconds.
 func (h *Host) unixTime() uint64 { return uint64(max(h.Clock.Read().Now.Unix(), 0)) }
 
 // ShowAll creates the metrics of all tasks, so that they exist before their first change.

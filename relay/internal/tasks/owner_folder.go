@@ -56,7 +56,6 @@ var errOwnerFolder = errors.New("couldn't use an owner's folder")
 // errTaskLimit means that tasks and keys that wait for a task use all slots of the owner.
 var errTaskLimit = errors.New("no task slot is free")
 
-// file returns a path in the folder.
 func (p *ownerFolder) file(names ...string) string {
 	return filepath.Join(append([]string{p.path}, names...)...)
 }

@@ -120,7 +120,6 @@ func (r *Registry) OwnersTasks() (all []ownerTasks, err error) {
 	return all, nil
 }
 
-// ownerOf returns the approved owner who has a key, or nil.
 func (r *Registry) ownerOf(key task.SignKey) *owner {
 	at := slices.IndexFunc(r.owners, func(o *owner) bool { return o.key == key })
 	if at < 0 {

@@ -148,7 +148,6 @@ func (a *account) know(client string, epoch uint64, body []byte) *sent {
 	return s
 }
 
-// acknowledged records that the first relay acknowledged a report.
 func (a *account) acknowledged(s *sent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -176,7 +175,6 @@ func (o *offer) kept() bool {
 	return !o.life.dead || o.life.died.Sub(o.at) > offerLasts
 }
 
-// pathOf returns the epoch and the batch number in a request's path.
 func pathOf(req *http.Request) (epoch, seq uint64) {
 	parts := strings.Split(req.URL.Path, "/")
 	fmt.Sscan(parts[5], &epoch)
@@ -262,7 +260,6 @@ func (w *world) noteRequest(from, to string, req *http.Request) {
 	}
 }
 
-// noteAnswer records the commitment in a party's answer.
 func (w *world) noteAnswer(_, to string, req *http.Request, got *recordedResponse) {
 	hop := slices.Index(relayNames, to)
 	switch kind := question(req); {
@@ -599,7 +596,6 @@ func (w *world) state(p *party) string {
 // kept counts the batches in the verifier's folder.
 func (w *world) kept() int { return len(w.keptFiles()) }
 
-// keptFiles returns the paths of the verifier's batch files.
 func (w *world) keptFiles() []string {
 	found, err := filepath.Glob(filepath.Join(w.parties["verifier"].folder, "data", "*.batch"))
 	if err != nil {

@@ -75,7 +75,6 @@ func keyOf(seed uint64) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(binary.BigEndian.AppendUint64(make([]byte, ed25519.SeedSize-8), seed))
 }
 
-// signKey returns a party's signing key.
 func (w *world) signKey(name string) ed25519.PrivateKey {
 	key, err := keyfile.LoadSign(filepath.Join(w.Dir, name, "sign.key"))
 	if err != nil {

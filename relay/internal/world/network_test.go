@@ -71,7 +71,6 @@ type recordedResponse struct {
 	junk   bool // the body is junk
 }
 
-// response returns the answer for an HTTP client.
 func (a *recordedResponse) response() *http.Response {
 	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(bytes.NewReader(a.body)),
 		ContentLength: int64(len(a.body))}
@@ -95,7 +94,6 @@ func (r *network) add(f *linkFault) {
 	r.faults = append(r.faults, f)
 }
 
-// heal ends all faults.
 func (r *network) heal() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,7 +191,6 @@ func (r *network) replay(kind string, otherwise []byte) *recordedResponse {
 	return &recordedResponse{status: http.StatusOK, header: http.Header{}, body: otherwise}
 }
 
-// handler returns a party's server in the network, which the other parties dial.
 func (r *network) handler(to string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		host, _, _ := net.SplitHostPort(req.RemoteAddr)

@@ -84,7 +84,6 @@ func (p *party) setClock(offset time.Duration) {
 	p.offset = offset
 }
 
-// alive returns the party's current life, or nil.
 func (p *party) alive() *life {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +178,6 @@ func (p *party) halt() {
 	l.listener.Close()
 }
 
-// logger returns a logger that collects warnings and errors.
 func (p *party) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(&lockedLog{party: p}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
@@ -223,7 +221,6 @@ func (p *party) relayConfig() (relay.Config, error) {
 	return cfg, err
 }
 
-// issuerConfig returns the issuer's configuration.
 func (p *party) issuerConfig() issuer.Config {
 	return issuer.Config{Store: "sqlite:" + filepath.Join(p.folder, "issuer.db"), Clients: "address",
 		TrustedProxies: []string{"127.0.0.0/8"}, Skew: worldSkew, Clock: p.Now, Elapsed: p.world.since,
@@ -232,7 +229,6 @@ func (p *party) issuerConfig() issuer.Config {
 			Owner: p.world.Owner, TokenKeys: filepath.Join(p.folder, worldTask+".keys"), Quota: 1}}}
 }
 
-// beginIssuer starts the issuer.
 func beginIssuer(p *party, l *life) (runner, error) {
 	cfg := p.issuerConfig()
 	cfg.Listener = l.listener
@@ -254,7 +250,6 @@ func (p *pulling) Run(ctx context.Context) error {
 	return errors.Join(err, p.Close())
 }
 
-// beginVerifier starts the verifier.
 func beginVerifier(p *party, _ *life) (runner, error) {
 	keys, err := keyfile.LoadHPKE(filepath.Join(p.folder, worldTask+".keys"))
 	if err != nil {
@@ -295,7 +290,6 @@ func part(name string) string {
 	return ""
 }
 
-// snapshot returns the content of a party's files.
 func (p *party) snapshot() map[string][]byte {
 	out := map[string][]byte{}
 	files := os.DirFS(p.folder)
@@ -331,7 +325,6 @@ func (p *party) restore(from map[string][]byte, parts []string) error {
 	return nil
 }
 
-// put writes one of a party's files.
 func (p *party) put(name string, content []byte) error {
 	path := filepath.Join(p.folder, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

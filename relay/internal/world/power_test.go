@@ -109,7 +109,6 @@ func (c *powerCuts) cut(t *testing.T, name string) error {
 	return nil
 }
 
-// openRelay opens a relay without running it, and reads its store.
 func (c *powerCuts) openRelay(p *party) (*stored, error) {
 	cfg, err := relay.LoadConfig(filepath.Join(p.folder, "relay.yaml"))
 	if err != nil {

@@ -26,7 +26,6 @@ type stored struct {
 
 var errLooked = errors.New("only looked at")
 
-// storedOf reads all data of a task from a store.
 func storedOf(kept *store.Store, id task.ID) (*stored, error) {
 	ctx := context.Background()
 	all, err := kept.Progress(ctx)

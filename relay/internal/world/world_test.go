@@ -153,7 +153,6 @@ type world struct {
 	traced []string
 }
 
-// log adds a line to the trace.
 func (w *world) log(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -538,7 +537,6 @@ func playRecorded(t *testing.T, seed uint64, planted *bug, records bool) (w *wor
 	return w
 }
 
-// report returns the violations and the trace of a world.
 func (w *world) report() string {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "seed %d: %s\n", w.seed, strings.Join(w.account.broken, "\n"))
@@ -548,7 +546,6 @@ func (w *world) report() string {
 	return out.String()
 }
 
-// worldSeeds returns how many seeds TestWorld plays.
 func worldSeeds() uint64 {
 	if stattest.Long {
 		return 2000
@@ -612,7 +609,6 @@ func TestWorldIsTheSameAgain(t *testing.T) {
 	require.Equal(t, quiet.traced, playWorld(t, 6, &bug{quiet: true}).traced)
 }
 
-// faultsOf returns the trace's lines about faults.
 func faultsOf(w *world) (faults []string) {
 	for _, line := range w.traced {
 		if strings.Contains(line, "fault: ") {
