@@ -25,8 +25,8 @@ type multiplier struct {
 	pulled atomic.Int64 // number of pulls that it answered with a batch
 }
 
-// withDummies signs a batch with the slots of some clients and of the added dummies; bad of the slots do not open. The
-// manifest claims invented further submissions, all of them dropped.
+// withDummies signs a batch of some clients' slots and of dummies; bad slots do not open. The manifest claims invented
+// further submissions, all dropped.
 func (m *multiplier) withDummies(t *testing.T, seq, clients, invented uint64, bad int) *onion.Batch {
 	t.Helper()
 	slots := m.c.Slots(t, 0, span(100*seq, clients+added)...)
@@ -151,8 +151,8 @@ func (m *multiplier) requireMade(t *testing.T, n int) (made []onion.Manifest) {
 	return made
 }
 
-// TestFirstRelayFillsItsBatches: the first relay must accept exactly as many reports as the task's batches of an epoch
-// hold. It must acknowledge a report that it already has, even when all batches are full.
+// TestFirstRelayFillsItsBatches: the first relay must accept as many reports as its batches of an epoch hold, and no
+// more. It must still acknowledge a report that it has.
 func TestFirstRelayFillsItsBatches(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		noisy(draft)

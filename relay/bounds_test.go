@@ -64,8 +64,7 @@ func at(method, url string) *http.Request {
 }
 
 // TestPullBeyondTheTasksEpochs: the relay must refuse a next hop that asks for an epoch that the task does not have,
-// whatever history of batches the next hop sends. The relay must write nothing: no epoch, no finding and no rollback
-// mark.
+// with any history. It must write nothing: no epoch, no finding and no rollback mark.
 func TestPullBeyondTheTasksEpochs(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	key := c.SignKey(t, 1)

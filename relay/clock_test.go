@@ -162,9 +162,9 @@ func (l *clocks) accounted(t *testing.T, epoch uint64) {
 	require.Equal(t, l.acked[epoch], submissions, "epoch %d", epoch)
 }
 
-// TestClockJumps sets the clock of either relay ahead or back, before, during or after an epoch, while the relay runs
-// or before it starts. No relay may erase an epoch's keys early or keep them longer, and every acknowledged report must
-// reach a batch. The long form tests all jumps, the short form four.
+// TestClockJumps sets the clock of either relay ahead or back, before, in or after an epoch, while the relay runs or
+// before it starts. No key may be erased early or kept longer, and every acknowledged report must reach a batch. The
+// long form has all jumps.
 func TestClockJumps(t *testing.T) {
 	all := jumps()
 	if !stattest.Long {

@@ -244,8 +244,8 @@ func (a *attempts) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestDiskFull fills the store of each relay in turn: the first relay must refuse reports, the second must not confirm
-// a batch. When there is space again, the first relay must accept identical bytes, and every report must come out once.
+// TestDiskFull fills the store of either relay: the first must refuse reports, the second must not confirm. When there
+// is space again, the first relay must accept identical bytes, and every report must come out once.
 func TestDiskFull(t *testing.T) {
 	const n = 200
 	var failed attempts // pulls by the second relay

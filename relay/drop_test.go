@@ -35,8 +35,7 @@ func (l *streamLine) renew(t *testing.T) *relaytest.Cascade {
 	return next
 }
 
-// isServed reports whether a relay still serves a task. It requests an epoch's end without a signature: the answer is
-// 404 only if the relay does not serve the task.
+// isServed reports whether a relay still serves a task. Otherwise an unsigned request for an epoch's end gets 404.
 func isServed(t *testing.T, base string, id task.ID) bool {
 	t.Helper()
 	resp, err := http.Get(base + "/v1/tasks/" + id.String() + "/epochs/0/end")

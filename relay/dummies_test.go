@@ -49,9 +49,8 @@ func draws(t *testing.T, c *relaytest.Cascade, batches int) (all [][]uint64) {
 	return all
 }
 
-// TestRelaysAddDummies: every relay must add the number of dummies that the task's noise law demands to every batch,
-// and state that number. Each batch must get its own draw. The incomplete last batch must be released when the epoch
-// ends.
+// TestRelaysAddDummies: every relay must add the number of dummies that the noise law demands to every batch, and state
+// it. Each batch must have its own draw. The last batch must be released even if it is not full.
 func TestRelaysAddDummies(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: noisy})
 	c.StartAll(t)

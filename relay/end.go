@@ -20,8 +20,8 @@ const findEnded Reason = "state rollback here: the operator ended the epoch"
 // ErrNoRollback is returned by [OpenRolledBack] if the relay has no epoch that must be ended.
 var ErrNoRollback = errors.New("no state rollback detected and no store lost: nothing to end")
 
-// RolledBackRelay is a stopped relay that can run again only after its epochs are ended. Its state was rolled back, its
-// store was lost, or this process must join other processes and none is running.
+// RolledBackRelay is a stopped relay that cannot run until its epochs are ended: its state was rolled back, its store
+// was lost, or no process runs that this one could join.
 type RolledBackRelay struct {
 	// Cause says what was rolled back or lost.
 	Cause string
@@ -143,8 +143,8 @@ func (b *RolledBackRelay) add(id store.EpochID, over bool) {
 	}
 }
 
-// waitForMember waits until this process can join the other processes on the store. If none of them sends a heartbeat
-// within ten seconds, waitForMember sets Cause.
+// waitForMember waits until this process has joined the others on the store. If no member sends a heartbeat within ten
+// seconds, it sets Cause.
 func (b *RolledBackRelay) waitForMember(ctx context.Context, all []store.Progress) ([]store.Progress, error) {
 	for b.relay.store.Joining() == store.CatchesUp {
 		time.Sleep(time.Second)

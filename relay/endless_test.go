@@ -91,10 +91,10 @@ var barrenBatches = []struct {
 		}},
 }
 
-// TestEndlessDestroyed: an upstream relay has a batch for every number that must be destroyed. The next relay must end
-// the epoch after [onion.DestroyedAllowance] such batches. Until then it must store only a manifest for each and one
-// finding for all, which status and metrics show. After a restart it must not pull more. In the short form the relay
-// counts most batches as destroyed from the start; in the long form it pulls all of them.
+// TestEndlessDestroyed: every batch of an upstream relay must be destroyed. The next relay must end the epoch after
+// [onion.DestroyedAllowance] of them. Until then it may store only a manifest for each and one finding for all, which
+// status and metrics show. After a restart it must pull no more. In the short form it counts most of them as destroyed
+// from the start; in the long form all come.
 func TestEndlessDestroyed(t *testing.T) {
 	const bound = onion.DestroyedAllowance + 1
 	comes := uint64(14) // more than the number of rows that requireBytes allows in other tables

@@ -53,8 +53,8 @@ func waitState(t *testing.T, c *relaytest.Cascade, hop int, epoch uint64, want s
 	}, relaytest.Patience, 10*time.Millisecond, "hop %d, epoch %d: %s", hop, epoch, want)
 }
 
-// TestEpochEnd: the relays must destroy a last batch with fewer than n reports, with a manifest that says so, at every
-// hop. Then they must delete the epoch's keys, replay sets and counts of clients' reports.
+// TestEpochEnd: all relays must destroy a last batch of fewer than n reports, with a manifest that says so. Then they
+// must delete the epoch's keys, replay sets and counts of clients' reports.
 func TestEpochEnd(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	c.StartAll(t)
@@ -144,8 +144,8 @@ func TestOldestEndsFirst(t *testing.T) {
 	}
 }
 
-// TestEarlyEnd: the first relay signs an epoch's end too early. The second relay must not end the epoch before its
-// time. If an end never comes, the second relay must give up and erase the epoch's key.
+// TestEarlyEnd: the first relay's signed end must not end an epoch before its time. If an end never comes, the second
+// relay must give up and erase the epoch's key.
 func TestEarlyEnd(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Config: func(_ int, cfg *relay.Config) { cfg.GiveUp = 10 * time.Minute }})
 	first := c.StartFirst(t)

@@ -16,8 +16,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestHandoverIsBounded: a relay holds batches in memory while it sends them. It must refuse a pull when that memory is
-// used up.
+// TestHandoverIsBounded: a relay must refuse a pull when its memory for batches being sent is used up.
 func TestHandoverIsBounded(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	r, _ := c.StartRelay(t, 0)
@@ -32,8 +31,7 @@ func TestHandoverIsBounded(t *testing.T) {
 	c.Pull(t, 0, 0)
 }
 
-// TestOneTaskFails: the relay cannot seal a batch of one task. That must delay neither other tasks' batches nor the
-// erasure of keys, not even those of the failing task.
+// TestOneTaskFails: a batch that cannot be sealed must delay neither other tasks' batches nor the erasure of any keys.
 func TestOneTaskFails(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Tasks: 2})
 	r, err := relay.New(c.Config(t, 0))
@@ -65,9 +63,8 @@ func TestOneTaskFails(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// TestStoreLost: after the loss of its store, a relay must not use keys of epochs that have begun with a new store: the
-// new store does not know which slots they have opened. After end-epochs has erased these keys, the relay must start
-// with the keys of later epochs.
+// TestStoreLost: after the loss of its store, a relay must not use the keys of begun epochs with a new store, which
+// does not know what they have opened. Once these keys are erased, it must start with the others.
 func TestStoreLost(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		c, other := relaytest.New(t, o), relaytest.New(t, o)

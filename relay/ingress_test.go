@@ -251,8 +251,8 @@ func TestChunkedReport(t *testing.T) {
 	}
 }
 
-// TestLimitAndReplay: a client may send as many reports as its quota, and may repeat a report freely. Nobody may send
-// another client's envelope or reuse its tag. All this must hold after a restart, too.
+// TestLimitAndReplay: a client may send as many reports as its quota, and repeat each freely. Nobody may send another
+// client's envelope or reuse its tag. A restart must not change this.
 func TestLimitAndReplay(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Clients.Quota = 2 }})
 	stop := c.Start(t, 0)
@@ -290,8 +290,8 @@ func TestLimitAndReplay(t *testing.T) {
 	require.ElementsMatch(t, values, c.Values(t, 0, batch)[0])
 }
 
-// TestParallelLimit sends many reports of one client at once, and copies of another client's report. The relay must
-// accept one report of the first client, and acknowledge all copies.
+// TestParallelLimit races many reports of one client, and copies of another client's report. The relay must accept one
+// report and all copies.
 func TestParallelLimit(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) { t.Batch.Size = 100 }})
 	c.Start(t, 0)

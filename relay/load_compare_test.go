@@ -64,8 +64,8 @@ func TestLoadCompares(t *testing.T) {
 	require.Contains(t, log, "already has an estimate of 100 other clients")
 }
 
-// TestLoadLeftOver: clients that do not fill a batch are in no estimate. The load generator must refuse such a number
-// of clients. If too few reports were accepted, it must say so at once, and print its measurements.
+// TestLoadLeftOver: clients that do not fill a batch are in no estimate. The load generator must refuse their number in
+// advance if it can, or else say so at once, with its measurements.
 func TestLoadLeftOver(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(100)})
 	c.StartAll(t)

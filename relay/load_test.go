@@ -96,9 +96,9 @@ func TestLoad(t *testing.T) {
 	require.NotZero(t, storm.Accepted)
 	figures.StormCPU = 1e6 * (cpuSeconds(t, p) - begun) / float64(storm.Accepted)
 
-	// The bound is the memory of an idle relay, its database's cache, and twice the memory of reports in flight, of
-	// connections and of the names of the epoch's reports. Twice, because Go lets the heap double before it collects
-	// garbage. Package service allows some more garbage.
+	// The bound is an idle relay's memory, its database's cache, and twice the memory of reports in flight, of
+	// connections and of the names of reports: Go lets the heap double before it collects garbage. Package service
+	// allows some more.
 	names := int((calm.Accepted + storm.Accepted) * handover.KnownMemory)
 	figures.BoundRSS = figures.IdleRSS +
 		(sqliteCache+service.Garbage+2*(maxMemory+loadConnections*connectionMemory+names))>>10

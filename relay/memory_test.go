@@ -28,9 +28,8 @@ func cut(t *testing.T, b *onion.Batch) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.Write(raw[:len(raw)-10]) }
 }
 
-// TestOneManifestOfANumber: a mix has seen a manifest of a batch number. It must accept no other manifest of that
-// number, even after a restart, and even if it got no complete batch with the first manifest. It must end the epoch and
-// keep both manifests as evidence.
+// TestOneManifestOfANumber: once a mix has seen a manifest, it must accept no other manifest of that number, even after
+// a restart, and even if it got no complete batch. It must end the epoch and keep both manifests as evidence.
 func TestOneManifestOfANumber(t *testing.T) {
 	for name, restart := range map[string]bool{"running": false, "restarted": true} {
 		t.Run(name, func(t *testing.T) {
@@ -78,8 +77,7 @@ func TestOneManifestOfANumber(t *testing.T) {
 	}
 }
 
-// TestSameManifestAfterRestart: a transfer was interrupted. After a restart the relay must pull the same batch again,
-// without a finding.
+// TestSameManifestAfterRestart: after a restart, a relay must pull an interrupted batch again, without a finding.
 func TestSameManifestAfterRestart(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
@@ -95,8 +93,8 @@ func TestSameManifestAfterRestart(t *testing.T) {
 	require.Empty(t, c.Status(t, 1).Findings)
 }
 
-// TestEndOfFewerBatches: the upstream relay signed a manifest, and then an end of the epoch with fewer batches. The mix
-// must record a finding and keep the epoch open.
+// TestEndOfFewerBatches: a signed end with fewer batches than were signed must not end the epoch, and must cause a
+// finding.
 func TestEndOfFewerBatches(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
@@ -112,8 +110,8 @@ func TestEndOfFewerBatches(t *testing.T) {
 	require.Equal(t, "open", c.Status(t, 1).Epochs[0].State)
 }
 
-// TestAnEndOfOtherTotals: the upstream relay signed an end whose totals differ from the batches that came. The mix must
-// not end the epoch; it must end it when the correct end comes.
+// TestAnEndOfOtherTotals: a signed end whose totals differ from the batches that came must not end the epoch. The
+// correct end must end it.
 func TestAnEndOfOtherTotals(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	first := c.StartFirst(t)
@@ -176,8 +174,8 @@ func TestLostConfirmation(t *testing.T) {
 	})
 }
 
-// TestConfirmsUntilAnswered: a mix gets no answer to its confirmations, and restarts. It must confirm again until it
-// gets an answer, and make its batch only once.
+// TestConfirmsUntilAnswered: a mix whose confirmations get no answer must confirm again, even after a restart, and make
+// its batch once.
 func TestConfirmsUntilAnswered(t *testing.T) {
 	eachEngine(t, func(t *testing.T, o relaytest.Options) {
 		c := relaytest.New(t, o)
@@ -203,8 +201,7 @@ func TestConfirmsUntilAnswered(t *testing.T) {
 }
 
 // TestTwoCopies: a copy of a first relay's whole folder runs beside the original, and an attacker directs the next
-// hop's requests to either. The next hop is honest. It must release no slot twice. If it got a whole batch of the
-// original, the copy must stop.
+// hop's requests to either. The next hop is honest. It must release no slot twice, and detect the copy.
 func TestTwoCopies(t *testing.T) {
 	for name, torn := range map[string]bool{"between batches": false, "within a batch": true} {
 		t.Run(name, func(t *testing.T) {

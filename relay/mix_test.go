@@ -242,8 +242,7 @@ func TestBeyondTheLastBatch(t *testing.T) {
 	}
 }
 
-// unending runs a first relay that has a batch of epoch 0 for every number, always with the same slots. It counts their
-// pulls.
+// unending runs a first relay that has a batch for every number of epoch 0, always with the same slots.
 func unending(t *testing.T, c *relaytest.Cascade) (pulls *atomic.Int64) {
 	t.Helper()
 	pulls = &atomic.Int64{}
@@ -295,8 +294,8 @@ func TestEndlessBatches(t *testing.T) {
 	requireStill(t, pulls)
 }
 
-// TestEndlessBatchesAfterRollback: a first relay has endless batches. After the next hop's pull reveals a state
-// rollback, the relay must pull no more of them.
+// TestEndlessBatchesAfterRollback: the relay must pull no more of the endless batches after the next hop has revealed a
+// state rollback.
 func TestEndlessBatchesAfterRollback(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	pulls := unending(t, c)

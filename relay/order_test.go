@@ -22,9 +22,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// many is the number of reports in tests of order, and correlated the limit for their rank correlation. Under a uniform
-// permutation of n = 300 the rank correlation has mean 0 and standard deviation 1/√(n-1) = 0.058. The limit 0.35 is six
-// standard deviations: one false alarm in 5·10⁸ runs.
+// many is the number of reports in tests of order. Under a uniform permutation of 300 reports the rank correlation has
+// mean 0 and standard deviation 1/√(n-1) = 0.058. The limit correlated, 0.35, is six of these: one false alarm in 5·10⁸
+// runs.
 const (
 	many       = 300
 	correlated = 0.35

@@ -54,7 +54,7 @@ type setup struct {
 	tls      *tls.Config       // for the public address; nil if a proxy provides TLS
 }
 
-// beat returns the interval between scans of the store: the pull interval, but at most one second.
+// beat returns the interval between scans of the store, at most one second.
 func (s *setup) beat() time.Duration { return min(s.cfg.PullInterval, time.Second) }
 
 // Relay is one relay that serves its tasks. Its handlers are safe for concurrent use.

@@ -14,9 +14,8 @@ import (
 )
 
 // A full disk must not prevent the relay from erasing keys, or the next hop from confirming batches. So the relay
-// reserves space on each disk that holds keys or the store, and releases it when the disk is full: see
-// [durable.Reserve]. Until the relay has reserved the space again, it uses the remaining space only for erasing: it
-// accepts no report, seals and pulls nothing, and reports that it is not ready.
+// reserves space on the disks that it erases from, and releases it when one is full: see [durable.Reserve]. Until the
+// space is reserved again, the relay only erases: it accepts no report, seals and pulls nothing, and is not ready.
 
 // reserveSpace sets how much disk space to reserve: for the store and the keys in the folder of an SQLite store, for
 // the keys in the folders of the secret, the keys and the successors.

@@ -46,9 +46,8 @@ func fileOf(t *testing.T) (string, task.SignKey) {
 	return path, task.SignKey(private.Public().(ed25519.PublicKey))
 }
 
-// TestRelayHandsOnItsKey: both relays of a stream change their signing keys. They must sign with the new keys in the
-// stream's next task, and with the old keys in earlier tasks. They must sign the key lists for the next task again,
-// which they made before.
+// TestRelayHandsOnItsKey: both relays of a stream change their signing keys. They must use the new keys in the stream's
+// next task and the old keys in earlier tasks, and sign key lists that exist for the next task again.
 func TestRelayHandsOnItsKey(t *testing.T) {
 	newest := map[int]string{}
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream(), Config: func(hop int, cfg *relay.Config) {

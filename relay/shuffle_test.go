@@ -13,10 +13,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestProcessesPermute tests how three `relay serve` processes permute batches, over HTTP. The first relay gets reports
-// in order; the mix and the last relay get batches in order from the upstream relay, which the test plays. Each must
-// put 100 batches (2000 in the long form) in uniformly random order. At the first relay, this test may see the store's
-// random row keys instead of the permutation; [TestEveryHopPermutes] tests the permutation alone.
+// TestProcessesPermute: three `relay serve` processes must put 100 batches each (2000 in the long form) in uniformly
+// random order, over HTTP. The first gets reports in order; the mix and the last relay get batches in order from the
+// upstream relay, which the test plays. At the first relay, the store's random row keys may also cause the order;
+// [TestEveryHopPermutes] excludes that.
 func TestProcessesPermute(t *testing.T) {
 	trials := uint64(stattest.FewTrials)
 	if stattest.Long {

@@ -18,7 +18,7 @@ var sizeUnits = []struct {
 	bytes Size
 }{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
 
-// UnmarshalText reads a whole number with one of the units KiB, MiB or GiB, at most 2^20-1 of that unit.
+// UnmarshalText reads a whole number of KiB, MiB or GiB, below 2^20.
 func (s *Size) UnmarshalText(text []byte) error {
 	for _, unit := range sizeUnits {
 		if number, ok := strings.CutSuffix(string(text), unit.name); ok {

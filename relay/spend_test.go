@@ -54,10 +54,9 @@ func requireOneTaken(t *testing.T, errs []error) {
 	require.Equal(t, 1, accepted)
 }
 
-// TestCrashSpendsOnce: 100 clients send reports with the same token at once to two processes on one PostgreSQL server.
-// Exactly one report may be accepted and stored. This must hold even if a process or the server is killed meanwhile and
-// all reports are sent again: then the report acknowledged before must be the accepted one. The test makes 3 such races
-// and 3 with a crash, 24 each in the long form.
+// TestCrashSpendsOnce: 100 reports come at once with the same token, to two processes on one PostgreSQL server. Exactly
+// one may be accepted and stored. If a process or the server is killed meanwhile and all reports are sent again, it
+// must be the one acknowledged before. 3 such races and 3 with a crash; 24 each in the long form.
 func TestCrashSpendsOnce(t *testing.T) {
 	rounds := 3
 	if stattest.Long {

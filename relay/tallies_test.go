@@ -29,8 +29,8 @@ func refused(t *testing.T, c *relaytest.Cascade) map[string]uint64 {
 	return epochs[0].Refused
 }
 
-// TestTalliesSurviveRestarts: the relay must count refused reports across restarts, and show the counts only when the
-// epoch is erased. It refuses 3 before a restart and 2 after it: status and metrics must show 8, which is 5 rounded up.
+// TestTalliesSurviveRestarts: the relay must count refused reports across restarts, and show the count only when the
+// epoch is erased. 3 before a restart and 2 after it must show as 8: 5, rounded up.
 func TestTalliesSurviveRestarts(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
 	stop := c.Start(t, 0)

@@ -51,8 +51,8 @@ func (c *AutocertConfig) manager(outgoing http.RoundTripper) *autocert.Manager {
 	}
 }
 
-// issued returns a function that returns the manager's certificates. If there is no certificate, it logs the cause, but
-// only for this relay's host names: anyone may connect and ask for other names.
+// issued returns a function that returns the manager's certificates. It logs why there is none, but only for this
+// relay's host names: anyone may ask for other names.
 func (c *Config) issued(manager *autocert.Manager) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		cert, err := manager.GetCertificate(hello)

@@ -62,8 +62,8 @@ func bestOfPool(size int, eps float64) (g guess) {
 	return g
 }
 
-// oneTable returns the attacker's guess if all dummies are in the first table. A victim's message in the second table
-// then reveals its text. Otherwise the attacker guesses the text with more messages in the first table.
+// oneTable returns the guess if all dummies are in the first table. A victim's message in the second table reveals its
+// text. Otherwise the first table has more messages of that text.
 func oneTable() guess {
 	p := bestOfPool(poolSize, 0)
 	return guess{p0: (1 + p.p0) / 2, p1: p.p1 / 2, event: func(s sight) bool {

@@ -25,8 +25,8 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// auditNoise returns a noise law that adds few dummies to two cells. Its δ is large enough (.0884 at ε = 2 for
-// auditLaw) for an n−1 attack on a few hundred batches to measure it.
+// auditNoise returns a law that adds few dummies to two cells. An n−1 attack on a few hundred batches can measure its
+// δ: .0884 at ε = 2 for auditLaw.
 func auditNoise(rise, fall float64, c, most int) *task.Noise {
 	return &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{relaynoise.Laplace(rise, fall, c, most)}}
 }
@@ -40,9 +40,8 @@ type tally [4]int
 // sight is what an attacker sees: the tally of a batch with the victim, and of a later batch with known clients only.
 type sight struct{ first, second tally }
 
-// guess is the decision rule of an attacker who knows everything except the victim's value. event says at which sights
-// the attacker guesses that the victim sent 0 and not 1; p0 and p1 are the probabilities of these sights for each
-// value.
+// guess is the guess of an attacker who knows everything but the victim's value: event says at which sights the
+// attacker guesses 0 instead of 1. p0 and p1 are the probabilities of these sights for each value.
 type guess struct {
 	event  func(sight) bool
 	p0, p1 float64
@@ -121,7 +120,7 @@ func (g guess) power(claim float64, sights int) float64 {
 // drawing draws the dummies of a relay for one batch.
 type drawing func(*randomizer.Source) ([]uint64, error)
 
-// again returns a faulty drawing that draws once and repeats the same dummies for all batches.
+// again returns a faulty drawing that repeats one draw for all batches.
 func again(draw drawing) drawing {
 	once := sync.OnceValues(func() ([]uint64, error) { return draw(randomizer.NewSource()) })
 	return func(*randomizer.Source) ([]uint64, error) { return once() }
@@ -290,8 +289,7 @@ func (l *comparison) add(client bool, position, of int, layers []byte) {
 	}
 }
 
-// requireAlike asserts that dummies and clients' slots look alike, with two tests, one of them of up to 20,000 bits. It
-// fails by chance once in a million runs.
+// requireAlike makes two tests, one of them of up to 20,000 bits. It fails by chance once in a million runs.
 func (l *comparison) requireAlike(t *testing.T) {
 	t.Helper()
 	require.Less(t, math.Abs(l.positions), 5*math.Sqrt(l.variance))
@@ -335,8 +333,8 @@ func TestSurroundedClient(t *testing.T) {
 }
 
 // TestReplayedSlotIsFound: a first relay sends the victim's slot three more times. The second relay must drop the
-// copies, so that its batches reveal no more than claimed. With 100 batches the audit must detect a relay that does not
-// drop them.
+// copies, so that its batches reveal no more than claimed. With 100 batches the audit must detect a relay that keeps
+// them.
 func TestReplayedSlotIsFound(t *testing.T) {
 	const batches, eps = 100, 0
 	_, claim := best(auditLaw(), eps)
@@ -392,8 +390,7 @@ func (g guess) requireAbove(t *testing.T, name string, claim float64, sights []s
 }
 
 // TestLessNoiseIsFound: a fall steeper by a tenth and a cut lower by one show only in more draws than a test can make
-// batches. The audit must detect both in the law's own draws. For the audit law, the draws must reveal what its
-// certificate says.
+// batches. The audit must detect both in draws alone. The audit law's draws must reveal what its certificate says.
 func TestLessNoiseIsFound(t *testing.T) {
 	const eps = 2
 	sample := func(n *task.Noise) (out []sight) {

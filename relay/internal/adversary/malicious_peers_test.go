@@ -291,8 +291,8 @@ func TestMaliciousMiddleRelay(t *testing.T) {
 }
 
 // TestMaliciousNextHop plays the relay after an honest first one, and others in its name. A signature must be valid
-// only for one number, epoch, task and purpose, and only once. Parties other than the next hop must not learn which
-// batches exist. A next hop that confirms a batch without storing it may lose only that batch.
+// once, for one number, epoch, task and purpose. Other parties must not learn which batches exist. A next hop that
+// confirms a batch without storing it may lose only that batch.
 func TestMaliciousNextHop(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 3, Tasks: 2, Task: func(t *task.Task) { t.Epochs.Count = 3 }})
 	other := c.Other(t, 1)

@@ -40,8 +40,8 @@ type slot = [sha256.Size]byte
 // owner is the report and the lane from which a message came.
 type owner struct{ report, lane int }
 
-// peel opens all layers of every report as the relays would. It returns the report of each message, and the number of
-// slots of each report.
+// peel opens all layers of every report as the relays would. It returns each message's report, and each report's number
+// of slots.
 func (w *world) peel(t *testing.T, all []sent) (owners map[slot]owner, slots []int) {
 	t.Helper()
 	owners, slots = map[slot]owner{}, make([]int, len(all))

@@ -33,7 +33,7 @@ type SealStore interface {
 	SealWithheld(ctx context.Context, b store.BatchID, build store.SealFunc) error
 }
 
-// Maker permutes and signs this relay's batches, and destroys those that may not be released.
+// Maker permutes, signs and destroys this relay's batches.
 type Maker struct {
 	Store   SealStore
 	Memory  int // the largest batch, in bytes of slots, that is permuted in memory
@@ -164,8 +164,8 @@ func (o *incomingBatch) close() {
 	}
 }
 
-// write writes the dummies and the slots that are no replays to w, in uniformly random order. It returns the number of
-// valid slots in each lane and the number of replays.
+// write writes the dummies and the slots that are no replays in uniformly random order. It counts each lane's valid
+// slots, and the replays.
 func (o *incomingBatch) write(fresh *store.Fresh, w *onion.BatchWriter) (valid []uint64, repeats int, err error) {
 	valid = make([]uint64, o.e.Slots.Lanes)
 	err = o.slots.Each(func(lane int, record []byte) error {
@@ -199,8 +199,8 @@ func openAll(opener *onion.Opener, key *store.EpochKey, lane int, sealed [][]byt
 	return all, err
 }
 
-// onAllCores calls do for the numbers 0 to n-1 on all cores. After an error it may skip numbers; it returns the first
-// error. Every 64 numbers it yields to goroutines that answer requests.
+// onAllCores calls do for the numbers 0 to n-1 on all cores, and returns the first error; after it some numbers are
+// skipped. Every 64 numbers it yields to request handlers.
 func onAllCores(n int, do func(i int) error) (err error) {
 	const run = 64
 	var next atomic.Int64
@@ -235,15 +235,14 @@ func openOne(opener *onion.Opener, key *store.EpochKey, lane int, sealed []byte)
 	return o, nil
 }
 
-// Withholds reports whether the relay would destroy an open batch if it sealed the batch now. Sealing then frees disk
-// space.
+// Withholds reports whether an open batch would be destroyed if sealed now. Sealing it then frees disk space.
 func Withholds(s *tasks.Hosted, b store.OpenBatch) bool {
 	in := slices.Repeat([]uint64{min(b.Submissions*s.Slots.PerLane, s.MostSlots())}, int(s.Slots.Lanes))
 	return onion.CheckCounts(s.Task, b.Submissions, in) != nil
 }
 
 // Seal permutes an open batch and signs it. If the batch has too few submissions or slots to be released, Seal destroys
-// it: the manifest says how many submissions there were, and the slots are deleted.
+// it: the manifest has the number of submissions, and no slot is released.
 func (bm *Maker) Seal(ctx context.Context, b tasks.BatchRef) error {
 	return bm.seal(ctx, b, bm.Store.Seal)
 }

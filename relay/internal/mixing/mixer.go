@@ -24,9 +24,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The findings that a mix (a later relay) records about its upstream relay, besides the errors that [handover.Foreign]
-// returns. After such an error the batch number stays unused: the mix asks again until a valid batch comes or it gives
-// up on the epoch. No finding lets a batch be released.
+// The findings of a mix (a later relay) about its upstream relay, besides the errors that [handover.Foreign] returns.
+// After such an error the batch number stays unused: the mix pulls again until a valid batch comes or it gives up on
+// the epoch. No finding lets a batch be released.
 const (
 	// The upstream relay signed the manifest, but it is inconsistent. The mix makes a destroyed batch of this number.
 	findInconsistent store.Reason = "inconsistent manifest"
@@ -115,8 +115,7 @@ type Epochs interface {
 	// Note stores a finding about a batch.
 	Note(ctx context.Context, b tasks.BatchRef, why store.Reason, details ...any) error
 
-	// Complete signs the end of an epoch; this relay then makes no further batch of it. source is the upstream relay's
-	// signed end, or nil.
+	// Complete signs the end of an epoch, which then gets no further batch. source is the upstream relay's end, or nil.
 	Complete(ctx context.Context, e tasks.Epoch, source *onion.SignedEnd) error
 
 	// Manifests returns the manifests of all batches of an epoch, without the upstream manifests in them.
@@ -144,8 +143,8 @@ type ConfirmStore interface {
 	SetSourceConfirmed(ctx context.Context, b store.BatchID) error
 }
 
-// pullLoop pulls a task's batches from the upstream relay, epoch by epoch, until ctx ends. Each pull turn holds a slot
-// of the channel lines, which limits how many tasks pull from one upstream relay at a time.
+// pullLoop pulls a task's batches from the upstream relay, epoch by epoch, until ctx ends. Each turn holds a slot of
+// lines, which limits how many tasks pull from one upstream relay at a time.
 func (mx *Mixer) pullLoop(ctx context.Context, s *tasks.Hosted, lines chan struct{}) {
 	for {
 		select {
@@ -310,8 +309,8 @@ func (mx *Mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, er
 		polling.recordUnsealed(b, snapshot)
 		return true, nil
 	case pullComplete:
-		// Accept the end only after the epoch's time is over, so that the upstream relay cannot end the epoch early and
-		// make this relay erase its key.
+		// Only after the epoch's time, so that the upstream relay cannot end the epoch early and make this relay erase
+		// its key.
 		if !mx.mayEnd(b.Epoch) {
 			return true, nil
 		}
@@ -362,8 +361,7 @@ var errTooMany = errors.New(string(findTooMany))
 
 // mayFollow returns errTooMany if the epoch can have no batch of this number: the number is above the task's limit, or
 // the previous batch was the first relay's last. It runs before this relay reads a slot, so a surplus batch costs only
-// a manifest. It allows a batch after a refused batch, because the first relay's manifest of the refused batch is
-// unknown.
+// a manifest. After a refused batch it allows one, because the first relay's manifest is then unknown.
 func (mx *Mixer) mayFollow(ctx context.Context, b tasks.BatchRef) error {
 	if !b.HasBatch(b.Seq) {
 		return errTooMany
@@ -385,9 +383,8 @@ func (mx *Mixer) mayFollow(ctx context.Context, b tasks.BatchRef) error {
 	return nil
 }
 
-// mayEnd reports whether to accept the signed end of an epoch. While this relay doubts the time, it accepts the end as
-// soon as the epoch may be over: all slots that it could open come from the upstream relay anyway. Otherwise this
-// relay's clock must say that the epoch is over.
+// mayEnd reports whether to accept the signed end of an epoch: its time must be over. While this relay doubts the time,
+// it is enough that the epoch may be over, because all slots come from the upstream relay anyway.
 func (mx *Mixer) mayEnd(e tasks.Epoch) bool {
 	_, end := e.Window()
 	read := mx.Clock.Read()
@@ -574,8 +571,7 @@ func (mx *Mixer) confirmOne(ctx context.Context, b tasks.BatchRef) error {
 	}
 	err = b.Upstream.Confirm(ctx, b.Open, b.Hop-1, b.Number, b.Seq, source.Manifest)
 	if errors.Is(err, problem.New(problem.Unauthorized, "")) {
-		// The upstream relay signed two batches of this number or was rolled back, and no longer has the batch that we
-		// pulled.
+		// The upstream relay signed two batches of this number or was rolled back, and no longer has the pulled one.
 		return mx.epochs.Note(ctx, b, store.Reason(handover.ErrOther.Error()))
 	}
 	return err

@@ -152,7 +152,7 @@ func (mx *Mixer) canSkipPull(e tasks.Epoch) bool {
 	return waiting && goesOn && found == unsealedBatch{batches, snapshot.by}
 }
 
-// maxStatusAge is how old a status may be, in addition to two pull intervals. After that the relay pulls every epoch.
+// maxStatusAge is how old a status may be, in addition to two pull intervals, to skip a pull.
 const maxStatusAge = 30 * time.Second
 
 // recordUnsealed records that a batch was not sealed at a pull that began when snapshot was the last status.

@@ -60,7 +60,7 @@ func (h *Host) mayDrop(s *Hosted) bool {
 	return (s.followed() || h.lastInSlot(s)) && h.Clock.Read().Over(end.Add(h.cfg.Retention))
 }
 
-// lastInSlot reports whether the task is an approved owner's and no other hosted task uses its slot.
+// lastInSlot reports whether the task is an approved owner's and alone in its slot.
 func (h *Host) lastInSlot(s *Hosted) bool {
 	return s.owner != nil && !slices.ContainsFunc(h.Hosted().Order, func(t *Hosted) bool {
 		return t != s && t.Slot() == s.Slot()

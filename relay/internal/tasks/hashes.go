@@ -14,8 +14,8 @@ type ManifestHashes struct {
 	epochs map[uint64]handover.ManifestHashes
 }
 
-// Below returns the hashes of all manifests below seq. It reads the last of them from the store first, even if the
-// cache has its hash, because the store may no longer have it.
+// Below returns the hashes of all manifests below seq. It always reads the last manifest, and reads it first, because
+// the store may no longer have it.
 func (h *ManifestHashes) Below(epoch, seq uint64, manifest func(seq uint64) ([]byte, error)) (
 	handover.ManifestHashes, error) {
 	if seq == 0 {

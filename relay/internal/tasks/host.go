@@ -28,7 +28,7 @@ type Host struct {
 	joining sync.Mutex    // serializes adding and dropping tasks
 }
 
-// Store is the part of the store that a host uses: its name, to which it binds keys, and the nonces of requests.
+// Store is what a host needs of the store: its name, to which keys are bound, and the nonces of requests.
 type Store interface {
 	Name(ctx context.Context) (string, error)
 	StateRollback() *store.StateRollbackError

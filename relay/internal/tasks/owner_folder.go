@@ -151,8 +151,8 @@ func fault(err error) error {
 	return err
 }
 
-// expired returns the key folders that have certainly waited for longer than keysKept. A clock that jumps ahead must
-// not make the relay remove the keys of a signed task.
+// expired returns the key folders that have certainly waited too long. A clock that jumps ahead must not remove the
+// keys of a signed task.
 func (p *ownerFolder) expired(asked []string, now clock.Reading) []string {
 	return slices.DeleteFunc(slices.Clone(asked), func(name string) bool {
 		info, err := os.Stat(p.file(name))
@@ -228,8 +228,8 @@ func (p *ownerFolder) make(name string, kem task.KEM, count uint64, now time.Tim
 	return raw, durable.Rename(work, p.file(name+hashName(list.Hash())))
 }
 
-// take stores a task durably in the slot of the keys that the task names, unless the folder has the task already. It
-// first calls check with the folder that will hold the task; if check returns an error, take stores nothing.
+// take stores a task durably in the slot of the keys that it names, unless the task is there already. It first calls
+// check with the folder that will hold the task; an error of check stops it.
 func (p *ownerFolder) take(id task.ID, list task.KeyListHash, raw []byte, now clock.Reading,
 	check func(folder string) error) error {
 	return p.change(now, func(tasks []task.ID, asked []string) error {

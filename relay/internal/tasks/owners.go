@@ -285,8 +285,8 @@ func (d *Desk) HandleOwnersTask(w http.ResponseWriter, req *http.Request) error 
 	return nil
 }
 
-// refuseOwner returns the problem that answers an approved owner's refused request. It counts requests above the task
-// limit, so that the operator can see that the limit may be too low.
+// refuseOwner returns the problem for an approved owner's refused request. It counts requests above the task limit,
+// because the operator may raise the limit.
 func (d *Desk) refuseOwner(err error) error {
 	if errors.Is(err, errTaskLimit) {
 		d.monitor.Add(monitor.OwnerTasksRejected, 1)

@@ -91,7 +91,7 @@ func (r *Registry) serve(s *Hosted) error {
 	return r.serveOnly(append(slices.Clone(r.Hosted().Order), s), streams)
 }
 
-// serveOnly replaces the set of hosted tasks and the set of streams.
+// serveOnly replaces the set of hosted tasks.
 func (r *Registry) serveOnly(order []*Hosted, streams map[task.ID]*stream) error {
 	next := &Set{ByID: map[task.ID]*Hosted{}, Order: order, streams: streams}
 	lists := []*onion.SignedKeyList{}
@@ -176,8 +176,7 @@ func (r *Registry) loadFirst(c Source, raw []byte, open *taskfile.Open, o *owner
 	return s, err
 }
 
-// resolved returns the absolute path of a folder, without symbolic links where they can be followed. The folder need
-// not exist.
+// resolved returns the absolute path of a folder, without symbolic links. The folder need not exist.
 func resolved(folder string) string {
 	if path, err := filepath.EvalSymlinks(folder); err == nil {
 		folder = path
@@ -233,12 +232,12 @@ func (r *Registry) hopOf(open *taskfile.Open) int {
 	return slices.IndexFunc(open.Relays, func(p task.Party) bool { return r.cfg.Signers.Of(p.SignKey) != nil })
 }
 
-// client returns a client for requests that any party may make. It signs with this relay's newest key.
+// client returns a requester for requests that any party may make.
 func (r *Registry) client() *handover.Requester {
 	return handover.NewRequester(r.cfg.Signers.Newest, r.cfg.Outgoing)
 }
 
-// ClientOf returns a client that signs with the private key of own, one of this relay's public keys.
+// ClientOf returns a requester that signs with this relay's key own.
 func (r *Registry) ClientOf(own task.SignKey) *handover.Requester {
 	return handover.NewRequester(r.cfg.Signers.Of(own), r.cfg.Outgoing)
 }

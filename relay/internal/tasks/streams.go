@@ -73,7 +73,7 @@ func parseCandidates(texts []string) (candidates []task.SignKey, err error) {
 	return candidates, nil
 }
 
-// loadSuccessors loads the successors of a stream's first task that name this relay and are not dropped.
+// loadSuccessors loads those successors of a stream's first task that this relay serves.
 func (r *Registry) loadSuccessors(l *stream) error {
 	for _, t := range l.Tasks()[1:] {
 		if r.hopOf(t.Open) < 0 || l.Dropped(t.Task) {
@@ -130,8 +130,7 @@ func (d *Desk) pathStream(req *http.Request) (*stream, error) {
 	return service.PathTask(req, d.Hosted().streams)
 }
 
-// streamTask returns the task of a stream that the path of a request names, even if this relay no longer serves it; nil
-// if there is none.
+// streamTask returns the stream's task that a request names, even if this relay no longer serves it; or nil.
 func (h *Host) streamTask(req *http.Request) *taskstream.StreamTask {
 	id, err := service.PathKey[task.ID](req, "task")
 	if err != nil {
@@ -174,7 +173,7 @@ func (d *Desk) fromOwner(req *http.Request, l *stream, body []byte) error {
 	return d.Fresh(req.Context(), now.Key, nonce)
 }
 
-// HandleNextKeys makes this relay's keys for the next task of a stream, and answers with their signed list.
+// HandleNextKeys makes this relay's keys for the next task of a stream and returns their signed list.
 func (d *Desk) HandleNextKeys(w http.ResponseWriter, req *http.Request) error {
 	l, err := d.pathStream(req)
 	if err != nil {
@@ -318,8 +317,8 @@ func (d *Desk) HandleStatement(w http.ResponseWriter, req *http.Request) error {
 // IsStopped reports whether the task's stream has been stopped, so that the relay accepts no more reports.
 func (s *Hosted) IsStopped() bool { return s.stream != nil && s.stream.Authority().Stopped }
 
-// alone admits one request at a time: the channel posted holds a value meanwhile. It extends the connection's deadlines
-// to ownersTime, because keys for many epochs and a large bundle take long.
+// alone admits one request at a time: posted holds a value meanwhile. It extends the connection's deadlines to
+// ownersTime, because keys for many epochs and large bundles take long.
 func (d *Desk) alone(w http.ResponseWriter, posted chan struct{}) (done func(), err error) {
 	select {
 	case posted <- struct{}{}:
@@ -360,8 +359,8 @@ func (d *Desk) takeSuccessor(l *stream, raw []byte, open *taskfile.Open) error {
 	return l.Take(next)
 }
 
-// refusal returns the problem that answers an owner's refused request. It returns the relay's own errors unchanged, so
-// that the owner does not see them.
+// refusal returns the problem for an owner's refused request. It hides the relay's own errors from the owner by
+// returning them unchanged.
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, taskstream.ErrTaken), errors.Is(err, taskfile.ErrStatements):

@@ -89,8 +89,7 @@ func (e Epoch) UpstreamContext() onion.Context {
 	return onion.Context{TaskID: e.Hosted.ID, Epoch: e.Number, Hop: e.Hop - 1}
 }
 
-// Window returns the times between which the relay accepts the epoch's reports. The clock tolerance extends it at both
-// ends.
+// Window returns when the epoch accepts reports: its start and end, widened by the clock tolerance.
 func (e Epoch) Window() (start, end time.Time) {
 	end = time.Unix(int64(e.Epochs.End(e.Number)), 0)
 	start = end.Add(-time.Duration(e.Epochs.Length) * time.Second)
@@ -132,7 +131,7 @@ func (s *Hosted) loadKeys(path string) (err error) {
 	return s.Keys.Check(s.Task, s.KeyLists[s.Hop])
 }
 
-// Opener returns the opener of the epoch's ciphertexts. It returns [keyfile.ErrErased] if the epoch's key is erased.
+// Opener returns the opener of the epoch's ciphertexts, or [keyfile.ErrErased] if its key is erased.
 func (e Epoch) Opener() (*onion.Opener, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

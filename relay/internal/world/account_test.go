@@ -111,7 +111,7 @@ func (a *account) count(what *int) {
 	*what++
 }
 
-// opener returns the opener of the relay at a hop, with a key from the start.
+// opener returns an opener for the relay at a hop.
 func (a *account) opener(hop int, epoch uint64) *onion.Opener {
 	key, err := a.keys[hop].Key(epoch)
 	if err != nil {
@@ -566,7 +566,7 @@ func verifierFindings(v *verifier.Verifier) (out []string) {
 	return out
 }
 
-// state describes a relay's progress in a few words, for the trace. It also checks the relay's status.
+// state describes a relay's progress for the trace, and checks its status.
 func (w *world) state(p *party) string {
 	p.mu.Lock()
 	run := p.run

@@ -186,8 +186,8 @@ func drawEndless(rng *rand.Rand, _ bool) fault {
 	return ofEndless(moment(rng), between(rng, time.Second, 60*time.Second))
 }
 
-// ofEndless also excuses early erasure if clocks are wrong: a relay whose clock is ahead ends the epoch after the
-// endless batches. The first relay could have signed the end instead, so nothing more is lost.
+// ofEndless excuses early erasure if clocks are wrong: a relay whose clock is ahead takes the epoch for over, and
+// endless batches end it. The first relay could as well have signed the end, so nothing more is lost.
 func ofEndless(at, lasts time.Duration) fault {
 	f := ofLink(faultEndless, at, lasts, [2]string{"relay2", "relay1"}, linkEndless)
 	lie := f.do
@@ -311,7 +311,7 @@ func ofJunkAnswers(at, lasts time.Duration, ends [2]string, what string, junk in
 // junkOwner is the key of an owner whom the relays of every world have approved.
 var junkOwner = keyOf(7)
 
-// junkRequests returns all requests to a party that have a body, with junk as the body.
+// junkRequests returns all requests to a party that have a body, with a junk body.
 func (w *world) junkRequests(to string, junk []byte) (all []*http.Request) {
 	add := func(path string, purpose signing.Purpose, signed []byte) {
 		req := handed(http.MethodPost, "http://"+to+path, junkOwner, purpose, signed)

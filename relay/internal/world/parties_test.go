@@ -126,7 +126,7 @@ func (p *party) start() error {
 	return nil
 }
 
-// within calls do while [http.DefaultTransport] uses the connections of a life.
+// within calls do while [http.DefaultTransport] uses a life's connections.
 func (p *party) within(l *life, do func() error) error {
 	starting.Lock()
 	defer starting.Unlock()
@@ -143,7 +143,7 @@ func (p *party) operate(command func(p *party) error) error {
 	return p.within(l, func() error { return command(p) })
 }
 
-// rollbackReport returns the state rollback that a relay reports, or why a party did not start; "" if neither.
+// rollbackReport returns a relay's state rollback, or why a party did not start; "" if neither.
 func (p *party) rollbackReport() string {
 	p.mu.Lock()
 	run, why := p.run, p.why

@@ -407,7 +407,7 @@ func (w *world) check() {
 	w.account.checkQuota()
 }
 
-// heal ends all faults, makes the operators repair state rollbacks, and starts the parties that are down.
+// heal ends all faults, repairs state rollbacks as operators do, and starts the parties that are down.
 func (w *world) heal() {
 	w.log("all faults end")
 	w.network.heal()
