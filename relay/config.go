@@ -163,7 +163,7 @@ type TaskConfig struct {
 
 	// Successors is a folder for the later tasks of a stream, and for this relay's keys for them. The relay creates it
 	// with mode 0700. Protect it like HPKEKeys. Several processes of one relay share this folder, as they share the
-	// secret. Required for the first task of a stream; otherwise it must be empty.
+	// secret. Required for the first task of a stream; do not set it for other tasks.
 	Successors string `yaml:"successors"`
 
 	// IssuerKeys is a file with the public keys of the task's token issuer, for a first relay that cannot reach the

@@ -182,7 +182,7 @@ func TestMaliciousFirstRelay(t *testing.T) {
 		}(), span(900, 9), false},
 		{"all but one client dropped", slots(0, 1000), nil, true},
 		{"honest again", slots(0, span(1100, 10)...), span(1100, 10), false},
-		{"nothing", lanes{{}, {}}, nil, false}, // must be last: no batch may follow a destroyed one
+		{"nothing", lanes{{}, {}}, nil, false}, // must be last: no batch may follow one without slots
 	}
 	for seq, tt := range tests {
 		first.Serve(t, 0, uint64(seq), first.Batch(t, 0, uint64(seq), 10, tt.lanes))

@@ -1,5 +1,5 @@
 // Package relay carries reports from clients to the verifier, so that nobody can tell which client sent a report. It
-// moves opaque bytes and knows no protocol of the clients.
+// moves opaque bytes and does not know the statistical protocol of a task.
 //
 // The first relay of a task (hop 0, the ingress) accepts envelopes from clients over HTTP, opens them and stores their
 // slots. An acknowledged report is on disk. When a batch has exactly n submissions, the relay permutes and seals it
@@ -11,11 +11,11 @@
 //
 // Guarantee: if clients send one slot in each lane, one honest relay suffices, whatever all others do. If they send
 // several, a malicious first relay can put them into different batches, unnoticed: docs/proofs/slots.md says which
-// Durability: a process may be killed at any moment. Then no acknowledged report is lost, and each batch number still
-// names the same bytes.
+// guarantee remains. With padding none the first relay must be honest. Each relay by itself destroys a batch that the
+// task's n and n_min do not allow to release: it signs a manifest for a batch without slots. There is no override.
 //
-// Durability: a process may be killed at any moment. No acknowledged report is lost, and a batch number always names
-// the same bytes.
+// Durability: a process may be killed at any moment. Still no acknowledged report is lost, and a batch number always
+// names the same bytes.
 //
 // [New] makes a relay from a [Config]. [Relay.Run] serves it. docs/relay.md is the manual.
 package relay

@@ -21,7 +21,7 @@ const (
 	sealing    phase = "seal"    // first relay: a full batch, or the last of an epoch, is not sealed yet
 	pulling    phase = "pull"    // a batch is being transferred, to or from it
 	mixing     phase = "mix"     // mix or verifier: has all of a batch, but its own result is not on disk
-	confirming phase = "confirm" // its batch is on disk and not confirmed, or is being confirmed
+	confirming phase = "confirm" // its batch is on disk, but the upstream batch is not confirmed yet
 	erasing    phase = "erase"   // the epoch is over, but its keys and replay set are not all erased
 )
 

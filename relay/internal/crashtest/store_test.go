@@ -60,7 +60,7 @@ func (s *store) open() (*sql.DB, func(), error) {
 type storeState struct {
 	sealing     int  // open batches that are full, or of a closed epoch
 	ending      int  // epochs that are complete and not erased
-	unconfirmed int  // batches that the next hop has not confirmed
+	unconfirmed int  // batches made here whose source is not confirmed to the upstream relay
 	busy        bool // the process runs a transaction and waits for no lock; always true with SQLite
 	made        map[epochKey]uint64
 }
