@@ -79,8 +79,8 @@ func TestClientNetwork(t *testing.T) {
 	}
 }
 
-// FuzzClientNetwork: no header that a client writes may change its network at the relay: neither from an untrusted
-// peer, nor left of a trusted proxy's entry. The relay must not fail, whatever the proxy forwards.
+// FuzzClientNetwork: no header that a client writes may change the network under which the relay counts it: neither
+// from an untrusted peer, nor left of a trusted proxy's entry. The relay must not fail, whatever the proxy forwards.
 func FuzzClientNetwork(f *testing.F) {
 	f.Add("1.2.3.4, [::1]:8, for=_x")
 	f.Add(`for="[2001:db8::1]:4711";proto=http`)

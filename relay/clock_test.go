@@ -55,7 +55,7 @@ type clocks struct {
 	*relaytest.Cascade
 	off   [2]atomic.Int64
 	begun time.Time
-	start time.Time // of epoch 0
+	start time.Time // start of epoch 0
 	acked [jumpEpochs]uint64
 	next  int // network number of the latest client
 }

@@ -58,8 +58,8 @@ func TestRelaysAddDummies(t *testing.T) {
 	for _, cells := range all {
 		require.EqualValues(t, 2*added, cells[0]+cells[1]+cells[2]+cells[3])
 	}
-	// If both relays drew equally 12 times, this would fail: each repetition has a probability below 1/8, all together
-	// below 10⁻⁹.
+	// This fails by chance only if all 12 draws are equal. Each repetition has a probability below 1/8, all of them
+	// together below 10⁻⁹.
 	require.Greater(t, len(slices.CompactFunc(all, slices.Equal)), 1)
 
 	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1000), relaytest.Network(500)))

@@ -128,7 +128,7 @@ func TestOldestEndsFirst(t *testing.T) {
 	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(1)))
 	c.Clock.Advance((last - 1) * relaytest.Epoch)
 	require.NoError(t, c.Post(t.Context(), last-1, c.Seal(t, last-1, 1), relaytest.Network(1)))
-	c.Clock.Advance(relaytest.Epoch + 10*time.Second) // over by every clock
+	c.Clock.Advance(relaytest.Epoch + 10*time.Second) // epoch last-1 is over by any clock
 	for i := range 10 {
 		require.NoError(t, c.Post(t.Context(), last, c.Seal(t, last, uint64(i)), relaytest.Network(i)))
 	}
@@ -222,7 +222,7 @@ func TestFileModes(t *testing.T) {
 	require.Greater(t, len(files), 4)
 	for _, file := range files {
 		info, err := os.Stat(file)
-		if errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(file, ".new") { // the relay has renamed it
+		if errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(file, ".new") { // the relay has just renamed it
 			continue
 		}
 		require.NoError(t, err)

@@ -97,7 +97,7 @@ func MadeBetween(r *Relay) {
 
 type madeBetween struct {
 	*store.Store
-	queried sync.Map // epochs and numbers
+	queried sync.Map // epochs and numbers of batches
 }
 
 func (m *madeBetween) Manifest(ctx context.Context, b store.BatchID) ([]byte, bool, error) {
@@ -333,7 +333,8 @@ func (d *destroyedBefore) Destroyed(ctx context.Context, id store.EpochID) (uint
 	return n + d.n, err
 }
 
-// BatchLimit returns where a relay's limit on batches per epoch appears when it passes a report to its store.
+// BatchLimit returns a number that takes a relay's limit on batches per epoch when the relay passes a report to its
+// store.
 func BatchLimit(r *Relay) *atomic.Uint64 {
 	t := &limitRecorder{Store: r.store}
 	r.stores.Ingress = t

@@ -96,7 +96,7 @@ func TestBadReports(t *testing.T) {
 		return b
 	}
 	zeroShare := bytes.Clone(good)
-	clear(zeroShare[4 : 4+32]) // array, version, binary header of 2, key share
+	clear(zeroShare[4 : 4+32]) // the key share, after array, version and binary header
 	tests := []struct {
 		name  string
 		epoch uint64

@@ -54,7 +54,7 @@ type sizeFigures struct {
 	Slots       int     `json:"slots"`
 	Seconds     float64 `json:"seconds"` // from the last report to the batch at the last relay
 	RSS         [2]int  `json:"peak_rss_kb"`
-	MicrosCPU   [2]int  `json:"cpu_us_per_slot"`      // of each relay, including ingress
+	MicrosCPU   [2]int  `json:"cpu_us_per_slot"`      // CPU time of each relay, including ingress
 	Disk        [2]int  `json:"store_bytes_per_slot"` // after the batch, without scratch files
 	WorstIngest int     `json:"worst_report_ms"`      // slowest of the reports sent meanwhile
 	Reports     int     `json:"reports_meanwhile"`

@@ -36,8 +36,8 @@ type loadFigures struct {
 	CapacityRSS int            `json:"capacity_peak_rss_kb"`
 	OverloadRSS int            `json:"overload_peak_rss_kb"`
 	BoundRSS    int            `json:"bound_rss_kb"`
-	CalmCPU     float64        `json:"capacity_cpu_us_per_accepted"` // of the relay, including sealing
-	StormCPU    float64        `json:"overload_cpu_us_per_accepted"` // including its refusals
+	CalmCPU     float64        `json:"capacity_cpu_us_per_accepted"` // CPU time of the relay, including sealing
+	StormCPU    float64        `json:"overload_cpu_us_per_accepted"` // CPU time of the relay, including its refusals
 	CPUSeconds  float64        `json:"relay_cpu_seconds"`
 	Verified    int            `json:"verified"`
 	Pinned      bool           `json:"pinned"` // relay on processor 0, generator on the others

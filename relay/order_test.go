@@ -95,7 +95,7 @@ func seized(t *testing.T, c *relaytest.Cascade, o relaytest.Options) (out [][]by
 func offsets(disk, needles [][]byte) []int {
 	out := make([]int, len(needles))
 	byHead := map[[8]byte][]int{}
-	var begins [1 << 16]bool // rules out most offsets by two bytes
+	var begins [1 << 16]bool // by first two bytes: rules out most offsets
 	for i, needle := range needles {
 		out[i] = -1
 		head := [8]byte(needle)

@@ -104,7 +104,7 @@ func (s *scene) name(value, as string) {
 	}
 }
 
-// plain returns text with all placeholders.
+// plain replaces all texts that have a placeholder.
 func (s *scene) plain(text string) string { return strings.NewReplacer(s.names...).Replace(text) }
 
 func (s *scene) section(format string, args ...any) {
@@ -321,12 +321,12 @@ func (s *scene) log(hop int) {
 	s.section("log of relay %d", hop)
 	var lines []string
 	for line := range strings.Lines(s.logs[hop].String()) {
-		_, line, _ = strings.Cut(s.plain(strings.TrimSpace(line)), " ") // the time
+		_, line, _ = strings.Cut(s.plain(strings.TrimSpace(line)), " ") // without the time
 		if strings.Contains(line, "neighbour") && s.t.Name() != "TestPrintedClock" || strings.Contains(line, "the clock is good") {
 			continue
 		}
 		if strings.Contains(line, "couldn't pull") || strings.Contains(line, "couldn't follow a stream") {
-			line, _, _ = strings.Cut(line, " error=") // the network's error
+			line, _, _ = strings.Cut(line, " error=") // without the network's error, which varies
 		}
 		if !slices.Contains(lines, line) {
 			lines = append(lines, line)

@@ -32,8 +32,8 @@ func newKey(t *testing.T) (task.SignKey, ed25519.PrivateKey) {
 type stated struct {
 	*relaytest.Cascade
 	trust taskfile.Trust
-	list  *onion.SignedKeyList // of the verifier, for the task at position 1
-	log   *bytes.Buffer        // of the first relay; read it only while that relay is stopped
+	list  *onion.SignedKeyList // the verifier's, for the task at position 1
+	log   *bytes.Buffer        // the first relay's; read it only while that relay is stopped
 }
 
 func newStated(t *testing.T, recovery task.SignKey, hops int) *stated {

@@ -271,7 +271,7 @@ func TestMaliciousMiddleRelay(t *testing.T) {
 				return
 			}
 			var batch *onion.Batch
-			var refused *handover.InvalidBatchError // the manifest contains the inconsistent one
+			var refused *handover.InvalidBatchError // set if its manifest contains an inconsistent one
 			require.Eventually(t, func() (ok bool) {
 				var err error
 				batch, err = c.Verifier.Pull(t.Context(), c.Open, 2, 0, seq)

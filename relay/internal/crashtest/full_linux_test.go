@@ -149,7 +149,7 @@ func (d *disk) figures(times int) diskFigures {
 
 // disk is a file system that one party or several use.
 type disk struct {
-	name   string // its parties
+	name   string // names its parties
 	folder string
 	admins []string // admin addresses of its parties
 	mib    int      // size

@@ -22,7 +22,7 @@ type process struct {
 	args    []string // name and arguments of the command in bin
 	folder  string   // a relay's files
 	address string   // a relay's address, which its proxy dials
-	admin   string   // of a relay's admin address, or of a verifier's page
+	admin   string   // address of a relay's admin pages, or of a verifier's page
 	log     string
 	hop     int            // for a verifier, the number of relays
 	task    *taskfile.Open // a verifier's task; nil for a relay

@@ -332,7 +332,7 @@ func (mx *Mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, er
 	case pullTaken:
 		mx.monitor.Since(monitor.Pull, begun)
 		err = mx.mixBatch(ctx, b.Hosted, signed, in)
-	case pullFailed: // or another process has made the batch or ended the epoch
+	case pullFailed: // or another process made the batch or ended the epoch
 	}
 	if err != nil && !errors.Is(err, store.ErrMade) && !errors.Is(err, store.ErrOver) {
 		return true, err

@@ -359,8 +359,8 @@ func (d *Desk) takeSuccessor(l *stream, raw []byte, open *taskfile.Open) error {
 	return l.Take(next)
 }
 
-// refusal returns the problem for an owner's refused request. It hides the relay's own errors from the owner by
-// returning them unchanged.
+// refusal returns the problem for an owner's refused request. It returns the relay's own errors unchanged: the owner
+// gets no details of them.
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, taskstream.ErrTaken), errors.Is(err, taskfile.ErrStatements):

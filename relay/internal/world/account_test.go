@@ -324,7 +324,7 @@ func (a *account) released(hop int, body []byte) {
 		a.releasedLane(at, lane, slots, hash)
 	}
 	if n := m.Submissions; !m.Destroyed() && hop == 0 && n != a.open.Batch.Size && a.world.kind != noise {
-		a.breaks("not of n submissions", "%d in %v", n, at)
+		a.breaks("a batch without n submissions", "%d in %v", n, at)
 	}
 	if a.world.kind == noise {
 		a.checkNoise(at, m, b)
@@ -335,7 +335,7 @@ func (a *account) released(hop int, body []byte) {
 // slots must be clients' slots or dummies. No batch may follow one that is not full. The caller holds a.mu.
 func (a *account) checkNoise(at batchAt, m *onion.Manifest, b *onion.Batch) {
 	if least, most := a.open.Noise.Support(); !m.Destroyed() && (m.Lanes[0].Added < least || m.Lanes[0].Added > most) {
-		a.breaks("another number of dummies", "%d in %v", m.Lanes[0].Added, at)
+		a.breaks("a wrong number of dummies", "%d in %v", m.Lanes[0].Added, at)
 	}
 	dummies := uint64(0)
 	for _, slot := range b.Ciphertexts[0] {
@@ -348,7 +348,7 @@ func (a *account) checkNoise(at batchAt, m *onion.Manifest, b *onion.Batch) {
 		added += m.Lanes[0].In - min(m.Lanes[0].In, m.Submissions)
 	}
 	if dummies > added {
-		a.breaks("a slot of nobody", "%d in %v, %d of them added", dummies, at, added)
+		a.breaks("a slot that no client sent", "%d in %v, %d of them added", dummies, at, added)
 	}
 	for seq := range at.seq {
 		before := a.signed[batchAt{at.hop, at.epoch, seq}]
@@ -385,7 +385,7 @@ func (a *account) checkConfirmed(hop int, of *relay.TaskStatus) {
 	}
 	for _, e := range of.Epochs {
 		if e.Confirmed < confirmed[e.Epoch] && e.State != "ended" {
-			a.breaks("confirmed and still there", "%s, epoch %d", relayNames[hop], e.Epoch)
+			a.breaks("confirmed but not deleted", "%s, epoch %d", relayNames[hop], e.Epoch)
 		}
 	}
 }
@@ -404,7 +404,7 @@ func (a *account) releasedLane(at batchAt, lane int, slots [][]byte, manifest [s
 			continue
 		}
 		if s == nil {
-			a.breaks("a slot of nobody", "lane %d of %v", lane, at)
+			a.breaks("a slot that no client sent", "lane %d of %v", lane, at)
 			continue
 		}
 		s.slots[at.hop]++
@@ -414,7 +414,7 @@ func (a *account) releasedLane(at batchAt, lane int, slots [][]byte, manifest [s
 		}
 	}
 	if least := a.open.Batch.Min; a.world.kind != noise && len(slots) > 0 && uint64(len(clients)) < least {
-		a.breaks("below the rule", "%d clients in %v, at least %d", len(clients), at, least)
+		a.breaks("fewer clients than n_min", "%d clients in %v, at least %d", len(clients), at, least)
 	}
 }
 

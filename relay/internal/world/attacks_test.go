@@ -62,7 +62,7 @@ func ofNumbers(at time.Duration, hop int, stranger bool, seed uint64) fault {
 			w.send(relayNames[hop], one.req, func(got *recordedResponse) {
 				w.account.count(&w.account.refused)
 				if why := refusal(got); !slices.Contains(one.refused, why) {
-					w.account.note("a bad number was taken", "%s %s: %d %s", one.req.Method, one.req.URL.Path,
+					w.account.note("a bad number was accepted", "%s %s: %d %s", one.req.Method, one.req.URL.Path,
 						got.status, why)
 				}
 			})
@@ -166,12 +166,12 @@ func (a *account) checkTraces(of string, t *relay.TaskStatus) {
 	defer a.mu.Unlock()
 	for _, e := range t.Epochs {
 		if e.Epoch >= a.open.Epochs.Count {
-			a.breaks("a bad number was taken", "%s has epoch %d", of, e.Epoch)
+			a.breaks("a bad number was accepted", "%s has epoch %d", of, e.Epoch)
 		}
 	}
 	for i, f := range t.Findings {
 		if f.Epoch >= a.open.Epochs.Count || f.Batch > (&task.Task{}).MostBatches() {
-			a.breaks("a bad number was taken", "%s has a finding of epoch %d, batch %d", of, f.Epoch, f.Batch)
+			a.breaks("a bad number was accepted", "%s has a finding of epoch %d, batch %d", of, f.Epoch, f.Batch)
 		}
 		for _, other := range t.Findings[:i] {
 			if other.Epoch == f.Epoch && other.Reason == f.Reason {
@@ -343,10 +343,11 @@ func (w *world) handJunk(to string, req *http.Request) {
 		w.account.count(&w.account.handed)
 		runtime.ReadMemStats(&after)
 		if got.status/100 != 4 && got.status != http.StatusServiceUnavailable {
-			w.account.note("junk was taken", "%s %s: %d", to, req.URL.Path, got.status)
+			w.account.note("junk was accepted", "%s %s: %d", to, req.URL.Path, got.status)
 		}
 		if took := after.TotalAlloc - before.TotalAlloc; took > attackMemory || w.since()-begun > junkPatience {
-			w.account.note("junk was taken", "%s %s: %d bytes of memory in %v", to, req.URL.Path, took, w.since()-begun)
+			w.account.note("junk was accepted", "%s %s: %d bytes of memory in %v", to, req.URL.Path, took,
+				w.since()-begun)
 		}
 	})
 }
@@ -364,7 +365,7 @@ func (r *network) serveJunk(w http.ResponseWriter, from string, junk []byte) {
 		}
 	}
 	if read > junkRead {
-		r.world.account.note("junk was taken", "%s reads %d bytes of an answer", from, read>>20<<20)
+		r.world.account.note("junk was accepted", "%s reads %d bytes of an answer", from, read>>20<<20)
 	}
 }
 
@@ -372,7 +373,7 @@ func (r *network) serveJunk(w http.ResponseWriter, from string, junk []byte) {
 func (a *account) checkJunk(of string, owners []relay.OwnerStatus) {
 	for _, o := range owners {
 		if o.Tasks+o.Asked > 0 {
-			a.note("junk was taken", "%s has %d tasks and %d lists of keys", of, o.Tasks, o.Asked)
+			a.note("junk was accepted", "%s has %d tasks and %d lists of keys", of, o.Tasks, o.Asked)
 		}
 	}
 }

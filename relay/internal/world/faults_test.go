@@ -171,7 +171,7 @@ func (p *party) forgets(parts []string) {
 		return
 	}
 	p.world.account.excuse("lost without a finding", "reports beyond the quota", "tokens beyond the quota",
-		"confirmed and still there: "+p.name, "a slot came out twice: of "+p.name,
+		"confirmed but not deleted: "+p.name, "a slot came out twice: of "+p.name,
 		fmt.Sprintf("two batches under one number: {%d ", slices.Index(relayNames, p.name)))
 }
 
@@ -185,7 +185,7 @@ func drawCopy(rng *rand.Rand, _ bool) fault {
 // voidByCopy lists the invariants that do not hold while two copies of a relay run: each copy makes its own batch of a
 // number, and each applies limits separately. The next hop is honest and must still use every slot once.
 func voidByCopy(name string) []string {
-	void := []string{"lost without a finding", "confirmed and still there: " + name, "a slot came out twice: of " + name,
+	void := []string{"lost without a finding", "confirmed but not deleted: " + name, "a slot came out twice: of " + name,
 		fmt.Sprintf("two batches under one number: {%d ", slices.Index(relayNames, name))}
 	if name == relayNames[0] {
 		return append(void, "reports beyond the quota")

@@ -38,8 +38,8 @@ var planted = []*bug{
 		plant: [2]string{bugTwice, bugReplays}},
 	{name: bugQuota, breaks: "reports beyond the quota", plant: [2]string{bugQuota, ""}},
 	{name: bugSpent, breaks: "reports beyond the quota", plant: [2]string{bugSpent, ""}, tokens: true},
-	{name: bugSmall, breaks: "below the rule", plant: [2]string{bugSmall, ""}},
-	{name: bugConfirm, breaks: "confirmed and still there", plant: [2]string{bugConfirm, ""}},
+	{name: bugSmall, breaks: "fewer clients than n_min", plant: [2]string{bugSmall, ""}},
+	{name: bugConfirm, breaks: "confirmed but not deleted", plant: [2]string{bugConfirm, ""}},
 	{name: bugEquivocates, breaks: "equivocation accepted", plant: [2]string{"", bugEquivocates},
 		add: []fault{ofLink(faultNetwork, worldLead, 30*time.Second, [2]string{"relay2", "relay1"}, linkCut),
 			ofLink(faultLie, worldLead+30*time.Second, 20*time.Second, [2]string{"relay2", "relay1"}, linkLie)}},
@@ -53,11 +53,11 @@ var planted = []*bug{
 		add: []fault{{60 * time.Second, faultStateRollback, "all of issuer to the start", func(w *world) {
 			w.parties["issuer"].restoreAll(0)
 		}}}},
-	{name: bugNumbers, breaks: "a bad number was taken", plant: [2]string{bugNumbers, ""},
+	{name: bugNumbers, breaks: "a bad number was accepted", plant: [2]string{bugNumbers, ""},
 		quiet: true, brief: true, add: []fault{ofNumbers(worldLead+50*time.Second, 0, false, 1)}},
 	{name: bugEndless, breaks: "batches without end", plant: [2]string{"", bugEndless},
 		quiet: true, brief: true, add: []fault{ofEndless(worldLead, 30*time.Second)}},
-	{name: bugJunk, breaks: "junk was taken", plant: [2]string{"", bugJunk},
+	{name: bugJunk, breaks: "junk was accepted", plant: [2]string{"", bugJunk},
 		quiet: true, brief: true, add: []fault{ofJunkAnswers(worldLead, 30*time.Second,
 			[2]string{"relay2", "relay1"}, linkJunk, 0)}},
 	// If all of one relay's state is rolled back, an honest other party reveals it. So all three are rolled back.

@@ -139,7 +139,7 @@ type world struct {
 	tokens             bool
 	bug                *bug
 	parties            map[string]*party
-	order              []string // of parties
+	order              []string // names of parties, in starting order
 	ends               map[string]*relaytest.PipeListener
 	network            *network
 	account            *account
@@ -161,7 +161,7 @@ func (w *world) log(format string, args ...any) {
 
 func (w *world) since() time.Duration { return time.Since(beginning) }
 
-// now is the true time.
+// now returns the true time, which no wrong clock changes.
 func (w *world) now() time.Time { return time.Now() }
 
 func (w *world) epochEnd(epoch uint64) time.Time {
@@ -264,7 +264,7 @@ func (w *world) prepare(p *party) *http.Server {
 	return server
 }
 
-// event is an action at a time.
+// event is an action, and the time in a world at which it happens.
 type event struct {
 	at time.Duration
 	do func()
@@ -419,7 +419,7 @@ func (w *world) heal() {
 			p.halt()
 			p.disk.Revive()
 			if err := p.operate(endEpochs[name]); err != nil {
-				w.account.note("cannot be put right", "%s: %v", name, err)
+				w.account.note("the operator's command failed", "%s: %v", name, err)
 			}
 		}
 		if p.disk.Dead() || p.alive() == nil {
