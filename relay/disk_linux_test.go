@@ -143,7 +143,7 @@ func TestErasesOnAFullDisk(t *testing.T) {
 	require.NoError(t, relaytest.Fill(disks[0]))
 	require.NoError(t, relaytest.Fill(disks[1]))
 	require.NoError(t, c.Verifier.Confirm(t.Context(), c.Open, 1, 0, 0, batch.Manifest), "the reserve suffices for it")
-	require.True(t, time.Now().Before(end), "this machine is too slow")
+	require.True(t, time.Now().Before(end), "this machine is too slow: the epoch is over")
 	requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, c.Seal(t, 0, 20), relaytest.Network(20)))
 
 	time.Sleep(time.Until(end))

@@ -22,7 +22,7 @@ func TestErasedKeysAreNotInMemory(t *testing.T) {
 		folder := filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1))
 		keys := memscan.File(t, filepath.Join(folder, "task0.keys"))
 		secret := memscan.File(t, filepath.Join(folder, "relay.secret"))
-		require.Len(t, secret, 1, "the root")
+		require.Len(t, secret, 1, "the secret file must hold only the root key")
 		keys[0].Name, keys[1].Name = fmt.Sprintf("relay %d, epoch 0", hop), fmt.Sprintf("relay %d, epoch 1", hop)
 		secret[0].Name = fmt.Sprintf("relay %d, root of the secret", hop)
 		over, later = append(over, keys[0], secret[0]), append(later, keys[1])

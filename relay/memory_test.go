@@ -65,7 +65,7 @@ func TestOneManifestOfANumber(t *testing.T) {
 				}
 				require.False(t, first.Confirmed(0, 1))
 				batch, _ := c.Pull(t, 0, 0)
-				require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0], "of the batch before")
+				require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0], "batch 0 remains")
 				_, err := c.Verifier.Pull(t.Context(), c.Open, 1, 0, 1)
 				require.ErrorIs(t, err, handover.ErrEpochComplete)
 				first.Serve(t, 0, 1, offers[1])

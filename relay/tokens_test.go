@@ -104,7 +104,7 @@ func TestTokens(t *testing.T) {
 	require.ErrorIs(t, post(c.Seal(t, 0, 2), with(tok)), problem.New(problem.Limit, ""), "the token is spent")
 	require.ErrorIs(t, post(c.Seal(t, 0, 2), with(signAgain(t, c, tok))), problem.New(problem.Limit, ""),
 		"the token is spent, whatever its signature")
-	require.ErrorIs(t, post(first, with(second)), problem.New(problem.Replayed, ""), "its envelope came with another")
+	require.ErrorIs(t, post(first, with(second)), problem.New(problem.Replayed, ""), "the token differs")
 	require.NoError(t, post(c.Seal(t, 0, 3), with(second)), "a second person at one address")
 
 	stop()

@@ -415,6 +415,6 @@ func TestWorldAttacks(t *testing.T) {
 	require.Empty(t, w.account.broken, "%s", w.report())
 	require.Len(t, faultsOf(w), len(attacked().add))
 	require.Contains(t, w.report(), "too many batches of the epoch were destroyed")
-	require.Positive(t, w.account.handed, "junk")
-	require.Positive(t, w.account.refused, "bad numbers")
+	require.Positive(t, w.account.handed, "no party answered junk")
+	require.Positive(t, w.account.refused, "no party answered bad numbers")
 }
