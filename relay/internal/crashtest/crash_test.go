@@ -61,8 +61,8 @@ func crash(t *testing.T, w *world, store string) *figures {
 	stopProbing := w.probeAll(t)
 	killers := startKillers(ctx, w)
 	require.NoError(t, killers.finish(t), "%s", w.logs())
-	require.NoError(t, ctx.Err(), "too few kills in time: %d batches, kills %v, by phase %v%s", w.released(), killers.kills,
-		killers.inPhase, w.logs())
+	require.NoError(t, ctx.Err(), "too few kills in time: %d batches, kills %v, by phase %v%s", w.released(),
+		killers.kills, killers.inPhase, w.logs())
 	all, last := load.end(t)
 	w.finishAll(t, last)
 	stopProbing()
