@@ -12,30 +12,31 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// storeBinding binds a task's keys to the counts in the store. With a store that has lost its counts, the keys would
-// issue every token again. The binding has three copies. If some of them were restored, but not all, the issuer
-// detects it:
+// storeBinding binds a task's keys to the counts of issued tokens in the store. If the store lost its counts, the
+// issuer would give every client its tokens a second time. The binding has three copies. If an operator restores some
+// of them from a backup, but not all, the issuer detects it:
 //
 //   - the store has Name, Commits and Next, which change in the transaction that counts;
-//   - the mark beside the key file, FILE.mark, has all fields, as of the last answered group;
+//   - the mark beside the key file, FILE.mark, has all fields, as of the last group of requests that the issuer answered;
 //   - the key file has Name, and Commits as the steps of its own mark (package rollback).
 //
-// The issuer writes them in the order of [rollback.Commit], the mark before the key file. So the store has as many
-// commits as each of the others, or one more after a crash. If it has fewer, or still more, there was a state rollback.
+// The issuer writes them in the order of [rollback.Commit]: the store, the mark, the key file. So the store has as many
+// commits as the mark and as the key file, or one more after a crash. If the store has fewer, or more than one more,
+// some copy was rolled back.
 type storeBinding struct {
-	Name    string // random name of the task's counts
-	Commits uint64 // groups with a counted request of the task
-	Next    uint64 // the first epoch without a counted request
-	Erased  uint64 // number of epochs, from the first on, whose keys are erased; in the mark only
+	Name    string // random name of the task's counts; a new store gets a new name
+	Commits uint64 // number of committed groups that counted a request of the task
+	Next    uint64 // first epoch after the last one with a counted request
+	Erased  uint64 // the keys of epochs 0 to Erased-1 are erased; only in the mark
 }
 
-// count returns the store's record of the two marks.
+// count returns the store's commits, to compare with the mark and with the key file's own mark.
 func (t *storeBinding) count() rollback.Count { return rollback.SingleProcessCount(t.Commits) }
 
 // ErrStateRollback is returned by [New] and [Inspect] if the store or the keys are older than the last token, or lost.
 var ErrStateRollback = errors.New("state rollback detected: the issued tokens are no longer known")
 
-// remedy tells the operator what to do.
+// remedy is the end of every ErrStateRollback: it tells the operator what to do.
 const remedy = "put back the newest copies of the store, the keys and their mark, if you have all three; otherwise " +
 	"run 'issuer end-epochs'"
 
@@ -46,8 +47,8 @@ type bindingCopies struct {
 	signed    uint64 // the commits in the key file
 }
 
-// fresh reports whether the keys have issued nothing yet. Then the issuer may create the binding, or complete it after
-// a crash: it writes the row first, then the mark, then the key file.
+// fresh reports whether the keys have issued no token yet. Then the issuer may create the binding, or complete it after
+// a crash: it writes the store's row first, then the mark, then the key file.
 func (p *bindingCopies) fresh() bool {
 	none := func(t *storeBinding) bool { return t == nil || t.Commits == 0 }
 	return p.keys == "" && p.signed == 0 && none(p.row) && none(p.mark) &&
@@ -80,7 +81,7 @@ func (p *bindingCopies) check() error {
 	return fmt.Errorf("%w: %s; %s", ErrStateRollback, why, remedy)
 }
 
-// parseBinding reads the value of a mark.
+// parseBinding decodes the content of a mark; nil stands for a missing mark.
 func parseBinding(value []byte) (*storeBinding, error) {
 	if value == nil {
 		return nil, nil
@@ -89,11 +90,12 @@ func parseBinding(value []byte) (*storeBinding, error) {
 	return t, codec.Unmarshal(value, t)
 }
 
-// counter is the key of the task's entry in the key file's mark.
+// counter is the key of the task's entry in the key file's mark. An issuer counts per task, so the entry has no epoch.
 func (s *hostedTask) counter() rollback.EpochKey { return rollback.EpochKey{Task: [16]byte(s.ID[:16])} }
 
-// readBinding reads the copies of a task's binding, also while another process writes them. The copies in the store and
-// in the mark are from the same moment. The key file's copy may be from a later one.
+// readBinding reads the three copies of a task's binding. Another process may write them meanwhile, so readBinding
+// reads the mark before and after the store, and repeats until both reads are equal. Then the store and the mark are
+// from the same moment; the key file may be newer.
 func (s *hostedTask) readBinding(st *store) (p bindingCopies, err error) {
 	p.keys = s.keys.Store()
 	for range 100 {
@@ -134,7 +136,7 @@ type openBinding struct {
 	counter rollback.EpochKey
 }
 
-// write writes the binding durably to the mark, then its commits to the key file.
+// write writes the binding durably to the mark, then the number of commits to the key file.
 func (b *openBinding) write() error {
 	value, err := codec.Marshal(&b.storeBinding)
 	if err != nil {
@@ -151,7 +153,7 @@ func (b *openBinding) close() error {
 	return b.mark.Close()
 }
 
-// open opens a task's mark for this process.
+// open opens the mark beside the task's key file, for this process alone.
 func (s *hostedTask) open() (*durable.SlotFile, error) {
 	mark, err := durable.OpenSlotFile(s.file)
 	if errors.Is(err, durable.ErrClaimed) {
@@ -179,7 +181,7 @@ func (st *store) join(s *hostedTask) (err error) {
 	if err := st.bind(s, b); err != nil {
 		return errors.Join(err, b.close())
 	}
-	st.bindings[s.ID] = b // closed with the store
+	st.bindings[s.ID] = b // store.close closes it
 	return nil
 }
 
@@ -212,15 +214,15 @@ func (st *store) bind(s *hostedTask, b *openBinding) error {
 	return nil
 }
 
-// erased returns how many epochs of a task, from the first on, have ended permanently.
+// erased returns how many epochs of a task, counted from epoch 0, have ended permanently.
 func (st *store) erased(id task.ID) uint64 {
 	st.commitMu.Lock()
 	defer st.commitMu.Unlock()
 	return st.bindings[id].Erased
 }
 
-// setErased records that a task's first epochs, erased in number, have ended permanently: if a restored key file brings
-// their keys back, the issuer erases them again.
+// setErased records that epochs 0 to erased-1 of a task have ended permanently. If an operator restores an older key
+// file with their keys, the issuer erases these keys again.
 func (st *store) setErased(id task.ID, erased uint64) error {
 	st.commitMu.Lock()
 	defer st.commitMu.Unlock()

@@ -14,11 +14,11 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ClockFile returns the file beside the store that records the latest time known to have passed.
+// ClockFile returns the path of the file beside the store that records the latest time that has surely passed.
 func (c *Config) ClockFile() string { return storePath(c.Store) + ".clock" }
 
-// loadClock creates the issuer's clock guard. It loads the keys that sign the issuer's clock, and the certificates for
-// asking relays for theirs.
+// loadClock creates the guard of the issuer's clock. It also loads the keys with which the issuer signs its time, and
+// the certificates for asking relays for their time.
 func (i *Issuer) loadClock() (err error) {
 	if i.cfg.SignKey != "" {
 		if i.signers, err = keyfile.LoadSigners(i.cfg.SignKey, i.cfg.OldSignKeys); err != nil {
@@ -44,7 +44,7 @@ func (i *Issuer) loadClock() (err error) {
 	return err
 }
 
-// checkTimeKey returns an error if the issuer signs its clock but lacks the key that a task names.
+// checkTimeKey returns an error if the issuer signs its time, but lacks the signing key that the task names.
 func (i *Issuer) checkTimeKey(open *taskfile.Open) error {
 	if i.signers == nil {
 		return nil
@@ -52,7 +52,7 @@ func (i *Issuer) checkTimeKey(open *taskfile.Open) error {
 	return i.signers.Check(open.ID, "the issuer", open.Clients.Issuer.SignKey)
 }
 
-// setClockPeers makes the guard ask the relays of the issuer's tasks for their clocks.
+// setClockPeers makes the clock guard compare with the clocks of the relays of all served tasks.
 func (i *Issuer) setClockPeers() {
 	var tasks []*taskfile.Open
 	var own []task.SignKey
@@ -62,7 +62,7 @@ func (i *Issuer) setClockPeers() {
 	i.clock.SetPeers(i.relays, own, tasks...)
 }
 
-// severalEpochsEnd reports whether more than one epoch with a key ends in (from, to].
+// severalEpochsEnd reports whether, in one task, more than one epoch whose key still exists ends in (from, to].
 func (i *Issuer) severalEpochsEnd(from, to time.Time) bool {
 	for _, s := range i.hosted().order {
 		ends := 0
@@ -78,8 +78,8 @@ func (i *Issuer) severalEpochsEnd(from, to time.Time) bool {
 	return false
 }
 
-// isReady returns why the issuer issues no tokens: it has not started, is draining, does not know the time, or cannot
-// write to a disk.
+// isReady returns why the issuer issues no tokens, or nil if it does. Reasons: it has not started, is draining, doubts
+// its clock, or cannot write to a disk.
 func (i *Issuer) isReady() error {
 	if doubt := i.clock.Read().Doubt; doubt != "" {
 		return errors.New(string(doubt))
@@ -87,7 +87,7 @@ func (i *Issuer) isReady() error {
 	return cmp.Or(i.canWrite(), service.Ready(&i.ready))
 }
 
-// handleTime answers with the issuer's clock, signed.
+// handleTime answers with the issuer's time, signed with the key that the task names.
 func (i *Issuer) handleTime(w http.ResponseWriter, req *http.Request) error {
 	s, err := service.PathTask(req, i.hosted().tasks)
 	if err != nil {

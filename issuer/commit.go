@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// countRequest is a token request that the store counts.
+// countRequest is a token request that waits for the store to count it.
 type countRequest struct {
 	task             task.ID
 	epoch            uint64
@@ -19,8 +19,8 @@ type countRequest struct {
 	withinQuota bool // the result, set by commit
 }
 
-// count counts an account's request durably, and reports whether it is within the quota. It counts a repeated request
-// only once: the first answer may have been lost. Concurrent requests share a transaction.
+// count counts an account's token request durably, and reports whether it is within the quota. It counts a repeated
+// request only once, because the client may have lost the first answer. Concurrent requests share a transaction.
 func (s *store) count(task task.ID, epoch uint64, account, request hash, quota int) (withinQuota bool, err error) {
 	c := &countRequest{task: task, epoch: epoch, account: account, request: request, quota: quota}
 	if err := s.requests.Do(s.commit, c); err != nil {
@@ -29,8 +29,8 @@ func (s *store) count(task task.ID, epoch uint64, account, request hash, quota i
 	return c.withinQuota, nil
 }
 
-// commit counts a group of requests, first in the store, then in the marks. Only then may the issuer give out tokens.
-// If the store is rolled back later, it has fewer commits than a mark.
+// commit counts a group of requests, first in the store, then in the marks. Only then may the issuer send tokens. If an
+// operator later restores an older store, that store has fewer commits than a mark, which shows the rollback.
 func (s *store) commit(group []*countRequest) error {
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()
@@ -39,7 +39,7 @@ func (s *store) commit(group []*countRequest) error {
 			return err
 		}
 	}
-	next := map[task.ID]uint64{} // new values of Next, for tasks with a counted request
+	next := map[task.ID]uint64{} // first epoch without a counted request, per task that the group counts for
 	commit := func() error { return s.transact(func(tx *sql.Tx) error { return s.countAll(tx, group, next) }) }
 	raise := func() error {
 		for id, next := range next {
@@ -59,7 +59,7 @@ func (s *store) commit(group []*countRequest) error {
 	return nil
 }
 
-// countAll counts a group. It sets next for each task with a counted request to the first epoch without one.
+// countAll counts a group. For each task with a newly counted request, it sets next to the first epoch without one.
 func (s *store) countAll(tx *sql.Tx, group []*countRequest, next map[task.ID]uint64) error {
 	for _, c := range group {
 		counted, err := c.decide(tx)
@@ -79,7 +79,8 @@ func (s *store) countAll(tx *sql.Tx, group []*countRequest, next map[task.ID]uin
 	return nil
 }
 
-// step counts a commit in the store. It returns [ErrStateRollback] if the store is not at the previous commit.
+// step adds 1 to the task's commits in the store. It returns [ErrStateRollback] if the store's row is not at b.Commits,
+// the previous commit.
 func (b *openBinding) step(tx *sql.Tx, id task.ID, next uint64) error {
 	const count = `UPDATE store_binding SET commits = commits + 1, next = ? WHERE task = ? AND name = ? AND commits = ?`
 	done, err := tx.Exec(count, next, id[:], b.Name, b.Commits)
@@ -92,8 +93,8 @@ func (b *openBinding) step(tx *sql.Tx, id task.ID, next uint64) error {
 	return nil
 }
 
-// writeMarks writes the marks after a failure. The store then has as many commits as the marks, or one more. The
-// issuer has not answered the requests of that commit.
+// writeMarks writes the marks again after a failed write. The store then has as many commits as the marks, or one more;
+// the issuer has answered no request of that extra commit.
 func (s *store) writeMarks() error {
 	for id, b := range s.bindings {
 		row, err := s.binding(id)
@@ -114,7 +115,8 @@ func (s *store) writeMarks() error {
 	return nil
 }
 
-// decide sets whether a request is within the quota. If it is, and is new, decide stores it.
+// decide sets whether a request is within the quota. It stores a request that is new and within the quota, and then
+// returns true.
 func (c *countRequest) decide(tx *sql.Tx) (counted bool, err error) {
 	var issued, again int
 	err = tx.QueryRow(

@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// The values of Config.Clients.
+// The values that Config.Clients may have.
 const (
 	clientsAccount = "account"
 	clientsAddress = "address"
@@ -30,21 +30,22 @@ type Config struct {
 	// Default: none.
 	Admin string `yaml:"admin"`
 
-	// AdminHosts are further host names, without port, that the admin address answers to, besides IP addresses and
-	// localhost: for example the one that Prometheus uses. They protect against DNS rebinding: a page of another site
-	// that makes its own name resolve to the address sends that name, and is refused. Default: none.
+	// AdminHosts are host names, without port, under which the admin address answers, besides IP addresses and
+	// localhost. An example is the name that Prometheus uses. The list protects against DNS rebinding: a hostile web
+	// page that makes its own name resolve to the admin address sends its own name, which the issuer refuses. Default:
+	// none.
 	AdminHosts []string `yaml:"admin_hosts"`
 
 	// Store is where the issuer counts issued tokens: "sqlite:PATH". Required.
 	Store string `yaml:"store"`
 
-	// Clients says who gets tokens. Required. "account": accounts that a site's backend, which has an API key, names in
-	// the header Doona-Account. "address": networks, an IPv4 /24 or an IPv6 /48, each as one client. That does not
-	// protect against an attacker with many networks (Sybils).
+	// Clients says who gets tokens. Required. "account": each account that a site's backend, with its API key, names in
+	// the header Doona-Account. "address": each network, an IPv4 /24 or an IPv6 /48, counts as one client. This does
+	// not protect against an attacker with many networks (Sybils).
 	Clients string `yaml:"clients"`
 
 	// APIKeys is a file of mode 0600 with the API keys of backends, one per line, 32 characters or more (`openssl rand
-	// -base64 32`). Required for clients: account; else none.
+	// -base64 32`). Required with "clients: account"; not allowed with "clients: address".
 	APIKeys string `yaml:"api_keys"`
 
 	// TrustedProxies are networks, in CIDR notation, of proxies whose ForwardedHeader the issuer trusts. Default: none.
@@ -54,34 +55,37 @@ type Config struct {
 	// "X-Forwarded-For".
 	ForwardedHeader string `yaml:"forwarded_header"`
 
-	// MaxConcurrent limits concurrent requests. One client, an account or a network, may use an eighth of the free
-	// capacity. One of several tasks may use as much as it leaves free. The issuer answers further requests with 503 or
-	// 429. A signature takes about 1 ms of one core. Default 64. Range 1 to 4096.
+	// MaxConcurrent is the maximum number of concurrent requests. One client (an account or a network) may use an
+	// eighth of the free capacity. If the issuer has several tasks, one task may use at most as much as it leaves free.
+	// The issuer refuses further requests with 503 or 429. A signature takes about 1 ms of one core. Default 64. Range
+	// 1 to 4096.
 	MaxConcurrent int `yaml:"max_concurrent"`
 
-	// MaxConnections limits open connections to the public address. One network, except trusted proxies, may use an
-	// eighth of the free capacity. Further connections are closed at once. Default 4096. Range 8 to 1048576.
+	// MaxConnections is the maximum number of open connections to the public address. One network, except trusted
+	// proxies, may use an eighth of the free capacity. The issuer closes further connections at once. Default 4096.
+	// Range 8 to 1048576.
 	MaxConnections int `yaml:"max_connections"`
 
-	// Skew is how much clients' clocks may differ, as in the relays' configuration. The issuer issues an epoch's
-	// tokens from one epoch and Skew before its start to Skew after its end, when it erases the epoch's key. Default
-	// 5m. Range 1ms to 5m.
+	// Skew is how far a client's clock may differ from the issuer's; use the relays' value. The issuer issues an
+	// epoch's tokens from (one epoch + Skew) before the epoch starts until Skew after it ends. Then it erases the
+	// epoch's key. Default 5m. Range 1ms to 5m.
 	Skew time.Duration `yaml:"skew"`
 
 	// FollowInterval is how often the issuer asks a stream's first relay for the next task. Default 1m. Range 10ms to
 	// 1h.
 	FollowInterval time.Duration `yaml:"follow_interval"`
 
-	// SignKey is the file of the issuer's Ed25519 key, which signed its list of token keys. With it the issuer signs
-	// its clock for relays that ask, which gives them one more clock to compare with. Default: none.
+	// SignKey is the file of the issuer's Ed25519 key, which signed its list of token keys. If it is set, the issuer
+	// answers relays that ask for the time, signed with this key; so the relays have one more clock to compare with.
+	// Default: none.
 	SignKey string `yaml:"sign_key"`
 
 	// OldSignKeys are files of keys that SignKey has replaced in streams (`doona task rotate-key`). The issuer still
 	// signs with such a key for tasks that name it. Default: none.
 	OldSignKeys []string `yaml:"old_sign_keys"`
 
-	// CA is a file of certificates (PEM) of authorities that this issuer trusts, besides the system's, when it asks
-	// relays for their clocks. Default: none.
+	// CA is a PEM file with certificates of authorities. When the issuer asks relays for their time, it trusts these
+	// and the system's authorities. Default: none.
 	CA string `yaml:"ca"`
 
 	// Tasks lists the tasks to issue tokens for. Required.
@@ -94,7 +98,7 @@ type Config struct {
 	// Clock replaces time.Now in tests.
 	Clock func() time.Time `yaml:"-"`
 
-	// Elapsed replaces the monotonic time of the process in tests. Default: from the monotonic readings of Clock.
+	// Elapsed replaces the process's monotonic time in tests. Default: the monotonic readings of Clock.
 	Elapsed func() time.Duration `yaml:"-"`
 
 	// Log receives operational events, without accounts, addresses or requests. Default: none.
@@ -109,26 +113,27 @@ type TaskConfig struct {
 	// Owner is the task owner's key, "ed25519:…". It must have signed the task. Required.
 	Owner string `yaml:"owner"`
 
-	// Recovery is a key, "ed25519:…", that may replace the owner's key in a stream, or stop the stream. Default: none.
+	// Recovery is a second key, "ed25519:…", that may replace the owner's key in a stream, or stop the stream. Default:
+	// none.
 	Recovery string `yaml:"recovery"`
 
 	// TokenKeys is the file of the issuer's keys for this task (`issuer keygen`), preferably not on the store's disk.
 	// Its folder must be writable: the issuer erases keys there, and FILE.mark binds them to the store. Required.
 	TokenKeys string `yaml:"token_keys"`
 
-	// Successors is a folder for the tasks that follow this one, and for their keys, preferably not on the store's
-	// disk. The issuer gets the tasks from the first relay and writes each to POSITION.bundle, permanently. For a task
-	// of N epochs, make the issuer's keys in the folder before the owner signs the task (`issuer keygen --epochs N
-	// --out FOLDER/POSITION-N.keys`). Required for the first task of a stream; else none.
+	// Successors is a folder for the later tasks of this task's stream and for their keys, preferably not on the
+	// store's disk. The issuer fetches these tasks from the first relay and writes each to POSITION.bundle,
+	// permanently. Before the owner signs a task of N epochs, make the issuer's keys for it in this folder (`issuer
+	// keygen --epochs N --out FOLDER/POSITION-N.keys`). Required for the first task of a stream; not allowed otherwise.
 	Successors string `yaml:"successors"`
 
-	// Quota is how many tokens a client gets per epoch; each allows one report. The privacy that the task promises is
-	// per report. For clients: address and a quota above 1, the issuer draws each network's quota for each epoch,
-	// uniformly from Quota to 2·Quota − 1. Default 1. Range 1 to 1000.
+	// Quota is how many tokens a client gets per epoch. One token pays for one report, and the privacy that the task
+	// promises is per report. With "clients: address" and a quota above 1, the issuer draws a quota for each network
+	// and epoch, uniformly from Quota to 2·Quota − 1. Default 1. Range 1 to 1000.
 	Quota int `yaml:"quota"`
 }
 
-// LoadConfig reads issuer.yaml. It neither opens the files that it names nor checks values: [New] does.
+// LoadConfig reads issuer.yaml. It does not check values or open the files that the configuration names; [New] does.
 func LoadConfig(path string) (Config, error) {
 	var c Config
 	if err := service.ReadConfig(path, &c); err != nil {
@@ -195,7 +200,7 @@ func (c *Config) validate() error {
 // minAPIKey is the minimum length of an API key, in characters.
 const minAPIKey = 32
 
-// loadAPIKeys reads the API keys of backends.
+// loadAPIKeys reads the backends' API keys from a file, one per line. It returns none for an empty path.
 func loadAPIKeys(path string) (keys []string, err error) {
 	if path == "" {
 		return nil, nil

@@ -17,18 +17,19 @@ import (
 type EndedTask struct {
 	ID    string `json:"id"`
 	Name  string `json:"name"`
-	Why   string `json:"why"`   // What was rolled back; "" if no rollback was detected.
+	Why   string `json:"why"`   // What was rolled back; "" if the issuer detected no rollback.
 	Ended int    `json:"ended"` // Number of erased keys.
-	Next  uint64 `json:"next"`  // The first epoch with a key; the task's number of epochs if all keys are erased.
+	Next  uint64 `json:"next"`  // The first epoch that still has a key; the number of epochs if none has.
 }
 
-// EndEpochs ends epochs of every task whose keys or counts were rolled back: those for which tokens may have been
-// issued. It then binds the keys to the store again. The issuer issues no further token for the ended epochs; tokens
-// that it issued before stay valid. EndEpochs returns an error while the time is in doubt, because the clock determines
-// which epochs have begun. It may be repeated. If it crashes, [New] still refuses the task.
+// EndEpochs is for tasks whose keys or counts were rolled back. For each such task, it ends the epochs for which tokens
+// may have been issued: it erases their keys, and binds the remaining keys to the store again. The issuer issues no
+// further token for the ended epochs; tokens that it issued before stay valid. EndEpochs returns an error while the
+// time is in doubt, because the clock determines which epochs have begun. It may be repeated. If it crashes, [New]
+// still refuses the task.
 func EndEpochs(cfg Config) (ended []EndedTask, err error) { return endEpochs(cfg, false) }
 
-// EndAllEpochs is [EndEpochs] for every task that has issued tokens, rolled back or not.
+// EndAllEpochs does the same as [EndEpochs] for every task that has issued tokens, whether or not it was rolled back.
 func EndAllEpochs(cfg Config) (ended []EndedTask, err error) { return endEpochs(cfg, true) }
 
 func endEpochs(cfg Config, all bool) (ended []EndedTask, err error) {
@@ -66,10 +67,10 @@ func endEpochs(cfg Config, all bool) (ended []EndedTask, err error) {
 	return ended, nil
 }
 
-// askPatience is how long the relays have to answer with their time.
+// askPatience is how long askTime waits for the relays to answer with their time.
 const askPatience = 15 * time.Second
 
-// askTime returns the time once this machine's clock and the relays' agree.
+// askTime returns the time when this machine's clock agrees with the relays' clocks. Otherwise it returns an error.
 func (i *Issuer) askTime() (time.Time, error) {
 	if err := i.loadClock(); err != nil {
 		return time.Time{}, err
@@ -92,9 +93,9 @@ func (i *Issuer) askTime() (time.Time, error) {
 	return read.Now, nil
 }
 
-// endTask erases the keys of a task's epochs for which tokens may have been issued, according to the clock and to all
-// remaining copies of the binding. It then creates a new binding. It writes the name in the key file last: until then
-// the three copies disagree, so that [New] refuses the task after a crash.
+// endTask erases the keys of all epochs of a task for which tokens may have been issued. These are the epochs that have
+// begun by the clock, or that any remaining copy of the binding names. Then endTask creates a new binding. It writes
+// the name in the key file last: until then the three copies disagree, so [New] refuses the task after a crash.
 func (i *Issuer) endTask(s *hostedTask, p *bindingCopies, now time.Time) (ended int, next uint64, err error) {
 	for epoch := range s.Epochs.Count {
 		if start, _ := i.window(s, epoch); !now.Before(start) {

@@ -19,8 +19,8 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// AccountHeader is the header in which a backend names the account that a request is for: an opaque word of 1 to 256
-// printable ASCII characters, the same for one person during an epoch.
+// AccountHeader is the header in which a backend names the account that requests a token: 1 to 256 printable ASCII
+// characters, opaque to the issuer. A person must keep the same name for a whole epoch.
 const AccountHeader = "Doona-Account"
 
 // Handler returns the public HTTP interface.
@@ -40,8 +40,8 @@ func (i *Issuer) mux() *service.Mux {
 	return mux
 }
 
-// answer is [service.Answer] for responses that pages of any origin may read: directories and, if networks are clients,
-// errors of unknown paths.
+// answer is [service.Answer] for responses that a page of any origin may read: all GET responses, and all others if
+// networks are clients.
 func (i *Issuer) answer(handle service.Handler) http.HandlerFunc {
 	return service.Answer(i.cfg.Log, func(w http.ResponseWriter, req *http.Request) error {
 		if i.cfg.Clients == clientsAddress || req.Method == http.MethodGet {
@@ -51,8 +51,8 @@ func (i *Issuer) answer(handle service.Handler) http.HandlerFunc {
 	})
 }
 
-// epochOf returns the task and epoch that a request's path names, and the epoch's key, if the issuer issues tokens for
-// it now.
+// epochOf returns the task and the epoch in a request's path, and the epoch's key. It returns an error if the issuer
+// does not issue tokens for this epoch now.
 func (i *Issuer) epochOf(req *http.Request) (*hostedTask, uint64, *epochKey, error) {
 	s, err := service.PathTask(req, i.hosted().tasks)
 	if err != nil {
@@ -90,8 +90,9 @@ func (i *Issuer) handleDirectory(w http.ResponseWriter, req *http.Request) error
 	return service.Write(w, token.DirectoryType, body)
 }
 
-// checkOrigin checks that a page may get tokens. It does so before anything that depends on the issuer's state. If
-// networks are clients, pages of the task's origins may. With accounts, a page must go through its site's backend.
+// checkOrigin refuses a request from a page that may not ask for tokens. It runs before every check that depends on the
+// issuer's state. If networks are clients, only pages of the task's origins may ask. If accounts are clients,
+// checkOrigin allows all: a page must ask through its site's backend.
 func (i *Issuer) checkOrigin(w http.ResponseWriter, req *http.Request) error {
 	if i.cfg.Clients != clientsAddress {
 		return nil
@@ -104,11 +105,11 @@ func (i *Issuer) checkOrigin(w http.ResponseWriter, req *http.Request) error {
 	return service.CheckOrigin(w, req, s.Clients)
 }
 
-// handlePreflight answers a browser that asks whether a page may post a token request.
+// handlePreflight answers a browser's CORS preflight: whether a page may post a token request.
 func (i *Issuer) handlePreflight(w http.ResponseWriter, req *http.Request) error {
 	if err := i.checkOrigin(w, req); errors.Is(err, problem.New(problem.ForeignOrigin, "")) {
 		return err
-	} // a page may post to an unknown task, and read the refusal
+	} // an unknown task passes: then the page may post, and can read the error
 	service.AllowPost(w, "Content-Type")
 	return nil
 }
@@ -142,7 +143,8 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 		return service.TryLater(name, "too many requests at a time")
 	}
 	defer i.requestLimit.release(s, client)
-	// Count before signing: every token that is sent has been counted, whatever fails in between.
+	// Count before signing: if a step fails, the issuer may have counted a token that it never sends, but never sends
+	// one uncounted.
 	withinQuota, err := i.count(s, epoch, key, account, blinded)
 	if errors.Is(err, keyfile.ErrErased) {
 		return problem.New(problem.EpochClosed, "")
@@ -152,7 +154,7 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 		return service.TryLater(problem.Overloaded, "not counted; send the same bytes again")
 	}
 	if !withinQuota {
-		return problem.New(problem.Limit, "") // it does not reveal the quota, like a relay's answer
+		return problem.New(problem.Limit, "") // no detail: like a relay, the issuer does not reveal the quota
 	}
 	reply, err := key.Sign(request)
 	if errors.Is(err, keyfile.ErrErased) {
@@ -165,7 +167,7 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 	return service.Write(w, token.ReplyType, reply)
 }
 
-// count counts a request of an account, and reports whether it is within the quota.
+// count counts an account's token request, and reports whether it is within the quota.
 func (i *Issuer) count(s *hostedTask, epoch uint64, key *epochKey, account, blinded []byte) (withinQuota bool,
 	err error) {
 	if err := i.reserve.Short(); err != nil {
@@ -186,12 +188,13 @@ func (i *Issuer) count(s *hostedTask, epoch uint64, key *epochKey, account, blin
 	return i.store.count(s.ID, epoch, name, request, quota)
 }
 
-// keyHash is the SHA-256 of an API key. It reveals nothing about a random key.
+// keyHash is the SHA-256 of an API key. API keys are random, so the hash reveals nothing about them.
 type keyHash [sha256.Size]byte
 
 func hashKey(key string) keyHash { return sha256.Sum256([]byte(key)) }
 
-// account returns the client: the account that a backend with an API key names, or the network.
+// account returns the client that asks: the account that a backend names, after a check of the backend's API key, or
+// the network of the request's address.
 func (i *Issuer) account(req *http.Request) ([]byte, error) {
 	if i.cfg.Clients == clientsAddress {
 		return []byte(service.Network(i.proxies.Client(req)).String()), nil
@@ -212,7 +215,7 @@ func (i *Issuer) account(req *http.Request) ([]byte, error) {
 	return []byte(account), nil
 }
 
-// readRequest reads a TokenRequest.
+// readRequest reads a TokenRequest from a request's body, and refuses other media types and sizes.
 func readRequest(w http.ResponseWriter, req *http.Request) ([]byte, error) {
 	if kind, _, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err != nil || kind != token.RequestType {
 		return nil, problem.New(problem.MediaType, "want %s", token.RequestType)

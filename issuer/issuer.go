@@ -1,15 +1,17 @@
-// Package issuer issues the tokens with which clients report ([token]): a limited number per account and epoch. It
-// signs blindly, so that neither it nor a relay can tell whose token a report carries.
+// Package issuer issues the anonymous tokens with which clients report ([token]): a limited number per account and
+// epoch. It signs blindly, so neither the issuer nor a relay can tell whose token a report carries.
 //
 //	page ── TokenRequest ─▶ site's backend ── + API key, Doona-Account ─▶ issuer: count → sign
 //	page ◀──────────────────────────── blind signature ─────────────────────┘
 //
-// An issuer learns how many tokens each account got for each epoch, and when. It cannot learn on which report a token
-// was spent, if any. It is trusted to keep the limit: an attacker with unlimited tokens can surround one client with
-// clients of its own. So the issuer must be independent of the task's owner and verifier.
+// An issuer learns how many tokens each account got for each epoch, and when. It cannot learn whether a token was
+// spent, or on which report. It is trusted to keep the limit: an attacker with unlimited tokens can surround one client
+// with its own clients, and so learn that client's value. So the issuer must be independent of the task's owner and
+// verifier.
 //
-// For each token, it keeps a hash of the account and of the request. The hash key is derived from the epoch's private
-// key and erased with it. [New] makes an issuer from a [Config]. [Issuer.Run] serves it. docs/issuer.md is the manual.
+// For each token, the issuer stores a hash of the account and a hash of the request. It derives the key of these hashes
+// from the epoch's private key, and erases both keys together. [New] makes an issuer from a [Config]. [Issuer.Run]
+// serves it. docs/issuer.md is the manual.
 package issuer
 
 import (
@@ -44,29 +46,30 @@ type Issuer struct {
 	serving      atomic.Pointer[hostedTasks]
 	streams      []*hostedStream
 	metrics      *service.Metrics
-	store        *store // nil if Inspect found none
+	store        *store // nil if Inspect found no store
 	apiKeys      []keyHash
 	proxies      service.Proxies
 	requestLimit *requestLimit
 	opened       *service.Connections
 	clock        *clock.Guard
 	signers      *keyfile.Signers    // nil if the issuer does not sign its clock
-	relays       *handover.Requester // for asking relays for their clocks
-	reserve      *durable.Reserve    // for erasing
+	relays       *handover.Requester // asks relays for their time
+	reserve      *durable.Reserve    // disk space reserved for erasing keys and counts
 	ready        atomic.Bool
-	failing      atomic.Bool // the last write failed
-	once         sync.Once   // closes the store
+	failing      atomic.Bool // the last write to the store failed
+	once         sync.Once   // makes Close close the store once
 }
 
-// hostedTasks are the tasks that an issuer serves. It is immutable: serve replaces it by a copy with one more task.
+// hostedTasks are the tasks that an issuer serves. It is immutable: to add a task, Issuer.serve replaces it with a
+// copy.
 type hostedTasks struct {
 	tasks map[task.ID]*hostedTask
-	order []*hostedTask // in configured order, a stream's tasks after its first one; then successors that came later
+	order []*hostedTask // as configured, with known later tasks of streams; then tasks added while running
 }
 
 func (i *Issuer) hosted() *hostedTasks { return i.serving.Load() }
 
-// serve adds a task.
+// serve adds a task to those that the issuer serves.
 func (i *Issuer) serve(s *hostedTask) {
 	now := i.hosted()
 	next := &hostedTasks{tasks: maps.Clone(now.tasks), order: append(slices.Clone(now.order), s)}
@@ -78,21 +81,21 @@ func (i *Issuer) serve(s *hostedTask) {
 type hostedTask struct {
 	*taskfile.Open
 	keys  *keyfile.RSA
-	file  string // path of the keys
+	file  string // path of the key file
 	quota int
 
 	mu     sync.Mutex // guards epoch
 	epoch  map[uint64]*epochKey
-	erased uint64 // number of erased epochs from the first on; only eraseLoop uses it
+	erased uint64 // epochs 0 to erased-1 have no key and no counts; only eraseLoop uses it
 }
 
 // epochKey signs an epoch's tokens.
 type epochKey struct {
 	*token.PrivateKey
-	counts *secret.Bytes // key of the hashes of accounts and requests
+	counts *secret.Bytes // key for the hashes of accounts and requests
 }
 
-// New opens the files and the store that a configuration names, and checks that the keys are those that the tasks name.
+// New opens the files and the store that a configuration names, and checks that each task names the configured keys.
 // The caller must call Run, which closes the store, or Close.
 func New(cfg Config) (*Issuer, error) {
 	i, err := load(cfg)
@@ -122,7 +125,8 @@ func New(cfg Config) (*Issuer, error) {
 	return i, nil
 }
 
-// eraseRestoredKeys erases keys that the issuer erased before and that an older key file brought back.
+// eraseRestoredKeys erases keys that the issuer had erased before, but that an operator brought back with an older key
+// file.
 func (i *Issuer) eraseRestoredKeys(s *hostedTask) error {
 	for _, epoch := range s.keys.Epochs() {
 		if epoch >= i.store.erased(s.ID) {
@@ -136,7 +140,7 @@ func (i *Issuer) eraseRestoredKeys(s *hostedTask) error {
 	return nil
 }
 
-// Inspect is New for a caller that needs only Status: it creates no store and changes nothing.
+// Inspect opens an issuer for reading its Status only: it creates no store and changes nothing.
 func Inspect(cfg Config) (*Issuer, error) {
 	i, err := load(cfg)
 	if err != nil {
@@ -163,7 +167,7 @@ func Inspect(cfg Config) (*Issuer, error) {
 	return i, nil
 }
 
-// load makes an issuer without its store.
+// load checks the configuration and loads tasks and keys. The issuer that it returns has no store yet.
 func load(cfg Config) (*Issuer, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -215,7 +219,7 @@ func (i *Issuer) loadTasks() error {
 	return nil
 }
 
-// loadTask reads a task, which its configured owner must have signed, and the keys for it.
+// loadTask reads a task and the issuer's keys for it. The configured owner must have signed the task.
 func loadTask(c TaskConfig) (raw []byte, s *hostedTask, err error) {
 	owner, err := taskfile.ParseKey("owner", c.Owner)
 	if err != nil {
@@ -236,7 +240,7 @@ func loadTask(c TaskConfig) (raw []byte, s *hostedTask, err error) {
 	return raw, s, err
 }
 
-// loadOpen prepares a task with the keys in a file.
+// loadOpen loads the issuer's keys for an opened task from a file, and checks that the task names these keys.
 func loadOpen(open *taskfile.Open, file string, quota int) (*hostedTask, error) {
 	if open.Clients.Kind != task.ClientToken {
 		return nil, invalid.Field("clients.kind", fmt.Sprintf("%q", open.Clients.Kind), "token")
@@ -254,7 +258,7 @@ func loadOpen(open *taskfile.Open, file string, quota int) (*hostedTask, error) 
 	return s, nil
 }
 
-// name is the task's name in metrics.
+// name returns the first 8 hexadecimal digits of the task's ID, for metrics and logs.
 func (s *hostedTask) name() string { return s.ID.String()[:8] }
 
 // epochKey returns the key of an epoch, or [keyfile.ErrErased].
@@ -280,24 +284,24 @@ func (s *hostedTask) epochKey(epoch uint64) (*epochKey, error) {
 	return s.epoch[epoch], nil
 }
 
-// countsKey derives the key of an epoch's hashes: HMAC-SHA256 of a constant under the private exponent. It leaves no
-// copy of the exponent, nor a second copy of the derived key, in memory.
+// countsKey sets counts to the key for the epoch's hashes: HMAC-SHA256 of a constant under the private exponent. It
+// leaves no copy of the exponent in memory, nor a second copy of the derived key.
 func countsKey(counts, exponent []byte) {
 	secret.Do(func() {
-		short := shortKey(sha256.Sum256(exponent)) // as HMAC does with a key this long
+		short := shortKey(sha256.Sum256(exponent)) // HMAC itself hashes a key this long
 		secret.HMAC(counts, short[:], []byte("doona issuer counts"), separator)
 		clear(short[:])
 	})
 }
 
-// shortKey is the hash of a key that is longer than a block.
+// shortKey is the SHA-256 of an HMAC key that is longer than a block (64 bytes).
 type shortKey [sha256.Size]byte
 
-// separator follows every part of a hash's input.
+// separator ends each part of a hash's input, so that different parts never form the same input.
 var separator = []byte{0}
 
-// eraseKey erases an epoch's private key and the key of its hashes. If another process has erased the private key,
-// eraseKey still erases the key of the hashes.
+// eraseKey erases an epoch's private key and the key for its hashes. If another process has already erased the private
+// key, eraseKey still erases the hash key from this process's memory.
 func (s *hostedTask) eraseKey(epoch uint64) error {
 	if slices.Contains(s.keys.Epochs(), epoch) {
 		if err := s.keys.Erase(epoch); err != nil {
@@ -313,7 +317,8 @@ func (s *hostedTask) eraseKey(epoch uint64) error {
 	return nil
 }
 
-// name returns the hash of an account or of a request, or [keyfile.ErrErased].
+// name returns the keyed hash of an account or a request, or [keyfile.ErrErased]. kind keeps the hashes of different
+// uses apart.
 func (k *epochKey) name(kind string, of []byte) (name hash, err error) {
 	if !k.counts.Use(func(key []byte) { secret.HMAC(name[:], key, []byte(kind), separator, of, separator) }) {
 		return name, keyfile.ErrErased
@@ -321,22 +326,23 @@ func (k *epochKey) name(kind string, of []byte) (name hash, err error) {
 	return name, nil
 }
 
-// window returns when the issuer issues an epoch's tokens. It starts one epoch early, so that clients can fetch tokens
-// before they report.
+// window returns from when to when the issuer issues an epoch's tokens. It starts one epoch early, so that clients can
+// get tokens before they report.
 func (i *Issuer) window(s *hostedTask, epoch uint64) (start, end time.Time) {
 	end = time.Unix(int64(s.Epochs.End(epoch)), 0)
 	start = end.Add(-2 * time.Duration(s.Epochs.Length) * time.Second)
 	return start.Add(-i.cfg.Skew), end.Add(i.cfg.Skew)
 }
 
-// Pauses between searches for epochs that have ended. The usual pause is short: an epoch may end as soon as the relays
-// confirm the time, and a search that finds no such epoch costs nothing. After a failure the pause is longer.
+// Pauses between two searches for epochs that have ended. erasePause is short: an epoch may end as soon as the relays
+// confirm the time, and a search that finds no ended epoch costs nothing. After a failure the loop waits
+// eraseAgainPause.
 const (
 	erasePause      = time.Second
 	eraseAgainPause = 10 * time.Second
 )
 
-// eraseLoop erases epochs that have ended, until ctx ends.
+// eraseLoop erases the keys and counts of epochs that have ended, until ctx ends.
 func (i *Issuer) eraseLoop(ctx context.Context) {
 	for {
 		pause := erasePause
@@ -355,8 +361,8 @@ func (i *Issuer) eraseLoop(ctx context.Context) {
 	}
 }
 
-// erase erases keys and counts of epochs that have surely ended, also if an earlier run erased their keys. It erases
-// the key first, even if it cannot erase the counts: without the key they reveal nothing.
+// erase erases the keys and counts of epochs that have surely ended. It also deletes counts whose key an earlier run
+// erased. It erases the key first: without it the counts reveal nothing, even if they cannot be deleted.
 func (i *Issuer) erase(ctx context.Context) error {
 	var errs []error
 	read := i.clock.Read()

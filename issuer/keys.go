@@ -11,15 +11,15 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// Suffixes of the files beside a file of private keys.
+// Suffixes of the files that NewKeys writes beside the private keys.
 const (
 	listSuffix      = ".pub"       // the signed list of key IDs, for the task owner
 	directorySuffix = ".directory" // the public keys, for relays that cannot fetch them
 )
 
-// NewKeys writes an issuer's keys for a task. path, which must not exist, gets one private key per epoch; path.pub the
-// signed list of their IDs; path.directory the public keys. Each key takes about 0.2 s of one core. NewKeys calls
-// progress, if not nil, after each key.
+// NewKeys makes an issuer's keys for a task of the given number of epochs. It writes the private keys to path, which
+// must not exist. It writes the signed list of key IDs to path.pub, and the public keys to path.directory. Each key
+// takes about 0.2 s of one core. NewKeys calls progress, if not nil, after each key.
 func NewKeys(path string, epochs uint64, sign ed25519.PrivateKey, progress func()) (*onion.SignedKeyList, error) {
 	rsaKeys, err := keyfile.NewRSA(path, epochs, progress)
 	if err != nil {

@@ -19,8 +19,8 @@ const (
 	metricEpochsEnd   = "doona_issuer_epochs_end_timestamp_seconds"
 )
 
-// definitions has no count of tokens or requests: the history of such a metric would reveal when clients asked for
-// tokens.
+// definitions are the issuer's metrics. None counts tokens or requests: the history of such a metric would reveal when
+// clients asked for tokens.
 var definitions = append([]service.Metric{
 	service.Gauge(metricReady, service.UnitCount, "1 while the issuer issues tokens."),
 	service.Gauge(metricInFlight, service.UnitCount, "Requests being counted and signed."),
@@ -59,14 +59,15 @@ func newMetrics(i *Issuer) *service.Metrics {
 	return m
 }
 
-// setStreamEnd sets the metric of the last epoch's end for all tasks of a stream, from the latest task.
+// setStreamEnd sets the metric of the last epoch's end for all tasks of a stream, to the end of the stream's latest
+// task.
 func setStreamEnd(m *service.Metrics, l *hostedStream) {
 	for _, s := range l.served {
 		m.Set(metricEpochsEnd, float64(l.served[len(l.served)-1].Epochs.Over()), s.name())
 	}
 }
 
-// setGauges updates the gauges.
+// setGauges updates the gauges before each scrape.
 func (i *Issuer) setGauges(context.Context) {
 	i.metrics.Set(metricReady, service.Flag(i.isReady() == nil).Value())
 	i.metrics.SetClock(prefix, string(i.clock.Read().Doubt), i.clock.Offsets())

@@ -2,9 +2,9 @@ package issuer
 
 import "encoding/binary"
 
-// quota returns how many tokens of an epoch an account may get if the task's configuration says quota. An account that
-// a backend names gets exactly quota. A network gets quota to 2·quota − 1 tokens, drawn uniformly with the epoch's
-// secret: with an exact quota, the answer [problem.Limit] would reveal to a client how many tokens others in its
+// quota returns how many tokens an account may get in an epoch; the parameter is the configured quota. An account that
+// a backend names gets exactly the configured quota. A network gets quota to 2·quota − 1 tokens, drawn uniformly with
+// the epoch's secret. Otherwise the refusal [problem.Limit] would tell a client how many tokens other clients of its
 // network got.
 func (i *Issuer) quota(key *epochKey, account []byte, quota int) (int, error) {
 	if i.cfg.Clients != clientsAddress || quota <= 1 {

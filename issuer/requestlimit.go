@@ -6,9 +6,9 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// requestLimit limits concurrent requests, as a relay limits reports in flight. One client may use an eighth of the
-// free capacity, so that a few clients never take all of it. If there are several tasks, one task may use as much as
-// it leaves free.
+// requestLimit limits concurrent requests, with the same rules as a relay's limit on reports in flight. One client may
+// use an eighth of the free capacity, so a few clients cannot use all of it. If there are several tasks, one task may
+// use at most as much as it leaves free.
 type requestLimit struct {
 	all     int
 	oneTask bool // the issuer has one task, which may use all capacity
@@ -24,8 +24,8 @@ func newRequestLimit(all, tasks int) *requestLimit {
 		clients: map[string]int{}}
 }
 
-// take admits a request of a client. It returns "", or the name of the problem, which says whether the client or the
-// issuer has too many requests.
+// take admits a client's request, and returns "". It returns [problem.SlowDown] if the client has too many requests,
+// and [problem.Overloaded] if the issuer or the task has.
 func (p *requestLimit) take(s *hostedTask, client string) problem.Name {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,7 +43,7 @@ func (p *requestLimit) take(s *hostedTask, client string) problem.Name {
 	return ""
 }
 
-// release ends a request that take has admitted.
+// release frees the capacity of a request that take admitted.
 func (p *requestLimit) release(s *hostedTask, client string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,7 +56,7 @@ func (p *requestLimit) release(s *hostedTask, client string) {
 	}
 }
 
-// inFlight returns how many requests are admitted.
+// inFlight returns how many requests hold capacity now.
 func (p *requestLimit) inFlight() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,12 +7,12 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// A full disk must not keep a key alive. So the issuer reserves space on the disks that it erases from, and releases it
-// when a disk is full: see [durable.Reserve]. Until it has reserved the space again, the issuer counts no request and
-// is not ready: the remaining space is for erasing only.
+// A full disk must not keep an erasable key alive. So the issuer reserves space on each disk that it erases from, and
+// releases the space when the disk is full: see [durable.Reserve]. Until the space is reserved again, the issuer counts
+// no request and is not ready: what space remains is for erasing only.
 
-// newReserve returns a reserve. The store's folder gets as much as the store and the keys need to erase, the folders of
-// keys as much as the keys need.
+// newReserve returns the reserve of disk space. In the store's folder it holds what erasing the counts and the keys
+// needs; in each folder of keys, what erasing the keys needs.
 func (i *Issuer) newReserve() (*durable.Reserve, error) {
 	var files []string
 	for _, s := range i.hosted().order {
@@ -31,13 +31,14 @@ func (i *Issuer) newReserve() (*durable.Reserve, error) {
 	return r, nil
 }
 
-// withReserve runs do, which erases. If the disk is full, do gets the reserved space.
+// withReserve runs do, which erases something. If the disk is full, withReserve releases the reserved space and runs do
+// again.
 func (i *Issuer) withReserve(do func() error) error {
 	return i.reserve.WithReserve(service.FullDisk, do)
 }
 
-// refill reserves missing space again, as far as the disk has it. It first empties the store's log, which may have
-// taken some.
+// refill reserves missing space again, as far as the disk has it. It first empties the store's write-ahead log, which
+// may have grown into the released space.
 func (i *Issuer) refill(ctx context.Context) error {
 	if i.reserve.Short() != nil {
 		if err := i.withReserve(func() error { return i.store.scrub(ctx) }); err != nil {
@@ -54,8 +55,8 @@ func (i *Issuer) recordFailure(what string, err error) {
 	i.cfg.Log.Error(what, "error", err)
 }
 
-// canWrite returns an error if a disk is full, or if the last write failed and the store still cannot be written to. It
-// tries to write itself, because an issuer that is not ready gets no requests.
+// canWrite returns an error if a disk is full, or if the last write failed and a new attempt fails, too. It makes this
+// attempt itself: an issuer that is not ready gets no requests that would write.
 func (i *Issuer) canWrite() error {
 	if err := i.reserve.CheckSpace(); err != nil || !i.failing.Load() {
 		return err

@@ -8,8 +8,8 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// Run serves until ctx ends, then drains: it refuses new requests, answers the others, and closes the store. It returns
-// nil after a clean drain.
+// Run serves until ctx ends, then drains: it refuses new requests, answers those that have begun, and closes the store.
+// It returns nil after a clean drain.
 func (i *Issuer) Run(ctx context.Context) error {
 	defer i.Close()
 	servers, err := service.Listen(i.cfg.Log,
@@ -42,7 +42,7 @@ func (i *Issuer) Run(ctx context.Context) error {
 type Status struct {
 	Clients string `json:"clients"`
 
-	// Full says which disk is full, while the space reserved on it for erasing is in use or incomplete.
+	// Full names a full disk, while the space that the issuer reserved on it for erasing is in use or incomplete.
 	Full string `json:"full,omitempty"`
 
 	Tasks []TaskStatus `json:"tasks"`
@@ -53,7 +53,7 @@ type TaskStatus struct {
 	ID     string        `json:"id"`
 	Name   string        `json:"name"`
 	Quota  int           `json:"quota"`
-	Epochs []EpochStatus `json:"epochs"` // Open and next epochs whose keys are not erased.
+	Epochs []EpochStatus `json:"epochs"` // Epochs whose tokens the issuer issues now, and whose keys are not erased.
 }
 
 // EpochStatus is the state of one epoch.
@@ -62,10 +62,10 @@ type EpochStatus struct {
 	Issued uint64 `json:"issued"` // Number of tokens.
 }
 
-// Status returns how many tokens have been issued for epochs that are open or next.
+// Status returns how many tokens have been issued for each epoch that is open or next.
 func (i *Issuer) Status(ctx context.Context) (*Status, error) {
 	out := &Status{Clients: i.cfg.Clients}
-	if i.reserve != nil { // Inspect sets none
+	if i.reserve != nil { // Inspect sets no reserve
 		if short := i.reserve.Short(); short != nil {
 			out.Full = short.Error()
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// schema has one row for each issued token, and one for each task. Accounts and requests are hashes under a key that
-// the issuer erases with the epoch.
+// schema has one row in issued for each token, and one row in store_binding for each task. It stores accounts and
+// requests as hashes under a key that the issuer erases when the epoch ends.
 const schema = `CREATE TABLE IF NOT EXISTS issued (
 	task BLOB NOT NULL, epoch INTEGER NOT NULL, account BLOB NOT NULL, request BLOB NOT NULL,
 	PRIMARY KEY (task, epoch, account, request)
@@ -27,14 +27,14 @@ CREATE TABLE IF NOT EXISTS store_binding (
 	task BLOB PRIMARY KEY, name TEXT NOT NULL, commits INTEGER NOT NULL, next INTEGER NOT NULL
 ) WITHOUT ROWID`
 
-// pageSize is SQLite's default page size in bytes. logSize is the approximate size in bytes at which SQLite copies the
-// log into the file and starts it again.
+// pageSize is SQLite's default page size in bytes. At about logSize bytes, SQLite copies the write-ahead log into the
+// database file and restarts the log.
 const (
 	pageSize = 4096
 	logSize  = 4 << 20
 )
 
-// hash is the hash of an account or a request under the key of an epoch.
+// hash is the keyed hash of an account or a request, under a key of the epoch.
 type hash [16]byte
 
 // store counts tokens durably. It is safe for concurrent use. One process can open it at a time.
@@ -42,20 +42,20 @@ type store struct {
 	db      *sql.DB // one connection: SQLite has one writer
 	release func() error
 
-	requests durable.Coalescer[*countRequest] // gathers requests into a group
+	requests durable.Coalescer[*countRequest] // merges concurrent requests into a group
 
-	commitMu    sync.Mutex // one commit at a time; guards the rest, and the marks
+	commitMu    sync.Mutex // serializes commits; guards the fields below and the marks
 	bindings    map[task.ID]*openBinding
-	marksMayLag bool // the marks may lack the store's last commit
+	marksMayLag bool // the marks may be one commit behind the store
 }
 
-// storePath returns the file of a store.
+// storePath returns the path in a store's description, "sqlite:PATH".
 func storePath(description string) string {
 	return strings.TrimPrefix(description, service.SchemeSQLite)
 }
 
-// openStore opens or creates a store for this process alone. Commits are on disk when they return (WAL,
-// synchronous=FULL). Deleted content is overwritten with zeros.
+// openStore opens or creates a store for this process alone. A commit that returns is on disk (WAL, synchronous=FULL).
+// SQLite overwrites deleted content with zeros.
 func openStore(description string) (*store, error) {
 	path := storePath(description)
 	release, err := service.ClaimSQLite(path)
@@ -82,7 +82,7 @@ func readStore(description string) (*store, error) {
 	return connect(storePath(description), url.Values{"_busy_timeout": {"10000"}, "_pragma": {"query_only(ON)"}})
 }
 
-// connect opens a file.
+// connect opens an SQLite file with one connection.
 func connect(path string, options url.Values) (*store, error) {
 	dsn := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: options.Encode()}
 	db, err := sql.Open("sqlite", dsn.String())
@@ -105,19 +105,19 @@ func (s *store) prepare() error {
 			return err
 		}
 	}
-	if journal != "wal" || synchronous != 2 || secure != 1 { // SQLite does not report that it cannot
+	if journal != "wal" || synchronous != 2 || secure != 1 { // SQLite silently ignores a setting that it cannot apply
 		return errors.New("the file system does not allow a write-ahead log")
 	}
 	return nil
 }
 
-// has reports whether the store has a table. A read-only store may be incomplete.
+// has reports whether the store has a table. A store opened read-only may lack tables, because its issuer creates them.
 func (s *store) has(table string) (is bool, err error) {
 	err = s.db.QueryRow(`SELECT count(*) FROM sqlite_master WHERE name = ?`, table).Scan(&is)
 	return is, err
 }
 
-// binding returns the store's copy of a task's binding, nil if there is none.
+// binding returns the store's copy of a task's binding, or nil if the store has none.
 func (s *store) binding(id task.ID) (*storeBinding, error) {
 	if is, err := s.has("store_binding"); err != nil || !is {
 		return nil, err
@@ -131,7 +131,7 @@ func (s *store) binding(id task.ID) (*storeBinding, error) {
 	return t, err
 }
 
-// replaceBinding stores a new binding of a task and deletes the counts of the old one.
+// replaceBinding stores a new binding of a task, and deletes the counts that belong to its old binding.
 func (s *store) replaceBinding(id task.ID, t *storeBinding) error {
 	return s.transact(func(tx *sql.Tx) error {
 		if _, err := tx.Exec(`DELETE FROM issued WHERE task = ?`, id[:]); err != nil {
@@ -143,8 +143,8 @@ func (s *store) replaceBinding(id task.ID, t *storeBinding) error {
 	})
 }
 
-// transact runs do in one durable transaction. It ignores cancellation: otherwise a client that disconnects would cause
-// what appears to be a failure of the store.
+// transact runs do in one durable transaction. It ignores the request's cancellation: otherwise a client that
+// disconnects would look like a failing store.
 func (s *store) transact(do func(tx *sql.Tx) error) error {
 	tx, err := s.db.BeginTx(context.Background(), nil)
 	if err != nil {
@@ -160,7 +160,8 @@ func (s *store) transact(do func(tx *sql.Tx) error) error {
 	return nil
 }
 
-// probe returns an error unless the store can be written to. It writes as many bytes as a few thousand requests take.
+// probe writes 1 MiB to the store, as much as a few thousand requests write, and deletes it again. It returns an error
+// if that fails.
 func (s *store) probe() error {
 	filler := make([]byte, 1<<20)
 	rand.Read(filler) // random bytes do not compress
@@ -189,15 +190,15 @@ func (s *store) issued(ctx context.Context, task task.ID, epoch uint64) (n uint6
 	return n, err
 }
 
-// eraseBatch is the number of rows that one transaction erases. More rows would delay other transactions, and need
-// space that a full disk does not have.
+// eraseBatch is how many rows one transaction erases. More rows would delay other transactions, and would need space
+// that a full disk does not have.
 var eraseBatch int64 = 20_000
 
-// eraseSpace is how many bytes of disk the store needs to erase: its log, which a transaction fills before SQLite
-// copies it into the file, and the rows of one transaction with their pages.
+// eraseSpace is how many bytes of disk the store needs for erasing: the write-ahead log, which a transaction fills
+// before SQLite copies it into the file, and the pages with the rows of one transaction.
 const eraseSpace = logSize + 4<<20
 
-// erase deletes the rows of an epoch, also from the log.
+// erase deletes the rows of an epoch from the file and from the write-ahead log.
 func (s *store) erase(ctx context.Context, task task.ID, epoch uint64) error {
 	const some = `DELETE FROM issued WHERE task = ? AND epoch = ? AND (account, request) IN (
 		SELECT account, request FROM issued WHERE task = ? AND epoch = ? LIMIT ?)`
@@ -213,7 +214,7 @@ func (s *store) erase(ctx context.Context, task task.ID, epoch uint64) error {
 	return s.scrub(ctx)
 }
 
-// scrub empties the log, which holds deleted rows and takes space.
+// scrub empties the write-ahead log, which still holds deleted rows and takes disk space.
 func (s *store) scrub(ctx context.Context) error {
 	var busy, log, done int
 	if err := s.db.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &log, &done); err != nil {
@@ -225,7 +226,7 @@ func (s *store) scrub(ctx context.Context) error {
 	return nil
 }
 
-// close closes the file and the marks.
+// close closes the database, the marks and the claim on the file.
 func (s *store) close() error {
 	err := s.db.Close()
 	for _, b := range s.bindings {

@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// hostedStream is a stream whose first task is in the configuration. The issuer gets the successors from the first
-// relay. They change only what the first task allows. hostedStream implements [taskstream.Server].
+// hostedStream is a stream whose first task is in the configuration. The issuer gets the stream's later tasks from the
+// first relay. A later task may change only what the first task allows. hostedStream implements [taskstream.Server].
 type hostedStream struct {
 	*taskstream.Folder
 	issuer *Issuer
@@ -22,14 +22,15 @@ type hostedStream struct {
 	served []*hostedTask // By position.
 }
 
-// loadStream loads the known successors of a task that is the first of a stream.
+// loadStream loads the later tasks of a stream that are already in the folder, if the given task is the first of a
+// stream.
 func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 	in := first.Stream
 	switch {
 	case in == nil && c.Recovery != "":
 		return invalid.Field("recovery", c.Recovery, "none, for a task that is in no stream")
 	case c.Successors == "" && (in == nil || in.Position > 0):
-		return nil // a later task may be served by itself
+		return nil // the operator may configure a later task by itself
 	case c.Successors == "":
 		return invalid.Field("successors", `""`, "a folder, for the first task of a stream")
 	}
@@ -57,7 +58,7 @@ func (i *Issuer) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 	return nil
 }
 
-// load prepares a successor.
+// load prepares a later task of the stream: it finds the issuer's keys for the task and checks them.
 func (l *hostedStream) load(t *taskstream.StreamTask) (*hostedTask, error) {
 	if err := l.issuer.checkTimeKey(t.Open); err != nil {
 		return nil, err
@@ -69,7 +70,7 @@ func (l *hostedStream) load(t *taskstream.StreamTask) (*hostedTask, error) {
 	return next, err
 }
 
-// follow adds the successors of all streams when they appear, until ctx ends.
+// follow looks for new tasks of all streams and serves them, until ctx ends.
 func (i *Issuer) follow(ctx context.Context) {
 	f := taskstream.Follower{Client: i.relays, Every: i.cfg.FollowInterval, Log: i.cfg.Log,
 		Clock: func() time.Time { return i.clock.Read().Now }}
@@ -80,16 +81,16 @@ func (i *Issuer) follow(ctx context.Context) {
 	f.Run(ctx)
 }
 
-// Prepare returns an error if a task cannot be served.
+// Prepare returns an error if the issuer cannot serve a task. It changes nothing.
 func (l *hostedStream) Prepare(t *taskstream.StreamTask) error {
 	_, err := l.load(t)
 	return err
 }
 
-// Served returns how many of the stream's tasks are served.
+// Served returns how many of the stream's tasks the issuer serves.
 func (l *hostedStream) Served() int { return len(l.served) }
 
-// Stuck sets the metric for a stream that cannot continue here.
+// Stuck sets the metric that is 1 while the issuer cannot continue the stream. err is nil when it can.
 func (l *hostedStream) Stuck(err error) {
 	l.issuer.metrics.Set(metricStuck, service.Flag(err != nil).Value(), l.served[0].name())
 }

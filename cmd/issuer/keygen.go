@@ -12,11 +12,11 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// keygenResult is the output of keygen for token keys. The task's owner needs it.
+// keygenResult is the output of `keygen --kind token`, which the task's owner needs.
 type keygenResult struct {
 	KeyList   string `json:"key_list"`  // "sha256:…", as the task names the list
-	Public    string `json:"public"`    // file with the signed list
-	Directory string `json:"directory"` // file with the public keys
+	Public    string `json:"public"`    // path of the file with the signed list
+	Directory string `json:"directory"` // path of the file with the public keys
 }
 
 // keygenFlags are the flags of keygen.

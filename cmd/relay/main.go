@@ -16,7 +16,7 @@ import (
 
 func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
 
-// moved maps commands that are now part of another program to their new names.
+// moved maps each command that is now part of another program to its new name.
 var moved = map[string]string{"load": "doona load"}
 
 func root() *cobra.Command {

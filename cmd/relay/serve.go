@@ -149,7 +149,8 @@ type checkedStatus struct {
 	BatchNeeds []relay.TaskNeed `json:"batch_needs"`
 }
 
-// checked returns localStatus. It fails unless the relay could serve the configuration.
+// checked returns localStatus and what a full batch of each task needs. It fails if the relay could not serve with this
+// configuration.
 func checked(ctx context.Context, f *configFlags) (*checkedStatus, error) {
 	var needs []relay.TaskNeed
 	status, err := localStatus(ctx, f, func(i *relay.Inspected) (err error) {

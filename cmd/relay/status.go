@@ -60,7 +60,8 @@ knows whether other processes on its database have fallen silent.`,
 	return cmd
 }
 
-// localStatus returns the status of a stopped relay, from its files, or the error of a check.
+// localStatus reads a relay's status from its files, without a running relay. It first runs checks, and returns the
+// first error of a check.
 func localStatus(ctx context.Context, f *configFlags, checks ...func(*relay.Inspected) error) (*relay.Status, error) {
 	config, err := f.load()
 	if err != nil {
