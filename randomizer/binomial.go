@@ -2,9 +2,10 @@ package randomizer
 
 import "math/bits"
 
-// Binomial returns how many of n decisions of probability p are true, distributed exactly, for a p in [0, 1] whose
-// denominator is a power of two. Each decision compares random bits with the digits of p, from the highest on, until
-// they differ. It suffices to count the decisions that are still undecided. It consumes about n/32 draws.
+// Binomial returns how many of n decisions of probability p are true, distributed exactly. p is in [0, 1], and its
+// denominator is a power of two. Each decision compares random bits with the binary digits of p, from the highest on,
+// until they differ. Binomial only counts the decisions that are still undecided after each digit. It consumes about
+// n/32 draws.
 func (s *Source) Binomial(n uint64, p Rational) (below uint64) {
 	if p.Den&(p.Den-1) != 0 || p.Num < 0 || uint64(p.Num) > p.Den {
 		panic("randomizer: Binomial probability out of range: " + p.String())
@@ -24,7 +25,7 @@ func (s *Source) Binomial(n uint64, p Rational) (below uint64) {
 	return below
 }
 
-// fairs returns how many of n fair coins show heads, 64 to a draw.
+// fairs returns how many of n fair coins show heads. One draw decides 64 coins.
 func (s *Source) fairs(n uint64) (heads uint64) {
 	for ; n >= 64; n -= 64 {
 		heads += uint64(bits.OnesCount64(s.Uint64()))

@@ -1,7 +1,7 @@
 // Package randomizer draws the random decisions of every local randomizer exactly.
 //
 // Everything between the byte source and a message is integer or exact rational arithmetic. No floating-point number
-// decides an outcome, so the probabilities are exactly those of the privacy proofs (I. Mironov, "On Significance of
+// decides an outcome, so the probabilities are exactly those in the privacy proofs (I. Mironov, "On Significance of
 // the Least Significant Bits for Differential Privacy", CCS 2012).
 //
 // A [Source] yields uniform bytes. Its methods are samplers: [Source.Below], [Source.Bernoulli],

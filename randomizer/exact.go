@@ -23,8 +23,8 @@ func (s *Source) Below(n uint64) uint64 {
 	}
 }
 
-// Bernoulli returns true with probability exactly p, 0 ≤ p ≤ 1: a uniform integer below p.Den is less than p.Num. It
-// consumes the draws of one [Source.Below].
+// Bernoulli returns true with probability exactly p, 0 ≤ p ≤ 1: it draws a uniform integer below p.Den and compares it
+// with p.Num. It consumes the draws of one [Source.Below].
 func (s *Source) Bernoulli(p Rational) bool {
 	if p.Num < 0 || uint64(p.Num) > p.Den {
 		panic("randomizer: a probability outside [0, 1]: " + p.String())
@@ -50,15 +50,15 @@ func (s *Source) RandomizedResponse(x, k uint64, gamma Rational) uint64 {
 	return x
 }
 
-// FixedOne is 1 in the fixed-point form of numbers in [0, 1], the input of [Source.Round].
+// FixedOne is 1 in fixed-point form. [Source.Round] takes numbers in [0, 1] in this form.
 const FixedOne = 1 << 53
 
 // Fixed returns the fixed-point form of u in [0, 1]: the integer nearest to u·2⁵³. It is a
 // deterministic function of the input, so its rounding (at most 2⁻⁵⁴) costs no privacy.
 func Fixed(u float64) uint64 { return uint64(math.RoundToEven(u * FixedOne)) }
 
-// Round returns the stochastic rounding of k·u/2⁵³, for u ≤ 2⁵³ and k < 2³². If the product is i + f, f in [0, 1), it
-// returns i+1 with probability exactly f, else i, so its mean is the product. It consumes one draw.
+// Round returns the stochastic rounding of k·u/2⁵³, for u ≤ 2⁵³ and k < 2³². If the product is i + f, with f in [0, 1),
+// Round returns i+1 with probability exactly f and otherwise i. So the mean is the product. It consumes one draw.
 func (s *Source) Round(u, k uint64) uint64 {
 	whole, frac := product(u, k)
 	if s.Below(FixedOne) < frac {
@@ -67,15 +67,16 @@ func (s *Source) Round(u, k uint64) uint64 {
 	return whole
 }
 
-// Rounding returns the distribution of [Source.Round]: whole, or whole+1 with probability up.
+// Rounding returns the distribution of [Source.Round](u, k): the result is whole+1 with probability up, otherwise
+// whole.
 func Rounding(u, k uint64) (whole uint64, up Rational) {
 	whole, frac := product(u, k)
 	return whole, NewRational(int64(frac), FixedOne)
 }
 
-// product returns k·u/2⁵³ as a whole number and a fraction of 2⁵³.
+// product returns k·u/2⁵³ as a whole number and a fraction in units of 2⁻⁵³.
 func product(u, k uint64) (whole, frac uint64) {
-	if u > FixedOne { // NaN and negative numbers may arrive here
+	if u > FixedOne { // an invalid float that a caller converted, such as NaN or a negative number, ends here
 		panic("randomizer: rounding of a number above 1")
 	}
 	hi, lo := bits.Mul64(u, k)

@@ -2,8 +2,8 @@ package randomizer
 
 import "math/bits"
 
-// MinRate is the smallest exponent s for which the samplers of e^{-sk} are defined: 2^-40. A smaller or a negative
-// one is a bug of the caller and panics.
+// MinRate is the smallest exponent s for which the samplers of e^{-sk} work: 2^-40. A smaller or negative rate is the
+// caller's bug, and the samplers panic.
 var MinRate = Rational{1, 1 << 40}
 
 // BernoulliExp returns true with probability exactly e^{-g}, g ≥ 0: Algorithm 1 of [CKS20]. For g ≤ 1 it counts how
@@ -19,10 +19,10 @@ func (s *Source) BernoulliExp(g Rational) bool {
 	return s.bernoulliExp128(0, uint64(g.Num), g.Den)
 }
 
-// bernoulliExp128 is BernoulliExp of (2⁶⁴·hi + lo)/den.
+// bernoulliExp128 is [Source.BernoulliExp] of the exponent (2⁶⁴·hi + lo)/den.
 func (s *Source) bernoulliExp128(hi, lo, den uint64) bool {
 	_, rest := bits.Div64(hi%den, lo, den)
-	whole := ^uint64(0) // The quotient needs more bits: 2⁶⁴-1 times true never happens.
+	whole := ^uint64(0) // Stays if the quotient exceeds 64 bits: 2⁶⁴-1 trials in a row never succeed.
 	if hi < den {
 		whole, _ = bits.Div64(hi, lo, den)
 	}
@@ -34,9 +34,9 @@ func (s *Source) bernoulliExp128(hi, lo, den uint64) bool {
 	return rest == 0 || s.evenRun(rest, den, 1)
 }
 
-// evenRun returns whether Bernoulli(num/(den·j)), j = from, from+1, …, is true an even number of times before it is
-// first false. With g = num/den ≤ 1 this has probability 1 - g/from + g²/(from·(from+1)) - …, which is e^{-g} for
-// from = 1.
+// evenRun draws Bernoulli(num/(den·j)) for j = from, from+1, … until one is false. It returns whether the number of
+// true draws before is even. With g = num/den ≤ 1 this has probability 1 - g/from + g²/(from·(from+1)) - …, which is
+// e^{-g} for from = 1.
 func (s *Source) evenRun(num, den, from uint64) bool {
 	for j := from; ; j++ {
 		if s.Below(den) >= num || s.Below(j) != 0 {

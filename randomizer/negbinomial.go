@@ -31,12 +31,12 @@ func (s *Source) NegativeBinomial(r, rate Rational) uint64 {
 	return sum
 }
 
-// Polya is [Source.NegativeBinomial] under its name in [BBGN19b] for rational r.
+// Polya is [Source.NegativeBinomial] under the name that [BBGN19b] uses for rational r.
 //
 // [BBGN19b]: https://arxiv.org/abs/1906.09116
 func (s *Source) Polya(r, rate Rational) uint64 { return s.NegativeBinomial(r, rate) }
 
-// maxWeight bounds denominators that are multiplied by a number of candidates.
+// maxWeight is the largest denominator of r: Candidates() times a numerator below it still fits 63 bits.
 const maxWeight = 1 << 56
 
 // Jumps is the measure that gives the size k the mass e^{-rate·k}/k, 1 ≤ k ≤ Max: the jumps of compound Poisson
@@ -46,20 +46,20 @@ const maxWeight = 1 << 56
 type Jumps struct {
 	rate  Rational
 	max   uint64
-	first uint64 // I: the blocks are [2^i, 2^{i+1}) for i < I, and if open, one more from 2^I on.
+	first uint64 // I: block i is [2^i, 2^{i+1}) for i < I; if open, a last block starts at 2^I.
 	open  bool
 }
 
-// NewJumps returns the measure for a rate ≥ [MinRate] and sizes up to max, 0 for no bound. With a bound the rate may
-// be 0: mass 1/k.
+// NewJumps returns the measure for a rate ≥ [MinRate] and for jump sizes up to max. max 0 means no bound. With a bound
+// the rate may be 0: then size k has mass 1/k.
 func NewJumps(rate Rational, max uint64) Jumps {
 	if max == 0 || rate.Num != 0 {
 		checkRate(rate)
 	}
 	j := Jumps{rate: rate, max: max, open: true}
-	for rate.Num == 0 || uint64(rate.Num)<<j.first < rate.Den { // Until rate·2^I ≥ 1.
+	for rate.Num == 0 || uint64(rate.Num)<<j.first < rate.Den { // Ends when rate·2^I ≥ 1.
 		if max != 0 && max>>j.first == 0 {
-			j.open = false // Every size is below 2^I.
+			j.open = false // Every allowed size is below 2^I.
 			break
 		}
 		j.first++
@@ -76,11 +76,11 @@ func (j Jumps) Candidates() uint64 {
 	return j.first
 }
 
-// Jump returns the size of the jump that a candidate of the measure becomes, or 0 if it is dropped. In block i < I, k
-// is uniform and kept with probability 2^i/k · e^{-rate·k}: a mass of 2^-i for every k before, e^{-rate·k}/k after.
-// From w = 2^I on, where rate·w ≥ 1, k is uniform in w(1+j)…w(2+j)-1 with probability 2^-(1+j). It is kept with
-// probability w/k · e^{-rate·k}·2^{1+j}, the last two factors as (2/e)^{1+j} · e^{-(rate·k-(1+j))}. It consumes under
-// 10 draws on average.
+// Jump turns a candidate into a jump and returns its size, or drops the candidate and returns 0. In block i < I, k is
+// uniform and kept with probability 2^i/k · e^{-rate·k}. So every k has mass 2^-i as a candidate, and e^{-rate·k}/k as
+// a jump. In the open block, from w = 2^I on, where rate·w ≥ 1, k is uniform in w(1+j)…w(2+j)-1 with probability
+// 2^-(1+j). It is kept with probability w/k · e^{-rate·k}·2^{1+j}; the code draws the last two factors as (2/e)^{1+j} ·
+// e^{-(rate·k-(1+j))}. Jump consumes under 10 draws on average.
 func (s *Source) Jump(of Jumps) uint64 {
 	block := s.Below(of.Candidates())
 	w := uint64(1) << block
@@ -98,7 +98,7 @@ func (s *Source) Jump(of Jumps) uint64 {
 // decays returns true with probability e^{-rate·k}·2^far, for rate·k ≥ far.
 func (s *Source) decays(rate Rational, k, far uint64) bool {
 	for range far {
-		if !s.evenRun(1, 1, 3) { // 1 - 1/3 + 1/12 - … = 2·(1/2! - 1/3! + …) = 2/e
+		if !s.evenRun(1, 1, 3) { // true with probability 1 - 1/3 + 1/12 - … = 2·(1/2! - 1/3! + …) = 2/e
 			return false
 		}
 	}
@@ -109,18 +109,18 @@ func (s *Source) decays(rate Rational, k, far uint64) bool {
 	return s.bernoulliExp128(hi, lo, rate.Den)
 }
 
-// Superposition is the noise of many independent atoms. Drawing it takes time proportional to the number of jumps,
-// not of atoms. Each atom is compound Poisson with Weight/Den times the measure Jumps, and so NB(Weight/Den,
-// e^{-rate}) if jumps have no bound. Build it once per task with [NewSuperposition].
+// Superposition is the combined noise of many independent atoms. Drawing it takes time proportional to the number of
+// jumps, not of atoms. The noise of each atom is compound Poisson, with Weight/Den times the measure Jumps. If jumps
+// have no bound, that is NB(Weight/Den, e^{-rate}). Build a Superposition once per task with [NewSuperposition].
 type Superposition struct {
 	atoms []Atom
-	upTo  []uint64 // Sum of Weight·Candidates of the atoms up to and including this one.
+	upTo  []uint64 // upTo[i] is the sum of Weight·Candidates of atoms 0 to i.
 	mean  Rational // Expected number of candidates.
 }
 
 // Atom is one source of noise in a [Superposition].
 type Atom struct {
-	Weight uint64 // Over the superposition's common denominator.
+	Weight uint64 // Numerator; the superposition has one denominator for all atoms.
 	Jumps  Jumps
 }
 
@@ -140,9 +140,9 @@ func NewSuperposition(atoms []Atom, den uint64) *Superposition {
 	return s
 }
 
-// Events draws the noise. It calls jump with the index of an atom and the size of one of its jumps, once for each
-// jump of all atoms, in random order. An atom's noise is the sum of its jumps. It consumes the draws of one
-// [Source.Poisson] and one [Source.Below] and [Source.Jump] for each candidate found.
+// Events draws the noise. For each jump of any atom, it calls jump with the atom's index and the jump's size, in random
+// order. An atom's noise is the sum of its jumps. Events consumes the draws of one [Source.Poisson], and of one
+// [Source.Below] and one [Source.Jump] for each candidate that it finds.
 func (s *Source) Events(of *Superposition, jump func(atom int, size uint64)) {
 	if of.mean.Num == 0 {
 		return
@@ -155,7 +155,7 @@ func (s *Source) Events(of *Superposition, jump func(atom int, size uint64)) {
 	}
 }
 
-// search returns the first index whose value is above v.
+// search returns the first index i with upTo[i] > v. upTo ascends.
 func search(upTo []uint64, v uint64) int {
 	lo, hi := 0, len(upTo)-1
 	for lo < hi {

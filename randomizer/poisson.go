@@ -2,7 +2,7 @@ package randomizer
 
 import "math/bits"
 
-// maxPoisson bounds the mean of Poisson, whose cost grows with it.
+// maxPoisson is the largest mean of [Source.Poisson], because the cost grows with the mean.
 const maxPoisson = 1 << 32
 
 // Poisson returns k ≥ 0 with probability exactly e^{-λ}·λ^k/k!, 0 ≤ λ ≤ 2³². It is the sum of ⌊2λ⌋ variables of mean
@@ -20,14 +20,14 @@ func (s *Source) Poisson(lambda Rational) uint64 {
 	return k
 }
 
-// smallPoisson is Poisson of λ = num/den ≤ 1/2. Consider a step that takes k to k+1 with probability λ/(k+1), and
-// else to 0. Poisson(λ) is its stationary law:
+// smallPoisson is [Source.Poisson] of λ = num/den ≤ 1/2. Consider a random walk whose step takes k to k+1 with
+// probability λ/(k+1), and to 0 otherwise. Its stationary law is Poisson(λ):
 //
 //	Pr[k+1] = e^{-λ}·λ^k/k! · λ/(k+1) = e^{-λ}·λ^{k+1}/(k+1)!
 //
-// Only the steps after the last one at which Bernoulli(λ) was false matter, because that step resets the value. So
-// smallPoisson counts how often Bernoulli(λ) is true before it is first false, and makes as many steps of probability
-// 1/(k+1) from 0.
+// Split each step into Bernoulli(λ) and then Bernoulli(1/(k+1)). A step whose Bernoulli(λ) is false resets k to 0, so
+// only the steps after the last such reset matter. So smallPoisson counts how often Bernoulli(λ) is true before it is
+// first false. It then makes that number of steps from 0, each with probability 1/(k+1).
 func (s *Source) smallPoisson(num, den uint64) (k uint64) {
 	steps := 0
 	for num > 0 && s.Below(den) < num {
@@ -42,7 +42,7 @@ func (s *Source) smallPoisson(num, den uint64) (k uint64) {
 }
 
 // halvings returns j ≥ 0 with probability 2^-(j+1): the number of zero bits before the first one bit. It consumes one
-// draw, and another for each 64 zero bits.
+// draw, and one more after every 64 zero bits.
 func (s *Source) halvings() (j uint64) {
 	for {
 		if v := s.Uint64(); v != 0 {

@@ -25,8 +25,8 @@ func NewRational(num int64, den uint64) Rational {
 	return Rational{num / int64(g), den / g}
 }
 
-// ParseRational reads the text form. Any other text is an [invalid.FieldError] about field, including a fraction that
-// is not in lowest terms, a leading zero and a plus sign.
+// ParseRational parses the text form of a [Rational]. It refuses any other text with an [invalid.FieldError] about
+// field: also a fraction that is not in lowest terms, a leading zero or a plus sign.
 func ParseRational(field, s string) (Rational, error) {
 	numText, denText, isFraction := strings.Cut(s, "/")
 	num, err := strconv.ParseInt(numText, 10, 64)
@@ -41,9 +41,9 @@ func ParseRational(field, s string) (Rational, error) {
 	return Rational{num, den}, nil
 }
 
-// RationalFromFloat returns the first convergent of x's continued fraction that equals x as a float64, so that
-// decimal flags such as 0.9 become 9/10. If there is none, it returns the last convergent with a denominator of at
-// most 10^9, which is within 10^-9 of x. ok is false if x is not finite or beyond ±10^9.
+// RationalFromFloat turns a decimal flag such as 0.9 into 9/10: it returns the first convergent of x's continued
+// fraction that equals x as a float64. If there is none, it returns the last convergent with a denominator of at most
+// 10^9, which is within 10^-9 of x. ok is false if x is not finite or beyond ±10^9.
 func RationalFromFloat(x float64) (r Rational, ok bool) {
 	if !(math.Abs(x) <= 1e9) {
 		return Rational{}, false

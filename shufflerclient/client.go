@@ -37,50 +37,50 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// defaultMaxDelta is the largest δ over all epochs of a task that a client accepts by default.
+// defaultMaxDelta is the default of [Options.MaxDelta]: the largest δ over all epochs of a task.
 const defaultMaxDelta = 1e-3
 
-// Options says which task a client accepts.
+// Options says which task a client reports to, and which privacy loss it accepts.
 type Options struct {
 	Task  string // URL of the task at the first relay: …/v1/tasks/ID. Required by [Connect].
 	Owner string // "ed25519:…", the owner's public key. Required.
-	// Largest ε over all epochs of the task together ([protocols.EpochsSpend]), > 0. Default with a Budget: +Inf.
+	// Largest ε over all epochs of the task together ([protocols.EpochsSpend]), above 0. Required without a Budget;
+	// default with a Budget: +Inf.
 	MaxEpsilon float64
-	MaxDelta   float64 // Largest δ over all epochs together. Default 1e-3; at most 1, which bounds nothing.
+	MaxDelta   float64 // Largest δ over all epochs together. Default 1e-3. Range (0, 1]; 1 means no limit.
 
-	// Stream is the URL of a stream at its first relay, …/v1/streams/ID with the id of its first task, for [Follow].
-	// Allow names parts of [Changeable] that later tasks may change if the first task allows it, too. Default: none.
-	// Recovery is a key, "ed25519:…", that may replace the owner's key or stop the stream. Default: none. Candidates
-	// are keys of relays that you trust as much as those of the first task: the owner may let them replace a relay,
-	// if the first task allows that (relays.signKey). Default: none.
+	// Stream is for [Follow]: the URL of a stream at its first relay, …/v1/streams/ID with the id of its first task.
+	// Allow names the parts of [Changeable] that later tasks may change, if the first task allows it, too. Default:
+	// none.
 	Stream     string
 	Allow      []string
 	Recovery   string
 	Candidates []string
 
 	HTTP   HTTP        // Default: a client with a timeout of 30 s that follows no redirect. Required under GOOS=js.
-	Header http.Header // Added to submissions; a proxy's Forwarded header, for instance.
+	Header http.Header // Added to each submission, for example a proxy's Forwarded header.
 	Pause  Pause       // Default: a timer.
 
-	// Budget bounds the privacy loss of all reports in Ledger, which must belong to one person. Report enters each
-	// report in the ledger before returning it, once per epoch; otherwise it returns [ErrReported] or [ErrBudget].
+	// Budget limits the privacy loss of all reports that Ledger records; the ledger must belong to one person.
+	// Client.Report enters each report in the ledger before it returns the report, once per epoch. Otherwise it returns
+	// [ErrReported] or [ErrBudget].
 	Budget Budget
 	Ledger Keeper
 
-	// Tokens sends a token request to the issuer, in tasks with tokens. Default: IssuerTokens(HTTP, nil), for issuers
-	// that count networks. If the issuer counts accounts, the site's backend must send the request, with its API key
-	// and the account.
+	// Tokens sends a token request to the issuer, for tasks with tokens. The default, IssuerTokens(HTTP, nil), suits
+	// issuers that give tokens to networks. If the issuer gives tokens to accounts, the site's backend must send the
+	// request, with its API key and the account.
 	Tokens TokenSource
 }
 
-// HTTP sends requests; an [http.Client] does. It must not follow redirects: they would tell another host who takes
-// part.
+// HTTP sends requests, as an [http.Client] does. It must not follow redirects: a redirect would tell another host who
+// takes part.
 type HTTP interface {
 	Do(*http.Request) (*http.Response, error)
 }
 
-// Pause waits between two attempts to submit; an error ends the attempts. A host with timers other than Go's, such as
-// an edge worker, provides its own.
+// Pause waits d between two attempts to submit. An error ends the attempts. A host without Go's timers, such as an edge
+// worker, provides its own Pause.
 type Pause func(ctx context.Context, d time.Duration) error
 
 func pauseByTimer(ctx context.Context, d time.Duration) error {
@@ -98,16 +98,17 @@ type Client struct {
 	open      *taskfile.Open
 	mechanism protocols.Mechanism
 	sealer    *onion.Sealer
-	issuer    *issuerKey // of the epoch of the latest token
-	price     Price      // with a ledger
-	line      string     // line of the ledger: id of the task, or of the first task of its stream
-	goesOn    bool       // the task is in a stream, which has more epochs than the task
+	issuer    *issuerKey // the issuer's key for the epoch of the latest token
+	price     Price      // what the task's reports cost; only with a ledger
+	line      string     // the ledger's entry for the reports: id of the task, or of the first task of its stream
+	goesOn    bool       // the task is in a stream, so more epochs may follow the task's own
 }
 
-// Connect fetches the task from the first relay and checks it: the id in the URL, the owner's signature, the key
-// lists, the claimed guarantee (re-derived from the parameters), and that the claim over all epochs stays within
-// MaxEpsilon and MaxDelta. It contacts only the first relay. A request to another relay would tell that relay who
-// takes part, while each relay serves only the tasks that its operator listed.
+// Connect fetches the task from the first relay and checks it. It checks the id in the URL, the owner's signature and
+// the key lists, and derives the claimed guarantee again from the parameters. The claim over all epochs must stay
+// within MaxEpsilon and MaxDelta. Connect contacts only the first relay: a request to another relay would tell that
+// relay who takes part. The client does not need the other relays' word, because each relay serves only tasks that its
+// operator listed.
 func Connect(ctx context.Context, o Options) (*Client, error) {
 	if o.HTTP == nil {
 		o.HTTP = defaultHTTP()
@@ -133,10 +134,10 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	return New(open, o)
 }
 
-// New returns a client of a task that has been opened already; see [Connect].
+// New returns a client of a task that the caller has already opened. It checks the claim as [Connect] does.
 func New(open *taskfile.Open, o Options) (*Client, error) { return newClient(open, o, open.ID, false) }
 
-// newClient returns a client that enters its reports in the given line of the ledger.
+// newClient returns a client that enters its reports in the ledger line with the given id.
 func newClient(open *taskfile.Open, o Options, line task.ID, goesOn bool) (*Client, error) {
 	m, err := registry.Open(open.Task)
 	if err != nil {
@@ -169,8 +170,8 @@ func newClient(open *taskfile.Open, o Options, line task.ID, goesOn bool) (*Clie
 	return c, nil
 }
 
-// checkBudget checks the cost of all epochs together against the options. Without a bound on δ, a claim could be true
-// and worthless: a client that reports its value with probability δ is (0, δ)-DP.
+// checkBudget compares the cost of all epochs together with the options. It also limits δ, because a claim with a large
+// δ can be true and worthless: a client that reveals its value with probability δ is (0, δ)-DP.
 func checkBudget(open *taskfile.Open, m protocols.Mechanism, o Options) error {
 	if o.MaxEpsilon == 0 && o.Ledger != nil {
 		o.MaxEpsilon = math.Inf(1)
@@ -187,7 +188,7 @@ func checkBudget(open *taskfile.Open, m protocols.Mechanism, o Options) error {
 	n := open.Epochs.Count
 	fits := func(delta float64) bool { return delta <= o.MaxDelta || o.MaxDelta == 1 }
 	if sum := protocols.AddedClaims(open.Claim, n); sum.Epsilon <= o.MaxEpsilon && fits(sum.Delta) {
-		return nil // Composing, which takes a tenth of a second, would find no more.
+		return nil // The sum already fits, so the slower composition (0.1 s) is not needed.
 	}
 	total, err := protocols.EpochsSpend(open.Task, m.Law, n)
 	if err != nil {
@@ -206,7 +207,7 @@ func checkBudget(open *taskfile.Open, m protocols.Mechanism, o Options) error {
 	return nil
 }
 
-// fetch asks a relay for a task or a stream. The caller reads and closes the body.
+// fetch requests a task or a stream from a relay. The caller reads and closes the body.
 func fetch(ctx context.Context, client HTTP, url string) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -233,12 +234,12 @@ func (c *Client) WithHeader(header http.Header) *Client {
 // Task returns the checked task.
 func (c *Client) Task() *taskfile.Open { return c.open }
 
-// Report is one client's randomized and sealed report; retries send the same bytes. It contains neither the value nor
-// a message in clear.
+// Report is one client's randomized and sealed report. Retries send the same bytes. It contains neither the value nor
+// an unencrypted message.
 type Report struct {
 	Epoch uint64
 	Body  []byte
-	Token []byte // In tasks with tokens, the result of [Client.Token]; if nil, Submit gets one.
+	Token []byte // Only for tasks with tokens: the result of [Client.Token]. If nil, Submit gets a token.
 }
 
 // Report randomizes a value for an epoch and seals it. Call it once per client and epoch and keep the result: a
@@ -254,13 +255,14 @@ func (c *Client) Report(epoch uint64, value []float64) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.spend(epoch); err != nil { // The draw is discarded, and nobody has seen it.
+	if err := c.spend(epoch); err != nil { // If this fails, the randomized report is discarded unseen.
 		return nil, err
 	}
 	return &Report{Epoch: epoch, Body: body}, nil
 }
 
-// draw randomizes a value and returns the messages of its slots, lane by lane, in the order in which they are sent.
+// draw randomizes a value. It returns the messages of the client's slots, lane by lane, in the order in which the
+// client sends them.
 func (c *Client) draw(value []float64) ([][]task.Message, error) {
 	src := randomizer.NewSource()
 	messages, err := c.mechanism.Randomize(src, value)

@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// defaultHTTP returns no usable client: an edge worker has its own, and [http.Client] would add a third to the
-// worker's size.
+// defaultHTTP returns a client that always fails. An edge worker sends requests with its host's own HTTP, and
+// [http.Client] would make the worker a third larger.
 func defaultHTTP() HTTP { return none{} }
 
 type none struct{}

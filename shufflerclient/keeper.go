@@ -9,20 +9,22 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Keeper stores the ledger of one person, or of whatever else a budget covers. [LedgerFile] is one.
+// Keeper stores one ledger, durably: the ledger of one person, or of whatever else the budget covers. [LedgerFile]
+// returns a Keeper.
 type Keeper interface {
-	// Update lets change modify the ledger, and returns after the result is stored durably. If change fails, Update
-	// stores nothing and returns the error. Updates exclude each other, over all processes that share the ledger.
+	// Update lets change modify the ledger, stores the result durably and then returns. If change fails, Update stores
+	// nothing and returns the error. Only one Update runs at a time, over all processes that share the ledger.
 	Update(change func(*Ledger) error) error
 }
 
-// mostEpochs is the most epochs of a task, and the most that are composed.
+// mostEpochs is the largest number of epochs of a task, and the largest number whose cost is composed.
 const mostEpochs = 65536
 
-// priceOf returns the cost of a task's reports within a budget's days. The δ of all reports is the task's claim for
-// as many epochs, or the budget's δ if that is smaller: the law gives the ε at either. A stream that goes on has as
-// many epochs as fit into the days. Then the δ is the larger of its tasks' claimed total and the sum over its tasks:
-// later tasks may have other numbers of epochs than the total was planned for.
+// priceOf returns the cost of a task's reports within a budget's days. The δ of all reports is the task's claimed δ for
+// that number of epochs, or the budget's δ if that is smaller. The task's privacy law then gives the ε at this δ. A
+// stream that continues counts as many epochs as fit into the days. Its δ is the larger of two: the task's claimed
+// total, and the sum of the per-epoch claims. The total alone is not enough, because later tasks may have other numbers
+// of epochs than it was planned for.
 func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Price, err error) {
 	p = Price{First: protocols.AddedClaims(t.Claim, 1), Reports: t.Epochs.Count}
 	if goesOn && !math.IsInf(b.Days, 1) {
@@ -52,7 +54,7 @@ func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Pric
 	return p, nil
 }
 
-// withBudget derives the task's price, if there is a budget.
+// withBudget computes the price of the task's reports, if the client has a ledger.
 func (c *Client) withBudget() (err error) {
 	if c.options.Ledger == nil {
 		if c.options.Budget != (Budget{}) {
@@ -67,7 +69,7 @@ func (c *Client) withBudget() (err error) {
 	return err
 }
 
-// spend enters an epoch in the ledger, if there is one.
+// spend enters a report for an epoch in the ledger. Without a ledger it does nothing.
 func (c *Client) spend(epoch uint64) error {
 	if c.options.Ledger == nil {
 		return nil

@@ -10,13 +10,13 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Budget bounds the privacy loss of one client's reports in any window of Days days: together they are (Epsilon,
-// Delta)-private over all tasks, even if the tasks were chosen adaptively by earlier results (docs/proofs/budget.md,
-// Theorem 4).
+// Budget limits the privacy loss of one client's reports in any window of Days days. All reports of a window together,
+// over all tasks, are (Epsilon, Delta)-private, even if earlier results influence the choice of later tasks
+// (docs/proofs/budget.md, Theorem 4).
 type Budget struct {
 	Epsilon float64 // Above 0.
-	Delta   float64 // Above 0, at most 1, which bounds nothing.
-	Days    float64 // Above 0; +Inf for all time.
+	Delta   float64 // In (0, 1]; 1 means no limit.
+	Days    float64 // Length of the window. Above 0; +Inf for all time.
 }
 
 func (b Budget) check() error {
@@ -31,48 +31,49 @@ func (b Budget) check() error {
 	return nil
 }
 
-// seconds returns the length of a window.
+// seconds returns the length of a window in seconds.
 func (b Budget) seconds() float64 { return b.Days * 86400 }
 
-// Price is the cost of the reports of one line: of a task, or of a stream, whose first task fixes the law of all its
-// tasks.
+// Price is the cost of the reports of one [Line]: of a task or a stream. The first task of a stream fixes the privacy
+// law of all its tasks.
 type Price struct {
-	First   compose.Spend `json:"first"`   // Of one report.
-	Reports uint64        `json:"reports"` // The most in a window.
-	All     compose.Spend `json:"all"`     // Of that many together, composed.
+	First   compose.Spend `json:"first"`   // Cost of one report.
+	Reports uint64        `json:"reports"` // Largest number of reports in a window.
+	All     compose.Spend `json:"all"`     // Cost of that number of reports together, composed.
 }
 
 // Line is a ledger's record of one task or stream.
 type Line struct {
 	ID      string `json:"id"`
 	Price   Price  `json:"price"`
-	Stepped bool   `json:"stepped"` // Whether single reports add up until they exceed the cost of all together.
-	Length  uint64 `json:"length"`  // Of an epoch, in seconds.
-	Runs    []Run  `json:"runs"`    // Ascending, apart.
+	Stepped bool   `json:"stepped"` // Reports are charged one by one until their sum exceeds All; otherwise the first report costs All.
+	Length  uint64 `json:"length"`  // Length of an epoch in seconds.
+	Runs    []Run  `json:"runs"`    // In ascending order, without overlaps.
 }
 
-// Run is a number of consecutive epochs with a report each; the first begins at Start, a Unix time.
+// Run is Count consecutive epochs that have one report each. The first of them begins at Start, a Unix time in seconds.
 type Run struct {
 	Start int64  `json:"start"`
 	Count uint64 `json:"count"`
 }
 
-// Ledger records what a client's reports have cost, over all tasks. It never reads a clock, so no clock changes its
-// content, and nothing is ever removed. The zero value is empty. It is not safe for concurrent use; see [Keeper].
+// Ledger records what a client's reports have cost, over all tasks. It never reads a clock and never removes an entry,
+// so a wrong clock cannot free any budget. The zero value is an empty ledger. It is not safe for concurrent use; see
+// [Keeper].
 type Ledger struct {
 	Lines   []Line `json:"lines"`
 	Streams []Seen `json:"streams,omitempty"`
 }
 
-// Errors of [Ledger.Spend].
+// ErrBudget and ErrReported are the errors of [Ledger.Spend] that refuse a report.
 var (
 	ErrBudget   = errors.New("couldn't report: the budget is spent")
 	ErrReported = errors.New("couldn't report: the epoch has a report")
 )
 
-// Spend enters a report of the epoch of a line that begins at the Unix time start and takes length seconds. It fails
-// and changes nothing if the reports of some window would exceed the budget ([ErrBudget]), or if the line already has
-// a report there ([ErrReported]).
+// Spend enters a report in the line with this id. start is the Unix time at which the report's epoch begins, and length
+// is the epoch's length in seconds. Spend fails and changes nothing if the reports of some window would exceed the
+// budget ([ErrBudget]), or if the line already has a report in that epoch ([ErrReported]).
 func (l *Ledger) Spend(b Budget, id string, p Price, start int64, length uint64) error {
 	if err := b.check(); err != nil {
 		return err
@@ -95,13 +96,14 @@ func (l *Ledger) Spend(b Budget, id string, p Price, start int64, length uint64)
 	line := Line{ID: id, Price: p, Stepped: b.Delta == 1, Length: length, Runs: []Run{{start, 1}}}
 	err := l.admit(b, len(l.Lines), line, start)
 	if errors.Is(err, ErrBudget) && !line.Stepped {
-		line.Stepped = true // Costs less ε at first and more δ, for a budget below the sum of all lines.
+		line.Stepped = true // Stepped charging needs less ε at first and more δ, so it may still fit.
 		err = l.admit(b, len(l.Lines), line, start)
 	}
 	return err
 }
 
-// admit replaces the line at index at, or appends it, if all windows around start then keep the budget.
+// admit stores a line if all windows around start then stay within the budget. The line replaces the one at index at,
+// or is appended if at is the number of lines.
 func (l *Ledger) admit(b Budget, at int, line Line, start int64) error {
 	lines := append(slices.Clone(l.Lines[:at]), line)
 	if at < len(l.Lines) {
@@ -115,11 +117,12 @@ func (l *Ledger) admit(b Budget, at int, line Line, start int64) error {
 	return nil
 }
 
-// fits reports whether a sum of decimals is within a limit, ignoring binary rounding: .1 three times is within .3.
+// fits reports whether a sum of decimals is within a limit. It tolerates binary rounding errors: three times 0.1 fits
+// 0.3.
 func fits(sum, limit float64) bool { return sum <= limit*(1+1e-12) }
 
-// most returns the largest ε and the largest δ of any window around a time. Windows that begin with an epoch suffice,
-// as they contain all others' reports.
+// most returns the largest ε and the largest δ of all windows that contain the time around. It only tries windows that
+// begin with an epoch: each other window has no more reports than one of these.
 func most(lines []Line, b Budget, around int64) (worst compose.Spend) {
 	type event struct {
 		at   int64
@@ -151,7 +154,7 @@ func most(lines []Line, b Budget, around int64) (worst compose.Spend) {
 	return worst
 }
 
-// near returns the line's epochs that share a window with a time, ascending.
+// near returns the start times of the line's epochs that fit in one window with the time around, in ascending order.
 func (l *Line) near(around int64, window float64) (out []int64) {
 	for _, run := range l.Runs {
 		after := math.Floor((float64(around-run.Start)-window)/float64(l.Length)) + 1
@@ -166,7 +169,8 @@ func (l *Line) near(around int64, window float64) (out []int64) {
 	return out
 }
 
-// cost returns the charge for n reports in a window. Groups of p.Reports reports add up.
+// cost returns the charge for n reports in a window. Every Price.Reports reports form a group, and the charges of the
+// groups add up.
 func (l *Line) cost(n uint64) compose.Spend {
 	groups, rest := n/l.Price.Reports, n%l.Price.Reports
 	if rest == 0 && groups > 0 {
@@ -179,10 +183,10 @@ func (l *Line) cost(n uint64) compose.Spend {
 	}
 }
 
-// group returns the charge for at most p.Reports reports (docs/proofs/budget.md).
+// group returns the charge for n reports of one group, n at most Price.Reports (docs/proofs/budget.md).
 func (l *Line) group(n uint64) compose.Spend {
 	p := l.Price
-	added := min(uint64(p.All.Epsilon/p.First.Epsilon), p.Reports) // k
+	added := min(uint64(p.All.Epsilon/p.First.Epsilon), p.Reports) // k: number of single reports that cost no more than All
 	switch {
 	case n == 0:
 		return compose.Spend{}
@@ -196,7 +200,7 @@ func (l *Line) group(n uint64) compose.Spend {
 	return compose.Spend{Epsilon: float64(n) * p.First.Epsilon, Delta: p.All.Delta + float64(added)*p.First.Delta}
 }
 
-// check returns an error unless a stored ledger is consistent.
+// check returns an error unless the ledger, as read from storage, is consistent.
 func (l *Ledger) check() error {
 	seen := map[string]bool{}
 	for i := range l.Lines {
@@ -212,7 +216,7 @@ func (l *Ledger) check() error {
 	return l.checkStreams()
 }
 
-// maxCount exceeds the epochs of any task in a run.
+// maxCount is the largest Count of a stored run; no task has that many epochs.
 const maxCount = 1 << 32
 
 func (l *Line) check() error {
@@ -230,14 +234,14 @@ func (l *Line) check() error {
 	return nil
 }
 
-// has reports whether an epoch overlaps one with a report.
+// has reports whether an epoch overlaps an epoch that already has a report.
 func (l *Line) has(start, length int64) bool {
 	return slices.ContainsFunc(l.Runs, func(r Run) bool {
 		return start < r.Start+int64(r.Count*l.Length) && r.Start < start+length
 	})
 }
 
-// insert adds an epoch to runs.
+// insert returns runs with one more epoch, and joins runs that touch.
 func insert(runs []Run, start int64, length uint64) []Run {
 	at, _ := slices.BinarySearchFunc(runs, start, func(r Run, start int64) int {
 		return int(min(max(r.Start-start, -1), 1))

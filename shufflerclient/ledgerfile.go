@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// LedgerFile returns a keeper of the ledger in a file, which the first update creates. Each update replaces the file
-// atomically and is durable when Update returns; a lock file excludes other processes.
+// LedgerFile returns a keeper that stores the ledger in a file, which the first update creates. Each update replaces
+// the file atomically; the new content is on disk when Update returns. A lock file keeps other processes out.
 func LedgerFile(path string) Keeper { return ledgerFile(path) }
 
 type ledgerFile string

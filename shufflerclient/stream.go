@@ -16,27 +16,29 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Changeable lists the parts of a task that [Options.Allow] may name: no privacy loss depends on them.
+// Changeable lists the parts of a task that [Options.Allow] may name. The privacy loss depends on none of them.
 var Changeable = []string{"clients.issuer.url", "clients.origins", "clients.quota", "name", "relays.url",
 	"verifier.url"}
 
-// Errors of a stream that differs from what was seen before. They are final for the first relay that serves it.
+// Errors of a stream that contradicts what this client saw before, or that was stopped. Retrying at the same first
+// relay does not help.
 var (
 	ErrForked   = errors.New("couldn't accept the stream: another task has a position that was seen")
 	ErrReplayed = errors.New("couldn't accept the stream: it is older than what was seen")
 	ErrStopped  = errors.New("couldn't report: the stream was stopped")
 )
 
-// Seen records the newest part of a stream that a client has seen. The hash of a task covers all earlier tasks.
+// Seen records the newest part of a stream that a client has seen. The id of a task covers all earlier tasks, because
+// each task names the previous task's id.
 type Seen struct {
 	Stream   string `json:"stream"`   // The id of its first task.
-	Position uint64 `json:"position"` // The highest position.
+	Position uint64 `json:"position"` // The position of the newest task.
 	Task     string `json:"task"`     // The id of the task at that position.
 
 	Statements Said `json:"statements,omitzero"` // Zero if there were none.
 }
 
-// Said records the newest statement about a stream that a client has seen.
+// Said identifies the newest statement about a stream that a client has seen.
 type Said struct {
 	Era    uint64 `json:"era"`
 	Number uint64 `json:"number"`
@@ -45,7 +47,7 @@ type Said struct {
 
 func (s Said) seen() taskfile.SeenStatement {
 	m := taskfile.SeenStatement{Era: s.Era, Number: s.Number}
-	hex.Decode(m.Hash[:], []byte(s.Hash)) // check has verified its form
+	hex.Decode(m.Hash[:], []byte(s.Hash)) // checkStreams has checked the hexadecimal form
 	return m
 }
 
@@ -56,7 +58,8 @@ func said(m taskfile.SeenStatement) Said {
 	return Said{m.Era, m.Number, hex.EncodeToString(m.Hash[:])}
 }
 
-// isOne reports whether s has a valid stored form: empty, or the hash of a statement. Era 0 has no statement 0.
+// isOne reports whether s has a valid stored form: empty, or the hash of a statement. Era 0 has no statement with
+// number 0.
 func (s Said) isOne() bool {
 	raw, err := hex.DecodeString(s.Hash)
 	spoken := s.Era > 0 || s.Number > 0
@@ -76,12 +79,12 @@ type Stream struct {
 	options Options
 	trust   taskfile.Trust
 
-	mu      sync.Mutex // guards the rest
+	mu      sync.Mutex // guards the fields below
 	tasks   []*taskfile.Open
 	stopped bool
 	fetched time.Time
-	seen    Seen    // without a ledger
-	client  *Client // of the task of the last call
+	seen    Seen    // what was seen of the stream; used without a ledger
+	client  *Client // client of the task that At returned last
 }
 
 // Follow fetches a stream from its first relay and checks it as [Stream.At] does.
@@ -121,13 +124,14 @@ func Follow(ctx context.Context, o Options) (*Stream, error) {
 	return s, s.fetch(ctx, time.Now())
 }
 
-// At returns the client of the task that is open at a time, and that time's epoch. It fetches the stream once per
-// epoch, from the first relay only. It fails if no task has an epoch then, or if the stream or its new task breaks a
-// rule. It returns [ErrForked] or [ErrReplayed] if the stream differs from what was seen.
+// At returns the client of the task that is open at a time, and the number of the epoch at that time. It fetches the
+// stream once per epoch, from the first relay only. It returns an error if no task has an epoch at that time, or if the
+// stream or its new task breaks a rule. It returns [ErrForked] or [ErrReplayed] if the stream contradicts what the
+// client saw before.
 func (s *Stream) At(ctx context.Context, now time.Time) (*Client, uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Only the task that was current at the last fetch has key lists here.
+	// ReadChain kept key lists only for the task that was open at the last fetch.
 	if at := s.current(s.fetched); at != s.current(now) || !sameEpoch(at, s.fetched, now) {
 		if err := s.fetch(ctx, now); err != nil {
 			return nil, 0, err
@@ -138,7 +142,7 @@ func (s *Stream) At(ctx context.Context, now time.Time) (*Client, uint64, error)
 	}
 	open := s.current(now)
 	epoch, is := open.Epochs.At(unix(now))
-	if !is || len(open.KeyLists) == 0 { // or over, by the relay's clock
+	if !is || len(open.KeyLists) == 0 { // no key lists: by the relay's clock the task is over
 		return nil, 0, invalid.Field("now", now.UTC().Format(time.RFC3339), "a time in an epoch of the stream's tasks")
 	}
 	if s.client == nil || s.client.open.ID != open.ID {
@@ -176,7 +180,7 @@ func (s *Stream) fetch(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// remember compares a stream with what was seen, and records it.
+// remember compares a fetched stream with what the client saw before, and records the newest task and statement.
 func (s *Stream) remember(tasks []*taskfile.Open, statements taskfile.Statements, authority taskfile.Authority) error {
 	ids := make([]string, len(tasks))
 	for i, t := range tasks {
@@ -190,7 +194,7 @@ func (s *Stream) remember(tasks []*taskfile.Open, statements taskfile.Statements
 	return s.options.Ledger.Update(func(l *Ledger) error { return l.see(ids[0], raise) })
 }
 
-// see updates what was seen of a stream.
+// see lets raise update the ledger's record of a stream, and adds a record if there is none.
 func (l *Ledger) see(stream string, raise func(*Seen) error) error {
 	if err := l.check(); err != nil {
 		return err
@@ -203,11 +207,12 @@ func (l *Ledger) see(stream string, raise func(*Seen) error) error {
 	return raise(&l.Streams[at])
 }
 
-// raise compares a stream with what was seen of it, and records its newest task and statement.
+// raise compares a stream with the record of what was seen of it, and then records the stream's newest task and
+// statement.
 func (s *Seen) raise(ids []string, statements taskfile.Statements, authority taskfile.Authority) error {
 	last := uint64(len(ids) - 1)
 	switch {
-	case s.Stream == "": // never seen
+	case s.Stream == "": // nothing was seen of this stream before
 	case s.Position > last:
 		return fmt.Errorf("%w: position %d of %d", ErrReplayed, last, s.Position)
 	case s.Task != ids[s.Position]:
@@ -221,7 +226,7 @@ func (s *Seen) raise(ids []string, statements taskfile.Statements, authority tas
 	return nil
 }
 
-// checkStreams returns an error unless the stored streams are consistent.
+// checkStreams returns an error unless the ledger's records of streams are consistent.
 func (l *Ledger) checkStreams() error {
 	seen := map[string]bool{}
 	for _, s := range l.Streams {
@@ -234,7 +239,7 @@ func (l *Ledger) checkStreams() error {
 	return nil
 }
 
-// current returns the newest task that has begun, or the first task if none has.
+// current returns the newest task that has begun at a time, or the first task if none has.
 func (s *Stream) current(now time.Time) *taskfile.Open {
 	for _, t := range slices.Backward(s.tasks) {
 		if t.Epochs.Start <= unix(now) {
@@ -244,8 +249,8 @@ func (s *Stream) current(now time.Time) *taskfile.Open {
 	return s.tasks[0]
 }
 
-// sameEpoch reports whether two times are in one epoch of a task; beyond its last epoch, periods of the same length
-// count.
+// sameEpoch reports whether two times are in the same epoch of a task. Outside the task's epochs, it continues them
+// with periods of the same length.
 func sameEpoch(t *taskfile.Open, a, b time.Time) bool {
 	stretch := func(at time.Time) int64 {
 		from, length := at.Unix()-int64(t.Epochs.Start), int64(t.Epochs.Length)

@@ -15,29 +15,30 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// temporary reports whether the same bytes may be accepted later. An answer without a problem name comes from a proxy
-// on the way, not from a relay.
+// temporary reports whether a relay may accept the same bytes later. An answer without a problem name comes from a
+// proxy in between, not from a relay.
 func temporary(p *problem.Problem) bool {
 	return p.Name == "" || p.Name == problem.Overloaded || p.Name == problem.SlowDown ||
 		p.Status >= http.StatusInternalServerError
 }
 
-// Bounds of Submit: how often it retries after a temporary failure, and the longest Retry-After that it waits for.
+// Limits of retries: the number of retries after temporary failures, and the longest Retry-After that the client waits
+// for.
 const (
 	retries  = 8
 	patience = time.Minute
 )
 
 // Submit posts a report to the first relay. After a lost connection or a temporary refusal it retries with the same
-// bytes, which the relay stores once. If the relay already has the bytes from another network, as after a move
-// between two attempts, Submit succeeds. Any other refusal is a [*problem.Problem], and so is one whose RetryAfter
-// exceeds a minute or the time left in ctx: keep the report until then. If the network's quota is used up
-// ([problem.Limit], without tokens), retry later in the epoch, at most twice: neighbours may have used it. A program
-// sends no origin, and may report to a task that lists origins.
+// bytes, which the relay stores once. If the relay already has the bytes from another network, Submit succeeds: the
+// client may have moved between two attempts. Any other refusal is a [*problem.Problem]. A refusal whose RetryAfter
+// exceeds a minute, or the time left in ctx, is also returned: keep the report until then. If the network's quota is
+// used up ([problem.Limit], in a task without tokens), retry later in the epoch, at most twice: other clients of the
+// network may have used the quota. A program sends no Origin header, so it may report to a task that lists origins.
 //
-// In a task with tokens, Submit gets a token for a report without one, and stores it in the report. Better get it
-// earlier with [Client.Token] and keep it with the report: the relay takes a retry with another token for another
-// client, and the time of issue should not reveal the time of use.
+// In a task with tokens, Submit gets a token for a report without one, and stores it in the report. It is better to get
+// the token earlier with [Client.Token] and to keep it with the report. The relay treats a retry with another token as
+// another client, and the time of issue should not reveal the time of use.
 func (c *Client) Submit(ctx context.Context, r *Report) error {
 	if c.open.Clients.Kind == task.ClientToken && r.Token == nil {
 		var err error
@@ -58,7 +59,7 @@ func (c *Client) retry(ctx context.Context, do func() error) error {
 		if err == nil || ctx.Err() != nil || try == retries || refused && !temporary(refusal) {
 			return err
 		}
-		pause := wait/2 + rand.N(wait) // jitter, so that rejected clients do not all return at once
+		pause := wait/2 + rand.N(wait) // random, so that refused clients do not all return at once
 		if refused && refusal.RetryAfter > pause {
 			pause = refusal.RetryAfter + rand.N(wait)
 		}
@@ -87,7 +88,7 @@ func (c *Client) post(ctx context.Context, r *Report) error {
 		return fmt.Errorf("couldn't submit: %w", err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusCreated { // Another 2xx is a proxy's: the report is stored nowhere.
+	if resp.StatusCode == http.StatusCreated { // Only a relay answers 201. Another 2xx is from a proxy, and no relay has stored the report.
 		return nil
 	}
 	if p := problem.Read(resp); p.Name != problem.Replayed {
@@ -96,7 +97,7 @@ func (c *Client) post(ctx context.Context, r *Report) error {
 	return nil
 }
 
-// compared adds to a refusal the difference between the two parties' clocks, if that may be the cause.
+// compared describes in a refusal by how many minutes the two parties' clocks differ, if that may be the cause.
 func compared(p *problem.Problem, now time.Time) *problem.Problem {
 	if p.Now.IsZero() {
 		return p

@@ -16,16 +16,16 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// TokenSource sends a TokenRequest to the issuer and returns its reply. uri is the issuer's path for requests of the
-// epoch. It may be called again with the same request; the issuer then gives the same reply and counts it once.
+// TokenSource sends a TokenRequest to the issuer and returns the issuer's reply. uri is the issuer's URL for token
+// requests of the epoch. The client may call it again with the same request; the issuer then sends the same reply and
+// counts one token.
 type TokenSource func(ctx context.Context, uri string, request []byte) (reply []byte, err error)
 
-// Token gets a token for a report of the current or next epoch. It fetches the issuer's key of the epoch, which must
-// be the one that the task names, and has it sign blindly. The issuer cannot tell which report the token is spent on.
-// Keep it secret until then; it pays for one report.
+// Token gets a token for a report of the current or the next epoch. It fetches the issuer's key for the epoch, which
+// must be the key that the task names. The issuer signs the token blindly, so it cannot tell which report the token is
+// spent on. Keep the token secret until then: anybody who has it can spend it. It pays for one report.
 //
-// If the issuer has no more tokens for this person and epoch, the error is a [*problem.Problem] named
-// [problem.Limit].
+// If the issuer has no more tokens for this person and epoch, the error is a [*problem.Problem] named [problem.Limit].
 func (c *Client) Token(ctx context.Context, epoch uint64) ([]byte, error) {
 	if c.open.Clients.Kind != task.ClientToken {
 		return nil, invalid.Field("clients.kind", fmt.Sprintf("%q", c.open.Clients.Kind), "token")
@@ -49,9 +49,10 @@ func (c *Client) Token(ctx context.Context, epoch uint64) ([]byte, error) {
 	return pending.Finalize(reply)
 }
 
-// issuerKey caches the issuer's key of an epoch. Many reports of one program, as at the edge, need it once.
+// issuerKey caches the issuer's key of one epoch, so that a program that sends many reports, such as an edge worker,
+// fetches it once.
 type issuerKey struct {
-	mu    sync.Mutex // never held while waiting
+	mu    sync.Mutex // guards the fields below; never held during a request
 	epoch uint64
 	key   *token.PublicKey // nil before the first fetch
 }
@@ -65,7 +66,7 @@ func (c *Client) issuerKey(ctx context.Context, epoch uint64) (key *token.Public
 	if key != nil {
 		return key, nil
 	}
-	var foreign error // ends the retries
+	var foreign error // a wrong key; a retry would not help
 	err = c.retry(ctx, func() (err error) {
 		key, err = token.FetchKey(ctx, c.options.HTTP, c.open, epoch)
 		if errors.Is(err, token.ErrKey) {
@@ -82,8 +83,8 @@ func (c *Client) issuerKey(ctx context.Context, epoch uint64) (key *token.Public
 	return key, nil
 }
 
-// IssuerTokens returns a source that asks the issuer directly, with headers such as a backend's "Authorization:
-// Bearer …" and "Doona-Account".
+// IssuerTokens returns a source that posts the request to the issuer itself. header is added to each request: a backend
+// sends "Authorization: Bearer …" and "Doona-Account".
 func IssuerTokens(client HTTP, header http.Header) TokenSource {
 	return func(ctx context.Context, uri string, request []byte) ([]byte, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, uri, bytes.NewReader(request))
