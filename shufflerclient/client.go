@@ -52,6 +52,10 @@ type Options struct {
 	// Stream is for [Follow]: the URL of a stream at its first relay, …/v1/streams/ID with the id of its first task.
 	// Allow names the parts of [Changeable] that later tasks may change, if the first task allows it, too. Default:
 	// none.
+	//
+	// Recovery is a key, "ed25519:…", that may replace the owner's key or stop the stream. Default: none. Candidates
+	// are keys of relays that you trust as much as the first task's relays. The owner may let one of them replace a
+	// relay, if the first task allows that (relays.signKey). Default: none.
 	Stream     string
 	Allow      []string
 	Recovery   string

@@ -46,7 +46,7 @@ type Price struct {
 type Line struct {
 	ID      string `json:"id"`
 	Price   Price  `json:"price"`
-	Stepped bool   `json:"stepped"` // Reports are charged one by one until their sum exceeds All; otherwise the first report costs All.
+	Stepped bool   `json:"stepped"` // Charge reports singly, up to All; else the first report costs All.
 	Length  uint64 `json:"length"`  // Length of an epoch in seconds.
 	Runs    []Run  `json:"runs"`    // In ascending order, without overlaps.
 }
@@ -186,7 +186,7 @@ func (l *Line) cost(n uint64) compose.Spend {
 // group returns the charge for n reports of one group, n at most Price.Reports (docs/proofs/budget.md).
 func (l *Line) group(n uint64) compose.Spend {
 	p := l.Price
-	added := min(uint64(p.All.Epsilon/p.First.Epsilon), p.Reports) // k: number of single reports that cost no more than All
+	added := min(uint64(p.All.Epsilon/p.First.Epsilon), p.Reports) // k: single reports that All pays for
 	switch {
 	case n == 0:
 		return compose.Spend{}

@@ -88,7 +88,7 @@ func (c *Client) post(ctx context.Context, r *Report) error {
 		return fmt.Errorf("couldn't submit: %w", err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusCreated { // Only a relay answers 201. Another 2xx is from a proxy, and no relay has stored the report.
+	if resp.StatusCode == http.StatusCreated { // another 2xx is a proxy's: no relay stored the report
 		return nil
 	}
 	if p := problem.Read(resp); p.Name != problem.Replayed {
