@@ -1,5 +1,5 @@
-// Package codec encodes and decodes the msgpack forms of the wire. A struct is an array, and every value has one
-// canonical encoding.
+// Package codec encodes and decodes the msgpack forms that parties exchange. A struct becomes an array of its fields,
+// and every value has exactly one canonical encoding.
 package codec
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// MediaType is the media type of everything on the wire except problems.
+// MediaType is the media type of all requests and answers between parties, except problems.
 const MediaType = "application/msgpack"
 
 // Marshal encodes v, a pointer to a struct, in its canonical form: fields in order without names, shortest integers.
@@ -30,10 +30,10 @@ func Marshal(v any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Unmarshal decodes the canonical form of v, a pointer, and no other form. Trailing bytes, longer integers, arrays of
-// another length than a struct's and values of another type are errors. The type of v bounds how deep arrays nest. A
-// list allocates memory only if enough bytes remain for its elements, so memory is proportional to len(in), whatever
-// length in claims.
+// Unmarshal decodes the canonical form of v, a pointer, and accepts no other form. It refuses trailing bytes, integers
+// in a longer encoding than needed, arrays of another length than the struct's, and values of another type. The type of
+// v limits how deep arrays nest. Unmarshal allocates a list only if enough bytes remain for its elements. So memory is
+// proportional to len(in), whatever lengths the input claims.
 func Unmarshal(in []byte, v any) error {
 	view := NewView(in)
 	view.into(reflect.ValueOf(v).Elem())
@@ -43,7 +43,7 @@ func Unmarshal(in []byte, v any) error {
 	return nil
 }
 
-// into decodes the next value into value.
+// into decodes the next value of the view into value.
 func (v *View) into(value reflect.Value) {
 	switch value.Kind() {
 	case reflect.Uint64:
@@ -73,7 +73,7 @@ func (v *View) into(value reflect.Value) {
 	}
 }
 
-// fields decodes a struct: its exported fields, which are the settable ones.
+// fields decodes a struct from an array. It fills the exported fields, which are those that reflection can set.
 func (v *View) fields(value reflect.Value) {
 	fields := 0
 	for i := range value.NumField() {
@@ -89,7 +89,7 @@ func (v *View) fields(value reflect.Value) {
 	}
 }
 
-// elements decodes a list.
+// elements decodes a list of any length.
 func (v *View) elements(value reflect.Value) {
 	n := v.Array()
 	if v.err == nil && n > len(v.rest)/least(value.Type().Elem()) {
@@ -106,7 +106,7 @@ func (v *View) elements(value reflect.Value) {
 	}
 }
 
-// least returns the fewest bytes of a value of a type.
+// least returns the smallest number of bytes that a value of type t can take.
 func least(t reflect.Type) int {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -121,7 +121,7 @@ func least(t reflect.Type) int {
 		return n
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
-			return 2 // the head of an empty string
+			return 2 // header of an empty byte string
 		}
 	}
 	return 1

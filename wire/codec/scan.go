@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// maxDepth is how deep arrays may nest: a batch is [manifest, signature, [[ciphertext …] …]].
+// maxDepth is how many levels of arrays may nest. The deepest value is a batch, [manifest, signature, [[ciphertext …]
+// …]], with one level to spare.
 const maxDepth = 4
 
 var (
@@ -16,10 +17,10 @@ var (
 	errMany      = errors.New("more elements than there can be")
 )
 
-// scan returns an error unless in is one msgpack value of unsigned integers, byte strings, text and arrays only,
-// whose lengths all fit in the rest of in. Marshal checks its output with it.
+// scan checks the output of Marshal: one msgpack value that consists only of unsigned integers, byte strings, text and
+// arrays, each of which is complete.
 func scan(in []byte) error {
-	var left [maxDepth + 1]uint64 // remaining values, per depth of open arrays
+	var left [maxDepth + 1]uint64 // left[d]: values still to come in the open array at depth d
 	left[0] = 1
 	for depth := 0; ; {
 		for left[depth] == 0 { // an array is complete
@@ -36,7 +37,7 @@ func scan(in []byte) error {
 		if err != nil {
 			return err
 		}
-		// An element takes at least one byte, so no honest array claims more elements than bytes.
+		// An element takes at least one byte, so no honest array claims more elements than there are bytes left.
 		if size > uint64(len(rest)) {
 			return errTruncated
 		}
@@ -51,15 +52,15 @@ func scan(in []byte) error {
 	}
 }
 
-// header reads the lead bytes of a value: for an array, the number of its elements; for another value, the number of
-// bytes that follow in rest.
+// header reads the header of the next value. For an array, size is the number of elements; for any other value, it is
+// the number of bytes that follow in rest.
 func header(in []byte) (size uint64, isArray bool, rest []byte, err error) {
 	if len(in) == 0 {
 		return 0, false, nil, errTruncated
 	}
 	lead, width := in[0], 0
 	switch {
-	case lead < 0x80: // an integer in its lead byte
+	case lead < 0x80: // an integer below 128, all in the lead byte
 		return 0, false, in[1:], nil
 	case lead&0xf0 == 0x90:
 		return uint64(lead & 0x0f), true, in[1:], nil
@@ -84,7 +85,7 @@ func header(in []byte) (size uint64, isArray bool, rest []byte, err error) {
 	return binary.BigEndian.Uint64(wide[:]), isArray, in[1+width:], nil
 }
 
-// integer reads an integer in its shortest form.
+// integer reads an integer, and accepts only its shortest form.
 func integer(in []byte) (n uint64, rest []byte, err error) {
 	if len(in) == 0 {
 		return 0, nil, errTruncated
@@ -109,5 +110,5 @@ func integer(in []byte) (n uint64, rest []byte, err error) {
 	return n, in[1+width:], nil
 }
 
-// leastOf holds the least integers that take 1, 2, 4 and 8 bytes after their lead byte.
+// leastOf[i] is the smallest integer that needs 2^i bytes after the lead byte.
 var leastOf = [4]uint64{1 << 7, 1 << 8, 1 << 16, 1 << 32}

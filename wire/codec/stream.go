@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// Writer writes arrays and byte strings one by one in their canonical form, so that a long value need not fit in
-// memory. It keeps the first error.
+// Writer writes arrays and byte strings one by one in canonical form, so that a long value need not fit in memory.
+// After the first error it writes nothing and keeps the error in Err.
 type Writer struct {
 	out io.Writer
 	Err error
@@ -18,8 +18,8 @@ type Writer struct {
 // NewWriter returns a writer to out.
 func NewWriter(out io.Writer) *Writer { return &Writer{out: out} }
 
-// The lead bytes of arrays, byte strings and text. Lengths below fixed are part of the lead byte; longer ones follow
-// in 1, 2 or 4 bytes. Arrays have no 1-byte form.
+// The lead bytes of arrays, byte strings and text. A length below fixed is part of the lead byte. A longer length
+// follows the lead byte in 1, 2 or 4 bytes. Arrays have no 1-byte form.
 var (
 	arrayLeads = leads{fixed: 16, base: 0x90, sized: [3]byte{0, 0xdc, 0xdd}}
 	bytesLeads = leads{sized: [3]byte{0xc4, 0xc5, 0xc6}}
@@ -32,7 +32,7 @@ type leads struct {
 	sized [3]byte
 }
 
-// head appends the lead and length of a value of n elements or bytes, n below 2³².
+// head appends the header of a value with n elements or bytes, n below 2³².
 func (l leads) head(to []byte, n uint64) []byte {
 	var wide [8]byte
 	binary.BigEndian.PutUint64(wide[:], n)
@@ -47,25 +47,25 @@ func (l leads) head(to []byte, n uint64) []byte {
 	return append(append(to, l.sized[2]), wide[4:]...)
 }
 
-// is reports whether head is the head for n.
+// is reports whether head is the canonical header for n.
 func (l leads) is(head []byte, n uint64) bool {
 	var canonical [5]byte
 	return bytes.Equal(l.head(canonical[:0], n), head)
 }
 
-// AppendArray appends the head of an array of n elements, which the caller appends next.
+// AppendArray appends the header of an array of n elements. The caller appends the elements next.
 func AppendArray(to []byte, n int) []byte { return arrayLeads.head(to, uint64(n)) }
 
-// AppendLength appends the head of a byte string of n bytes, which the caller appends next.
+// AppendLength appends the header of a byte string of n bytes. The caller appends the bytes next.
 func AppendLength(to []byte, n uint64) []byte { return bytesLeads.head(to, n) }
 
 // AppendBytes appends a byte string.
 func AppendBytes(to, b []byte) []byte { return append(bytesLeads.head(to, uint64(len(b))), b...) }
 
-// AppendSmall appends an integer below 128.
+// AppendSmall appends an integer below 128, which takes one byte.
 func AppendSmall(to []byte, n byte) []byte { return append(to, n) }
 
-// Array begins an array of n elements, which the caller writes next.
+// Array writes the header of an array of n elements. The caller writes the elements next.
 func (w *Writer) Array(n int) { w.write(AppendArray(nil, n)) }
 
 // Bytes writes a byte string.
@@ -80,17 +80,17 @@ func (w *Writer) write(b []byte) {
 	}
 }
 
-// Reader reads arrays and byte strings one by one from a stream, each in its canonical form only. It wraps the errors
-// of the stream.
+// Reader reads arrays and byte strings one by one from an [io.Reader], and accepts only their canonical form. It wraps
+// errors of the [io.Reader].
 type Reader struct{ in io.Reader }
 
 // NewReader returns a reader of in.
 func NewReader(in io.Reader) *Reader { return &Reader{in} }
 
-// Array returns the number of elements of the next array.
+// Array reads the header of the next array and returns its number of elements.
 func (r *Reader) Array() (uint64, error) { return r.head("an array", arrayLeads, true) }
 
-// ArrayUpTo is [Reader.Array], but more than most elements are an error.
+// ArrayUpTo is [Reader.Array], but refuses more than most elements.
 func (r *Reader) ArrayUpTo(most uint64) (uint64, error) {
 	n, err := r.Array()
 	if err == nil && n > most {
@@ -99,7 +99,7 @@ func (r *Reader) ArrayUpTo(most uint64) (uint64, error) {
 	return n, err
 }
 
-// ArrayOf reads the head of an array of n elements: another number is an error.
+// ArrayOf reads the header of an array, and refuses any number of elements except n.
 func (r *Reader) ArrayOf(n uint64) error {
 	got, err := r.Array()
 	if err == nil && got != n {
@@ -108,11 +108,11 @@ func (r *Reader) ArrayOf(n uint64) error {
 	return err
 }
 
-// Length returns the number of bytes of the next byte string, which the caller reads.
+// Length reads the header of the next byte string and returns its number of bytes. The caller reads the bytes.
 func (r *Reader) Length() (uint64, error) { return r.head("bytes", bytesLeads, false) }
 
-// Bytes reads a byte string of at most most bytes; it rejects a longer one before reading it. Memory grows with the
-// bytes that arrive, whatever the head claims.
+// Bytes reads a byte string of at most most bytes, and refuses a longer one before it reads the content. Memory grows
+// with the bytes that arrive, whatever length the header claims.
 func (r *Reader) Bytes(most int64) ([]byte, error) {
 	n, err := r.Length()
 	if err != nil {
@@ -124,7 +124,7 @@ func (r *Reader) Bytes(most int64) ([]byte, error) {
 	return r.next(n)
 }
 
-// Exactly reads a byte string of n bytes; it rejects another length before reading the bytes. Memory grows as with
+// Exactly reads a byte string of n bytes, and refuses another length before it reads the content. Memory grows as with
 // [Reader.Bytes].
 func (r *Reader) Exactly(n uint64) ([]byte, error) {
 	if err := r.lengthOf(n); err != nil {
@@ -133,7 +133,7 @@ func (r *Reader) Exactly(n uint64) ([]byte, error) {
 	return r.next(n)
 }
 
-// next reads n bytes, which the sender has announced and may never send.
+// next reads n bytes. The sender announced them, but may never send them.
 func (r *Reader) next(n uint64) ([]byte, error) {
 	out := bytes.NewBuffer(make([]byte, 0, min(n, 64<<10)))
 	if _, err := io.CopyN(out, r.in, int64(n)); err != nil {
@@ -142,7 +142,7 @@ func (r *Reader) next(n uint64) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Skip reads a byte string of n bytes and discards them; it rejects another length before reading the bytes.
+// Skip reads a byte string of n bytes and discards it. It refuses another length before it reads the content.
 func (r *Reader) Skip(n uint64) error {
 	if err := r.lengthOf(n); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (r *Reader) lengthOf(n uint64) error {
 	return err
 }
 
-// End returns an error unless the stream ends here.
+// End returns an error unless the input ends here.
 func (r *Reader) End() error {
 	var one [1]byte
 	switch _, err := io.ReadFull(r.in, one[:]); {
@@ -178,7 +178,7 @@ func (r *Reader) head(what string, l leads, array bool) (uint64, error) {
 	if _, err := io.ReadFull(r.in, head[:1]); errors.Is(err, io.EOF) {
 		return 0, fmt.Errorf("couldn't decode %s: %w", what, cut(err))
 	} else if err != nil {
-		return 0, err // An error of the stream, such as a relay that does not answer: not of the encoding.
+		return 0, err // the input failed, for example because a relay does not answer; the encoding is not at fault
 	}
 	width := 0
 	for i, lead := range l.sized {
@@ -196,7 +196,7 @@ func (r *Reader) head(what string, l leads, array bool) (uint64, error) {
 	return n, nil
 }
 
-// cut turns io.EOF into an error that says the stream ended early.
+// cut turns io.EOF into io.ErrUnexpectedEOF, because the input ended inside a value.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

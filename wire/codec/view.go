@@ -2,8 +2,8 @@ package codec
 
 import "errors"
 
-// View reads integers, text, arrays and byte strings one by one from memory, each in its canonical form only. Its
-// results share memory with the input. After the first error it returns zero values.
+// View reads integers, text, arrays and byte strings one by one from memory, and accepts only their canonical form. Its
+// results share memory with the input. After the first error, all methods return zero values.
 type View struct {
 	rest []byte
 	err  error
@@ -14,17 +14,18 @@ func NewView(in []byte) *View { return &View{rest: in} }
 
 var errCanonical = errors.New("another value than was expected, or not in canonical form")
 
-// Array returns the number of elements of the next array, which is at most the number of remaining bytes.
+// Array reads the header of the next array and returns its number of elements. The result is at most the number of
+// remaining bytes.
 func (v *View) Array() int { return v.head(arrayLeads, true) }
 
-// ArrayOf reads the head of an array of n elements: another number is an error.
+// ArrayOf reads the header of an array, and refuses any number of elements except n.
 func (v *View) ArrayOf(n int) {
 	if got := v.Array(); got != n {
 		v.fail(errCanonical)
 	}
 }
 
-// ArrayUpTo is [View.Array], but more than most elements are an error, and it returns 0.
+// ArrayUpTo is [View.Array], but more than most elements are an error; then it returns 0.
 func (v *View) ArrayUpTo(most int) int {
 	n := v.Array()
 	if n > most {
@@ -64,7 +65,7 @@ func (v *View) Small() byte {
 	return byte(n)
 }
 
-// End returns the first error. Bytes that remain are an error.
+// End returns the first error. It also returns an error if bytes remain.
 func (v *View) End() error {
 	if len(v.rest) > 0 {
 		v.fail(errTrailing)
@@ -82,14 +83,14 @@ func (v *View) fail(err error) {
 	}
 }
 
-// take returns the next n bytes, which the caller knows to exist.
+// take returns the next n bytes. The caller has checked that they exist.
 func (v *View) take(n int) []byte {
 	out := v.rest[:n:n]
 	v.rest = v.rest[n:]
 	return out
 }
 
-// head reads the head of a value and checks that enough bytes follow. After an error it returns 0.
+// head reads the header of a value and checks that at least n bytes follow. After an error it returns 0.
 func (v *View) head(l leads, array bool) int {
 	if v.err != nil {
 		return 0

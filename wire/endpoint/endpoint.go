@@ -1,5 +1,5 @@
-// Package endpoint lists the HTTP paths of relays and issuers. Servers route by them. Package taskfile fills them in
-// for clients.
+// Package endpoint lists the HTTP paths of relays and issuers. Servers register their handlers under these paths, and
+// package taskfile fills in the names for clients.
 package endpoint
 
 import (
@@ -8,11 +8,12 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The paths of the HTTP interface, as patterns of [net/http.ServeMux]. {task} is a task's id in lower-case hex;
-// epochs and batches are numbers. A task's issuer serves the last two paths and the time; relays serve all others.
+// The paths of the HTTP interface, as patterns of [net/http.ServeMux]. {task} is a task's id in lower-case hexadecimal;
+// {epoch} and {seq} are numbers. A task's issuer serves DirectoryPath, TokenRequestPath and TimePath. Relays serve all
+// paths except DirectoryPath and TokenRequestPath.
 const (
 	KeysPath    = "/v1/keys"
-	UpdatesPath = "/v1/updates/{relay}/{hop}" // open epochs for a next hop: see [taskfile.UpdatesURL]
+	UpdatesPath = "/v1/updates/{relay}/{hop}" // the relay's open epochs, for a next hop: see [taskfile.UpdatesURL]
 	TaskPath    = "/v1/tasks/{task}"
 	ReportsPath = epochPath + "/reports"
 	BatchPath   = epochPath + "/batches/{seq}"
@@ -34,8 +35,8 @@ const (
 	epochPath = TaskPath + "/epochs/{epoch}"
 )
 
-// TokenRequest is the path for token requests, relative to the issuer's directory.
+// TokenRequest is the path for token requests, relative to the path of the issuer's directory.
 const TokenRequest = "token-request"
 
-// PathOf returns the path of a task at its relays.
+// PathOf returns the path under which relays serve a task.
 func PathOf(id task.ID) string { return strings.Replace(TaskPath, "{task}", id.String(), 1) }

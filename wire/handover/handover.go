@@ -37,27 +37,29 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Header carries the nonce and signature of a request, as unpadded base64url.
+// Header is the request header with the nonce and the signature, as unpadded base64url.
 const Header = "Doona-Signature"
 
-// HistoryHeader carries the [HistoryDigest] of a pull, as unpadded base64url. A pull without it claims no history.
+// HistoryHeader is the request header with the [HistoryDigest] of a pull, as unpadded base64url. Without it, the hop
+// claims nothing about earlier batches.
 const HistoryHeader = "Doona-History"
 
-// HistoryDigest tells the relay which batches a hop has received before the requested number. It is the SHA-256 of
-// the SHA-256 of each manifest, from the previous number down to the lowest of an unbroken run. Zeros mean that the
-// hop does not know the previous number. A relay whose manifests differ was rolled back.
+// HistoryDigest tells the relay which batches a hop has received before the requested number. The hop takes the SHA-256
+// of each manifest, from the previous number down to the lowest number of an unbroken run. The digest is the SHA-256 of
+// these hashes. Zeros mean that the hop does not know the previous batch. A relay whose own manifests give another
+// digest was rolled back.
 //
-// The previous manifest alone is not enough: a destroyed batch has no slots, so a relay that was rolled back signs
-// the same manifest of the same source again, whatever it has forgotten of earlier numbers.
+// The previous manifest alone is not enough. A destroyed batch has no slots, so a relay that was rolled back signs the
+// same manifest for it again, even if the relay has forgotten other earlier batches.
 type HistoryDigest [sha256.Size]byte
 
-// ManifestHashes holds the SHA-256 of the manifests of consecutive batches, the lowest number first.
+// ManifestHashes holds the SHA-256 hashes of the manifests of consecutive batches, in ascending order of their numbers.
 type ManifestHashes []hash
 
 // hash is the SHA-256 of a manifest.
 type hash [sha256.Size]byte
 
-// HashManifests hashes manifests, which come in ascending order of their numbers.
+// HashManifests hashes manifests, which must be in ascending order of their numbers.
 func HashManifests(manifests ...[]byte) (h ManifestHashes) {
 	for _, m := range manifests {
 		h = append(h, sha256.Sum256(m))
@@ -65,7 +67,7 @@ func HashManifests(manifests ...[]byte) (h ManifestHashes) {
 	return h
 }
 
-// History returns the digest to send with a pull of the next number; zeros if h is empty.
+// History returns the digest to send with a pull of the batch that follows h. It returns zeros if h is empty.
 func (h ManifestHashes) History() (b HistoryDigest) {
 	if len(h) == 0 {
 		return b
@@ -77,7 +79,8 @@ func (h ManifestHashes) History() (b HistoryDigest) {
 	return HistoryDigest(sum.Sum(nil))
 }
 
-// Matches reports whether b is the digest of h or of its last few hashes: the asking hop may know fewer manifests.
+// Matches reports whether b is the digest of all of h, or of its last few hashes: the asking hop may know fewer
+// manifests.
 func (h ManifestHashes) Matches(b HistoryDigest) bool {
 	sum := sha256.New()
 	for _, one := range slices.Backward(h) {
@@ -89,7 +92,7 @@ func (h ManifestHashes) Matches(b HistoryDigest) bool {
 	return false
 }
 
-// ParseHistory parses the value of [HistoryHeader].
+// ParseHistory parses the value of [HistoryHeader]. It returns zeros for an empty value.
 func ParseHistory(text string) (b HistoryDigest, err error) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || len(raw) != 0 && len(raw) != len(b) {
@@ -99,24 +102,25 @@ func ParseHistory(text string) (b HistoryDigest, err error) {
 	return b, nil
 }
 
-// Answers that a relay may give to a pull instead of a batch; compare with errors.Is. Other errors are network errors
-// or a [problem.Problem].
+// Answers that a relay may give to a pull instead of a batch; compare with errors.Is. Any other error is a network
+// error or another [problem.Problem].
 var (
-	ErrNotSealed     error = problem.New(problem.NotSealed, "")    // Ask again later.
-	ErrEpochComplete error = problem.New(problem.Complete, "")     // The epoch gets no batch of this number.
-	ErrConfirmed     error = problem.New(problem.Confirmed, "")    // The relay deleted the confirmed batch.
-	ErrUnauthorized  error = problem.New(problem.Unauthorized, "") // Not signed by the task's next hop.
+	ErrNotSealed     error = problem.New(problem.NotSealed, "")    // The batch does not exist yet: ask again later.
+	ErrEpochComplete error = problem.New(problem.Complete, "")     // The epoch is over and has no batch of this number.
+	ErrConfirmed     error = problem.New(problem.Confirmed, "")    // The hop confirmed it; the relay deleted it.
+	ErrUnauthorized  error = problem.New(problem.Unauthorized, "") // The task's next hop did not sign the request.
 )
 
-// Faults of a batch that anyone between the two hops can cause; compare with errors.Is. Pull the batch again.
+// Faults of a batch that anybody between the two hops can cause, so the relay may be innocent. Compare with errors.Is,
+// and pull the batch again.
 var (
-	ErrStranger = errors.New("signed by a stranger")                      // Not signed by the relay that was asked.
-	ErrOther    = errors.New("not the batch asked for")                   // Of another task, epoch, hop or number.
-	ErrAltered  = errors.New("ciphertexts are not those of the manifest") // Ciphertexts changed after signing.
+	ErrStranger = errors.New("signed by a stranger")                      // The asked relay did not sign it.
+	ErrOther    = errors.New("not the batch asked for")                   // For another task, epoch, hop or number.
+	ErrAltered  = errors.New("ciphertexts are not those of the manifest") // Changed after the relay signed.
 )
 
-// Foreign returns which of the three faults above an error of [Requester.Pull] is, or nil for any other error. Such a
-// fault does not prove that the relay misbehaved.
+// Foreign returns which of ErrStranger, ErrOther and ErrAltered an error of [Requester.Pull] is, or nil for any other
+// error. These faults do not prove that the relay misbehaved.
 func Foreign(err error) error {
 	for _, fault := range []error{ErrStranger, ErrOther, ErrAltered} {
 		if errors.Is(err, fault) {
@@ -126,8 +130,8 @@ func Foreign(err error) error {
 	return nil
 }
 
-// InvalidBatchError is the error of a batch that the relay signed for this number and that contradicts itself, its
-// chain of manifests or the task. It is the relay's fault, and final.
+// InvalidBatchError is the error of a batch that contradicts itself, its chain of manifests or the task, although the
+// relay signed it for this number. It is the relay's fault, and pulling the batch again does not help.
 type InvalidBatchError struct {
 	Signed *onion.SignedManifest
 	Err    error
@@ -137,20 +141,22 @@ func (r *InvalidBatchError) Error() string { return r.Err.Error() }
 
 func (r *InvalidBatchError) Unwrap() error { return r.Err }
 
-// Requester pulls batches for one party. It is safe for concurrent use.
+// Requester sends the signed requests of one party: a hop that pulls batches, or a task owner. It is safe for
+// concurrent use.
 type Requester struct {
 	key  ed25519.PrivateKey
 	http *http.Client
 }
 
-// timeout bounds one request, including a large batch on a slow connection. After a timeout, the client resumes the
-// transfer where it stopped.
+// timeout is the time limit of one request, including a large batch on a slow connection. After a timeout, the
+// Requester resumes the transfer where it stopped.
 const timeout = 10 * time.Minute
 
-// NewRequester returns a client that signs with a hop's key. A nil transport selects the default of [LoadTransport].
+// NewRequester returns a Requester that signs with the party's key. If transport is nil, it uses the default of
+// [LoadTransport].
 func NewRequester(key ed25519.PrivateKey, transport http.RoundTripper) *Requester {
 	if transport == nil {
-		transport, _ = LoadTransport("") // without a file it cannot fail
+		transport, _ = LoadTransport("") // cannot fail without a file of certificates
 	}
 	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Requester{key, &http.Client{Transport: transport, Timeout: timeout, CheckRedirect: refuse}}
@@ -159,24 +165,24 @@ func NewRequester(key ed25519.PrivateKey, transport http.RoundTripper) *Requeste
 // Request names the batch to pull and the relay to ask.
 type Request struct {
 	Open           *taskfile.Open
-	From           int // Hop of the relay that is asked.
+	From           int // Hop of the relay to ask.
 	Epoch, Seq     uint64
 	History        HistoryDigest
 	RecordManifest ManifestRecorder
 }
 
-// ManifestRecorder durably records the manifest that the relay signed for a number, or returns an error if the hop
-// must not read the batch. A number stands for one batch, whatever the relay forgets or signs later. The client calls
-// it before it reads the first slot and before it checks the manifest further.
+// ManifestRecorder durably records the manifest that the relay signed for a batch number. It returns an error if the
+// hop must not read the batch. A number stands for one batch only, whatever the relay forgets or signs later. The
+// Requester calls it before it reads the first slot and before it checks the manifest any further.
 type ManifestRecorder func(*onion.SignedManifest) error
 
-// Pull is [Requester.PullOnce] for a caller that records no manifests.
+// Pull fetches a batch into memory as [Requester.PullOnce] does, but without recording its manifest.
 func (c *Requester) Pull(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64) (*onion.Batch, error) {
 	return c.PullOnce(ctx, Request{Open: open, From: from, Epoch: epoch, Seq: seq,
 		RecordManifest: func(*onion.SignedManifest) error { return nil }})
 }
 
-// PullOnce fetches a batch into memory; see [Requester.PullEach].
+// PullOnce fetches a whole batch into memory, with the checks of [Requester.PullEach].
 func (c *Requester) PullOnce(ctx context.Context, r Request) (*onion.Batch, error) {
 	lanes := make(onion.Lanes, r.Open.Slots.Lanes)
 	for lane := range lanes {
@@ -192,18 +198,19 @@ func (c *Requester) PullOnce(ctx context.Context, r Request) (*onion.Batch, erro
 	return &onion.Batch{Manifest: signed.Manifest, Signature: signed.Signature, Ciphertexts: lanes}, nil
 }
 
-// Each receives a chunk of a batch: up to [onion.ChunkSlots] slots of one lane, which it may keep. Until the last
-// chunk, the batch may still prove altered or truncated.
+// Each receives one chunk of a batch: up to [onion.ChunkSlots] slots of one lane. It may keep the slots. Until the last
+// chunk has arrived, the batch may still turn out altered or truncated.
 type Each func(lane int, slots [][]byte) error
 
 // PullEach fetches a batch and checks it as it arrives: manifests and hashes before the first slot, each chunk before
-// the next. It returns the signed manifest. Errors are those above, the recorder's, each's, or of the network.
+// the next. It returns the signed manifest. Its errors are the variables and InvalidBatchError above, errors of
+// RecordManifest and of each, and network errors.
 func (c *Requester) PullEach(ctx context.Context, r Request, each Each) (*onion.SignedManifest, error) {
 	return c.pull(ctx, r, each, io.Discard)
 }
 
-// PullInto is [Requester.PullEach], but writes the batch to out as it arrives, in the form between hops. Without an
-// error, the batch is complete and authentic. An error of out ends the pull.
+// PullInto is [Requester.PullEach], but writes the batch to out as it arrives, in the form that hops exchange. If
+// PullInto returns no error, the batch in out is complete and authentic. An error of out ends the pull.
 func (c *Requester) PullInto(ctx context.Context, r Request, out io.Writer) (*onion.SignedManifest, error) {
 	return c.pull(ctx, r, func(int, [][]byte) error { return nil }, out)
 }
@@ -236,7 +243,7 @@ func (c *Requester) pull(ctx context.Context, r Request, each Each, copied io.Wr
 	return signed, nil
 }
 
-// read reads and checks the requested batch.
+// read reads the requested batch from in and checks it.
 func (r *Request) read(in io.Reader, each Each) (*onion.SignedManifest, error) {
 	t, c := r.Open.Task, onion.Context{TaskID: r.Open.ID, Epoch: r.Epoch, Hop: r.From}
 	b, err := onion.NewBatchReader(in, onion.MaxManifest(t, c.Hop))
@@ -269,21 +276,22 @@ func (r *Request) read(in io.Reader, each Each) (*onion.SignedManifest, error) {
 	return b.Signed(), err
 }
 
-// An attempt must transfer progress bytes for another to follow, and patience bounds all attempts at a batch.
-// Otherwise a relay that sends a few bytes at a time could delay the end of the epoch, and the erasure of its key.
+// Limits against a slow relay. Another attempt follows only if the last one transferred at least progress bytes, and
+// all attempts at a batch together take at most patience. Otherwise a relay that sends a few bytes at a time could
+// delay the end of the epoch and so the erasure of its key.
 const (
 	progress = 64 << 10
 	patience = time.Hour
 )
 
-// transfer reads a batch. It resumes a broken transfer as long as each attempt makes progress: a batch number always
-// stands for the same bytes.
+// transfer reads a batch over several attempts. It resumes a broken transfer while each attempt makes progress. It can
+// do so because a batch number always stands for the same bytes.
 type transfer struct {
 	ask  func(at int64) (*http.Response, error)
-	body io.ReadCloser // of the current attempt; nil before the first
+	body io.ReadCloser // answer of the current attempt; nil before the first
 	at   int64         // bytes read so far
-	from int64         // value of at when the attempt began
-	left int64         // bytes that may still come
+	from int64         // value of at when the current attempt began
+	left int64         // how many more bytes the relay may send
 }
 
 func (t *transfer) Read(p []byte) (n int, err error) {
@@ -302,10 +310,11 @@ func (t *transfer) Read(p []byte) (n int, err error) {
 	}
 	t.Close()
 	t.body = nil
-	return n, nil // the next attempt reads the rest
+	return n, nil // the next call of Read starts another attempt for the rest
 }
 
-// begin requests the bytes that are still missing. If the relay ignores ranges, begin skips what was read before.
+// begin requests the missing bytes. If the relay ignores the Range header and sends all, begin skips the bytes that
+// were already read.
 func (t *transfer) begin() error {
 	resp, err := t.ask(t.at)
 	if err != nil {
@@ -325,8 +334,8 @@ func (t *transfer) Close() {
 	}
 }
 
-// Confirm tells the relay at hop from that this party has stored the batch with this manifest, so that the relay may
-// delete the ciphertexts.
+// Confirm tells the relay at hop from that this party has stored the batch with this manifest. The relay may then
+// delete the batch's ciphertexts.
 func (c *Requester) Confirm(ctx context.Context, open *taskfile.Open, from int, epoch, seq uint64,
 	manifest []byte) error {
 	signature := Signed(c.key, signing.Confirm, ConfirmBody(open.ID, epoch, seq, manifest))
@@ -341,8 +350,8 @@ func (c *Requester) Confirm(ctx context.Context, open *taskfile.Open, from int, 
 	return nil
 }
 
-// ask sends a request, with a signature unless it is empty. It returns an answer only if it is a success. The caller
-// closes its body.
+// ask sends a request, signed unless signature is empty. It returns the answer if its status is 2xx; the caller closes
+// the body.
 func (c *Requester) ask(ctx context.Context, method, url, signature string) (*http.Response, error) {
 	header := http.Header{}
 	if signature != "" {
@@ -351,7 +360,7 @@ func (c *Requester) ask(ctx context.Context, method, url, signature string) (*ht
 	return c.send(ctx, method, url, header, nil)
 }
 
-// send is ask with any header and an optional body.
+// send is [Requester.ask] with any header and an optional body.
 func (c *Requester) send(ctx context.Context, method, url string, header http.Header, body io.Reader) (
 	*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, body)
@@ -370,12 +379,12 @@ func (c *Requester) send(ctx context.Context, method, url string, header http.He
 	return resp, nil
 }
 
-// maxEnd bounds the signed end of an epoch, in bytes: each hop so far adds its counts.
+// maxEnd is the largest size of the signed end of an epoch, in bytes: each hop up to the last relay adds its counts.
 func maxEnd(t *task.Task) int64 { return int64(len(t.Relays)) * (512 + int64(t.Slots.Lanes)*(1+4*9)) }
 
-// End fetches the signed end of an epoch from the relay at hop from and checks its chain; see
-// [onion.SignedEnd.Check]. The last element is this relay's. [ErrNotSealed] means that the epoch may get further
-// batches.
+// End fetches the signed end of an epoch from the relay at hop from, and checks it and the ends of all earlier hops in
+// it; see [onion.SignedEnd.Check]. The last element of the chain is the end that this relay signed. [ErrNotSealed]
+// means that the epoch may get further batches.
 func (c *Requester) End(ctx context.Context, open *taskfile.Open, from int, epoch uint64) (
 	*onion.SignedEnd, []onion.End, error) {
 	fail := func(err error) (*onion.SignedEnd, []onion.End, error) {
@@ -397,11 +406,11 @@ func (c *Requester) End(ctx context.Context, open *taskfile.Open, from int, epoc
 	return end, chain, nil
 }
 
-// maxTime bounds a signed time, in bytes.
+// maxTime is the largest size of a signed time, in bytes.
 const maxTime = 256
 
-// Time asks the relay at hop for its clock, signed for this request; the hop after the verifier is the issuer. It
-// returns Unix seconds.
+// Time asks the party at a hop for its time, signed for this request. The hop is a relay's, or the verifier's plus one
+// for the issuer. Time returns Unix seconds.
 func (c *Requester) Time(ctx context.Context, open *taskfile.Open, hop int) (uint64, error) {
 	nonce := newNonce()
 	raw, err := c.small(ctx, open.TimeURL(hop)+"?nonce="+base64.RawURLEncoding.EncodeToString(nonce[:]), "", maxTime)
@@ -411,7 +420,7 @@ func (c *Requester) Time(ctx context.Context, open *taskfile.Open, hop int) (uin
 	return signing.OpenTime(open.Task, open.ID, hop, nonce, raw)
 }
 
-// small fetches an answer of at most most bytes.
+// small fetches an answer of at most most bytes, and returns an error for a longer one.
 func (c *Requester) small(ctx context.Context, url, signature string, most int64) ([]byte, error) {
 	resp, err := c.ask(ctx, http.MethodGet, url, signature)
 	if err != nil {
@@ -430,14 +439,15 @@ func newNonce() (nonce signing.Nonce) {
 	return nonce
 }
 
-// Signed returns the header of a request: a fresh nonce, and the signature over body and nonce.
+// Signed returns the value of [Header] for a request: a fresh nonce, and the signature over body and nonce.
 func Signed(key ed25519.PrivateKey, purpose signing.Purpose, body []byte) string {
 	nonce := newNonce()
 	signature := signing.Sign(key, purpose, append(body, nonce[:]...))
 	return base64.RawURLEncoding.EncodeToString(append(nonce[:], signature...))
 }
 
-// Verify checks the header of a request and returns its nonce. ok is false unless key signed body and nonce.
+// Verify checks the value of [Header] of a request and returns the nonce in it. ok is false unless key signed body and
+// nonce.
 func Verify(key task.SignKey, purpose signing.Purpose, body []byte, header string) (nonce signing.Nonce, ok bool) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(header)
 	if err != nil || len(raw) != len(nonce)+ed25519.SignatureSize {
@@ -447,27 +457,28 @@ func Verify(key task.SignKey, purpose signing.Purpose, body []byte, header strin
 	return nonce, signing.Verify(key[:], purpose, append(body, nonce[:]...), raw[len(nonce):])
 }
 
-// Body returns what a pull signs, before the nonce: task id ‖ epoch ‖ seq ‖ offset of the first byte, 8 bytes each,
-// big-endian ‖ history.
+// Body returns what the hop signs for a pull, before the nonce: task id ‖ epoch ‖ seq ‖ offset of the first byte ‖
+// history. The three numbers have 8 bytes each, big-endian.
 func Body(id task.ID, epoch, seq, from uint64, history HistoryDigest) []byte {
 	return append(binary.BigEndian.AppendUint64(batchBody(id, epoch, seq), from), history[:]...)
 }
 
-// ConfirmBody returns what a confirmation signs, before the nonce: task id ‖ epoch ‖ seq ‖ SHA-256 of the manifest.
+// ConfirmBody returns what the hop signs for a confirmation, before the nonce: task id ‖ epoch ‖ seq ‖ SHA-256 of the
+// manifest.
 func ConfirmBody(id task.ID, epoch, seq uint64, manifest []byte) []byte {
 	of := hash(sha256.Sum256(manifest))
 	return append(batchBody(id, epoch, seq), of[:]...)
 }
 
-// EndBody returns what a request for the end of an epoch signs, before the nonce.
+// EndBody returns what the hop signs to request the end of an epoch, before the nonce: task id ‖ epoch.
 func EndBody(id task.ID, epoch uint64) []byte { return binary.BigEndian.AppendUint64(id[:], epoch) }
 
-// SuccessorBody returns what an owner signs to hand over the next task of the stream that begins with root, before
-// the nonce.
+// SuccessorBody returns what an owner signs to send the next task of a stream to a relay, before the nonce: the id of
+// the stream's first task, root.
 func SuccessorBody(root task.ID) []byte { return root[:] }
 
-// NextKeysBody returns what an owner signs to request key lists for the next task of a stream, before the nonce: id
-// of the first task ‖ position ‖ number of epochs.
+// NextKeysBody returns what an owner signs to request a relay's key list for the next task of a stream, before the
+// nonce: id of the first task ‖ position ‖ number of epochs.
 func NextKeysBody(root task.ID, position, count uint64) []byte {
 	return batchBody(root, position, count)
 }
@@ -476,11 +487,11 @@ func batchBody(id task.ID, epoch, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(EndBody(id, epoch), seq)
 }
 
-// maxBody is the largest submission of a task that relays serve, in bytes: a relay holds one in memory for each
-// report in flight. Only the disk limits batches.
+// maxBody is the largest submission that relays accept, in bytes: a relay holds one in memory for each report in
+// flight. Batches have no such limit, because relays keep them on disk.
 const maxBody = 32 << 20
 
-// CheckServable refuses a task whose submissions are too large for relays.
+// CheckServable returns an error for a task whose clients would send submissions above maxBody.
 func CheckServable(t *task.Task) error {
 	layout, err := onion.NewLayout(t)
 	if err != nil {
@@ -493,14 +504,14 @@ func CheckServable(t *task.Task) error {
 	return nil
 }
 
-// MaxBatch returns the most bytes of a batch of the relay at hop: all slots of Batch.Size clients, all dummies that
-// relays so far may add, the hashes and headers of the chunks, and one manifest per hop. It returns 2⁶³ − 1 if the
-// sum overflows 63 bits.
+// MaxBatch returns the largest number of bytes of a batch from the relay at hop. It counts all slots of Batch.Size
+// clients, all dummies that the relays up to hop may add, the hashes and headers of the chunks, and one manifest per
+// hop. It returns 2⁶³ − 1 if the sum overflows 63 bits.
 func MaxBatch(t *task.Task, layout onion.Layout, hop int) int64 {
-	const header = 5 // of a msgpack binary or array
+	const header = 5 // of a msgpack byte string or array, in bytes
 	slots := onion.MaxLane(t, hop)
 	size, perChunk := uint64(layout.SlotSize(hop+1)), uint64(sha256.Size+header)
-	// At most 2⁵⁴: MaxLane is at most 2³⁶ + 8·2³⁶ < 2⁴⁰, and a slot below 2¹⁴ bytes.
+	// At most 2⁵⁴ bytes: MaxLane is at most 2³⁶ + 8·2³⁶ < 2⁴⁰, and a slot has less than 2¹⁴ bytes.
 	lane := slots*size + (slots/onion.ChunkSlots+1)*perChunk
 	over, lanes := bits.Mul64(t.Slots.Lanes, lane)
 	all := lanes + uint64(onion.MaxManifest(t, hop))

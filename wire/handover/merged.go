@@ -11,16 +11,16 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// StreamRelay is a relay that may serve a stream: the relay at a hop of one of the stream's tasks.
+// StreamRelay is a relay that may serve a stream: the relay at one hop of one of the stream's tasks.
 type StreamRelay struct {
 	Task *task.Task
 	Hop  int
 }
 
-// URL returns the relay's address.
+// URL returns the relay's address in Task.
 func (p StreamRelay) URL() string { return p.Task.Relays[p.Hop].URL }
 
-// relaysOf returns the relays of a task.
+// relaysOf returns all relays of a task, by hop.
 func relaysOf(t *task.Task) (out []StreamRelay) {
 	for hop := range t.Relays {
 		out = append(out, StreamRelay{t, hop})
@@ -28,16 +28,17 @@ func relaysOf(t *task.Task) (out []StreamRelay) {
 	return out
 }
 
-// streamAnswer is the stream that one relay serves, or the error of asking it. Its authority is set wherever the answer
-// could be parsed.
+// streamAnswer is one relay's answer to a request for a stream: the stream, or an error. If the answer could be parsed,
+// its Authority is set even with an error.
 type streamAnswer struct {
 	StreamRelay
 	*RelayStream
 	err error
 }
 
-// askAll asks the given relays, then those that the newest task of each answer names, until no new address appears. A
-// relay's address may have changed, and another relay may have replaced it. Each address is asked once.
+// askAll asks the given relays for the stream, and then the relays that the newest task in each answer names. It stops
+// when no new address appears. This way it finds relays that have moved to another address or have replaced another
+// relay. It asks each address once.
 func (c *Requester) askAll(ctx context.Context, root *taskfile.Open, relays []StreamRelay, trust taskfile.Trust) (
 	all []streamAnswer) {
 	asked := map[string]bool{}
@@ -56,9 +57,9 @@ func (c *Requester) askAll(ctx context.Context, root *taskfile.Open, relays []St
 	return all
 }
 
-// bestOf returns the best answer, or nil if there is none. It prefers, in this order: the newest era; a relay that
-// its own newest task lists; the most statements; the most tasks. So a relay that serves an outdated stream does not
-// decide. Nor does a replaced relay that has accepted tasks signed with the owner's old key since.
+// bestOf returns the best answer without an error, or nil. Its criteria, in order: the newest era; a relay that its own
+// newest task lists; the most statements; the most tasks. So a relay with an outdated stream does not decide. Nor does
+// a replaced relay that still accepts tasks signed with the owner's old key.
 func bestOf(all []streamAnswer) (best *streamAnswer) {
 	for i := range all {
 		if a := &all[i]; a.err == nil && (best == nil || a.outranks(best)) {
@@ -68,13 +69,13 @@ func bestOf(all []streamAnswer) (best *streamAnswer) {
 	return best
 }
 
-// outranks reports whether an answer is preferred to another.
+// outranks reports whether answer a is better than b.
 func (a *streamAnswer) outranks(b *streamAnswer) bool {
 	return cmp.Or(cmp.Compare(b.Authority.Era, a.Authority.Era), cmp.Compare(b.listed(), a.listed()),
 		cmp.Compare(b.Authority.Number, a.Authority.Number), cmp.Compare(len(b.Tasks), len(a.Tasks))) < 0
 }
 
-// listed is 1 if the newest task that a relay serves lists that relay, else 0.
+// listed returns 1 if the newest task that a relay serves lists this relay, otherwise 0.
 func (a *streamAnswer) listed() int {
 	for _, relay := range a.newest().Relays {
 		if relay.URL == a.URL() {
@@ -86,7 +87,8 @@ func (a *streamAnswer) listed() int {
 
 func (s *RelayStream) newest() *taskfile.Open { return s.Tasks[len(s.Tasks)-1] }
 
-// known returns the relays to ask first: those of the stream's first task and, unless it is nil, of a later task.
+// known returns the relays to ask first: those of the stream's first task, and those of the later task newest unless it
+// is nil.
 func known(root, newest *taskfile.Open) []StreamRelay {
 	relays := relaysOf(root.Task)
 	if newest != nil {
@@ -95,7 +97,7 @@ func known(root, newest *taskfile.Open) []StreamRelay {
 	return relays
 }
 
-// failed joins the errors of all relays.
+// failed joins the errors of all answers.
 func failed(all []streamAnswer) error {
 	var errs []error
 	for _, a := range all {
@@ -104,20 +106,21 @@ func failed(all []streamAnswer) error {
 	return errors.Join(errs...)
 }
 
-// MergedStream is a stream as all relays of its newest task serve it.
+// MergedStream combines what all relays of a stream's newest task serve.
 type MergedStream struct {
-	*RelayStream               // The longest stream that a relay serves, with the statements of the newest era.
-	From         StreamRelay   // The relay that serves it.
-	Least        int           // How many tasks every answering relay has.
-	Missing      []error       // By hop, why a relay does not serve the stream; nil if it does.
-	Retired      []StreamRelay // Relays of earlier tasks only: clients may still ask them.
+	*RelayStream               // The longest stream of any relay, with the statements of the newest era.
+	From         StreamRelay   // The relay that serves these tasks.
+	Least        int           // How many tasks each answering relay has at least.
+	Missing      []error       // By hop: why the relay does not serve the stream, or nil if it does.
+	Retired      []StreamRelay // Relays that only earlier tasks list; clients may still ask them.
 	all          []streamAnswer
 }
 
-// FetchMergedStream fetches a stream from every relay of its newest task. It finds them through the relays of the
-// first task and, unless it is nil, of a later task. It fails if no relay serves the stream, and if two relays serve
-// different tasks at one position: a position never changes, so nothing repairs that. A relay that the newest task
-// does not list counts only if no listed relay serves more tasks or a newer era.
+// FetchMergedStream fetches a stream from every relay of its newest task. It finds these relays through the relays of
+// the first task, and through the relays of a later task, newest, unless that is nil. It fails if no relay serves the
+// stream. It also fails if two relays serve different tasks at one position: a position never changes, so nothing
+// repairs this. A relay that the newest task does not list counts only if no listed relay serves more tasks or a newer
+// era.
 func (c *Requester) FetchMergedStream(ctx context.Context, root, newest *taskfile.Open, trust taskfile.Trust) (
 	*MergedStream, error) {
 	all := c.askAll(ctx, root, known(root, newest), trust)
@@ -126,7 +129,7 @@ func (c *Requester) FetchMergedStream(ctx context.Context, root, newest *taskfil
 		return nil, failed(all)
 	}
 	e := &MergedStream{RelayStream: &RelayStream{best.Tasks, best.Statements, best.Authority}, From: best.StreamRelay}
-	for { // A relay without the newest statements may have a task that the others lack.
+	for { // A relay that lacks the newest statements may still have a task that the others lack.
 		e.all = current(all, e.newest().Task)
 		longer, err := e.longer()
 		if err != nil {
@@ -145,7 +148,7 @@ func (c *Requester) FetchMergedStream(ctx context.Context, root, newest *taskfil
 func current(all []streamAnswer, t *task.Task) []streamAnswer {
 	out := make([]streamAnswer, len(t.Relays))
 	for hop, relay := range t.Relays {
-		for _, a := range all { // askAll asked all relays of every newest task
+		for _, a := range all { // contains all relays of t: askAll asked the relays of every newest task
 			if a.URL() == relay.URL {
 				out[hop] = a
 			}
@@ -154,7 +157,8 @@ func current(all []streamAnswer, t *task.Task) []streamAnswer {
 	return out
 }
 
-// longer returns an answer with more tasks than e, or nil. It fails if an answer has a different task at a position.
+// longer returns an answer with more tasks than e, or nil. It returns an error if an answer has a different task than e
+// at some position.
 func (e *MergedStream) longer() (longer *streamAnswer, err error) {
 	for hop := range e.all {
 		a := &e.all[hop]
@@ -171,7 +175,7 @@ func (e *MergedStream) longer() (longer *streamAnswer, err error) {
 	return longer, nil
 }
 
-// sum derives the fields of e from all answers.
+// sum computes the fields of e from all answers.
 func (e *MergedStream) sum(all []streamAnswer) {
 	e.Least, e.Missing = len(e.Tasks), make([]error, len(e.all))
 	listed := map[string]bool{}
@@ -189,13 +193,13 @@ func (e *MergedStream) sum(all []streamAnswer) {
 			continue
 		}
 		e.Retired = append(e.Retired, a.StreamRelay)
-		if a.Authority.Era > e.Authority.Era { // only the recovery key begins an era
+		if a.Authority.Era > e.Authority.Era { // any relay counts: only the recovery key begins an era
 			e.Statements, e.Authority = a.Statements, a.Authority
 		}
 	}
 }
 
-// fork returns an error if an answer has a different task at a position of e.
+// fork returns an error if an answer has a different task than e at some position.
 func (e *MergedStream) fork(s *streamAnswer) error {
 	for i := range min(len(s.Tasks), len(e.Tasks)) {
 		if a, b := e.Tasks[i].ID, s.Tasks[i].ID; a != b {
@@ -206,13 +210,14 @@ func (e *MergedStream) fork(s *streamAnswer) error {
 	return nil
 }
 
-// later reports whether a has a newer era or more statements than b.
+// later reports whether a has a newer era than b, or the same era and more statements.
 func later(a, b taskfile.Authority) bool {
 	return a.Era > b.Era || a.Era == b.Era && a.Number > b.Number
 }
 
-// Agreed returns an error unless every relay of the newest task serves the same tasks and statements. An owner's
-// statement names the newest task and follows the newest statement, and a relay that lacks either refuses it.
+// Agreed returns an error unless every relay of the newest task serves the same tasks and statements. An owner calls it
+// before a new statement: the statement names the newest task and follows the newest statement, and a relay that lacks
+// either would refuse it.
 func (e *MergedStream) Agreed() error {
 	if err := errors.Join(e.Missing...); err != nil {
 		return err

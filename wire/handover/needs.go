@@ -7,16 +7,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Load is the size of a batch.
+// Load is the size of a batch whose cost [Needs] estimates.
 type Load struct {
 	Clients float64
-	Reports float64 // Of all batches of the epoch together, as far as the task bounds them; at least Clients.
-	Slots   float64 // Of all clients, in all lanes.
-	Dummies float64 // Of each relay.
+	Reports float64 // Reports of the whole epoch, if the task limits its batches; otherwise equal to Clients.
+	Slots   float64 // Slots of all clients, in all lanes together.
+	Dummies float64 // Dummies of one relay, in all lanes together.
 }
 
-// FullLoad returns the largest load of a batch: clients send as many slots and every relay adds as many dummies as the
-// task allows.
+// FullLoad returns the largest load of a batch: all clients send as many slots, and every relay adds as many dummies,
+// as the task allows.
 func FullLoad(t *task.Task) Load {
 	l := Load{Clients: float64(t.Batch.Size), Reports: float64(t.Batch.Size)}
 	l.Slots = float64(t.MostSlots()) * float64(t.Slots.Lanes)
@@ -30,25 +30,25 @@ func FullLoad(t *task.Task) Load {
 	return l
 }
 
-// Need is what a batch costs a party, as [Needs] estimates it.
+// Need is what one batch costs one party, as [Needs] estimates it.
 type Need struct {
-	Memory  float64 `json:"memory"`  // Bytes of the process: this batch, and the reports of its epoch.
-	Disk    float64 `json:"disk"`    // Most bytes at one time.
-	Seconds float64 `json:"seconds"` // Of one core.
+	Memory  float64 `json:"memory"`  // Bytes of memory: for this batch, and for the reports of its epoch.
+	Disk    float64 `json:"disk"`    // Largest number of bytes on disk at one time.
+	Seconds float64 `json:"seconds"` // Processor time of one core.
 }
 
-// String returns the need as a sentence.
+// String returns the need as text, such as "256 MB of memory, 1.2 GB of disk and 30 s of a core".
 func (n Need) String() string {
 	memory, disk, core := n.Words()
 	return memory + " of memory, " + disk + " of disk and " + core + " of a core"
 }
 
-// Words returns memory, disk and time with their units.
+// Words returns memory, disk space and processor time with their units.
 func (n Need) Words() (memory, disk, core string) {
 	return quantity(n.Memory, "B"), quantity(n.Disk, "B"), quantity(n.Seconds, "s")
 }
 
-// quantity formats a number with two or three digits and a unit prefix.
+// quantity formats a number with two or three digits and a unit. Bytes get a prefix from k to P.
 func quantity(x float64, unit string) string {
 	prefix := ""
 	for _, p := range []string{"k", "M", "G", "T", "P"} {
@@ -63,32 +63,32 @@ func quantity(x float64, unit string) string {
 	return strconv.FormatFloat(x, 'f', 0, 64) + " " + prefix + unit
 }
 
-// Costs of a party, measured on an x86-64 machine. A verifier's memory was measured with `verifier analyze` at 10⁶
-// slots (row verifier/memory of bench: 68 MB; at 10⁷ see docs/results.json). Times are from `make bench` on 2026-11-22 at
-// 100,000 clients of one slot each: 264 µs a client at the first relay, 43 µs at the next and 36 µs at the verifier
-// (rows relay/noise/*/cpu), 102 µs for a dummy's two layers (relay/noise).
+// Costs of a party, measured on an x86-64 machine. The verifier's memory is from `verifier analyze` at 10⁶ slots (row
+// verifier/memory of bench: 68 MB; for 10⁷ see docs/results.json). Times are from `make bench` on 2026-11-22, with
+// 100,000 clients of one slot each. A client costs 264 µs at the first relay, 43 µs at the next and 36 µs at the
+// verifier (rows relay/noise/*/cpu). The two layers of a dummy cost 102 µs (relay/noise).
 const (
 	// KnownMemory is what a first relay with an SQLite store keeps in memory for each report of an open epoch, in
 	// bytes: the client's name and the report's. If a task does not bound the batches of an epoch, [Needs] counts one
 	// batch.
 	KnownMemory = 25
 
-	relayMemory    = 256e6 // At any size: 64 MiB of slots, reports in flight, the store. Measured: 169 MB at 10⁵.
-	verifierMemory = 80e6  // At any size: slots, chunks and the process.
-	markMemory     = 20    // Of a verifier, for each slot: its mark in the replay sets of the batch and of the epoch.
+	relayMemory    = 256e6 // A relay at any size: 64 MiB of slots, reports in flight, store. Measured: 169 MB at 10⁵.
+	verifierMemory = 80e6  // A verifier at any size: slots, chunks and the process.
+	markMemory     = 20    // A verifier per slot: the slot's entries in the replay sets of batch and epoch.
 
-	rowDisk  = 100 // Of a relay, for each slot: what the rows of slot and tag add to the slot's bytes.
-	keptDisk = 9   // Of a verifier, for each slot: what a record adds to the message's bytes.
+	rowDisk  = 100 // A relay per slot: what the rows of slot and tag take beyond the slot's bytes.
+	keptDisk = 9   // A verifier per slot: what a record takes beyond the message's bytes.
 
-	perReport = 244e-6 // Of the first relay, for each client: a key exchange, HTTP, limits and durable receipts.
-	perSlot   = 20e-6  // Of the first relay, for each slot: perHop without a key exchange.
-	perHop    = 43e-6  // Of a later relay, for each slot.
-	perOpened = 36e-6  // Of the verifier, for each slot.
-	perSealed = 51e-6  // Of a relay, for each layer of a dummy.
+	perReport = 244e-6 // First relay per client: a key exchange, HTTP, limits and durable receipts.
+	perSlot   = 20e-6  // First relay per slot: the work of perHop without its key exchange.
+	perHop    = 43e-6  // Later relay per slot.
+	perOpened = 36e-6  // Verifier per slot.
+	perSealed = 51e-6  // A relay per layer of a dummy.
 )
 
-// Needs estimates what a batch costs each relay, in order, and the verifier. Plans, new tasks, check-config and
-// docs/costs.md use it. A relay's disk holds a slot's row, the permutation file and the sealed batch at the same
+// Needs estimates what a batch costs each relay, in order, and last the verifier. Plans, new tasks, check-config and
+// docs/costs.md use it. A relay's disk holds the rows of slots, the permutation file and the sealed batch at the same
 // time. A verifier's disk holds the batch, its record, and what does not fit in memory.
 func Needs(t *task.Task, l Load) ([]Need, error) {
 	layout, err := onion.NewLayout(t)
@@ -99,7 +99,7 @@ func Needs(t *task.Task, l Load) ([]Need, error) {
 	out := make([]Need, hops+1)
 	for hop := range hops {
 		slots := l.Slots + l.Dummies*float64(hop+1)
-		copies := 2. // The peeled slots are stored twice: permuted and sealed.
+		copies := 2. // A relay stores the peeled slots twice: permuted and sealed.
 		n := Need{Memory: relayMemory, Seconds: l.Dummies * float64(hops-hop) * perSealed}
 		if hop == 0 {
 			copies = 3
@@ -118,7 +118,7 @@ func Needs(t *task.Task, l Load) ([]Need, error) {
 	return out, nil
 }
 
-// Worst returns the largest memory and disk of any need, and the sum of the seconds.
+// Worst returns the largest memory and the largest disk space of all needs, and the sum of their seconds.
 func Worst(needs []Need) (n Need) {
 	for _, one := range needs {
 		n = Need{max(n.Memory, one.Memory), max(n.Disk, one.Disk), n.Seconds + one.Seconds}

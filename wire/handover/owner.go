@@ -14,8 +14,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// KeysFor asks a relay that has approved the owner for its signed list of count keys for the task that the label
-// names. The client's key must be the owner's.
+// KeysFor asks a relay that has approved the owner for its key list for the task that the label names: a signed list of
+// count keys. The Requester's key must be the owner's.
 func (c *Requester) KeysFor(ctx context.Context, relay task.Party, label taskfile.Label, kem task.KEM, count uint64) (
 	*onion.SignedKeyList, error) {
 	signature := Signed(c.key, signing.Owner, OwnersKeysBody(relay.SignKey, label, kem, count))
@@ -30,8 +30,8 @@ func (c *Requester) KeysFor(ctx context.Context, relay task.Party, label taskfil
 	return list, nil
 }
 
-// Begin sends a task to a relay that has approved the owner and made keys for the task. The client's key must be the
-// owner's. Sending a task again succeeds.
+// Begin sends a task to a relay that has approved the owner and made keys for the task. The Requester's key must be the
+// owner's. Sending the same task again succeeds.
 func (c *Requester) Begin(ctx context.Context, relay task.Party, bundle []byte) error {
 	header := http.Header{Header: {Signed(c.key, signing.Owner, OwnersTaskBody(relay.SignKey))}}
 	resp, err := c.send(ctx, http.MethodPost, taskfile.OwnersTasksURL(relay, c.public()), header,
@@ -42,11 +42,11 @@ func (c *Requester) Begin(ctx context.Context, relay task.Party, bundle []byte) 
 	return resp.Body.Close()
 }
 
-// public returns the client's public key.
+// public returns the Requester's public key.
 func (c *Requester) public() task.SignKey { return task.SignKey(c.key.Public().(ed25519.PublicKey)) }
 
-// OwnersTaskBody returns what an owner signs to send a task to a relay, before the nonce: the relay's key, so that no
-// relay can forward the request to another.
+// OwnersTaskBody returns what an owner signs to send a task to a relay, before the nonce: the relay's key. So the relay
+// cannot forward the request to another relay.
 func OwnersTaskBody(relay task.SignKey) []byte { return relay[:] }
 
 // OwnersKeysBody returns what an owner signs to ask a relay for keys, before the nonce: the relay's key ‖ label ‖

@@ -19,42 +19,43 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// UpstreamStatus lists the open epochs of all tasks that a relay shares with its next hop, so that the hop need not
-// ask task by task:
+// UpstreamStatus lists the open epochs of all tasks that a relay shares with its next hop, so that one
+// request replaces one per task:
 //
 //	GET {relay}/v1/updates/{key of the relay}/{key of the hop}     over both keys ‖ nonce
 //
-// It reveals nothing that pulls would not. It is not signed: a false status only delays batches, as a false "not
-// sealed" would.
+// It reveals only what pulls reveal, too. It is not signed: a false status can only delay batches, like a false answer
+// "not sealed" to a pull.
 type UpstreamStatus struct {
-	Instance []byte      // 16 bytes that identify the answering process: another process may have seen fewer batches.
-	Epochs   []OpenEpoch // Open epochs without a state rollback. The hop asks for every other epoch itself.
+	Instance []byte      // 16 bytes that name the answering process: another process may have seen fewer batches.
+	Epochs   []OpenEpoch // Open epochs without a state rollback. The hop must ask for any other epoch itself.
 
-	tag string // entity tag of the received bytes
+	tag string // entity tag (HTTP ETag) of the received bytes
 }
 
-// OpenEpoch is an epoch that may get further batches.
+// OpenEpoch is an epoch in which the relay may seal further batches.
 type OpenEpoch struct {
 	TaskID  []byte // 32 bytes.
 	Epoch   uint64
-	Batches uint64 // How many batches are sealed.
+	Batches uint64 // Number of sealed batches.
 }
 
-// StatusTag returns the entity tag of a status in its msgpack form.
+// StatusTag returns the entity tag (HTTP ETag) of a status in msgpack form.
 func StatusTag(raw []byte) string {
 	sum := sha256.Sum256(raw)
 	return `"` + base64.RawURLEncoding.EncodeToString(sum[:16]) + `"`
 }
 
-// UpdatesBody returns what a request for a status signs, before the nonce: the keys of the relay and of the hop.
+// UpdatesBody returns what a hop signs to request a relay's status, before the nonce: the relay's key ‖ the hop's key.
 func UpdatesBody(relay, hop task.SignKey) []byte { return slices.Concat(relay[:], hop[:]) }
 
 const statusTimeout = 30 * time.Second
 
-// MaxOpenEpochs is the most epochs that a status lists.
+// MaxOpenEpochs is the largest number of epochs that fit into a status.
 const MaxOpenEpochs = (taskfile.MaxUpstreamStatus - 64) / (1 + 2 + 32 + 9 + 9)
 
-// UpstreamStatus asks a relay for its status. It returns before, which may be nil, if nothing has changed.
+// UpstreamStatus asks a relay for its status. before is the last status, or nil. If nothing has changed since,
+// UpstreamStatus returns before itself.
 func (c *Requester) UpstreamStatus(ctx context.Context, relay task.Party, before *UpstreamStatus) (
 	*UpstreamStatus, error) {
 	fail := func(err error) (*UpstreamStatus, error) {
@@ -96,7 +97,7 @@ func (c *Requester) UpstreamStatus(ctx context.Context, relay task.Party, before
 	return n, nil
 }
 
-// minOpenEpoch is the fewest bytes of an epoch in a status.
+// minOpenEpoch is the smallest number of bytes that an epoch takes in a status.
 const minOpenEpoch = 1 + 2 + 32 + 1 + 1
 
 func parseStatus(raw []byte) (*UpstreamStatus, error) {

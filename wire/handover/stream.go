@@ -19,21 +19,22 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// RelayStream is a stream that one relay serves, after all checks.
+// RelayStream is a stream as one relay serves it, after all checks.
 type RelayStream struct {
-	Tasks      []*taskfile.Open // By position, without key lists; [Requester.BundleOf] fetches a task with its lists.
+	Tasks      []*taskfile.Open // By position, without key lists: [Requester.BundleOf] fetches them.
 	Statements taskfile.Statements
 	Authority  taskfile.Authority
 }
 
-// Stream fetches the stream that begins with root and checks the position and owner of every task.
+// Stream fetches the stream that begins with root from root's relays. It checks the position and the owner of every
+// task.
 func (c *Requester) Stream(ctx context.Context, root *taskfile.Open, trust taskfile.Trust) (*RelayStream, error) {
 	return c.StreamOf(ctx, root, root.Task, trust)
 }
 
-// StreamOf returns the best stream among those that the relays of t serve, and the relays of the newest task they
-// name. t is a later task of the stream. One relay may serve an outdated stream, and another relay may have replaced
-// it. If no relay serves the stream, the error joins all their errors.
+// StreamOf asks the relays of t, a later task of the stream, and the relays that the newest tasks in their answers
+// name. It returns the best stream among the answers: one relay may serve an outdated stream, and another relay may
+// have replaced it. If no relay serves the stream, the error joins the errors of all relays.
 func (c *Requester) StreamOf(ctx context.Context, root *taskfile.Open, t *task.Task, trust taskfile.Trust) (
 	*RelayStream, error) {
 	all := c.askAll(ctx, root, relaysOf(t), trust)
@@ -43,7 +44,8 @@ func (c *Requester) StreamOf(ctx context.Context, root *taskfile.Open, t *task.T
 	return nil, failed(all)
 }
 
-// BundleOf fetches a task's bundle from the first relay that serves it, and checks the bundle with its key lists.
+// BundleOf fetches a task's bundle from the first of its relays that serves it, and checks the bundle with its key
+// lists.
 func (c *Requester) BundleOf(ctx context.Context, t *taskfile.Open) ([]byte, *taskfile.Open, error) {
 	var errs []error
 	for _, p := range relaysOf(t.Task) {
@@ -56,8 +58,9 @@ func (c *Requester) BundleOf(ctx context.Context, t *taskfile.Open) ([]byte, *ta
 	return nil, nil, errors.Join(errs...)
 }
 
-// StreamAt fetches the stream from the relay at a hop of t, a later task of the stream whose address of the relay may
-// be newer. An error comes with the authority of the served stream, if the answer could be parsed.
+// StreamAt fetches the stream that begins with root from the relay at a hop of t. t is a task of the stream, and a
+// later task may have a newer address of the relay. With an error, StreamAt still returns the Authority of the served
+// stream, if it could parse the answer.
 func (c *Requester) StreamAt(ctx context.Context, root *taskfile.Open, t *task.Task, hop int, trust taskfile.Trust) (
 	*RelayStream, error) {
 	resp, err := c.ask(ctx, http.MethodGet, root.StreamURL(t, hop), "")
@@ -77,7 +80,7 @@ func (c *Requester) StreamAt(ctx context.Context, root *taskfile.Open, t *task.T
 	return &RelayStream{tasks, chain.Statements, authority}, nil
 }
 
-// Bundle fetches the bundle of the task with this id from a relay, and checks that it is that task's.
+// Bundle fetches a task's bundle from a relay, and checks that the task in it has this id.
 func (c *Requester) Bundle(ctx context.Context, id task.ID, from StreamRelay) ([]byte, *taskfile.Open, error) {
 	resp, err := c.ask(ctx, http.MethodGet, from.URL()+endpoint.PathOf(id), "")
 	if err != nil {
@@ -96,8 +99,9 @@ func (c *Requester) Bundle(ctx context.Context, id task.ID, from StreamRelay) ([
 	return raw, open, nil
 }
 
-// NextKeys asks the relay at a hop of last, the newest task of a stream, for its signed list of count keys for the
-// next task. The client's key must be the owner's. A relay answers a repeated request with the same list.
+// NextKeys asks a relay for its key list for the next task of a stream: a signed list of count keys. The relay is the
+// one at a hop of last, the stream's newest task. The Requester's key must be the owner's. A relay answers a repeated
+// request with the same list.
 func (c *Requester) NextKeys(ctx context.Context, root *taskfile.Open, last *task.Task, hop int, count uint64) (
 	*onion.SignedKeyList, error) {
 	position := last.Stream.Position + 1
@@ -117,7 +121,7 @@ func (c *Requester) NextKeys(ctx context.Context, root *taskfile.Open, last *tas
 	return list, nil
 }
 
-// keys fetches a signed list of count keys, and reads no more bytes than such a list has.
+// keys fetches a signed list of count keys. It reads at most as many bytes as such a list has.
 func (c *Requester) keys(ctx context.Context, url, signature string, kem task.KEM, count uint64) ([]byte, error) {
 	most := uint64(taskfile.MaxBundle)
 	if size, err := onion.KeyListSize(kem, count); err == nil { // for an unknown KEM, the relay answers with a problem
@@ -128,20 +132,20 @@ func (c *Requester) keys(ctx context.Context, url, signature string, kem task.KE
 
 // Renewal holds the owner's choices for the next task of a stream. Everything else is copied from the newest task.
 type Renewal struct {
-	Count uint64    // Epochs, 1 to 65536.
-	Now   time.Time // If the newest task is over, the next one starts with the epoch that holds this time.
-	// Key lists of Count epochs that no relay is asked for: the verifier's and, for a task with tokens, the issuer's.
+	Count uint64    // Number of epochs, 1 to 65536.
+	Now   time.Time // If the newest task is over, the next task starts with the epoch that contains this time.
+	// Key lists of Count epochs that Renew does not request: the verifier's, and the issuer's for a task with tokens.
 	Verifier, Issuer *onion.SignedKeyList
-	Recovery         task.SignKey       // Zero: none.
-	Rotations        []task.Rotation    // Of parties of the newest task.
-	Replace          map[int]task.Party // Replacement relays by hop: address and key.
-	Newest           *taskfile.Open     // A task whose relays are asked if those of the first are gone; may be nil.
-	Change           func(*task.Task)   // Changes what the stream allows; may be nil.
+	Recovery         task.SignKey       // The stream's recovery key; zero for none.
+	Rotations        []task.Rotation    // Replaced keys of parties of the newest task.
+	Replace          map[int]task.Party // Replacement relays, by hop: address and key.
+	Newest           *taskfile.Open     // A later task whose relays Renew also asks; may be nil.
+	Change           func(*task.Task)   // Changes parts that the stream allows to change; may be nil.
 }
 
-// Renew asks all relays of a stream for their tasks and their next keys, and returns the signed successor of the
-// newest task. The successor starts when the newest task ends. Renew does not send it to any relay: see
-// [Requester.Succeed]. The client's key must be the owner's.
+// Renew returns the signed next task of a stream, which starts when the newest task ends. It asks all relays of the
+// stream for their tasks, and the relays of the next task for their keys. Renew does not send the next task to any
+// relay; [Requester.Succeed] does. The Requester's key must be the owner's.
 func (c *Requester) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (*taskfile.Bundle, error) {
 	all := c.askAll(ctx, root, known(root, r.Newest), root.Trust(r.Recovery))
 	served := bestOf(all)
@@ -154,7 +158,7 @@ func (c *Requester) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (
 	}
 	last := served.newest()
 	next := r.follow(last)
-	if err := served.fits(next); err != nil { // before relays make keys for it
+	if err := served.fits(next); err != nil { // before the relays make keys for it
 		return nil, err
 	}
 	var lists []*onion.SignedKeyList
@@ -183,7 +187,7 @@ func (c *Requester) Renew(ctx context.Context, root *taskfile.Open, r Renewal) (
 	return bundle, root.CheckSuccessor(served.Authority, last, open, root.Trust(r.Recovery))
 }
 
-// fits returns an error if the next task, or the stream with it, would be too large.
+// fits returns an error if the next task is too large, or would make the stream too large.
 func (s *RelayStream) fits(next *task.Task) error {
 	all := make([]*task.Task, 0, len(s.Tasks)+1)
 	for _, t := range s.Tasks {
@@ -192,7 +196,7 @@ func (s *RelayStream) fits(next *task.Task) error {
 	return errors.Join(taskfile.CheckSize(next), taskfile.CheckStreamSize(append(all, next)))
 }
 
-// follow returns the task after last, still with last's key lists.
+// follow returns the draft of the task after last. It still has last's key lists.
 func (r Renewal) follow(last *taskfile.Open) *task.Task {
 	next := *last.Task
 	next.Stream = &task.StreamPosition{Name: last.Stream.Name, Position: last.Stream.Position + 1, Before: last.ID,
@@ -213,7 +217,7 @@ func (r Renewal) follow(last *taskfile.Open) *task.Task {
 	return &next
 }
 
-// replaced returns the task with its replacement relays, whose key lists are not known yet.
+// replaced returns the task with its replacement relays. Their key lists are still those of the replaced relays.
 func (r Renewal) replaced(t *task.Task) *task.Task {
 	out := *t
 	out.Relays = slices.Clone(t.Relays)
@@ -223,8 +227,8 @@ func (r Renewal) replaced(t *task.Task) *task.Task {
 	return &out
 }
 
-// Succeed sends the next task of a stream to the relay at a hop of it. The client's key must be the owner's. Sending
-// a task again succeeds.
+// Succeed sends next, the new task of a stream, to the relay at a hop of next. The Requester's key must be the owner's.
+// Sending the same task again succeeds.
 func (c *Requester) Succeed(ctx context.Context, root *taskfile.Open, next *task.Task, hop int, bundle []byte) error {
 	url := root.SuccessorsURL(next, hop)
 	header := http.Header{Header: {Signed(c.key, signing.Succeed, SuccessorBody(root.ID))}}
@@ -235,7 +239,7 @@ func (c *Requester) Succeed(ctx context.Context, root *taskfile.Open, next *task
 	return resp.Body.Close()
 }
 
-// State sends a signed statement about a stream to the relay at a hop of t, the stream's newest task. Sending a
+// State sends a signed statement about a stream to the relay at a hop of t, the stream's newest task. Sending the same
 // statement again succeeds.
 func (c *Requester) State(ctx context.Context, root *taskfile.Open, t *task.Task, hop int, statement []byte) error {
 	resp, err := c.send(ctx, http.MethodPost, root.StatementsURL(t, hop), http.Header{}, bytes.NewReader(statement))

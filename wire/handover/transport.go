@@ -11,17 +11,17 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 )
 
-// MaxConnections is how many connections to one party stay open. A verifier of many tasks sends many requests at
-// once.
+// MaxConnections is how many idle connections to one party stay open for reuse. A verifier of many tasks sends many
+// requests at once.
 const MaxConnections = 16
 
-// LoadTransport returns a transport with bounded waits for connection and answer. It speaks TLS 1.3 and trusts the
-// system's authorities and, if ca is not empty, those in that PEM file.
+// LoadTransport returns an HTTP transport that waits at most a minute for an answer. It speaks TLS 1.3, and trusts the
+// system's certificate authorities and, unless ca is empty, those in the PEM file ca.
 func LoadTransport(ca string) (http.RoundTripper, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout = time.Minute
 	t.MaxIdleConnsPerHost = MaxConnections
-	t.DisableCompression = true // ciphertexts do not compress, and a small body could expand without bound
+	t.DisableCompression = true // ciphertexts do not compress, and a small compressed body could expand without bound
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13}
 	if ca == "" {
 		return t, nil
