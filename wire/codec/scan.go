@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// maxDepth is how many levels of arrays may nest. The deepest value is a batch, [manifest, signature, [[ciphertext …]
-// …]], with one level to spare.
+// maxDepth is how many levels of arrays may nest. A stream, [[bundle …], [statement …]], is the deepest value: each
+// bundle in it contains an array of key lists.
 const maxDepth = 4
 
 var (

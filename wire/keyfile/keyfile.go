@@ -1,5 +1,6 @@
-// Package keyfile keeps the private keys of owners, relays, verifiers and issuers in files of mode 0600. A file holds
-// one Ed25519 signing key, or one HPKE or RSA key per epoch, each of which can be erased on its own.
+// Package keyfile stores the private keys of owners, relays, verifiers and issuers in files of mode 0600. A file
+// contains one Ed25519 signing key, or one HPKE or RSA key per epoch. Each epoch's key can be erased without the
+// others.
 package keyfile
 
 import (
@@ -22,13 +23,13 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// The kinds of key files.
+// The kinds of key files, as the field "kind" names them.
 const (
 	kindSign = "doona sign key"
 	kindHPKE = "doona hpke keys"
 )
 
-// ErrErased is returned for an epoch whose private key is erased.
+// ErrErased is the error for an epoch whose private key was erased.
 var ErrErased = onion.ErrErased
 
 type signFile struct {
@@ -40,10 +41,10 @@ type signFile struct {
 type epochFile struct {
 	Kind  string     `json:"kind"`
 	KEM   task.KEM   `json:"kem,omitempty"`   // HPKE keys only
-	Store string     `json:"store,omitempty"` // the store that uses the keys: see [HPKE.Bind] and [RSA.SetStore]
+	Store string     `json:"store,omitempty"` // the store that uses the keys; see [HPKE.Bind] and [RSA.SetStore]
 	Keys  []epochKey `json:"keys"`
 
-	mark *rollback.Mark // nil for none
+	mark *rollback.Mark // rollback mark that follows the JSON in the file; nil for none
 }
 
 type epochKey struct {
@@ -51,7 +52,7 @@ type epochKey struct {
 	Private private `json:"private"`
 }
 
-// clear clears all keys in memory.
+// clear erases all keys of the file from memory.
 func (f *epochFile) clear() {
 	for _, k := range f.Keys {
 		k.clear()
@@ -64,7 +65,7 @@ func (k *epochKey) clear() {
 	}
 }
 
-// NewSign writes a new Ed25519 key to a file, which must not exist.
+// NewSign makes an Ed25519 key and writes it to a file, which must not exist.
 func NewSign(path string) (key ed25519.PrivateKey, err error) {
 	seed := make([]byte, ed25519.SeedSize)
 	rand.Read(seed)
@@ -78,7 +79,7 @@ func publicOf(key ed25519.PrivateKey) task.SignKey {
 	return task.SignKey(key[ed25519.PrivateKeySize-ed25519.PublicKeySize:])
 }
 
-// LoadSign reads an Ed25519 key. The caller clears it after use.
+// LoadSign reads an Ed25519 key from a file. The caller must clear the key after use.
 func LoadSign(path string) (ed25519.PrivateKey, error) {
 	var f signFile
 	if _, err := load(path, &f); err != nil {
@@ -107,7 +108,7 @@ func LoadSign(path string) (ed25519.PrivateKey, error) {
 	return key, nil
 }
 
-// pairs reports whether the halves of a key belong together, by verifying a signature. Deriving the public half
+// pairs reports whether the two halves of a key belong together, by verifying a signature. Deriving the public half
 // instead would leave more copies of the private half in the library's memory.
 func pairs(key ed25519.PrivateKey) (ok bool) {
 	public := publicOf(key)
@@ -115,10 +116,10 @@ func pairs(key ed25519.PrivateKey) (ok bool) {
 	return ok
 }
 
-// NewHPKE writes one new HPKE key per epoch to a file, which must not exist. It returns the key list, signed by the
-// party's signing key.
+// NewHPKE makes one HPKE key per epoch and writes them to a file, which must not exist. It returns the list of the
+// public keys, signed by the party's signing key.
 func NewHPKE(path string, kem task.KEM, epochs uint64, sign ed25519.PrivateKey) (*onion.SignedKeyList, error) {
-	if err := taskfile.CheckListSize(kem, epochs); err != nil { // a bundle must have room for them
+	if err := taskfile.CheckListSize(kem, epochs); err != nil { // a bundle must have room for the list
 		return nil, err
 	}
 	f := epochFile{Kind: kindHPKE, KEM: kem}
@@ -147,11 +148,11 @@ func NewHPKE(path string, kem task.KEM, epochs uint64, sign ed25519.PrivateKey) 
 // privateKey is a key that can be cleared: [onion.PrivateKey] or [token.PrivateKey].
 type privateKey interface{ Clear() }
 
-// epochKeys is a loaded file with one key per epoch.
+// epochKeys is a loaded file with one private key per epoch.
 type epochKeys[K privateKey] struct {
 	path   string
 	kind   string
-	own    func(kem task.KEM, private []byte) (K, error) // parses a slice and takes ownership of it
+	own    func(kem task.KEM, private []byte) (K, error) // parses a serialized key and takes ownership of the slice
 	mu     sync.Mutex                                    // guards file and parsed
 	file   epochFile
 	parsed map[uint64]K
@@ -174,7 +175,7 @@ func loadEpochs(path, kind string) (f epochFile, err error) {
 	return f, nil
 }
 
-// check returns an error unless the file is of a kind and has exactly one key for each of its epochs.
+// check returns an error unless the file is of this kind and has exactly one key for each epoch in it.
 func (f *epochFile) check(kind string) error {
 	if f.Kind != kind {
 		return fmt.Errorf("not a %s file", kind)
@@ -192,14 +193,14 @@ func (f *epochFile) check(kind string) error {
 	return nil
 }
 
-// Key returns the private key of an epoch, or [ErrErased]. The key belongs to the file, and Erase clears it.
+// Key returns the private key of an epoch, or [ErrErased]. The file keeps ownership of the key, and Erase clears it.
 func (h *epochKeys[K]) Key(epoch uint64) (K, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.key(epoch)
 }
 
-// key is Key; the caller holds mu.
+// key is [epochKeys.Key] for a caller that holds mu.
 func (h *epochKeys[K]) key(epoch uint64) (key K, err error) {
 	if key, ok := h.parsed[epoch]; ok {
 		return key, nil
@@ -219,9 +220,9 @@ func (h *epochKeys[K]) key(epoch uint64) (key K, err error) {
 	return key, err
 }
 
-// Erase durably removes the private key of an epoch from the file; erasing twice succeeds. It locks the file and
-// rereads it first, so that no process restores what another erased. No copy of the key's bytes stays in memory.
-// Erase cannot reach copies that the file system or a backup keeps of the old file.
+// Erase durably removes the private key of an epoch from the file; erasing twice succeeds. It locks and rereads the
+// file first, so that a process never writes back a key that another process erased. No copy of the key's bytes remains
+// in memory. Erase cannot reach copies of the old file that the file system or a backup keeps.
 func (h *epochKeys[K]) Erase(epoch uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -247,7 +248,7 @@ func (h *epochKeys[K]) Erase(epoch uint64) error {
 	return nil
 }
 
-// reload replaces the loaded keys by those in the file, and clears the keys that the file no longer holds.
+// reload replaces the loaded keys with those in f, and clears parsed keys that f no longer contains.
 func (h *epochKeys[K]) reload(f epochFile) {
 	h.file.clear()
 	h.file = f
@@ -259,14 +260,14 @@ func (h *epochKeys[K]) reload(f epochFile) {
 	}
 }
 
-// Close clears all keys in memory. Later uses fail.
+// Close clears all keys in memory. After that, Key returns [ErrErased].
 func (h *epochKeys[K]) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reload(epochFile{Kind: h.file.Kind, KEM: h.file.KEM, Store: h.file.Store})
 }
 
-// current locks the file against other processes until unlock, and returns its content.
+// current locks the file against other processes until the caller calls unlock, and returns the file's content.
 func (h *epochKeys[K]) current() (f epochFile, unlock func(), err error) {
 	if unlock, err = durable.Lock(h.path); err != nil {
 		return f, nil, fmt.Errorf("couldn't lock key: %w", err)
@@ -277,23 +278,23 @@ func (h *epochKeys[K]) current() (f epochFile, unlock func(), err error) {
 	return f, unlock, err
 }
 
-// Mark opens the rollback mark in the file, which records how far the store that uses the keys has advanced.
+// Mark opens the rollback mark in the file. The mark records how far the store that uses the keys has advanced.
 func (h *epochKeys[K]) Mark() (*rollback.MarkFile, error) { return rollback.OpenMark(h.path) }
 
 // HPKE is a loaded file of HPKE keys. It is safe for concurrent use.
 type HPKE struct{ *epochKeys[*onion.PrivateKey] }
 
-// LoadHPKE reads a file of HPKE keys. [HPKE.Check] checks that they are those of a task.
+// LoadHPKE reads a file of HPKE keys. Whether they are a task's keys is for [HPKE.Check] to decide.
 func LoadHPKE(path string) (*HPKE, error) {
 	keys, err := newEpochKeys(path, kindHPKE, onion.OwnPrivateKey)
 	return &HPKE{keys}, err
 }
 
-// ErrStore is returned for keys that were used with another store.
+// ErrStore is the error for keys that were used with another store.
 var ErrStore = errors.New("its keys have been used with another store, which alone knows what they have opened")
 
-// Bind durably binds the file to the store that records what its keys have opened. It returns [ErrStore] if the file
-// is bound to another store: with an empty store, every ciphertext could be opened a second time.
+// Bind durably binds the file to the store that records what its keys have opened. It returns [ErrStore] if the file is
+// already bound to another store: with an empty store, the keys would open every ciphertext a second time.
 func (h *HPKE) Bind(store string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -320,8 +321,8 @@ func (h *HPKE) Bind(store string) error {
 	return nil
 }
 
-// Rebind binds the file to a store, whatever store it was bound to. Call it on the operator's command only, after
-// erasing the keys of every epoch that was used with another store.
+// Rebind binds the file to a store, even if it was bound to another. Call it only when the operator demands it, and
+// after erasing the keys of every epoch that was used with another store.
 func (h *HPKE) Rebind(store string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -340,7 +341,7 @@ func (h *HPKE) Rebind(store string) error {
 	return nil
 }
 
-// CheckStore returns [ErrStore] if [HPKE.Bind] would.
+// CheckStore returns [ErrStore] if [HPKE.Bind] would return it. It changes nothing.
 func (h *HPKE) CheckStore(store string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -350,8 +351,8 @@ func (h *HPKE) CheckStore(store string) error {
 	return nil
 }
 
-// Check returns an error unless the file holds keys for a task. list is the key list of one of the task's parties,
-// and must contain the public half of every key left in the file.
+// Check returns an error unless the file has keys for the task. list is the key list of one of the task's parties. It
+// must contain the public half of every key that is still in the file.
 func (h *HPKE) Check(t *task.Task, list *onion.SignedKeyList) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -378,8 +379,8 @@ func (h *HPKE) Check(t *task.Task, list *onion.SignedKeyList) error {
 	return nil
 }
 
-// load reads a JSON file into v, and the rollback mark after it. Errors do not quote the file, and v holds the only
-// copy of its keys.
+// load reads a JSON file into v, and returns the rollback mark that follows the JSON. Its errors do not quote the
+// file's content. After it returns, v holds the only copy of the keys in memory.
 func load(path string, v any) (*rollback.Mark, error) {
 	in, err := durable.ReadPrivate(path)
 	if err != nil {
@@ -396,8 +397,8 @@ func load(path string, v any) (*rollback.Mark, error) {
 	return state, nil
 }
 
-// create writes a document to a new file. It reserves the name first, so that of two concurrent calls one fails. It
-// clears the document.
+// create writes a document to a new file, and clears the document. It creates the empty file first, so that only one of
+// two concurrent calls succeeds.
 func create(path string, document []byte) error {
 	defer clear(document)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -412,14 +413,14 @@ func create(path string, document []byte) error {
 	return nil
 }
 
-// replace durably writes the file over path, with the rollback mark that it was read with.
+// replace durably replaces the file at path with f, and keeps the rollback mark that was read with f.
 func (f *epochFile) replace(path string) error {
 	document := f.encode()
 	defer clear(document)
 	return replace(path, document, f.mark)
 }
 
-// replace durably writes a document over path, with an optional rollback mark.
+// replace durably writes a document, followed by a rollback mark unless it is nil, over path.
 func replace(path string, document []byte, s *rollback.Mark) error {
 	out := rollback.JoinFile(document, s)
 	defer clear(out)
@@ -429,8 +430,8 @@ func replace(path string, document []byte, s *rollback.Mark) error {
 	return nil
 }
 
-// encode returns the JSON of a file, in a slice allocated at full size, so that no partial copy remains in memory. The
-// caller clears it.
+// encode returns the JSON of the file in a slice allocated at full size, so that growing leaves no partial copy in
+// memory. The caller clears it.
 func (f *signFile) encode() []byte {
 	return encode(&struct {
 		Kind   string `json:"kind"`
@@ -440,7 +441,7 @@ func (f *signFile) encode() []byte {
 	})
 }
 
-// encode returns the JSON of a file; see [signFile].
+// encode returns the JSON of the file, allocated like that of [signFile.encode].
 func (f *epochFile) encode() []byte {
 	size := keyExtra
 	for _, k := range f.Keys {
@@ -464,10 +465,10 @@ func (f *epochFile) encode() []byte {
 	})
 }
 
-// keyExtra exceeds what a key takes in a file beyond its text, in bytes.
+// keyExtra is an upper bound of the bytes that a key takes in a file besides its text.
 const keyExtra = 96
 
-// encode returns the JSON of head, followed by the fields that keys appends, at most size bytes.
+// encode returns the JSON of head, followed by the fields that keys appends. keys appends at most size bytes.
 func encode(head any, size int, keys func(out []byte) []byte) []byte {
 	text, err := json.MarshalIndent(head, "", " ")
 	if err != nil {
@@ -479,12 +480,12 @@ func encode(head any, size int, keys func(out []byte) []byte) []byte {
 
 const documentTail = "\n}\n"
 
-// private is a key in its text form.
+// private is a private key that is encoded as text in JSON.
 type private struct{ secret.Text }
 
 func ownPrivate(key []byte) private { return private{secret.Text{Bytes: secret.Own(key)}} }
 
-// appendTo appends the key's text to a slice with enough capacity.
+// appendTo appends the key's text to a slice, which must have enough capacity.
 func (p *private) appendTo(out []byte) []byte {
 	p.Use(func(key []byte) { out = secret.AppendText(out, key) })
 	return out

@@ -14,15 +14,15 @@ import (
 // kindRSA is the kind of an issuer's key file.
 const kindRSA = "doona token keys"
 
-// rsaBits is the size of an issuer's keys: tokens of type 2 require it.
+// rsaBits is the size of an issuer's keys in bits, which tokens of type 2 require.
 const rsaBits = 2048
 
 // RSA is a loaded file of an issuer's RSA keys, one per epoch. It is safe for concurrent use.
 type RSA struct{ *epochKeys[*token.PrivateKey] }
 
-// NewRSA writes one new RSA key per epoch to a file, which must not exist, and returns the public halves. Each key
-// takes about 0.2 s of one core; progress, if not nil, is called after each. Intermediate values of crypto/rsa stay
-// in memory, so the process should exit afterwards.
+// NewRSA makes one RSA key per epoch, writes them to a file, which must not exist, and returns the public halves. Each
+// key takes about 0.2 s of one core; NewRSA calls progress, if not nil, after each key. Intermediate values of
+// crypto/rsa stay in memory, so the process should exit afterwards.
 func NewRSA(path string, epochs uint64, progress func()) ([]*rsa.PublicKey, error) {
 	f := epochFile{Kind: kindRSA, Keys: make([]epochKey, epochs)}
 	defer f.clear()
@@ -30,7 +30,7 @@ func NewRSA(path string, epochs uint64, progress func()) ([]*rsa.PublicKey, erro
 	errs := make(chan error, epochs)
 	next := make(chan uint64)
 	var workers sync.WaitGroup
-	var mu sync.Mutex // guards progress
+	var mu sync.Mutex // one call of progress at a time
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for epoch := range next {
@@ -68,7 +68,7 @@ func LoadRSA(path string) (*RSA, error) {
 	return &RSA{keys}, err
 }
 
-// Epochs returns the epochs whose keys are left in the file, in the file's order.
+// Epochs returns the epochs that still have a key in the file, in the file's order.
 func (r *RSA) Epochs() (out []uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,14 +78,14 @@ func (r *RSA) Epochs() (out []uint64) {
 	return out
 }
 
-// Store returns the name that SetStore wrote, or "".
+// Store returns the name of the store that SetStore recorded, or "".
 func (r *RSA) Store() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.file.Store
 }
 
-// SetStore durably records the name of the store that counts what the keys have signed.
+// SetStore durably records the name of the store that counts the signatures made with these keys.
 func (r *RSA) SetStore(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

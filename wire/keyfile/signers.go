@@ -8,14 +8,14 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Signers holds a party's signing keys: the current one, and earlier ones, which still sign for tasks that name them.
+// Signers holds a party's signing keys: the current one, and earlier ones that still sign for tasks that name them.
 type Signers struct {
 	Newest ed25519.PrivateKey
-	file   string // of the newest key
+	file   string // path of the newest key's file
 	all    map[task.SignKey]ed25519.PrivateKey
 }
 
-// LoadSigners reads the file of the newest key and those of older keys.
+// LoadSigners reads the file of the newest key and the files of older keys.
 func LoadSigners(newest string, old []string) (*Signers, error) {
 	s := &Signers{file: newest, all: map[task.SignKey]ed25519.PrivateKey{}}
 	for _, file := range append([]string{newest}, old...) {
@@ -37,11 +37,11 @@ func LoadSigners(newest string, old []string) (*Signers, error) {
 	return s, nil
 }
 
-// Of returns the private key of a public key, or nil if the party does not have it.
+// Of returns the private key that belongs to a public key, or nil if the party does not have it.
 func (s *Signers) Of(key task.SignKey) ed25519.PrivateKey { return s.all[key] }
 
-// Check returns an error unless the party has the signing key that a task names for it. The error addresses the
-// author of the configuration and calls the party party, such as "the verifier".
+// Check returns an error unless the party has the signing key that a task names for it. The error is for the author of
+// the configuration. The argument party is the party's name in the error, such as "the verifier".
 func (s *Signers) Check(t task.ID, party string, key task.SignKey) error {
 	if s.Of(key) != nil {
 		return nil
@@ -62,7 +62,7 @@ func (s *Signers) Public() []task.SignKey {
 	return public
 }
 
-// Close clears all keys. No later signature is possible.
+// Close clears all keys. The party can sign nothing afterwards.
 func (s *Signers) Close() {
 	for _, key := range s.all {
 		clear(key)

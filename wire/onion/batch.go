@@ -13,40 +13,40 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// manifestLabel opens every manifest.
+// manifestLabel is the first field of every manifest.
 const manifestLabel = "doona-manifest"
 
-// Manifest is what a relay signs about a batch: hashes, and counts by lane. It gives no reasons for dropped slots and
-// no time finer than the epoch. Source holds the signed manifest of the source batch, so a batch carries its chain of
-// manifests back to the first relay.
+// Manifest is what a relay signs about a batch: hashes, and counts by lane. It gives no reasons for dropped slots, and
+// no time finer than the epoch. Source contains the upstream relay's signed manifest, so a batch carries the manifests
+// of all earlier hops.
 type Manifest struct {
 	Label       string
 	Version     uint64
 	TaskID      []byte      // 32 bytes.
-	Epoch       uint64      // Epoch of every slot.
-	Hop         uint64      // The relay that made the batch.
+	Epoch       uint64      // The epoch of every slot in the batch.
+	Hop         uint64      // Hop of the relay that made the batch.
 	Seq         uint64      // Number of the batch within the epoch, from 0; the same at every hop.
 	Submissions uint64      // Number of client submissions in the batch.
 	Lanes       []LaneCount // Slots per lane.
-	Ciphertexts []byte      // Hash of the slot counts and of the chunks' hashes, 32 bytes.
-	Source      []byte      // [SignedManifest] of the upstream relay; empty at the first.
+	Ciphertexts []byte      // SHA-256 over the slot counts and the hashes of all chunks, 32 bytes; see [ChunkSlots].
+	Source      []byte      // [SignedManifest] of the upstream relay; empty at the first relay.
 }
 
-// LaneCount counts the slots of one lane: In + Added = Out + Dropped. Added counts the relay's own dummies; it is 0
-// unless the task has noise.
+// LaneCount counts the slots of one lane. In + Added = Out + Dropped. Added counts the relay's own dummies; it is 0 if
+// the task has no noise.
 type LaneCount struct {
 	In, Added, Out, Dropped uint64
 }
 
-// MaxManifest returns the most bytes of a manifest of the relay at hop, with the manifests of all earlier hops inside
-// it. Per manifest, 512 bytes exceed the parts of constant size: label, version, two hashes, four numbers, heads and
-// signature. By the limits of tasks it is below 8·(512 + 65535·37), about 20 million.
+// MaxManifest returns the largest number of bytes of a manifest from the relay at hop, with the manifests of all
+// earlier hops inside. Of each manifest, at most 512 bytes are parts of constant size: label, version, two hashes, four
+// numbers, headers and signature. By the limits of tasks the result is below 8·(512 + 65535·37), about 20 million.
 func MaxManifest(t *task.Task, hop int) int64 {
 	return int64(hop+1) * (512 + int64(t.Slots.Lanes)*(1+4*9)) // four counts of at most 9 bytes per lane
 }
 
-// MaxLane returns the most slots in a lane of a batch of the relay at hop: those of Batch.Size clients, and the
-// dummies that all relays so far may add. By the limits of tasks it is at most 2³⁶ + 8·2³⁶.
+// MaxLane returns the largest number of slots in a lane of a batch from the relay at hop: the slots of Batch.Size
+// clients, and the dummies that the relays up to hop may add. By the limits of tasks it is at most 2³⁶ + 8·2³⁶.
 func MaxLane(t *task.Task, hop int) uint64 {
 	slots := t.MostSlots()
 	if t.Noise != nil {
@@ -56,14 +56,14 @@ func MaxLane(t *task.Task, hop int) uint64 {
 	return slots
 }
 
-// SignedManifest is msgpack [manifest, signature].
+// SignedManifest is a manifest in its encoded form, with its relay's signature: msgpack [manifest, signature].
 type SignedManifest struct {
 	Manifest  []byte
 	Signature []byte
 }
 
 // Batch is a shuffled batch in memory, with one list of ciphertexts per lane. A destroyed batch has no ciphertexts.
-// [BatchReader] and [Batch.Write] read and write the form between hops and in .batch files, chunk by chunk.
+// [BatchReader] reads, and [Batch.Write] writes, the form that hops exchange and keep in .batch files, chunk by chunk.
 type Batch struct {
 	Manifest    []byte
 	Signature   []byte
@@ -73,7 +73,7 @@ type Batch struct {
 // Lanes holds the ciphertexts of a batch, or one client's slots: Lanes[l][i] is slot i of lane l.
 type Lanes [][][]byte
 
-// Destroyed reports whether the relay withheld the batch: it passed no slot on.
+// Destroyed reports whether the relay passed on no slot of the batch.
 func (m *Manifest) Destroyed() bool {
 	for _, lane := range m.Lanes {
 		if lane.Out > 0 {
@@ -85,18 +85,18 @@ func (m *Manifest) Destroyed() bool {
 
 // BatchDraft describes a batch that a relay is about to sign: its position and the counts of its manifest.
 type BatchDraft struct {
-	Context                     // of the relay that makes it
+	Context                     // of the relay that makes the batch
 	Seq         uint64          // number of the batch within the epoch
-	Submissions uint64          // number of client submissions in it
+	Submissions uint64          // number of client submissions in the batch
 	In          []uint64        // slots received, by lane
 	Added       []uint64        // own dummies among the ciphertexts, by lane; nil for none
-	Source      *SignedManifest // manifest of the source batch; nil at the first relay
+	Source      *SignedManifest // signed manifest of the upstream relay's batch; nil at the first relay
 }
 
-// NewBatch signs a batch. lanes holds the ciphertexts for the next hop, already permuted; nil makes a destroyed
-// batch.
+// NewBatch signs a batch. lanes holds the ciphertexts for the next hop, which the caller has already permuted. If lanes
+// is nil, the batch is a destroyed one.
 func NewBatch(key ed25519.PrivateKey, d BatchDraft, lanes Lanes) (*Batch, error) {
-	out := make(Lanes, len(d.In)) // replaces nil lists, which have no encoding, by empty ones
+	out := make(Lanes, len(d.In)) // with empty lists instead of nil ones, which have no encoding
 	if lanes != nil && len(lanes) != len(d.In) {
 		return nil, fmt.Errorf("invalid batch: %d lanes, counts for %d", len(lanes), len(d.In))
 	}
@@ -119,7 +119,7 @@ func NewBatch(key ed25519.PrivateKey, d BatchDraft, lanes Lanes) (*Batch, error)
 	return &Batch{signed.Manifest, signed.Signature, out}, nil
 }
 
-// counts returns the counts of a batch that passes out[l] slots of lane l on.
+// counts returns the counts of a batch in which the relay passes on out[l] slots of lane l.
 func (d *BatchDraft) counts(out []uint64) ([]LaneCount, error) {
 	counts := make([]LaneCount, len(out))
 	for i, n := range out {
@@ -136,7 +136,7 @@ func (d *BatchDraft) counts(out []uint64) ([]LaneCount, error) {
 	return counts, nil
 }
 
-// sign signs the manifest with these counts and this hash of the ciphertexts.
+// sign signs a manifest with these counts and this hash of the ciphertexts.
 func (d *BatchDraft) sign(key ed25519.PrivateKey, counts []LaneCount, ciphertexts []byte) (*SignedManifest, error) {
 	m := Manifest{
 		Label: manifestLabel, Version: task.Version, TaskID: d.TaskID[:], Epoch: d.Epoch, Hop: uint64(d.Hop),
@@ -158,7 +158,8 @@ func (d *BatchDraft) sign(key ed25519.PrivateKey, counts []LaneCount, ciphertext
 // Signed returns the batch's manifest and signature.
 func (b *Batch) Signed() *SignedManifest { return &SignedManifest{b.Manifest, b.Signature} }
 
-// Header parses the batch's manifest without any check, to learn which epoch and number it claims.
+// Header parses the batch's manifest without any check. A caller learns from it which epoch and number the batch
+// claims.
 func (b *Batch) Header() (*Manifest, error) {
 	var m Manifest
 	if err := codec.Unmarshal(b.Manifest, &m); err != nil {
@@ -167,19 +168,19 @@ func (b *Batch) Header() (*Manifest, error) {
 	return &m, nil
 }
 
-// ErrCiphertexts is returned if a batch's ciphertexts do not match its signed manifest. The relay or anyone on the
-// way may have changed them. The same batch may still arrive unchanged.
+// ErrCiphertexts is the error for a batch whose ciphertexts do not match its signed manifest. The relay, or anybody in
+// between, may have changed them. The same batch may still arrive unchanged later.
 var ErrCiphertexts = errors.New("its ciphertexts are not those of the manifest")
 
-// Faults of a chain whose last manifest has a valid signature; compare with errors.Is. Other errors of a chain are
-// [signing.ErrSigner], or those of a manifest for another task, epoch, hop or number.
+// Faults in a chain of manifests whose last manifest has a valid signature; compare with errors.Is. A chain may also
+// fail with [signing.ErrSigner], or because a manifest is for another task, epoch, hop or number.
 var (
 	ErrCounts  = errors.New("its counts do not add up")
-	ErrChain   = errors.New("its chain of manifests is broken") // Of an earlier manifest, or the link to it.
+	ErrChain   = errors.New("its chain of manifests is broken") // In an earlier manifest, or in the link to it.
 	errContext = errors.New("it is of another task, epoch, hop or number")
 )
 
-// fault is an error of a kind, with a more specific text.
+// fault is an error with its own text that errors.Is also finds to be kind.
 type fault struct {
 	error
 	kind error
@@ -187,8 +188,8 @@ type fault struct {
 
 func (f *fault) Unwrap() []error { return []error{f.kind, f.error} }
 
-// Check verifies the signed manifest of hop c.Hop and number seq, and the manifests of all earlier hops, as
-// [Batch.Check] does. It returns the chain.
+// Check verifies a signed manifest of hop c.Hop and number seq, and the manifests of all earlier hops in it, as
+// [Batch.Check] does. It returns the chain of manifests, from the first relay to this hop.
 func (s *SignedManifest) Check(t *task.Task, c Context, seq uint64) ([]Manifest, error) {
 	return checkChain(t, c, seq, s)
 }
@@ -196,8 +197,8 @@ func (s *SignedManifest) Check(t *task.Task, c Context, seq uint64) ([]Manifest,
 // Bytes returns the msgpack form.
 func (s *SignedManifest) Bytes() ([]byte, error) { return codec.Marshal(s) }
 
-// ParseSigned parses the msgpack form without checking it; see [SignedManifest.Check]. The result shares memory with
-// in.
+// ParseSigned parses a signed manifest from msgpack without checking it; see [SignedManifest.Check]. The result shares
+// memory with in.
 func ParseSigned(in []byte) (*SignedManifest, error) {
 	v := codec.NewView(in)
 	v.ArrayOf(2)
@@ -208,8 +209,8 @@ func ParseSigned(in []byte) (*SignedManifest, error) {
 	return s, nil
 }
 
-// readManifest parses a manifest of a task with this many lanes. Of surplus lanes it keeps one, which shows that
-// there are too many.
+// readManifest parses a manifest of a task with this many lanes. If the manifest has more lanes, readManifest keeps
+// only one of the surplus, which lets the caller see that there are too many.
 func readManifest(in []byte, lanes uint64) (*Manifest, error) {
 	v := codec.NewView(in)
 	v.ArrayOf(10)
@@ -221,7 +222,7 @@ func readManifest(in []byte, lanes uint64) (*Manifest, error) {
 	return m, nil
 }
 
-// readLanes parses the counts of lanes, and keeps at most want+1.
+// readLanes parses the counts of lanes. It keeps at most want+1 of them.
 func readLanes(v *codec.View, want uint64) []LaneCount {
 	n := v.Array()
 	lanes := make([]LaneCount, 0, min(uint64(n), want+1))
@@ -234,8 +235,8 @@ func readLanes(v *codec.View, want uint64) []LaneCount {
 	return lanes
 }
 
-// Open verifies that the relay at hop signed the manifest, else returns [signing.ErrSigner], and parses it. It does
-// not check the content; see [Batch.Check].
+// Open verifies that the relay at hop signed the manifest, and parses it. It returns [signing.ErrSigner] if the
+// signature is not valid. It does not check the content; see [Batch.Check].
 func (s *SignedManifest) Open(t *task.Task, hop int) (*Manifest, error) {
 	if hop < 0 || hop >= len(t.Relays) {
 		return nil, fmt.Errorf("the task has no relay at hop %d", hop)
@@ -246,9 +247,10 @@ func (s *SignedManifest) Open(t *task.Task, hop int) (*Manifest, error) {
 	return readManifest(s.Manifest, t.Slots.Lanes)
 }
 
-// Check verifies a batch that claims to be of relay c.Hop, for a task, epoch and number: the signatures of the whole
-// chain, the conservation of counts, and the hash and sizes of the ciphertexts. It returns the chain of manifests,
-// from the first relay to this one. [CheckCounts] decides whether the counts suffice.
+// Check verifies a batch that claims to come from relay c.Hop, for this task, epoch and number. It checks the
+// signatures of the whole chain of manifests, that the counts add up, and the hash and sizes of the ciphertexts. It
+// returns the chain of manifests, from the first relay to this hop. [CheckCounts] decides whether the counts suffice
+// for a release.
 func (b *Batch) Check(t *task.Task, c Context, seq uint64) ([]Manifest, error) {
 	chain, err := checkChain(t, c, seq, b.Signed())
 	if err != nil {
@@ -268,7 +270,7 @@ func (b *Batch) Check(t *task.Task, c Context, seq uint64) ([]Manifest, error) {
 	return chain, nil
 }
 
-// checkSlots returns what is wrong with the numbers and sizes of a batch's slots, or "".
+// checkSlots returns what is wrong with the number and sizes of a batch's slots, or "".
 func checkSlots(m *Manifest, lanes Lanes, size int) string {
 	if len(lanes) != len(m.Lanes) {
 		return fmt.Sprintf("%d lanes, want %d", len(lanes), len(m.Lanes))
@@ -286,7 +288,7 @@ func checkSlots(m *Manifest, lanes Lanes, size int) string {
 	return ""
 }
 
-// checkChain verifies a signed manifest of hop c.Hop and the manifests of all earlier hops.
+// checkChain verifies a signed manifest of hop c.Hop and the manifests of all earlier hops in it. It returns the chain.
 func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manifest, error) {
 	refuse := func(kind error, why string) ([]Manifest, error) {
 		return nil, &fault{fmt.Errorf("couldn't accept batch %d of hop %d: %s", seq, c.Hop, why), kind}
@@ -331,10 +333,11 @@ func checkChain(t *task.Task, c Context, seq uint64, s *SignedManifest) ([]Manif
 	return []Manifest{*m}, nil
 }
 
-// maxCount bounds the counts of manifests, so that a sum of four cannot overflow.
+// maxCount is the limit for counts in manifests: the sum of four counts cannot overflow.
 const maxCount = 1 << 53
 
-// check returns what is wrong with a lane's counts, in one batch or summed over several, or "".
+// check returns what is wrong with a lane's counts, or "". The counts are of one batch, or sums over a number of
+// batches.
 func (n LaneCount) check(t *task.Task, batches uint64) string {
 	if max(n.In, n.Added, n.Out, n.Dropped) >= maxCount || n.In+n.Added != n.Out+n.Dropped {
 		return fmt.Sprintf("does not add up: %d in, %d added, %d out, %d dropped", n.In, n.Added, n.Out, n.Dropped)
@@ -345,15 +348,15 @@ func (n LaneCount) check(t *task.Task, batches uint64) string {
 	if t.Noise == nil {
 		return fmt.Sprintf("has %d slots added, and the task has no noise", n.Added)
 	}
-	if _, most := t.Noise.Support(); most == 0 || (n.Added-1)/most >= batches { // the product may overflow
+	if _, most := t.Noise.Support(); most == 0 || (n.Added-1)/most >= batches { // not most·batches, which may overflow
 		return fmt.Sprintf("has %d slots added: want at most %d in each of %d batches by the task's noise", n.Added,
 			most, batches)
 	}
 	return ""
 }
 
-// checkLeast returns what is wrong with the number of dummies in a lane of a batch that is neither destroyed nor
-// empty.
+// checkLeast returns what is wrong with the number of dummies in a lane of one batch: too few, by the task's noise. A
+// destroyed or empty batch needs none.
 func (n LaneCount) checkLeast(t *task.Task) string {
 	if t.Noise == nil || n.Out == 0 && n.Added == 0 {
 		return ""
@@ -364,8 +367,8 @@ func (n LaneCount) checkLeast(t *task.Task) string {
 	return ""
 }
 
-// checkMost returns what is wrong with the number of slots that the relay at hop passes on in a lane of a batch, before
-// a reader asks for memory for their hashes.
+// checkMost returns what is wrong with the number of slots in a lane that the relay at hop passes on: too many. A
+// reader checks this before it allocates memory for their hashes.
 func (n LaneCount) checkMost(t *task.Task, hop int) string {
 	if most := MaxLane(t, hop); n.Out > most {
 		return fmt.Sprintf("passes on %d slots: want at most %d", n.Out, most)
@@ -373,8 +376,8 @@ func (n LaneCount) checkMost(t *task.Task, hop int) string {
 	return ""
 }
 
-// checkIn returns what is wrong with a first relay's counts of received slots: each submission has PerLane in every
-// lane, or 1 to PerLane under padding none.
+// checkIn returns what is wrong with the first relay's counts of received slots. Under padding full, each submission
+// has PerLane slots in every lane; under padding none, it has 1 to PerLane.
 func checkIn(t *task.Task, submissions uint64, lanes []LaneCount) string {
 	most := submissions * t.Slots.PerLane
 	least := most
@@ -390,7 +393,8 @@ func checkIn(t *task.Task, submissions uint64, lanes []LaneCount) string {
 	return ""
 }
 
-// checkSource verifies that m continues the chain of its source.
+// checkSource verifies that manifest m continues the chain of manifests in m.Source, and returns the chain with m at
+// its end.
 func checkSource(t *task.Task, c Context, seq uint64, m Manifest) ([]Manifest, error) {
 	source, err := ParseSigned(m.Source)
 	if err != nil {
@@ -419,10 +423,10 @@ func checkSource(t *task.Task, c Context, seq uint64, m Manifest) ([]Manifest, e
 	return append(chain, m), nil
 }
 
-// Last reports by the manifest of hop 0 whether a batch is the last of its epoch: it has fewer than n submissions, or
-// was destroyed. If relays add noise to every batch, it is also the last if the first relay passed on fewer than n
-// client slots, whatever it says it received. Slots that later relays drop do not count: a client can send slots that
-// only a later relay can tell are invalid.
+// Last reports whether a batch is the last of its epoch; m is its manifest of hop 0. The last batch has fewer than n
+// submissions, or was destroyed. If relays add noise to every batch, a batch is also the last if the first relay passed
+// on fewer than n client slots, whatever number it claims to have received. Slots that later relays drop do not count:
+// a client can send slots that only a later relay can recognize as invalid.
 func (m *Manifest) Last(t *task.Task) bool {
 	if t.Noise == nil {
 		return m.Submissions < t.Batch.Size || m.Destroyed()
@@ -434,20 +438,20 @@ func (m *Manifest) Last(t *task.Task) bool {
 	return min(m.Submissions, slots) < t.Batch.Size
 }
 
-// DestroyedAllowance is how many more batches of an epoch may be destroyed than were released. Each costs a disk one
-// manifest, of at most 512 bytes and 37 bytes per lane for each hop so far: see [MaxManifest].
+// DestroyedAllowance is how many more destroyed than released batches an epoch may have. Each takes one manifest on
+// disk, of at most 512 bytes and 37 bytes per lane for each hop up to its relay: see [MaxManifest].
 const DestroyedAllowance = 1024
 
-// TooManyDestroyed reports whether an epoch has more destroyed batches than are allowed. A hop must then accept no
-// further one. Either an earlier relay makes them without end, or clients have destroyed DestroyedAllowance + 1 more
-// batches than were released, with more than n − n_min invalid reports in each.
+// TooManyDestroyed reports whether an epoch has more destroyed batches than allowed. Then a hop must accept no further
+// one. There are two possible causes. An earlier relay makes destroyed batches without end. Or clients have destroyed
+// DestroyedAllowance + 1 more batches than were released, with more than n − n_min invalid reports in each.
 func TooManyDestroyed(released, destroyed uint64) bool {
 	return destroyed > released+DestroyedAllowance
 }
 
-// HasMinClients reports whether a batch with this many valid slots per lane can hold n_min honest clients. It must
-// come from at least n submissions. In every lane, n_min·B of its slots (n_min under padding none) must not be
-// dummies.
+// HasMinClients reports whether a batch with this many valid slots per lane can contain n_min honest clients. The batch
+// must come from at least n submissions. In every lane, n_min·B valid slots (n_min under padding none) must remain
+// after subtracting the dummies of all relays. B is Slots.PerLane.
 func HasMinClients(t *task.Task, chain []Manifest, valid []uint64) bool {
 	least := t.Batch.Min
 	if t.Slots.Padding == task.PaddingFull {
@@ -465,10 +469,10 @@ func HasMinClients(t *task.Task, chain []Manifest, valid []uint64) bool {
 	return chain[0].Submissions >= t.Batch.Size
 }
 
-// CheckCounts returns an error unless a batch of this many submissions and valid slots per lane may be released: it
-// needs n submissions and n_min·B valid slots in every lane (n_min under padding none), and has at most
-// [task.Task.MostSlots]. Every relay and the verifier apply it as if all other parties were malicious. The error says
-// what is wrong. A claim that needs no other honest client requires nothing here: the relays' noise hides a single
+// CheckCounts returns an error unless a batch of this many submissions and valid slots per lane may be released. The
+// batch needs n submissions, and in every lane n_min·B valid slots (n_min under padding none; B is Slots.PerLane). A
+// lane may have at most [task.Task.MostSlots] slots. Every relay and the verifier apply these rules as if all other
+// parties were malicious. A claim that needs no other honest client has no such rule: the relays' noise hides a single
 // client.
 func CheckCounts(t *task.Task, submissions uint64, valid []uint64) error {
 	if t.Claim.Assumption == task.NoneHonest {

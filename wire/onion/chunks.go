@@ -24,8 +24,8 @@ import (
 // the signature before the first slot, and each chunk as it arrives.
 const ChunkSlots = 1024
 
-// hashChunks returns what a manifest signs of its ciphertexts: SHA-256 over ChunkSlots and, for each lane, the number
-// of slots, 8 bytes each, and then the hashes of all chunks.
+// hashChunks returns what a manifest signs about its ciphertexts. It is the SHA-256 of ChunkSlots, of the number of
+// slots of each lane (8 bytes each), and of the hashes of all chunks.
 func hashChunks(counts []uint64, hashes []byte) []byte {
 	head := binary.BigEndian.AppendUint64(nil, ChunkSlots)
 	for _, n := range counts {
@@ -35,7 +35,7 @@ func hashChunks(counts []uint64, hashes []byte) []byte {
 	return sum[:]
 }
 
-// hashLanes is hashChunks of a batch in memory.
+// hashLanes is [hashChunks] for a batch in memory.
 func hashLanes(lanes Lanes) []byte {
 	counts := make([]uint64, len(lanes))
 	for lane, slots := range lanes {
@@ -44,7 +44,7 @@ func hashLanes(lanes Lanes) []byte {
 	return hashChunks(counts, lanes.hashes())
 }
 
-// chunks calls f for every chunk.
+// chunks calls f for every chunk, lane after lane.
 func (l Lanes) chunks(f func(slots [][]byte)) {
 	for _, slots := range l {
 		for ; len(slots) > ChunkSlots; slots = slots[ChunkSlots:] {
@@ -68,7 +68,7 @@ func (l Lanes) hashes() []byte {
 	return hashes
 }
 
-// Write writes the form between hops, chunk by chunk.
+// Write writes the batch in the form that hops exchange, chunk by chunk.
 func (b *Batch) Write(out io.Writer) error {
 	hashes := b.Ciphertexts.hashes()
 	w := codec.NewWriter(out)
@@ -77,7 +77,7 @@ func (b *Batch) Write(out io.Writer) error {
 	return w.Err
 }
 
-// Bytes returns the form between hops.
+// Bytes returns the batch in the form that hops exchange.
 func (b *Batch) Bytes() ([]byte, error) {
 	var out bytes.Buffer
 	err := b.Write(&out)
@@ -85,22 +85,23 @@ func (b *Batch) Bytes() ([]byte, error) {
 }
 
 // BatchReader reads a batch as it arrives: first the signed manifest and the hashes of all chunks, then each chunk,
-// which it checks against its hash. The sender never decides how much memory this takes. Before the signature is
-// checked, it is at most the task's longest manifest. Then it is the hashes of as many chunks as a batch of the task
-// may have, if the manifest says so, and one chunk of slots of the task's size.
+// which it checks against its hash. A sender cannot make it use unlimited memory. Before the signature is checked, it
+// allocates at most the longest manifest of the task. After that, it allocates the hashes of at most as many chunks as
+// a batch of the task may have, and one chunk of slots of the task's size.
 type BatchReader struct {
 	source   *source
 	in       *codec.Reader
 	signed   SignedManifest
-	manifest Manifest // its counts direct the reading
-	size     int      // of a slot, in bytes; 0 if unknown
+	manifest Manifest // its counts say how many slots to read
+	size     int      // of a slot, in bytes; 0 if not known yet
 	begun    bool     // the hashes have been read
-	hashes   []byte   // of the remaining chunks
+	hashes   []byte   // of the chunks that are still to be read
 	lane     int      // of the next chunk
-	left     uint64   // slots of this lane that remain
+	left     uint64   // slots of this lane that are still to be read
 }
 
-// source keeps the error that ended the stream. An error of parsing without one means that the bytes are wrong.
+// source keeps the error with which its input ended. If parsing fails and source has no error, the bytes themselves are
+// wrong.
 type source struct {
 	in  io.Reader
 	err error
@@ -114,8 +115,8 @@ func (s *source) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// NewBatchReader reads a batch up to its signature, and refuses a manifest of more than most bytes: see
-// [MaxManifest]. It checks nothing else: see [BatchReader.Check].
+// NewBatchReader reads a batch up to its signature. It refuses a manifest of more than most bytes: see [MaxManifest].
+// It checks nothing else: see [BatchReader.Check].
 func NewBatchReader(in io.Reader, most int64) (*BatchReader, error) {
 	r := &BatchReader{source: &source{in: in}, lane: -1}
 	r.in = codec.NewReader(r.source)
@@ -135,7 +136,7 @@ func NewBatchReader(in io.Reader, most int64) (*BatchReader, error) {
 	return r, nil
 }
 
-// chunks returns the number of chunks that the counts require, at most 2³².
+// chunks returns the number of chunks that the manifest's counts require, at most 2³² - 1.
 func (m *Manifest) chunks() (n uint64) {
 	for _, lane := range m.Lanes {
 		n = min(n+chunksOf(lane.Out), math.MaxUint32)
@@ -143,14 +144,14 @@ func (m *Manifest) chunks() (n uint64) {
 	return n
 }
 
-// chunksOf returns the number of chunks of this many slots of a lane.
+// chunksOf returns how many chunks this many slots of one lane take.
 func chunksOf(slots uint64) uint64 { return slots/ChunkSlots + min(slots%ChunkSlots, 1) }
 
 // Signed returns the batch's manifest and signature.
 func (r *BatchReader) Signed() *SignedManifest { return &r.signed }
 
-// Check is [Batch.Check] for the manifest and its chain. It does not read the hashes and chunks that follow, which
-// [BatchReader.Hashes] and [BatchReader.Next] read and check.
+// Check checks the manifest and the manifests of earlier hops, as [Batch.Check] does. The hashes and chunks follow in
+// the input; [BatchReader.Hashes] and [BatchReader.Next] read and check them.
 func (r *BatchReader) Check(t *task.Task, c Context, seq uint64) ([]Manifest, error) {
 	chain, err := checkChain(t, c, seq, &r.signed)
 	if err != nil {
@@ -164,8 +165,8 @@ func (r *BatchReader) Check(t *task.Task, c Context, seq uint64) ([]Manifest, er
 	return chain, nil
 }
 
-// Hashes reads the hashes of all chunks and checks them against the signed manifest; a mismatch is [ErrCiphertexts].
-// Other errors are those of the stream. [BatchReader.Next] calls it if the caller has not.
+// Hashes reads the hashes of all chunks and checks them against the signed manifest. It returns [ErrCiphertexts] if
+// they do not match, or an error of the input. [BatchReader.Next] calls it if the caller has not.
 func (r *BatchReader) Hashes() (err error) {
 	chunks := r.manifest.chunks()
 	if r.hashes, err = r.in.Bytes(int64(chunks * sha256.Size)); err != nil {
@@ -189,7 +190,7 @@ func (r *BatchReader) Hashes() (err error) {
 	return nil
 }
 
-// fault returns an error of the stream unchanged, and any other as an error of the ciphertexts.
+// fault returns an error of the input unchanged. Any other error it marks as [ErrCiphertexts].
 func (r *BatchReader) fault(err error) error {
 	if r.source.err != nil {
 		return err
@@ -197,12 +198,12 @@ func (r *BatchReader) fault(err error) error {
 	return &fault{err, ErrCiphertexts}
 }
 
-// ErrSlotSize is returned if a batch's signed slots do not have the task's size.
+// ErrSlotSize is the error for signed slots that do not have the task's size.
 var ErrSlotSize = errors.New("slots of another size than the task's")
 
-// Next returns the lane and slots of the next chunk, and [io.EOF] after the last. A chunk that does not match its
-// hash is [ErrCiphertexts]; signed slots of the wrong size are [ErrSlotSize]. Other errors are those of Hashes, and
-// of the stream.
+// Next returns the lane and slots of the next chunk, and [io.EOF] after the last. It returns [ErrCiphertexts] for a
+// chunk that does not match its hash, and [ErrSlotSize] for signed slots of a wrong size. Other errors are those of
+// Hashes and of the input.
 func (r *BatchReader) Next() (lane int, slots [][]byte, err error) {
 	if !r.begun {
 		if err := r.Hashes(); err != nil {
@@ -224,8 +225,8 @@ func (r *BatchReader) Next() (lane int, slots [][]byte, err error) {
 	return r.lane, slots, err
 }
 
-// chunk reads the next chunk, of n ≥ 1 slots. Bytes beyond the task's size are hashed as they arrive and not kept:
-// the hash tells whether the relay signed them, and so whose fault they are.
+// chunk reads the next chunk, of n ≥ 1 slots. If its length is wrong, chunk hashes the bytes as they arrive and does
+// not keep them. The hash tells whether the relay signed them, and so whether the relay is at fault.
 func (r *BatchReader) chunk(n int) ([][]byte, error) {
 	length, err := r.in.Length()
 	if err != nil {
@@ -257,7 +258,7 @@ func (r *BatchReader) chunk(n int) ([][]byte, error) {
 	return cut(chunk.Bytes(), n)
 }
 
-// cut cuts a chunk into n ≥ 1 slots.
+// cut splits a chunk into n ≥ 1 slots of equal size.
 func cut(chunk []byte, n int) (slots [][]byte, err error) {
 	size := len(chunk) / n
 	if size == 0 || len(chunk) != size*n {
@@ -302,7 +303,7 @@ func (r *BatchReader) Each(do func(lane int, slots [][]byte) error) error {
 	}
 }
 
-// ParseBatch parses the form between hops. It checks only the hashes of the chunks; see [Batch.Check].
+// ParseBatch parses a batch in the form that hops exchange. It checks only the hashes of the chunks; see [Batch.Check].
 func ParseBatch(in []byte) (*Batch, error) {
 	r, err := NewBatchReader(bytes.NewReader(in), int64(len(in)))
 	if err != nil {

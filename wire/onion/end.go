@@ -11,31 +11,31 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// endLabel opens every end.
+// endLabel is the first field of every end.
 const endLabel = "doona-end"
 
-// End is what a relay signs when an epoch gets no further batch from it: the number of batches, and the sums of their
-// manifests' counts. Only that relay can end the epoch for the next hop.
+// End is what a relay signs when it will make no further batch of an epoch: the number of its batches, and the sums of
+// their manifests' counts. Only that relay can end the epoch for the next hop.
 type End struct {
 	Label       string
 	Version     uint64
 	TaskID      []byte // 32 bytes.
 	Epoch       uint64
 	Hop         uint64
-	Batches     uint64      // The highest number plus one.
+	Batches     uint64      // Number of batches; the highest batch number plus one.
 	Submissions uint64      // Sum over all batches.
 	Lanes       []LaneCount // Sums over all batches.
-	Source      []byte      // [SignedEnd] of the upstream relay; empty at the first relay, and if that end never came.
+	Source      []byte      // [SignedEnd] of the upstream relay. Empty at the first relay, or if it never arrived.
 }
 
-// SignedEnd is msgpack [end, signature].
+// SignedEnd is an end in its encoded form, with its relay's signature: msgpack [end, signature].
 type SignedEnd struct {
 	End       []byte
 	Signature []byte
 }
 
-// NewEnd signs the end of an epoch. batches holds the relay's own manifests, one for each batch. source is nil at the
-// first relay, and if the upstream relay's end never came.
+// NewEnd signs the end of an epoch. batches holds the relay's own manifests, one for each batch. source is the upstream
+// relay's end; nil at the first relay, or if the end never arrived.
 func NewEnd(key ed25519.PrivateKey, t *task.Task, c Context, batches []Manifest,
 	source *SignedEnd) (*SignedEnd, error) {
 	e := End{Label: endLabel, Version: task.Version, TaskID: c.TaskID[:], Epoch: c.Epoch, Hop: uint64(c.Hop),
@@ -54,7 +54,7 @@ func NewEnd(key ed25519.PrivateKey, t *task.Task, c Context, batches []Manifest,
 	return &SignedEnd{body, signing.Sign(key, signing.End, body)}, nil
 }
 
-// addAll adds the counts of manifests.
+// addAll adds the counts of manifests to e.
 func (e *End) addAll(batches []Manifest) {
 	for _, m := range batches {
 		e.Submissions += m.Submissions
@@ -74,7 +74,8 @@ func (n *LaneCount) add(more LaneCount) {
 // Bytes returns the msgpack form.
 func (s *SignedEnd) Bytes() ([]byte, error) { return codec.Marshal(s) }
 
-// ParseEnd parses the msgpack form without checking it; see [SignedEnd.Check]. The result shares memory with in.
+// ParseEnd parses a signed end from msgpack without checking it; see [SignedEnd.Check]. The result shares memory with
+// in.
 func ParseEnd(in []byte) (*SignedEnd, error) {
 	v := codec.NewView(in)
 	v.ArrayOf(2)
@@ -85,7 +86,7 @@ func ParseEnd(in []byte) (*SignedEnd, error) {
 	return s, nil
 }
 
-// readEnd parses an end of a task with this many lanes, as readManifest does.
+// readEnd parses an end of a task with this many lanes. Like readManifest, it keeps one surplus lane at most.
 func readEnd(in []byte, lanes uint64) (*End, error) {
 	v := codec.NewView(in)
 	v.ArrayOf(9)
@@ -97,9 +98,9 @@ func readEnd(in []byte, lanes uint64) (*End, error) {
 	return e, nil
 }
 
-// Check verifies the end that relay c.Hop is said to have signed, and the ends in its chain. It returns the chain
-// with this relay's end last. The chain starts at the first relay, or at the relay that stopped waiting for its
-// upstream relay's end.
+// Check verifies the end that relay c.Hop is said to have signed, and the ends of earlier hops in it. It returns these
+// ends in order, with this relay's end last. The first is the first relay's, or the end of a relay that stopped waiting
+// for its upstream relay's end.
 func (s *SignedEnd) Check(t *task.Task, c Context) ([]End, error) {
 	fail := func(why string) ([]End, error) {
 		return nil, fmt.Errorf("couldn't accept the end of epoch %d of hop %d: %s", c.Epoch, c.Hop, why)
@@ -141,7 +142,7 @@ func (s *SignedEnd) Check(t *task.Task, c Context) ([]End, error) {
 	return append(chain, *e), nil
 }
 
-// open verifies the signature, and that the end is of the requested task, epoch and hop.
+// open verifies the signature, and that the end is for the requested task, epoch and hop. It returns the parsed end.
 func (s *SignedEnd) open(t *task.Task, c Context) (*End, error) {
 	if c.Hop < 0 || c.Hop >= len(t.Relays) {
 		return nil, fmt.Errorf("the task has no relay at hop %d", c.Hop)
@@ -186,7 +187,7 @@ func (e *End) checkBatches(t *task.Task) string {
 	return checkIn(t, e.Submissions, e.Lanes)
 }
 
-// slots returns the number of slots received and added.
+// slots returns the number of slots that the relay received or added as dummies in the epoch.
 func (e *End) slots() (sum uint64) {
 	for _, n := range e.Lanes {
 		sum += n.In + n.Added
@@ -194,14 +195,15 @@ func (e *End) slots() (sum uint64) {
 	return sum
 }
 
-// MatchesBatches reports whether the end states the number and all counts of these batches of the same relay.
+// MatchesBatches reports whether the end states the number and the summed counts of these batches of the same relay.
 func (e *End) MatchesBatches(batches []Manifest) bool {
 	sum := End{Lanes: make([]LaneCount, len(e.Lanes))}
 	sum.addAll(batches)
 	return e.Batches == uint64(len(batches)) && e.Submissions == sum.Submissions && slices.Equal(e.Lanes, sum.Lanes)
 }
 
-// MatchesTaken reports whether the next hop's manifests take in exactly what this end says went out.
+// MatchesTaken reports whether taken, the manifests of the next hop, received exactly what this end says the relay
+// passed on.
 func (e *End) MatchesTaken(taken []Manifest) bool {
 	sum := End{Lanes: make([]LaneCount, len(e.Lanes))}
 	sum.addAll(taken)

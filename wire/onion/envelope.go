@@ -1,16 +1,16 @@
-// Package onion defines the encrypted forms of the wire: HPKE layers over slots, envelopes that carry one client's
-// slots to the first relay, and the signed manifests and batches between hops.
+// Package onion defines the encrypted forms that parties exchange: HPKE layers over slots, envelopes that carry one
+// client's slots to the first relay, and the signed manifests and batches between hops.
 //
 // A client seals a slot to the verifier first, and then to the relays from the last to the second. All slots of a
-// client travel in one envelope to the first relay, which therefore needs one public-key operation per client. Every
-// layer opens to a random 16-byte tag for the hop that opens it, followed by the next layer. With relays 0..H-1 and
-// the verifier as hop H:
+// client travel in one envelope to the first relay, so the first relay needs one public-key operation per client. Each
+// layer opens to a random 16-byte tag for the hop that opens it, followed by the next layer. With relays 0..H-1 and the
+// verifier as hop H:
 //
 //	slot at hop H   = Seal(verifier, tag ‖ kind ‖ message)
 //	slot at hop h   = Seal(relay h,  tag ‖ slot at hop h+1)         1 ≤ h < H
 //	envelope        = Seal(relay 0,  [tag, [[slot at hop 1 …] …]])    one inner list per lane
 //
-// docs/SPEC.md specifies the format. The package imports no protocol: messages are opaque bytes of one size.
+// docs/SPEC.md specifies the format. The package imports no protocol: to it, messages are opaque bytes of one size.
 package onion
 
 import (
@@ -24,25 +24,25 @@ import (
 // TagSize is the size of the random tag in every layer, in bytes.
 const TagSize = 16
 
-// The first byte of the innermost plaintext.
+// The first byte after the tag in the innermost plaintext says what the slot holds.
 const (
 	slotCover   = 0 // A cover: the message is all zeros.
 	slotMessage = 1
 )
 
-// Layout holds the sizes of a task's messages, all in bytes.
+// Layout computes the sizes of a task's slots and submissions, in bytes.
 type Layout struct {
 	task     *task.Task
 	overhead int
 }
 
-// NewLayout returns the layout of a task.
+// NewLayout returns the layout of a task. It returns an error for an unknown KEM.
 func NewLayout(t *task.Task) (Layout, error) {
 	overhead, err := Overhead(t.KEM)
 	return Layout{t, overhead}, err
 }
 
-// SlotSize returns the size of a slot as it arrives at hop 1 ≤ hop ≤ H.
+// SlotSize returns the size in bytes of a slot as it arrives at a hop, 1 ≤ hop ≤ H. Hop H is the verifier.
 func (l Layout) SlotSize(hop int) int {
 	size := TagSize + 1 + int(l.task.Slots.MessageBytes) + l.overhead
 	for h := l.task.VerifierHop(); h > hop; h-- {
@@ -51,18 +51,18 @@ func (l Layout) SlotSize(hop int) int {
 	return size
 }
 
-// SlotsPerClient returns the number of slots of one client under padding full.
+// SlotsPerClient returns how many slots each client sends under padding full, over all lanes.
 func (l Layout) SlotsPerClient() int { return int(l.task.Slots.Lanes * l.task.Slots.PerLane) }
 
-// MaxBody returns the largest size of a submission. Under padding full, every submission has this size.
+// MaxBody returns the largest size of a submission in bytes. Under padding full, every submission has this size.
 func (l Layout) MaxBody() int {
 	lanes, perLane := int(l.task.Slots.Lanes), int(l.task.Slots.PerLane)
 	lane := arrayHeader(perLane) + perLane*bytesSize(l.SlotSize(1))
 	content := arrayHeader(2) + bytesSize(TagSize) + arrayHeader(lanes) + lanes*lane
-	return arrayHeader(2) + 1 + bytesSize(content+l.overhead) // 1: the version
+	return arrayHeader(2) + 1 + bytesSize(content+l.overhead) // 1 byte for the version
 }
 
-// arrayHeader returns the size of the msgpack header of an array of n.
+// arrayHeader returns the size in bytes of the msgpack header of an array of n elements.
 func arrayHeader(n int) int {
 	switch {
 	case n < 1<<4:
@@ -73,7 +73,7 @@ func arrayHeader(n int) int {
 	return 5
 }
 
-// bytesSize returns the size of n bytes in msgpack.
+// bytesSize returns the size of a byte string of n bytes in msgpack, with its header.
 func bytesSize(n int) int {
 	switch {
 	case n < 1<<8:
@@ -84,7 +84,7 @@ func bytesSize(n int) int {
 	return 5 + n
 }
 
-// plaintext returns tag ‖ kind ‖ message. The plaintexts of covers differ only in their tags.
+// plaintext returns tag ‖ kind ‖ message. A cover has zeros for kind and message, so covers differ only in their tags.
 func (l Layout) plaintext(m task.Message) []byte {
 	p := newTag(1 + int(l.task.Slots.MessageBytes))
 	if !m.Cover {
@@ -94,21 +94,21 @@ func (l Layout) plaintext(m task.Message) []byte {
 	return append(p, make([]byte, 1+l.task.Slots.MessageBytes)...)
 }
 
-// newTag returns a random tag with capacity for room more bytes.
+// newTag returns a random tag in a slice with capacity for room more bytes.
 func newTag(room int) []byte {
 	tag := make([]byte, TagSize, TagSize+room)
 	rand.Read(tag)
 	return tag
 }
 
-// Sealer seals clients' reports for one task: keys[h] holds hop h's keys by epoch.
+// Sealer seals clients' reports for one task. keys[h] holds the public keys of hop h by epoch.
 type Sealer struct {
 	Layout
 	taskID task.ID
 	keys   [][]*PublicKey
 }
 
-// NewSealer returns a sealer for the task with the given id. lists holds the key lists of all hops in order, the
+// NewSealer returns a sealer for the task with the given id. lists holds the key lists of all hops in order, with the
 // verifier's last.
 func NewSealer(t *task.Task, taskID task.ID, lists []*SignedKeyList) (*Sealer, error) {
 	layout, err := NewLayout(t)
@@ -129,8 +129,8 @@ func NewSealer(t *task.Task, taskID task.ID, lists []*SignedKeyList) (*Sealer, e
 	return s, nil
 }
 
-// Seal returns the submission body of one report. lanes[l] holds the messages of lane l, already padded with covers
-// as the task's padding requires.
+// Seal returns the submission body of one report. lanes[l] holds the messages of lane l. The caller has already added
+// the covers that the task's padding requires.
 func (s *Sealer) Seal(epoch uint64, lanes [][]task.Message) ([]byte, error) {
 	if epoch >= s.task.Epochs.Count {
 		return nil, fmt.Errorf("invalid epoch %d: want below %d", epoch, s.task.Epochs.Count)
@@ -163,7 +163,7 @@ func (s *Sealer) Seal(epoch uint64, lanes [][]task.Message) ([]byte, error) {
 	return codec.AppendBytes(body, sealed), nil
 }
 
-// sealFrom seals a message in one layer for each hop from first on.
+// sealFrom seals a message in one layer for each hop from first to the verifier.
 func (s *Sealer) sealFrom(epoch uint64, first, lane int, m task.Message) ([]byte, error) {
 	plain := s.plaintext(m)
 	for hop := s.task.VerifierHop(); ; hop-- {
@@ -175,8 +175,8 @@ func (s *Sealer) sealFrom(epoch uint64, first, lane int, m task.Message) ([]byte
 	}
 }
 
-// SealSlot seals a message for the hops from hop ≥ 1 on, in the form of a slot of a lane that arrives there. So a
-// relay's dummies look like slots that it has peeled.
+// SealSlot seals a message for hop, hop ≥ 1, and all later hops. The result has the form of a slot that arrives at hop.
+// So a relay's dummies look like slots that the relay has peeled.
 func (s *Sealer) SealSlot(epoch uint64, hop, lane int, message []byte) ([]byte, error) {
 	if len(message) != int(s.task.Slots.MessageBytes) {
 		return nil, fmt.Errorf("invalid message of %d bytes: want %d", len(message), s.task.Slots.MessageBytes)
@@ -202,7 +202,7 @@ func (s *Sealer) checkLanes(lanes [][]task.Message) error {
 	return nil
 }
 
-// slotCountOK reports whether a client may have n slots in a lane: exactly PerLane under padding full, 1 to PerLane
+// slotCountOK reports whether a client may send n slots in a lane: exactly PerLane under padding full, 1 to PerLane
 // under padding none.
 func slotCountOK(t *task.Task, n int) bool {
 	if t.Slots.Padding == task.PaddingFull {
@@ -211,14 +211,14 @@ func slotCountOK(t *task.Task, n int) bool {
 	return n >= 1 && uint64(n) <= t.Slots.PerLane
 }
 
-// Opener opens what one hop of a task receives in one epoch.
+// Opener opens the ciphertexts that one hop of a task receives in one epoch.
 type Opener struct {
 	Layout
 	context Context
 	sealed  unsealer
 }
 
-// NewOpener returns the opener of a hop with its private key of an epoch.
+// NewOpener returns the opener of a hop for an epoch. key is the hop's private key of that epoch.
 func NewOpener(t *task.Task, taskID task.ID, hop int, epoch uint64, key *PrivateKey) (*Opener, error) {
 	layout, err := NewLayout(t)
 	if err != nil {
@@ -234,14 +234,14 @@ func NewOpener(t *task.Task, taskID task.ID, hop int, epoch uint64, key *Private
 	return &Opener{layout, context, newUnsealer(key, context.info(key.public.id))}, nil
 }
 
-// Envelope is an opened submission: its replay tag and the slots for hop 1, by lane.
+// Envelope is an opened submission: its tag, by which a relay recognizes a replay, and the slots for hop 1 by lane.
 type Envelope struct {
 	Tag   [TagSize]byte
 	Lanes Lanes
 }
 
 // OpenEnvelope opens a submission body at the first relay. It returns [ErrOpen] if the ciphertext does not open,
-// [ErrErased] if the key is erased, and another error if the size or content violates the task.
+// [ErrErased] if the key was erased, and another error if the size or the content does not fit the task.
 func (o *Opener) OpenEnvelope(body []byte) (*Envelope, error) {
 	if n, most := len(body), o.MaxBody(); n > most || n < most && o.task.Slots.Padding == task.PaddingFull {
 		return nil, fmt.Errorf("invalid submission of %d bytes: want %d, padding %s", n, most, o.task.Slots.Padding)
@@ -257,7 +257,7 @@ func (o *Opener) OpenEnvelope(body []byte) (*Envelope, error) {
 	return o.readEnvelope(plain)
 }
 
-// readSubmission returns the envelope in the body that a client posts: msgpack [version, envelope].
+// readSubmission returns the envelope from the body that a client posts: msgpack [version, envelope].
 func readSubmission(body []byte) ([]byte, error) {
 	v := codec.NewView(body)
 	parts, version, envelope := v.Array(), v.Small(), v.Bytes()
@@ -305,7 +305,8 @@ func (o *Opener) readEnvelope(plain []byte) (*Envelope, error) {
 	return e, nil
 }
 
-// OpenSlot opens a slot at a relay after the first. It returns the replay tag and the slot for the next hop.
+// OpenSlot opens a slot at a later relay. It returns the tag, by which the relay recognizes a replay, and the slot for
+// the next hop.
 func (o *Opener) OpenSlot(lane int, slot []byte) (tag [TagSize]byte, next []byte, err error) {
 	plain, err := o.sealed.open(aad(lane, KindSlot), slot)
 	if err != nil {
@@ -318,7 +319,8 @@ func (o *Opener) OpenSlot(lane int, slot []byte) (tag [TagSize]byte, next []byte
 	return [TagSize]byte(plain), plain[TagSize:], nil
 }
 
-// OpenMessage opens a slot at the verifier.
+// OpenMessage opens a slot at the verifier. It returns the tag, by which the verifier recognizes a replay, and the
+// message.
 func (o *Opener) OpenMessage(lane int, slot []byte) (tag [TagSize]byte, m task.Message, err error) {
 	plain, err := o.sealed.open(aad(lane, KindSlot), slot)
 	if err != nil {

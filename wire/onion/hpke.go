@@ -11,15 +11,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// infoLabel begins every HPKE info string. It contains the version.
+// infoLabel begins every HPKE info string.
 var infoLabel = fmt.Sprintf("doona-v%d onion", task.Version)
 
-// ErrOpen is returned for a ciphertext that does not open under the given key and context. It may be corrupt,
-// truncated, sealed for another party, task, epoch, lane or kind, or have an invalid key share; the error does not
-// tell which.
+// ErrOpen is the error for a ciphertext that does not open under the given key and context. The ciphertext may be
+// corrupt or truncated, sealed for another party, task, epoch, lane or kind, or have an invalid key share. The error
+// does not tell which.
 var ErrOpen = errors.New("ciphertext does not open")
 
-// Kind says what a ciphertext holds; the associated data binds it.
+// Kind says what a ciphertext contains. It is part of the associated data, so a ciphertext does not open as another
+// kind.
 type Kind uint8
 
 // The kinds of ciphertext.
@@ -28,14 +29,14 @@ const (
 	KindEnvelope Kind = 1 // All slots of one client, for the first relay.
 )
 
-// Context binds a ciphertext to its task, epoch, hop and key.
+// Context says for which task, epoch and hop a ciphertext is sealed. It does not open in another context.
 type Context struct {
 	TaskID task.ID
 	Epoch  uint64
 	Hop    int
 }
 
-// info = label ‖ task id ‖ epoch (8 bytes) ‖ hop (1 byte) ‖ key id.
+// info returns the HPKE info string: label ‖ task id ‖ epoch (8 bytes) ‖ hop (1 byte) ‖ key id.
 func (c Context) info(key KeyID) []byte {
 	info := append([]byte(infoLabel), c.TaskID[:]...)
 	info = binary.BigEndian.AppendUint64(info, c.Epoch)
@@ -43,12 +44,12 @@ func (c Context) info(key KeyID) []byte {
 	return append(info, key[:]...)
 }
 
-// aad = lane (2 bytes) ‖ kind (1 byte).
+// aad returns the associated data: lane (2 bytes) ‖ kind (1 byte).
 func aad(lane int, kind Kind) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(lane)), byte(kind))
 }
 
-// kem returns the mechanism of a task's KEM name and the size of its encapsulated key, in bytes.
+// kem returns the mechanism with a task's name for it, and the size of its encapsulated key in bytes.
 func kem(name task.KEM) (hpke.KEM, int, error) {
 	switch name {
 	case task.KEMX25519:
@@ -71,7 +72,7 @@ func Overhead(kemName task.KEM) (int, error) {
 	return enc + aeadTag, err
 }
 
-// KeyID names a key of a signed list: the SHA-256 of its public form.
+// KeyID identifies a key in a signed key list: for HPKE keys see [PublicKey], for token keys [IssuerKeys].
 type KeyID [32]byte
 
 // PublicKey is a party's HPKE key for one epoch. Its id is the SHA-256 of the KEM id (2 bytes) and the serialized
@@ -101,7 +102,8 @@ func newPublicKey(key hpke.PublicKey) *PublicKey {
 
 func (k *PublicKey) ID() KeyID { return k.id }
 
-// seal encrypts plaintext to key and returns enc ‖ ciphertext, with a fresh encapsulation.
+// seal encrypts plaintext to key with a fresh encapsulation. It returns enc, the encapsulated key, followed by the
+// ciphertext.
 func seal(key *PublicKey, c Context, lane int, kind Kind, plaintext []byte) ([]byte, error) {
 	if sealed, ok, err := fastSeal(key, c.info(key.id), aad(lane, kind), plaintext); ok {
 		if err != nil {
@@ -120,10 +122,11 @@ func seal(key *PublicKey, c Context, lane int, kind Kind, plaintext []byte) ([]b
 	return append(enc, ciphertext...), nil
 }
 
-// unsealer opens ciphertexts for one key and one info.
+// unsealer opens ciphertexts that were sealed to one key with one info string.
 type unsealer interface {
-	// open opens enc ‖ ciphertext with its associated data, or returns [ErrOpen] or [ErrErased]. It refuses a key
-	// share of low order, whose shared secret is all zeros, as RFC 9180, section 7.1.4, demands.
+	// open opens enc ‖ ciphertext with its associated data. It returns [ErrOpen] if that fails, and [ErrErased] if the
+	// key was erased. It refuses a key share of low order, whose shared secret is all zeros, as RFC 9180, section
+	// 7.1.4, demands.
 	open(aad, sealed []byte) ([]byte, error)
 }
 
@@ -135,7 +138,7 @@ func newUnsealer(key *PrivateKey, info []byte) unsealer {
 	return &plainUnsealer{key, info}
 }
 
-// plainUnsealer uses crypto/hpke.
+// plainUnsealer opens with crypto/hpke.
 type plainUnsealer struct {
 	key  *PrivateKey
 	info []byte

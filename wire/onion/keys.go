@@ -10,16 +10,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// keysLabel begins every key list.
+// keysLabel is the first field of every key list.
 const keysLabel = "doona-keys"
 
-// KeyList is a party's list of HPKE public keys, exactly one per epoch of a task. The task names it by its hash, so
-// all clients of a task seal to the same keys: a party cannot single a client out with a key of its own.
+// KeyList is a party's list of HPKE public keys, exactly one per epoch of a task. The task contains the list's hash, so
+// all clients of a task seal to the same keys. A party cannot give one client a different key to recognize it.
 type KeyList struct {
 	Label   string
 	Version uint64
 	KEM     task.KEM
-	Keys    [][]byte // Serialized public keys, an issuer's 32-byte key ids; index = epoch.
+	Keys    [][]byte // Index = epoch. Serialized public keys; for an issuer, 32-byte key ids.
 }
 
 // SignedKeyList is a key list with its party's signature: msgpack [list, signature].
@@ -28,7 +28,7 @@ type SignedKeyList struct {
 	Signature []byte
 }
 
-// NewSignedKeyList returns the signed list of the public halves of keys.
+// NewSignedKeyList signs the list of the public halves of keys.
 func NewSignedKeyList(kemName task.KEM, keys []*PrivateKey, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
 	public := make([][]byte, len(keys))
 	for i, k := range keys {
@@ -46,14 +46,14 @@ func newList(kem task.KEM, keys [][]byte, signKey ed25519.PrivateKey) (*SignedKe
 	return &SignedKeyList{body, signing.Sign(signKey, signing.KeyList, body)}, nil
 }
 
-// Hash returns the SHA-256 of the list, by which a task names it.
+// Hash returns the SHA-256 of the list. A task contains this hash.
 func (s *SignedKeyList) Hash() task.KeyListHash { return sha256.Sum256(s.List) }
 
 // Bytes returns the msgpack form.
 func (s *SignedKeyList) Bytes() ([]byte, error) { return codec.Marshal(s) }
 
-// ParseKeyList parses the msgpack form without checking it against a party; see [PartyKeys]. The result shares memory
-// with in. [KeyListSize] returns the size of a list that a task names.
+// ParseKeyList parses a signed key list from msgpack, without checking it against a party; see [PartyKeys]. The result
+// shares memory with in. [KeyListSize] returns how many bytes a task's list must have.
 func ParseKeyList(in []byte) (*SignedKeyList, error) {
 	v := codec.NewView(in)
 	v.ArrayOf(2)
@@ -64,19 +64,19 @@ func ParseKeyList(in []byte) (*SignedKeyList, error) {
 	return s, nil
 }
 
-// KeyListSize returns the bytes of every signed list of this many keys of a KEM, or of ids of an issuer's keys under
-// [TokenKEM]. It fails for an unknown KEM.
+// KeyListSize returns the size in bytes of a signed list with this many keys of a KEM. For [TokenKEM], these are ids of
+// an issuer's keys. It returns an error for an unknown KEM.
 func KeyListSize(kem task.KEM, keys uint64) (uint64, error) {
 	size, err := publicSize(kem)
 	if err != nil {
 		return 0, err
 	}
-	const labels = 1 + 1 + len(keysLabel) + 1 + 1 // heads of list and label, label, version, head of the KEM
+	const labels = 1 + 1 + len(keysLabel) + 1 + 1 // headers of outer array and list, label, version, header of the KEM
 	list := labels + len(kem) + arrayHeader(int(keys)) + int(keys)*bytesSize(size)
 	return uint64(1 + bytesSize(list) + bytesSize(ed25519.SignatureSize)), nil
 }
 
-// publicSize returns the bytes of a public key, or of the id of an issuer's key.
+// publicSize returns the size in bytes of a public key of a KEM, or of the id of an issuer's key.
 func publicSize(kem task.KEM) (int, error) {
 	switch kem {
 	case task.KEMX25519, TokenKEM:
@@ -90,8 +90,8 @@ func publicSize(kem task.KEM) (int, error) {
 	return 0, err
 }
 
-// PartyKeys checks a key list against the party a task names, its hash and its signature, and returns the public keys
-// by epoch.
+// PartyKeys returns the public keys of a key list, by epoch. It checks the list against the hash and the signing key
+// that the task names for the party at hop.
 func PartyKeys(t *task.Task, hop int, s *SignedKeyList) ([]*PublicKey, error) {
 	listed, err := s.open(fmt.Sprintf("the keys of hop %d", hop), t.Party(hop), t.KEM, t.Epochs.Count)
 	if err != nil {
@@ -104,7 +104,7 @@ func PartyKeys(t *task.Task, hop int, s *SignedKeyList) ([]*PublicKey, error) {
 		if err != nil {
 			return nil, fmt.Errorf("hop %d, epoch %d: %w", hop, i, err)
 		}
-		if before, seen := epochOf[key.id]; seen { // erasing the key of one epoch would not protect the other
+		if before, seen := epochOf[key.id]; seen { // erasing one epoch's key would leave the other's copy
 			return nil, fmt.Errorf("couldn't accept the keys of hop %d: epochs %d and %d have the same", hop, before, i)
 		}
 		epochOf[key.id], keys[i] = i, key
@@ -112,13 +112,14 @@ func PartyKeys(t *task.Task, hop int, s *SignedKeyList) ([]*PublicKey, error) {
 	return keys, nil
 }
 
-// TokenKEM replaces the KEM in an issuer's list. The entries are the ids of its 2048-bit keys for blind RSA
-// signatures ([RFC 9578], section 6.5: SHA-256 of the public key).
+// TokenKEM stands in an issuer's key list instead of a KEM. The list's entries are the ids of the issuer's 2048-bit
+// keys for blind RSA signatures ([RFC 9578], section 6.5: SHA-256 of the public key).
 //
 // [RFC 9578]: https://www.rfc-editor.org/rfc/rfc9578
 const TokenKEM = "rsabssa-2048"
 
-// IssuerKeys checks the key list of a task's issuer of tokens, and returns the key ids by epoch.
+// IssuerKeys checks the key list of a task's issuer, as [PartyKeys] does, and returns the ids of the token keys by
+// epoch.
 func IssuerKeys(t *task.Task, s *SignedKeyList) ([]KeyID, error) {
 	listed, err := s.open("the keys of the issuer", t.Clients.Issuer, TokenKEM, t.Epochs.Count)
 	if err != nil {
@@ -136,7 +137,7 @@ func IssuerKeys(t *task.Task, s *SignedKeyList) ([]KeyID, error) {
 	return ids, nil
 }
 
-// NewIssuerKeyList returns an issuer's signed list of token key ids.
+// NewIssuerKeyList signs an issuer's list of token key ids.
 func NewIssuerKeyList(ids []KeyID, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
 	keys := make([][]byte, len(ids))
 	for i := range ids {
@@ -145,7 +146,8 @@ func NewIssuerKeyList(ids []KeyID, signKey ed25519.PrivateKey) (*SignedKeyList, 
 	return newList(TokenKEM, keys, signKey)
 }
 
-// open checks a list's hash, signature and form, and returns its entries. Errors call the list what.
+// open checks a list's hash, signature and form against a party, and returns its entries. what is the list's name in
+// errors.
 func (s *SignedKeyList) open(what string, party task.Party, kem task.KEM, count uint64) ([][]byte, error) {
 	if s.Hash() != party.KeyList {
 		return nil, fmt.Errorf("couldn't accept %s: not the list the task names", what)

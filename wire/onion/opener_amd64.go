@@ -8,17 +8,17 @@ import (
 	"github.com/doona-dp/doona/internal/secret"
 )
 
-// x25519Unsealer does what crypto/hpke does for the first message in base mode under X25519, HKDF-SHA256 and
-// AES-128-GCM. It uses circl's X25519, which is assembly on amd64 and takes two thirds of crypto/ecdh's time; the
-// exchange is most of the cost of opening. The rest takes 5 allocations. crypto/hpke takes about a hundred, as it
-// parses both keys and hashes the info again for every message.
+// x25519Unsealer does the same as crypto/hpke for the first message in base mode under X25519, HKDF-SHA256 and
+// AES-128-GCM. It uses circl's X25519, which is assembly on amd64 and takes two thirds of crypto/ecdh's time. The key
+// exchange is most of the cost of opening. The rest takes 5 allocations; crypto/hpke takes about a hundred, because it
+// parses both keys and hashes the info string for every message.
 type x25519Unsealer struct {
 	key      *PrivateKey
 	public   x25519.Key
 	infoHash digest
 }
 
-// fastUnsealer returns nil for other KEMs.
+// fastUnsealer returns an x25519Unsealer, or nil for other KEMs.
 func fastUnsealer(key *PrivateKey, info []byte) unsealer {
 	if key.public.key.KEM().ID() != dhkemX25519 {
 		return nil
@@ -26,7 +26,7 @@ func fastUnsealer(key *PrivateKey, info []byte) unsealer {
 	return &x25519Unsealer{key, x25519.Key(key.public.key.Bytes()), hashInfo(info)}
 }
 
-// newX25519Key makes a key from a scalar and takes ownership of the scalar.
+// newX25519Key makes a key from a scalar, and takes ownership of the scalar's slice.
 func newX25519Key(scalar []byte) (*x25519Key, error) {
 	var public x25519.Key
 	x25519.KeyGen(&public, (*x25519.Key)(scalar))
@@ -34,7 +34,7 @@ func newX25519Key(scalar []byte) (*x25519Key, error) {
 	return &x25519Key{scalar: scalar, public: key}, err
 }
 
-// ECDH implements [ecdh.KeyExchanger].
+// ECDH returns the shared secret with a remote key. It implements [ecdh.KeyExchanger].
 func (k *x25519Key) ECDH(remote *ecdh.PublicKey) ([]byte, error) {
 	theirs := x25519.Key(remote.Bytes())
 	shared := new(x25519.Key)
@@ -50,8 +50,8 @@ func agree(shared *x25519.Key, scalar []byte, share *x25519.Key) (ok bool) {
 	return ok
 }
 
-// open implements [unsealer]. Its running time tells which step fails. That reveals only whether the share is of low
-// order, which the sender knows. The tag is compared in constant time.
+// open implements [unsealer]. Its running time reveals which step failed, but only whether the share is of low order,
+// which the sender knows. It compares the tag in constant time.
 func (u *x25519Unsealer) open(aad, sealed []byte) ([]byte, error) {
 	var share, shared x25519.Key
 	if len(sealed) < len(share)+aeadTag {

@@ -14,27 +14,27 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// ErrErased is returned if the private key of an epoch is erased.
+// ErrErased is the error for an epoch whose private key was erased.
 var ErrErased = errors.New("the key of this epoch has been erased")
 
-// PrivateKey is the decapsulation key of one epoch. Parsing costs more than opening, so keep the key until
-// [PrivateKey.Clear]. It is safe for concurrent use.
+// PrivateKey is a hop's decapsulation key for one epoch. Parsing it costs more than opening a ciphertext, so keep the
+// parsed key until [PrivateKey.Clear]. It is safe for concurrent use.
 type PrivateKey struct {
-	serialized *secret.Bytes // cleared first: any use of key happens within its Use
+	serialized *secret.Bytes // Clear clears it first; key may only be used inside its Use
 	key        hpke.PrivateKey
-	exchange   *x25519Key                 // of key; nil if the KEM has none
-	lattice    *mlkem.DecapsulationKey768 // likewise
+	exchange   *x25519Key                 // X25519 part of key; nil if the KEM has none
+	lattice    *mlkem.DecapsulationKey768 // ML-KEM part of key; nil if the KEM has none
 	public     *PublicKey
 	enc        int
 }
 
-// The sizes of serialized private keys, in bytes; ML-KEM's is [mlkem.SeedSize].
+// Sizes of serialized private keys, in bytes. An ML-KEM key has [mlkem.SeedSize].
 const (
 	x25519Size = 32
 	hybridSeed = 32
 )
 
-// GenerateKey returns a new private key.
+// GenerateKey returns a new random private key for a KEM.
 func GenerateKey(kemName task.KEM) (*PrivateKey, error) {
 	size := x25519Size
 	if kemName == task.KEMMLKEM768 {
@@ -50,7 +50,8 @@ func ParsePrivateKey(kemName task.KEM, serialized []byte) (*PrivateKey, error) {
 	return OwnPrivateKey(kemName, bytes.Clone(serialized))
 }
 
-// OwnPrivateKey is [ParsePrivateKey], but takes ownership of the slice. Clear erases it; an error erases it at once.
+// OwnPrivateKey is [ParsePrivateKey], but takes ownership of the slice. [PrivateKey.Clear] erases the slice; after an
+// error, OwnPrivateKey has already erased it.
 func OwnPrivateKey(kemName task.KEM, serialized []byte) (*PrivateKey, error) {
 	_, enc, err := kem(kemName)
 	if err != nil {
@@ -68,7 +69,7 @@ func OwnPrivateKey(kemName task.KEM, serialized []byte) (*PrivateKey, error) {
 	return k, nil
 }
 
-// load builds what opening needs.
+// load parses the serialized key into the forms that opening needs.
 func (k *PrivateKey) load(kemName task.KEM, serialized []byte) (err error) {
 	switch kemName {
 	case task.KEMX25519:
@@ -92,7 +93,8 @@ func (k *PrivateKey) load(kemName task.KEM, serialized []byte) (err error) {
 	return err
 }
 
-// loadHybrid expands the seed of a hybrid key as crypto/hpke does, which would keep copies.
+// loadHybrid expands the seed of a hybrid key to an ML-KEM and an X25519 key, as crypto/hpke does. crypto/hpke would
+// keep copies that nobody can clear.
 func (k *PrivateKey) loadHybrid(seed []byte) error {
 	if len(seed) != hybridSeed {
 		return fmt.Errorf("a seed of %d bytes: want %d", len(seed), hybridSeed)
@@ -114,7 +116,7 @@ func (k *PrivateKey) loadHybrid(seed []byte) error {
 	return err
 }
 
-// Bytes returns a copy of the serialized private key, or [ErrErased]. The caller clears the copy.
+// Bytes returns a copy of the serialized private key, or [ErrErased]. The caller must clear the copy.
 func (k *PrivateKey) Bytes() (out []byte, err error) {
 	if !k.serialized.Use(func(key []byte) { out = bytes.Clone(key) }) {
 		return nil, ErrErased
@@ -122,10 +124,10 @@ func (k *PrivateKey) Bytes() (out []byte, err error) {
 	return out, nil
 }
 
-// Public returns the public half, also after Clear.
+// Public returns the public half. It works after Clear, too.
 func (k *PrivateKey) Public() *PublicKey { return k.public }
 
-// Clear erases the key from memory once current uses end. Later uses return [ErrErased].
+// Clear erases the key from memory when uses that have begun are over. Later uses return [ErrErased].
 func (k *PrivateKey) Clear() {
 	k.serialized.Clear()
 	if k.exchange != nil {
@@ -136,11 +138,11 @@ func (k *PrivateKey) Clear() {
 	}
 }
 
-// x25519Key is an [ecdh.KeyExchanger] that can be cleared. It must be used within the Use of its [PrivateKey].
+// x25519Key is an [ecdh.KeyExchanger] that can be cleared. Use it only inside the Use of its [PrivateKey].
 type x25519Key struct {
-	scalar  []byte // owned
+	scalar  []byte // this key owns the slice
 	public  *ecdh.PublicKey
-	library *ecdh.PrivateKey // the same key, on machines without a faster library
+	library *ecdh.PrivateKey // the same key for crypto/ecdh, on machines without a faster library
 }
 
 // PublicKey implements [ecdh.KeyExchanger].

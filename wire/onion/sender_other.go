@@ -2,7 +2,7 @@
 
 package onion
 
-// fastSeal leaves sealing to crypto/hpke: circl's X25519 is faster on amd64 only.
+// fastSeal returns ok = false, so that crypto/hpke seals: circl's X25519 is faster on amd64 only.
 func fastSeal(*PublicKey, []byte, []byte, []byte) (sealed []byte, ok bool, err error) {
 	return nil, false, nil
 }

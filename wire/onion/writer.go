@@ -9,24 +9,25 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 )
 
-// BatchWriter writes a batch that does not fit in memory. It passes on chunk after chunk. The head comes last,
-// although it precedes the first chunk in the batch, because it holds the hashes of all chunks.
+// BatchWriter writes a batch that does not fit in memory. It passes chunk after chunk to put. The head of the batch
+// comes before the first chunk in the finished batch, but Finish returns it last, because it contains the hashes of all
+// chunks.
 type BatchWriter struct {
 	put    func(chunk []byte) error
-	counts []uint64 // slots, by lane
+	counts []uint64 // number of slots, by lane
 	lane   int      // of the current chunk
-	slots  int      // in the current chunk
+	slots  int      // number of slots in the current chunk
 	chunk  []byte
 	hashes []byte
 }
 
-// NewBatchWriter returns a writer of a batch with this many lanes. put receives the encoded chunks in order and must
-// not keep them.
+// NewBatchWriter returns a writer of a batch with this many lanes. put receives the encoded chunks in order. It must
+// not keep their slices.
 func NewBatchWriter(lanes int, put func(chunk []byte) error) *BatchWriter {
 	return &BatchWriter{put: put, counts: make([]uint64, lanes), hashes: []byte{}}
 }
 
-// Add adds a slot. Lanes come in order, and all slots have one size.
+// Add adds a slot to a lane. Lanes must come in ascending order, and all slots must have the same size.
 func (w *BatchWriter) Add(lane int, slot []byte) error {
 	if lane < w.lane || lane >= len(w.counts) {
 		return fmt.Errorf("invalid batch: lane %d follows lane %d of %d", lane, w.lane, len(w.counts))
@@ -43,7 +44,7 @@ func (w *BatchWriter) Add(lane int, slot []byte) error {
 	return nil
 }
 
-// flush passes the current chunk on.
+// flush encodes the current chunk and passes it to put.
 func (w *BatchWriter) flush() error {
 	if w.slots == 0 {
 		return nil
@@ -64,8 +65,8 @@ func (w *BatchWriter) flush() error {
 // Filled reports whether any slot was added.
 func (w *BatchWriter) Filled() bool { return w.slots > 0 || len(w.hashes) > 0 }
 
-// Finish passes the last chunk on, signs the batch, and returns its manifest and head: the bytes before the first
-// chunk.
+// Finish passes the last chunk to put and signs the batch. It returns the signed manifest, and the head of the batch:
+// all bytes before the first chunk.
 func (w *BatchWriter) Finish(key ed25519.PrivateKey, d BatchDraft) (signed *SignedManifest, head []byte, err error) {
 	if err := w.flush(); err != nil {
 		return nil, nil, err
@@ -83,7 +84,7 @@ func (w *BatchWriter) Finish(key ed25519.PrivateKey, d BatchDraft) (signed *Sign
 	return signed, out.Bytes(), nil
 }
 
-// writeHead writes the bytes before the first chunk.
+// writeHead writes the bytes of a batch before its first chunk.
 func writeHead(w *codec.Writer, signed *SignedManifest, hashes []byte) {
 	w.Array(4)
 	w.Bytes(signed.Manifest)
