@@ -1,5 +1,5 @@
 // Package problem defines the errors that relays and issuers answer with: application/problem+json documents (RFC
-// 9457) whose types are "urn:doona:error:" and a name from the list below.
+// 9457). Their type is "urn:doona:error:" followed by a name from the list below.
 package problem
 
 import (
@@ -14,46 +14,46 @@ import (
 	"unicode/utf8"
 )
 
-// prefix precedes the name in a problem's type.
+// prefix begins the type of every problem; the name follows.
 const prefix = "urn:doona:error:"
 
 // ContentType is the media type of a problem.
 const ContentType = "application/problem+json"
 
-// Name identifies a problem; docs/relay.md says what a client should do about each.
+// Name identifies a problem. docs/relay.md says for each name what a client should do.
 type Name string
 
-// The problems of a relay.
+// The problems of relays and issuers.
 const (
 	NotFound        Name = "not-found"         // No such resource or method.
 	UnknownTask     Name = "unknown-task"      // The relay does not serve this task.
-	NotIngress      Name = "not-ingress"       // This is not the task's first relay, which takes the reports.
+	NotIngress      Name = "not-ingress"       // This relay is not the task's first relay, which accepts the reports.
 	EpochNotOpen    Name = "epoch-not-open"    // The epoch has not begun; the same bytes may be sent later.
-	EpochClosed     Name = "epoch-closed"      // The epoch is over; the report is void.
+	EpochClosed     Name = "epoch-closed"      // The epoch is over; the report cannot be accepted any more.
 	MediaType       Name = "media-type"        // The body is not application/msgpack.
 	TooLarge        Name = "too-large"         // The body is longer than any report of the task.
 	Malformed       Name = "malformed"         // The request, or the content of the envelope, violates the task's form.
-	DoesNotOpen     Name = "does-not-open"     // Sealed to another key, task or epoch, or damaged.
+	DoesNotOpen     Name = "does-not-open"     // The envelope is sealed to another key, task or epoch, or is damaged.
 	Limit           Name = "limit"             // The client's quota for the epoch is used up.
-	ForeignOrigin   Name = "foreign-origin"    // The task takes no reports from pages of this origin.
+	ForeignOrigin   Name = "foreign-origin"    // The task accepts no reports from pages of this origin.
 	TokenMissing    Name = "token-missing"     // The task requires a token with every report.
-	TokenInvalid    Name = "token-invalid"     // Not a token of this task, epoch and issuer.
-	Replayed        Name = "replayed"          // Another client has sent this envelope or its tag.
+	TokenInvalid    Name = "token-invalid"     // The token is not one of this task, epoch and issuer.
+	Replayed        Name = "replayed"          // Another client has sent this envelope, or one with the same tag.
 	NotSealed       Name = "not-sealed"        // The batch does not exist yet.
-	Complete        Name = "epoch-complete"    // The epoch is over and has no batch of this number.
-	Confirmed       Name = "confirmed"         // The batch was confirmed and its ciphertexts were deleted.
-	Unauthorized    Name = "unauthorized"      // Not signed by the next hop, or by the owner.
-	Overloaded      Name = "overloaded"        // Try again after Retry-After.
-	SlowDown        Name = "slow-down"         // The client's network has too much in flight; try again after Retry-After.
-	ClockInDoubt    Name = "clock-in-doubt"    // The relay's clock is not confirmed; try again after Retry-After.
+	Complete        Name = "epoch-complete"    // The epoch is over and it has no batch of this number.
+	Confirmed       Name = "confirmed"         // The next hop confirmed the batch; its ciphertexts are deleted.
+	Unauthorized    Name = "unauthorized"      // Not signed by the next hop or the owner, or no valid API key.
+	Overloaded      Name = "overloaded"        // The server lacks capacity; try again after Retry-After.
+	SlowDown        Name = "slow-down"         // The client has too many open requests; try again after Retry-After.
+	ClockInDoubt    Name = "clock-in-doubt"    // No other clock confirms the relay's; try again after Retry-After.
 	StateRolledBack Name = "state-rolled-back" // The relay detected a state rollback and has stopped.
 	EpochEnded      Name = "epoch-ended"       // The operator ended the epoch after a state rollback.
-	WrongPosition   Name = "wrong-position"    // The stream's position is taken, or the previous one empty.
+	WrongPosition   Name = "wrong-position"    // The stream already has this position, or lacks the previous one.
 	OwnerTaskLimit  Name = "owner-task-limit"  // The owner has as many tasks at this relay as its operator approved.
-	Internal        Name = "internal"          // The relay's own fault; it stored nothing.
+	Internal        Name = "internal"          // The relay failed; it stored nothing.
 )
 
-// kinds gives each name its HTTP status and title.
+// kinds maps each name to its HTTP status and its title.
 var kinds = map[Name]struct {
 	status int
 	title  string
@@ -86,14 +86,14 @@ var kinds = map[Name]struct {
 	Internal:        {http.StatusInternalServerError, "the server failed"},
 }
 
-// Problem is an error in its transmitted form.
+// Problem is an error as one party sends it to another.
 type Problem struct {
 	Name       Name
 	Status     int           // HTTP status.
 	Title      string        // For people; fixed for each name.
 	Detail     string        // For people; may be empty.
 	RetryAfter time.Duration // When to try again; 0 if unknown or never.
-	Now        time.Time     // The other party's clock, to the minute; zero if unknown.
+	Now        time.Time     // The sender's clock, to the minute; zero if unknown.
 }
 
 // document is the JSON form of a Problem.
@@ -105,19 +105,20 @@ type document struct {
 	Now    int64  `json:"now,omitempty"` // Unix seconds, whole minutes
 }
 
-// New returns the problem of a name with a detail, formatted as by fmt.Sprintf.
+// New returns the problem with a name. Its detail is formatted as by fmt.Sprintf.
 func New(name Name, format string, args ...any) *Problem {
 	k := kinds[name]
 	return &Problem{Name: name, Status: k.status, Title: k.title, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Retry sets when to try again, rounded up to whole seconds.
+// Retry sets when the client may try again, rounded up to whole seconds.
 func (p *Problem) Retry(after time.Duration) *Problem {
 	p.RetryAfter = (after + time.Second - 1).Truncate(time.Second)
 	return p
 }
 
-// At adds the sender's clock, to the minute: a client whose report is for another epoch can compare clocks.
+// At adds the sender's time, to the minute. A client whose report is for another epoch can compare it with its own
+// clock.
 func (p *Problem) At(now time.Time) *Problem {
 	p.Now = now.Truncate(time.Minute).Round(0)
 	return p
@@ -134,18 +135,18 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%s: %s: %s", p.Name, p.Title, p.Detail)
 }
 
-// Is lets errors.Is compare problems by name.
+// Is reports whether target is a problem with the same name, for errors.Is.
 func (p *Problem) Is(target error) bool {
 	other, ok := target.(*Problem)
 	return ok && other.Name == p.Name
 }
 
-// Write sends the problem as the response, and forbids caching it.
+// Write sends the problem as the HTTP response, which caches must not store.
 func (p *Problem) Write(w http.ResponseWriter) {
 	header := w.Header()
 	header.Set("Content-Type", ContentType)
 	header.Set("Cache-Control", "no-store")
-	header.Set("Access-Control-Expose-Headers", "Retry-After, WWW-Authenticate") // to pages that may read it
+	header.Set("Access-Control-Expose-Headers", "Retry-After, WWW-Authenticate") // so that pages may read these headers
 	if p.RetryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(int(p.RetryAfter/time.Second)))
 	}
@@ -165,10 +166,10 @@ const (
 	maxNow      = 253402300799   // the last second of the year 9999; a later clock is ignored
 )
 
-// Read returns the problem in an unsuccessful response. A response without a known problem becomes a problem with an
-// empty name. The other party may be hostile. So the title is that of the name or of the HTTP status, the detail is
-// cut to 200 bytes of printable text, safe for a log or a terminal, RetryAfter is 0 to 24 hours, and Now is before
-// the year 10000.
+// Read returns the problem in a response with an error status. If the response contains no known problem, the problem's
+// name is empty. The sender may be hostile, so Read trusts little. The title is that of the name or of the HTTP status.
+// The detail is cut to 200 bytes of printable text, safe for a log or a terminal. RetryAfter is 0 to 24 hours, and Now
+// is before the year 10000.
 func Read(resp *http.Response) *Problem {
 	p := &Problem{Status: resp.StatusCode, Title: http.StatusText(resp.StatusCode)}
 	in, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))
@@ -188,7 +189,7 @@ func Read(resp *http.Response) *Problem {
 	return p
 }
 
-// printable returns the printable characters of s, at most maxText bytes.
+// printable returns the printable characters among the first maxText bytes of s.
 func printable(s string) string {
 	s = s[:min(len(s), maxText)]
 	return strings.Map(func(r rune) rune {

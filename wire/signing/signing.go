@@ -1,6 +1,6 @@
-// Package signing makes and verifies the Ed25519 signatures of owners, relays, issuers and verifiers, and signs
-// times. A signature names its purpose, so that it is valid for no other. All signatures between parties use this
-// package.
+// Package signing makes and verifies the Ed25519 signatures of owners, relays, issuers and verifiers, and signs their
+// times. Each signature covers its purpose, so it is not valid for another purpose. All signatures between parties use
+// this package.
 package signing
 
 import (
@@ -25,13 +25,13 @@ const (
 	End       Purpose = "end"
 	Updates   Purpose = "updates" // a request for the open epochs of all tasks of two relays
 	Time      Purpose = "time"
-	Succeed   Purpose = "successor" // an owner's request about the next task of a stream
-	Owner     Purpose = "owner"     // an owner's request about tasks at a relay that has approved the owner
+	Succeed   Purpose = "successor" // an owner's request that concerns the next task of a stream
+	Owner     Purpose = "owner"     // an owner's request that concerns tasks, to a relay that has approved the owner
 	Statement Purpose = "statement" // names the key that signs the later tasks of a stream
 	Rotation  Purpose = "rotation"  // names the key that signs for a party in later tasks of a stream
 )
 
-// signed returns the signed bytes: "doona-v<version> <purpose>" ‖ 0x00 ‖ body.
+// signed returns the bytes that a signature covers: "doona-v<version> <purpose>" ‖ 0x00 ‖ body.
 func signed(p Purpose, body []byte) []byte {
 	return append(fmt.Appendf(nil, "doona-v%d %s\x00", task.Version, p), body...)
 }
@@ -46,5 +46,5 @@ func Verify(key ed25519.PublicKey, p Purpose, body, signature []byte) bool {
 	return len(key) == ed25519.PublicKeySize && ed25519.Verify(key, signed(p, body), signature)
 }
 
-// ErrSigner is returned if a signature is not by the party that the task names.
+// ErrSigner is the error for a signature that is not from the party that the task names.
 var ErrSigner = errors.New("signed by a stranger")

@@ -9,24 +9,24 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// maxUnix exceeds any time that a party's clock may state, in seconds.
+// maxUnix is the limit for times, in Unix seconds. OpenTime refuses a time of maxUnix or later.
 const maxUnix = 1 << 53
 
-// timeLabel begins every signed time.
+// timeLabel is the first field of every signed time.
 const timeLabel = "doona-time"
 
-// Nonce is drawn for each request, so that the signed answer is valid for no other request.
+// Nonce is a random value in each request. The signed answer repeats it, so the answer is valid for no other request.
 type Nonce [16]byte
 
-// clockTime is what a relay or issuer signs about its clock, at a request with a fresh nonce. It proves that the
-// clock showed this time after the nonce was drawn.
+// clockTime is what a relay or an issuer signs about its clock when somebody asks with a fresh nonce. It proves that
+// the clock showed this time after the requester drew the nonce.
 type clockTime struct {
 	Label   string
 	Version uint64
 	TaskID  []byte // 32 bytes.
-	Hop     uint64 // The relay's; the issuer's is the verifier's plus one.
+	Hop     uint64 // Hop of the relay; the issuer has the verifier's hop plus one.
 	Nonce   []byte // 16 bytes, drawn by the requester.
-	Unix    uint64 // Seconds.
+	Unix    uint64 // Unix seconds.
 }
 
 type signedTime struct {
@@ -34,7 +34,7 @@ type signedTime struct {
 	Signature []byte
 }
 
-// NewTime signs the time of a party's clock, in its msgpack form [time, signature].
+// NewTime signs a time of a party's clock, in Unix seconds. It returns msgpack [time, signature].
 func NewTime(key ed25519.PrivateKey, id task.ID, hop int, nonce Nonce, unix uint64) ([]byte, error) {
 	body, err := codec.Marshal(&clockTime{timeLabel, task.Version, id[:], uint64(hop), nonce[:], unix})
 	if err != nil {
@@ -43,8 +43,8 @@ func NewTime(key ed25519.PrivateKey, id task.ID, hop int, nonce Nonce, unix uint
 	return codec.Marshal(&signedTime{body, Sign(key, Time, body)})
 }
 
-// OpenTime parses and checks a signed time: by the relay at hop, or by the issuer, whose hop is the verifier's plus
-// one, for a nonce. It returns Unix seconds.
+// OpenTime parses and checks a signed time. The party at hop must have signed it for this nonce: a relay, or the
+// issuer, whose hop is the verifier's plus one. It returns Unix seconds.
 func OpenTime(t *task.Task, id task.ID, hop int, nonce Nonce, in []byte) (uint64, error) {
 	fail := func(err error) (uint64, error) {
 		return 0, fmt.Errorf("couldn't accept the time of hop %d: %w", hop, err)
@@ -73,7 +73,7 @@ func OpenTime(t *task.Task, id task.ID, hop int, nonce Nonce, in []byte) (uint64
 	return v.Unix, nil
 }
 
-// timeKey returns the signing key of the party at a hop, or nil if no party there signs times.
+// timeKey returns the public signing key of the relay or issuer at a hop, or nil if the party there signs no times.
 func timeKey(t *task.Task, hop int) ed25519.PublicKey {
 	switch {
 	case hop >= 0 && hop < len(t.Relays):

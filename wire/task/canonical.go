@@ -6,7 +6,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// label begins every canonical task.
+// label is the first field of every canonical task.
 const label = "doona-task"
 
 // Canonical returns the canonical form, docs/SPEC.md "Task":
@@ -94,8 +94,8 @@ func (w *writer) claim(c Claim) {
 	w.str(c.Assumption.String())
 }
 
-// Parse parses a canonical form and validates the task. It accepts exactly the bytes that [Task.Canonical] writes:
-// any other encoding of the same values is an error.
+// Parse parses a canonical form and validates the task. It accepts exactly the bytes that [Task.Canonical] writes: it
+// refuses any other encoding of the same values.
 func Parse(canonical []byte) (*Task, error) {
 	r := reader{in: canonical}
 	t := r.task()
@@ -155,7 +155,7 @@ func (r *reader) claim() (c Claim) {
 	if r.optional(2) {
 		epsilon, delta := r.str(), r.str()
 		c.SetTotal(epsilon, delta)
-		if r.err == nil && c.Total.IsZero() { // a zero total would mean an absent one
+		if r.err == nil && c.Total.IsZero() { // a zero total stands for none, which is encoded as []
 			r.err = invalid.Field("claim.total.epsilon", `""`, wantEpsilon)
 		}
 	}
@@ -166,7 +166,7 @@ func (r *reader) claim() (c Claim) {
 	return c
 }
 
-// maxParams bounds the parameters of a task, and so the memory that a hostile one can claim.
+// maxParams is the largest number of parameters of a task. It limits the memory that a hostile task can claim.
 const maxParams = 4096
 
 func flag(b bool) uint64 {

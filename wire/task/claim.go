@@ -7,19 +7,20 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Epsilon is ε as the decimal text in a task, parsed once. In (0, 100].
+// Epsilon is ε in (0, 100]: the decimal text from a task, and its number.
 type Epsilon struct{ decimal }
 
-// Delta is δ as the decimal text in a task, parsed once. In (0, 1).
+// Delta is δ in (0, 1): the decimal text from a task, and its number.
 type Delta struct{ decimal }
 
-// decimal is a text and its number. "1e-6" and "0.000001" are one number, but make two tasks.
+// decimal is a decimal text and its number. "1e-6" and "0.000001" are the same number, but give tasks with different
+// ids.
 type decimal struct {
 	text  string
 	value float64 // 0 if the text is not a valid decimal.
 }
 
-// Value returns the number nearest to the decimal, or 0 if it is invalid; no valid task has 0.
+// Value returns the float64 nearest to the decimal. It returns 0 for an invalid text; no valid task has 0.
 func (d decimal) Value() float64 { return d.value }
 
 // String returns the decimal's text.
@@ -36,18 +37,19 @@ func NewEpsilon(text string) Epsilon { return Epsilon{newDecimal(text, 100)} }
 // NewDelta parses δ. [Task.Validate] reports an invalid text.
 func NewDelta(text string) Delta { return Delta{newDecimal(text, 1-1.0/(1<<53))} }
 
-// NewClaim returns the claim of one epoch, which assumes n_min honest clients and has no total.
+// NewClaim returns a claim for one epoch. It assumes n_min honest clients and has no total over all epochs.
 func NewClaim(epsilon, delta string) Claim {
 	return Claim{Epsilon: NewEpsilon(epsilon), Delta: NewDelta(delta)}
 }
 
-// SetTotal sets the claim over all epochs.
+// SetTotal sets the claim over all epochs together.
 func (c *Claim) SetTotal(epsilon, delta string) {
 	c.Total = Total{NewEpsilon(epsilon), NewDelta(delta)}
 }
 
-// newDecimal parses digits, optionally "." and digits, optionally "e", an optional "-" and digits: at most 24
-// characters, which all languages parse alike.
+// newDecimal parses digits, optionally followed by "." and digits, optionally followed by "e", an optional "-" and
+// digits. The text has at most 24 characters. All programming languages parse such texts alike. The number must be
+// above 0 and at most max.
 func newDecimal(text string, max float64) decimal {
 	number, exponent, hasExponent := strings.Cut(text, "e")
 	whole, fraction, hasFraction := strings.Cut(number, ".")
@@ -62,7 +64,7 @@ func newDecimal(text string, max float64) decimal {
 
 func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// Check returns an error if ε or δ, of an epoch or of all epochs, is out of range.
+// Check returns an error if ε or δ is out of range, in the claim for one epoch or in the total.
 func (c Claim) Check() error {
 	if err := checkPair("claim", c.Epsilon, c.Delta); err != nil || c.Total.IsZero() {
 		return err

@@ -7,7 +7,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// writer appends msgpack in its shortest encodings.
+// writer appends msgpack values in their shortest encodings.
 type writer struct{ out []byte }
 
 //go:noinline
@@ -40,7 +40,7 @@ func (w *writer) uints(vs ...uint64) {
 	}
 }
 
-// numbers writes a list.
+// numbers writes a list of integers.
 func (w *writer) numbers(vs []uint64) {
 	w.array(len(vs))
 	w.uints(vs...)
@@ -87,7 +87,7 @@ func (w *writer) bytes32(b []byte) {
 	w.out = append(w.out, b...)
 }
 
-// reader parses msgpack and keeps the first error; after it, every read returns a zero value.
+// reader parses msgpack. It keeps the first error, after which every read returns a zero value.
 type reader struct {
 	in  []byte
 	err error
@@ -178,8 +178,8 @@ func (r *reader) array(n int) {
 	}
 }
 
-// optional reads the head of an optional part: an empty array if it is absent, else an array of n. It reports whether
-// the part is present.
+// optional reads the header of an optional part: an empty array if the part is absent, otherwise an array of n
+// elements. It reports whether the part is present.
 func (r *reader) optional(n int) bool {
 	got := r.arrayUpTo(n)
 	if got != 0 && got != n {
@@ -188,7 +188,7 @@ func (r *reader) optional(n int) bool {
 	return got != 0 && r.err == nil
 }
 
-// numbers reads a list of up to most numbers. Memory grows as they arrive, whatever the head claims.
+// numbers reads a list of at most most integers. Memory grows as they arrive, whatever length the header claims.
 func (r *reader) numbers(most int) (vs []uint64) {
 	for n := r.arrayUpTo(most); n > 0 && r.err == nil; n-- {
 		vs = append(vs, r.uint())
@@ -220,7 +220,7 @@ func (r *reader) strs(into ...*string) {
 	}
 }
 
-// list reads a list of up to most texts.
+// list reads a list of at most most texts.
 func (r *reader) list(most int) (texts []string) {
 	for n := r.arrayUpTo(most); n > 0 && r.err == nil; n-- {
 		texts = append(texts, r.str())

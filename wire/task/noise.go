@@ -28,14 +28,14 @@ import (
 type Noise struct {
 	Kind    string // NoiseCells or NoisePool.
 	Cells   uint64 // Number of cells: 1..2²⁰ of kind cells, 1..2⁵³ of kind pool.
-	Batches uint64 // Most batches of an epoch, below 2³²; 0 for no bound. Bounds the dummies of a first relay.
+	Batches uint64 // Most batches of an epoch, below 2³²; 0 for no limit. It limits what a first relay can add.
 
-	Tables [][]uint64 // Kind cells: weights by number of dummies in a cell. At least one table.
-	Which  []Run      // Kind cells: the cells' tables in order; nil if all cells share one.
+	Tables [][]uint64 // Kind cells: each table has the weight of 0, 1, 2, … dummies in a cell. At least one table.
+	Which  []Run      // Kind cells: which table each cell uses, in order; nil if all cells share one.
 	Tilt   *Tilt      // Kind cells: nil for none.
-	Total  *uint64    // Kind cells: T; nil for any.
+	Total  *uint64    // Kind cells: T, the number of dummies of a batch; nil for any number.
 
-	Pool uint64 // Kind pool: the number of dummies. 1..2³²-1.
+	Pool uint64 // Kind pool: the number of dummies of a batch. 1..2³²-1.
 }
 
 // The kinds of noise.
@@ -44,24 +44,24 @@ const (
 	NoisePool  = "pool"
 )
 
-// Run is a number of consecutive cells that share a table.
+// Run is a number of consecutive cells that use the same table.
 type Run struct {
 	Count uint64 // ≥ 1.
-	Table uint64 // Index in Noise.Tables; differs from the previous run's.
+	Table uint64 // Index in Noise.Tables; differs from that of the previous run.
 }
 
-// Tilt is a factor of a law that depends on one weighted sum of the cells' dummies.
+// Tilt is a factor in the probability of a draw. It depends on one weighted sum of the numbers of dummies in the cells.
 type Tilt struct {
-	Centre  uint64   // In units of Weights.
-	Weights []uint64 // By cell.
-	Factors []uint64 // By distance of the sum from Centre.
+	Centre  uint64   // The value of the weighted sum to which distances are measured.
+	Weights []uint64 // One weight for each cell.
+	Factors []uint64 // Factor by distance of the weighted sum from Centre; beyond the end 0.
 }
 
-// Limits on the memory that a hostile task can claim.
+// Limits that bound the memory which a hostile task can claim.
 const (
 	maxCells   = 1 << 20
-	maxNumbers = 1<<16 - 1 // Numbers in tables, runs and tilt together.
-	maxWeight  = 1<<53 - 1 // Largest weight, so that it is exact in every language.
+	maxNumbers = 1<<16 - 1 // Most numbers in tables, runs and tilt together.
+	maxWeight  = 1<<53 - 1 // Largest weight: every language represents it exactly.
 )
 
 func (w *writer) noise(n *Noise) {
@@ -174,7 +174,7 @@ func (t *Task) validateNoise() error {
 	return invalid.Field("noise.kind", strconv.Quote(n.Kind), "cells or pool")
 }
 
-// validateCells checks that the law has its unique form and that its numbers stay below 2⁶³.
+// validateCells checks that a law of kind cells has its only form, and that its numbers stay below 2⁶³.
 func (n *Noise) validateCells() error {
 	if n.Pool != 0 {
 		return invalid.Field("noise.pool", strconv.FormatUint(n.Pool, 10), "none of kind cells")
@@ -200,7 +200,7 @@ func (n *Noise) validateCells() error {
 	return n.validateTotal()
 }
 
-// numbers counts the numbers that take memory.
+// numbers returns how many numbers the noise holds in memory.
 func (n *Noise) numbers() int {
 	count := 2*len(n.Which) + len(n.Tables)
 	for _, table := range n.Tables {
@@ -212,14 +212,14 @@ func (n *Noise) numbers() int {
 	return count
 }
 
-// validateWeights checks a table of weights. The last must be above 0, so that each law has one form.
+// validateWeights checks a table of weights. The last weight must be above 0, so that each law has only one form.
 func validateWeights(field string, table []uint64) error {
 	sum := uint64(0)
 	for _, weight := range table {
 		if weight > maxWeight {
 			return invalid.Field(field, strconv.FormatUint(weight, 10), "weights below 2^53")
 		}
-		sum += weight // cannot overflow unnoticed: each weight is below 2⁵³
+		sum += weight // cannot overflow unnoticed: each weight is below 2⁵³, and the sum is checked each time
 		if sum > math.MaxInt64 {
 			return invalid.Field(field, "a sum above 2^63", "a sum of weights below 2^63")
 		}
@@ -255,7 +255,7 @@ func (n *Noise) validateWhich() error {
 	return nil
 }
 
-// Each calls f for every run of cells with one table, and the index of the run's first cell.
+// Each calls f for every run of cells that use the same table. first is the index of the run's first cell.
 func (n *Noise) Each(f func(first uint64, run Run)) {
 	if len(n.Which) == 0 {
 		f(0, Run{Count: n.Cells})
@@ -298,7 +298,7 @@ func (n *Noise) validateTilt() error {
 	return nil
 }
 
-// validateTotal checks that the tables can reach the total.
+// validateTotal checks that some draw from the tables has the total.
 func (n *Noise) validateTotal() error {
 	if n.Total == nil {
 		return nil
@@ -307,7 +307,7 @@ func (n *Noise) validateTotal() error {
 	return inRange("noise.total", *n.Total, least, most)
 }
 
-// Support returns the fewest and the most dummies that one relay can add to one batch.
+// Support returns the smallest and the largest number of dummies that one relay can add to one batch.
 func (n *Noise) Support() (least, most uint64) {
 	switch {
 	case n.Kind == NoisePool:
@@ -318,7 +318,8 @@ func (n *Noise) Support() (least, most uint64) {
 	return n.tablesAllow()
 }
 
-// tablesAllow returns the fewest and the most dummies by the tables alone, below 2²⁰ cells times 2¹⁶.
+// tablesAllow returns the smallest and the largest number of dummies that the tables allow, without the total. Both are
+// below 2²⁰ cells times 2¹⁶.
 func (n *Noise) tablesAllow() (least, most uint64) {
 	n.Each(func(_ uint64, run Run) {
 		table := n.Tables[run.Table]
@@ -332,14 +333,14 @@ func (n *Noise) tablesAllow() (least, most uint64) {
 	return least, most
 }
 
-// maxBatches is the most batches of an epoch, for any task. A site of 10⁷ reports a day with n = 1,000 makes 10⁴
-// batches; a site of more than 6.5·10⁷ needs a larger n or shorter epochs.
+// maxBatches is the largest number of batches of an epoch, for any task. A site with 10⁷ reports a day and n = 1,000
+// makes 10⁴ batches. A site with more than 6.5·10⁷ reports needs a larger n or shorter epochs.
 const maxBatches = 1 << 16
 
-// SaysBatches reports whether the task itself bounds the batches of an epoch.
+// SaysBatches reports whether the task itself limits the batches of an epoch.
 func (t *Task) SaysBatches() bool { return t.Noise != nil && t.Noise.Batches > 0 }
 
-// MostBatches returns how many batches an epoch may have.
+// MostBatches returns the largest number of batches that an epoch may have.
 func (t *Task) MostBatches() uint64 {
 	if !t.SaysBatches() {
 		return maxBatches
@@ -347,11 +348,11 @@ func (t *Task) MostBatches() uint64 {
 	return min(t.Noise.Batches, maxBatches)
 }
 
-// HasBatch reports whether an epoch may have a batch of this number, from 0.
+// HasBatch reports whether an epoch may have a batch with this number, counted from 0.
 func (t *Task) HasBatch(seq uint64) bool { return seq < t.MostBatches() }
 
-// CheckSupported refuses parts that the format defines and no party supports yet, in tasks and drafts. A party that
-// accepted such a task would break its promise.
+// CheckSupported returns an error for a task or draft with a part that the format defines but no party supports yet. A
+// party that accepted such a task would not do what the task promises.
 func (t *Task) CheckSupported() error {
 	if t.Stream == nil {
 		return nil
@@ -364,8 +365,8 @@ func (t *Task) CheckSupported() error {
 	return nil
 }
 
-// Lossless lists the parts that do not affect the privacy loss: today, only these may change in a successor. Pages
-// choose by their keys which relays may replace another. For any other part, somebody would have to compare the
-// losses of the changed task with those of the first.
+// Lossless lists the parts of a task that do not affect the privacy loss. Today, a later task of a stream may change
+// only these. For any other part, somebody would have to compare the losses of the changed task and of the first task.
+// In "relays.signKey", pages name the keys of relays that may replace another relay.
 var Lossless = []string{"clients.issuer.url", "clients.origins", "clients.quota", "name", "relays.signKey", "relays.url",
 	"verifier.url"}

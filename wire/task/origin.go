@@ -7,22 +7,22 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Limits on the origins of a task: a site with its languages, apps and test copies has a few dozen. A host name has
-// at most 253 characters, and no real site has an origin longer than maxOrigin. Together they take 16 kB, less than a
-// month of keys.
+// Limits on the origins of a task. A site with its languages, apps and test copies has a few dozen origins. A host name
+// has at most 253 characters, and no real site has an origin longer than maxOrigin. All origins together take 16 kB,
+// less than a month of keys.
 const (
 	maxOrigins = 64
 	maxOrigin  = 255
 )
 
-// opaqueOrigin is what a browser sends for a page without an origin: a file, a sandboxed frame, a data: URL.
+// opaqueOrigin is the Origin header of a page without an origin of its own: a file, a sandboxed frame, a data: URL.
 const opaqueOrigin = "null"
 
 const wantOrigin = `scheme://host or scheme://host:port as browsers send it (lower case, no default port, no path, ` +
 	`punycode), *. before the domain for all below it, or null; at most 255 characters`
 
-// Allows reports whether the task accepts reports with this Origin header; a task without origins accepts all. An
-// entry *.example.org allows every name below example.org, but not example.org itself.
+// Allows reports whether the task accepts reports with this Origin header. A task without a list of origins accepts
+// all. An entry *.example.org allows every name below example.org, but not example.org itself.
 func (c Clients) Allows(origin string) bool {
 	if len(c.Origins) == 0 {
 		return true
@@ -38,7 +38,7 @@ func (c Clients) Allows(origin string) bool {
 	return false
 }
 
-// isListed reports whether an origin matches a listed one, or the wildcard of a listed one.
+// isListed reports whether an origin equals an entry of the list, or matches the entry's wildcard.
 func isListed(origin, listed string) bool {
 	scheme, domain, wild := strings.Cut(listed, "://*")
 	if !wild {
@@ -69,7 +69,7 @@ func (t *Task) validateOrigins() error {
 	return nil
 }
 
-// isOrigin accepts any value of an Origin header, also with *. before a domain.
+// isOrigin reports whether s can be the value of an Origin header, or such a value with *. before the domain.
 func isOrigin(s string) bool {
 	if s == opaqueOrigin {
 		return true
@@ -85,7 +85,7 @@ func isOrigin(s string) bool {
 	if hasPort && !isPort(scheme, port) {
 		return false
 	}
-	if scheme != "http" && scheme != "https" { // For an app or an extension, the browser does not normalize the host.
+	if scheme != "http" && scheme != "https" { // An app or an extension: browsers do not normalize its host.
 		return host != "" && strings.Trim(host, lower+upper+digits+".-_~") == ""
 	}
 	if domain, wild := strings.CutPrefix(host, "*."); wild {
@@ -103,7 +103,8 @@ const (
 	digits = "0123456789"
 )
 
-// isScheme rejects schemes for which browsers send null: a file has no host.
+// isScheme reports whether s is a scheme of an origin. "file" is not: browsers send null for it, because a file has no
+// host.
 func isScheme(s string) bool {
 	return s != "" && s != "file" && strings.Trim(s[:1], lower) == "" && strings.Trim(s, lower+digits+"+-.") == ""
 }
@@ -114,7 +115,7 @@ func isPort(scheme, port string) bool {
 		!(scheme == "http" && n == 80) && !(scheme == "https" && n == 443)
 }
 
-// isDomain accepts names made of labels, including punycode.
+// isDomain reports whether s is a host name: labels separated by dots, also in punycode.
 func isDomain(s string) bool {
 	for _, label := range strings.Split(s, ".") {
 		if label == "" || len(label) > 63 || strings.Trim(label, lower+digits+"-_") != "" {
@@ -124,7 +125,7 @@ func isDomain(s string) bool {
 	return true
 }
 
-// isNumeric reports whether browsers parse a name as an IPv4 address, because its last label is a number.
+// isNumeric reports whether browsers would parse s as an IPv4 address, because its last label is a number.
 func isNumeric(s string) bool {
 	last := s[strings.LastIndexByte(s, '.')+1:]
 	return isDigits(last) || strings.HasPrefix(last, "0x") && strings.Trim(last[2:], digits+"abcdef") == ""
@@ -140,7 +141,8 @@ func isIPv4(s string) bool {
 	return len(parts) == 4
 }
 
-// isIPv6 accepts a bracketed address in the one form that browsers write, with the longest run of zeros abbreviated.
+// isIPv6 reports whether s is a bracketed IPv6 address in the only form that browsers write, with the longest run of
+// zeros abbreviated.
 func isIPv6(s string) bool {
 	inner, ok := strings.CutPrefix(s, "[")
 	inner, closed := strings.CutSuffix(inner, "]")
@@ -160,7 +162,7 @@ func isIPv6(s string) bool {
 	return at == first && (!gap || length == missing)
 }
 
-// groupsOf parses groups of hexadecimal digits. There may be none only if mayBeEmpty.
+// groupsOf parses groups of hexadecimal digits, separated by colons. Zero groups are valid only if mayBeEmpty.
 func groupsOf(s string, mayBeEmpty bool) (groups []uint16, ok bool) {
 	if s == "" {
 		return nil, mayBeEmpty
@@ -175,7 +177,8 @@ func groupsOf(s string, mayBeEmpty bool) (groups []uint16, ok bool) {
 	return groups, len(groups) <= 8
 }
 
-// longestZeros returns the start of the first longest run of at least two zeros, or -1.
+// longestZeros returns the start and length of the longest run of at least two zeros, the first of equal ones. first is
+// -1 if there is none.
 func longestZeros(groups []uint16) (first, length int) {
 	first, length = -1, 1
 	for i := 0; i < len(groups); i++ {

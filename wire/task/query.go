@@ -7,7 +7,7 @@ type Query string
 const (
 	Count     Query = "count"     // How many clients have the property; input 0 or 1.
 	Sum       Query = "sum"       // Sum of a real number in Input.Lo..Input.Hi.
-	Mean      Query = "mean"      // The same, divided by the number of clients.
+	Mean      Query = "mean"      // That sum divided by the number of clients.
 	Histogram Query = "histogram" // How many clients fall in each of Input.Bins bins or categories.
 
 	Vector     Query = "vector"     // Sum of vectors of Input.Bins coordinates, each in Input.Lo..Input.Hi.
@@ -19,11 +19,11 @@ const (
 // Shape is the shape of an answer.
 type Shape uint8
 
-// The shapes.
+// The possible shapes.
 const (
 	Scalar    Shape = iota // One number.
 	PerBin                 // One number for each of Input.Bins bins or categories.
-	PerVector              // One number for each of Input.Bins coordinates; a client's value is a vector, too.
+	PerVector              // One number for each of Input.Bins coordinates. A client's value is also a vector.
 	PerText                // Texts that nobody listed in advance, each with a number.
 )
 
@@ -31,17 +31,18 @@ const (
 type QueryInfo struct {
 	Query   Query
 	Shape   Shape
-	Ranged  bool     // Input.Lo and Input.Hi, set by the owner, bound the value or its coordinates.
+	Ranged  bool     // The owner sets Input.Lo and Input.Hi, which bound the value or its coordinates.
 	Mean    bool     // The answer is the sum over clients divided by their number.
-	Clients bool     // The answer counts clients; otherwise it has the unit of a client's value.
-	Entry   string   // Name of an entry of the answer; empty for one number.
-	Measure string   // Name of the answer, for a "value".
-	Options []string // Flags that it takes besides those of every query.
-	// MostBins is the largest Input.Bins that a verifier can hold; 0 for a query without bins.
+	Clients bool     // The answer counts clients. Otherwise it has the unit of a client's value.
+	Entry   string   // What one entry of the answer is called; empty if the answer is one number.
+	Measure string   // What the answer measures, as text for people.
+	Options []string // Flags of commands that apply to this query only, besides those of every query.
+	// MostBins is the largest Input.Bins whose answer a verifier can hold in memory; 0 for a query without bins.
 	MostBins uint64
 }
 
-// Queries describes all queries, in display order. Command lines, reports, pages and the demo use it.
+// Queries describes all queries, in the order in which lists show them. Command lines, reports, pages and the demo use
+// it.
 var Queries = []QueryInfo{
 	{Query: Count, Clients: true, Measure: "number of clients who say yes"},
 	{Query: Sum, Ranged: true, Measure: "sum over all clients", Options: []string{"range", "no-clip"}},
@@ -56,7 +57,7 @@ var Queries = []QueryInfo{
 		Options: []string{"length"}, MostBins: maxLength},
 }
 
-// Info describes the query. For an unknown query, the name is empty.
+// Info returns the description of the query. For an unknown query, the field Query in it is empty.
 func (q Query) Info() QueryInfo {
 	for _, info := range Queries {
 		if info.Query == q {
@@ -66,7 +67,7 @@ func (q Query) Info() QueryInfo {
 	return QueryInfo{}
 }
 
-// YesNo reports whether a client's value is 0 or 1.
+// YesNo reports whether a client's value is 0 or 1. A query about texts is not one.
 func (i QueryInfo) YesNo() bool { return i.Shape == Scalar && !i.Ranged }
 
 // Ball reports whether a client's value is a vector of Euclidean norm at most 1.

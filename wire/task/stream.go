@@ -6,32 +6,33 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Stream is a task's position in a series of tasks of one owner, whose key is in the bundle. The tasks of a stream
-// differ only in position, previous hash, start and count of epochs, key lists, and the parts that Allow names.
+// StreamPosition is a task's position in a stream: a series of tasks of one owner, whose key is in the bundle. The
+// tasks of a stream differ only in position, previous task's id, start and count of epochs, key lists, and the parts
+// that Allow names.
 type StreamPosition struct {
 	Name      string     // 1 to 64 printable ASCII characters.
 	Position  uint64     // 0 for the first task. Below 2³².
-	Before    ID         // The task at the previous position; zero at position 0.
-	Allow     []string   // What a successor may change: names from [Changeable], ascending, each once.
+	Before    ID         // The id of the task at the previous position; zero at position 0.
+	Allow     []string   // What later tasks may change: names from [Changeable], ascending, each once.
 	Rotations []Rotation // Replaced keys of parties since the first task, in order of replacement.
 }
 
-// Rotation is a party's statement that another key signs for it in the rest of a stream. The party is a relay, the
+// Rotation is a party's statement that from now on another key signs for it in a stream. The party is a relay, the
 // verifier or the issuer. The old key's signatures for earlier tasks stay valid.
 type Rotation struct {
 	Old, New  SignKey
 	Signature [64]byte // By the old key; package taskfile makes and checks it.
 }
 
-// maxPosition is the last position of a stream.
+// maxPosition is the largest position in a stream.
 const maxPosition = 1<<32 - 1
 
-// maxRotations bounds the rotations of a task.
+// maxRotations is the largest number of rotations in a task.
 const maxRotations = 64
 
-// Changeable lists the parts of a task that an owner may let a successor change, in ascending order, by their names
-// in the JSON form. The stream's name and Allow itself are never among them: otherwise a task could allow its
-// successor everything.
+// Changeable lists the parts of a task that an owner may let later tasks of the stream change, in ascending order, by
+// their names in the JSON form. The stream's name and Allow itself are never in it: otherwise a task could allow the
+// next task everything.
 var Changeable = []string{
 	"batch.honest", "batch.min", "batch.size",
 	"claim.assumption", "claim.delta", "claim.epsilon", "claim.total",
@@ -68,7 +69,7 @@ func (w *writer) stream(s *StreamPosition) {
 	}
 }
 
-// rollSize is the size of a rotation, in bytes.
+// rollSize is the size in bytes of an encoded rotation: old key, new key, signature.
 const rollSize = 32 + 32 + 64
 
 func (w *writer) rotations(rotations []Rotation) {
@@ -145,7 +146,7 @@ func (t *Task) validateStream() error {
 	return nil
 }
 
-// rotationsAreInOrder reports whether each key is replaced once, by a key that was not used before.
+// rotationsAreInOrder reports whether each key is replaced at most once, and always by a key that was not used before.
 func (s *StreamPosition) rotationsAreInOrder() bool {
 	for i := range s.Rotations {
 		rotation := &s.Rotations[i]
@@ -162,7 +163,7 @@ func (s *StreamPosition) rotationsAreInOrder() bool {
 	return true
 }
 
-// origin returns the key that a party had before all rotations.
+// origin returns the first key of a party that now has this key: the key before all rotations.
 func (s *StreamPosition) origin(key SignKey) SignKey {
 	for i := len(s.Rotations) - 1; i >= 0; i-- {
 		if s.Rotations[i].New == key {
@@ -182,7 +183,7 @@ func (s *StreamPosition) Now(key SignKey) SignKey {
 	return key
 }
 
-// hasReplaced reports whether a party has a key that was replaced.
+// hasReplaced reports whether a party of the task still has a key that a rotation replaced.
 func (t *Task) hasReplaced() bool {
 	if t.Stream == nil {
 		return false
@@ -201,9 +202,9 @@ func (t *Task) hasReplaced() bool {
 	return false
 }
 
-// unrolled returns the task with root's parties wherever they differ only by rolled keys or by a permitted
-// replacement of a relay. A replacement is permitted if root's Allow names relays.signKey, and so does the page, or
-// the relay is one of the page's candidates.
+// unrolled returns a copy of the task in which parties have root's keys again, if they differ only by rotations, or if
+// a relay was replaced and that is permitted. Replacing a relay is permitted if root's Allow names relays.signKey. In
+// addition, the page's list of changes must name it, or the new relay must be one of the page's candidates.
 func (t *Task) unrolled(root *Task, page []string, candidates []SignKey) *Task {
 	out := *t
 	out.Relays = append([]Party{}, t.Relays...)
@@ -230,13 +231,13 @@ func isKey(key SignKey, keys []SignKey) bool {
 	return false
 }
 
-// CheckSuccessor returns an error that names the part unless next may follow before in the stream that begins with
-// root. id is before's id. Both root and before have been accepted; before may be root. Every part is compared with
-// root's, never with before's: a change that was allowed once does not allow others. A part of [Changeable] may
-// differ if both root's Allow and the page's name it. A relay may be replaced if root's Allow names relays.signKey
-// and the new relay, by its original key, is one of the page's candidates. The caller has checked that the owner of
-// root signed next, and the signatures of its rotations. CheckSuccessor does not check the privacy losses of a changed
-// task.
+// CheckSuccessor returns nil if next may follow the task before in the stream that begins with root. Otherwise its
+// error names the part that is wrong. id is the id of before. The caller has accepted root and before; both may be the
+// same task. CheckSuccessor compares every part with root, never with before: so one allowed change does not allow
+// others. A part of [Changeable] may differ if both root's Allow and page, the list of the checking party, name it. A
+// relay may be replaced if root's Allow names relays.signKey and the new relay's first key is among the page's
+// candidates. The caller has checked that the stream's owner signed next, and the signatures of its rotations.
+// CheckSuccessor does not check the privacy losses of a changed task.
 func (root *Task) CheckSuccessor(before *Task, id ID, next *Task, page []string, candidates []SignKey) error {
 	if err := checkPlace(before, id, next); err != nil {
 		return err
@@ -256,7 +257,7 @@ func (root *Task) CheckSuccessor(before *Task, id ID, next *Task, page []string,
 	return nil
 }
 
-// checkPlace checks that next has the position after before, and begins after before ends.
+// checkPlace checks that next has the position after before, and that its epochs begin when those of before are over.
 func checkPlace(before *Task, id ID, next *Task) error {
 	switch {
 	case before.Stream == nil:
@@ -284,15 +285,16 @@ func checkPlace(before *Task, id ID, next *Task) error {
 	return nil
 }
 
-// rotations reports whether new rotations, in order, all replace keys of the task's parties. Otherwise a thief of the
-// owner's key could use up the stream's rotations, or a candidate's key, with keys of his own.
+// rotations reports whether each new rotation, in order, replaces a key that one of the task's parties has by then.
+// Otherwise a thief of the owner's key could fill the list of rotations, or use up a candidate's key, with the thief's
+// own keys.
 func (t *Task) rotations(fresh []Rotation) bool {
 	keys := []SignKey{t.Clients.Issuer.SignKey}
 	for hop := range t.VerifierHop() + 1 {
 		keys = append(keys, t.Party(hop).SignKey)
 	}
 	for i := range fresh {
-		if fresh[i].Old.IsZero() || !isKey(fresh[i].Old, keys) { // zero: the task has no issuer
+		if fresh[i].Old.IsZero() || !isKey(fresh[i].Old, keys) { // a zero key means that the task has no issuer
 			return false
 		}
 		keys = append(keys, fresh[i].New)
@@ -300,14 +302,14 @@ func (t *Task) rotations(fresh []Rotation) bool {
 	return true
 }
 
-// part is a part of a task that all tasks of a stream share.
+// part is one part of a task that is the same in all tasks of a stream, unless it may change.
 type part struct {
-	name string // As in Changeable, or the name of a part that never changes.
-	form string // Equal if and only if the parts are.
+	name string // Name from [Changeable], or of a part that never changes.
+	form string // Encoding of the part: equal parts have equal forms, and different parts different forms.
 }
 
-// shared returns all parts that a stream's tasks share: everything but position, previous hash, start and count of
-// epochs, and key lists.
+// shared returns all parts that must be equal in a stream's tasks unless they may change. It omits the position, the
+// previous task's id, the start and count of epochs, and the key lists.
 func (t *Task) shared() []part {
 	parts := []part{
 		{"stream.name", t.Stream.Name},
@@ -346,7 +348,7 @@ func (t *Task) shared() []part {
 	return append(parts, sharedOf("verifier", t.Verifier)...)
 }
 
-// sharedOf returns the addresses and keys of parties, in order.
+// sharedOf returns two parts: the addresses of parties, and their signing keys, both in order.
 func sharedOf(field string, parties ...Party) []part {
 	var urls, keys []string
 	for _, p := range parties {
@@ -355,7 +357,7 @@ func sharedOf(field string, parties ...Party) []part {
 	return []part{{field + ".url", texts(urls...)}, {field + ".signKey", texts(keys...)}}
 }
 
-// encoded returns what write writes.
+// encoded returns the bytes that write writes.
 func encoded(write func(*writer)) string {
 	w := writer{}
 	write(&w)

@@ -9,7 +9,7 @@ import (
 )
 
 // Validate checks every field that does not depend on the protocol; the protocol checks its own parameters. The error
-// is an [invalid.FieldError] that names the field in the JSON form.
+// is an [invalid.FieldError] that names the field as in the JSON form.
 func (t *Task) Validate() error {
 	if err := t.ValidateDraft(); err != nil {
 		return err
@@ -41,7 +41,8 @@ func (t *Task) Validate() error {
 }
 
 // validateIssuer checks that a task with tokens has an issuer of its own, and that other tasks have none. The issuer
-// must not be the verifier: it could mint clients and surround an honest one with them.
+// must not be the verifier. A verifier that issues tokens could create clients of its own and surround an honest client
+// with them.
 func (t *Task) validateIssuer() error {
 	issuer := t.Clients.Issuer
 	if t.Clients.Kind != ClientToken {
@@ -65,7 +66,8 @@ func (t *Task) validateIssuer() error {
 	return nil
 }
 
-// checkKeys checks that a party has keys. A zero Ed25519 key is a point of low order, for which anybody can sign.
+// checkKeys checks that a party has a signing key and a key list. A zero Ed25519 key is a point of low order, for which
+// anybody can make signatures.
 func checkKeys(field string, party Party) error {
 	if party.SignKey.IsZero() {
 		return invalid.Field(field+".signKey", "all zero", "the party's Ed25519 key")
@@ -76,7 +78,7 @@ func checkKeys(field string, party Party) error {
 	return nil
 }
 
-// validateKeys checks that the party at a hop has keys, and shares none with an earlier party: a relay at two hops
+// validateKeys checks that the party at a hop has keys, and shares none with an earlier party. A relay at two hops
 // would be one relay that looks like two.
 func (t *Task) validateKeys(field string, hop int) error {
 	party := t.Party(hop)
@@ -92,7 +94,7 @@ func (t *Task) validateKeys(field string, hop int) error {
 	return nil
 }
 
-// ValidateDraft checks the fields that a simulation needs: all but the parties and the epochs.
+// ValidateDraft checks the fields that a simulation needs: all except the parties and the epochs.
 func (t *Task) ValidateDraft() error {
 	for _, check := range []func() error{
 		t.validateWords, t.validateInput, t.validateClaim, t.validateBatch, t.validateSlots, t.validateStream,
@@ -148,8 +150,8 @@ func (t *Task) validateParams() error {
 	return nil
 }
 
-// validRational returns an error unless r has the form that [randomizer.NewRational] returns, so that it has one text
-// form.
+// validRational returns an error unless r is in lowest terms, as [randomizer.NewRational] makes it. So each number has
+// only one text form.
 func validRational(field string, r randomizer.Rational) error {
 	_, err := randomizer.ParseRational(field, r.String())
 	return err
@@ -166,7 +168,7 @@ func (t *Task) validateInput() error {
 	switch {
 	case in.Labels && t.Query != Histogram:
 		return invalid.Field("input.labels", "true", "false, unless the query is histogram")
-	case in.Labels && (!unit || in.Clip): // labels allow neither, so that a task has one form
+	case in.Labels && (!unit || in.Clip): // they would have no effect, only give a task two forms
 		return invalid.Field("input", "labels with a range or clipping", "labels alone: they are 0 to bins-1")
 	case !(in.Lo.Float64() < in.Hi.Float64()):
 		return invalid.Field("input.range", in.Lo.String()+","+in.Hi.String(),
@@ -217,7 +219,7 @@ func (t *Task) validateBatch() error {
 	return nil
 }
 
-// DefaultMin returns ⌊h·n⌋, the number of honest reports in a batch of Size submissions.
+// DefaultMin returns ⌊h·n⌋, the number of submissions in a batch that are assumed honest.
 func (b Batch) DefaultMin() uint64 { return b.Honest.MulFloor(b.Size) }
 
 func (t *Task) validateSlots() error {
@@ -249,7 +251,8 @@ func (t *Task) validateSlots() error {
 	return nil
 }
 
-// maxLane is the most slots of clients in a lane of a batch. The hashes of their chunks then fit a byte string.
+// maxLane is the largest number of clients' slots in a lane of a batch. With it, the hashes of the lane's chunks fit
+// into one byte string.
 const maxLane = 1 << 36
 
 func (t *Task) validateEpochs() error {
@@ -279,8 +282,8 @@ func oneOf[T ~string](s T, words ...T) bool {
 	return false
 }
 
-// isName accepts 1 to 64 printable ASCII characters. Such a string has one encoding under every Unicode
-// normalization.
+// isName reports whether s has 1 to 64 printable ASCII characters. Such a string has the same encoding under every
+// Unicode normalization.
 func isName(s string) bool {
 	if len(s) < 1 || len(s) > 64 {
 		return false

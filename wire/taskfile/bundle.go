@@ -1,5 +1,5 @@
-// Package taskfile holds the parts of a task that stay outside the browser module: its JSON form, its hash, its
-// owner's signature, and the bundle in which parties exchange it.
+// Package taskfile has the parts of a task that the browser module leaves out: the JSON form, the hash, the owner's
+// signature, and the bundle in which parties exchange a task.
 package taskfile
 
 import (
@@ -22,28 +22,27 @@ import (
 func ID(t *task.Task) task.ID { return sha256.Sum256(t.Canonical()) }
 
 // Bundle is a signed task with the key lists that it names: those of the relays in order, the verifier's and, for a
-// task with tokens, the issuer's. It is all that a client needs. Its msgpack form is [task, owner, signature, [list
-// …]].
+// task with tokens, the issuer's. A client needs nothing else. Its msgpack form is [task, owner, signature, [list …]].
 type Bundle struct {
-	Task      []byte   // Canonical form.
+	Task      []byte   // The task's canonical form.
 	Owner     []byte   // The owner's Ed25519 public key, 32 bytes.
 	Signature []byte   // The owner's signature of Task.
-	KeyLists  [][]byte // msgpack forms of the signed key lists.
+	KeyLists  [][]byte // The signed key lists, each in msgpack.
 }
 
-// Open is a bundle whose signature, hashes and key lists have been checked.
+// Open is a task from a bundle whose signature, hashes and key lists have been checked.
 type Open struct {
 	*task.Task
 	ID       task.ID
 	Owner    task.SignKey
-	KeyLists []*onion.SignedKeyList // By hop, the verifier's last.
+	KeyLists []*onion.SignedKeyList // By hop, with the verifier's last.
 
-	// For tasks with tokens, the issuer's key list and the ids of its keys by epoch.
+	// Only for tasks with tokens: the issuer's key list, and the ids of its keys by epoch.
 	IssuerKeys *onion.SignedKeyList
 	TokenKeys  []onion.KeyID
 }
 
-// Sign returns the bundle of a valid task, with the key lists in the order of [Bundle].
+// Sign signs a task, which must be valid, and returns its bundle. lists must have the order of [Bundle].
 func Sign(t *task.Task, owner ed25519.PrivateKey, lists []*onion.SignedKeyList) (*Bundle, error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -64,9 +63,9 @@ func Sign(t *task.Task, owner ed25519.PrivateKey, lists []*onion.SignedKeyList) 
 	return b, err
 }
 
-// Open checks a bundle: its owner's signature, the task, and that every key list is the one the task names, signed by
-// its party. Unless owner is nil, it must be the task's owner. Open refuses parts that no party supports yet:
-// [task.Task.CheckSupported].
+// Open checks a bundle. It checks the owner's signature and the task, and that every key list is the one that the task
+// names, signed by its party. If owner is not nil, it must be the task's owner. Open refuses a task with a part that no
+// party supports yet: see [task.Task.CheckSupported].
 func (b *Bundle) Open(owner *task.SignKey) (*Open, error) {
 	open, err := b.openHead(owner)
 	if err != nil {
@@ -78,7 +77,7 @@ func (b *Bundle) Open(owner *task.SignKey) (*Open, error) {
 	return open, nil
 }
 
-// openHead is Open without checking the key lists.
+// openHead is [Bundle.Open] without the checks of the key lists.
 func (b *Bundle) openHead(owner *task.SignKey) (*Open, error) {
 	if len(b.Owner) != 32 {
 		return nil, fmt.Errorf("couldn't accept the task: an owner's key of %d bytes, want 32", len(b.Owner))
@@ -98,7 +97,7 @@ func (b *Bundle) openHead(owner *task.SignKey) (*Open, error) {
 	return b.opened(t)
 }
 
-// opened runs the checks that do not need the signature, and returns the task without its key lists.
+// opened runs the checks that do not need the signature. It returns the task without its key lists.
 func (b *Bundle) opened(t *task.Task) (*Open, error) {
 	if err := t.CheckSupported(); err != nil {
 		return nil, err
@@ -114,7 +113,7 @@ func (b *Bundle) opened(t *task.Task) (*Open, error) {
 	return &Open{Task: t, ID: sha256.Sum256(b.Task), Owner: signer}, nil
 }
 
-// CheckOwner returns an error unless want is the task's owner.
+// CheckOwner returns an error unless the task's owner is want.
 func (o *Open) CheckOwner(want task.SignKey) error {
 	if o.Owner == want {
 		return nil
@@ -122,7 +121,7 @@ func (o *Open) CheckOwner(want task.SignKey) error {
 	return fmt.Errorf("couldn't accept the task: its owner is %s, want %s", FormatKey(o.Owner), FormatKey(want))
 }
 
-// openKeys checks the key lists. It parses none unless all have the sizes that the task implies.
+// openKeys checks the key lists. It parses them only if all have the sizes that the task implies.
 func (b *Bundle) openKeys(open *Open) error {
 	t := open.Task
 	sizes, err := listSizes(t)
@@ -158,13 +157,13 @@ func (b *Bundle) openKeys(open *Open) error {
 	return nil
 }
 
-// Bytes returns the msgpack form.
+// Bytes returns the bundle in msgpack.
 func (b *Bundle) Bytes() ([]byte, error) { return codec.Marshal(b) }
 
-// maxLists is the most key lists of a bundle: of all relays, the verifier and the issuer.
+// maxLists is the largest number of key lists in a bundle: of all relays, the verifier and the issuer.
 const maxLists = task.MaxRelays + 2
 
-// ParseBundle parses the msgpack form only; see [Bundle.Open]. The result shares memory with in.
+// ParseBundle parses a bundle from msgpack without checking it; see [Bundle.Open]. The result shares memory with in.
 func ParseBundle(in []byte) (*Bundle, error) {
 	if isJSON(in) {
 		return nil, errors.New("couldn't read the task: a JSON document, want the signed bundle")
@@ -185,9 +184,9 @@ func ParseBundle(in []byte) (*Bundle, error) {
 	return b, nil
 }
 
-// ReadBundle reads a bundle from an untrusted sender and checks it as [Bundle.Open] does, in the order of arrival.
-// First it reads the owner's signed task and checks the signature, then it calls accept, and then it reads no more
-// bytes than the task's key lists have. It also returns the bytes.
+// ReadBundle reads a bundle from an untrusted sender. It checks the same as [Bundle.Open], in the order of arrival.
+// First it reads the owner's signed task and checks the signature; then it calls accept. Then it reads at most as many
+// bytes as the task's key lists have. It also returns the bundle's bytes.
 func ReadBundle(in io.Reader, accept func(*Open) error) (raw []byte, open *Open, err error) {
 	var read bytes.Buffer
 	head, err := readHead(codec.NewReader(io.TeeReader(in, &read)))
@@ -204,7 +203,7 @@ func ReadBundle(in io.Reader, accept func(*Open) error) (raw []byte, open *Open,
 	if err != nil {
 		return nil, nil, err
 	}
-	rest := 1 + int64(lists) // the head of an array of at most ten
+	rest := 1 + int64(lists) // 1 for the header of an array of at most ten lists
 	read.Grow(int(rest))
 	if n, err := io.Copy(&read, io.LimitReader(in, rest+1)); err != nil {
 		return nil, nil, fmt.Errorf("couldn't read the task: %w", err)
@@ -219,7 +218,7 @@ func ReadBundle(in io.Reader, accept func(*Open) error) (raw []byte, open *Open,
 	return read.Bytes(), open, b.openKeys(open)
 }
 
-// readHead reads a bundle up to its key lists.
+// readHead reads a bundle up to its key lists, without checks.
 func readHead(r *codec.Reader) (b *Bundle, err error) {
 	b = &Bundle{KeyLists: [][]byte{}}
 	if err = r.ArrayOf(4); err == nil {
@@ -234,7 +233,7 @@ func readHead(r *codec.Reader) (b *Bundle, err error) {
 	return b, err
 }
 
-// Load reads a task from a file: a JSON document, with a nil open, or a bundle, which it checks.
+// Load reads a task from a file. The file is a JSON document, for which open is nil, or a bundle, which Load checks.
 func Load(path string) (t *task.Task, open *Open, err error) {
 	in, err := ReadFile(path)
 	if err != nil {
@@ -263,8 +262,8 @@ func LoadBundle(path string) (*Open, error) {
 	return open, nil
 }
 
-// ReadFile reads a file with a bundle, a task document or a key list. It fails if the file is larger than any of them
-// can be.
+// ReadFile reads a file that contains a bundle, a task document or a key list. It returns an error if the file is
+// larger than MaxBundle, which none of them exceeds.
 func ReadFile(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -288,7 +287,7 @@ func ReadFile(path string) ([]byte, error) {
 
 func isJSON(in []byte) bool { return bytes.HasPrefix(bytes.TrimLeft(in, " \t\r\n"), []byte("{")) }
 
-// ParseOpen parses a bundle and checks it.
+// ParseOpen parses a bundle and checks it, for any owner.
 func ParseOpen(in []byte) (*Open, error) {
 	b, err := ParseBundle(in)
 	if err != nil {

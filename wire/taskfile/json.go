@@ -53,8 +53,8 @@ type document struct {
 	Clients struct {
 		Kind    task.ClientKind `json:"kind"`
 		Quota   uint64          `json:"quota"`
-		Issuer  *party          `json:"issuer,omitempty"`  // for tokens only
-		Origins []string        `json:"origins,omitempty"` // any if absent
+		Issuer  *party          `json:"issuer,omitempty"`  // for token only
+		Origins []string        `json:"origins,omitempty"` // any origin if absent
 	} `json:"clients"`
 	Relays   []party     `json:"relays,omitempty"`
 	Verifier *party      `json:"verifier,omitempty"`
@@ -105,30 +105,32 @@ type party struct {
 	KeyList string `json:"keyList"` // "sha256:" and unpadded base64url
 }
 
-// Prefixes of keys and hashes in text.
+// Prefixes of keys and hashes in their text forms.
 const (
 	prefixEd25519 = "ed25519:"
 	prefixSHA256  = "sha256:"
 )
 
-// FormatKey returns the text form of an Ed25519 public key, as in connect({owner: …}).
+// FormatKey returns the text form of an Ed25519 public key, "ed25519:" and unpadded base64url. Pages pass it to
+// connect({owner: …}).
 func FormatKey(key task.SignKey) string {
 	return prefixEd25519 + base64.RawURLEncoding.EncodeToString(key[:])
 }
 
-// FormatHash returns the text form of a SHA-256, by which a task's JSON form names a key list.
+// FormatHash returns the text form of a key list's SHA-256, "sha256:" and unpadded base64url. A task's JSON form refers
+// to a key list by it.
 func FormatHash(hash task.KeyListHash) string {
 	return prefixSHA256 + base64.RawURLEncoding.EncodeToString(hash[:])
 }
 
-// ParseKey parses the text form of an Ed25519 public key.
+// ParseKey parses the text form of an Ed25519 public key. field is the name of the value in an error.
 func ParseKey(field, s string) (key task.SignKey, err error) {
 	return key, parse32(key[:], field, s, prefixEd25519)
 }
 
 func parse32(out []byte, field, s, prefix string) error {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimPrefix(s, prefix))
-	// the decoder would skip line ends
+	// The comparison also refuses line ends in the text, which the decoder skips.
 	if err != nil || len(raw) != 32 || prefix+base64.RawURLEncoding.EncodeToString(raw) != s {
 		return invalid.Field(field, fmt.Sprintf("%q", s), prefix+" and 32 bytes as unpadded base64url")
 	}
@@ -175,8 +177,8 @@ func formatParty(p task.Party) party {
 	return party{p.URL, FormatKey(p.SignKey), FormatHash(p.KeyList)}
 }
 
-// ParseJSON parses the JSON form. Unknown and duplicate keys and trailing bytes are errors. A document without relays
-// is a draft: enough to simulate, not to run.
+// ParseJSON parses the JSON form. Unknown or duplicate keys and trailing bytes are errors. A document without relays,
+// verifier, epochs and issuer is a draft: it suffices for a simulation, but parties cannot run it.
 func ParseJSON(in []byte) (t *task.Task, draft bool, err error) {
 	var d document
 	dec := json.NewDecoder(bytes.NewReader(in))
@@ -243,7 +245,7 @@ func (d *document) task() (*task.Task, error) {
 	return t, nil
 }
 
-// entries points to the field of the document that holds [task.Input.Bins] for its query.
+// entries points to the field of the document that holds [task.Input.Bins] for the document's query.
 func (d *document) entries() *uint64 {
 	switch d.Query.Info().Shape {
 	case task.PerVector:
@@ -320,10 +322,10 @@ func (p party) parse(field string) (out task.Party, err error) {
 	return out, parse32(out.KeyList[:], field+".keyList", p.KeyList, prefixSHA256)
 }
 
-// words holds the keys of the document. The keys under "params" are the protocol's.
+// words holds all keys of the document, except those under "params", which the protocol defines.
 var words = keysOf(reflect.TypeFor[document]())
 
-// keysOf returns the JSON keys of a struct and of all structs in it.
+// keysOf returns the JSON keys of a struct type and of all struct types in it.
 func keysOf(t reflect.Type) (keys []string) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice:

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// CheckKeys rejects what encoding/json tolerates in a document that it has decoded: duplicate keys, keys in another
-// case, and bytes after the first value. known gets the path of an object and a key in it.
+// CheckKeys rejects what encoding/json accepts in a document: duplicate keys, keys with other capital letters, and
+// bytes after the first value. known reports whether key is a known key of the object at path.
 func CheckKeys(in []byte, known func(path, key string) bool) error {
 	dec := json.NewDecoder(bytes.NewReader(in))
 	if err := checkKeys(dec, "", known); err != nil {

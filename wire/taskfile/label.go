@@ -7,11 +7,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Label names the task for which an owner asks a relay for keys, before the task has an id. A repeated request with
-// the same label returns the same keys, until a task has them.
+// Label identifies the task for which an owner asks a relay for keys, before the task has an id. Until a task uses
+// these keys, the relay answers a request with the same label with the same keys.
 type Label [sha256.Size]byte
 
-// LabelOf returns the label of a task: a hash of everything in it except its start and the parties' key lists.
+// LabelOf returns the label of a task: a hash of the whole task except its start and the parties' key lists.
 func LabelOf(t *task.Task) Label {
 	bare := *t
 	bare.Epochs.Start, bare.Relays = 0, slices.Clone(t.Relays)

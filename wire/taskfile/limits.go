@@ -10,32 +10,33 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Largest sizes of what parties exchange: docs/SPEC.md, "Sizes". A reader reads no more.
+// Largest sizes of what parties exchange (docs/SPEC.md, "Sizes"). A reader stops at these sizes.
 const (
-	// MaxTask is the most bytes of a task's canonical form: 65535 numbers of noise, of 9 bytes each, and 64 KiB for
-	// everything else. A reader reads no more of a bundle before it has checked the owner's signature.
+	// MaxTask is the largest number of bytes of a task's canonical form: 65535 numbers of noise with 9 bytes each, and
+	// 64 KiB for the rest. Before it has checked the owner's signature, a reader reads at most this much of a bundle's
+	// task.
 	MaxTask = 640 << 10
-	// MaxBundle is the most bytes of a bundle, and so of a key list. A year of hourly epochs of four parties with
-	// X25519 takes 1.2 MB; a year of daily epochs with the hybrid KEM takes 1.8 MB.
+	// MaxBundle is the largest number of bytes of a bundle, and so of a key list. With four parties, a year of hourly
+	// epochs takes 1.2 MB under X25519, and a year of daily epochs takes 1.8 MB under the hybrid KEM.
 	MaxBundle = 8 << 20
-	// MaxStream is the most bytes of a stream as clients fetch it.
+	// MaxStream is the largest number of bytes of a stream, in the form that clients fetch.
 	MaxStream = 16 << 20
-	// MaxTasks is the most tasks of a stream: one a day for eleven years.
+	// MaxTasks is the largest number of tasks of a stream: one a day for eleven years.
 	MaxTasks = 1 << 12
-	// MaxStatements is the most statements of an era, so that neither an owner nor a thief of the key can add them
-	// without end.
+	// MaxStatements is the largest number of statements in an era. So neither an owner nor a thief of the owner's key
+	// can add statements without end.
 	MaxStatements = 16
-	// MaxStatement is the most bytes of a signed statement.
+	// MaxStatement is the largest number of bytes of a signed statement.
 	MaxStatement = 256
-	// MaxUpstreamStatus is the most bytes of a relay's status for a next hop: about 80,000 epochs.
+	// MaxUpstreamStatus is the largest number of bytes of a relay's status for a next hop: about 80,000 epochs.
 	MaxUpstreamStatus = 4 << 20
 )
 
-// signedHead is the most bytes of a bundle outside its task and key lists: four heads, the owner's key and the
-// signature.
+// signedHead is the largest number of bytes in a bundle besides its task and key lists: headers, the owner's key and
+// the signature.
 const signedHead = 1 + 5 + 2 + 32 + 2 + 64 + 1
 
-// listSizes returns the bytes of each key list that a task names, in the order of [Bundle].
+// listSizes returns the size in bytes of each key list that a task names, in the order of [Bundle].
 func listSizes(t *task.Task) ([]uint64, error) {
 	one, err := onion.KeyListSize(t.KEM, t.Epochs.Count)
 	if err != nil {
@@ -52,7 +53,7 @@ func listSizes(t *task.Task) ([]uint64, error) {
 	return append(sizes, issuers), err
 }
 
-// listsSize returns the bytes of all key lists in a task's bundle, heads included.
+// listsSize returns the size in bytes of all key lists in a task's bundle, with their headers.
 func listsSize(t *task.Task) (sum uint64, err error) {
 	sizes, err := listSizes(t)
 	for _, size := range sizes {
@@ -61,10 +62,11 @@ func listsSize(t *task.Task) (sum uint64, err error) {
 	return sum, err
 }
 
-// CheckSize returns an error that names epochs, KEM and the maximum if a task's bundle would be too large.
+// CheckSize returns an error if a task's bundle would be too large. The error names the number of epochs, the KEM and
+// the limit.
 func CheckSize(t *task.Task) error { return checkSize(t, len(t.Canonical())) }
 
-// checkSize is CheckSize of a task whose canonical form has this many bytes.
+// checkSize is [CheckSize] for a task whose canonical form has this many bytes.
 func checkSize(t *task.Task, canonical int) error {
 	head := uint64(canonical + signedHead)
 	if head > MaxTask+signedHead {
@@ -77,13 +79,13 @@ func checkSize(t *task.Task, canonical int) error {
 	if head+lists <= MaxBundle {
 		return nil
 	}
-	most := t.Epochs.Count * (MaxBundle - head) / lists // every epoch takes the same, except for a few heads
+	most := t.Epochs.Count * (MaxBundle - head) / lists // all epochs take equally many bytes, but for headers
 	return invalid.Field("epochs.count", strconv.FormatUint(t.Epochs.Count, 10), fmt.Sprintf(
 		"about %d epochs at most, with kem %s and %d parties: the bundle would have %d bytes, at most %d", most,
 		t.KEM, t.VerifierHop()+1, head+lists, MaxBundle))
 }
 
-// CheckListSize is [CheckSize] for the keys of one party, before the task exists.
+// CheckListSize is [CheckSize] for the keys of one party, for use before the task exists.
 func CheckListSize(kem task.KEM, epochs uint64) error {
 	size, err := onion.KeyListSize(kem, epochs)
 	if err != nil {
@@ -97,12 +99,12 @@ func CheckListSize(kem task.KEM, epochs uint64) error {
 	return nil
 }
 
-// recentTasks is the most tasks of a stream that come with key lists: one that has just ended, one that is open and
-// one that has not begun.
+// recentTasks is the largest number of tasks of a stream that relays serve with key lists: a task that has just ended,
+// an open task, and a task that has not begun.
 const recentTasks = 3
 
-// CheckStreamSize returns an error if a stream with these tasks, by position, and the key lists of the last three
-// would be too large for clients.
+// CheckStreamSize returns an error if a stream would be too large for clients. tasks are all its tasks by position; the
+// last three count with their key lists.
 func CheckStreamSize(tasks []*task.Task) error {
 	canonical := 0
 	for _, t := range tasks {
@@ -111,8 +113,8 @@ func CheckStreamSize(tasks []*task.Task) error {
 	return CheckGrownStream(len(tasks), canonical, tasks)
 }
 
-// CheckGrownStream is [CheckStreamSize] of n tasks whose canonical forms have this many bytes together. last holds
-// the last tasks, at least three.
+// CheckGrownStream is [CheckStreamSize] for n tasks whose canonical forms have this many bytes together. last holds the
+// last tasks by position, at least three of them if the stream has three.
 func CheckGrownStream(n, canonical int, last []*task.Task) error {
 	if n > MaxTasks {
 		return invalid.Field("stream.position", strconv.Itoa(n-1),

@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// UpdatesURL returns the URL at which a relay lists its open epochs for the next hop with this key.
+// UpdatesURL returns the URL at which a relay lists its open epochs for the next hop that has this key.
 func UpdatesURL(relay task.Party, hop task.SignKey) string {
 	return relay.URL + strings.NewReplacer("{relay}", hex.EncodeToString(relay.SignKey[:]), "{hop}",
 		hex.EncodeToString(hop[:])).Replace(endpoint.UpdatesPath)
@@ -20,35 +20,37 @@ func OwnersTasksURL(relay task.Party, owner task.SignKey) string {
 	return relay.URL + strings.Replace(endpoint.OwnersTasksPath, "{owner}", hex.EncodeToString(owner[:]), 1)
 }
 
-// OwnersKeysURL returns the URL at which a relay makes a key list for a task of an owner that it has approved.
+// OwnersKeysURL returns the URL at which a relay makes a key list of count epochs, for a task of an owner that it has
+// approved.
 func OwnersKeysURL(relay task.Party, owner task.SignKey, label Label, kem task.KEM, count uint64) string {
 	return relay.URL + strings.NewReplacer("{owner}", hex.EncodeToString(owner[:]), "{label}",
 		hex.EncodeToString(label[:]), "{kem}", string(kem), "{count}", strconv.FormatUint(count, 10)).
 		Replace(endpoint.OwnersKeysPath)
 }
 
-// URL returns the task's URL at its first relay, the only relay that clients contact.
+// URL returns the task's URL at its first relay. Clients contact no other relay.
 func (o *Open) URL() string { return o.Relays[0].URL + endpoint.PathOf(o.ID) }
 
-// StreamURL returns the URL at which the relay at a hop of t serves the stream that begins with o; clients ask hop 0
-// only. t is o's own task or a later one, and has the relay's address.
+// StreamURL returns the URL at which the relay at a hop of t serves the stream that begins with o. Clients ask hop 0
+// only. t is o's own task or a later task of the stream, and contains the relay's current address.
 func (o *Open) StreamURL(t *task.Task, hop int) string {
 	return t.Relays[hop].URL + o.path(endpoint.StreamPath, 0, 0)
 }
 
 // SuccessorsURL returns the URL at which the relay at a hop of t accepts the next task of the stream that begins with
-// o. t is a later task and has the relay's address.
+// o. t is a later task of the stream, and contains the relay's current address.
 func (o *Open) SuccessorsURL(t *task.Task, hop int) string {
 	return t.Relays[hop].URL + o.path(endpoint.SuccessorsPath, 0, 0)
 }
 
 // StatementsURL returns the URL at which the relay at a hop of t accepts statements about the stream that begins with
-// o. t is a later task and has the relay's address.
+// o. t is a later task of the stream, and contains the relay's current address.
 func (o *Open) StatementsURL(t *task.Task, hop int) string {
 	return t.Relays[hop].URL + o.path(endpoint.StatementsPath, 0, 0)
 }
 
-// NextKeysURL returns the URL at which the relay at a hop makes its key list for a position and a number of epochs.
+// NextKeysURL returns the URL at which the relay at a hop of t makes its key list for the task at this position of the
+// stream that begins with o. count is that task's number of epochs.
 func (o *Open) NextKeysURL(t *task.Task, hop int, position, count uint64) string {
 	path := strings.NewReplacer("{position}", strconv.FormatUint(position, 10), "{count}",
 		strconv.FormatUint(count, 10)).Replace(endpoint.NextKeysPath)
@@ -65,7 +67,8 @@ func (o *Open) BatchURL(hop int, epoch, seq uint64) string {
 	return o.Relays[hop].URL + o.path(endpoint.BatchPath, epoch, seq)
 }
 
-// ConfirmURL returns the URL at which the relay at a hop accepts the confirmation that the next hop has a batch.
+// ConfirmURL returns the URL at which the relay at a hop accepts the next hop's confirmation that it has stored a
+// batch.
 func (o *Open) ConfirmURL(hop int, epoch, seq uint64) string {
 	return o.Relays[hop].URL + o.path(endpoint.ConfirmPath, epoch, seq)
 }
@@ -75,7 +78,8 @@ func (o *Open) EndURL(hop int, epoch uint64) string {
 	return o.Relays[hop].URL + o.path(endpoint.EndPath, epoch, 0)
 }
 
-// TimeURL returns the URL at which the relay at a hop serves its time; the hop after the verifier is the issuer.
+// TimeURL returns the URL at which the party at a hop serves its time: a relay, or the issuer, whose hop is the
+// verifier's plus one.
 func (o *Open) TimeURL(hop int) string {
 	party := o.Clients.Issuer
 	if hop < len(o.Relays) {
@@ -84,17 +88,17 @@ func (o *Open) TimeURL(hop int) string {
 	return party.URL + o.path(endpoint.TimePath, 0, 0)
 }
 
-// DirectoryURL returns the URL at which the issuer of a task with tokens lists its key of an epoch.
+// DirectoryURL returns the URL at which the issuer of a task with tokens serves its public key for an epoch.
 func (o *Open) DirectoryURL(epoch uint64) string {
 	return o.Clients.Issuer.URL + o.path(endpoint.DirectoryPath, epoch, 0)
 }
 
-// TokenRequestURL returns the URL at which the issuer of a task with tokens accepts token requests of an epoch.
+// TokenRequestURL returns the URL at which the issuer of a task with tokens accepts token requests for an epoch.
 func (o *Open) TokenRequestURL(epoch uint64) string {
 	return o.Clients.Issuer.URL + o.path(endpoint.TokenRequestPath, epoch, 0)
 }
 
-// path fills in the names in a path.
+// path replaces the names in a path pattern with the task's id, the epoch and the batch number.
 func (o *Open) path(pattern string, epoch, seq uint64) string {
 	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
 	return strings.NewReplacer("{task}", o.ID.String(), "{epoch}", number(epoch), "{seq}", number(seq)).Replace(pattern)

@@ -10,15 +10,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// NewRotation returns a party's statement that another key signs for it in the tasks that list the rotation, in the
-// stream that begins with root.
+// NewRotation returns a party's signed statement that its key next replaces its key old. It is valid in the stream that
+// begins with root, for the tasks that list it.
 func NewRotation(root task.ID, old ed25519.PrivateKey, next task.SignKey) task.Rotation {
 	rotation := task.Rotation{Old: task.SignKey(old.Public().(ed25519.PublicKey)), New: next}
 	copy(rotation.Signature[:], signing.Sign(old, signing.Rotation, rollBody(root, next)))
 	return rotation
 }
 
-// CheckRotation returns an error unless the old key signed the rotation for the stream that begins with root.
+// CheckRotation returns an error unless the rotation's old key signed it for the stream that begins with root.
 func CheckRotation(root task.ID, rotation task.Rotation) error {
 	if !signing.Verify(rotation.Old[:], signing.Rotation, rollBody(root, rotation.New), rotation.Signature[:]) {
 		return invalid.Field("stream.rotations", "one to "+FormatKey(rotation.New),
@@ -29,10 +29,10 @@ func CheckRotation(root task.ID, rotation task.Rotation) error {
 
 func rollBody(root task.ID, next task.SignKey) []byte { return slices.Concat(root[:], next[:]) }
 
-// Rotation is the JSON form of a rotation, in a task or in a file of its own.
+// Rotation is the JSON form of a [task.Rotation], in a task or in a file of its own.
 type Rotation struct {
 	Old       string `json:"old"`       // "ed25519:" and unpadded base64url
-	New       string `json:"new"`       // likewise
+	New       string `json:"new"`       // in the same form
 	Signature string `json:"signature"` // unpadded base64url
 }
 

@@ -15,54 +15,54 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// statementLabel begins every statement.
+// statementLabel is the first field of every statement.
 const statementLabel = "doona-statement"
 
-// Statement names the key that signs the tasks of a stream after some position, or ends the stream there. An era
-// begins with statement 0, signed by the recovery key, and voids all statements of earlier eras. Era 0 has no
-// statement 0: it begins with the owner's published key. Each further statement is signed by the key that the
-// previous statement names. So a thief of an owner's key loses control to the recovery key, whatever the thief has
-// signed.
+// Statement names the key that signs the tasks of a stream after some position, or ends the stream there. Statements
+// are grouped in eras. A later era begins with statement 0, which the recovery key signs, and voids all statements of
+// earlier eras. Era 0 has no statement 0: it begins with the owner's published key. Every other statement is signed by
+// the key that the previous statement names. So a thief of an owner's key loses control as soon as the recovery key
+// begins an era, whatever the thief has signed.
 type Statement struct {
 	Label    string
 	Version  uint64
-	Root     []byte // Id of the stream's first task.
+	Root     []byte // ID of the stream's first task.
 	Era      uint64
 	Number   uint64
-	Position uint64 // Of the newest task; who signed it and earlier tasks no longer matters.
-	Task     []byte // Its id.
-	Key      []byte // The key that signs what follows; empty ends the stream, and clients stop reporting.
+	Position uint64 // Of the newest task. Who signed this and earlier tasks no longer matters.
+	Task     []byte // ID of the newest task.
+	Key      []byte // The key that signs later tasks and statements. Empty ends the stream: clients stop reporting.
 }
 
-// SignedStatement is a statement with its signature: msgpack [statement, signature].
+// SignedStatement is a statement in its encoded form, with its signature: msgpack [statement, signature].
 type SignedStatement struct {
 	Statement []byte
 	Signature []byte
 }
 
-// Trust is what a party knows about a stream from a page's text or from its configuration.
+// Trust is what a party knows about a stream in advance, from the text of a page or from its configuration.
 type Trust struct {
 	Root     task.ID
 	Owner    task.SignKey
-	Recovery task.SignKey // Zero: none, and only era 0 is accepted.
-	Allow    []string     // What later tasks may change, if the first task allows it, too.
+	Recovery task.SignKey // Zero: no recovery key, so only era 0 is accepted.
+	Allow    []string     // What later tasks may change, if the first task also allows it.
 
-	// Keys of relays that may replace another, if the first task allows it.
+	// Keys of relays that may replace another relay, if the first task allows it.
 	Candidates []task.SignKey
 }
 
-// Authority says which key decides about a stream after its statements. The zero value applies to a stream without
-// statements.
+// Authority says which key signs a stream's next task, after all statements. Without statements, it contains only the
+// owner's key.
 type Authority struct {
 	Era, Number uint64
-	Position    uint64 // All tasks up to here lead to Task.
+	Position    uint64 // The statements confirm the tasks up to this position, which is Task's.
 	Task        task.ID
 	Key         task.SignKey
 	Stopped     bool
 }
 
-// NewStatement returns the statement that follows a, about a stream whose newest task is last. The recovery key signs
-// it if recover is true, else a's key. A zero key ends the stream.
+// NewStatement returns the statement that follows the authority a, about a stream whose newest task is last. signer
+// must be a's key, or the recovery key, which begins a new era. key signs the later tasks; a zero key ends the stream.
 func NewStatement(trust Trust, a Authority, last *Open, key task.SignKey, signer ed25519.PrivateKey) (
 	*SignedStatement, error) {
 	by := task.SignKey(signer.Public().(ed25519.PublicKey))
@@ -84,10 +84,10 @@ func NewStatement(trust Trust, a Authority, last *Open, key task.SignKey, signer
 	return &SignedStatement{body, signing.Sign(signer, signing.Statement, body)}, nil
 }
 
-// Statements are the statements of the newest era, by number.
+// Statements are the statements of a stream's newest era, by number.
 type Statements []*SignedStatement
 
-// With adds a statement after the last one. If it begins a later era, it replaces all.
+// With adds a statement after the last one. If the new statement begins a later era, it replaces all others.
 func (s Statements) With(next *SignedStatement, trust Trust) (Statements, error) {
 	now, err := s.Authority(trust)
 	if err != nil {
@@ -105,8 +105,8 @@ func (s Statements) With(next *SignedStatement, trust Trust) (Statements, error)
 	return all, err
 }
 
-// Next returns the authority after one more statement, or an error if that does not follow. It verifies at most one
-// signature.
+// Next returns the authority after one more statement. It returns an error if the statement does not follow a. It
+// verifies at most one signature.
 func (a Authority) Next(next *SignedStatement, trust Trust) (Authority, error) {
 	one, err := next.parse(trust.Root)
 	if err != nil {
@@ -115,7 +115,7 @@ func (a Authority) Next(next *SignedStatement, trust Trust) (Authority, error) {
 	return a.after(one, next, trust, one.Era > a.Era)
 }
 
-// Authority checks the statements and returns the resulting authority. It does not check tasks: [Authority.Check]
+// Authority checks the statements and returns the authority after them. It does not check tasks; [Authority.Check]
 // does.
 func (s Statements) Authority(trust Trust) (Authority, error) {
 	a := Authority{Key: trust.Owner}
@@ -134,7 +134,8 @@ func (s Statements) Authority(trust Trust) (Authority, error) {
 	return a, nil
 }
 
-// ParseStatement parses a signed statement about the stream of a first task, without checking its signature.
+// ParseStatement parses a signed statement, without checking its signature. The statement must be about the stream that
+// begins with root.
 func ParseStatement(raw []byte, root task.ID) (*Statement, error) {
 	signed, err := ParseSignedStatement(raw)
 	if err != nil {
@@ -143,7 +144,7 @@ func ParseStatement(raw []byte, root task.ID) (*Statement, error) {
 	return signed.parse(root)
 }
 
-// ParseSignedStatement parses the msgpack form of a statement and its signature, and checks neither.
+// ParseSignedStatement parses a signed statement from msgpack. It checks neither the statement nor the signature.
 func ParseSignedStatement(raw []byte) (*SignedStatement, error) {
 	if len(raw) > MaxStatement {
 		return nil, fmt.Errorf("couldn't read the statement: %d bytes, at most %d", len(raw), MaxStatement)
@@ -152,7 +153,7 @@ func ParseSignedStatement(raw []byte) (*SignedStatement, error) {
 	return signed, codec.Unmarshal(raw, signed)
 }
 
-// ParseStatements reads the statements of an era, as in a stream and in a party's folder.
+// ParseStatements parses the statements of an era, in the form in which a stream and a party's folder contain them.
 func ParseStatements(in io.Reader) (Statements, error) {
 	r := codec.NewReader(in)
 	s, err := readStatements(r)
@@ -194,7 +195,7 @@ func (s *SignedStatement) parse(root task.ID) (*Statement, error) {
 	return one, nil
 }
 
-// sized returns b as 32 bytes; zeros if b has another length.
+// sized returns b as an array of 32 bytes, or zeros if b has another length.
 func sized(b []byte) (out task.ID) {
 	if len(b) == len(out) {
 		copy(out[:], b)
@@ -202,7 +203,7 @@ func sized(b []byte) (out task.ID) {
 	return out
 }
 
-// after returns the authority after a further statement. first: it is the first known statement of its era.
+// after returns the authority after one more statement. first says that it is the first known statement of its era.
 func (a Authority) after(s *Statement, signed *SignedStatement, trust Trust, first bool) (Authority, error) {
 	signer := a.Key
 	switch {
@@ -227,14 +228,14 @@ func (a Authority) after(s *Statement, signed *SignedStatement, trust Trust, fir
 		Stopped: len(s.Key) == 0}, nil
 }
 
-// Check returns an error unless the statements allow a stream's task at this position, with this id and owner.
+// Check returns an error unless the statements allow a task with this id and owner at this position of the stream.
 func (a Authority) Check(position uint64, id task.ID, owner task.SignKey) error {
 	spoken := a.Era > 0 || a.Number > 0
 	switch {
 	case spoken && position == a.Position && id != a.Task:
 		return invalid.Field("task", id.String(), a.Task.String()+", which the statements name")
 	case spoken && position <= a.Position:
-		return nil // the hash of the named task covers it
+		return nil // the named task's id covers all earlier tasks
 	case a.Stopped:
 		return invalid.Field("stream.position", strconv.FormatUint(position, 10), "none: the stream was stopped")
 	case owner != a.Key:
@@ -243,21 +244,21 @@ func (a Authority) Check(position uint64, id task.ID, owner task.SignKey) error 
 	return nil
 }
 
-// ErrStatements is returned for statements that are neither those seen before nor their continuation.
+// ErrStatements is the error for statements that contradict those seen before: they neither contain nor continue them.
 var ErrStatements = errors.New("other statements about the stream than were seen")
 
-// StatementHash is the SHA-256 of a statement.
+// StatementHash is the SHA-256 of an encoded statement.
 type StatementHash [sha256.Size]byte
 
-// SeenStatement names the newest statement seen, by era, number and SHA-256.
+// SeenStatement identifies the newest statement that a party has seen, by era, number and SHA-256.
 type SeenStatement struct {
 	Era    uint64        `json:"era"`
 	Number uint64        `json:"number"`
-	Hash   StatementHash `json:"hash"` // Zeros: no statement was seen.
+	Hash   StatementHash `json:"hash"` // Zeros: the party has seen no statement.
 }
 
-// Raise returns the newest of the statements s, for the caller to store in place of m. The caller has checked s. Raise
-// returns [ErrStatements] unless s includes m.
+// Raise returns the newest of the statements s, which the caller stores in place of m. The caller has checked s, and a
+// is the authority after s. Raise returns [ErrStatements] if s does not contain m and begins no later era.
 func (m SeenStatement) Raise(s Statements, a Authority) (SeenStatement, error) {
 	if m.Hash != (StatementHash{}) {
 		at := int(m.Number)
@@ -278,7 +279,7 @@ func (m SeenStatement) Raise(s Statements, a Authority) (SeenStatement, error) {
 	return SeenStatement{a.Era, a.Number, sha256.Sum256(s[len(s)-1].Statement)}, nil
 }
 
-// ParseRecovery parses a recovery key, "ed25519:…"; "" is none.
+// ParseRecovery parses a recovery key, "ed25519:…". It returns a zero key for "", which means none.
 func ParseRecovery(text string) (key task.SignKey, err error) {
 	if text == "" {
 		return key, nil

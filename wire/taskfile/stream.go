@@ -13,20 +13,20 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Trust returns what a party trusts about the stream that begins with o: its owner, a recovery key unless it is zero,
-// and the changes that o itself allows.
+// Trust returns what a party trusts about the stream that begins with o: o's owner, a recovery key (zero for none), and
+// the changes that o itself allows.
 func (o *Open) Trust(recovery task.SignKey) Trust {
 	return Trust{Root: o.ID, Owner: o.Owner, Recovery: recovery, Allow: o.Stream.Allow}
 }
 
-// CheckSuccessor returns an error unless next may follow before in the stream that begins with o. The key that
-// decides about the stream must have signed next, and every rolled key its rotation, and [task.Task.CheckSuccessor]
-// must allow next. trust is the checking party's.
+// CheckSuccessor returns an error unless next may follow the task before in the stream that begins with o. Three things
+// must hold. The key in a must have signed next. Each key that a new rotation replaces must have signed that rotation.
+// And [task.Task.CheckSuccessor] must accept next. trust is what the checking party allows.
 func (o *Open) CheckSuccessor(a Authority, before, next *Open, trust Trust) error {
 	if err := o.Task.CheckSuccessor(before.Task, before.ID, next.Task, trust.Allow, trust.Candidates); err != nil {
 		return err
 	}
-	// Earlier rotations were checked with before.
+	// Earlier rotations were already checked in the task before.
 	for _, rotation := range next.Stream.Rotations[len(before.Stream.Rotations):] {
 		if err := CheckRotation(o.ID, rotation); err != nil {
 			return err
@@ -35,24 +35,24 @@ func (o *Open) CheckSuccessor(a Authority, before, next *Open, trust Trust) erro
 	return a.Check(next.Stream.Position, next.ID, next.Owner)
 }
 
-// Chain is a stream as clients fetch it: the bundles of its tasks from the first on, and the statements about who
-// signs them. Bundles of past tasks have no key lists. Its msgpack form is [[bundle …], [statement …]].
+// Chain is a stream in the form that clients fetch: the bundles of its tasks from the first on, and the statements
+// about who signs them. Bundles of past tasks have no key lists. Its msgpack form is [[bundle …], [statement …]].
 type Chain struct {
 	Tasks      []*Bundle
 	Statements Statements
 
-	parsed []*task.Task // by position, of a chain that was read
+	parsed []*task.Task // tasks by position; only for a chain from ReadChain
 }
 
-// Bytes returns the msgpack form.
+// Bytes returns the chain in msgpack.
 func (c *Chain) Bytes() ([]byte, error) {
 	whole := Chain{Tasks: append([]*Bundle{}, c.Tasks...), Statements: append(Statements{}, c.Statements...)}
 	return codec.Marshal(&whole)
 }
 
-// ReadChain parses a stream. It keeps the key lists of tasks that keep selects. It skips the others by the lengths
-// that each task implies, and leaves them out of the returned chain. It checks only the form and that the first task
-// has the id root: see [Chain.Open].
+// ReadChain parses a stream. It keeps the key lists of the tasks for which keep returns true. It skips the other key
+// lists, by the lengths that each task implies. ReadChain checks only the form, and that the first task has the id
+// root; see [Chain.Open] for the other checks.
 func ReadChain(in io.Reader, root task.ID, keep func(*task.Task) bool) (*Chain, error) {
 	limited := &io.LimitedReader{R: in, N: MaxStream + 1}
 	c, err := readChain(codec.NewReader(bufio.NewReader(limited)), root, keep)
@@ -86,14 +86,14 @@ func readChain(r *codec.Reader, root task.ID, keep func(*task.Task) bool) (*Chai
 	return c, err
 }
 
-// readTask reads the next bundle of a stream.
+// readTask reads the next bundle of a stream and adds it to the chain.
 func (c *Chain) readTask(r *codec.Reader, root task.ID, keep func(*task.Task) bool) error {
 	b, err := readHead(r)
 	if err != nil {
 		return err
 	}
 	id := task.ID(sha256.Sum256(b.Task))
-	if len(c.Tasks) == 0 && id != root { // anybody can make other streams
+	if len(c.Tasks) == 0 && id != root { // anybody can make a stream with another first task
 		return invalid.Field("stream", id.String(), root.String()+", the first task of a stream")
 	}
 	t, err := task.Parse(b.Task)
@@ -108,8 +108,8 @@ func (c *Chain) readTask(r *codec.Reader, root task.ID, keep func(*task.Task) bo
 	return err
 }
 
-// readLists reads key lists, each of the length that the task implies, and keeps them if kept is true. Nobody has
-// checked yet who signed the task.
+// readLists reads key lists, each of the length that the task implies. It keeps them if kept is true. The signature of
+// the task has not been checked yet.
 func (b *Bundle) readLists(r *codec.Reader, t *task.Task, lists uint64, kept bool) error {
 	if err := checkSize(t, len(b.Task)); err != nil {
 		return err
@@ -130,8 +130,9 @@ func (b *Bundle) readLists(r *codec.Reader, t *task.Task, lists uint64, kept boo
 	return err
 }
 
-// Open checks that the chain starts with the trusted task, that the deciding key signed every task, and that each
-// task may follow the previous one. Then it checks the key lists that are present, and returns the tasks by position.
+// Open checks that the chain starts with the trusted task, that the authority's key signed every task after the
+// statements, and that each task may follow the previous one. Then it checks the key lists that the chain contains. It
+// returns the tasks by position.
 func (c *Chain) Open(trust Trust) ([]*Open, Authority, error) {
 	a, err := c.Statements.Authority(trust)
 	if err != nil {
@@ -158,7 +159,8 @@ func (c *Chain) Open(trust Trust) ([]*Open, Authority, error) {
 	return tasks, a, nil
 }
 
-// openTask checks a task of a chain against the previous ones, which is cheap, and then its signature.
+// openTask checks a task of a chain. It compares the task with the previous ones first, which is cheap, and then checks
+// its signature.
 func (c *Chain) openTask(tasks []*Open, i int, a Authority, trust Trust) error {
 	b := c.Tasks[i]
 	if len(b.Owner) != len(task.SignKey{}) {
@@ -190,7 +192,7 @@ func (c *Chain) openTask(tasks []*Open, i int, a Authority, trust Trust) error {
 	return nil
 }
 
-// taskAt returns the task at a position, and parses it once.
+// taskAt returns the task at a position. It parses the task unless ReadChain has done so.
 func (c *Chain) taskAt(i int) (*task.Task, error) {
 	if i < len(c.parsed) {
 		return c.parsed[i], nil

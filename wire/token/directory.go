@@ -15,7 +15,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// directory is an issuer directory ([RFC 9578] section 4).
+// directory is the JSON form of an issuer directory ([RFC 9578] section 4).
 type directory struct {
 	RequestURI string         `json:"issuer-request-uri"`
 	Keys       []directoryKey `json:"token-keys"`
@@ -26,7 +26,8 @@ type directoryKey struct {
 	Key  string `json:"token-key"` // padded base64url
 }
 
-// Directory returns the issuer directory of keys. Requests go to uri, relative to the directory's URL.
+// Directory returns the issuer directory that lists these keys. uri is the URL for token requests, relative to the
+// directory's URL.
 func Directory(uri string, keys ...*PublicKey) ([]byte, error) {
 	d := directory{uri, []directoryKey{}}
 	for _, k := range keys {
@@ -39,7 +40,7 @@ func Directory(uri string, keys ...*PublicKey) ([]byte, error) {
 	return out, nil
 }
 
-// ParseDirectory returns the keys of type 2 in an issuer directory by their ids.
+// ParseDirectory returns the keys of token type 2 in an issuer directory, by their ids.
 func ParseDirectory(in []byte) (map[onion.KeyID]*PublicKey, error) {
 	var d directory
 	if err := json.Unmarshal(in, &d); err != nil {
@@ -63,16 +64,16 @@ func ParseDirectory(in []byte) (map[onion.KeyID]*PublicKey, error) {
 	return out, nil
 }
 
-// maxDirectory bounds the directory of one epoch, in bytes.
+// maxDirectory is the largest size of the directory of one epoch, in bytes.
 const maxDirectory = 16 << 10
 
-// HTTP sends requests; an [http.Client] does.
+// HTTP sends requests, as an [http.Client] does.
 type HTTP interface {
 	Do(*http.Request) (*http.Response, error)
 }
 
-// FetchKey fetches the issuer's public key of an epoch. It refuses any key but the one that the task names
-// ([ErrKey]): someone could tell a client with another key from the others. A refusal by the issuer is a
+// FetchKey fetches the issuer's public key for an epoch. It returns [ErrKey] for any key except the one that the task
+// names: with a key of its own, a client could be told apart from the others. If the issuer refuses, the error is a
 // [*problem.Problem].
 func FetchKey(ctx context.Context, client HTTP, open *taskfile.Open, epoch uint64) (*PublicKey, error) {
 	if epoch >= uint64(len(open.TokenKeys)) {
@@ -109,5 +110,5 @@ func FetchKey(ctx context.Context, client HTTP, open *taskfile.Open, epoch uint6
 	return key, nil
 }
 
-// ErrKey is returned if an issuer's key is not the one that the task names.
+// ErrKey is the error for an issuer's key that is not the one that the task names.
 var ErrKey = errors.New("couldn't accept the issuer's key")

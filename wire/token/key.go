@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// exponent is the only public exponent in use.
+// exponent is the public exponent of all token keys.
 const exponent = 65537
 
 // PublicKey is an issuer's public key for one epoch.
@@ -21,9 +21,9 @@ type PublicKey struct {
 	id   onion.KeyID
 }
 
-// spkiPrefix precedes the modulus in a SubjectPublicKeyInfo of RSASSA-PSS with SHA-384, MGF1 of SHA-384 and a salt of
-// 48 bytes ([RFC 9578] section 6.5), for a modulus of exactly 2048 bits. spkiSuffix, the exponent 65537, follows. So
-// a key has one form and one id.
+// spkiPrefix comes before the modulus, and spkiSuffix, the exponent 65537, after it, in a SubjectPublicKeyInfo for
+// RSASSA-PSS with SHA-384, MGF1 with SHA-384 and a salt of 48 bytes ([RFC 9578] section 6.5). The modulus has exactly
+// 2048 bits. So each key has only one encoded form and one id.
 var (
 	spkiPrefix = []byte{
 		0x30, 0x82, 0x01, 0x52, // SubjectPublicKeyInfo
@@ -41,7 +41,7 @@ var (
 	spkiSuffix = []byte{0x02, 0x03, 0x01, 0x00, 0x01}
 )
 
-// spkiSize is the size of a public key, in bytes.
+// spkiSize is the size of an encoded public key, in bytes.
 var spkiSize = len(spkiPrefix) + modulusSize + len(spkiSuffix)
 
 // NewPublicKey returns the public half of a key of exactly 2048 bits with exponent 65537.
@@ -54,7 +54,7 @@ func NewPublicKey(key *rsa.PublicKey) (*PublicKey, error) {
 	return ParsePublicKey(append(spki, spkiSuffix...))
 }
 
-// ParsePublicKey parses a public key in its one form: a SubjectPublicKeyInfo with the object identifier of
+// ParsePublicKey parses a public key in its only accepted form: a SubjectPublicKeyInfo with the object identifier of
 // RSASSA-PSS, as [RFC 9578] demands.
 func ParsePublicKey(spki []byte) (*PublicKey, error) {
 	if len(spki) != spkiSize || !bytes.HasPrefix(spki, spkiPrefix) || !bytes.HasSuffix(spki, spkiSuffix) {
@@ -69,8 +69,8 @@ func ParsePublicKey(spki []byte) (*PublicKey, error) {
 		sha256.Sum256(spki)}, nil
 }
 
-// ID returns the token key id: the SHA-256 of the public key's form, by which the issuer's signed list names it.
+// ID returns the token key id: the SHA-256 of the encoded public key. The issuer's signed key list contains it.
 func (k *PublicKey) ID() onion.KeyID { return k.id }
 
-// Bytes returns a copy of the public key's form.
+// Bytes returns a copy of the encoded public key.
 func (k *PublicKey) Bytes() []byte { return bytes.Clone(k.spki) }

@@ -11,15 +11,15 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// PrivateKey is an issuer's private key for one epoch, in memory that can be cleared. It holds only what a blind
-// signature needs, the modulus and the private exponent, and neither the primes nor what crypto/rsa precomputes from
-// them. It is safe for concurrent use.
+// PrivateKey is an issuer's private key for one epoch, in memory that can be cleared. It holds only the modulus and the
+// private exponent, which a blind signature needs. It holds neither the primes nor the values that crypto/rsa computes
+// from them. It is safe for concurrent use.
 type PrivateKey struct {
 	public *PublicKey
 
 	mu       sync.RWMutex   // held for reading while the key is in use
 	exponent *big.Int       // nil after Clear
-	key      rsa.PrivateKey // shares exponent
+	key      rsa.PrivateKey // its D is exponent, not a copy
 }
 
 // privateSize is the size of a serialized private key, in bytes: modulus ‖ exponent ‖ SHA-256 of both.
@@ -36,13 +36,13 @@ func MarshalPrivate(key *rsa.PrivateKey) []byte {
 	return raw
 }
 
-// checksum returns the SHA-256 of modulus and exponent.
+// checksum returns the SHA-256 of modulus and exponent in a serialized key.
 func checksum(raw []byte) []byte {
 	sum := sha256.Sum256(raw[:2*modulusSize])
 	return sum[:]
 }
 
-// OwnPrivateKey parses a serialized private key and clears its bytes.
+// OwnPrivateKey parses a serialized private key, and always clears raw.
 func OwnPrivateKey(raw []byte) (*PrivateKey, error) {
 	defer clear(raw)
 	if len(raw) != privateSize {
@@ -61,24 +61,25 @@ func OwnPrivateKey(raw []byte) (*PrivateKey, error) {
 		clear(d.Bits())
 		return nil, errors.New("not a private key: its exponent does not match its modulus")
 	}
-	// The signer reads two primes, and does not use them.
+	// crypto/rsa wants two primes in a key, but blind signing does not use them.
 	return &PrivateKey{public: public, exponent: d,
 		key: rsa.PrivateKey{PublicKey: modulus, D: d, Primes: make([]*big.Int, 2)}}, nil
 }
 
-// inverts reports whether a private exponent inverts the public one.
+// inverts reports whether the private exponent d inverts the public exponent, modulo the modulus: it tries this on the
+// number 2.
 func inverts(d *big.Int, modulus *rsa.PublicKey) bool {
 	two := big.NewInt(2)
 	power := new(big.Int).Exp(two, big.NewInt(exponent), modulus.N)
 	return power.Exp(power, d, modulus.N).Cmp(two) == 0
 }
 
-// Public returns the public half, also after Clear.
+// Public returns the public half. It works after Clear, too.
 func (k *PrivateKey) Public() *PublicKey { return k.public }
 
 func (k *PrivateKey) Modulus() *big.Int { return k.public.key.N }
 
-// Sign is [Sign] with this key; after Clear it returns [onion.ErrErased].
+// Sign is [Sign] with this key. After Clear it returns [onion.ErrErased].
 func (k *PrivateKey) Sign(request []byte) ([]byte, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -88,8 +89,8 @@ func (k *PrivateKey) Sign(request []byte) ([]byte, error) {
 	return Sign(&k.key, k.public, request)
 }
 
-// Use calls do with the private exponent's bytes, which do must not keep or copy. It reports whether it called do: it
-// does not after Clear.
+// Use calls do with the private exponent's bytes. do must not keep or copy them. Use returns true if it called do, and
+// false after Clear.
 func (k *PrivateKey) Use(do func(exponent []byte)) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -102,7 +103,7 @@ func (k *PrivateKey) Use(do func(exponent []byte)) bool {
 	return true
 }
 
-// Clear erases the key from memory once current uses end.
+// Clear erases the key from memory when uses that have begun are over.
 func (k *PrivateKey) Clear() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -39,10 +39,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// tokenType is the type of blind RSA signatures with 2048 bits.
+// tokenType is the number that [RFC 9578] gives to blind RSA signatures with 2048 bits.
 const tokenType = 0x0002
 
-// The sizes of transmitted values, in bytes.
+// Sizes of what parties send, in bytes.
 const (
 	modulusSize = 256
 	nonceSize   = 32
@@ -59,7 +59,7 @@ const (
 	DirectoryType = "application/private-token-issuer-directory"
 )
 
-// pss holds the parameters of RSABSSA-SHA384-PSS-Deterministic.
+// pss holds the parameters of the scheme RSABSSA-SHA384-PSS-Deterministic.
 var pss = &rsa.PSSOptions{Hash: crypto.SHA384, SaltLength: 48}
 
 // Challenge returns the TokenChallenge ([RFC 9577] section 2.1) of a task's epoch:
@@ -82,30 +82,30 @@ func opaque16(out []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint16(out, uint16(len(s))), s...)
 }
 
-// host returns the authority of a task's URL: the part between "//" and the path.
+// host returns the host, with port, of a URL in a task: the part between "//" and the path.
 func host(url string) string {
 	_, rest, _ := strings.Cut(url, "//")
 	authority, _, _ := strings.Cut(rest, "/")
 	return authority
 }
 
-// Digest is the SHA-256 of a [Challenge]; a token contains it.
+// Digest is the SHA-256 of a [Challenge]. Each token contains the digest of its challenge.
 type Digest [32]byte
 
 // NewDigest returns the digest of a challenge.
 func NewDigest(challenge []byte) Digest { return sha256.Sum256(challenge) }
 
-// Pending is a token that awaits its issuer's signature. It holds the secret that links the request to the token:
+// Pending is a token that waits for its issuer's signature. It holds the secret that links the request to the token:
 // discard it after Finalize.
 type Pending struct {
-	Request []byte // TokenRequest, what the issuer gets.
+	Request []byte // TokenRequest, to send to the issuer.
 
 	input  []byte
 	client blindrsa.Client
 	state  blindrsa.State
 }
 
-// Blind begins a token for a challenge. key must be the one that the task names for the epoch ([FetchKey]).
+// Blind begins a token for a challenge. key must be the key that the task names for the epoch ([FetchKey]).
 func Blind(key *PublicKey, challenge []byte) (*Pending, error) {
 	client, err := blindrsa.NewClient(blindrsa.SHA384PSSDeterministic, key.key)
 	if err != nil {
@@ -124,8 +124,8 @@ func Blind(key *PublicKey, challenge []byte) (*Pending, error) {
 	return p, nil
 }
 
-// Finalize makes the token from the issuer's reply. It fails if the reply is not a signature of this request by the
-// key.
+// Finalize makes the token from the issuer's reply. It returns an error if the reply is not the key's signature for
+// this request.
 func (p *Pending) Finalize(reply []byte) ([]byte, error) {
 	if len(reply) != ReplySize {
 		return nil, invalid.Field("token reply", fmt.Sprintf("of %d bytes", len(reply)),
@@ -153,7 +153,7 @@ func BlindedMessage(key *PublicKey, request []byte) ([]byte, error) {
 	return request[3:], nil
 }
 
-// Sign returns the reply to a TokenRequest. Equal requests get equal replies.
+// Sign returns the issuer's reply to a TokenRequest. It gives equal replies to equal requests.
 func Sign(private *rsa.PrivateKey, key *PublicKey, request []byte) ([]byte, error) {
 	blinded, err := BlindedMessage(key, request)
 	if err != nil {
@@ -166,11 +166,11 @@ func Sign(private *rsa.PrivateKey, key *PublicKey, request []byte) ([]byte, erro
 	return reply, nil
 }
 
-// ErrInvalid is returned for a token that does not belong to the challenge and key.
+// ErrInvalid is the error for a token that does not belong to the challenge and the key.
 var ErrInvalid = errors.New("not a token of this task, epoch and issuer")
 
-// Verify returns [ErrInvalid] unless token is for the challenge with this digest and key signed it. It does not check
-// whether the token has been spent.
+// Verify returns [ErrInvalid] unless key signed the token for the challenge with this digest. It does not check whether
+// the token has already been spent.
 func Verify(key *PublicKey, digest Digest, token []byte) error {
 	if len(token) != Size || binary.BigEndian.Uint16(token) != tokenType ||
 		subtle.ConstantTimeCompare(token[34:66], digest[:]) != 1 ||
@@ -184,20 +184,20 @@ func Verify(key *PublicKey, digest Digest, token []byte) error {
 	return nil
 }
 
-// Input returns the part of a token that its signature covers. Count inputs, not tokens, so that a second signature
-// of one input is not a second token.
+// Input returns the part of a token that its signature covers. To find double spending, compare inputs, not tokens:
+// another signature of the same input is not another token.
 func Input(token []byte) []byte { return token[:inputSize] }
 
 // scheme is the authentication scheme of [RFC 9577].
 const scheme = "PrivateToken"
 
-// Header returns the Authorization header that carries a token.
+// Header returns the value of an Authorization header that carries a token.
 func Header(token []byte) string {
 	return scheme + ` token="` + base64.URLEncoding.EncodeToString(token) + `"`
 }
 
-// ParseHeader returns the token in an Authorization header. It accepts only what [Header] writes, with or without
-// quotes; the token may still have a wrong size.
+// ParseHeader returns the token in the value of an Authorization header. It accepts only what [Header] writes, with or
+// without quotes. The token in it may still have a wrong size.
 func ParseHeader(header string) ([]byte, error) {
 	name, value, _ := strings.Cut(header, " ")
 	value, ok := strings.CutPrefix(strings.TrimSpace(value), "token=")
@@ -214,7 +214,8 @@ func ParseHeader(header string) ([]byte, error) {
 	return out, nil
 }
 
-// ChallengeHeader returns the WWW-Authenticate header that asks for a token; key may be nil.
+// ChallengeHeader returns the value of a WWW-Authenticate header that asks for a token. If key is not nil, the value
+// contains it.
 func ChallengeHeader(challenge []byte, key *PublicKey) string {
 	out := scheme + ` challenge="` + base64.URLEncoding.EncodeToString(challenge) + `"`
 	if key != nil {

@@ -1,7 +1,7 @@
-// Package dummies draws the dummies that a relay adds to a batch, from the law in its task ([task.Noise]).
+// Package dummies draws the dummies that a relay adds to a batch, from the distribution in its task ([task.Noise]).
 //
-// The draws are exact: only integers decide them. Nobody may ever learn a draw, so this package neither keeps nor
-// logs it, and a relay draws again for every batch (docs/proofs/relay-noise.md).
+// The draws are exact: only integers decide them. Nobody may ever learn a draw. So this package neither keeps nor logs
+// it, and a relay draws anew for every batch (docs/proofs/relay-noise.md).
 package dummies
 
 import (
@@ -13,15 +13,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Law draws from one law. It is safe for concurrent use if each caller has its own source.
+// Law draws from the distribution that one [task.Noise] defines. It is safe for concurrent use if each caller has its
+// own source.
 type Law struct {
 	noise  *task.Noise
 	tables [][]uint64 // Cumulative sums of the tables' weights.
-	which  []int      // Table by cell; nil for kind pool.
+	which  []int      // Index of the table for each cell; nil for kind pool.
 	factor uint64     // Largest factor of the tilt.
 }
 
-// New returns the law of a valid noise.
+// New returns the law of a noise, which must be valid.
 func New(n *task.Noise) *Law {
 	l := &Law{noise: n}
 	for _, table := range n.Tables {
@@ -45,17 +46,19 @@ func New(n *task.Noise) *Law {
 	return l
 }
 
-// maxTries is how often Draw repeats until a draw satisfies the tilt and the total. Laws that the planner finds need
-// some hundred at most. Draw fails for a law that needs more, so that no task delays a relay by more than a second.
+// Draw repeats until a draw satisfies the tilt and the total. It gives up after maxTries draws, or after maxPicks picks
+// of a cell's number, but never before 64 draws. Laws that the planner finds need some hundred draws at most. So no
+// task delays a relay by more than a second.
 const (
 	maxTries = 1 << 16
 	maxPicks = 1 << 25
 )
 
-// ErrUnlikely is returned if no draw satisfied the law's tilt and total.
+// ErrUnlikely is the error of [Law.Draw] if no draw satisfied the law's tilt and total.
 var ErrUnlikely = errors.New("no draw of the noise met its tilt or total: the task's law is too unlikely")
 
-// Draw returns the cell of every dummy of a batch, in order of cells; the caller permutes them before sending.
+// Draw returns the cells of all dummies of a batch, in ascending order for kind cells. The caller must permute them
+// before sending.
 func (l *Law) Draw(src *randomizer.Source) (cells []uint64, err error) {
 	if l.noise.Kind == task.NoisePool {
 		cells = make([]uint64, l.noise.Pool)
@@ -82,14 +85,15 @@ func (l *Law) Draw(src *randomizer.Source) (cells []uint64, err error) {
 	return nil, ErrUnlikely
 }
 
-// pick returns an index with the probability given by cumulative sums of weights.
+// pick returns a random index. The probability of index i is its weight divided by the sum of all; sums holds the
+// cumulative sums.
 func pick(src *randomizer.Source, sums []uint64) uint64 {
 	v := src.Below(sums[len(sums)-1])
 	return uint64(sort.Search(len(sums), func(i int) bool { return v < sums[i] }))
 }
 
-// accept decides whether independent counts are a draw of the law: with the probability of their tilt, and only if
-// they have the total.
+// accept decides whether independently drawn numbers are a draw of the law. If they have the law's total, it accepts
+// them with the probability that the tilt gives.
 func (l *Law) accept(src *randomizer.Source, numbers []uint64) bool {
 	if total := l.noise.Total; total != nil {
 		sum := uint64(0)
@@ -104,7 +108,7 @@ func (l *Law) accept(src *randomizer.Source, numbers []uint64) bool {
 	if tilt == nil {
 		return true
 	}
-	sum := uint64(0) // below 2⁶³
+	sum := uint64(0) // the sum stays below 2⁶³
 	for j, z := range numbers {
 		sum += tilt.Weights[j] * z
 	}
