@@ -18,8 +18,9 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// TestEveryNumberHasItsBound sends every request that an issuer answers, from an authorized backend, with each value
-// beyond its bound, as in the table in docs/SPEC.md. Then it sends 10,000 such requests. No file changes.
+// TestEveryNumberHasItsBound sends each request that an issuer answers, from an authorized backend, with each value
+// beyond its limit in the table of docs/SPEC.md. Then it sends 10,000 such requests. The issuer must refuse them and
+// change no file.
 func TestEveryNumberHasItsBound(t *testing.T) {
 	c := newCascade(t)
 	cfg := accounts(t, c, 1)
@@ -63,7 +64,7 @@ func TestEveryNumberHasItsBound(t *testing.T) {
 	require.Equal(t, before, sumsIn(t, c.Dir))
 }
 
-// askFor returns a request of a pattern with one value replaced.
+// askFor returns a request for a path pattern, with one of its values replaced.
 func askFor(pattern, id, name, value string) *http.Request {
 	named := map[string]string{"{task}": id, "{epoch}": "0"}
 	if named[name] != "" {
@@ -84,7 +85,7 @@ func askFor(pattern, id, name, value string) *http.Request {
 	return req
 }
 
-// sumsIn returns the hashes of all files below a folder.
+// sumsIn returns the SHA-256 of each file below a folder, by path.
 func sumsIn(t *testing.T, folder string) map[string][32]byte {
 	t.Helper()
 	sums := map[string][32]byte{}

@@ -16,15 +16,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestClockJumps: the issuer's clock is set wrong, forward or back, while it runs or when it starts. Because a relay
-// confirms the time, the issuer erases no epoch's key early and keeps none longer. The long form has all jumps.
+// TestClockJumps sets the issuer's clock wrong, forward or back, while the issuer runs or before it starts. A relay
+// confirms the right time. So the issuer must erase no epoch's key early, and keep none too long. The long form tests
+// all jumps.
 func TestClockJumps(t *testing.T) {
 	day := 24 * time.Hour
 	jumps := []time.Duration{10 * time.Minute, -day, 3653 * day}
 	if stattest.Long {
 		jumps = append(jumps, -10*time.Minute, day, -3653*day)
 	}
-	var all sync.WaitGroup // more than cores, because they mostly wait
+	var all sync.WaitGroup // more goroutines than cores, because they mostly wait
 	for i, by := range jumps {
 		for _, restart := range []bool{false, true} {
 			if !stattest.Long && restart == (i == 0) {

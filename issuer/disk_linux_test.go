@@ -19,9 +19,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestFullDisk fills the disk of an issuer's store and keys until an epoch has ended. A client that has a token is
-// recognized, and nobody else gets one. readyz and the metrics report the full disk. The epoch's key and counts are
-// erased although the disk stays full. When there is space again the issuer issues tokens, and quotas are unchanged.
+// TestFullDisk fills the disk with an issuer's store and keys, and keeps it full until an epoch has ended. A client
+// that has a token may repeat its request; nobody else gets a token. /readyz and the metrics must report the full disk.
+// The issuer must erase the epoch's key and counts although the disk is full. When there is space again, the issuer
+// issues tokens, and the counts are unchanged.
 func TestFullDisk(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	relaytest.Mount(t, disk, "size=16m")
@@ -80,7 +81,7 @@ func TestFullDisk(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 	t.Logf("the key was erased %v after the epoch's end, including 1 s for clients' clocks", time.Since(end))
 	more := filepath.Join(disk, "more")
-	require.Eventually(t, func() bool { // the disk is full again once the freed space is reserved again
+	require.Eventually(t, func() bool { // the issuer reserves the freed space again, so the disk is full again
 		err := os.WriteFile(more, make([]byte, 1<<20), 0o600)
 		require.NoError(t, os.Remove(more))
 		return err != nil

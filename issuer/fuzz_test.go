@@ -15,9 +15,9 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// FuzzRequest sends token requests with arbitrary credentials and bodies to an issuer's handler. Only a backend's own
-// key gets tokens. One body always gets the same signature. Every refusal is a listed problem, and none is the issuer's
-// failure.
+// FuzzRequest sends token requests with arbitrary credentials and bodies to an issuer's handler. Only a request with
+// the backend's own API key may get a token, and the same body must always get the same signature. Every refusal must
+// be a listed problem, and never the problem "internal".
 func FuzzRequest(f *testing.F) {
 	c := newCascade(f)
 	cfg := accounts(f, c, 1000)

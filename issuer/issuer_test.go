@@ -49,7 +49,7 @@ func newCascade(t testing.TB) *relaytest.Cascade {
 	}})
 }
 
-// accounts returns the configuration of an issuer that gives quota tokens to each account.
+// accounts returns the configuration of an issuer that gives each account quota tokens.
 func accounts(t testing.TB, c *relaytest.Cascade, quota int) issuer.Config {
 	t.Helper()
 	path := filepath.Join(c.Dir, "api.keys")
@@ -71,7 +71,7 @@ func newClient(t testing.TB, c *relaytest.Cascade, header http.Header) *shuffler
 	return client
 }
 
-// TestEndToEnd: two people with the same address each report once, through a real issuer and a real relay.
+// TestEndToEnd lets two people with the same address report once each, through a real issuer and a real relay.
 func TestEndToEnd(t *testing.T) {
 	c := newCascade(t)
 	c.StartIssuer(t, accounts(t, c, 1))
@@ -96,8 +96,8 @@ func TestEndToEnd(t *testing.T) {
 	}
 }
 
-// TestQuotaIsExact: of 50 concurrent requests, an account gets exactly its quota of tokens, and none more after a
-// restart. Another account has its own quota.
+// TestQuotaIsExact sends 50 concurrent requests of an account. The account must get exactly its quota of tokens, and no
+// more after a restart of the issuer. Another account has its own quota.
 func TestQuotaIsExact(t *testing.T) {
 	c := newCascade(t)
 	cfg := accounts(t, c, 7)
@@ -135,7 +135,7 @@ func TestQuotaIsExact(t *testing.T) {
 	}
 }
 
-// request returns a TokenRequest of an epoch, from a new client each time.
+// request returns a TokenRequest for an epoch. Each call makes a new one.
 func request(t testing.TB, c *relaytest.Cascade, epoch uint64) []byte {
 	t.Helper()
 	pending, err := token.Blind(publicKey(t, c, epoch), token.Challenge(c.Open.Task, c.Open.ID, epoch))
@@ -152,7 +152,7 @@ func publicKey(t testing.TB, c *relaytest.Cascade, epoch uint64) *token.PublicKe
 	return keys[c.Open.TokenKeys[epoch]]
 }
 
-// ask posts a token request to an issuer at base.
+// ask posts a token request to the issuer at the URL base.
 func ask(t testing.TB, base string, c *relaytest.Cascade, epoch uint64, body []byte, header http.Header) ([]byte,
 	error) {
 	t.Helper()
@@ -163,7 +163,8 @@ func ask(t testing.TB, base string, c *relaytest.Cascade, epoch uint64, body []b
 	return shufflerclient.IssuerTokens(http.DefaultClient, header)(t.Context(), open.TokenRequestURL(epoch), body)
 }
 
-// TestSameRequestCountsOnce: a repeated request counts once, because its answer may have been lost.
+// TestSameRequestCountsOnce repeats a token request. The issuer must count it once, because the first answer may have
+// been lost.
 func TestSameRequestCountsOnce(t *testing.T) {
 	c := newCascade(t)
 	i, err := issuer.New(accounts(t, c, 2))
@@ -188,7 +189,8 @@ func TestSameRequestCountsOnce(t *testing.T) {
 	require.ErrorIs(t, err, problem.New(problem.Limit, ""))
 }
 
-// TestStoreFails: a request that cannot be counted gets no token. The same request succeeds later.
+// TestStoreFails breaks the store. A request that the issuer cannot count must get no token, and must succeed when the
+// store works again.
 func TestStoreFails(t *testing.T) {
 	c := newCascade(t)
 	cfg := accounts(t, c, 1)
@@ -214,7 +216,7 @@ func TestStoreFails(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestSlowSenders: a client that sends a request slowly takes no capacity from others.
+// TestSlowSenders: a client that sends its request slowly must not take capacity from other clients.
 func TestSlowSenders(t *testing.T) {
 	c := newCascade(t)
 	cfg := accounts(t, c, 1)
@@ -241,7 +243,8 @@ func TestSlowSenders(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRefusals: clients that may not have a token, and invalid requests.
+// TestRefusals sends invalid requests, and requests of clients that may not get a token. The issuer must refuse each
+// with the right problem.
 func TestRefusals(t *testing.T) {
 	c := newCascade(t)
 	i, err := issuer.New(accounts(t, c, 1000))
@@ -307,7 +310,8 @@ func TestRefusals(t *testing.T) {
 	require.Empty(t, resp.Header.Get("Access-Control-Allow-Origin"), "pages go through their backend")
 }
 
-// TestAddresses: networks are clients, for pages of any origin. An untrusted proxy counts as a client.
+// TestAddresses: with networks as clients, pages of any origin get tokens, and each network has its own quota. A proxy
+// that the issuer does not trust counts as a client itself.
 func TestAddresses(t *testing.T) {
 	c := newCascade(t)
 	c.StartIssuer(t, c.IssuerConfig())
@@ -332,8 +336,8 @@ func TestAddresses(t *testing.T) {
 	require.Empty(t, resp.Header.Values("ETag"))
 }
 
-// TestNetworksQuotaIsDrawn: with a quota q above 1, a network gets q to 2q−1 tokens of an epoch, the same number before
-// and after a restart. An account that a backend names gets q.
+// TestNetworksQuotaIsDrawn: with a quota q above 1, the issuer must give a network q to 2q−1 tokens per epoch, the same
+// number before and after a restart. It must give an account that a backend names exactly q.
 func TestNetworksQuotaIsDrawn(t *testing.T) {
 	c := newCascade(t)
 	cfg := c.IssuerConfig()
@@ -345,7 +349,7 @@ func TestNetworksQuotaIsDrawn(t *testing.T) {
 		require.NoError(t, err)
 		return out
 	}
-	of := map[int]int{} // a network with each quota
+	of := map[int]int{} // network by quota that the issuer drew for it
 	for restart := range 2 {
 		i, err := issuer.New(cfg)
 		require.NoError(t, err)
@@ -381,8 +385,9 @@ func TestNetworksQuotaIsDrawn(t *testing.T) {
 	}
 }
 
-// TestForeignPages: if networks are clients, a page whose origin the task does not list gets the same answer, which it
-// cannot read, whether or not the network has had a token. It costs the network no token.
+// TestForeignPages asks for tokens from a page whose origin the task does not list, with networks as clients. The page
+// must get the same answer whether or not its network has had a token, and must not be able to read it. The request
+// must not cost the network a token.
 func TestForeignPages(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		relaytest.WithTokens(draft)
@@ -416,8 +421,9 @@ func TestForeignPages(t *testing.T) {
 	refused()
 }
 
-// TestEpochsEnd: the issuer issues tokens for epochs that are open or next. The link from tokens to accounts is erased
-// with the epoch's key. No account's name is ever on disk or in the log.
+// TestEpochsEnd: the issuer issues tokens only for epochs that are open or next. When an epoch ends, it must erase the
+// counts together with the epoch's key, so that nothing links tokens to accounts. No account's name may ever be on disk
+// or in the log.
 func TestEpochsEnd(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		relaytest.WithTokens(draft)
@@ -472,11 +478,11 @@ func TestEpochsEnd(t *testing.T) {
 	require.NotContains(t, log.String(), secret)
 }
 
-// TestKeysEndWithoutTheStore: the issuer erases an epoch's key even if it cannot erase the epoch's counts. It erases
-// the counts later, although their key is gone.
+// TestKeysEndWithoutTheStore: the issuer must erase an epoch's key even if it cannot erase the epoch's counts. It must
+// erase the counts later, although it no longer has their key.
 func TestKeysEndWithoutTheStore(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
-	c.StartFirst(t) // it also confirms the time
+	c.StartFirst(t) // this relay also confirms the time
 	cfg := c.IssuerConfig()
 	run := func() (stop func()) {
 		i, err := issuer.New(cfg)
@@ -533,7 +539,7 @@ func requireAbsent(t *testing.T, folder, secret string) {
 	}
 }
 
-// TestBadConfigurations: errors name the fields.
+// TestBadConfigurations: the error for a bad configuration must name the field.
 func TestBadConfigurations(t *testing.T) {
 	c := newCascade(t)
 	other := newCascade(t)
@@ -580,7 +586,7 @@ func TestBadConfigurations(t *testing.T) {
 	require.ErrorContains(t, err, "invalid clients.kind")
 }
 
-// TestInspect: reading the status creates no store, and reads an existing one.
+// TestInspect: reading the status must not create a store, and must read an existing one.
 func TestInspect(t *testing.T) {
 	c := newCascade(t)
 	cfg := accounts(t, c, 1)
@@ -605,7 +611,7 @@ func TestInspect(t *testing.T) {
 	require.Equal(t, uint64(1), issued())
 }
 
-// keyFileWith writes a file of API keys.
+// keyFileWith writes a file of API keys with this content, and returns its path.
 func keyFileWith(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys")
@@ -613,7 +619,7 @@ func keyFileWith(t *testing.T, content string) string {
 	return path
 }
 
-// TestOneProcess: a second issuer on the same file is refused while the first one runs.
+// TestOneProcess: while an issuer runs, a second issuer must not open the same store.
 func TestOneProcess(t *testing.T) {
 	cfg := accounts(t, newCascade(t), 1)
 	first, err := issuer.New(cfg)

@@ -7,7 +7,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestJunkStreams: a relay that answers an issuer with junk of the largest size costs it little memory.
+// TestJunkStreams lets a relay answer an issuer with junk of the largest size. The issuer must not use much memory for
+// it.
 func TestJunkStreams(t *testing.T) {
 	inStream := relaytest.InStream()
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10, inStream, relaytest.WithTokens)})

@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 
-// TestHashes compares the hashes of accounts and requests with the library's.
+// TestHashes compares the issuer's hashes of accounts and requests with those that crypto/hmac computes.
 func TestHashes(t *testing.T) {
 	mac := func(key []byte, parts ...string) []byte {
 		h := hmac.New(sha256.New, key)
@@ -35,8 +35,8 @@ func TestHashes(t *testing.T) {
 	}
 }
 
-// TestAnothersErasure: if another process has erased a key, this issuer still clears the key of its hashes, even during
-// a request that uses it.
+// TestAnothersErasure: another process erases a key. This issuer must still clear the key for the epoch's hashes from
+// its memory, even during a request that uses it.
 func TestAnothersErasure(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
 	cfg := c.IssuerConfig()
@@ -48,7 +48,7 @@ func TestAnothersErasure(t *testing.T) {
 	another, err := keyfile.LoadRSA(cfg.Tasks[0].TokenKeys)
 	require.NoError(t, err)
 	require.NoError(t, another.Erase(0))
-	require.NoError(t, issuer.EraseKey(i, 1)) // reads the file, without the key of epoch 0
+	require.NoError(t, issuer.EraseKey(i, 1)) // rereads the file, which no longer has the key of epoch 0
 	require.NoError(t, first())
 	require.ErrorIs(t, second(), keyfile.ErrErased)
 	require.NoError(t, issuer.EraseKey(i, 0))

@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestConnectionLimit: one network holds at most an eighth of the connections. Clients from elsewhere can connect, and
-// the metrics count refused connections.
+// TestConnectionLimit opens many connections from one network. The network may hold at most an eighth of all
+// connections, and clients of other networks must still connect. The metrics must count the refused connections.
 func TestConnectionLimit(t *testing.T) {
 	c := newCascade(t)
 	cfg := accounts(t, c, 1)

@@ -20,22 +20,22 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// Environment of the process that issues.
+// Environment variables of the separate process that runs the issuer.
 const (
 	envFolder = "DOONA_ISSUER_FOLDER"
 	envOwner  = "DOONA_ISSUER_OWNER"
 )
 
-// TestAnErasedKeyIsNotInMemory: when the issuer no longer issues an epoch's tokens, it has no copy of the private
-// exponent, nor of the derived key of the hashes. The issuer runs in its own process, as for an operator: the process
-// that made the keys has copies.
+// TestAnErasedKeyIsNotInMemory: after the issuer stops issuing an epoch's tokens, its memory must hold no copy of the
+// private exponent, nor of the derived key for the hashes. The issuer runs in its own process, because the process that
+// made the keys has copies.
 func TestAnErasedKeyIsNotInMemory(t *testing.T) {
 	if folder := os.Getenv(envFolder); folder != "" {
 		issueAndErase(t, folder, os.Getenv(envOwner))
 		return
 	}
 	c := newCascade(t)
-	c.StartFirst(t) // it also confirms the time
+	c.StartFirst(t) // this relay also confirms the time
 	c.Clock.Advance(relaytest.Epoch + 6*time.Minute)
 	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 	child.Env = append(os.Environ(), envFolder+"="+c.Dir, envOwner+"="+c.Owner)

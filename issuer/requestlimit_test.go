@@ -8,8 +8,8 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// TestRequestLimit: one client may use an eighth of the free capacity, and one of two tasks as much as it leaves
-// free. Released capacity can be used again.
+// TestRequestLimit: one client may use an eighth of the free capacity, and one of two tasks at most as much as it
+// leaves free. Released capacity must be free again.
 func TestRequestLimit(t *testing.T) {
 	p := newRequestLimit(16, 2)
 	a, b := &hostedTask{}, &hostedTask{}

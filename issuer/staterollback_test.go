@@ -25,13 +25,13 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// rollbackIssuer is an issuer with a quota of 1, whose files a test can roll back.
+// rollbackIssuer is an issuer with a quota of 1. A test can replace its files with older copies.
 type rollbackIssuer struct {
 	*relaytest.Cascade
 	cfg issuer.Config
 }
 
-// fileContents maps paths to contents; nil for a file that does not exist.
+// fileContents maps a path to the file's content, or to nil if the file does not exist.
 type fileContents map[string][]byte
 
 func newRollbackIssuer(t testing.TB) *rollbackIssuer {
@@ -42,7 +42,7 @@ func newRollbackIssuer(t testing.TB) *rollbackIssuer {
 	return &rollbackIssuer{c, accounts(t, c, 1)}
 }
 
-// store returns the files of the store, keys those of the keys.
+// store returns the paths of the store's files.
 func (a *rollbackIssuer) store() []string {
 	db := strings.TrimPrefix(a.cfg.Store, "sqlite:")
 	return []string{db, db + "-wal", db + "-shm"}
@@ -68,7 +68,7 @@ func copyOf(t testing.TB, paths ...string) fileContents {
 	return out
 }
 
-// restore writes the recorded contents back to some files.
+// restore writes the recorded contents back to the files at paths, and removes those that did not exist.
 func (f fileContents) restore(t testing.TB, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
@@ -82,7 +82,8 @@ func (f fileContents) restore(t testing.TB, paths ...string) {
 	}
 }
 
-// issue starts the issuer and asks for a token of an epoch for each account. It returns how many accounts got one.
+// issue starts the issuer, asks for one token of an epoch for each account, and returns how many accounts got one. It
+// returns an error if the issuer does not start.
 func (a *rollbackIssuer) issue(t testing.TB, epoch uint64, names ...string) (issued int, err error) {
 	t.Helper()
 	i, err := issuer.New(a.cfg)
@@ -103,7 +104,7 @@ func (a *rollbackIssuer) issue(t testing.TB, epoch uint64, names ...string) (iss
 	return issued, nil
 }
 
-// mustIssue is issue for an issuer that must start.
+// mustIssue is issue, but fails the test if the issuer does not start.
 func (a *rollbackIssuer) mustIssue(t testing.TB, epoch uint64, names ...string) int {
 	t.Helper()
 	n, err := a.issue(t, epoch, names...)
@@ -111,7 +112,7 @@ func (a *rollbackIssuer) mustIssue(t testing.TB, epoch uint64, names ...string) 
 	return n
 }
 
-// requireEnded asserts that epochs 0 and 1 issue no further token, and that the next epoch does.
+// requireEnded fails unless the issuer refuses tokens for epochs 0 and 1, and issues one for the next epoch.
 func (a *rollbackIssuer) requireEnded(t *testing.T) {
 	t.Helper()
 	i, err := issuer.New(a.cfg)
@@ -130,8 +131,8 @@ func (a *rollbackIssuer) requireEnded(t *testing.T) {
 	require.ErrorIs(t, err, problem.New(problem.Limit, ""))
 }
 
-// TestStateRollback: if the store or the keys are older than the last token, the issuer issues nothing until the
-// operator has ended the affected epochs. Then the others continue.
+// TestStateRollback replaces the store or the keys with copies from before the last token. The issuer must issue
+// nothing until the operator has ended the affected epochs. After that, it must issue tokens for the other epochs.
 func TestStateRollback(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(t *testing.T, a *rollbackIssuer, unused, early fileContents)
@@ -206,8 +207,8 @@ func TestStateRollback(t *testing.T) {
 	}
 }
 
-// TestStateRollbackTogether: store and keys rolled back to the same moment are consistent, so nothing in them shows the
-// rollback. The operator who restored them must end the epochs.
+// TestStateRollbackTogether rolls store and keys back to the same moment. They are consistent, so nothing in them shows
+// the rollback. The operator who restored them must run end-epochs --all, which must end the epochs.
 func TestStateRollbackTogether(t *testing.T) {
 	a := newRollbackIssuer(t)
 	require.Equal(t, 1, a.mustIssue(t, 0, "ann"))
@@ -225,7 +226,7 @@ func TestStateRollbackTogether(t *testing.T) {
 	a.requireEnded(t)
 }
 
-// TestEndEpochsWithWrongClock: with a wrong clock, end-epochs erases no keys of future epochs.
+// TestEndEpochsWithWrongClock: while the clock is wrong, end-epochs must erase no keys of future epochs.
 func TestEndEpochsWithWrongClock(t *testing.T) {
 	a := newRollbackIssuer(t)
 	require.Equal(t, 1, a.mustIssue(t, 0, "ann"))
@@ -239,8 +240,8 @@ func TestEndEpochsWithWrongClock(t *testing.T) {
 	require.EqualValues(t, 2, ended[0].Next)
 }
 
-// TestStateRollbackAtRandom rolls any proper part of {store, key file, mark} of an issuer back to random moments. The
-// issuer refuses, or nobody gets a second token.
+// TestStateRollbackAtRandom rolls some, but not all, of {store, key file, mark} back to random moments. Either the
+// issuer must refuse to start, or nobody may get a second token.
 func TestStateRollbackAtRandom(t *testing.T) {
 	const moments = 12
 	restores := 60
@@ -258,7 +259,7 @@ func TestStateRollbackAtRandom(t *testing.T) {
 	refused := 0
 	for range restores {
 		history[moments].restore(t, a.all()...)
-		var part []string // any but none and all of {store, key file, mark}
+		var part []string // at least one of {store, key file, mark}, but not all
 		which := 1 + rand.IntN(6)
 		for i, files := range [][]string{a.store(), a.keys()[:1], a.keys()[1:]} {
 			if which>>i&1 == 1 {
@@ -278,7 +279,8 @@ func TestStateRollbackAtRandom(t *testing.T) {
 	t.Logf("%d of %d restores refused, no second token in any", refused, restores)
 }
 
-// TestErasedKeysStayErased: a key file from before an epoch's end brings no key back, if everything else is current.
+// TestErasedKeysStayErased restores a key file from before an epoch's end, and leaves all other files as they are. The
+// issuer must erase the epoch's key again.
 func TestErasedKeysStayErased(t *testing.T) {
 	a := newRollbackIssuer(t)
 	var log bytes.Buffer
@@ -301,7 +303,7 @@ func TestErasedKeysStayErased(t *testing.T) {
 	require.NoError(t, <-ended)
 	before.restore(t, a.keys()[0])
 	require.Len(t, left(), 4)
-	a.Clock.Advance(-relaytest.Epoch - 6*time.Minute) // someone also sets the clock back
+	a.Clock.Advance(-relaytest.Epoch - 6*time.Minute) // in addition, somebody sets the clock back
 	i, err = issuer.New(a.cfg)
 	require.NoError(t, err)
 	require.NoError(t, i.Close())
@@ -309,7 +311,7 @@ func TestErasedKeysStayErased(t *testing.T) {
 	require.Contains(t, log.String(), "an older copy of the key file was restored")
 }
 
-// TestMarkFails: if the issuer cannot write a count to the mark, it issues no token. The same request succeeds later,
+// TestMarkFails: if the issuer cannot write to its mark, it must issue no token. The same request must succeed later,
 // also after a crash in between.
 func TestMarkFails(t *testing.T) {
 	a := newRollbackIssuer(t)
@@ -318,7 +320,7 @@ func TestMarkFails(t *testing.T) {
 	server := httptest.NewServer(i.Handler())
 	repair := issuer.BreakMarks(i)
 	body := request(t, a.Cascade, 0)
-	for range 3 { // the first attempt has stored the count
+	for range 3 { // the first attempt stores the count, but cannot write the mark
 		_, err = ask(t, server.URL, a.Cascade, 0, body, account("ann"))
 		require.ErrorIs(t, err, problem.New(problem.Overloaded, ""))
 	}
@@ -330,7 +332,7 @@ func TestMarkFails(t *testing.T) {
 	_, err = ask(t, server.URL, a.Cascade, 0, lost, account("bob"))
 	require.ErrorIs(t, err, problem.New(problem.Overloaded, ""))
 	server.Close()
-	i.Close() // its error is about marks that are closed already
+	i.Close() // returns an error, because the test has closed the marks
 
 	i, err = issuer.New(a.cfg)
 	require.NoError(t, err)
@@ -344,8 +346,9 @@ func TestMarkFails(t *testing.T) {
 	require.Equal(t, first, again)
 }
 
-// TestStateRollbackWhileServing: a running issuer notices that its store was rolled back. It does so also after a
-// failed write of its marks, when the store may have one more commit. It does not lower its marks to the store.
+// TestStateRollbackWhileServing replaces the store of a running issuer with an older copy. The issuer must notice it,
+// also after a failed write to its marks, when the store may be one commit ahead. It must not lower its marks to the
+// store's commits.
 func TestStateRollbackWhileServing(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		a := newRollbackIssuer(t)
@@ -378,7 +381,7 @@ func TestStateRollbackWhileServing(t *testing.T) {
 	}
 }
 
-// TestGroups: concurrent requests share commits.
+// TestGroups: concurrent requests must share commits, so that there are fewer commits than requests.
 func TestGroups(t *testing.T) {
 	const requests = 64
 	a := newRollbackIssuer(t)
@@ -405,7 +408,7 @@ func TestGroups(t *testing.T) {
 	require.Less(t, issuer.Groups(i), uint64(requests))
 }
 
-// TestTwoStoresOneKey: two issuers with copies of one store and the same keys cannot both run.
+// TestTwoStoresOneKey: two issuers with copies of one store and with the same keys must not both run.
 func TestTwoStoresOneKey(t *testing.T) {
 	a := newRollbackIssuer(t)
 	require.Equal(t, 1, a.mustIssue(t, 0, "ann"))

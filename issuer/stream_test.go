@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/issuer"
 )
 
-// TestStreamWithoutKeys: the issuer does not accept a successor for which it has no keys, and still issues tokens of
-// other tasks. When it has the keys, it serves the successor without a restart, and after one.
+// TestStreamWithoutKeys: the issuer must not accept a stream's next task if it has no keys for it, and must still issue
+// tokens of other tasks. As soon as it has the keys, it must serve the next task, with and without a restart.
 func TestStreamWithoutKeys(t *testing.T) {
 	inStream := relaytest.InStream()
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10, inStream, relaytest.WithTokens)})
@@ -36,7 +36,7 @@ func TestStreamWithoutKeys(t *testing.T) {
 		resp.Body.Close()
 		return resp.StatusCode
 	}
-	time.Sleep(100 * time.Millisecond) // several attempts to follow the stream
+	time.Sleep(100 * time.Millisecond) // time for several attempts to follow the stream
 	require.Equal(t, http.StatusNotFound, answers(next))
 	require.NoFileExists(t, filepath.Join(c.Successors("issuer"), "1.bundle"))
 	require.Equal(t, http.StatusOK, answers(c))

@@ -12,10 +12,10 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// marker is what a script yields after its last draw.
+// marker is the draw that a script returns after its last scripted draw.
 const marker = 0xfeedfacecafebeef
 
-// script returns a source that yields the given draws, and then marker repeatedly.
+// script returns a source that yields the given draws and then only the marker.
 func script(draws ...uint64) *randomizer.Source {
 	return randomizer.NewSourceFrom(func(p []byte) {
 		for ; len(p) > 0; p = p[8:] {
@@ -28,16 +28,16 @@ func script(draws ...uint64) *randomizer.Source {
 	})
 }
 
-// requireUsed fails unless the next draw is the marker, which means that all draws of the script were used.
+// requireUsed fails unless the next draw is the marker: then the sampler has used exactly the scripted draws.
 func requireUsed(t *testing.T, src *randomizer.Source) {
 	t.Helper()
 	require.Equal(t, uint64(marker), src.Uint64(), "draws left over, or more taken than scripted")
 }
 
-const high = uint64(0xabcdef) << 40 // bits that no small mask keeps
+const high = uint64(0xabcdef) << 40 // bits that the masks of small n remove
 
-// TestBelowEnumerated: with mask 2^b-1, every value below n comes from exactly one of the 2^b
-// masked draws, and every other draw is redrawn; so the distribution is exactly uniform.
+// TestBelowEnumerated: with the mask 2^b-1, each value below n comes from exactly one of the 2^b masked draws, and
+// Below repeats every other draw. So the distribution is exactly uniform.
 func TestBelowEnumerated(t *testing.T) {
 	for n := uint64(2); n <= 33; n++ {
 		mask := uint64(1)
@@ -47,13 +47,13 @@ func TestBelowEnumerated(t *testing.T) {
 		hits := make([]int, n)
 		for v := uint64(0); v <= mask; v++ {
 			if v < n {
-				src := script(v | ^mask) // other bits do not matter
+				src := script(v | ^mask) // Below ignores the bits outside the mask
 				got := src.Below(n)
 				requireUsed(t, src)
 				hits[got]++
 				continue
 			}
-			src := script(v|^mask, mask, v, n-1) // redrawn until n-1
+			src := script(v|^mask, mask, v, n-1) // Below repeats the draw until n-1, the first value below n
 			if mask < n {
 				src = script(v|^mask, n-1)
 			}
@@ -66,7 +66,7 @@ func TestBelowEnumerated(t *testing.T) {
 	}
 	src := script()
 	require.Zero(t, src.Below(1))
-	requireUsed(t, src) // nothing drawn for n = 1
+	requireUsed(t, src) // Below draws nothing for n = 1
 	require.Panics(t, func() { script().Below(0) })
 
 	src = script(math.MaxUint64, 1<<63, 5)
@@ -75,7 +75,7 @@ func TestBelowEnumerated(t *testing.T) {
 	requireUsed(t, src)
 }
 
-// TestBernoulliEnumerated: exactly Num of the Den accepted draws are true.
+// TestBernoulliEnumerated: of the Den draws that Below accepts, exactly Num must give true.
 func TestBernoulliEnumerated(t *testing.T) {
 	for den := uint64(1); den <= 12; den++ {
 		for num := int64(0); num <= int64(den); num++ {
@@ -89,8 +89,8 @@ func TestBernoulliEnumerated(t *testing.T) {
 	}
 }
 
-// TestRandomizedResponseEnumerated: over all pairs of accepted draws, which are equally likely,
-// the outcomes have exactly the probabilities (1-γ)·1{x=y} + γ/k.
+// TestRandomizedResponseEnumerated tries all pairs of accepted draws, which are equally likely. The outcomes must have
+// exactly the probabilities (1-γ)·1{x=y} + γ/k.
 func TestRandomizedResponseEnumerated(t *testing.T) {
 	for _, gamma := range []randomizer.Rational{rational(0, 1), rational(1, 8), rational(2, 3), rational(5, 7),
 		rational(1, 1)} {
@@ -100,7 +100,7 @@ func TestRandomizedResponseEnumerated(t *testing.T) {
 				for blanket := range gamma.Den {
 					for y := range k {
 						draws := []uint64{blanket | high, y | high}
-						if gamma.Den == 1 { // decided without a draw
+						if gamma.Den == 1 { // Bernoulli takes no draw
 							draws = draws[1:]
 						}
 						src := script(draws...)
@@ -109,7 +109,7 @@ func TestRandomizedResponseEnumerated(t *testing.T) {
 					}
 				}
 				for y, got := range counts {
-					want := uint64(gamma.Num) // γ/k of Den·k pairs
+					want := uint64(gamma.Num) // γ/k of all Den·k pairs
 					if uint64(y) == x {
 						want += k * (gamma.Den - uint64(gamma.Num))
 					}
@@ -120,8 +120,8 @@ func TestRandomizedResponseEnumerated(t *testing.T) {
 	}
 }
 
-// TestRoundThreshold compares Round with integer arithmetic of any size: the draw decides at
-// exactly the fractional part, so that P[up] is its share of 2^53.
+// TestRoundThreshold compares Round with big-integer arithmetic. The draw at which the result changes must be exactly
+// the fractional part, so that the result is rounded up for that part of the 2^53 draws.
 func TestRoundThreshold(t *testing.T) {
 	const one = randomizer.FixedOne
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -160,7 +160,7 @@ func TestFixed(t *testing.T) {
 	require.Equal(t, uint64(0), randomizer.Fixed(math.Copysign(0, -1)))
 }
 
-// TestOutOfDomainPanics: a caller's mistake ends the program instead of a client's privacy.
+// TestOutOfDomainPanics: a caller's mistake must end the program, because to continue could end a client's privacy.
 func TestOutOfDomainPanics(t *testing.T) {
 	src := script(0, 0, 0, 0)
 	for name, call := range map[string]func(){

@@ -11,7 +11,7 @@ import (
 )
 
 // falseAlarm is the probability that one goodness-of-fit test rejects an exact sampler. The package has fewer than 40
-// such tests on fresh randomness, so a run of all of them fails by chance with a probability below 1e-6.
+// such tests with fresh randomness. So a run of all of them fails by chance with a probability below 1e-6.
 const falseAlarm = 2.5e-8
 
 // pValue is the probability that a χ² variable with df degrees of freedom is x or more: the upper regularized
@@ -47,7 +47,7 @@ func pValue(x float64, df int) float64 {
 }
 
 func TestPValue(t *testing.T) {
-	// Q(1/2, x/2) = erfc(√(x/2)); Q(1, x/2) = e^(-x/2); the χ² quantiles of tables.
+	// Known values: Q(1/2, x/2) = erfc(√(x/2)), Q(1, x/2) = e^(-x/2), and χ² quantiles from tables.
 	for _, x := range []float64{0.1, 1, 5, 20, 31} {
 		require.InEpsilon(t, math.Erfc(math.Sqrt(x/2)), pValue(x, 1), 1e-10)
 		require.InEpsilon(t, math.Exp(-x/2), pValue(x, 2), 1e-10)
@@ -70,9 +70,9 @@ func quantile(df int) float64 {
 	return hi
 }
 
-// fits draws samples times and reports whether the outcomes fit the probabilities p: whether Pearson's χ² stays below
-// its quantile. Every cell expects at least 100 of the samples, so that χ² is close to its limit distribution even
-// this far out. An outcome of probability zero does not fit.
+// fits draws a sample and reports whether it fits the probabilities p: whether Pearson's χ² stays below its quantile.
+// Each cell must expect at least 100 of the samples, so that χ² is close to its limit distribution even at such a small
+// falseAlarm. An outcome of probability zero does not fit.
 func fits(t *testing.T, samples int, p []float64, draw func() uint64) bool {
 	t.Helper()
 	counts := make([]float64, len(p))
@@ -106,7 +106,7 @@ func uniform(n int) []float64 {
 	return p
 }
 
-// samples of 200,000 see a cell of probability 1/10 that is off by 1/60 of it.
+// samples is the sample size. With 200,000, a cell of probability 1/10 that is off by 1/60 of this value is noticed.
 const samples = 200_000
 
 func TestBelowFits(t *testing.T) {
@@ -114,7 +114,7 @@ func TestBelowFits(t *testing.T) {
 	for _, n := range []uint64{1, 2, 3, 5, 7, 8, 10, 100, 255, 256, 257, 1000} {
 		require.True(t, fits(t, samples, uniform(int(n)), func() uint64 { return src.Below(n) }), "n = %d", n)
 	}
-	// Large n, in cells of equal probability.
+	// For large n, the test groups values into cells of equal probability.
 	for _, n := range []uint64{3 << 62, 3 << 40, 1<<63 - 1 - (1<<63-1)%7} {
 		cells := uint64(3)
 		if n%7 == 0 {
@@ -125,8 +125,9 @@ func TestBelowFits(t *testing.T) {
 	}
 }
 
-// TestBiasIsCaught: the same test rejects biased variants of Below. The least biased, a byte modulo 10, has 0.00037
-// as Σ(p-1/10)²/(1/10), so a million samples shift χ² by 366: eight of its standard deviations beyond the quantile.
+// TestBiasIsCaught: the goodness-of-fit test must reject biased variants of Below. The least biased variant is a byte
+// modulo 10, whose Σ(p-1/10)²/(1/10) is 0.00037. A million samples then shift χ² by 366, eight of its standard
+// deviations beyond the quantile.
 func TestBiasIsCaught(t *testing.T) {
 	src := randomizer.NewSource()
 	for name, c := range map[string]struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// noiseDraws is the size of the samples below: 10⁶, and 10⁷ in the long form.
+// noiseDraws returns the sample size of the tests below: 10⁶, or 10⁷ in the long form.
 func noiseDraws() int {
 	if stattest.Long {
 		return 1e7
@@ -18,18 +18,18 @@ func noiseDraws() int {
 	return 1e6
 }
 
-// noiseFalseAlarm is the largest probability that one comparison of an exact sampler with its distribution fails.
-// There are fewer than 60 in this file, so all of them together raise a false alarm with probability below 1e-6.
+// noiseFalseAlarm is the largest probability that one comparison of an exact sampler with its distribution fails. This
+// file has fewer than 60 comparisons. So all of them together fail by chance with a probability below 1e-6.
 const noiseFalseAlarm = 1.5e-8
 
-// matches draws a sample and reports whether it fits pmf. For every value k, and every set {0..k}, the share must be
-// within Chernoff's bound,
+// matches draws a sample and reports whether it fits the distribution pmf. It compares the observed fraction of every
+// value k, and of every set {0..k}, with Chernoff's bound:
 //
-//	Pr[share deviates from q to q̂ or beyond] ≤ exp(-draws·KL(q̂‖q)),
+//	Pr[fraction deviates from q to q̂ or beyond] ≤ exp(-draws·KL(q̂‖q)),
 //
-// with a union over the two sides of these events. The bound holds for every sample size and q.
+// with a union bound over the two sides of all these events. Chernoff's bound holds for every sample size and q.
 func matches(draws int, pmf func(k int) float64, draw func() int) bool {
-	const cells = 2000 // Larger values share the last cell.
+	const cells = 2000 // All larger values count in the last cell.
 	counts := make([]int, cells+1)
 	for range draws {
 		k := draw()
@@ -53,7 +53,7 @@ func matches(draws int, pmf func(k int) float64, draw func() int) bool {
 	return true
 }
 
-// chernoff returns draws·KL(count/draws ‖ q), allowing an error of 1e-12 in q.
+// chernoff returns draws·KL(count/draws ‖ q), and 0 for a deviation below 1e-12, because q may be off by that much.
 func chernoff(draws, count int, q float64) float64 {
 	seen := float64(count) / float64(draws)
 	if math.Abs(seen-q) < 1e-12 {
@@ -70,12 +70,12 @@ func chernoff(draws, count int, q float64) float64 {
 	return kl * float64(draws)
 }
 
-// decision returns the pmf of a decision that is true with probability p.
+// decision returns the distribution of a decision that is true with probability p: 0 is false, 1 is true.
 func decision(p float64) func(int) float64 {
 	return func(k int) float64 { return []float64{1 - p, p, 0}[min(k, 2)] }
 }
 
-// negBinomialPMF returns the pmf C(k+r-1, k)·(1-p)^r·p^k.
+// negBinomialPMF returns the distribution with probabilities C(k+r-1, k)·(1-p)^r·p^k, where p = e^{-rate}.
 func negBinomialPMF(r, rate float64) func(int) float64 {
 	return func(k int) float64 {
 		up, _ := math.Lgamma(float64(k) + r)
@@ -104,7 +104,8 @@ func laplacePMF(rate float64) func(int) float64 {
 	}
 }
 
-// jumpPMF returns the distribution of one candidate of the measure e^{-rate·k}/k, k ≤ max.
+// jumpPMF returns the distribution of the result of [randomizer.Source.Jump] for one candidate of the measure
+// e^{-rate·k}/k, k ≤ limit.
 func jumpPMF(rate float64, limit int, candidates uint64) func(int) float64 {
 	mass := func(k int) float64 {
 		if k < 1 || limit > 0 && k > limit {
@@ -192,7 +193,7 @@ func TestNegativeBinomialFits(t *testing.T) {
 	require.Panics(t, func() { src.NegativeBinomial(rational(1, 1<<57), rational(1, 2)) })
 }
 
-// TestJumpsFit: candidates have the thinned measure, jump by jump.
+// TestJumpsFit: the jumps that candidates become must have the distribution jumpPMF.
 func TestJumpsFit(t *testing.T) {
 	src := randomizer.NewSource()
 	for _, c := range []struct {
@@ -212,8 +213,8 @@ func TestJumpsFit(t *testing.T) {
 	require.Panics(t, func() { randomizer.NewJumps(rational(0, 1), 0) })
 }
 
-// TestSuperpositionFits: every atom of a superposition has its own negative binomial law, and two of them are
-// uncorrelated.
+// TestSuperpositionFits: in a superposition, the noise of each atom must have its own negative binomial distribution,
+// and the noise of two atoms must be uncorrelated.
 func TestSuperpositionFits(t *testing.T) {
 	src := randomizer.NewSource()
 	rates := []randomizer.Rational{rational(1, 10), rational(1, 1), rational(1, 100)}
@@ -237,7 +238,7 @@ func TestSuperpositionFits(t *testing.T) {
 			return int(sums[i])
 		}), "atom %d", i)
 	}
-	scale := math.Sqrt(means[0] * means[1] / -math.Expm1(-0.1) / -math.Expm1(-1)) // Product of the deviations.
+	scale := math.Sqrt(means[0] * means[1] / -math.Expm1(-0.1) / -math.Expm1(-1)) // Product of both deviations.
 	require.InDelta(t, 0, covariance/float64(3*draws), 6*scale/math.Sqrt(float64(3*draws)))
 
 	quiet := randomizer.NewSuperposition([]randomizer.Atom{{Weight: 0, Jumps: atoms[0].Jumps}}, 1)
@@ -248,7 +249,7 @@ func TestSuperpositionFits(t *testing.T) {
 	})
 }
 
-// TestWrongNoiseIsCaught: the test that accepts the samplers rejects plausible wrong ones.
+// TestWrongNoiseIsCaught: matches, which accepts the samplers, must reject plausible wrong ones.
 func TestWrongNoiseIsCaught(t *testing.T) {
 	src := randomizer.NewSource()
 	third, tenth := rational(1, 3), rational(1, 10)

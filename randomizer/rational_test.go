@@ -39,7 +39,7 @@ func TestParseRational(t *testing.T) {
 	}
 }
 
-// FuzzParseRational: every parsed text is printed unchanged, in lowest terms.
+// FuzzParseRational: a text that parses must be in lowest terms, and String must return the same text.
 func FuzzParseRational(f *testing.F) {
 	for _, seed := range []string{"0", "-1", "9/10", "2/4", "1/9223372036854775807", "-9223372036854775808", "+1/-2"} {
 		f.Add(seed)

@@ -33,7 +33,7 @@ func TestDrawsAreBigEndianInOrder(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, n)
 
-	rest := make([]byte, 2_500) // across two borders of the buffer
+	rest := make([]byte, 2_500) // crosses the end of the buffer twice
 	src.Read(rest)
 	for i, b := range rest {
 		require.Equal(t, byte(0x28+i), b, i)
@@ -56,8 +56,8 @@ func TestUsedBytesAreZeroed(t *testing.T) {
 	}
 }
 
-// TestPlatformSourceNeverRepeats: among 2¹⁶ blocks of 16 bytes from each of two sources, over many
-// refills, two uniform blocks are equal with a probability below 2⁻⁹⁴.
+// TestPlatformSourceNeverRepeats reads 2¹⁶ blocks of 16 bytes from each of two sources, over many refills, and fails if
+// two are equal. For uniform blocks this has a probability below 2⁻⁹⁴.
 func TestPlatformSourceNeverRepeats(t *testing.T) {
 	seen := map[[16]byte]bool{}
 	for range 2 {
@@ -71,7 +71,7 @@ func TestPlatformSourceNeverRepeats(t *testing.T) {
 	}
 }
 
-// TestPlatformBytesFit tests the goodness of fit of single bytes of the platform's source.
+// TestPlatformBytesFit tests whether single bytes of the platform's source are uniform, with a goodness-of-fit test.
 func TestPlatformBytesFit(t *testing.T) {
 	src := randomizer.NewSource()
 	for shift := 0; shift < 64; shift += 24 {

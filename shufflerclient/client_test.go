@@ -42,8 +42,8 @@ func options(c *relaytest.Cascade) shufflerclient.Options {
 	return shufflerclient.Options{Task: c.TaskURL(0), Owner: c.Owner, MaxEpsilon: 4}
 }
 
-// serving returns a server that answers every request for the cascade's task with these bytes, and the URL of the
-// task there.
+// serving returns a server that answers every request for the cascade's task with body. It returns the URL of the task
+// at this server.
 func serving(t *testing.T, c *relaytest.Cascade, body []byte) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(body) }))
@@ -90,14 +90,14 @@ func TestConnectRefusesATaskThatIsNotTheOwners(t *testing.T) {
 }
 
 func TestConnectBoundsTheLossOverAllEpochs(t *testing.T) {
-	c := newCascade(t, nil) // epsilon 2 in each of two epochs, 3.63 together
+	c := newCascade(t, nil) // epsilon is 2 in each of two epochs, and 3.63 composed over both
 	var field *invalid.FieldError
 	for _, most := range []float64{0, 3.6} {
 		_, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: most})
 		require.ErrorAs(t, err, &field)
 		require.Equal(t, "MaxEpsilon", field.Field)
 	}
-	for _, most := range []float64{3.7, 4} { // within the composed bound, and within the sum
+	for _, most := range []float64{3.7, 4} { // 3.7 is within the composed bound; 4 is within the plain sum
 		_, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: most})
 		require.NoError(t, err)
 	}
@@ -138,8 +138,8 @@ func TestReportsAreOfOneSizeAndRefuseBadValues(t *testing.T) {
 	require.ErrorContains(t, err, "epoch")
 }
 
-// flaky returns a server that answers with the given problems first and then accepts reports, and the bodies that it
-// receives.
+// flaky returns a server that first answers with the given problems and then accepts reports. It also returns the
+// bodies that the server receives.
 func flaky(t *testing.T, answers ...*problem.Problem) (*httptest.Server, *[]string) {
 	t.Helper()
 	var bodies []string
@@ -201,7 +201,8 @@ func TestSubmitRetriesTheSameBytesOnlyWhereTimeHelps(t *testing.T) {
 	}
 }
 
-// TestAWrongClockIsNamed: a client whose report is for another epoch learns how much its clock is off, and only then.
+// TestAWrongClockIsNamed: a client whose report is for another epoch must learn by how much its clock differs. If the
+// clocks agree, the error must not mention them.
 func TestAWrongClockIsNamed(t *testing.T) {
 	for off, want := range map[time.Duration]string{0: "", time.Minute: "",
 		-20 * time.Minute: "about 20 minutes ahead of the relay's", 3 * time.Hour: "about 180 minutes behind the relay's",
@@ -220,7 +221,7 @@ func TestAWrongClockIsNamed(t *testing.T) {
 	}
 }
 
-// TestSubmitDoesNotOutwaitItsContext: if the relay asks for a longer wait than ctx lasts, Submit returns at once.
+// TestSubmitDoesNotOutwaitItsContext: if the relay asks for a wait beyond ctx's deadline, Submit must return at once.
 func TestSubmitDoesNotOutwaitItsContext(t *testing.T) {
 	server, bodies := flaky(t, problem.New(problem.Overloaded, "").Retry(50*time.Second))
 	cascade := newCascade(t, nil)

@@ -7,10 +7,10 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ClientOf returns a client that can only make reports.
+// ClientOf returns a client that can make reports, but cannot send them.
 func ClientOf(open *taskfile.Open, m protocols.Mechanism, sealer *onion.Sealer) *Client {
 	return &Client{open: open, mechanism: m, sealer: sealer}
 }
 
-// Draw exports draw for tests.
+// Draw exports draw to tests in other packages.
 func (c *Client) Draw(values []float64) ([][]task.Message, error) { return c.draw(values) }

@@ -14,14 +14,14 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// junkRelay is an HTTP client whose every answer is junk.
+// junkRelay is an HTTP client that answers every request with junk.
 type junkRelay struct{ fixture.Junk }
 
 func (r junkRelay) Do(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(r.Reader())}, nil
 }
 
-// TestJunkAnswers: a first relay that answers with junk of the largest size costs a client little memory.
+// TestJunkAnswers lets a first relay answer with junk of the largest size. The client must not use much memory for it.
 func TestJunkAnswers(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.InStream())})
 	o := shufflerclient.Options{Stream: c.Open.StreamURL(c.Open.Task, 0), Task: c.Open.URL(), Owner: c.Owner,

@@ -28,11 +28,11 @@ import (
 
 const day = 86400
 
-// price is the price of daily reports of (1, 10⁻⁶), composed over 30.
+// price is the price of daily reports: each costs (1, 10⁻⁶), and 30 of them composed cost (5.25, 3·10⁻⁵).
 var price = shufflerclient.Price{First: compose.Spend{Epsilon: 1, Delta: 1e-6}, Reports: 30,
 	All: compose.Spend{Epsilon: 5.25, Delta: 3e-5}}
 
-// wish is a report that a client wants to make.
+// wish is a report that a client asks the ledger to admit.
 type wish struct {
 	Line    string               `json:"line"`
 	Price   shufflerclient.Price `json:"price"`
@@ -41,8 +41,8 @@ type wish struct {
 	Verdict string               `json:"verdict"`
 }
 
-// exceeds decides by the definition of docs/proofs/budget.md alone, window by window, whether reports exceed a
-// budget.
+// exceeds reports whether reports exceed a budget. It only uses the definition in docs/proofs/budget.md, and tries each
+// window.
 func exceeds(b shufflerclient.Budget, reports []wish, stepped map[string]bool) bool {
 	for _, first := range reports {
 		counts, prices := map[string]int{}, map[string]shufflerclient.Price{}
@@ -78,8 +78,8 @@ func exceeds(b shufflerclient.Budget, reports []wish, stepped map[string]bool) b
 	return false
 }
 
-// TestLedgersAdmitWhatEveryWindowHasRoomFor: what the vectors' ledgers admit exceeds no window's budget, and what
-// they refuse would.
+// TestLedgersAdmitWhatEveryWindowHasRoomFor replays the ledgers of the test vectors. Admitted reports must exceed the
+// budget of no window. A refused report would have exceeded one.
 func TestLedgersAdmitWhatEveryWindowHasRoomFor(t *testing.T) {
 	raw, err := os.ReadFile("../testdata/v1/ledger.json")
 	require.NoError(t, err)
@@ -116,7 +116,8 @@ func TestLedgersAdmitWhatEveryWindowHasRoomFor(t *testing.T) {
 	}
 }
 
-// TestNoClockForgets: a clock jumps ten years forward and back; reports from before and from the jump stay charged.
+// TestNoClockForgets lets a clock jump ten years forward and back. Reports from before the jump and during it must stay
+// charged.
 func TestNoClockForgets(t *testing.T) {
 	var ledger shufflerclient.Ledger
 	b := shufflerclient.Budget{Epsilon: 5.25, Delta: 3e-5, Days: 30}
@@ -132,7 +133,7 @@ func TestNoClockForgets(t *testing.T) {
 	require.Len(t, ledger.Lines, 2)
 }
 
-// TestDecimalsAddUp: three lines of .1 fit into .3, although their binary sum is larger; four do not.
+// TestDecimalsAddUp: three lines of 0.1 must fit into 0.3, although their binary sum is larger. Four must not.
 func TestDecimalsAddUp(t *testing.T) {
 	tenth := shufflerclient.Price{First: compose.Spend{Epsilon: .1, Delta: 1e-6}, Reports: 1,
 		All: compose.Spend{Epsilon: .1, Delta: 1e-6}}
@@ -147,7 +148,8 @@ func TestDecimalsAddUp(t *testing.T) {
 	}
 }
 
-// TestNoLedger: an inconsistent ledger from the caller's keeper, or an invalid price, is refused before it is used.
+// TestNoLedger: the client must refuse an inconsistent ledger from the caller's keeper, or an invalid price, before it
+// uses them.
 func TestNoLedger(t *testing.T) {
 	good := func() shufflerclient.Line {
 		return shufflerclient.Line{ID: "a", Price: price, Length: day, Runs: []shufflerclient.Run{{Start: 0, Count: 2}}}
@@ -176,8 +178,8 @@ func TestNoLedger(t *testing.T) {
 	require.ErrorContains(t, new(shufflerclient.Ledger).Spend(b, "a", shufflerclient.Price{}, 0, day), "invalid ledger")
 }
 
-// TestPlans: a budget equal to the sum of the lines' costs admits them all. A smaller budget admits a few reports of
-// many lines.
+// TestPlans: a budget equal to the sum of the lines' costs must admit all reports of all lines. A smaller budget must
+// still admit a few reports of many lines.
 func TestPlans(t *testing.T) {
 	for name, c := range map[string]struct {
 		budget  shufflerclient.Budget
@@ -208,9 +210,10 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestTheAdaptiveCounterexampleIsRefused: the tasks of the counterexample of docs/proofs/loss-laws.md cost 10⁻⁶ at ε
-// = 4 if they are composed. A ledger with that budget, once it has admitted the first at a share of δ, admits at most
-// one of the second: no choice is left.
+// TestTheAdaptiveCounterexampleIsRefused uses the counterexample in docs/proofs/loss-laws.md, where the second task is
+// chosen by the first task's result. Composed in advance, its tasks cost δ = 10⁻⁶ at ε = 4. A ledger with that budget
+// admits the first task at a fraction of δ. It must then admit at most one of the possible second tasks, so that no
+// choice is left.
 func TestTheAdaptiveCounterexampleIsRefused(t *testing.T) {
 	b := shufflerclient.Budget{Epsilon: 4, Delta: 1e-6, Days: 1}
 	epsilon := func(mu, delta float64) float64 {
@@ -246,7 +249,7 @@ func TestTheAdaptiveCounterexampleIsRefused(t *testing.T) {
 	}
 }
 
-// TestLedgerFilesExcludeEachOther: ten processes compete for the last report that fits.
+// TestLedgerFilesExcludeEachOther lets ten processes compete for the last report that fits. Exactly one must get it.
 func TestLedgerFilesExcludeEachOther(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.json")
 	b := shufflerclient.Budget{Epsilon: 5.25, Delta: 3e-5, Days: 30}
@@ -291,10 +294,10 @@ func TestLedgerFilesExcludeEachOther(t *testing.T) {
 	}
 }
 
-// TestAClientWithALedger: a client with a ledger makes one report per epoch, and none that exceeds the budget; an
-// invalid value costs nothing.
+// TestAClientWithALedger: a client with a ledger must make one report per epoch, and none beyond the budget. An invalid
+// value must cost nothing.
 func TestAClientWithALedger(t *testing.T) {
-	c := newCascade(t, nil) // ε = 2 and δ = 10⁻⁴ in each of two epochs, 3.63 together.
+	c := newCascade(t, nil) // ε = 2 and δ = 10⁻⁴ in each of two epochs; ε = 3.63 composed over both.
 	path := filepath.Join(t.TempDir(), "ledger.json")
 	o := shufflerclient.Options{Budget: shufflerclient.Budget{Epsilon: 3.7, Delta: 2e-4, Days: 365},
 		Ledger: shufflerclient.LedgerFile(path)}
@@ -335,8 +338,9 @@ func TestAClientWithALedger(t *testing.T) {
 	}
 }
 
-// TestADailyVisitor: a daily visitor reports on each of 365 days within (10, 10⁻⁵): what remains is composed again
-// from the task's law alone. Another task of the kind then does not fit, on any day of the year around it.
+// TestADailyVisitor: a client that reports on each of 365 days must stay within (10, 10⁻⁵). The test composes these
+// reports again from the task's privacy law alone. Another task of the same kind must then not fit on any day of that
+// year.
 func TestADailyVisitor(t *testing.T) {
 	for name, noise := range map[string]*planner.RelayNoise{"clients": nil, "relays": {}} {
 		draft, err := planner.Draft(planner.Query{Name: "year", Query: task.Histogram, Bins: 16, Labels: true,
@@ -371,9 +375,10 @@ func TestADailyVisitor(t *testing.T) {
 	}
 }
 
-// TestADailyVisitorOfAStream: a stream planned for (10, 10⁻⁵) over 365 days continues in tasks of a hundred days. A
-// daily visitor reports on any 365 consecutive days within that budget, for noise by clients and by relays, and on
-// later days as windows move on. CI tests every 40th day: the price covers a whole window from the first report on.
+// TestADailyVisitorOfAStream: a stream is planned for (10, 10⁻⁵) over 365 days and continues in tasks of a hundred
+// days. A daily visitor must be able to report on any 365 consecutive days within that budget, with noise of clients
+// and of relays, and on later days as the window moves. CI tests every 40th day. That suffices, because the price
+// covers a whole window from the first report on.
 func TestADailyVisitorOfAStream(t *testing.T) {
 	for name, noise := range map[string]*planner.RelayNoise{"clients": nil, "relays": {}} {
 		draft, err := planner.Draft(planner.Query{Name: "year", Query: task.Histogram, Bins: 16, Labels: true,
@@ -426,7 +431,7 @@ func TestADailyVisitorOfAStream(t *testing.T) {
 	}
 }
 
-// kept is a ledger in memory.
+// kept is a keeper that holds its ledger in memory.
 type kept struct{ shufflerclient.Ledger }
 
 func (k *kept) Update(change func(*shufflerclient.Ledger) error) error { return change(&k.Ledger) }

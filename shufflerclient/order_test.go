@@ -14,8 +14,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestReportOrdersSlotsAtRandom: a report's slots are in uniform order before they are sealed, in whatever order the
-// protocol returns them.
+// TestReportOrdersSlotsAtRandom: before a client seals its slots, their order must be uniformly random, whatever order
+// the protocol returned.
 func TestReportOrdersSlotsAtRandom(t *testing.T) {
 	slots := task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: stattest.Things, MessageBytes: 1}
 	c := shufflerclient.ClientOf(&taskfile.Open{Task: &task.Task{Slots: slots}},
@@ -33,7 +33,8 @@ func TestReportOrdersSlotsAtRandom(t *testing.T) {
 	})
 }
 
-// TestSealedSlotsAreInRandomOrder: the same for the slots of a submission that a relay opens, layer by layer.
+// TestSealedSlotsAreInRandomOrder: the same must hold for the slots that relay and verifier find when they open a
+// submission.
 func TestSealedSlotsAreInRandomOrder(t *testing.T) {
 	cascade := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) {
 		t.Slots = task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: stattest.Things, MessageBytes: 1}

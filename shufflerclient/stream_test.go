@@ -21,10 +21,10 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// recorder is an HTTP client that records requests, and may answer requests for a stream itself.
+// recorder is an HTTP client that records requests. It may answer requests for a stream itself.
 type recorder struct {
 	asked []string
-	chain []byte // answer to requests for a stream; nil: the relay's
+	chain []byte // answer to requests for a stream; if nil, the relay answers
 }
 
 func (r *recorder) Do(req *http.Request) (*http.Response, error) {
@@ -35,15 +35,15 @@ func (r *recorder) Do(req *http.Request) (*http.Response, error) {
 	return http.DefaultClient.Do(req)
 }
 
-// ofStream returns options for a cascade's stream.
+// ofStream returns the options of a client that follows a cascade's stream.
 func ofStream(c *relaytest.Cascade, via *recorder) shufflerclient.Options {
 	return shufflerclient.Options{Stream: c.Open.StreamURL(c.Open.Task, 0), Owner: c.Owner, MaxEpsilon: math.Inf(1),
 		MaxDelta: 1,
 		HTTP:     via, Allow: []string{"name"}, Header: http.Header{"X-Forwarded-For": {"10.0.0.1"}}}
 }
 
-// TestFollow: a client reports in every epoch of a stream and its two successors, and asks the first relay for the
-// stream once in each epoch.
+// TestFollow: a client reports in every epoch of a stream's first task and of its two successors. It must ask the first
+// relay for the stream once per epoch.
 func TestFollow(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.InStream("name"))})
 	c.StartAll(t)
@@ -55,7 +55,7 @@ func TestFollow(t *testing.T) {
 	require.NoError(t, err)
 	now, epochs := c, 0
 	report := func() {
-		for range 2 { // the second call fetches nothing
+		for range 2 { // the second call must not fetch the stream again
 			client, epoch, err := stream.At(t.Context(), c.Clock.Now())
 			require.NoError(t, err)
 			require.Equal(t, now.Open.ID, client.Task().ID)
@@ -108,7 +108,7 @@ func TestFollow(t *testing.T) {
 	require.ErrorContains(t, err, "invalid now", "the stream is over")
 }
 
-// chainOf returns a stream in the form in which relays serve it.
+// chainOf returns a stream in the form that relays serve.
 func chainOf(t *testing.T, bundles ...*taskfile.Bundle) []byte {
 	t.Helper()
 	raw, err := (&taskfile.Chain{Tasks: bundles}).Bytes()
@@ -116,8 +116,8 @@ func chainOf(t *testing.T, bundles ...*taskfile.Bundle) []byte {
 	return raw
 }
 
-// TestFollowRefuses: forged, forked, replayed and misplaced successors, also after a restart and for another process
-// with the same ledger.
+// TestFollowRefuses: a client must refuse forged, forked, replayed and misplaced successors, also after a restart, and
+// in another process with the same ledger.
 func TestFollowRefuses(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10, relaytest.InStream("name"))})
 	c.StartAll(t)
@@ -197,7 +197,7 @@ func TestFollowRefuses(t *testing.T) {
 	}
 }
 
-// TestStreamLedgerFromOutside: the streams in a caller's stored ledger are checked.
+// TestStreamLedgerFromOutside: the client must check the records of streams in a ledger that the caller stored.
 func TestStreamLedgerFromOutside(t *testing.T) {
 	id := strings.Repeat("ab", 32)
 	said := func(number uint64, hash string) []shufflerclient.Seen {
@@ -215,8 +215,9 @@ func TestStreamLedgerFromOutside(t *testing.T) {
 	}
 }
 
-// TestFollowStatements: a client accepts the key that the owner names. It refuses a stream whose statements are later
-// hidden from it, also in another process with the same ledger. It reports nothing to a stopped stream.
+// TestFollowStatements: a client must accept the key that the owner's statement names. If a relay later hides
+// statements, the client must refuse the stream, also in another process with the same ledger. It must not report to a
+// stopped stream.
 func TestFollowStatements(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10, relaytest.InStream())})
 	owner, _ := c.AsOwner(t)

@@ -14,7 +14,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestServeLogs: no line of the log, the last included, has a time finer than the minute.
+// TestServeLogs runs the issuer and stops it. No line of its log, also not the last, may have a time finer than the
+// minute.
 func TestServeLogs(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
 	of := c.IssuerConfig()

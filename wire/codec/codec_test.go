@@ -13,7 +13,7 @@ import (
 
 type inner struct{ A, B uint64 }
 
-// sample has every type that the wire uses.
+// sample has a field of each type that parties exchange.
 type sample struct {
 	Text  string
 	N     uint64
@@ -26,7 +26,7 @@ func valid() *sample {
 	return &sample{"doona", 300, []byte{1, 2}, [][][]byte{{{3}, {}}, {}}, []inner{{1, 70000}}}
 }
 
-// encoded is valid() encoded by hand, from the msgpack specification.
+// encoded is the encoding of valid(), written by hand from the msgpack specification.
 var encoded = []byte{
 	0x95,                          // array of 5
 	0xa5, 'd', 'o', 'o', 'n', 'a', // text of 5
@@ -60,7 +60,7 @@ func TestMarshalRejectsNil(t *testing.T) {
 	}
 }
 
-// replace returns encoded with the bytes old at i replaced by new.
+// replace returns encoded with the bytes old at offset i replaced by new.
 func replace(t *testing.T, i int, old, new []byte) []byte {
 	t.Helper()
 	require.Equal(t, old, encoded[i:i+len(old)])
@@ -103,7 +103,7 @@ func TestUnmarshalTruncated(t *testing.T) {
 	}
 }
 
-// TestHostileLengths: a head that claims a length does not allocate it.
+// TestHostileLengths: a header that claims a large length must be an error and must not make the decoder allocate it.
 func TestHostileLengths(t *testing.T) {
 	huge := []byte{0xff, 0xff, 0xff, 0xff}
 	for name, in := range map[string][]byte{
@@ -125,11 +125,11 @@ func TestHostileLengths(t *testing.T) {
 	}
 }
 
-// TestListsNeedTheirBytes: a list allocates memory only if enough bytes remain for all its elements.
+// TestListsNeedTheirBytes: the decoder must allocate a list only if enough bytes remain for all its elements.
 func TestListsNeedTheirBytes(t *testing.T) {
 	const n = 1 << 20
-	head := append([]byte{0x95, 0xa0, 0, 0xc4, 0}, 0x90, 0xdd, 0, 0x10, 0, 0) // n structs of 3 bytes at least
-	in := append(head, make([]byte, n)...)                                    // and a byte for each
+	head := append([]byte{0x95, 0xa0, 0, 0xc4, 0}, 0x90, 0xdd, 0, 0x10, 0, 0) // n structs of at least 3 bytes each
+	in := append(head, make([]byte, n)...)                                    // but there is only 1 byte for each
 	before := allocated()
 	var s sample
 	require.Error(t, codec.Unmarshal(in, &s))
@@ -139,8 +139,8 @@ func TestListsNeedTheirBytes(t *testing.T) {
 	require.Error(t, codec.Unmarshal([]byte{0x91, 0xcf, 0x80, 0, 0, 0, 0, 0, 0, 0}, &short))
 }
 
-// FuzzUnmarshal: any input that decodes re-encodes to the same bytes, and memory is proportional to the input. The
-// dearest value, an empty list in a list, takes 24 bytes for its one.
+// FuzzUnmarshal: an input that decodes must encode to the same bytes again, and memory must be proportional to the
+// input. The most expensive value is an empty list in a list: it takes 24 bytes of memory for 1 byte of input.
 func FuzzUnmarshal(f *testing.F) {
 	f.Add(encoded)
 	f.Add([]byte{0x95, 0xa0, 0, 0xc4, 0, 0xdd, 0xff, 0xff, 0xff, 0xff})
@@ -150,7 +150,7 @@ func FuzzUnmarshal(f *testing.F) {
 		var s sample
 		before := allocated()
 		err := codec.Unmarshal(in, &s)
-		require.Less(t, allocated()-before, uint64(1<<20+64*len(in))) // includes the fuzzer's own goroutines
+		require.Less(t, allocated()-before, uint64(1<<20+64*len(in))) // the fuzzer's own goroutines allocate, too
 		if err != nil {
 			return
 		}
@@ -160,7 +160,7 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// allocated returns how many bytes this process has allocated so far. Bytes in a thread's cache may be counted later.
+// allocated returns how many bytes this process has allocated so far. Go may count bytes in a thread's cache later.
 func allocated() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)

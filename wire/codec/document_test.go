@@ -8,7 +8,7 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 )
 
-// TestDocument: a byte order mark is skipped, and UTF-16 is named.
+// TestDocument: Document must remove a byte order mark, and refuse UTF-16 by its name.
 func TestDocument(t *testing.T) {
 	got, err := codec.Document([]byte("\xef\xbb\xbf{}"))
 	require.NoError(t, err)

@@ -14,7 +14,8 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 )
 
-// TestStreamIsMarshal: a value written part by part equals the output of [codec.Marshal], and reads back.
+// TestStreamIsMarshal: a value written part by part must equal the output of [codec.Marshal], and the Reader must read
+// it back.
 func TestStreamIsMarshal(t *testing.T) {
 	for _, sizes := range [][]int{{}, {0, 1, 255, 256, 65535, 65536}, make([]int, 15), make([]int, 16),
 		make([]int, 70000)} {
@@ -67,7 +68,8 @@ func TestStreamRejects(t *testing.T) {
 	require.ErrorIs(t, codec.NewReader(iotest.ErrReader(broken)).End(), broken)
 }
 
-// TestStreamHostileLength: memory grows with the bytes that arrive.
+// TestStreamHostileLength: the Reader's memory must grow with the bytes that arrive, not with the length that a header
+// claims.
 func TestStreamHostileLength(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -77,7 +79,8 @@ func TestStreamHostileLength(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<18))
 }
 
-// TestAnotherErrorIsNotOfTheForm: if the stream fails before the first byte, the error is the stream's own.
+// TestAnotherErrorIsNotOfTheForm: if the input fails before the first byte, the Reader must return the input's own
+// error.
 func TestAnotherErrorIsNotOfTheForm(t *testing.T) {
 	away := errors.New("the relay does not answer")
 	r := codec.NewReader(iotest.ErrReader(away))
@@ -87,8 +90,8 @@ func TestAnotherErrorIsNotOfTheForm(t *testing.T) {
 	require.Equal(t, away, err)
 }
 
-// TestExactly: a byte string of an unexpected length is an error before it is read, and so is an array of too many
-// elements.
+// TestExactly: the Reader must refuse a byte string of an unexpected length before it reads the content. It must also
+// refuse an array of too many elements.
 func TestExactly(t *testing.T) {
 	in := "\xc4\x02ab\xc4\x02cd\x92"
 	r := codec.NewReader(strings.NewReader(in))
@@ -120,7 +123,7 @@ func TestExactly(t *testing.T) {
 	}
 }
 
-// TestAnnouncedBytes: announced bytes that never arrive cost no memory, with any read function.
+// TestAnnouncedBytes: bytes that a header announces and that never arrive must cost no memory, with any read function.
 func TestAnnouncedBytes(t *testing.T) {
 	const n = 1 << 28
 	for _, read := range []func(*codec.Reader) ([]byte, error){

@@ -11,14 +11,14 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 )
 
-// laneForm is a form with lanes, as a report has.
+// laneForm is a structure with lanes, like an opened report.
 type laneForm struct {
 	N     uint64
 	Tag   []byte
 	Lanes [][][]byte
 }
 
-// view reads a form with a View.
+// view decodes a laneForm with a [codec.View].
 func view(in []byte) (*laneForm, error) {
 	v := codec.NewView(in)
 	if v.Array() != 3 {
@@ -34,7 +34,7 @@ func view(in []byte) (*laneForm, error) {
 	return out, v.End()
 }
 
-// appended encodes a form part by part.
+// appended encodes a laneForm part by part.
 func appended(r *laneForm) []byte {
 	out := codec.AppendSmall(codec.AppendArray(nil, 3), byte(r.N))
 	out = codec.AppendArray(codec.AppendBytes(out, r.Tag), len(r.Lanes))
@@ -47,8 +47,8 @@ func appended(r *laneForm) []byte {
 	return out
 }
 
-// TestViewIsUnmarshal: appended bytes equal the output of [codec.Marshal], and a view accepts exactly what
-// [codec.Unmarshal] accepts: with any one byte changed, cut anywhere, and with a surplus byte.
+// TestViewIsUnmarshal: appended bytes must equal the output of [codec.Marshal]. A view must accept exactly what
+// [codec.Unmarshal] accepts: the test changes each byte, cuts the input at each length, and adds a byte.
 func TestViewIsUnmarshal(t *testing.T) {
 	for _, r := range []*laneForm{
 		{1, []byte{}, [][][]byte{}},
@@ -70,7 +70,7 @@ func TestViewIsUnmarshal(t *testing.T) {
 	}
 }
 
-// make17 returns a lane of more slots than the shortest array head can state.
+// make17 returns a lane of 17 slots. The shortest array header can count only 15.
 func make17() [][]byte {
 	out := make([][]byte, 17)
 	for i := range out {
@@ -95,14 +95,14 @@ func requireAlike(t testing.TB, in []byte) {
 	require.Equal(t, &want, got)
 }
 
-// FuzzView is [TestViewIsUnmarshal] for any bytes.
+// FuzzView compares [codec.View] with [codec.Unmarshal], as [TestViewIsUnmarshal] does, on arbitrary bytes.
 func FuzzView(f *testing.F) {
 	f.Add(appended(&laneForm{3, []byte{1, 2}, [][][]byte{{{3}, {}}, {}}}))
 	f.Add([]byte{0xdc, 0, 3, 1, 0xc5, 0, 1, 7, 0x90})
 	f.Fuzz(func(t *testing.T, in []byte) { requireAlike(t, in) })
 }
 
-// TestViewHostileLengths: a head that claims more than remains is an error and allocates nothing.
+// TestViewHostileLengths: a header that claims more than remains must be an error, and must not make the view allocate.
 func TestViewHostileLengths(t *testing.T) {
 	huge := []byte{0xff, 0xff, 0xff, 0xff}
 	for name, in := range map[string][]byte{

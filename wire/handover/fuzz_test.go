@@ -16,7 +16,8 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// cannedResponse is a transport that gives every request the same response and counts how much of it is read.
+// cannedResponse is a transport that answers every request with the same response, and counts how many bytes of it are
+// read.
 type cannedResponse struct {
 	status int
 	header http.Header
@@ -28,8 +29,9 @@ func (a *cannedResponse) RoundTrip(req *http.Request) (*http.Response, error) {
 		ContentLength: -1}, nil
 }
 
-// FuzzAnswer: any response to a pull or a confirmation is an error, or a batch that re-encodes to the same bytes and
-// whose checks do not panic. The client reads no more than the task's largest batch and follows no redirect.
+// FuzzAnswer answers a pull or a confirmation with an arbitrary response. The result must be an error, or a batch that
+// encodes to the same bytes again and can be checked without a panic. The Requester must read no more than the task's
+// largest batch, and must follow no redirect.
 func FuzzAnswer(f *testing.F) {
 	c := relaytest.New(f, relaytest.Options{Hops: 1})
 	_, stranger, err := ed25519.GenerateKey(nil)

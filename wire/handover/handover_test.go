@@ -23,7 +23,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// answering serves a handler instead of the last relay of a cascade.
+// answering returns a cascade of one relay whose answers come from a handler.
 func answering(t *testing.T, handler http.HandlerFunc) *relaytest.Cascade {
 	t.Helper()
 	c := relaytest.New(t, relaytest.Options{Hops: 1})
@@ -64,8 +64,8 @@ func isProblem(err, target error) bool {
 	return errors.As(err, &p) && p.Is(target)
 }
 
-// TestBadAnswers: an answer that is neither a batch nor a problem is an error, and the client reads no more of it
-// than the task's largest batch.
+// TestBadAnswers: an answer that is neither a batch nor a problem must be an error. The Requester must read no more of
+// it than the task's largest batch.
 func TestBadAnswers(t *testing.T) {
 	tests := map[string]http.HandlerFunc{
 		"endless": func(w http.ResponseWriter, req *http.Request) {
@@ -96,8 +96,8 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// TestResume: the client resumes a broken transfer by range, and from the start if the relay ignores ranges; without
-// progress the pull fails.
+// TestResume: the Requester must resume a broken transfer with a Range header, or from the start if the relay ignores
+// ranges. If attempts make no progress, the pull must fail.
 func TestResume(t *testing.T) {
 	const clients = 1500
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) {
@@ -141,7 +141,7 @@ func TestResume(t *testing.T) {
 	require.Len(t, asked, 1, "no progress")
 }
 
-// bigBatch returns a batch signed by the first relay.
+// bigBatch returns a batch of n slots, signed by the first relay.
 func bigBatch(t *testing.T, c *relaytest.Cascade, n int) *onion.Batch {
 	t.Helper()
 	layout, err := onion.NewLayout(c.Open.Task)
@@ -157,7 +157,7 @@ func bigBatch(t *testing.T, c *relaytest.Cascade, n int) *onion.Batch {
 	return b
 }
 
-// breaking is a body that fails after some bytes.
+// breaking is a response writer that fails after left bytes.
 type breaking struct {
 	http.ResponseWriter
 	left int
@@ -170,7 +170,7 @@ func (b *breaking) Write(p []byte) (int, error) {
 	return b.ResponseWriter.Write(p)
 }
 
-// TestMaxBatch: the bound holds for batches that relays make, and is not much larger than they are.
+// TestMaxBatch: batches that relays make must not be larger than MaxBatch says, and not much smaller.
 func TestMaxBatch(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 3})
 	c.StartAll(t)
@@ -195,7 +195,8 @@ func TestMaxBatch(t *testing.T) {
 	require.EqualValues(t, math.MaxInt64, handover.MaxBatch(&large, layout, 2), "more than 63 bits count")
 }
 
-// TestPullChecksAsItStreams: the error names who is at fault, and the client reads nothing after a detectable fault.
+// TestPullChecksAsItStreams: for each fault in a batch, the error must say whether the relay is at fault. The Requester
+// must read nothing after the point where it can detect the fault.
 func TestPullChecksAsItStreams(t *testing.T) {
 	const clients = 3 * onion.ChunkSlots
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(t *task.Task) { t.Batch.Size = clients }})
@@ -234,8 +235,8 @@ func TestPullChecksAsItStreams(t *testing.T) {
 	size := layout.SlotSize(1)
 	for name, tt := range map[string]struct {
 		batch *onion.Batch
-		want  error // nil: an InvalidBatchError
-		read  int   // at most, in bytes
+		want  error // expected error; nil means an InvalidBatchError
+		read  int   // largest number of bytes that may be read
 	}{
 		"a stranger's": {&onion.Batch{Manifest: good.Manifest,
 			Signature: signing.Sign(stranger, signing.Manifest, good.Manifest), Ciphertexts: good.Ciphertexts},
@@ -267,8 +268,8 @@ func TestPullChecksAsItStreams(t *testing.T) {
 	}
 }
 
-// TestManifestHashesMatch: hashes match the digest of all earlier numbers or of the last few, and no other set or
-// order.
+// TestManifestHashesMatch: Matches must accept the digest of all hashes and of the last few, and refuse any other
+// selection or order.
 func TestManifestHashesMatch(t *testing.T) {
 	a, b, c, other := []byte("a"), []byte("b"), []byte("c"), []byte("other")
 	had := handover.HashManifests(a, b, c)

@@ -15,12 +15,13 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestJunkAnswers: an answer of junk of the largest size costs little memory, whatever was asked.
+// TestJunkAnswers: an answer of junk of the largest size must cost the Requester little memory, for each kind of
+// request.
 func TestJunkAnswers(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.InStream()})
 	var answer fixture.Junk
 	c.Listen(t, 0, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.Copy(w, answer.Reader()) // a client that has read enough hangs up
+		_, _ = io.Copy(w, answer.Reader()) // fails when a client has read enough and closes the connection
 	}))
 	_, owner := c.AsOwner(t)
 	relay, from := c.Open.Relays[0], handover.StreamRelay{Task: c.Open.Task}
@@ -76,7 +77,7 @@ func TestJunkAnswers(t *testing.T) {
 	}
 }
 
-// TestMaxOpenEpochs: a relay's largest status is as large as clients read.
+// TestMaxOpenEpochs: a status with MaxOpenEpochs epochs must not be larger than what clients read.
 func TestMaxOpenEpochs(t *testing.T) {
 	const longest = 1 + 2 + 32 + 9 + 9
 	require.LessOrEqual(t, handover.MaxOpenEpochs*longest+1+2+16+5, taskfile.MaxUpstreamStatus)

@@ -9,8 +9,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestNeedsGrowWithTheBatch: disk and time of every party grow with its slots, and so does the memory of the verifier
-// alone; dummies cost the relay that seals them and every later party.
+// TestNeedsGrowWithTheBatch: disk and time of every party must grow with its number of slots. The verifier's memory must
+// grow with the slots, the first relay's with the reports, and a later relay's not at all. Dummies must cost every party
+// disk and time.
 func TestNeedsGrowWithTheBatch(t *testing.T) {
 	one := &task.Task{KEM: task.KEMX25519, Relays: make([]task.Party, 3), Batch: task.Batch{Size: 1e6},
 		Slots: task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: 3, MessageBytes: 8}}

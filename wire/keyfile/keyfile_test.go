@@ -52,7 +52,7 @@ func TestSign(t *testing.T) {
 	require.Equal(t, before, after, "an existing key is left alone")
 }
 
-// TestOpenToOthers: a key is not read from a file that others may read.
+// TestOpenToOthers: a key file that other users may read must be refused.
 func TestOpenToOthers(t *testing.T) {
 	dir := t.TempDir()
 	sign, hpke, rsa := filepath.Join(dir, "sign"), filepath.Join(dir, "hpke"), filepath.Join(dir, "rsa")
@@ -73,7 +73,7 @@ func TestOpenToOthers(t *testing.T) {
 	}
 }
 
-// files holds a relay's signing key, its HPKE keys for three epochs, and the task that names them.
+// files holds a relay's HPKE key file for three epochs, its signed key list, and the task that names the list.
 type files struct {
 	hpke string
 	list *onion.SignedKeyList
@@ -135,14 +135,14 @@ func TestErase(t *testing.T) {
 	f := newFiles(t, task.KEMX25519)
 	h, err := keyfile.LoadHPKE(f.hpke)
 	require.NoError(t, err)
-	stale, err := keyfile.LoadHPKE(f.hpke) // another process that loaded the file earlier
+	stale, err := keyfile.LoadHPKE(f.hpke) // stands for another process that loaded the file earlier
 	require.NoError(t, err)
 	before, err := os.ReadFile(f.hpke)
 	require.NoError(t, err)
-	_, err = h.Key(1) // the copy in memory must be erased too
+	_, err = h.Key(1) // parses the key: Erase must also erase this copy in memory
 	require.NoError(t, err)
 
-	// A file left by a crash or planted by a stranger is replaced and does not change the mode.
+	// Erase must replace a temporary file that a crash left or a stranger made, and must not take over its mode.
 	require.NoError(t, os.WriteFile(f.hpke+".new", before, 0o644))
 	for range 2 {
 		require.NoError(t, h.Erase(1))
@@ -175,7 +175,7 @@ func TestErase(t *testing.T) {
 	require.Error(t, h.Erase(0), "an erasure that cannot be written is no success")
 }
 
-// TestEraseThroughALink: Erase does not follow a link at the temporary name.
+// TestEraseThroughALink: Erase must not follow a symbolic link at the name of its temporary file.
 func TestEraseThroughALink(t *testing.T) {
 	f := newFiles(t, task.KEMX25519)
 	target := filepath.Join(t.TempDir(), "target")
@@ -190,8 +190,8 @@ func TestEraseThroughALink(t *testing.T) {
 	requirePrivate(t, f.hpke)
 }
 
-// TestEraseBehindALink: if path is a link, Erase removes the key from the link's target, and no other file replaces
-// the link.
+// TestEraseBehindALink: if path is a symbolic link, Erase must remove the key from the link's target. The link must
+// remain a link.
 func TestEraseBehindALink(t *testing.T) {
 	f := newFiles(t, task.KEMX25519)
 	link := filepath.Join(t.TempDir(), "link")
@@ -207,8 +207,8 @@ func TestEraseBehindALink(t *testing.T) {
 	require.Equal(t, os.ModeSymlink, info.Mode().Type())
 }
 
-// TestEraseAtOnce: several processes erase different keys of one file concurrently. No process restores an erased key
-// or reads a partial file.
+// TestEraseAtOnce lets several processes erase different keys of one file concurrently. No process may restore an
+// erased key or read a partial file.
 func TestEraseAtOnce(t *testing.T) {
 	const epochs = 24
 	path := filepath.Join(t.TempDir(), "keys")
@@ -230,8 +230,8 @@ func TestEraseAtOnce(t *testing.T) {
 	require.Empty(t, keysOf(t, left))
 }
 
-// TestBind: keys used with one store cannot be used with another, whichever process loaded them and when; erased keys
-// stay erased.
+// TestBind: keys that were used with one store must be refused for another store, in every process, also in one that
+// loaded the file earlier. Erased keys must stay erased.
 func TestBind(t *testing.T) {
 	f := newFiles(t, task.KEMX25519)
 	load := func() *keyfile.HPKE {
@@ -279,7 +279,7 @@ func TestCheckRejects(t *testing.T) {
 	mlkem := newFiles(t, task.KEMMLKEM768)
 	require.ErrorContains(t, h.Check(mlkem.task, mlkem.list), "kem x25519")
 
-	// Two keys swapped inside the file.
+	// The test swaps two keys inside the file.
 	raw, err := os.ReadFile(f.hpke)
 	require.NoError(t, err)
 	keys := keysOf(t, raw)
@@ -334,7 +334,8 @@ func TestCorruptedFiles(t *testing.T) {
 	require.ErrorIs(t, use(filepath.Join(t.TempDir(), "none")), os.ErrNotExist)
 }
 
-// TestEntries: a file has one key for every epoch; otherwise rewriting it would write keys it does not have.
+// TestEntries: a file must have exactly one key for each of its epochs, or be refused: rewriting such a file would
+// write keys that do not exist.
 func TestEntries(t *testing.T) {
 	f := newFiles(t, task.KEMX25519)
 	good, err := os.ReadFile(f.hpke)
@@ -367,7 +368,7 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// flip returns another base64 character.
+// flip returns a base64 character that differs from c.
 func flip(c byte) string {
 	if c == 'Q' {
 		return "W"
@@ -375,7 +376,7 @@ func flip(c byte) string {
 	return "Q"
 }
 
-// other returns the content of whichever of the files one and two is not path.
+// other returns the content of the file one or two, whichever is not path.
 func other(t *testing.T, path, one, two string) string {
 	if path == one {
 		one = two

@@ -15,8 +15,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestErasedKeysAreGone: memory holds no key, and no key's text, after erasure, for keys of every kind that were
-// made, loaded, checked and used to open. Keys that are not erased are still found.
+// TestErasedKeysAreGone makes, loads, checks and uses keys of every KEM, and erases some. Memory must then hold no
+// erased key, nor its text. The test must still find the keys that it did not erase.
 func TestErasedKeysAreGone(t *testing.T) {
 	for _, kem := range []task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768} {
 		t.Run(string(kem), func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestErasedKeysAreGone(t *testing.T) {
 			require.NoError(t, h.Bind("store"))
 			m, err := h.Mark()
 			require.NoError(t, err)
-			_, err = m.Name() // the file now has a mark, and is read together with it
+			_, err = m.Name() // writes a mark into the file, which every later read includes
 			require.NoError(t, err)
 			needles := memscan.File(t, f.hpke)
 			require.Len(t, needles, 3)
@@ -50,8 +50,8 @@ func TestErasedKeysAreGone(t *testing.T) {
 	}
 }
 
-// TestSignKeysAreGone: memory holds one copy of a signing key besides the one in use: crypto/ed25519's own, for the
-// life of the process. It never holds the key's text.
+// TestSignKeysAreGone: besides the signing key in use, memory may hold only one copy: crypto/ed25519 keeps it until the
+// process ends. Memory must never hold the key's text.
 func TestSignKeysAreGone(t *testing.T) {
 	dir := t.TempDir()
 	newest, old := filepath.Join(dir, "newest"), filepath.Join(dir, "old")

@@ -18,7 +18,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// slots returns n distinct ciphertexts of a hop's slot size.
+// slots returns n distinct ciphertexts of the size that slots have at a hop.
 func (w *world) slots(t testing.TB, hop, n int) [][]byte {
 	layout, err := onion.NewLayout(w.Task)
 	require.NoError(t, err)
@@ -34,8 +34,8 @@ func (w *world) context(hop int) onion.Context {
 	return onion.Context{TaskID: w.id, Epoch: 1, Hop: hop}
 }
 
-// chain returns batch 7 of every relay: three submissions of three slots in each of two lanes. Every relay after the
-// first drops one slot in lane 1.
+// chain returns batch 7 of every relay. It has three submissions with three slots in each of two lanes. Every relay
+// after the first drops one slot in lane 1.
 func (w *world) chain(t testing.TB) []*onion.Batch {
 	t.Helper()
 	var out []*onion.Batch
@@ -102,7 +102,7 @@ func TestDestroyedBatch(t *testing.T) {
 	require.ErrorContains(t, err, "1 lanes")
 }
 
-// manifest returns hop 0's batch of the chain, with a changed manifest that key signs.
+// manifest returns hop 0's batch from [world.chain], with a manifest that change has edited and key has signed.
 func (w *world) manifest(t *testing.T, key ed25519.PrivateKey, change func(*onion.Manifest)) *onion.Batch {
 	b := w.chain(t)[0]
 	m, err := b.Header()
@@ -174,7 +174,7 @@ func TestBatchCheckRejects(t *testing.T) {
 		}), "does not add up"},
 		"fewer slots than submitted": {signed(func(m *onion.Manifest) { m.Submissions = 4 }), "from 4 submissions"},
 		"more slots than submitted":  {signed(func(m *onion.Manifest) { m.Submissions = 2 }), "from 2 submissions"},
-		// ·3 = 8 mod 2^64
+		// 0x5555555555555558·3 = 8 mod 2^64, so the product overflows.
 		"a wrapped product": {signed(func(m *onion.Manifest) { m.Submissions = 0x5555555555555558 }),
 			"submissions, want below"},
 		"counts that are not those of its ciphertexts": {signed(func(m *onion.Manifest) {
@@ -205,7 +205,7 @@ func TestBatchCheckRejects(t *testing.T) {
 	} {
 		require.Error(t, check(w.chain(t)[0]), "wrong %s", name)
 	}
-	// Slots of the wrong size with a valid signature.
+	// Slots of the wrong size, in a batch with a valid signature.
 	b, err := onion.NewBatch(w.sign[0], onion.BatchDraft{
 		Context: w.context(0), Seq: 7, Submissions: 3, In: []uint64{9, 9},
 	}, [][][]byte{w.slots(t, 1, 9), w.slots(t, 2, 9)})
@@ -270,7 +270,8 @@ func TestChainIsChecked(t *testing.T) {
 	}
 }
 
-// TestHasMinClients: a batch needs n submissions, and slots of n_min clients beyond all dummies.
+// TestHasMinClients: a batch needs n submissions, and the slots of n_min clients must remain after subtracting all
+// dummies.
 func TestHasMinClients(t *testing.T) {
 	noisy := &task.Task{Batch: task.Batch{Size: 10, Min: 9}, Slots: task.Slots{PerLane: 1, Padding: task.PaddingFull}}
 	for _, c := range []struct {
@@ -293,7 +294,7 @@ func TestHasMinClients(t *testing.T) {
 }
 
 func TestCheckCounts(t *testing.T) {
-	full := newWorld(t, task.KEMX25519, 1, nil).Task // n = 3, n_min = 2, B = 3, 2 lanes
+	full := newWorld(t, task.KEMX25519, 1, nil).Task // n = 3, n_min = 2, B = 3 slots per client and lane, 2 lanes
 	none := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.Padding = task.PaddingNone }).Task
 	average := newWorld(t, task.KEMX25519, 1, func(t *task.Task) {
 		t.Slots.Padding, t.Slots.Average = task.PaddingNone, 2
@@ -317,8 +318,8 @@ func TestCheckCounts(t *testing.T) {
 	}
 }
 
-// TestHashOfLanes: slots of one size have another hash if their numbers or bytes differ, and the hash is that of
-// SPEC.
+// TestHashOfLanes: batches that differ in the number or the bytes of their slots must have different hashes. The hash
+// must be the one that docs/SPEC.md defines.
 func TestHashOfLanes(t *testing.T) {
 	seen := map[string]bool{}
 	for _, lanes := range []onion.Lanes{
@@ -340,7 +341,7 @@ func TestHashOfLanes(t *testing.T) {
 	require.Equal(t, want[:], onion.HashLanes(onion.Lanes{lane, {}, {{7, 8}}}))
 }
 
-// bigBatch returns a batch of hop 0 whose lanes have several chunks, one chunk and none.
+// bigBatch returns a batch of hop 0 with a lane of three chunks and a lane of one chunk.
 func (w *world) bigBatch(t testing.TB) *onion.Batch {
 	t.Helper()
 	lanes := onion.Lanes{w.slots(t, 1, 2*onion.ChunkSlots+5), w.slots(t, 1, onion.ChunkSlots)}
@@ -352,8 +353,8 @@ func (w *world) bigBatch(t testing.TB) *onion.Batch {
 	return b
 }
 
-// TestBatchStreams: the reader checks the signature before the first slot and each chunk as it arrives, and reads
-// back what was written.
+// TestBatchStreams: the reader must check the signature before the first slot, and each chunk as it arrives. It must
+// return what was written.
 func TestBatchStreams(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.PerLane, t.Batch.Size = 1, 4*onion.ChunkSlots })
 	want := w.bigBatch(t)
@@ -367,7 +368,7 @@ func TestBatchStreams(t *testing.T) {
 	require.NoError(t, err)
 	size := layout.SlotSize(1)
 	slots := (3*onion.ChunkSlots + 5) * size
-	head := len(raw) - slots - 3*5 - 3 // three chunks of bin32, one of bin16
+	head := len(raw) - slots - 3*5 - 3 // three chunks with 5-byte headers, one with a 3-byte header
 	r, err := onion.NewBatchReader(bytes.NewReader(raw[:head]), 1<<20)
 	require.NoError(t, err)
 	chain, err := r.Check(w.Task, w.context(0), 7)
@@ -392,7 +393,7 @@ func TestBatchStreams(t *testing.T) {
 
 	for name, c := range map[string]struct {
 		raw    []byte
-		chunks int // valid chunks before the fault
+		chunks int // number of valid chunks before the fault
 		want   error
 	}{
 		"a bit in the first chunk": {flipped(raw, head+50), 0, onion.ErrCiphertexts},
@@ -424,7 +425,8 @@ func flipped(in []byte, at int) []byte {
 	return out
 }
 
-// TestBatchHeadRejects: faults that show before the first slot, and slots of the wrong size.
+// TestBatchHeadRejects: the reader must detect faults in the head before the first slot, and must refuse slots of the
+// wrong size.
 func TestBatchHeadRejects(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.PerLane, t.Batch.Size = 1, 4*onion.ChunkSlots })
 	good := w.bigBatch(t)
@@ -450,7 +452,7 @@ func TestBatchHeadRejects(t *testing.T) {
 	_, err = onion.NewBatchReader(bytes.NewReader(raw), 100)
 	require.ErrorContains(t, err, "at most 100")
 
-	long := onion.Lanes{w.slots(t, 0, 3), w.slots(t, 0, 3)} // still with the layer of hop 0
+	long := onion.Lanes{w.slots(t, 0, 3), w.slots(t, 0, 3)} // slots as hop 0 receives them, one layer too large
 	b, err := onion.NewBatch(w.sign[0], onion.BatchDraft{
 		Context: w.context(0), Seq: 7, Submissions: 3, In: []uint64{3, 3},
 	}, long)
@@ -469,7 +471,7 @@ func TestBatchHeadRejects(t *testing.T) {
 	require.ErrorIs(t, first(flipped(raw, len(raw)-len(long[1][0])*3-10)), onion.ErrCiphertexts, "nor signed for")
 }
 
-// TestAdded: only a task with noise allows slots that no client sent.
+// TestAdded: only in a task with noise may a batch have slots that no client sent.
 func TestAdded(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 1, nil)
 	noisy := *w.Task
@@ -517,7 +519,7 @@ func TestKeyLists(t *testing.T) {
 	_, err = onion.PartyKeys(w.Task, 0, w.lists[1])
 	require.ErrorContains(t, err, "not the list the task names")
 
-	// Invalid lists whose hashes the task names.
+	// Invalid key lists, although the task names their hashes.
 	for name, c := range map[string]struct {
 		kem    task.KEM
 		keys   []*onion.PrivateKey
@@ -553,7 +555,8 @@ func TestKeyLists(t *testing.T) {
 	}
 }
 
-// TestSignaturesAreNotMalleable: S + L is refused.
+// TestSignaturesAreNotMalleable adds the group order L to the number S of a valid Ed25519 signature. The result must be
+// refused.
 func TestSignaturesAreNotMalleable(t *testing.T) {
 	order := []byte{0xed, 0xd3, 0xf5, 0x5c, 0x1a, 0x63, 0x12, 0x58, 0xd6, 0x9c, 0xf7, 0xa2, 0xde, 0xf9, 0xde, 0x14,
 		31: 0x10}
@@ -568,7 +571,7 @@ func TestSignaturesAreNotMalleable(t *testing.T) {
 	require.False(t, signing.Verify(key.Public().(ed25519.PublicKey), signing.Task, nil, signature))
 }
 
-// FuzzParseBatch: any batch that parses re-encodes to the same bytes.
+// FuzzParseBatch: a batch that parses must encode to the same bytes again.
 func FuzzParseBatch(f *testing.F) {
 	w := newWorld(f, task.KEMX25519, 2, func(t *task.Task) { t.Slots.PerLane, t.Batch.Size = 1, 4*onion.ChunkSlots })
 	b, err := onion.NewBatch(w.sign[0], onion.BatchDraft{
@@ -593,7 +596,7 @@ func FuzzParseBatch(f *testing.F) {
 	})
 }
 
-// FuzzParseKeyList: any key list that parses re-encodes to the same bytes.
+// FuzzParseKeyList: a key list that parses must encode to the same bytes again.
 func FuzzParseKeyList(f *testing.F) {
 	w := newWorld(f, task.KEMX25519, 1, nil)
 	raw, err := w.lists[0].Bytes()
@@ -612,8 +615,8 @@ func FuzzParseKeyList(f *testing.F) {
 	})
 }
 
-// TestBatchWriter: a batch written slot by slot has the same bytes as one in memory, whatever its chunks; without
-// slots it is a destroyed batch.
+// TestBatchWriter: a batch that [onion.BatchWriter] writes slot by slot must have the same bytes as one made in memory,
+// for any number of chunks. Without slots it must be a destroyed batch.
 func TestBatchWriter(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 1, nil)
 	for _, n := range [][2]int{{0, 0}, {1, 0}, {0, 1}, {1024, 1024}, {1025, 3000}} {
@@ -660,7 +663,7 @@ func TestBatchWriter(t *testing.T) {
 	require.ErrorContains(t, err, "1 slots out of lane 0, 0 in", "out of nothing")
 }
 
-// claiming returns a batch in which one part claims a length and is all zeros.
+// claiming returns head, followed by a byte string that claims n bytes and has n zeros.
 func claiming(head []byte, n uint32) io.Reader {
 	head = binary.BigEndian.AppendUint32(append(bytes.Clone(head), 0xc6), n)
 	return io.MultiReader(bytes.NewReader(head), io.LimitReader(zeroes{}, int64(n)))
@@ -673,8 +676,8 @@ func (zeroes) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestMemoryIsNotTheSenders: whatever length a part claims or has, the reader takes no more memory than that part of
-// a batch of the task needs. The signature is valid where it can be.
+// TestMemoryIsNotTheSenders: a part of a batch claims or has a wrong length. The reader must not take more memory than
+// this part needs in a batch of the task. Where possible, the signature in the test is valid.
 func TestMemoryIsNotTheSenders(t *testing.T) {
 	const claim = 64 << 20
 	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.PerLane, t.Batch.Size = 1, 4*onion.ChunkSlots })
@@ -705,13 +708,13 @@ func TestMemoryIsNotTheSenders(t *testing.T) {
 		require.Error(t, err, name)
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(claim/8), name)
 	}
-	w.Task.Batch.Size = onion.ChunkSlots // fewer than were signed
+	w.Task.Batch.Size = onion.ChunkSlots // smaller than the signed batch
 	err = read(bytes.NewReader(raw))
 	require.ErrorIs(t, err, onion.ErrCounts)
 	require.ErrorContains(t, err, "want at most 1024")
 }
 
-// TestNumbersOfBatches: the number of a batch is below [task.Task.MostBatches].
+// TestNumbersOfBatches: a batch must be refused if its number is not below [task.Task.MostBatches].
 func TestNumbersOfBatches(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 2, nil)
 	for _, seq := range []uint64{(&task.Task{}).MostBatches() - 1, (&task.Task{}).MostBatches(), 1<<63 - 1} {
@@ -725,7 +728,7 @@ func TestNumbersOfBatches(t *testing.T) {
 	}
 }
 
-// TestTooManyDestroyed: as many batches may be destroyed as are released, and DestroyedAllowance more.
+// TestTooManyDestroyed: an epoch may have as many destroyed as released batches, and DestroyedAllowance more.
 func TestTooManyDestroyed(t *testing.T) {
 	for _, released := range []uint64{0, 1, 1000} {
 		require.False(t, onion.TooManyDestroyed(released, released+onion.DestroyedAllowance))

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// ends returns the ends of epoch 1 with the one batch of [world.chain], by hop.
+// ends returns the ends of epoch 1 by hop. The epoch has only the batch of [world.chain].
 func (w *world) ends(t testing.TB) (out []*onion.SignedEnd) {
 	t.Helper()
 	var source *onion.SignedEnd
@@ -94,7 +94,8 @@ func TestEndRejects(t *testing.T) {
 	}
 }
 
-// TestEndOfNoise: an end sums the dummies of all batches, each of which has its own draw.
+// TestEndOfNoise: an end sums the dummies of all batches, each with its own draw. Check must accept the sums, but refuse
+// more dummies or batches than the task's noise allows.
 func TestEndOfNoise(t *testing.T) {
 	total := uint64(3)
 	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) {

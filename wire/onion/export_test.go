@@ -2,7 +2,7 @@ package onion
 
 import "github.com/doona-dp/doona/wire/codec"
 
-// Exported for tests.
+// Internal functions that tests in package onion_test use.
 var (
 	SealFor           = seal
 	HashLanes         = hashLanes
@@ -18,7 +18,7 @@ var (
 // Info returns the HPKE info string of a context.
 func (c Context) Info(keyID KeyID) []byte { return c.info(keyID) }
 
-// OpenWith opens enc ‖ ciphertext.
+// OpenWith opens enc ‖ ciphertext with a key, an info string and associated data.
 func OpenWith(key *PrivateKey, info, aad, sealed []byte) ([]byte, error) {
 	return newUnsealer(key, info).open(aad, sealed)
 }

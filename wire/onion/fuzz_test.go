@@ -12,8 +12,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// FuzzOpenSlot: anything a client seals inside a layer for a relay or the verifier, and anything sent instead of a
-// ciphertext, is an error, or tag ‖ next layer or tag ‖ kind ‖ message of the task's sizes, byte for byte.
+// FuzzOpenSlot opens what a hostile client may seal inside a layer, or may send instead of a ciphertext, at a relay and
+// at the verifier. The result must be an error, or exactly the sealed tag and next layer, or tag, kind and message, of
+// the task's sizes.
 func FuzzOpenSlot(f *testing.F) {
 	w := newWorld(f, task.KEMX25519, 2, func(t *task.Task) { t.Slots.MessageBytes = 1 })
 	relay, verifier := w.opener(f, 1, 0), w.opener(f, 2, 0)
@@ -58,8 +59,8 @@ func FuzzOpenSlot(f *testing.F) {
 	})
 }
 
-// FuzzManifestChain signs arbitrary manifests of a first and a second relay. What the next hop accepts is exactly
-// what was signed, and its counts add up from the first relay on.
+// FuzzManifestChain signs arbitrary manifests of a first and a second relay. If the next hop accepts them, it must
+// return exactly what was signed, and the counts must add up from the first relay on.
 func FuzzManifestChain(f *testing.F) {
 	w := newWorld(f, task.KEMX25519, 2, nil)
 	none := newWorld(f, task.KEMX25519, 2, func(t *task.Task) { t.Slots.Padding = task.PaddingNone })
@@ -78,7 +79,7 @@ func FuzzManifestChain(f *testing.F) {
 		var m onion.Manifest
 		if embed && codec.Unmarshal(second, &m) == nil {
 			source := onion.SignedManifest{Manifest: first, Signature: signing.Sign(w.sign[0], signing.Manifest, first)}
-			m.TaskID = w.id[:] // this process's keys give the task its id
+			m.TaskID = w.id[:] // the fuzzed id cannot match: keys, and so the task's id, are new in each process
 			var s onion.Manifest
 			if codec.Unmarshal(first, &s) == nil && len(s.TaskID) == 32 {
 				s.TaskID = w.id[:]
@@ -116,7 +117,7 @@ func FuzzManifestChain(f *testing.F) {
 	})
 }
 
-// requireChain checks the conservation of counts again, without sums that could overflow.
+// requireChain checks again that the counts of a chain add up, without sums that could overflow.
 func requireChain(t *testing.T, w *world, chain []onion.Manifest) {
 	t.Helper()
 	require.Len(t, chain, 2)
@@ -144,8 +145,8 @@ func requireChain(t *testing.T, w *world, chain []onion.Manifest) {
 	}
 }
 
-// FuzzPartyKeys: a party that the task names signs an arbitrary key list, and the task names it. An accepted list has
-// one valid key for every epoch, all distinct.
+// FuzzPartyKeys signs an arbitrary key list with the key of a party, and makes the task name it. An accepted list must
+// have one valid key for every epoch, all distinct.
 func FuzzPartyKeys(f *testing.F) {
 	w := newWorld(f, task.KEMX25519, 1, nil)
 	f.Add(w.lists[0].List)
@@ -171,8 +172,9 @@ func FuzzPartyKeys(f *testing.F) {
 	})
 }
 
-// FuzzEnd parses arbitrary bytes as the end of an epoch, and signs arbitrary ends of a first and a second relay. What
-// the next hop accepts re-encodes to the same bytes, and its counts add up from the first relay on.
+// FuzzEnd parses arbitrary bytes as the end of an epoch. It also signs arbitrary ends of a first and a second relay. An
+// end that the next hop accepts must encode to the same bytes again, and its counts must add up from the first relay
+// on.
 func FuzzEnd(f *testing.F) {
 	w := newWorld(f, task.KEMX25519, 2, nil)
 	none := newWorld(f, task.KEMX25519, 2, func(t *task.Task) { t.Slots.Padding = task.PaddingNone })
@@ -200,7 +202,7 @@ func FuzzEnd(f *testing.F) {
 		if codec.Unmarshal(second, &e) != nil {
 			return
 		}
-		e.TaskID = w.id[:] // this process's keys give the task its id
+		e.TaskID = w.id[:] // the fuzzed id cannot match: keys, and so the task's id, are new in each process
 		if e.Source = []byte{}; embed {
 			var before onion.End
 			if codec.Unmarshal(first, &before) == nil {
@@ -225,7 +227,7 @@ func FuzzEnd(f *testing.F) {
 	})
 }
 
-// requireEnds checks the counts of a chain of ends of hop 1.
+// requireEnds checks that the counts in a chain of ends, the last of which is hop 1's, add up.
 func requireEnds(t *testing.T, w *world, chain []onion.End) {
 	t.Helper()
 	require.NotEmpty(t, chain)

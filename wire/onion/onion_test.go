@@ -19,7 +19,7 @@ import (
 
 var kems = []task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768}
 
-// world is a task with all parties' keys.
+// world is a task with the private keys of all its parties.
 type world struct {
 	*task.Task
 	id    task.ID
@@ -30,8 +30,8 @@ type world struct {
 
 const epochs = 2
 
-// newWorld returns a task of n = 3 submissions with this many relays. change, which may be nil, edits the task before
-// its id is taken.
+// newWorld returns a task of n = 3 submissions with this number of relays. change may be nil; it edits the task before
+// newWorld computes the task's id.
 func newWorld(t testing.TB, kem task.KEM, relays int, change func(*task.Task)) *world {
 	t.Helper()
 	w := &world{Task: &task.Task{
@@ -85,7 +85,7 @@ func (w *world) opener(t testing.TB, hop int, epoch uint64) *onion.Opener {
 	return o
 }
 
-// messages returns lanes of perLane slots each, every third a cover.
+// messages returns lanes of perLane messages each. Every third message is a cover.
 func (w *world) messages(perLane int) [][]task.Message {
 	lanes := make([][]task.Message, w.Slots.Lanes)
 	for lane := range lanes {
@@ -100,8 +100,8 @@ func (w *world) messages(perLane int) [][]task.Message {
 	return lanes
 }
 
-// carry opens a submission at every hop and returns what the verifier finds, by lane. It fails unless tags are fresh
-// and slots at each hop have the layout's size.
+// carry opens a submission at every hop and returns the messages that the verifier finds, by lane. It fails unless all
+// tags are new and the slots at each hop have the layout's size.
 func (w *world) carry(t *testing.T, epoch uint64, body []byte) [][]task.Message {
 	t.Helper()
 	layout, err := onion.NewLayout(w.Task)
@@ -157,9 +157,9 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestMaxBodyIsExact: under padding full every submission has exactly MaxBody bytes, on both sides of every msgpack
-// size border, for any mix of messages and covers. Under padding none no submission is larger, and one of all slots
-// has that size.
+// TestMaxBodyIsExact: under padding full, every submission must have exactly MaxBody bytes, for any mix of messages and
+// covers. The cases lie on both sides of every size at which msgpack headers grow. Under padding none, a submission
+// with all slots must have MaxBody bytes, and none may be larger.
 func TestMaxBodyIsExact(t *testing.T) {
 	for _, c := range []struct{ lanes, perLane, bytes uint64 }{
 		{1, 1, 1}, {1, 1, 1024}, {1, 15, 100}, {1, 16, 100}, {15, 1, 4}, {16, 1, 4}, {17, 2, 4}, {1, 2, 142},
@@ -194,7 +194,7 @@ func TestMaxBodyIsExact(t *testing.T) {
 	}
 }
 
-// TestSizesDoNotOverflow: the largest valid task has sizes that a byte string can have.
+// TestSizesDoNotOverflow: the sizes of the largest valid task must fit into a msgpack byte string.
 func TestSizesDoNotOverflow(t *testing.T) {
 	w := newWorld(t, task.KEMMLKEM768X25519, 8, func(t *task.Task) {
 		t.Slots = task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1 << 18, MessageBytes: 1024}
@@ -244,7 +244,7 @@ func TestSealRejects(t *testing.T) {
 	require.ErrorContains(t, err, "not the list the task names")
 }
 
-// TestContextIsBound: a ciphertext of one context opens in no other.
+// TestContextIsBound: a ciphertext that is sealed for one context must open in no other.
 func TestContextIsBound(t *testing.T) {
 	for _, kem := range kems {
 		key, err := onion.GenerateKey(kem)
@@ -279,7 +279,7 @@ func TestContextIsBound(t *testing.T) {
 	}
 }
 
-// TestContextIsBoundOnEveryPath: the same through the functions that hops call.
+// TestContextIsBoundOnEveryPath checks the same through the functions that hops call.
 func TestContextIsBoundOnEveryPath(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 2, nil)
 	body, err := w.sealer(t).Seal(0, w.messages(3))
@@ -323,9 +323,9 @@ func TestContextIsBoundOnEveryPath(t *testing.T) {
 	require.ErrorContains(t, err, "kem")
 }
 
-// lowOrder returns the points of Curve25519 and its twist whose multiples by a clamped scalar are zero: 0, 1, the two
-// of order 8, -1, and those above p that reduce to 0 and 1 (cr.yp.to/ecdh.html); each with the highest bit, which
-// X25519 ignores, clear and set.
+// lowOrder returns the points of Curve25519 and its twist that any clamped scalar multiplies to zero
+// (cr.yp.to/ecdh.html). They are 0, 1, the two points of order 8, -1, and the values above p that reduce to 0 and 1.
+// Each comes with the highest bit, which X25519 ignores, clear and set.
 func lowOrder(t *testing.T) (out [][]byte) {
 	for _, s := range []string{
 		"0000000000000000000000000000000000000000000000000000000000000000",
@@ -345,8 +345,8 @@ func lowOrder(t *testing.T) (out [][]byte) {
 	return out
 }
 
-// TestLowOrderKeyShares: a share of low order makes the shared secret zeros, which everyone knows. If the share were
-// accepted, a ciphertext under that secret would open.
+// TestLowOrderKeyShares: a key share of low order makes the shared secret zeros, which everybody knows. Such a
+// ciphertext must not open, although it is correctly encrypted under that secret.
 func TestLowOrderKeyShares(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 1, nil)
 	public, id := publicKey(t, w.lists[1]), w.keys[1][0].Public().ID()
@@ -376,7 +376,7 @@ func TestLowOrderKeyShares(t *testing.T) {
 	}
 }
 
-// TestSecondImplementation: ciphertexts of the second implementation open here, for every KEM.
+// TestSecondImplementation: ciphertexts that the independent second implementation seals must open here, for every KEM.
 func TestSecondImplementation(t *testing.T) {
 	ids := map[task.KEM]uint16{task.KEMX25519: fixture.X25519, task.KEMMLKEM768: fixture.MLKEM768,
 		task.KEMMLKEM768X25519: fixture.MLKEM768X25519}
@@ -400,14 +400,14 @@ func TestSecondImplementation(t *testing.T) {
 
 func publicKey(t *testing.T, s *onion.SignedKeyList) []byte { return publicKeyOf(t, s, 0) }
 
-// publicKeyOf returns the serialized key of an epoch in a list.
+// publicKeyOf returns the serialized public key of an epoch from a key list.
 func publicKeyOf(t *testing.T, s *onion.SignedKeyList, epoch int) []byte {
 	var list onion.KeyList
 	require.NoError(t, codec.Unmarshal(s.List, &list))
 	return list.Keys[epoch]
 }
 
-// bodyHeader returns the offset of the envelope in a submission of less than 2^16 bytes.
+// bodyHeader returns the offset of the envelope in a submission of fewer than 2^16 bytes.
 func bodyHeader(body []byte) int {
 	if body[2] == 0xc5 {
 		return 5
@@ -434,8 +434,8 @@ func TestRFC9180Vector(t *testing.T) {
 	require.Equal(t, "Beauty is truth, truth beauty", string(plain))
 }
 
-// TestEveryByteCounts: a submission or slot is refused if any bit of any byte is flipped, or if it is shortened or
-// lengthened.
+// TestEveryByteCounts flips each bit of a submission and of a slot, and shortens and lengthens them. Each result must
+// be refused.
 func TestEveryByteCounts(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 2, func(t *task.Task) { t.Slots.Lanes, t.Slots.PerLane = 1, 1 })
 	body, err := w.sealer(t).Seal(0, w.messages(1))
@@ -471,7 +471,7 @@ func TestEveryByteCounts(t *testing.T) {
 	require.ErrorIs(t, err, onion.ErrOpen)
 }
 
-// TestContentIsChecked: a client that seals correctly but packs wrongly.
+// TestContentIsChecked: a client may seal correctly and still send wrong content. The hops must refuse wrong content.
 func TestContentIsChecked(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Slots.Padding = task.PaddingNone })
 	c := onion.Context{TaskID: w.id}
@@ -486,7 +486,7 @@ func TestContentIsChecked(t *testing.T) {
 		return err
 	}
 	size := relay.SlotSize(1)
-	content := func(tag int, slots ...[]int) []byte { // sizes of the tag and of the slots by lane
+	content := func(tag int, slots ...[]int) []byte { // lists the sizes of the tag and, by lane, of the slots
 		out := append([]byte{0x92, 0xc4, byte(tag)}, make([]byte, tag)...)
 		out = append(out, 0x90|byte(len(slots)))
 		for _, lane := range slots {
@@ -540,7 +540,7 @@ func TestContentIsChecked(t *testing.T) {
 	require.ErrorContains(t, err, "inside a layer")
 }
 
-// TestSealingIsRandom: the same report sealed twice shares no slot and no tag.
+// TestSealingIsRandom seals the same report twice. The two results must share no slot and no tag.
 func TestSealingIsRandom(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 1, nil)
 	seen := map[string]bool{}
@@ -558,8 +558,8 @@ func TestSealingIsRandom(t *testing.T) {
 	}
 }
 
-// FuzzOpenEnvelope: any posted body, and anything that a client seals, is an error or a submission of the task's
-// shape.
+// FuzzOpenEnvelope opens arbitrary submission bodies, and arbitrary content that a client seals. The result must be an
+// error or a submission of the task's shape.
 func FuzzOpenEnvelope(f *testing.F) {
 	w := newWorld(f, task.KEMX25519, 1,
 		func(t *task.Task) { t.Slots.Padding, t.Slots.MessageBytes = task.PaddingNone, 1 })
@@ -596,8 +596,8 @@ func FuzzOpenEnvelope(f *testing.F) {
 	})
 }
 
-// TestReportSizes: a report has as many bytes as when this test was written, and optional parts of a task do not
-// enlarge it, as a report carries no task.
+// TestReportSizes: the size of a report must not change by accident. Optional parts of a task must not enlarge it,
+// because a report does not contain the task.
 func TestReportSizes(t *testing.T) {
 	parts := map[string]func(*task.Task){
 		"plain":  func(*task.Task) {},

@@ -13,8 +13,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// oddShares returns shares that an exchange may treat specially: small ones, those at and above the field's prime,
-// those of order 8, and random ones; each with and without the highest bit, which exchanges must ignore.
+// oddShares returns key shares that an implementation of X25519 may treat specially: small ones, those at and above the
+// field's prime, those of order 8, and random ones. Each comes with and without the highest bit, which X25519 must
+// ignore.
 func oddShares(t *testing.T) (shares [][32]byte) {
 	t.Helper()
 	for i := range 256 {
@@ -39,7 +40,8 @@ func oddShares(t *testing.T) (shares [][32]byte) {
 	return shares
 }
 
-// TestExchangesAgree compares circl's X25519 with crypto/ecdh's: both must refuse the same shares.
+// TestExchangesAgree compares circl's X25519 with crypto/ecdh's. Both must compute the same secrets and refuse the same
+// shares.
 func TestExchangesAgree(t *testing.T) {
 	refused := 0
 	for _, share := range oddShares(t) {
@@ -61,8 +63,8 @@ func TestExchangesAgree(t *testing.T) {
 	require.Equal(t, 14, refused, "0, 1, -1, p, p + 1 and the two of order 8, each with both highest bits")
 }
 
-// TestFastOpensWhatPlainDoes: both unsealers open what crypto/hpke seals, for messages of every size and any info and
-// associated data. Neither opens it if any bit of it, its context or its length changes.
+// TestFastOpensWhatPlainDoes: both unsealers must open what crypto/hpke seals, for messages of every size and any info
+// string and associated data. Neither may open it after any bit, its context or its length has changed.
 func TestFastOpensWhatPlainDoes(t *testing.T) {
 	key, other := newX25519(t), newX25519(t)
 	for size := range 120 {
@@ -99,8 +101,8 @@ func TestFastOpensWhatPlainDoes(t *testing.T) {
 	}
 }
 
-// TestOddSharesOpenNothing: neither unsealer opens a ciphertext whose share is not the sender's, including shares of
-// low order. For shares that have a secret, both derive the same keys.
+// TestOddSharesOpenNothing: neither unsealer may open a ciphertext with another share than the sender's, including
+// shares of low order. For shares that have a secret, both must derive the same keys.
 func TestOddSharesOpenNothing(t *testing.T) {
 	key := newX25519(t)
 	fast, plain := unsealers(t, key, []byte("info"))
@@ -112,7 +114,7 @@ func TestOddSharesOpenNothing(t *testing.T) {
 		var shared x25519.Key
 		refused := !x25519.Shared(&shared, &secret, &theirs)
 		if refused {
-			shared = x25519.Key{} // zeros, which everyone knows
+			shared = x25519.Key{} // a secret of zeros, which everybody knows
 		}
 		aead, nonce, err := schedule(share[:], shared[:], key.public.key.Bytes(), hashInfo([]byte("info")))
 		require.NoError(t, err)
@@ -131,7 +133,7 @@ func TestOddSharesOpenNothing(t *testing.T) {
 	require.Equal(t, 2*770-14, opened)
 }
 
-// TestOtherKEMsOpenPlainly: the fast unsealer serves X25519 only.
+// TestOtherKEMsOpenPlainly: for KEMs other than X25519, opening must use crypto/hpke, not the fast unsealer.
 func TestOtherKEMsOpenPlainly(t *testing.T) {
 	for _, name := range []task.KEM{task.KEMMLKEM768, task.KEMMLKEM768X25519} {
 		key, err := GenerateKey(name)
@@ -140,7 +142,7 @@ func TestOtherKEMsOpenPlainly(t *testing.T) {
 	}
 }
 
-// TestOpeningAllocatesLittle: at most 10 allocations per message.
+// TestOpeningAllocatesLittle: opening a message must take at most 10 allocations.
 func TestOpeningAllocatesLittle(t *testing.T) {
 	key := newX25519(t)
 	sealed, err := seal(key.public, Context{}, 3, KindSlot, make([]byte, 40))
@@ -184,8 +186,8 @@ func requireNeither(t *testing.T, key *PrivateKey, info, aad, sealed []byte) {
 	}
 }
 
-// BenchmarkOpen opens a message with both unsealers. For comparison it measures the necessary work: one exchange, and
-// the least hashing and deciphering that the format allows.
+// BenchmarkOpen opens a message with both unsealers. For comparison, it measures the work that no implementation can
+// avoid: one key exchange, and the least hashing and deciphering that the format allows.
 func BenchmarkOpen(b *testing.B) {
 	key := newX25519(b)
 	info := Context{}.info(key.public.id)

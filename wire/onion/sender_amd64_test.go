@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestFastSealOpens: crypto/hpke opens what fastSeal seals, under its context only, for messages of every size. Two
-// seals of one message share nothing.
+// TestFastSealOpens: crypto/hpke must open what fastSeal seals, for messages of every size, and only in the right
+// context. Two ciphertexts of the same message must have nothing in common.
 func TestFastSealOpens(t *testing.T) {
 	key, err := GenerateKey(task.KEMX25519)
 	require.NoError(t, err)
@@ -38,7 +38,7 @@ func TestFastSealOpens(t *testing.T) {
 	}
 }
 
-// TestFastSealRefuses: keys of low order, and other KEMs.
+// TestFastSealRefuses: fastSeal must refuse public keys of low order, and leave other KEMs to crypto/hpke.
 func TestFastSealRefuses(t *testing.T) {
 	public, err := ParsePublicKey(task.KEMX25519, append([]byte{1}, make([]byte, 31)...))
 	require.NoError(t, err)

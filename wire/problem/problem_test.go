@@ -35,7 +35,7 @@ func TestProblemsTravel(t *testing.T) {
 	}
 }
 
-// TestClocksTravel: a problem carries the sender's clock to the minute, if it can be stated.
+// TestClocksTravel: a problem must carry the sender's time to the minute, if the time fits the format.
 func TestClocksTravel(t *testing.T) {
 	now := time.Unix(1_700_000_039, 5)
 	w := httptest.NewRecorder()
@@ -47,7 +47,8 @@ func TestClocksTravel(t *testing.T) {
 	}
 }
 
-// TestHostileProblems: a relay's answer reaches logs and terminals, and decides how long a client waits.
+// TestHostileProblems: Read must make a hostile relay's answer harmless, because the result reaches logs and terminals,
+// and decides how long a client waits.
 func TestHostileProblems(t *testing.T) {
 	const overloaded = `"type":"urn:doona:error:overloaded"`
 	for _, tt := range []struct {
@@ -85,7 +86,8 @@ func TestHostileProblems(t *testing.T) {
 	}
 }
 
-// FuzzRead: any answer becomes a known problem or one without a name, short and printable, and re-encodes unchanged.
+// FuzzRead: any answer must become a known problem, or one without a name. The result must be short and printable, and
+// must not change when it is sent and read again.
 func FuzzRead(f *testing.F) {
 	f.Add(503, "7", `{"type":"urn:doona:error:overloaded","title":"t","status":503,"detail":"d"}`)
 	f.Add(404, "9223372036854775807", `{"type":"urn:doona:error:not-sealed","detail":"\u001b[2J\u202e"}`)

@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/wire/signing"
 )
 
-// TestPurposesAreSeparate: a signature for one purpose is invalid for another, even if the body is shifted against
-// the label.
+// TestPurposesAreSeparate: a signature for one purpose must be invalid for every other, even if bytes move between the
+// purpose and the body.
 func TestPurposesAreSeparate(t *testing.T) {
 	key := ed25519.NewKeyFromSeed(make([]byte, 32))
 	public := key.Public().(ed25519.PublicKey)

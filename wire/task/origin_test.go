@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// mostOrigins returns as many origins as a task may have, each of the maximum length.
+// mostOrigins returns the largest allowed number of origins, each of the maximum length.
 func mostOrigins() (origins []string) {
 	for i := range 64 {
 		host := fmt.Sprintf("%02d%s", i, strings.Repeat("."+strings.Repeat("a", 48), 5))
@@ -21,7 +21,8 @@ func mostOrigins() (origins []string) {
 	return origins
 }
 
-// TestOriginsAreBounded: an origin that is one byte too long is refused, and the error shows it and what is allowed.
+// TestOriginsAreBounded: an origin one byte longer than allowed must be refused. The error must show the origin and say
+// what is allowed.
 func TestOriginsAreBounded(t *testing.T) {
 	s := sample()
 	s.Clients.Origins = mostOrigins()

@@ -27,7 +27,7 @@ func stream() *task.StreamPosition {
 	return &task.StreamPosition{Name: "site", Position: 300, Before: task.ID{31: 1}, Allow: []string{"batch.size", "name"}}
 }
 
-// parts are valid tasks that use optional parts.
+// parts are changes that turn the sample into a valid task with an optional part.
 var parts = map[string]func(*task.Task){
 	"a claim over all epochs": func(t *task.Task) { t.Claim.SetTotal("5.11", "3e-5") },
 	"first of a stream":       func(t *task.Task) { t.Stream = &task.StreamPosition{Name: "site"} },
@@ -51,7 +51,7 @@ var parts = map[string]func(*task.Task){
 	},
 }
 
-// partFields changes one field of an optional part each.
+// partFields are changes of one field each, all of them in optional parts of a task.
 func partFields() map[string]func(*task.Task) {
 	out := map[string]func(*task.Task){
 		"total epsilon": func(t *task.Task) { t.Claim.SetTotal("2", "1e-5") },
@@ -87,7 +87,7 @@ func partFields() map[string]func(*task.Task) {
 	return out
 }
 
-// requireField fails unless a changed sample is refused for a field.
+// requireField fails unless the sample, after a change, is refused with an error that names the field.
 func requireField(t *testing.T, field string, i int, change func(*task.Task)) {
 	t.Helper()
 	bad := sample()
@@ -109,7 +109,7 @@ func TestValidateNamesThePart(t *testing.T) {
 		"claim.total.delta": decimals(total(func(t *task.Total, s string) { t.Delta = task.NewDelta(s) }), "1",
 			"1.5"),
 		"claim.assumption": {
-			func(t *task.Task) { t.Claim.Assumption = task.NoneHonest }, // without noise
+			func(t *task.Task) { t.Claim.Assumption = task.NoneHonest }, // invalid without noise
 			func(t *task.Task) { t.Noise, t.Claim.Assumption = cells(), 2 },
 		},
 	} {
@@ -154,20 +154,20 @@ func TestValidateNamesTheNoise(t *testing.T) {
 			func(n *task.Noise) { n.Which[0].Count = 0 },
 			func(n *task.Noise) { n.Which[2].Count = 2 }, func(n *task.Noise) { n.Which[1].Table = 2 },
 			func(n *task.Noise) { n.Which[1].Table = 1 },
-			func(n *task.Noise) { n.Tables = append(n.Tables, []uint64{1}) }, // unused
+			func(n *task.Noise) { n.Tables = append(n.Tables, []uint64{1}) }, // a table that no cell uses
 			func(n *task.Noise) { n.Tables, n.Which, n.Total = n.Tables[:1], []task.Run{{Count: 4}}, nil },
 		},
 		"noise.tilt.weights": {
 			func(n *task.Noise) { n.Tilt.Weights = n.Tilt.Weights[:3] },
 			func(n *task.Noise) { n.Tilt.Weights[0] = 1 << 53 },
-			func(n *task.Noise) { // 2⁵³ − 1 times 2000 dummies is above 2⁶³
+			func(n *task.Noise) { // weights of 2⁵³ − 1 times 2000 dummies exceed 2⁶³
 				n.Tables, n.Which, n.Tilt.Weights[3] = [][]uint64{slices.Repeat([]uint64{1}, 2001)}, nil, 1<<53-1
 			},
 		},
 		"noise.tilt.factors": {func(n *task.Noise) { n.Tilt.Factors = nil },
 			func(n *task.Noise) { n.Tilt.Factors = []uint64{1, 0} }},
 		"noise.tilt.centre": {func(n *task.Noise) { n.Tilt.Centre = 1 << 53 }},
-		// two cells always have 1 dummy, two have up to 3
+		// In the sample, two cells always have 1 dummy, and two have up to 3.
 		"noise.total": {func(n *task.Noise) { n.Total = number(1) },
 			func(n *task.Noise) { n.Total = number(9) }},
 		"noise.pool": {
@@ -195,7 +195,7 @@ func TestValidateNamesTheNoise(t *testing.T) {
 	})
 }
 
-// TestParsePartsIsStrict: an absent part is an empty array and has no other form.
+// TestParsePartsIsStrict: an absent part must be an empty array; Parse must refuse every other form of it.
 func TestParsePartsIsStrict(t *testing.T) {
 	withParts := func() *task.Task {
 		s := sample()
@@ -230,7 +230,7 @@ func TestChangeableAscends(t *testing.T) {
 	require.Len(t, slices.Compact(slices.Clone(task.Changeable)), len(task.Changeable))
 }
 
-// TestNotSupportedYet: a part that no party supports yet is refused by name.
+// TestNotSupportedYet: CheckSupported must refuse a part that no party supports yet, and name it.
 func TestNotSupportedYet(t *testing.T) {
 	require.NoError(t, sample().CheckSupported())
 	inStream := sample()
@@ -249,7 +249,7 @@ func TestNotSupportedYet(t *testing.T) {
 	}
 }
 
-// TestMostBatches: an epoch of any task has at most 2¹⁶ batches, and fewer if the task says so.
+// TestMostBatches: an epoch of any task may have at most 2¹⁶ batches, and fewer if the task says so.
 func TestMostBatches(t *testing.T) {
 	const limit = 1 << 16
 	for says, most := range map[uint64]uint64{0: limit, 1: 1, 7: 7, limit: limit, 1<<32 - 1: limit} {

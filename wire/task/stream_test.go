@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// streamOf returns the first task of a stream that allows some changes, its successor, and the successor's id.
+// streamOf returns the first task of a stream that allows some changes, the second task, and the second task's id.
 func streamOf(allow ...string) (root, before *task.Task, id task.ID) {
 	slices.Sort(allow)
 	root, before = sample(), sample()
@@ -20,7 +20,7 @@ func streamOf(allow ...string) (root, before *task.Task, id task.ID) {
 	return root, before, task.ID{2}
 }
 
-// follow returns a task that may follow the second of streamOf.
+// follow returns a third task for the stream: one that may follow the second task of streamOf.
 func follow(before *task.Task, id task.ID) *task.Task {
 	next := sample()
 	next.Stream = &task.StreamPosition{Name: "site", Position: 2, Before: id, Allow: before.Stream.Allow}
@@ -33,7 +33,7 @@ func follow(before *task.Task, id task.ID) *task.Task {
 	return next
 }
 
-// frozen changes each part that a successor shares with the first task of its stream.
+// frozen has a change for each part that a later task must share with the first task of its stream.
 var frozen = map[string]func(*task.Task){
 	"batch.honest":           func(t *task.Task) { t.Batch.Honest = r(8, 9) },
 	"batch.min":              func(t *task.Task) { t.Batch.Min-- },
@@ -73,7 +73,7 @@ var frozen = map[string]func(*task.Task){
 	"verifier.url":           func(t *task.Task) { t.Verifier.URL = "https://other.example" },
 }
 
-// requireRefused fails unless an error names a field.
+// requireRefused fails unless err is a FieldError that names the field.
 func requireRefused(t *testing.T, field string, err error) {
 	t.Helper()
 	var refused *invalid.FieldError
@@ -81,8 +81,8 @@ func requireRefused(t *testing.T, field string, err error) {
 	require.Equal(t, field, refused.Field, "%v", refused)
 }
 
-// TestSuccessor: what a successor may always change; every other part needs the permission of the first task and of
-// the page.
+// TestSuccessor: a later task may always change its epochs and key lists. It may change any other part only if both the
+// first task and the page allow it.
 func TestSuccessor(t *testing.T) {
 	root, before, id := streamOf()
 	require.NoError(t, root.CheckSuccessor(before, id, follow(before, id), nil, nil))
@@ -99,7 +99,7 @@ func TestSuccessor(t *testing.T) {
 			requireRefused(t, field, root.CheckSuccessor(before, id, next, []string{"name", "rule"}, nil))
 		}
 		require.NoError(t, root.CheckSuccessor(before, id, next, []string{"kem", field}, nil), field)
-		// Compared with the first task, even if the previous task had changed.
+		// The comparison must be with the first task, even if the previous task had changed.
 		change(before)
 		back := follow(before, id)
 		require.NoError(t, root.CheckSuccessor(before, id, back, nil, nil), field)
@@ -109,7 +109,8 @@ func TestSuccessor(t *testing.T) {
 	}
 }
 
-// TestSuccessorInPlace: position, previous hash and time.
+// TestSuccessorInPlace: a later task must have the right position, the previous task's id, and a start after the
+// previous task's end.
 func TestSuccessorInPlace(t *testing.T) {
 	for field, changes := range map[string][]func(*task.Task){
 		"stream": {func(t *task.Task) { t.Stream = nil }},
@@ -127,14 +128,15 @@ func TestSuccessorInPlace(t *testing.T) {
 	}
 	root, before, id := streamOf()
 	next := follow(before, id)
-	next.Epochs.Start += 12345 // a gap is allowed
+	next.Epochs.Start += 12345 // a gap between two tasks is allowed
 	require.NoError(t, root.CheckSuccessor(before, id, next, nil, nil))
 	requireRefused(t, "stream.position", before.CheckSuccessor(before, id, next, nil, nil))
 	requireRefused(t, "stream", root.CheckSuccessor(sample(), id, next, nil, nil))
 }
 
-// TestRolledKeys: rolled keys of parties count as the first task's, and no old key returns. A relay may be replaced
-// if the first task lets relays' keys change and the page lists the new relay's original key.
+// TestRolledKeys: a key that replaces a party's key by a rotation must count as the first task's key. No old key may
+// return. A relay may be replaced if the first task lets relays' keys change and the page lists the new relay's first
+// key.
 func TestRolledKeys(t *testing.T) {
 	root, before, id := streamOf("relays.signKey")
 	old, fresh, other := root.Relays[1].SignKey, task.SignKey{1}, task.SignKey{2}

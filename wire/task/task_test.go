@@ -38,7 +38,7 @@ func sample() *task.Task {
 	}
 }
 
-// variants are valid tasks that use every option and both ends of the ranges.
+// variants returns valid tasks that together use every option and both ends of each range.
 func variants() map[string]*task.Task {
 	out := map[string]*task.Task{"mean": sample()}
 	add := func(name string, change func(*task.Task)) {
@@ -95,7 +95,7 @@ func TestCanonicalRoundTrip(t *testing.T) {
 	}
 }
 
-// TestEveryFieldIsCanonical: tasks that differ in any field have different canonical forms.
+// TestEveryFieldIsCanonical: tasks that differ in any field must have different canonical forms.
 func TestEveryFieldIsCanonical(t *testing.T) {
 	forms := map[string]string{string(sample().Canonical()): "the sample"}
 	for name, change := range map[string]func(*task.Task){
@@ -139,7 +139,7 @@ func TestEveryFieldIsCanonical(t *testing.T) {
 	}
 }
 
-// addForm adds a changed task's canonical form to seen, which must not contain it yet.
+// addForm adds the canonical form of a changed task to seen, and fails if seen already contains it.
 func addForm(t *testing.T, seen map[string]string, name string, changed *task.Task, change func(*task.Task)) {
 	t.Helper()
 	change(changed)
@@ -202,7 +202,7 @@ func TestValidateNamesTheField(t *testing.T) {
 			func(t *task.Task) { t.Input.Hi = t.Input.Lo }, func(t *task.Task) { t.Input.Lo = r(181, 1) },
 			func(t *task.Task) { t.Input.Lo = randomizer.Rational{} },
 			func(t *task.Task) { t.Input.Hi = randomizer.Rational{Num: 360, Den: 2} },
-			func(t *task.Task) { t.Input.Lo, t.Input.Hi = r(1<<62, 1), r(1<<62+1, 1) }, // one float64
+			func(t *task.Task) { t.Input.Lo, t.Input.Hi = r(1<<62, 1), r(1<<62+1, 1) }, // the same float64
 		}},
 		{"input", []change{
 			func(t *task.Task) { t.Query = task.Count },
@@ -248,7 +248,7 @@ func TestValidateNamesTheField(t *testing.T) {
 				t.Batch.Size = 1<<32 - 1
 			}}},
 		{"slots.average", []change{
-			func(t *task.Task) { t.Slots.PerLane, t.Slots.Average = 3, 2 }, // padding full
+			func(t *task.Task) { t.Slots.PerLane, t.Slots.Average = 3, 2 }, // under padding full
 			func(t *task.Task) { t.Slots.Padding, t.Slots.PerLane, t.Slots.Average = task.PaddingNone, 3, 3 },
 			func(t *task.Task) { t.Slots.Padding, t.Slots.PerLane, t.Slots.Average = task.PaddingNone, 3, 1<<64-1 },
 		}},
@@ -311,7 +311,7 @@ func TestDecimals(t *testing.T) {
 	}
 }
 
-// spliced returns the sample's canonical form with old, which must occur in it, replaced.
+// spliced returns the sample's canonical form with old replaced by new. old must occur in it.
 func spliced(t testing.TB, old, new string) []byte {
 	t.Helper()
 	form := sample().Canonical()
@@ -359,7 +359,7 @@ func TestParseIsStrict(t *testing.T) {
 	}
 }
 
-// TestParseHostileLengths: memory is proportional to the input, whatever lengths it claims.
+// TestParseHostileLengths: memory must be proportional to the input, whatever lengths it claims.
 func TestParseHostileLengths(t *testing.T) {
 	head := spliced(t, "\x92\x92\xa5gamma", "!")
 	head = head[:bytes.IndexByte(head, '!')]
@@ -407,7 +407,7 @@ func TestParties(t *testing.T) {
 	require.False(t, ok)
 }
 
-// FuzzParse: what parses is valid and is exactly what Canonical writes.
+// FuzzParse: a task that parses must be valid, and Canonical must write the same bytes.
 func FuzzParse(f *testing.F) {
 	for _, t := range variants() {
 		f.Add(t.Canonical())

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// wholes are parts that count as one field.
+// wholes are parts with several JSON fields that Fields lists as one.
 var wholes = []string{"params", "claim.total", "noise"}
 
-// Fields returns the dotted names of the document's fields; a list of parties counts as one party.
+// Fields returns the dotted names of the JSON document's fields. A list of parties counts like one party.
 func Fields() []string { return fieldsOf(reflect.TypeFor[document](), "") }
 
 func fieldsOf(t reflect.Type, path string) (names []string) {

@@ -16,10 +16,10 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// cheap bounds the memory for junk whose announced lists are never parsed, in bytes.
+// cheap is how many bytes of memory a reader may use for junk whose announced lists it never parses.
 const cheap = 4 << 20
 
-// requireCheap requires that do fails and allocates little memory.
+// requireCheap fails unless do returns an error and allocates at most most bytes.
 func requireCheap(t *testing.T, name string, most uint64, do func() error) {
 	t.Helper()
 	before := fixture.Allocated()
@@ -28,7 +28,7 @@ func requireCheap(t *testing.T, name string, most uint64, do func() error) {
 	require.Error(t, err, name)
 }
 
-// TestJunkBundles: junk of the largest size costs no memory, anywhere in a bundle.
+// TestJunkBundles: junk of the largest size must cost little memory, wherever in a bundle it is.
 func TestJunkBundles(t *testing.T) {
 	s, lists := sample(t)
 	b, err := taskfile.Sign(s, signKey("owner"), lists)
@@ -39,7 +39,7 @@ func TestJunkBundles(t *testing.T) {
 			return err
 		})
 	}
-	for _, c := range fixture.JunkBundles(b, 1<<18) { // small: a file is in memory before it is parsed
+	for _, c := range fixture.JunkBundles(b, 1<<18) { // small, because a file is in memory before it is parsed
 		whole := c.Bytes()
 		requireCheap(t, c.Name, 1<<16, func() error { _, err := taskfile.ParseOpen(whole); return err })
 	}
@@ -67,7 +67,7 @@ func TestJunkBundles(t *testing.T) {
 	require.ErrorIs(t, err, refused)
 }
 
-// TestJunkUnsigned: nothing is read after a part that lacks a valid signature.
+// TestJunkUnsigned: a reader must read nothing after a part without a valid signature.
 func TestJunkUnsigned(t *testing.T) {
 	s, lists := sample(t)
 	b, err := taskfile.Sign(s, signKey("owner"), lists)
@@ -84,7 +84,8 @@ func TestJunkUnsigned(t *testing.T) {
 	require.Greater(t, in.Len(), behind, "the lists of keys were read")
 }
 
-// TestJunkStreams: the same for streams, which anybody can begin with the right first task.
+// TestJunkStreams: junk in a stream must cost little memory, too. Anybody can send a stream that begins with the right
+// first task.
 func TestJunkStreams(t *testing.T) {
 	chain, root := newChain(t, "owner")
 	for _, c := range fixture.JunkStreams(chain[0], taskfile.MaxStream) {
@@ -98,7 +99,7 @@ func TestJunkStreams(t *testing.T) {
 	}
 }
 
-// TestForgedLists: a task too large for any bundle is refused before its key lists are read.
+// TestForgedLists: a task too large for any bundle must be refused before its key lists are read.
 func TestForgedLists(t *testing.T) {
 	chain, root := newChain(t, "owner")
 	streams := fixture.JunkStreams(chain[0], taskfile.MaxStream)
@@ -112,7 +113,7 @@ func TestForgedLists(t *testing.T) {
 	require.Less(t, forged.Len(), 4<<10)
 }
 
-// TestJunkBehindAStream: a stream is read only up to the largest possible size.
+// TestJunkBehindAStream: a reader must stop at the largest possible size of a stream.
 func TestJunkBehindAStream(t *testing.T) {
 	chain, root := newChain(t, "owner")
 	raw, err := (&taskfile.Chain{Tasks: chain}).Bytes()
@@ -129,7 +130,7 @@ func TestJunkBehindAStream(t *testing.T) {
 	require.ErrorContains(t, err, "at most 4096")
 }
 
-// TestListsAreSkipped: key lists are parsed only for the tasks that keep selects.
+// TestListsAreSkipped: ReadChain must parse key lists only for the tasks that keep selects.
 func TestListsAreSkipped(t *testing.T) {
 	chain, root := newChain(t, "owner")
 	trust := taskfile.Trust{Root: root, Owner: public(signKey("owner"))}
@@ -158,8 +159,8 @@ func TestListsAreSkipped(t *testing.T) {
 	require.ErrorContains(t, err, "bytes", "of another length than the task implies")
 }
 
-// TestSignedJunk: an owner that controls all parties signs junk lists of the right length. They cost a small multiple
-// of their bytes.
+// TestSignedJunk: an owner that controls all parties signs junk lists of the right length. Memory for them must be a
+// small multiple of their bytes.
 func TestSignedJunk(t *testing.T) {
 	s, _ := sample(t)
 	s.Epochs.Count, s.Clients = 6_000, task.Clients{Kind: task.ClientAddress, Quota: 1}
@@ -169,7 +170,7 @@ func TestSignedJunk(t *testing.T) {
 		var b taskfile.Bundle
 		party := func(name string, first byte) task.Party {
 			list := c.Bytes()
-			list[len(list)-1] = first // distinct keys
+			list[len(list)-1] = first // a different key in each entry
 			signed := &onion.SignedKeyList{List: list, Signature: signing.Sign(signKey(name), signing.KeyList, list)}
 			b.KeyLists = append(b.KeyLists, bytesOf(t, signed))
 			return task.Party{URL: "https://" + name, SignKey: public(signKey(name)), KeyList: signed.Hash()}
@@ -188,14 +189,15 @@ func TestSignedJunk(t *testing.T) {
 	}
 }
 
-// TestTasksTooLarge: a task whose bundle would be too large is refused both when it is made and when it is read.
+// TestTasksTooLarge: a task whose bundle would be too large must be refused both when the owner signs it and when a
+// party reads it.
 func TestTasksTooLarge(t *testing.T) {
 	for _, c := range []struct {
 		kem   task.KEM
 		count uint64
 		fits  bool
 	}{
-		{task.KEMX25519, 61_000, true}, {task.KEMX25519, 62_000, false}, // with an issuer
+		{task.KEMX25519, 61_000, true}, {task.KEMX25519, 62_000, false}, // the sample has an issuer, too
 		{task.KEMMLKEM768X25519, 365, true}, {task.KEMMLKEM768X25519, 2_200, true},
 		{task.KEMMLKEM768X25519, 2_300, false}, {task.KEMMLKEM768, 2_300, true}, {task.KEMMLKEM768, 2_400, false},
 	} {
@@ -218,7 +220,7 @@ func TestTasksTooLarge(t *testing.T) {
 	}
 }
 
-// TestStreamsTooLarge: a stream has key lists of at most three tasks, and at most MaxTasks tasks.
+// TestStreamsTooLarge: a stream may have at most MaxTasks tasks, and the key lists of its last three tasks must fit.
 func TestStreamsTooLarge(t *testing.T) {
 	s, _ := sample(t)
 	s.Epochs.Count = 30_000 // 4.1 MB

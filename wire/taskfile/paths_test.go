@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestPaths: the paths are those of docs/SPEC.md, which clients in other languages hard-code.
+// TestPaths: the paths must be those of docs/SPEC.md, because clients in other languages contain them.
 func TestPaths(t *testing.T) {
 	open := &taskfile.Open{ID: task.ID{0xab}, Task: &task.Task{
 		Relays:  []task.Party{{URL: "https://one.example/a"}, {URL: "http://two.example:81"}},

@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// stated is a stream of three tasks whose last one a new owner signed, with the statements about it.
+// stated is a stream of three tasks, with statements about it. A new owner signed the last task.
 type stated struct {
 	trust taskfile.Trust
 	open  []*taskfile.Open
@@ -34,7 +34,7 @@ func newStated(t *testing.T) *stated {
 	return s
 }
 
-// resign replaces the signature of the task at a position by another party's.
+// resign replaces the owner and the signature of the task at a position with those of another party.
 func (s *stated) resign(position int, by string) {
 	b := *s.tasks[position]
 	b.Owner = signKey(by).Public().(ed25519.PublicKey)
@@ -42,8 +42,8 @@ func (s *stated) resign(position int, by string) {
 	s.tasks[position] = &b
 }
 
-// says returns the statements plus one by signer, about a position, which names key or, if key is "", ends the
-// stream.
+// says returns the statements with one more by signer, about the task at a position. The new statement names key as the
+// next signer, or ends the stream if key is "".
 func (s *stated) says(t *testing.T, all taskfile.Statements, position int, key, signer string) taskfile.Statements {
 	t.Helper()
 	a, err := all.Authority(s.trust)
@@ -64,8 +64,8 @@ func (s *stated) check(all taskfile.Statements, tasks int) (taskfile.Authority, 
 	return a, err
 }
 
-// TestStatements: an owner passes a stream on. A thief of the key loses it to the recovery key, whatever the thief
-// signed. Either may end the stream, but only the recovery key can continue it.
+// TestStatements: an owner can pass a stream on to another key. A thief of the key must lose control to the recovery
+// key, whatever the thief has signed. Either key may end the stream, but only the recovery key can continue it.
 func TestStatements(t *testing.T) {
 	s := newStated(t)
 	_, err := s.check(nil, 3)
@@ -105,8 +105,8 @@ func TestStatements(t *testing.T) {
 	require.Equal(t, on, again.Statements)
 }
 
-// TestStatementsRefused: statements that are forged, of another stream, out of order, missing, surplus, or about
-// other tasks.
+// TestStatementsRefused: statements must be refused if they are forged, of another stream, out of order, missing,
+// surplus, or about other tasks.
 func TestStatementsRefused(t *testing.T) {
 	s := newStated(t)
 	good := s.says(t, s.says(t, nil, 0, "two", "owner"), 1, "new", "two")
@@ -166,7 +166,7 @@ func TestStatementsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "invalid statements")
 }
 
-// TestMark: a party that remembers the newest statement refuses older or other ones, and accepts later ones.
+// TestMark: a party that remembers the newest statement must refuse older or different ones, and accept later ones.
 func TestMark(t *testing.T) {
 	s := newStated(t)
 	one := s.says(t, nil, 1, "new", "owner")

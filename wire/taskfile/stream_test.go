@@ -11,10 +11,10 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// all keeps the key lists of every task.
+// all selects every task, so that ReadChain keeps all key lists.
 func all(*task.Task) bool { return true }
 
-// newChain returns a stream of three tasks signed by a party.
+// newChain returns a stream of three tasks that a party signed, and the id of its first task.
 func newChain(t *testing.T, owner string) ([]*taskfile.Bundle, task.ID) {
 	t.Helper()
 	s, lists := sample(t)
@@ -33,7 +33,7 @@ func newChain(t *testing.T, owner string) ([]*taskfile.Bundle, task.ID) {
 	return chain, root
 }
 
-// TestChain: a stream that a client fetches comes back complete, with and without the key lists of past tasks.
+// TestChain: a stream must come back complete after encoding and reading, with and without the key lists of past tasks.
 func TestChain(t *testing.T) {
 	chain, root := newChain(t, "owner")
 	chain[0].KeyLists = [][]byte{}
@@ -53,7 +53,8 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestChainRefused: a foreign, missing, repeated or misplaced task, another first task, a signature of other bytes.
+// TestChainRefused: a stream must be refused if it has a foreign, missing, repeated or misplaced task, another first
+// task, or a signature of other bytes.
 func TestChainRefused(t *testing.T) {
 	owner := public(signKey("owner"))
 	open := func(tasks []*taskfile.Bundle, root task.ID) ([]*taskfile.Open, taskfile.Authority, error) {

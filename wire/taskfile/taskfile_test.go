@@ -44,7 +44,7 @@ func newList(t testing.TB, party string, keys int) *onion.SignedKeyList {
 	return list
 }
 
-// sample returns a valid task with two relays and an issuer of tokens, and the key lists it names.
+// sample returns a valid task with two relays and an issuer of tokens, and the key lists that it names.
 func sample(t testing.TB) (*task.Task, []*onion.SignedKeyList) {
 	t.Helper()
 	s := &task.Task{
@@ -76,7 +76,7 @@ func sample(t testing.TB) (*task.Task, []*onion.SignedKeyList) {
 	return s, append(lists, list)
 }
 
-// newIssuerList returns an issuer's list of key ids that begin with the given bytes.
+// newIssuerList returns a party's signed list of token key ids: one id for each given byte, which begins it.
 func newIssuerList(t testing.TB, party string, first ...byte) *onion.SignedKeyList {
 	t.Helper()
 	var ids []onion.KeyID
@@ -134,7 +134,7 @@ func noise() *task.Noise {
 		Tilt:  &task.Tilt{Centre: 1, Weights: []uint64{0, 1}, Factors: []uint64{5, 1}}, Total: &total}
 }
 
-// withNoise returns the sample with relays' noise and no honest client assumed.
+// withNoise returns the sample with relays' noise and a claim that needs no honest client.
 func withNoise(t testing.TB, n *task.Noise) *task.Task {
 	t.Helper()
 	s, _ := sample(t)
@@ -142,8 +142,8 @@ func withNoise(t testing.TB, n *task.Noise) *task.Task {
 	return s
 }
 
-// TestChangeableAreFields: the parts that an owner may let a successor change are fields of the JSON form. The others
-// change in any successor or never.
+// TestChangeableAreFields: the parts that an owner may let later tasks change must be fields of the JSON form. Every
+// other field must be one that any later task may change, or that none may.
 func TestChangeableAreFields(t *testing.T) {
 	text := map[string]bool{}
 	for _, field := range taskfile.Fields() {
@@ -260,7 +260,8 @@ func TestJSONRejects(t *testing.T) {
 	}
 }
 
-// next returns the next character of base64url. As the last of 43 characters, it changes spare bits only.
+// next returns the character after c in the base64url alphabet. As the last of 43 characters, it changes only bits that
+// the decoder does not use.
 func next(c byte) string {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	return alphabet[strings.IndexByte(alphabet, c)+1:][:1]
@@ -409,7 +410,7 @@ func TestParseKey(t *testing.T) {
 	require.Equal(t, "owner", field.Field)
 }
 
-// FuzzParseBundle: a bundle that parses re-encodes to the same bytes, and Open does not panic.
+// FuzzParseBundle: a bundle that parses must encode to the same bytes again, and Open must not panic.
 func FuzzParseBundle(f *testing.F) {
 	s, lists := sample(f)
 	b, err := taskfile.Sign(s, signKey("owner"), lists)
@@ -431,7 +432,7 @@ func FuzzParseBundle(f *testing.F) {
 	})
 }
 
-// TestBundleNotSupportedYet: a task with unsupported parts can be neither signed nor opened.
+// TestBundleNotSupportedYet: a task with an unsupported part must be refused when it is signed and when it is opened.
 func TestBundleNotSupportedYet(t *testing.T) {
 	s, lists := sample(t)
 	good, err := taskfile.Sign(s, signKey("owner"), lists)
@@ -456,7 +457,7 @@ func TestBundleNotSupportedYet(t *testing.T) {
 	}
 }
 
-// FuzzParseJSON: a document that parses means one task, whose own JSON form parses to the same task.
+// FuzzParseJSON: if a document parses, the JSON form of its task must parse to the same task.
 func FuzzParseJSON(f *testing.F) {
 	s, _ := sample(f)
 	text, err := taskfile.MarshalJSON(s)

@@ -10,12 +10,12 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// TestOwnPrivateKey: an exponent that does not belong to its modulus is refused, and its bytes are cleared like those
-// of a valid key.
+// TestOwnPrivateKey: an exponent that does not belong to its modulus must be refused, and its bytes must be cleared
+// like those of a valid key.
 func TestOwnPrivateKey(t *testing.T) {
 	private, public := newKey(t)
 	good := token.MarshalPrivate(private)
-	const size, sum = 256, 512 // of the modulus; offset of the checksum
+	const size, sum = 256, 512 // size: bytes of the modulus; sum: offset of the checksum
 	changed := func(change func(raw []byte)) []byte {
 		raw := bytes.Clone(good)
 		change(raw[:sum])

@@ -30,7 +30,7 @@ func newKey(t testing.TB) (*rsa.PrivateKey, *token.PublicKey) {
 	return private, public
 }
 
-// issue makes a token for a challenge.
+// issue returns a token for a challenge.
 func issue(t testing.TB, private *rsa.PrivateKey, key *token.PublicKey, challenge []byte) []byte {
 	t.Helper()
 	pending, err := token.Blind(key, challenge)
@@ -60,7 +60,8 @@ func TestVerify(t *testing.T) {
 		bad[at] ^= 0x10
 		require.ErrorIs(t, token.Verify(key, digest, bad), token.ErrInvalid, "byte %d", at)
 	}
-	// A token that the issuer signed is invalid for another challenge or another key's id: only the nonce is free.
+	// The test changes one byte before the issuer signs. Only a change of the nonce may give a valid token; another
+	// challenge or key id must not.
 	for at, want := range map[int]error{2: nil, 33: nil, 34: token.ErrInvalid, 65: token.ErrInvalid,
 		66: token.ErrInvalid, 97: token.ErrInvalid} {
 		signed := bytes.Clone(tok[:98])
@@ -70,7 +71,7 @@ func TestVerify(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorIs(t, token.Verify(key, digest, append(signed, signature...)), want, "byte %d", at)
 	}
-	// s + N is the same signature to a verifier that reduces it first.
+	// A verifier that first reduces the signature modulo N would accept s + N, too. Verify must not.
 	s := new(big.Int).SetBytes(tok[98:])
 	if s.Add(s, private.N).BitLen() <= 2048 {
 		require.ErrorIs(t, token.Verify(key, digest, append(bytes.Clone(tok[:98]), s.FillBytes(make([]byte, 256))...)),
@@ -98,7 +99,7 @@ func TestRequestsAndReplies(t *testing.T) {
 	again, err := token.Sign(private, key, pending.Request)
 	require.NoError(t, err)
 	require.Equal(t, reply, again, "a retry gets the same reply")
-	wrong, err := token.Sign(other, key, pending.Request) // another private key
+	wrong, err := token.Sign(other, key, pending.Request) // signs with another private key
 	if err == nil {
 		_, err = pending.Finalize(wrong)
 	}
@@ -111,9 +112,9 @@ func TestRequestsAndReplies(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestIssuerCannotLink: any request could belong to any token. For every request z and token message m there is
-// exactly one blinding factor r with z = m·rᵉ. The issuer, who can compute it, finds one for each pair, so what it
-// saw fits all tokens alike.
+// TestIssuerCannotLink: any request could belong to any token. For every request z and token message m there is exactly
+// one blinding factor r with z = m·rᵉ. The issuer can compute this r, and finds one for each pair. So what the issuer
+// saw fits all tokens equally.
 func TestIssuerCannotLink(t *testing.T) {
 	private, key := newKey(t)
 	const people = 4
@@ -199,7 +200,7 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// TestChallengeNamesTaskAndEpoch: the challenge also names the hosts, in the layout of RFC 9577.
+// TestChallengeNamesTaskAndEpoch: the challenge must name the task, the epoch and the hosts, in the layout of RFC 9577.
 func TestChallengeNamesTaskAndEpoch(t *testing.T) {
 	named := &task.Task{Clients: task.Clients{Issuer: task.Party{URL: "https://issuer.example:8443/a/b"}},
 		Relays: []task.Party{{URL: "http://[::1]:80"}}}
@@ -259,7 +260,7 @@ func BenchmarkSign(b *testing.B) {
 	}
 }
 
-// draftVector is one of testdata/draft11.json.
+// draftVector is one test vector in testdata/draft11.json.
 type draftVector struct {
 	PkS       string `json:"pkS"`
 	Challenge string `json:"token_challenge"`
@@ -269,7 +270,7 @@ type draftVector struct {
 	Token     string `json:"token"`
 }
 
-// TestStandardVectors checks vectors of the standard's authors: see testdata/README.md.
+// TestStandardVectors checks the test vectors of the standard's authors; see testdata/README.md.
 func TestStandardVectors(t *testing.T) {
 	raw, err := os.ReadFile("testdata/draft11.json")
 	require.NoError(t, err)

@@ -33,7 +33,7 @@ func runs(numbers ...uint64) (out []task.Run) {
 	return out
 }
 
-// weight returns the unnormalized probability of an outcome by the definition in the task.
+// weight returns the unnormalized probability of an outcome, computed from the definition in [task.Noise].
 func weight(n *task.Noise, z []uint64) uint64 {
 	weight, sum, weighted, cell := uint64(1), uint64(0), uint64(0), 0
 	n.Each(func(_ uint64, run task.Run) {
@@ -64,7 +64,8 @@ func weight(n *task.Noise, z []uint64) uint64 {
 	return weight
 }
 
-// TestDrawFitsItsLaw compares 10⁵ draws with the definition by chi-square, at a false alarm probability of 10⁻⁷ each.
+// TestDrawFitsItsLaw compares 10⁵ draws with the definition by a χ² test. Each comparison fails by chance with
+// probability 10⁻⁷.
 func TestDrawFitsItsLaw(t *testing.T) {
 	src := randomizer.NewSource()
 	for name, n := range laws {
@@ -104,8 +105,7 @@ func TestDrawFitsItsLaw(t *testing.T) {
 	}
 }
 
-// requireFits asserts that the counts of outcomes fit their probabilities; an outcome of probability 0 must not
-// occur.
+// requireFits fails unless the counts of outcomes fit their probabilities. An outcome of probability 0 must not occur.
 func requireFits(t *testing.T, name string, seen []int, mass []float64, all float64) {
 	t.Helper()
 	trials, square, degrees := 0, 0.0, -1.0
@@ -124,7 +124,7 @@ func requireFits(t *testing.T, name string, seen []int, mass []float64, all floa
 	require.Less(t, square, stattest.ChiSquare(degrees, 1e-7), name)
 }
 
-// TestPoolIsUniform: the exact number of dummies, uniform over all cells.
+// TestPoolIsUniform: kind pool must add exactly the given number of dummies, uniformly over all cells.
 func TestPoolIsUniform(t *testing.T) {
 	law, src := dummies.New(&task.Noise{Kind: task.NoisePool, Cells: 6, Pool: 50}), randomizer.NewSource()
 	seen, mass := make([]int, 6), []float64{1, 1, 1, 1, 1, 1}
@@ -139,14 +139,14 @@ func TestPoolIsUniform(t *testing.T) {
 	requireFits(t, "pool", seen, mass, 6)
 }
 
-// TestHugeCells: a pool over 2⁵³−1 cells takes no memory for them.
+// TestHugeCells: a pool over 2⁵³−1 cells must not take memory for each cell.
 func TestHugeCells(t *testing.T) {
 	cells, err := dummies.New(&task.Noise{Kind: task.NoisePool, Cells: 1<<53 - 1, Pool: 3}).Draw(randomizer.NewSource())
 	require.NoError(t, err)
 	require.Len(t, cells, 3)
 }
 
-// TestUnlikelyLawsEnd: a nearly impossible total is an error, not an endless loop.
+// TestUnlikelyLawsEnd: a nearly impossible total must give an error, not an endless loop.
 func TestUnlikelyLawsEnd(t *testing.T) {
 	n := &task.Noise{Kind: task.NoiseCells, Cells: 8, Tables: [][]uint64{{1 << 40, 1}}, Total: total(8)}
 	_, err := dummies.New(n).Draw(randomizer.NewSource())
