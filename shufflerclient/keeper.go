@@ -48,7 +48,7 @@ func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Pric
 	}
 	if !(p.All.Epsilon <= b.Epsilon) {
 		return p, invalid.Field("Budget", fmt.Sprint(b.Epsilon),
-			fmt.Sprintf("an epsilon of at least %v: what %d epochs in %v days cost at delta %v", p.All.Epsilon,
+			fmt.Sprintf("an epsilon of at least %v: the cost of %d epochs in %v days at delta %v", p.All.Epsilon,
 				p.Reports, b.Days, p.All.Delta))
 	}
 	return p, nil

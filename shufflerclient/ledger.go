@@ -68,7 +68,7 @@ type Ledger struct {
 // ErrBudget and ErrReported are the errors of [Ledger.Spend] that refuse a report.
 var (
 	ErrBudget   = errors.New("couldn't report: the budget is spent")
-	ErrReported = errors.New("couldn't report: the epoch has a report")
+	ErrReported = errors.New("couldn't report: the ledger already has a report for this epoch")
 )
 
 // Spend enters a report in the line with this id. start is the Unix time at which the report's epoch begins, and length
@@ -111,7 +111,8 @@ func (l *Ledger) admit(b Budget, at int, line Line, start int64) error {
 	}
 	worst := most(lines, b, start)
 	if !(fits(worst.Epsilon, b.Epsilon) && (fits(worst.Delta, b.Delta) || b.Delta == 1)) {
-		return fmt.Errorf("%w: epsilon %v, delta %v within %v days", ErrBudget, worst.Epsilon, worst.Delta, b.Days)
+		return fmt.Errorf("%w: %v days with this report would cost epsilon %v, delta %v", ErrBudget, b.Days, worst.Epsilon,
+			worst.Delta)
 	}
 	l.Lines = lines
 	return nil
@@ -228,7 +229,7 @@ func (l *Line) check() error {
 	for i, run := range l.Runs {
 		if run.Count < 1 || run.Count > maxCount || i > 0 &&
 			l.Runs[i-1].Start+int64(l.Runs[i-1].Count*l.Length) > run.Start {
-			return invalid.Field("ledger", l.ID, "runs of 1 to 2^32 epochs, ascending, none over another")
+			return invalid.Field("ledger", l.ID, "runs of 1 to 2^32 epochs, ascending, without overlaps")
 		}
 	}
 	return nil

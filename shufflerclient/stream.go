@@ -23,8 +23,8 @@ var Changeable = []string{"clients.issuer.url", "clients.origins", "clients.quot
 // Errors of a stream that contradicts what this client saw before, or that was stopped. Retrying at the same first
 // relay does not help.
 var (
-	ErrForked   = errors.New("couldn't accept the stream: another task has a position that was seen")
-	ErrReplayed = errors.New("couldn't accept the stream: it is older than what was seen")
+	ErrForked   = errors.New("couldn't accept the stream: it has another task than before at a known position")
+	ErrReplayed = errors.New("couldn't accept the stream: it is older than one seen before")
 	ErrStopped  = errors.New("couldn't report: the stream was stopped")
 )
 
@@ -214,7 +214,7 @@ func (s *Seen) raise(ids []string, statements taskfile.Statements, authority tas
 	switch {
 	case s.Stream == "": // nothing was seen of this stream before
 	case s.Position > last:
-		return fmt.Errorf("%w: position %d of %d", ErrReplayed, last, s.Position)
+		return fmt.Errorf("%w: it ends at position %d, the earlier one at %d", ErrReplayed, last, s.Position)
 	case s.Task != ids[s.Position]:
 		return fmt.Errorf("%w: %s at position %d, now %s", ErrForked, s.Task, s.Position, ids[s.Position])
 	}

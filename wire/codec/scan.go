@@ -14,7 +14,7 @@ var (
 	errTruncated = errors.New("a length beyond the end of the input")
 	errTrailing  = errors.New("trailing bytes")
 	errDepth     = errors.New("arrays nested too deep")
-	errMany      = errors.New("more elements than there can be")
+	errMany      = errors.New("more elements in an array than allowed")
 )
 
 // scan checks the output of Marshal: one msgpack value that consists only of unsigned integers, byte strings, text and

@@ -119,7 +119,7 @@ func (r *Reader) Bytes(most int64) ([]byte, error) {
 		return nil, err
 	}
 	if n > uint64(max(most, 0)) {
-		return nil, fmt.Errorf("couldn't decode bytes: %d of them, at most %d", n, most)
+		return nil, fmt.Errorf("couldn't decode a byte string: it has %d bytes, at most %d are allowed", n, most)
 	}
 	return r.next(n)
 }
@@ -156,7 +156,7 @@ func (r *Reader) Skip(n uint64) error {
 func (r *Reader) lengthOf(n uint64) error {
 	got, err := r.Length()
 	if err == nil && got != n {
-		err = fmt.Errorf("couldn't decode bytes: %d of them, want %d", got, n)
+		err = fmt.Errorf("couldn't decode a byte string: it has %d bytes, want %d", got, n)
 	}
 	return err
 }

@@ -204,7 +204,7 @@ func (e *MergedStream) fork(s *streamAnswer) error {
 	for i := range min(len(s.Tasks), len(e.Tasks)) {
 		if a, b := e.Tasks[i].ID, s.Tasks[i].ID; a != b {
 			return fmt.Errorf("relay %s has task %s at position %d of the stream, where another has %s: "+
-				"no statement mends that, begin another stream", s.URL(), b, i, a)
+				"no statement can repair this, begin another stream", s.URL(), b, i, a)
 		}
 	}
 	return nil

@@ -114,7 +114,7 @@ func parseStatus(raw []byte) (*UpstreamStatus, error) {
 		}
 	}
 	if err := v.End(); err != nil || short {
-		return nil, errors.Join(errors.New("the answer is no list of updates"), err)
+		return nil, errors.Join(errors.New("the answer is not a list of open epochs"), err)
 	}
 	return n, nil
 }

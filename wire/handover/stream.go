@@ -108,8 +108,8 @@ func (c *Requester) NextKeys(ctx context.Context, root *taskfile.Open, last *tas
 	signature := Signed(c.key, signing.Succeed, NextKeysBody(root.ID, position, count))
 	raw, err := c.keys(ctx, root.NextKeysURL(last, hop, position, count), signature, last.KEM, count)
 	if errors.Is(err, problem.New(problem.WrongPosition, "")) {
-		return nil, fmt.Errorf("relay %s has a task of this position that the first relay has not; hand over the file "+
-			"that was signed then: %w", last.Relays[hop].URL, err)
+		return nil, fmt.Errorf("relay %s already has a task at this position, which the first relay lacks; hand over the "+
+			"file of that task: %w", last.Relays[hop].URL, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("couldn't get the keys of relay %s: %w", last.Relays[hop].URL, err)

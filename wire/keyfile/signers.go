@@ -48,7 +48,7 @@ func (s *Signers) Check(t task.ID, party string, key task.SignKey) error {
 	}
 	return invalid.Field("sign_key", s.file+" ("+taskfile.FormatKey(s.Public()[0])+")", "the key of "+party+
 		" that task "+t.String()+" names, "+taskfile.FormatKey(key)+
-		", or that one's file among old_sign_keys if a newer key has replaced it")
+		", or the file of that key in old_sign_keys if a newer key has replaced it")
 }
 
 // Public returns all public keys, the newest first.

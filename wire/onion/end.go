@@ -158,7 +158,7 @@ func (s *SignedEnd) open(t *task.Task, c Context) (*End, error) {
 	case e.Label != endLabel || e.Version != task.Version:
 		return nil, errors.New("not an end of this version")
 	case string(e.TaskID) != string(c.TaskID[:]) || e.Epoch != c.Epoch || e.Hop != uint64(c.Hop):
-		return nil, fmt.Errorf("of epoch %d of hop %d, or of another task", e.Epoch, e.Hop)
+		return nil, fmt.Errorf("it is of epoch %d of hop %d, or of another task", e.Epoch, e.Hop)
 	case uint64(len(e.Lanes)) != t.Slots.Lanes:
 		return nil, fmt.Errorf("%d lanes, want %d", len(e.Lanes), t.Slots.Lanes)
 	case c.Hop == 0 && len(e.Source) > 0:
@@ -170,7 +170,7 @@ func (s *SignedEnd) open(t *task.Task, c Context) (*End, error) {
 // checkBatches returns what is wrong with the numbers of batches and submissions, or "".
 func (e *End) checkBatches(t *task.Task) string {
 	if e.Batches >= maxCount || e.Submissions >= maxCount/t.Slots.PerLane {
-		return fmt.Sprintf("%d batches of %d submissions", e.Batches, e.Submissions)
+		return fmt.Sprintf("%d batches of %d submissions: too many", e.Batches, e.Submissions)
 	}
 	if e.Batches > 0 && !t.HasBatch(e.Batches-1) {
 		return fmt.Sprintf("%d batches: the task has %d in an epoch", e.Batches, t.MostBatches())

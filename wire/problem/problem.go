@@ -127,7 +127,7 @@ func (p *Problem) At(now time.Time) *Problem {
 // Error returns the title and the detail.
 func (p *Problem) Error() string {
 	if p.Name == "" {
-		return fmt.Sprintf("an answer of status %d and no problem of a relay", p.Status)
+		return fmt.Sprintf("HTTP status %d without a problem document, perhaps from a proxy in between", p.Status)
 	}
 	if p.Detail == "" {
 		return fmt.Sprintf("%s: %s", p.Name, p.Title)

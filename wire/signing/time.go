@@ -64,11 +64,11 @@ func OpenTime(t *task.Task, id task.ID, hop int, nonce Nonce, in []byte) (uint64
 	case v.Label != timeLabel || v.Version != task.Version:
 		return fail(errors.New("not a time of this version"))
 	case string(v.TaskID) != string(id[:]) || v.Hop != uint64(hop):
-		return fail(errors.New("of another task or hop"))
+		return fail(errors.New("signed for another task or hop"))
 	case string(v.Nonce) != string(nonce[:]):
-		return fail(errors.New("for another nonce"))
+		return fail(errors.New("signed for another nonce"))
 	case v.Unix >= maxUnix:
-		return fail(fmt.Errorf("%d seconds", v.Unix))
+		return fail(fmt.Errorf("%d seconds: want below 2^53", v.Unix))
 	}
 	return v.Unix, nil
 }

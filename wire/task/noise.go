@@ -177,7 +177,7 @@ func (t *Task) validateNoise() error {
 // validateCells checks that a law of kind cells has its only form, and that its numbers stay below 2⁶³.
 func (n *Noise) validateCells() error {
 	if n.Pool != 0 {
-		return invalid.Field("noise.pool", strconv.FormatUint(n.Pool, 10), "none of kind cells")
+		return invalid.Field("noise.pool", strconv.FormatUint(n.Pool, 10), "0 for kind cells")
 	}
 	if count := n.numbers(); count > maxNumbers {
 		return invalid.Field("noise", strconv.Itoa(count)+" numbers",
@@ -225,7 +225,7 @@ func validateWeights(field string, table []uint64) error {
 		}
 	}
 	if len(table) == 0 || table[len(table)-1] == 0 {
-		return invalid.Field(field, "a last weight of 0, or none", "weights of which the last is above 0")
+		return invalid.Field(field, "no weights, or a last weight of 0", "weights, the last above 0")
 	}
 	return nil
 }

@@ -251,7 +251,7 @@ func (root *Task) CheckSuccessor(before *Task, id ID, next *Task, page []string,
 			oneOf(part.name, Changeable...) && oneOf(part.name, root.Stream.Allow...) && oneOf(part.name, page...) {
 			continue
 		}
-		return invalid.Field(part.name, "another than the first task's",
+		return invalid.Field(part.name, "not the first task's",
 			"the same in the whole stream, unless both the first task and the page allow it to change")
 	}
 	return nil
@@ -272,7 +272,7 @@ func checkPlace(before *Task, id ID, next *Task) error {
 	}
 	for i, rotation := range before.Stream.Rotations {
 		if i >= len(next.Stream.Rotations) || next.Stream.Rotations[i] != rotation {
-			return invalid.Field("stream.rotations", "others than in the task before", "those, and what came since")
+			return invalid.Field("stream.rotations", "others than in the task before", "the same, and new ones after them")
 		}
 	}
 	if !before.rotations(next.Stream.Rotations[len(before.Stream.Rotations):]) {

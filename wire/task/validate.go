@@ -35,7 +35,7 @@ func (t *Task) Validate() error {
 		return err
 	}
 	if t.hasReplaced() {
-		return invalid.Field("stream.rotations", "a party's key", "keys that no party has any more")
+		return invalid.Field("stream.rotations", "a party's key", "only keys that no party still uses")
 	}
 	return t.validateEpochs()
 }

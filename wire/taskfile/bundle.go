@@ -208,8 +208,8 @@ func ReadBundle(in io.Reader, accept func(*Open) error) (raw []byte, open *Open,
 	if n, err := io.Copy(&read, io.LimitReader(in, rest+1)); err != nil {
 		return nil, nil, fmt.Errorf("couldn't read the task: %w", err)
 	} else if n != rest {
-		return nil, nil, fmt.Errorf("couldn't read the task: it has another number of bytes than %d, which its epochs "+
-			"and parties take", int64(read.Len())-n+rest)
+		return nil, nil, fmt.Errorf("couldn't read the task: it does not have the %d bytes that its epochs "+
+			"and parties require", int64(read.Len())-n+rest)
 	}
 	b, err := ParseBundle(read.Bytes())
 	if err != nil {

@@ -245,7 +245,7 @@ func (a Authority) Check(position uint64, id task.ID, owner task.SignKey) error 
 }
 
 // ErrStatements is the error for statements that contradict those seen before: they neither contain nor continue them.
-var ErrStatements = errors.New("other statements about the stream than were seen")
+var ErrStatements = errors.New("the statements about the stream contradict those seen before")
 
 // StatementHash is the SHA-256 of an encoded statement.
 type StatementHash [sha256.Size]byte
@@ -270,7 +270,7 @@ func (m SeenStatement) Raise(s Statements, a Authority) (SeenStatement, error) {
 			return m, fmt.Errorf("%w: number %d of era %d, where number %d of era %d was seen", ErrStatements, a.Number,
 				a.Era, m.Number, m.Era)
 		case a.Era == m.Era && sha256.Sum256(s[at].Statement) != m.Hash:
-			return m, fmt.Errorf("%w: another number %d of era %d", ErrStatements, m.Number, m.Era)
+			return m, fmt.Errorf("%w: number %d of era %d is another statement", ErrStatements, m.Number, m.Era)
 		}
 	}
 	if len(s) == 0 {
