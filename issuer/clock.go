@@ -87,7 +87,6 @@ func (i *Issuer) isReady() error {
 	return cmp.Or(i.canWrite(), service.Ready(&i.ready))
 }
 
-// handleTime answers with the issuer's time, signed with the key that the task names.
 func (i *Issuer) handleTime(w http.ResponseWriter, req *http.Request) error {
 	s, err := service.PathTask(req, i.hosted().tasks)
 	if err != nil {

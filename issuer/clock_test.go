@@ -39,7 +39,6 @@ func TestClockJumps(t *testing.T) {
 	all.Wait()
 }
 
-// twoSearches is long enough for the issuer to search twice for epochs that have ended.
 const twoSearches = 2200 * time.Millisecond
 
 func testJump(t *testing.T, by time.Duration, restart bool) {

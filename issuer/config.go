@@ -151,7 +151,6 @@ func LoadConfig(path string) (Config, error) {
 	return c, nil
 }
 
-// validate fills in defaults and checks ranges.
 func (c *Config) validate() error {
 	clients := service.ClientSettings{ForwardedHeader: &c.ForwardedHeader, MaxConnections: &c.MaxConnections,
 		Skew: &c.Skew}
@@ -197,7 +196,6 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// minAPIKey is the minimum length of an API key, in characters.
 const minAPIKey = 32
 
 // loadAPIKeys reads the backends' API keys from a file, one per line. It returns none for an empty path.

@@ -167,7 +167,6 @@ func (i *Issuer) handleRequest(w http.ResponseWriter, req *http.Request) error {
 	return service.Write(w, token.ReplyType, reply)
 }
 
-// count counts an account's token request, and reports whether it is within the quota.
 func (i *Issuer) count(s *hostedTask, epoch uint64, key *epochKey, account, blinded []byte) (withinQuota bool,
 	err error) {
 	if err := i.reserve.Short(); err != nil {

@@ -135,7 +135,6 @@ func TestQuotaIsExact(t *testing.T) {
 	}
 }
 
-// request returns a TokenRequest for an epoch. Each call makes a new one.
 func request(t testing.TB, c *relaytest.Cascade, epoch uint64) []byte {
 	t.Helper()
 	pending, err := token.Blind(publicKey(t, c, epoch), token.Challenge(c.Open.Task, c.Open.ID, epoch))
@@ -152,7 +151,6 @@ func publicKey(t testing.TB, c *relaytest.Cascade, epoch uint64) *token.PublicKe
 	return keys[c.Open.TokenKeys[epoch]]
 }
 
-// ask posts a token request to the issuer at the URL base.
 func ask(t testing.TB, base string, c *relaytest.Cascade, epoch uint64, body []byte, header http.Header) ([]byte,
 	error) {
 	t.Helper()
@@ -611,7 +609,6 @@ func TestInspect(t *testing.T) {
 	require.Equal(t, uint64(1), issued())
 }
 
-// keyFileWith writes a file of API keys with this content, and returns its path.
 func keyFileWith(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys")

@@ -36,7 +36,6 @@ var definitions = append([]service.Metric{
 		"task"),
 }, service.ClockMetrics(prefix)...)
 
-// prefix is the common prefix of all metric names.
 const prefix = "doona_issuer_"
 
 // Metrics returns the definitions of an issuer's metrics, without those of Go and the process.
@@ -67,7 +66,6 @@ func setStreamEnd(m *service.Metrics, l *hostedStream) {
 	}
 }
 
-// setGauges updates the gauges before each scrape.
 func (i *Issuer) setGauges(context.Context) {
 	i.metrics.Set(metricReady, service.Flag(i.isReady() == nil).Value())
 	i.metrics.SetClock(prefix, string(i.clock.Read().Doubt), i.clock.Offsets())

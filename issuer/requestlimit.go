@@ -43,7 +43,6 @@ func (p *requestLimit) take(s *hostedTask, client string) problem.Name {
 	return ""
 }
 
-// release frees the capacity of a request that take admitted.
 func (p *requestLimit) release(s *hostedTask, client string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,7 +55,6 @@ func (p *requestLimit) release(s *hostedTask, client string) {
 	}
 }
 
-// inFlight returns how many requests hold capacity now.
 func (p *requestLimit) inFlight() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -54,7 +54,6 @@ func (a *rollbackIssuer) keys() []string {
 
 func (a *rollbackIssuer) all() []string { return append(a.store(), a.keys()...) }
 
-// copyOf returns the current contents of files.
 func copyOf(t testing.TB, paths ...string) fileContents {
 	t.Helper()
 	out := fileContents{}

@@ -49,7 +49,6 @@ type store struct {
 	marksMayLag bool // the marks may be one commit behind the store
 }
 
-// storePath returns the path in a store's description, "sqlite:PATH".
 func storePath(description string) string {
 	return strings.TrimPrefix(description, service.SchemeSQLite)
 }
@@ -77,12 +76,10 @@ func openStore(description string) (*store, error) {
 	return s, nil
 }
 
-// readStore opens a store read-only, also while its issuer runs.
 func readStore(description string) (*store, error) {
 	return connect(storePath(description), url.Values{"_busy_timeout": {"10000"}, "_pragma": {"query_only(ON)"}})
 }
 
-// connect opens an SQLite file with one connection.
 func connect(path string, options url.Values) (*store, error) {
 	dsn := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: options.Encode()}
 	db, err := sql.Open("sqlite", dsn.String())
@@ -181,7 +178,6 @@ func (s *store) probe() error {
 	})
 }
 
-// issued returns how many tokens have been issued for an epoch.
 func (s *store) issued(ctx context.Context, task task.ID, epoch uint64) (n uint64, err error) {
 	if is, err := s.has("issued"); err != nil || !is {
 		return 0, err

@@ -86,7 +86,6 @@ func (s *Source) DiscreteLaplace(rate Rational) int64 {
 	}
 }
 
-// checkRate panics unless rate ≥ MinRate.
 func checkRate(rate Rational) {
 	if rate.Num <= 0 || rate.Den/MinRate.Den > uint64(rate.Num) ||
 		rate.Den/MinRate.Den == uint64(rate.Num) && rate.Den%MinRate.Den > 0 {

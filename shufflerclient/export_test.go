@@ -12,5 +12,4 @@ func ClientOf(open *taskfile.Open, m protocols.Mechanism, sealer *onion.Sealer) 
 	return &Client{open: open, mechanism: m, sealer: sealer}
 }
 
-// Draw exports draw to tests in other packages.
 func (c *Client) Draw(values []float64) ([][]task.Message, error) { return c.draw(values) }

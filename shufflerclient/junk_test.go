@@ -14,7 +14,6 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// junkRelay is an HTTP client that answers every request with junk.
 type junkRelay struct{ fixture.Junk }
 
 func (r junkRelay) Do(*http.Request) (*http.Response, error) {

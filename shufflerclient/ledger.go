@@ -31,7 +31,6 @@ func (b Budget) check() error {
 	return nil
 }
 
-// seconds returns the length of a window in seconds.
 func (b Budget) seconds() float64 { return b.Days * 86400 }
 
 // Price is the cost of the reports of one [Line]: of a task or a stream. The first task of a stream fixes the privacy

@@ -19,7 +19,6 @@ type keygenResult struct {
 	Directory string `json:"directory"` // path of the file with the public keys
 }
 
-// keygenFlags are the flags of keygen.
 type keygenFlags struct {
 	kind, out, sign string
 	epochs          uint64

@@ -43,7 +43,6 @@ func Unmarshal(in []byte, v any) error {
 	return nil
 }
 
-// into decodes the next value of the view into value.
 func (v *View) into(value reflect.Value) {
 	switch value.Kind() {
 	case reflect.Uint64:
@@ -89,7 +88,6 @@ func (v *View) fields(value reflect.Value) {
 	}
 }
 
-// elements decodes a list of any length.
 func (v *View) elements(value reflect.Value) {
 	n := v.Array()
 	if v.err == nil && n > len(v.rest)/least(value.Type().Elem()) {

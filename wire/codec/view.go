@@ -76,7 +76,6 @@ func (v *View) End() error {
 // Failed reports whether there was an error, so that a loop over a list can stop.
 func (v *View) Failed() bool { return v.err != nil }
 
-// fail keeps the first error.
 func (v *View) fail(err error) {
 	if v.err == nil {
 		v.err = err

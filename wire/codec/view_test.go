@@ -18,7 +18,6 @@ type laneForm struct {
 	Lanes [][][]byte
 }
 
-// view decodes a laneForm with a [codec.View].
 func view(in []byte) (*laneForm, error) {
 	v := codec.NewView(in)
 	if v.Array() != 3 {
@@ -34,7 +33,6 @@ func view(in []byte) (*laneForm, error) {
 	return out, v.End()
 }
 
-// appended encodes a laneForm part by part.
 func appended(r *laneForm) []byte {
 	out := codec.AppendSmall(codec.AppendArray(nil, 3), byte(r.N))
 	out = codec.AppendArray(codec.AppendBytes(out, r.Tag), len(r.Lanes))

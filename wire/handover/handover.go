@@ -56,7 +56,6 @@ type HistoryDigest [sha256.Size]byte
 // ManifestHashes holds the SHA-256 hashes of the manifests of consecutive batches, in ascending order of their numbers.
 type ManifestHashes []hash
 
-// hash is the SHA-256 of a manifest.
 type hash [sha256.Size]byte
 
 // HashManifests hashes manifests, which must be in ascending order of their numbers.
@@ -243,7 +242,6 @@ func (c *Requester) pull(ctx context.Context, r Request, each Each, copied io.Wr
 	return signed, nil
 }
 
-// read reads the requested batch from in and checks it.
 func (r *Request) read(in io.Reader, each Each) (*onion.SignedManifest, error) {
 	t, c := r.Open.Task, onion.Context{TaskID: r.Open.ID, Epoch: r.Epoch, Hop: r.From}
 	b, err := onion.NewBatchReader(in, onion.MaxManifest(t, c.Hop))

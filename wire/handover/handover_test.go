@@ -141,7 +141,6 @@ func TestResume(t *testing.T) {
 	require.Len(t, asked, 1, "no progress")
 }
 
-// bigBatch returns a batch of n slots, signed by the first relay.
 func bigBatch(t *testing.T, c *relaytest.Cascade, n int) *onion.Batch {
 	t.Helper()
 	layout, err := onion.NewLayout(c.Open.Task)

@@ -20,7 +20,6 @@ type StreamRelay struct {
 // URL returns the relay's address in Task.
 func (p StreamRelay) URL() string { return p.Task.Relays[p.Hop].URL }
 
-// relaysOf returns all relays of a task, by hop.
 func relaysOf(t *task.Task) (out []StreamRelay) {
 	for hop := range t.Relays {
 		out = append(out, StreamRelay{t, hop})
@@ -69,7 +68,6 @@ func bestOf(all []streamAnswer) (best *streamAnswer) {
 	return best
 }
 
-// outranks reports whether answer a is better than b.
 func (a *streamAnswer) outranks(b *streamAnswer) bool {
 	return cmp.Or(cmp.Compare(b.Authority.Era, a.Authority.Era), cmp.Compare(b.listed(), a.listed()),
 		cmp.Compare(b.Authority.Number, a.Authority.Number), cmp.Compare(len(b.Tasks), len(a.Tasks))) < 0
@@ -97,7 +95,6 @@ func known(root, newest *taskfile.Open) []StreamRelay {
 	return relays
 }
 
-// failed joins the errors of all answers.
 func failed(all []streamAnswer) error {
 	var errs []error
 	for _, a := range all {

@@ -42,7 +42,6 @@ func (c *Requester) Begin(ctx context.Context, relay task.Party, bundle []byte) 
 	return resp.Body.Close()
 }
 
-// public returns the Requester's public key.
 func (c *Requester) public() task.SignKey { return task.SignKey(c.key.Public().(ed25519.PublicKey)) }
 
 // OwnersTaskBody returns what an owner signs to send a task to a relay, before the nonce: the relay's key. So the relay

@@ -52,7 +52,6 @@ type epochKey struct {
 	Private private `json:"private"`
 }
 
-// clear erases all keys of the file from memory.
 func (f *epochFile) clear() {
 	for _, k := range f.Keys {
 		k.clear()

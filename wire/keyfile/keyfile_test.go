@@ -368,7 +368,6 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// flip returns a base64 character that differs from c.
 func flip(c byte) string {
 	if c == 'Q' {
 		return "W"

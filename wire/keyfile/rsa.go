@@ -11,7 +11,6 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// kindRSA is the kind of an issuer's key file.
 const kindRSA = "doona token keys"
 
 // rsaBits is the size of an issuer's keys in bits, which tokens of type 2 require.

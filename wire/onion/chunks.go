@@ -258,7 +258,6 @@ func (r *BatchReader) chunk(n int) ([][]byte, error) {
 	return cut(chunk.Bytes(), n)
 }
 
-// cut splits a chunk into n ≥ 1 slots of equal size.
 func cut(chunk []byte, n int) (slots [][]byte, err error) {
 	size := len(chunk) / n
 	if size == 0 || len(chunk) != size*n {

@@ -54,7 +54,6 @@ func NewEnd(key ed25519.PrivateKey, t *task.Task, c Context, batches []Manifest,
 	return &SignedEnd{body, signing.Sign(key, signing.End, body)}, nil
 }
 
-// addAll adds the counts of manifests to e.
 func (e *End) addAll(batches []Manifest) {
 	for _, m := range batches {
 		e.Submissions += m.Submissions

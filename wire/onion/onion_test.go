@@ -400,7 +400,6 @@ func TestSecondImplementation(t *testing.T) {
 
 func publicKey(t *testing.T, s *onion.SignedKeyList) []byte { return publicKeyOf(t, s, 0) }
 
-// publicKeyOf returns the serialized public key of an epoch from a key list.
 func publicKeyOf(t *testing.T, s *onion.SignedKeyList, epoch int) []byte {
 	var list onion.KeyList
 	require.NoError(t, codec.Unmarshal(s.List, &list))

@@ -47,7 +47,6 @@ func fastSeal(key *PublicKey, info, aad, plaintext []byte) (sealed []byte, ok bo
 	return aead.Seal(sealed, nonce[:nonceSize], plaintext, aad), true, nil
 }
 
-// hashInfo returns the hash of the info string for the key schedule.
 func hashInfo(info []byte) digest { return extract(hpkeSuite, nil, "info_hash", info) }
 
 // schedule is the key schedule of RFC 9180, sections 4.1 and 5.1, in base mode. Its inputs are the encapsulated key
@@ -87,7 +86,6 @@ var modeBase = func() []byte {
 // inputRoom is a capacity in bytes that holds every input hashed here, so that no input is allocated on the heap.
 const inputRoom = 256
 
-// digest is an output of SHA-256.
 type digest [sha256.Size]byte
 
 // extract is LabeledExtract of RFC 9180, section 4.

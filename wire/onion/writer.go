@@ -44,7 +44,6 @@ func (w *BatchWriter) Add(lane int, slot []byte) error {
 	return nil
 }
 
-// flush encodes the current chunk and passes it to put.
 func (w *BatchWriter) flush() error {
 	if w.slots == 0 {
 		return nil

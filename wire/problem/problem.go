@@ -53,7 +53,6 @@ const (
 	Internal        Name = "internal"          // The relay failed; it stored nothing.
 )
 
-// kinds maps each name to its HTTP status and its title.
 var kinds = map[Name]struct {
 	status int
 	title  string
@@ -96,7 +95,6 @@ type Problem struct {
 	Now        time.Time     // The sender's clock, to the minute; zero if unknown.
 }
 
-// document is the JSON form of a Problem.
 type document struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`

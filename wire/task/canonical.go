@@ -68,7 +68,6 @@ func (w *writer) clients(c Clients) {
 	w.list(c.Origins)
 }
 
-// list writes a list of texts.
 func (w *writer) list(texts []string) {
 	w.array(len(texts))
 	w.strs(texts...)

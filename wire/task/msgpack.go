@@ -40,7 +40,6 @@ func (w *writer) uints(vs ...uint64) {
 	}
 }
 
-// numbers writes a list of integers.
 func (w *writer) numbers(vs []uint64) {
 	w.array(len(vs))
 	w.uints(vs...)

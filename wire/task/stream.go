@@ -357,7 +357,6 @@ func sharedOf(field string, parties ...Party) []part {
 	return []part{{field + ".url", texts(urls...)}, {field + ".signKey", texts(keys...)}}
 }
 
-// encoded returns the bytes that write writes.
 func encoded(write func(*writer)) string {
 	w := writer{}
 	write(&w)

@@ -17,7 +17,6 @@ import (
 
 func r(num int64, den uint64) randomizer.Rational { return randomizer.NewRational(num, den) }
 
-// sample returns a valid task.
 func sample() *task.Task {
 	key := func(b byte) (k [32]byte) { return [32]byte(bytes.Repeat([]byte{b}, 32)) }
 	return &task.Task{

@@ -86,7 +86,6 @@ func readChain(r *codec.Reader, root task.ID, keep func(*task.Task) bool) (*Chai
 	return c, err
 }
 
-// readTask reads the next bundle of a stream and adds it to the chain.
 func (c *Chain) readTask(r *codec.Reader, root task.ID, keep func(*task.Task) bool) error {
 	b, err := readHead(r)
 	if err != nil {

@@ -41,7 +41,6 @@ var (
 	spkiSuffix = []byte{0x02, 0x03, 0x01, 0x00, 0x01}
 )
 
-// spkiSize is the size of an encoded public key, in bytes.
 var spkiSize = len(spkiPrefix) + modulusSize + len(spkiSuffix)
 
 // NewPublicKey returns the public half of a key of exactly 2048 bits with exponent 65537.

@@ -36,7 +36,6 @@ func MarshalPrivate(key *rsa.PrivateKey) []byte {
 	return raw
 }
 
-// checksum returns the SHA-256 of modulus and exponent in a serialized key.
 func checksum(raw []byte) []byte {
 	sum := sha256.Sum256(raw[:2*modulusSize])
 	return sum[:]

@@ -188,7 +188,6 @@ func Verify(key *PublicKey, digest Digest, token []byte) error {
 // another signature of the same input is not another token.
 func Input(token []byte) []byte { return token[:inputSize] }
 
-// scheme is the authentication scheme of [RFC 9577].
 const scheme = "PrivateToken"
 
 // Header returns the value of an Authorization header that carries a token.

@@ -30,7 +30,6 @@ func newKey(t testing.TB) (*rsa.PrivateKey, *token.PublicKey) {
 	return private, public
 }
 
-// issue returns a token for a challenge.
 func issue(t testing.TB, private *rsa.PrivateKey, key *token.PublicKey, challenge []byte) []byte {
 	t.Helper()
 	pending, err := token.Blind(key, challenge)
