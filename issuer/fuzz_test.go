@@ -58,7 +58,7 @@ func FuzzRequest(f *testing.F) {
 			return nil
 		}
 		if first := post(); first != nil {
-			require.Equal(t, first, post(), "a retry")
+			require.Equal(t, first, post(), "a retry must succeed")
 		}
 	})
 }

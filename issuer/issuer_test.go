@@ -79,12 +79,12 @@ func TestEndToEnd(t *testing.T) {
 	for _, name := range []string{"ann", "bob"} {
 		client := newClient(t, c, account(name))
 		ahead, err := client.Token(t.Context(), 1)
-		require.NoError(t, err, "the next epoch's, ahead of it")
+		require.NoError(t, err, "a token for the next epoch before it begins")
 		require.Len(t, ahead, token.Size)
 		report, err := client.Report(0, []float64{5})
 		require.NoError(t, err)
 		require.NoError(t, client.Submit(t.Context(), report))
-		require.NoError(t, client.Submit(t.Context(), report), "a retry")
+		require.NoError(t, client.Submit(t.Context(), report), "a retry must succeed")
 		again, err := client.Report(0, []float64{5})
 		require.NoError(t, err)
 		require.ErrorIs(t, client.Submit(t.Context(), again), problem.New(problem.Limit, ""), "no second token")
@@ -130,7 +130,7 @@ func TestQuotaIsExact(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 7-7*restart, issue(i.Handler(), 50, 0, "ann"))
 		require.Equal(t, 3, issue(i.Handler(), 3, 0, "bob "+strconv.Itoa(restart)))
-		require.Equal(t, 1, issue(i.Handler(), 1, 1, "ann"), "the next epoch has a quota of its own")
+		require.Equal(t, 1, issue(i.Handler(), 1, 1, "ann"), "the next epoch must have its own quota")
 		require.NoError(t, i.Close())
 	}
 }
@@ -179,10 +179,10 @@ func TestSameRequestCountsOnce(t *testing.T) {
 	_, err = ask(t, server.URL, c, 0, request(t, c, 0), account("ann"))
 	require.NoError(t, err)
 	again, err = ask(t, server.URL, c, 0, body, account("ann"))
-	require.NoError(t, err, "at the quota, too")
+	require.NoError(t, err, "a retry must succeed at the quota, too")
 	require.Equal(t, first, again)
 	_, err = ask(t, server.URL, c, 0, body, account("bob"))
-	require.NoError(t, err, "somebody else's copy counts as theirs")
+	require.NoError(t, err, "a copied request counts for the account that sends it")
 	_, err = ask(t, server.URL, c, 0, request(t, c, 0), account("ann"))
 	require.ErrorIs(t, err, problem.New(problem.Limit, ""))
 }
@@ -289,7 +289,7 @@ func TestRefusals(t *testing.T) {
 	}
 	status, err := i.Status(t.Context())
 	require.NoError(t, err)
-	require.Zero(t, status.Tasks[0].Epochs[0].Issued, "refusals count nothing")
+	require.Zero(t, status.Tasks[0].Epochs[0].Issued, "refused requests must not be counted")
 	for path, want := range map[string]problem.Name{
 		"/v1/tasks/" + strings.Repeat("0", 64) + "/epochs/0/issuer-directory": problem.UnknownTask,
 		"/v1/tasks/x/epochs/0/issuer-directory":                               problem.UnknownTask,
@@ -305,7 +305,7 @@ func TestRefusals(t *testing.T) {
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	require.ErrorIs(t, problem.Read(resp), problem.New(problem.Unauthorized, ""))
-	require.Empty(t, resp.Header.Get("Access-Control-Allow-Origin"), "pages go through their backend")
+	require.Empty(t, resp.Header.Get("Access-Control-Allow-Origin"), "a page must ask through its backend")
 }
 
 // TestAddresses: with networks as clients, pages of any origin get tokens, and each network has its own quota. A proxy
@@ -360,7 +360,7 @@ func TestNetworksQuotaIsDrawn(t *testing.T) {
 			}
 		}
 		require.Len(t, of, quota)
-		require.Greater(t, differ, 100, "of another epoch another")
+		require.Greater(t, differ, 100, "another epoch must give another quota")
 		for got := quota; got < 2*quota; got++ {
 			from := http.Header{"X-Forwarded-For": {strings.Replace(name(of[got]), "0/24", "1", 1)}}
 			for k := range got*(1-restart) + 1 {
@@ -470,7 +470,7 @@ func TestEpochsEnd(t *testing.T) {
 	defer db.Close()
 	var first, rows int
 	require.NoError(t, db.QueryRow(`SELECT min(epoch), count(*) FROM issued`).Scan(&first, &rows))
-	require.Equal(t, []int{1, 2}, []int{first, rows}, "the counts of epoch 0 are deleted")
+	require.Equal(t, []int{1, 2}, []int{first, rows}, "the counts of epoch 0 must be deleted")
 	mu.Lock()
 	defer mu.Unlock()
 	require.NotContains(t, log.String(), secret)

@@ -200,7 +200,7 @@ func TestStateRollback(t *testing.T) {
 			require.EqualValues(t, 2, ended[0].Next)
 			again, err := issuer.EndEpochs(a.cfg)
 			require.NoError(t, err)
-			require.Empty(t, again, "all affected epochs are ended")
+			require.Empty(t, again, "end-epochs must end all affected epochs")
 			a.requireEnded(t)
 		})
 	}

@@ -31,7 +31,7 @@ func script(draws ...uint64) *randomizer.Source {
 // requireUsed fails unless the next draw is the marker: then the sampler has used exactly the scripted draws.
 func requireUsed(t *testing.T, src *randomizer.Source) {
 	t.Helper()
-	require.Equal(t, uint64(marker), src.Uint64(), "draws left over, or more taken than scripted")
+	require.Equal(t, uint64(marker), src.Uint64(), "the sampler used fewer or more draws than scripted")
 }
 
 const high = uint64(0xabcdef) << 40 // bits that the masks of small n remove

@@ -19,7 +19,7 @@ func TestDrawsAreBigEndianInOrder(t *testing.T) {
 			next++
 		}
 	})
-	require.Zero(t, fills, "nothing is drawn before it is needed")
+	require.Zero(t, fills, "NewSource must not draw before the first use")
 	require.Equal(t, uint64(0x0001020304050607), src.Uint64())
 	require.Equal(t, uint64(0x08090a0b0c0d0e0f), src.Uint64())
 
@@ -28,7 +28,7 @@ func TestDrawsAreBigEndianInOrder(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 11, n)
 	require.Equal(t, []byte{0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a}, short)
-	require.Equal(t, uint64(0x2021222324252627), src.Uint64(), "the rest of a partial draw is dropped")
+	require.Equal(t, uint64(0x2021222324252627), src.Uint64(), "Read must drop the rest of a partial draw")
 	n, err = src.Read(nil)
 	require.NoError(t, err)
 	require.Zero(t, n)

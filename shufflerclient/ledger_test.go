@@ -123,13 +123,13 @@ func TestNoClockForgets(t *testing.T) {
 	b := shufflerclient.Budget{Epsilon: 5.25, Delta: 3e-5, Days: 30}
 	spend := func(line string, at int64) error { return ledger.Spend(b, line, price, at*day, day) }
 	require.NoError(t, spend("a", 20_000))
-	require.NoError(t, spend("b", 20_000+3650), "a window of its own")
+	require.NoError(t, spend("b", 20_000+3650), "another window must have its own budget")
 	require.ErrorIs(t, spend("b", 20_010), shufflerclient.ErrBudget, "back")
-	require.ErrorIs(t, spend("b", 19_990), shufflerclient.ErrBudget, "further back")
+	require.ErrorIs(t, spend("b", 19_990), shufflerclient.ErrBudget, "the clock goes back further")
 	require.NoError(t, spend("a", 20_010))
 	require.ErrorIs(t, spend("a", 20_010), shufflerclient.ErrReported)
-	require.ErrorIs(t, spend("a", 20_000+3650-29), shufflerclient.ErrBudget, "an entry in the future counts")
-	require.NoError(t, spend("b", 20_011+30), "a window later")
+	require.ErrorIs(t, spend("a", 20_000+3650-29), shufflerclient.ErrBudget, "an entry in the future must count")
+	require.NoError(t, spend("b", 20_011+30), "a window later, the budget must be free again")
 	require.Len(t, ledger.Lines, 2)
 }
 

@@ -99,7 +99,7 @@ func TestFollow(t *testing.T) {
 	require.NoError(t, o.Ledger.Update(func(l *shufflerclient.Ledger) error {
 		require.Equal(t, []shufflerclient.Seen{{Stream: c.Open.ID.String(), Position: 2, Task: now.Open.ID.String()}},
 			l.Streams)
-		require.Len(t, l.Lines, 1, "all tasks of a stream are one line")
+		require.Len(t, l.Lines, 1, "all tasks of a stream must share one line")
 		require.EqualValues(t, 4, l.Lines[0].Runs[0].Count)
 		return nil
 	}))
@@ -180,7 +180,7 @@ func TestFollowRefuses(t *testing.T) {
 	_, _, err = stream.At(t.Context(), c.Clock.Now().Add(relaytest.Epoch))
 	require.ErrorIs(t, err, shufflerclient.ErrForked)
 	_, err = shufflerclient.Follow(t.Context(), o)
-	require.NoError(t, err, "who remembers nothing cannot tell")
+	require.NoError(t, err, "a client without a record must accept it")
 
 	id := hex.EncodeToString(c.Open.ID[:])
 	for _, bad := range []func(){

@@ -135,10 +135,10 @@ func TestResume(t *testing.T) {
 	require.Regexp(t, `^bytes=\d{5,}-$`, asked[1])
 	require.Len(t, asked, 3)
 	_, err = pull(answer(false, 100_000))
-	require.Error(t, err, "afresh, and again no further")
+	require.Error(t, err, "a second attempt from the start gets no further, so the pull must fail")
 	_, err = pull(answer(true, 1000))
 	require.Error(t, err)
-	require.Len(t, asked, 1, "no progress")
+	require.Len(t, asked, 1, "without progress, no further attempt may follow")
 }
 
 func bigBatch(t *testing.T, c *relaytest.Cascade, n int) *onion.Batch {

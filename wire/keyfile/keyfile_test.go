@@ -49,7 +49,7 @@ func TestSign(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrExist)
 	after, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, before, after, "an existing key is left alone")
+	require.Equal(t, before, after, "an existing key file must not be overwritten")
 }
 
 // TestOpenToOthers: a key file that other users may read must be refused.
@@ -161,7 +161,7 @@ func TestErase(t *testing.T) {
 	require.ErrorIs(t, err, keyfile.ErrErased)
 	_, err = reloaded.Key(2)
 	require.NoError(t, err)
-	require.NoError(t, reloaded.Check(f.task, f.list), "the keys that are left are those of the task")
+	require.NoError(t, reloaded.Check(f.task, f.list), "the remaining keys must be the task's")
 
 	require.NoError(t, stale.Erase(0))
 	final, err := os.ReadFile(f.hpke)
@@ -169,10 +169,10 @@ func TestErase(t *testing.T) {
 	require.NotContains(t, string(final), keysOf(t, before)[1], "an old view brings a key back")
 	require.Len(t, keysOf(t, final), 1)
 	require.NoError(t, stale.Erase(2))
-	require.NoError(t, stale.Check(f.task, f.list), "nothing left is nothing wrong")
+	require.NoError(t, stale.Check(f.task, f.list), "a file without keys must pass the check")
 
 	require.NoError(t, os.Remove(f.hpke))
-	require.Error(t, h.Erase(0), "an erasure that cannot be written is no success")
+	require.Error(t, h.Erase(0), "Erase must fail if it cannot write")
 }
 
 // TestEraseThroughALink: Erase must not follow a symbolic link at the name of its temporary file.
@@ -201,7 +201,7 @@ func TestEraseBehindALink(t *testing.T) {
 	require.NoError(t, h.Erase(1))
 	left, err := os.ReadFile(f.hpke)
 	require.NoError(t, err)
-	require.Len(t, keysOf(t, left), 2, "the key is where it was")
+	require.Len(t, keysOf(t, left), 2, "the link's target must have lost one key")
 	info, err := os.Lstat(link)
 	require.NoError(t, err)
 	require.Equal(t, os.ModeSymlink, info.Mode().Type())

@@ -43,7 +43,7 @@ func TestErasedKeysAreGone(t *testing.T) {
 			require.NoError(t, h.Erase(1))
 			memscan.RequireGone(t, needles[1:2], needles[0], needles[2])
 			_, _, err = opener.OpenSlot(0, make([]byte, 2000))
-			require.ErrorIs(t, err, onion.ErrErased, "not that it does not open")
+			require.ErrorIs(t, err, onion.ErrErased, "the error must not be ErrOpen")
 			h.Close()
 			m.Close()
 		})

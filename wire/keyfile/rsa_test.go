@@ -30,7 +30,7 @@ func TestRSA(t *testing.T) {
 		require.Equal(t, 2048, key.Modulus().BitLen())
 	}
 	require.NoError(t, keys.Erase(1))
-	require.NoError(t, keys.Erase(1), "twice")
+	require.NoError(t, keys.Erase(1), "erasing twice must succeed")
 	for _, k := range []*keyfile.RSA{keys, reload(t, path)} {
 		require.Equal(t, []uint64{0, 2}, k.Epochs())
 		_, err = k.Key(1)

@@ -734,5 +734,5 @@ func TestTooManyDestroyed(t *testing.T) {
 		require.False(t, onion.TooManyDestroyed(released, released+onion.DestroyedAllowance))
 		require.True(t, onion.TooManyDestroyed(released, released+onion.DestroyedAllowance+1))
 	}
-	require.EqualValues(t, 1024, onion.DestroyedAllowance, "as SPEC says")
+	require.EqualValues(t, 1024, onion.DestroyedAllowance, "must be as docs/SPEC.md says")
 }

@@ -50,7 +50,7 @@ func TestEnd(t *testing.T) {
 	none, err := onion.NewEnd(w.sign[1], w.Task, w.context(1), nil, nil)
 	require.NoError(t, err)
 	chain, err = none.Check(w.Task, w.context(1))
-	require.NoError(t, err, "of a relay that gave up waiting")
+	require.NoError(t, err, "the end of a relay that stopped waiting must be accepted")
 	require.Len(t, chain, 1)
 }
 

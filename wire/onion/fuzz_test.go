@@ -113,7 +113,7 @@ func FuzzManifestChain(f *testing.F) {
 		b := onion.Batch{Manifest: second, Signature: signing.Sign(w.sign[1], signing.Manifest, second),
 			Ciphertexts: [][][]byte{}}
 		_, err := b.Check(w.Task, w.context(1), 7)
-		require.Error(t, err, "no first relay has signed its source")
+		require.Error(t, err, "no first relay signed the source, so it must be refused")
 	})
 }
 

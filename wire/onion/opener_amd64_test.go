@@ -94,7 +94,7 @@ func TestFastOpensWhatPlainDoes(t *testing.T) {
 			changed[bit/8] ^= 1 << (bit % 8)
 			requireNeither(t, key, info, aad, changed)
 		}
-		require.Equal(t, before, string(sealed), "what is opened stays as it is")
+		require.Equal(t, before, string(sealed), "opening must not change its input")
 	}
 	for n := range 32 + aeadTag {
 		requireNeither(t, key, nil, nil, make([]byte, n))

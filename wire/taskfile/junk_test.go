@@ -81,7 +81,7 @@ func TestJunkUnsigned(t *testing.T) {
 	for _, list := range b.KeyLists {
 		behind += len(list)
 	}
-	require.Greater(t, in.Len(), behind, "the lists of keys were read")
+	require.Greater(t, in.Len(), behind, "the reader must not read the key lists")
 }
 
 // TestJunkStreams: junk in a stream must cost little memory, too. Anybody can send a stream that begins with the right
@@ -226,7 +226,7 @@ func TestStreamsTooLarge(t *testing.T) {
 	s.Epochs.Count = 30_000 // 4.1 MB
 	stream := slices.Repeat([]*task.Task{s}, 3)
 	require.NoError(t, taskfile.CheckStreamSize(stream))
-	require.NoError(t, taskfile.CheckStreamSize(append(stream, stream...)), "those that are over have no keys")
+	require.NoError(t, taskfile.CheckStreamSize(append(stream, stream...)), "past tasks have no key lists")
 	larger := *s
 	larger.Epochs.Count = 60_000
 	require.NoError(t, taskfile.CheckSize(&larger))

@@ -80,7 +80,7 @@ func TestStatements(t *testing.T) {
 
 	thief := s.says(t, nil, 0, "thief", "owner")
 	back := s.says(t, s.says(t, thief, 1, "thief", "thief"), 1, "new", "recovery")
-	require.Len(t, back, 1, "a new era voids what was before")
+	require.Len(t, back, 1, "a new era must void earlier statements")
 	_, err = s.check(back, 3)
 	require.NoError(t, err)
 	_, err = s.check(thief, 3)

@@ -120,7 +120,7 @@ func TestJSONRoundTrip(t *testing.T) {
 		loaded, open, err := taskfile.Load(path)
 		require.NoError(t, err)
 		require.Equal(t, want, loaded)
-		require.Nil(t, open, "nobody signs a JSON document")
+		require.Nil(t, open, "a JSON document is not a signed bundle")
 		_, err = taskfile.LoadBundle(path)
 		require.ErrorContains(t, err, "want the signed bundle")
 	}

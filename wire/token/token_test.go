@@ -97,7 +97,7 @@ func TestRequestsAndReplies(t *testing.T) {
 	require.NoError(t, err)
 	again, err := token.Sign(private, key, pending.Request)
 	require.NoError(t, err)
-	require.Equal(t, reply, again, "a retry gets the same reply")
+	require.Equal(t, reply, again, "a retry must get the same reply")
 	wrong, err := token.Sign(other, key, pending.Request) // signs with another private key
 	if err == nil {
 		_, err = pending.Finalize(wrong)
@@ -191,7 +191,7 @@ func TestDirectory(t *testing.T) {
 	require.Equal(t, key.Bytes(), keys[key.ID()].Bytes())
 	keys, err = token.ParseDirectory(bytes.Replace(raw, []byte(`"token-type":2`), []byte(`"token-type":1`), 1))
 	require.NoError(t, err)
-	require.Empty(t, keys, "keys of other types are others'")
+	require.Empty(t, keys, "keys of other types must be ignored")
 	for _, bad := range []string{"", "[]", strings.Replace(string(raw), "MIIB", "+IIB", 1),
 		strings.Replace(string(raw), "MIIB", "MIIA", 1)} {
 		_, err := token.ParseDirectory([]byte(bad))
