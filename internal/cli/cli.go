@@ -21,11 +21,11 @@ import (
 // Exit statuses of every command.
 const (
 	ExitOK    = 0
-	ExitData  = 1 // bad data, a failed check or a refused release
+	ExitData  = 1 // the data is bad, a check failed or a release was refused
 	ExitUsage = 2 // a wrong flag or flag value
 )
 
-// usageError marks an error as the caller's: a wrong flag or flag value.
+// usageError marks an error that the caller made: a wrong flag or flag value.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -38,23 +38,23 @@ func Usage(err error) error {
 	return usageError{err}
 }
 
-// Usagef is [Usage] of a formatted error.
+// Usagef formats an error and marks it as [Usage] does.
 func Usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// Root returns a root command with subcommands. name, short and example appear in --help.
+// Root returns a root command with the given subcommands. --help shows name, short and example.
 func Root(name, short, example string, commands ...*cobra.Command) *cobra.Command {
 	root := Prepare(name, short, &cobra.Command{Example: example})
 	root.AddCommand(commands...)
 	for _, cmd := range commands {
-		if cmd.HasSubCommands() && !cmd.Runnable() { // otherwise cobra would ignore an unknown word
+		if cmd.HasSubCommands() && !cmd.Runnable() { // otherwise cobra would ignore an unknown word after the command
 			cmd.Args, cmd.RunE = NoArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
 	}
 	return root
 }
 
-// Moved adds a program's former commands. Each only names its replacement, and help omits them. The first release will
-// not have them.
+// Moved adds the former names of commands. Each former command only names its replacement, and help does not list it.
+// now maps each former name to its replacement. The first release will not have these commands.
 func Moved(root *cobra.Command, now map[string]string) *cobra.Command {
 	for name, use := range now {
 		root.AddCommand(&cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true,
@@ -64,7 +64,7 @@ func Moved(root *cobra.Command, now map[string]string) *cobra.Command {
 	return root
 }
 
-// Prepare makes cmd a root command without subcommands, and adds what all commands share.
+// Prepare sets up cmd as a root command, with the flags and settings that all programs share. It adds no subcommands.
 func Prepare(name, short string, cmd *cobra.Command) *cobra.Command {
 	cmd.Use, cmd.Short = name, short
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
@@ -74,10 +74,10 @@ func Prepare(name, short string, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// notParsed matches pflag's error about a value of the wrong type.
+// notParsed matches the error of package pflag about a flag value of the wrong type.
 var notParsed = regexp.MustCompile(`^invalid argument (".*") for "(?:-\w, )?--([a-z0-9-]+)" flag: `)
 
-// flagError replaces that error by one with the flag's usage, which names the allowed values.
+// flagError replaces an error that matches notParsed by one with the flag's usage text, which names the allowed values.
 func flagError(cmd *cobra.Command, err error) error {
 	if m := notParsed.FindStringSubmatch(err.Error()); m != nil {
 		usage, _, _ := strings.Cut(cmd.Flag(m[2]).Usage, " (required)")
@@ -86,7 +86,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return Usage(err)
 }
 
-// Run executes root with args, prints the error if there is one, and returns the exit status.
+// Run executes root with args and returns the exit status. It prints an error to standard error.
 func Run(root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	cmd, err := checkWords(root, args)
@@ -105,8 +105,8 @@ func Run(root *cobra.Command, args []string) int {
 	return ExitData
 }
 
-// FlagError marks an [invalid.FieldError] as wrong usage: the field is the flag of that name. It returns other errors
-// unchanged.
+// FlagError marks an [invalid.FieldError] as wrong usage, because its field is the name of a flag. It returns any other
+// error unchanged.
 func FlagError(err error) error {
 	var field *invalid.FieldError
 	if errors.As(err, &field) {
@@ -115,8 +115,8 @@ func FlagError(err error) error {
 	return err
 }
 
-// Print writes result to w: as one line of JSON if the command's --json flag is set, else through human. It makes texts
-// from outside harmless for a terminal: see [display.Terminal].
+// Print writes result to w: as one line of JSON if the command has the flag --json, otherwise by calling human. It
+// escapes control characters in texts from outside, which could command a terminal: see [display.Terminal].
 func Print(cmd *cobra.Command, result any, human func(w io.Writer) error) error {
 	w := cmd.OutOrStdout()
 	if asJSON, err := cmd.Flags().GetBool("json"); err != nil || !asJSON {
@@ -130,7 +130,7 @@ func Print(cmd *cobra.Command, result any, human func(w io.Writer) error) error 
 	return err
 }
 
-// Require makes flags required: without them the command exits with [ExitUsage]. Help marks them.
+// Require makes flags required and marks them in the help. If one is missing, the command exits with [ExitUsage].
 func Require(cmd *cobra.Command, flags ...string) {
 	for _, name := range flags {
 		cmd.Flag(name).Usage += " (required)"
@@ -148,7 +148,7 @@ func Require(cmd *cobra.Command, flags ...string) {
 // NoArgs rejects positional arguments as wrong usage.
 func NoArgs(cmd *cobra.Command, args []string) error { return Usage(cobra.NoArgs(cmd, args)) }
 
-// ParseRange reads the value of a --range flag.
+// ParseRange reads the value of a --range flag, such as "0,180". The first number must be below the second.
 func ParseRange(s string) (lo, hi float64, err error) {
 	loText, hiText, ok := strings.Cut(s, ",")
 	lo, errLo := strconv.ParseFloat(loText, 64)

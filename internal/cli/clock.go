@@ -11,14 +11,14 @@ import (
 	"github.com/doona-dp/doona/internal/clock"
 )
 
-// trustClockOutput is the output of trust-clock.
+// trustClockOutput is the output of the command trust-clock.
 type trustClockOutput struct {
-	Clock string `json:"clock"` // this machine's clock, RFC 3339, UTC
-	File  string `json:"file"`  // the file that the process reads the order from
+	Clock string `json:"clock"` // the time of this machine's clock, RFC 3339, UTC
+	File  string `json:"file"`  // the file from which the running program reads the confirmation
 }
 
-// TrustClock returns the command by which an operator confirms this machine's clock to a program. file returns the
-// clock file of a configuration.
+// TrustClock returns the command by which an operator confirms this machine's clock to a program. The function file
+// returns the path of the program's clock file, given the path of its configuration.
 func TrustClock(program, example string, file func(config string) (string, error)) *cobra.Command {
 	var config string
 	cmd := &cobra.Command{

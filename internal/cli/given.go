@@ -8,7 +8,8 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Given returns a function that returns a flag's value as written, and whether the flag was given.
+// Given returns a function that looks up a flag. That function returns the flag's value as text, and whether the user
+// gave the flag.
 func Given(cmd *cobra.Command) func(name string) (value string, ok bool) {
 	return func(name string) (string, bool) {
 		f := cmd.Flags().Lookup(name)
@@ -19,8 +20,8 @@ func Given(cmd *cobra.Command) func(name string) (value string, ok bool) {
 	}
 }
 
-// Refuse returns an error about the first of the named flags that was given, because the command would ignore it. why
-// is the condition, such as "without --relay".
+// Refuse returns an error if the user gave one of the named flags, because the command would ignore it. It names the
+// first such flag. why is the condition, such as "without --relay".
 func Refuse(cmd *cobra.Command, why string, names ...string) error {
 	for _, name := range names {
 		if value, ok := Given(cmd)(name); ok {
@@ -30,9 +31,9 @@ func Refuse(cmd *cobra.Command, why string, names ...string) error {
 	return nil
 }
 
-// checkWords returns the command that args name. It returns an error if a flag with one value is given twice: pflag
-// would ignore the first value. It also returns an error if a flag's value is empty, for example from a shell's unset
-// variable: the default would replace it.
+// checkWords returns the command that args name. It returns an error if a flag that takes one value is given twice,
+// because pflag would ignore the first value. It also returns an error if a flag's value is empty, for example because
+// a shell variable is unset: the default would replace the empty value.
 func checkWords(root *cobra.Command, args []string) (*cobra.Command, error) {
 	cmd, rest, err := root.Find(args)
 	if err != nil {
@@ -43,7 +44,7 @@ func checkWords(root *cobra.Command, args []string) (*cobra.Command, error) {
 		name, long := strings.CutPrefix(word, "--")
 		name, value, with := strings.Cut(name, "=")
 		if long && name == "" {
-			return cmd, nil // only arguments follow "--"
+			return cmd, nil // all words after "--" are arguments
 		}
 		f := cmd.Flag(name)
 		if !long || f == nil {
@@ -63,7 +64,7 @@ func checkWords(root *cobra.Command, args []string) (*cobra.Command, error) {
 	return cmd, nil
 }
 
-// manyValued reports whether flags of a type, by pflag's name, may be repeated.
+// manyValued reports whether a flag may be given more than once. kind is pflag's name of the flag's type.
 func manyValued(kind string) bool {
 	return strings.HasSuffix(kind, "Array") || strings.HasSuffix(kind, "Slice") || strings.HasPrefix(kind, "stringTo")
 }

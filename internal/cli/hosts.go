@@ -10,7 +10,7 @@ import (
 
 const flagHosts = "hosts"
 
-// HostsFlag is the flag for the host names that requests for a program's page may use.
+// HostsFlag is the value of --hosts: the host names that requests for a program's page may use.
 type HostsFlag []string
 
 // Register adds the flag to a command.
@@ -22,7 +22,7 @@ func (f *HostsFlag) Register(cmd *cobra.Command) {
 // Check returns an error if a name is invalid.
 func (f HostsFlag) Check() error { return FlagError(display.CheckHosts(flagHosts, f)) }
 
-// Hosts returns the host names that requests for a page at an address may use.
+// Hosts returns the host names that requests for the page may use. listen is the address of the page.
 func (f HostsFlag) Hosts(cmd *cobra.Command, listen string) *display.Hosts {
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	return display.NewHosts("--"+flagHosts, log, listen, f)

@@ -18,10 +18,10 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// keygenOutput is the output of keygen: the public part of the new key.
+// keygenOutput is the output of keygen: the public half of the new key or keys.
 type keygenOutput struct {
-	KeyID  string `json:"key_id"` // "sha256:…" of the public key, or of the key list, as tasks name it
-	Public string `json:"public"` // "ed25519:…", or the file with the signed list
+	KeyID  string `json:"key_id"` // "sha256:…": the hash of the public key or key list, as in tasks
+	Public string `json:"public"` // "ed25519:…", or the path of the signed key list
 }
 
 // keygenFlags are the flags of keygen.
@@ -31,7 +31,7 @@ type keygenFlags struct {
 	epochs          uint64
 }
 
-// Keygen returns the command by which a relay or verifier makes its keys.
+// Keygen returns the command with which a relay's or verifier's operator makes its keys.
 func Keygen(program string) *cobra.Command {
 	var f keygenFlags
 	cmd := &cobra.Command{
@@ -82,7 +82,7 @@ func (f *keygenFlags) run(cmd *cobra.Command) error {
 	return Usagef("invalid kind %q: want sign or hpke", f.kind)
 }
 
-// MakeSign writes a new Ed25519 key, a party's identity, to a file that must not exist, and prints its public half.
+// MakeSign writes a new Ed25519 key, which identifies a party, and prints its public half. The file must not exist yet.
 func MakeSign(cmd *cobra.Command, file string) error {
 	key, err := keyfile.NewSign(file)
 	if err != nil {
@@ -114,7 +114,7 @@ func (f *keygenFlags) makeHPKE() (*keygenOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := durable.MakeFolder(filepath.Dir(f.out), 0o700); err != nil { // such as a folder of successors
+	if err := durable.MakeFolder(filepath.Dir(f.out), 0o700); err != nil { // may be new: a folder of successors
 		return nil, fmt.Errorf("couldn't make the keys' folder: %w", err)
 	}
 	list, err := keyfile.NewHPKE(f.out, f.kem, f.epochs, sign)

@@ -17,16 +17,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// versionOutput is the output of version.
+// versionOutput is the output of the command version.
 type versionOutput struct {
 	Program  string `json:"program"`
-	Version  string `json:"version"`            // of the module; "(devel)" if it was built from a folder
-	Revision string `json:"revision,omitempty"` // of the repository; ends with "+" if files were changed
+	Version  string `json:"version"`            // version of the module; "(devel)" if built from a folder
+	Revision string `json:"revision,omitempty"` // commit of the repository; ends with "+" if files were changed
 	Go       string `json:"go"`
-	Format   int    `json:"format"` // of tasks, reports and batches
+	Format   int    `json:"format"` // version of the formats of tasks, reports and batches
 }
 
-// Version returns a program's version subcommand.
+// Version returns the command "version" of a program.
 func Version(program string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
@@ -64,12 +64,13 @@ func versionOf(program string) versionOutput {
 	return b
 }
 
-// healthOutput is the output of health if the program is ready.
+// healthOutput is the output of the command health if the program is ready.
 type healthOutput struct {
 	Ready bool `json:"ready"`
 }
 
-// Health returns a program's health subcommand. admin returns the admin address of a configuration.
+// Health returns the command "health" of a program. The function admin returns the admin address in a configuration,
+// given the configuration's path.
 func Health(program string, admin func(config string) (string, error)) *cobra.Command {
 	var config, address string
 	cmd := &cobra.Command{
@@ -107,7 +108,7 @@ func Health(program string, admin func(config string) (string, error)) *cobra.Co
 	return cmd
 }
 
-// adminURL returns the URL, on this machine, of a program that listens at an address.
+// adminURL returns the URL at which a program on this machine answers, given the address at which it listens.
 func adminURL(config, listen string) (string, error) {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -115,7 +116,7 @@ func adminURL(config, listen string) (string, error) {
 	}
 	switch at, err := netip.ParseAddr(host); {
 	case host == "" || err == nil && at == netip.IPv4Unspecified():
-		host = "127.0.0.1" // not a name: an image may have no resolver
+		host = "127.0.0.1" // a number and no name, because an image may have no resolver
 	case err == nil && at == netip.IPv6Unspecified():
 		host = "::1"
 	}
@@ -145,18 +146,18 @@ func askReady(ctx context.Context, base string) error {
 	return fmt.Errorf("not ready: %s", Answer(resp))
 }
 
-// Answer returns an answer's status and the first kilobyte of its body.
+// Answer returns an HTTP answer's status and the first 1024 bytes of its body.
 func Answer(resp *http.Response) string {
 	why, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
 	return strings.TrimSuffix(resp.Status+": "+strings.TrimSpace(string(why)), ": ")
 }
 
-// direct uses no proxy and follows no redirect: an admin address is behind no proxy, and an answer from another
-// address would be about another program.
+// direct is an HTTP client that uses no proxy and follows no redirect. No proxy serves an admin address, and an answer
+// from another address would be about another program.
 var direct = &http.Client{
 	Transport:     &http.Transport{DisableKeepAlives: true},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// MaxStatus is the maximum number of bytes read from an admin address.
+// MaxStatus is the maximum number of bytes that a command reads from an admin address.
 const MaxStatus = 64 << 20

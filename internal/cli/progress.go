@@ -7,12 +7,13 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// Progress returns a progress bar on standard error. It shows nothing if standard error is no terminal.
+// Progress returns a progress bar on standard error. The bar is hidden if standard error is not a terminal.
 func Progress(label string, total int) *progressbar.ProgressBar {
 	return newBar(label, int64(total), progressbar.OptionShowCount())
 }
 
-// ProgressBytes returns a bar of bytes, with rate and remaining time. The caller sets the total when it is known.
+// ProgressBytes returns a progress bar that counts bytes, with rate and remaining time. The caller sets the total once
+// it is known.
 func ProgressBytes(label string) *progressbar.ProgressBar {
 	return newBar(label, 0, progressbar.OptionShowBytes(true), progressbar.OptionShowTotalBytes(true))
 }

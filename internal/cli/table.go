@@ -7,11 +7,11 @@ import (
 	"github.com/doona-dp/doona/internal/table"
 )
 
-// TableFlags are the names of the flags for a table's format; see [ReadsTables].
+// TableFlags are the names of the flags that [ReadsTables] adds.
 var TableFlags = []string{"header", "delimiter", "decimal"}
 
-// ReadsTables adds [TableFlags] to a command that reads tables. The caller adds flags for columns. Notes go to
-// standard error.
+// ReadsTables adds the flags for a table's format to a command that reads tables. The caller adds flags for columns.
+// Notes about the table go to standard error.
 func ReadsTables(cmd *cobra.Command, f *table.Format) {
 	flags := cmd.Flags()
 	flags.Var(&f.Header, "header",

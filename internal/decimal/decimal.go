@@ -1,4 +1,4 @@
-// Package decimal formats numbers in the one form that people and tasks read.
+// Package decimal formats numbers in one way for messages and tasks.
 package decimal
 
 import (
@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Format returns x with a number of significant digits; for -1, with as few as determine it. The form is "1e-6", as
-// in tasks and documents; package strconv writes "1e-06".
+// Format returns x with a number of significant digits; -1 means as few digits as identify x. It writes "1e-6", as
+// tasks and documents do, where package strconv writes "1e-06".
 func Format(x float64, digits int) string {
 	return strings.Replace(strconv.FormatFloat(x, 'g', digits, 64), "e-0", "e-", 1)
 }
@@ -22,8 +22,8 @@ func Near(x float64, digits int) float64 {
 	return rounded
 }
 
-// Up returns x > 0 rounded up to a number of significant digits, without trailing zeros. A figure slightly above a
-// claim so never reads like the claim.
+// Up returns x > 0 rounded up to a number of significant digits, without trailing zeros. Rounding up makes sure that a
+// number slightly above a claim is not shown as equal to the claim.
 func Up(x float64, digits int) string {
 	text := strconv.FormatFloat(x, 'e', digits-1, 64)
 	if rounded, err := strconv.ParseFloat(text, 64); err == nil && rounded < x {

@@ -9,38 +9,38 @@ import (
 	"unicode/utf8"
 )
 
-// Point is an estimate on a chart.
+// Point is one estimate on a chart.
 type Point struct {
-	Label            string  // In the point's tooltip.
-	Short            string  // Below the axis, where it fits; empty: Label.
-	At               float64 // Position on the axis, ascending; bars are 1 apart.
+	Label            string  // The point's name in its tooltip.
+	Short            string  // Label below the axis, if there is space; empty: Label.
+	At               float64 // Position on the axis, ascending; adjacent bars differ by 1.
 	Estimate, Lo, Hi float64
-	Error            float64 // Error of the estimate; it determines the decimals. 0: three digits.
-	Truth            float64 // True answer, for simulated clients; NaN if unknown.
+	Error            float64 // Error of the estimate: numbers show its first two digits. 0: three digits.
+	Truth            float64 // Exact answer, known only for simulated clients; NaN if unknown.
 
-	Wide *[2]float64 // In a series: the band that holds for all points at once; nil for none.
+	Wide *[2]float64 // In a series, the interval that holds for all points at once; nil for none.
 }
 
-// Chart draws estimates in SVG: a series over time, or bars side by side. Its colors come from the page's style sheet.
+// Chart draws estimates in SVG: as a series over time, or as bars side by side. The page's style sheet sets its colors.
 type Chart struct {
-	Name   string // Read out by a screen reader.
+	Name   string // A screen reader reads it out.
 	Axis   string // Label of the horizontal axis.
 	Unit   string // Unit of the estimates; may be empty.
-	Width  int    // Pixels; 260 or more.
-	Bars   bool   // Bars from zero, else a series of points.
-	Exact  bool   // The estimates have no intervals.
+	Width  int    // In pixels; at least 260.
+	Bars   bool   // Draw bars from zero; otherwise a series of points.
+	Exact  bool   // The estimates are exact: draw no intervals.
 	Points []Point
 }
 
-// The geometry, in pixels.
+// The geometry of a chart, in pixels.
 const (
 	tall      = 300 // height of a chart
-	short     = 200 // height of a chart for a phone
-	narrow    = 400 // a chart for a phone is narrower
+	short     = 200 // height of a chart that is narrower than narrow, for a phone
+	narrow    = 400 // below this width a chart has the height short
 	topEdge   = 26
 	rightEdge = 14
 	bottom    = 48
-	charWidth = 7 // average, of 12 px text
+	charWidth = 7 // average width of a character of 12 px text
 )
 
 func (c Chart) height() int {
@@ -50,16 +50,16 @@ func (c Chart) height() int {
 	return tall
 }
 
-// plot is a chart with its scales.
+// plot is a chart with the scales of its axes.
 type plot struct {
 	Chart
-	lo, hi, step float64 // ends and grid of the vertical axis
+	lo, hi, step float64 // ends of the vertical axis, and distance of its grid lines
 	left         float64
-	first, slots float64 // At of the first point; number of positions on the axis
+	first, slots float64 // At of the first point; number of positions on the horizontal axis
 	out          strings.Builder
 }
 
-// SVG returns the chart as an element for a page; "" if there are no points.
+// SVG returns the chart as an element for a page, or "" if there are no points.
 func (c Chart) SVG() template.HTML {
 	if len(c.Points) == 0 {
 		return ""
@@ -77,10 +77,10 @@ func (c Chart) SVG() template.HTML {
 		p.point(m)
 	}
 	p.out.WriteString("</svg>")
-	return template.HTML(p.out.String()) // every text in it went through html.EscapeString
+	return template.HTML(p.out.String()) // safe: html.EscapeString escaped every text in it
 }
 
-// scale chooses the range and grid of the vertical axis, and the width for its labels.
+// scale chooses the range and the grid of the vertical axis. It also sets the space that the labels of this axis need.
 func (p *plot) scale() {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, m := range p.Points {
@@ -113,12 +113,12 @@ func (p *plot) scale() {
 
 func (p *plot) firstTick() float64 { return math.Ceil(p.lo/p.step) * p.step }
 
-// tick formats a value of the vertical axis, with enough decimals to distinguish it from the next one.
+// tick formats a value of the vertical axis. It uses enough decimals to distinguish adjacent grid lines.
 func (p *plot) tick(v float64) string {
 	return fixed(v, max(0, -int(math.Floor(math.Log10(p.step)+1e-9))))
 }
 
-// roundStep returns the smallest of 1, 2, 5 times a power of ten that is at least x.
+// roundStep returns the smallest number 1, 2 or 5 times a power of ten that is at least x.
 func roundStep(x float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(x)))
 	for _, f := range []float64{1, 2, 5} {
@@ -138,7 +138,7 @@ func (p *plot) innerHeight() int { return p.height() - topEdge - bottom }
 
 func (p *plot) y(v float64) float64 { return topEdge + float64(p.innerHeight())*(p.hi-v)/(p.hi-p.lo) }
 
-// axes draws grid lines at round values, and labels below the points where they fit.
+// axes draws grid lines at round values. It draws labels below the points if there is space.
 func (p *plot) axes() {
 	for v := p.firstTick(); v <= p.hi; v += p.step {
 		class := "grid"
@@ -151,7 +151,7 @@ func (p *plot) axes() {
 	}
 	p.text(4, 12, "start", p.Unit)
 	p.text(p.left+p.innerWidth()/2, float64(p.height()-6), "middle", p.Axis)
-	half, free := 0.0, math.Inf(-1) // half the width of the longest label; least x of the next label
+	half, free := 0.0, math.Inf(-1) // half the width of the longest label; smallest x at which the next label may begin
 	for _, m := range p.Points {
 		half = max(half, float64(utf8.RuneCountInString(m.short())*charWidth)/2)
 	}
@@ -174,8 +174,8 @@ func (p *plot) text(x, y float64, anchor, text string) {
 	fmt.Fprintf(&p.out, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x, y, anchor, html.EscapeString(text))
 }
 
-// wideBand draws the band that holds for all points at once, as one rectangle per point. Rectangles of many adjacent
-// points touch.
+// wideBand draws the interval that holds for all points at once, as one rectangle per point. With many points, adjacent
+// rectangles touch and form a band.
 func (p *plot) wideBand() {
 	width := min(p.innerWidth()/p.slots, 72)
 	for _, m := range p.Points {
@@ -186,7 +186,7 @@ func (p *plot) wideBand() {
 	}
 }
 
-// line joins points of consecutive epochs. It leaves gaps open.
+// line draws lines between points of consecutive epochs. It leaves a gap where epochs are missing.
 func (p *plot) line() {
 	path := ""
 	for i, m := range p.Points {

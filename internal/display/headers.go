@@ -5,18 +5,19 @@ import (
 	"strings"
 )
 
-// Bare is the Content-Security-Policy of answers that are not pages: if a browser shows one, it loads and runs nothing.
+// Bare is the Content-Security-Policy of answers that are not pages. A browser that shows such an answer loads and runs
+// nothing.
 const Bare = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// PagePolicy is the Content-Security-Policy of a page that loads only from its own origin. script and connect add
-// sources of scripts (such as 'wasm-unsafe-eval') and targets of connections (such as a relay).
+// PagePolicy returns the Content-Security-Policy of a page that loads only from its own origin. script adds sources of
+// scripts, such as 'wasm-unsafe-eval'. connect adds targets of connections, such as a relay.
 func PagePolicy(script, connect string) string {
 	return "default-src 'none'; style-src 'self'; img-src 'self'; script-src " + strings.TrimSpace("'self' "+script) +
 		"; connect-src " + strings.TrimSpace("'self' "+connect) +
 		"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-// These header values are shared: do not modify them.
+// All answers share these header values: do not modify them.
 var (
 	nosniff     = []string{"nosniff"}
 	deny        = []string{"DENY"}
@@ -26,7 +27,8 @@ var (
 	bare        = []string{Bare}
 )
 
-// setCommon sets the headers of every answer: no guessing of content types, no frames, no referrer, and a policy.
+// setCommon sets the headers that every answer has. They forbid to guess content types, to show the answer in a frame,
+// and to send a referrer. They also set the content security policy.
 func setCommon(h http.Header, policy []string) {
 	h["Content-Security-Policy"] = policy
 	h["X-Content-Type-Options"] = nosniff
@@ -34,8 +36,8 @@ func setCommon(h http.Header, policy []string) {
 	h["Referrer-Policy"] = noReferrer
 }
 
-// Protect sets the headers of every answer of a server that only its own pages may read. A handler in next may replace
-// the policy.
+// Protect sets the headers of every answer of a server whose answers only its own pages may read. The handler next may
+// replace the policy.
 func Protect(policy string, next http.Handler) http.Handler {
 	policies := []string{policy}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -47,7 +49,7 @@ func Protect(policy string, next http.Handler) http.Handler {
 	})
 }
 
-// ProtectPublic sets the headers of every answer of a server that pages of any origin may read.
+// ProtectPublic sets the headers of every answer of a server whose answers pages of any origin may read.
 func ProtectPublic(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

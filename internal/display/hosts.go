@@ -14,25 +14,25 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Hosts are the host names that requests to an address may have. A web page can make its own name resolve to an address
-// that only its visitor reaches, and then read the answers as its own (DNS rebinding). Such requests carry the page's
-// name. IP addresses and localhost are always allowed, because no name server resolves them. It is safe for concurrent
-// use.
+// Hosts are the host names that the Host header of a request to an address may have. A web page can make its own domain
+// name resolve to an address that only its visitor can reach. The browser then lets the page read the answers (DNS
+// rebinding). Such requests carry the page's domain name, so a server can refuse them. IP addresses and localhost are
+// always allowed, because no name server resolves them. Hosts is safe for concurrent use.
 type Hosts struct {
 	setting string
 	names   []string
 	log     *slog.Logger
 
 	mu     sync.Mutex // guards logged
-	logged []string   // refused names in the log
+	logged []string   // refused names that were logged
 }
 
-// maxLogged limits how many refused names are logged: a page may try any number.
+// maxLogged limits how many different refused names are logged, because a page may try any number.
 const maxLogged = 8
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*$`)
 
-// CheckHosts returns an error unless the names of a setting are host names.
+// CheckHosts returns an error unless all names of a setting are host names.
 func CheckHosts(setting string, names []string) error {
 	for _, name := range names {
 		if _, err := netip.ParseAddr(name); err == nil || len(name) > 253 || !hostName.MatchString(name) {
@@ -43,8 +43,8 @@ func CheckHosts(setting string, names []string) error {
 	return nil
 }
 
-// NewHosts allows the host name of a listening address, if it has one, and the names of a setting. It logs refused
-// names.
+// NewHosts allows the host name in the listening address, if it has one, and the names of a setting. It logs refused
+// names to log.
 func NewHosts(setting string, log *slog.Logger, listen string, names []string) *Hosts {
 	h := &Hosts{setting: setting, log: log, names: []string{"localhost"}}
 	if name, _, err := net.SplitHostPort(listen); err == nil && name != "" {
@@ -56,8 +56,8 @@ func NewHosts(setting string, log *slog.Logger, listen string, names []string) *
 	return h
 }
 
-// allows says whether a Host header is an IP address or an allowed name. It allows an empty one: browsers always send a
-// name, and other programs cannot be misled.
+// allows reports whether a Host header is an IP address or an allowed name. It also allows an empty header: browsers
+// always send a name, and other programs cannot be tricked by DNS rebinding.
 func (h *Hosts) allows(host string) bool {
 	if host == "" {
 		return true
@@ -73,7 +73,8 @@ func (h *Hosts) allows(host string) bool {
 	return slices.Contains(h.names, strings.ToLower(strings.TrimSuffix(name, ".")))
 }
 
-// Guard answers requests for other names with status 421. The answer says which setting allows a name.
+// Guard answers a request for a name that is not allowed with status 421. The answer says which setting allows the
+// name.
 func (h *Hosts) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h.allows(r.Host) {
@@ -87,7 +88,7 @@ func (h *Hosts) Guard(next http.Handler) http.Handler {
 	})
 }
 
-// logRefused logs a refused name once, and at most maxLogged names.
+// logRefused logs each refused name once, and stops after maxLogged names.
 func (h *Hosts) logRefused(host string) {
 	text := fmt.Sprintf("%.100q", host)
 	h.mu.Lock()

@@ -10,38 +10,38 @@ import (
 	"unicode/utf8"
 )
 
-// Plot is a chart of series over a number, as a standalone SVG document. It loads nothing, and is light or dark like
-// its reader's system.
+// Plot is a chart of series of (x, y) points, as a standalone SVG document. It loads nothing. It is light or dark like
+// the reader's system.
 type Plot struct {
 	Title          string
 	XLabel, YLabel string
-	Note           string // Read out by a screen reader after the title; may be empty.
-	LogX, LogY     bool   // Logarithmic axes. They omit points that are not positive.
+	Note           string // A screen reader reads it out after the title; may be empty.
+	LogX, LogY     bool   // Make an axis logarithmic. It omits points that are not positive.
 	Lines          []Line
 }
 
-// Line is a named series of (x, y) points, x ascending. A plot omits an empty one.
+// Line is a named series of (x, y) points, with x ascending. A plot omits a line without points.
 type Line struct {
 	Name   string
 	Points [][2]float64
-	Dots   bool // Draws dots, for measurements, and not a line.
+	Dots   bool // Draw dots instead of a line, for measurements.
 }
 
-// The geometry, in pixels.
+// The geometry of a plot, in pixels.
 const (
 	plotWidth, plotHeight = 860, 500
 	plotLeft, plotRight   = 74, 268
 	plotTop, plotBottom   = 64, 56
 )
 
-// plotColors are distinguishable for most color-blind readers (Okabe and Ito). Each pair is for a light and a dark
-// background. Further lines repeat them, dashed.
+// plotColors are colors that most color-blind readers can distinguish (Okabe and Ito). Each pair is for a light and for
+// a dark background. After the last color, further lines use the colors again, dashed.
 var plotColors = [][2]string{
 	{"#3b49b0", "#9aa8ff"}, {"#d55e00", "#ffa04d"}, {"#00845f", "#4fd6a9"}, {"#b0578c", "#f0a3d0"},
 	{"#2789bf", "#7cc8f2"}, {"#a87400", "#eec25a"}, {"#1b1d2c", "#eceef6"},
 }
 
-// plotStyle repeats the colors of display.css by name: an image in a document cannot load a style sheet.
+// plotStyle repeats colors of display.css, because an image in a document cannot load a style sheet.
 func plotStyle() string {
 	light, dark := "--card:#fffefb;--ink:#1b1d2c;--quiet:#565b70;--line:#dcd9cf",
 		"--card:#1b1e29;--ink:#eceef6;--quiet:#a9aec3;--line:#343a4d"
@@ -55,7 +55,7 @@ func plotStyle() string {
 		".paper{fill:var(--card)}.grid{stroke:var(--line)}.line{fill:none;stroke-width:2;stroke-linejoin:round}"
 }
 
-// SVG writes the chart to w. A chart without points has axes only.
+// SVG writes the chart to w. A chart without points shows only the axes.
 func (c Plot) SVG(w io.Writer) {
 	x, y := c.axes()
 	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img">`+"\n", plotWidth,
@@ -86,7 +86,7 @@ func (c Plot) SVG(w io.Writer) {
 	fmt.Fprintln(w, "</svg>")
 }
 
-// shown returns the points of a line that the axes can show.
+// shown returns the points of a line that the axes can show: finite numbers, and positive ones on a logarithmic axis.
 func (c Plot) shown(l Line) (points [][2]float64) {
 	for _, p := range l.Points {
 		if !math.IsNaN(p[0]+p[1]) && !math.IsInf(p[0]+p[1], 0) && (!c.LogX || p[0] > 0) && (!c.LogY || p[1] > 0) {
@@ -96,7 +96,7 @@ func (c Plot) shown(l Line) (points [][2]float64) {
 	return points
 }
 
-// svg writes points and their entry in the legend.
+// svg draws a line's points and its entry in the legend. index counts the lines drawn before.
 func (l Line) svg(w io.Writer, points [][2]float64, x, y scale, index int) {
 	color, dash := "var(--c"+strconv.Itoa(index%len(plotColors))+")", ""
 	if index >= len(plotColors) {
@@ -119,7 +119,7 @@ func (l Line) svg(w io.Writer, points [][2]float64, x, y scale, index int) {
 	fmt.Fprintf(w, `<text class="name" x="%d" y="%d">%s</text>`+"\n", atX+36, atY+4, html.EscapeString(l.Name))
 }
 
-// axes returns axes that include all points.
+// axes returns axes that cover all points. A linear vertical axis also covers 0.
 func (c Plot) axes() (x, y scale) {
 	x = scale{low: 1, high: 10, from: plotLeft, to: plotWidth - plotRight, log: c.LogX}
 	y = scale{low: 0.1, high: 1, from: plotHeight - plotBottom, to: plotTop, log: c.LogY}
@@ -139,13 +139,13 @@ func (c Plot) axes() (x, y scale) {
 	return x.rounded(), y.rounded()
 }
 
-// scale maps [low, high] to the pixels from … to.
+// scale maps values from low to high to pixels between from and to.
 type scale struct {
 	low, high, from, to float64
 	log                 bool
 }
 
-// rounded widens the axis so that it ends at ticks.
+// rounded widens the axis so that it starts and ends at a tick.
 func (a scale) rounded() scale {
 	if a.high <= a.low {
 		a.high = a.low + max(math.Abs(a.low), 1)
@@ -159,7 +159,8 @@ func (a scale) rounded() scale {
 	return a
 }
 
-// nearest returns the tick of a logarithmic axis next to v, at or below it, or at or above it.
+// nearest returns the tick of a logarithmic axis that is nearest to v. If above is set, the tick is at or above v,
+// otherwise at or below v.
 func (a scale) nearest(v float64, above bool) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(v)+1e-9))
 	ends := []float64{1, 10}
@@ -188,8 +189,8 @@ func (a scale) at(v float64) float64 {
 	return a.from + (a.to-a.from)*(v-a.low)/(a.high-a.low)
 }
 
-// ticks returns round values on the axis. On a logarithmic axis these are powers of ten: every second or third one if
-// there are many, and their multiples by 2 and 5 too if there are few.
+// ticks returns round values on the axis. On a logarithmic axis these are powers of ten. If there are many powers, it
+// returns only every second or third. If there are few, it adds their multiples by 2 and 5.
 func (a scale) ticks() (ticks []float64) {
 	if !a.log {
 		for i := math.Round(a.low / a.step()); i*a.step() <= a.high*(1+1e-9); i++ {
@@ -210,7 +211,7 @@ func (a scale) ticks() (ticks []float64) {
 	return ticks
 }
 
-// label formats a tick. Far from 1 it is a power of ten, with superscripts.
+// label formats a tick. It writes values below 0.001, or of at least 100,000, as powers of ten with superscripts.
 func (a scale) label(v float64) string {
 	e := math.Floor(math.Log10(math.Abs(v)) + 1e-9)
 	if v == 0 || e >= -3 && e < 5 {
@@ -223,7 +224,7 @@ func (a scale) label(v float64) string {
 	return text
 }
 
-// fineness returns the smallest difference that a tick's label must show.
+// fineness returns the smallest difference that the label of the tick v must show.
 func (a scale) fineness(v float64) float64 {
 	if a.log && v > 0 {
 		return v
@@ -231,7 +232,7 @@ func (a scale) fineness(v float64) float64 {
 	return a.step()
 }
 
-// superscript formats an exponent.
+// superscript writes an exponent in superscript digits.
 func superscript(e int) string {
 	digits := []rune("⁰¹²³⁴⁵⁶⁷⁸⁹")
 	var out strings.Builder
@@ -245,8 +246,8 @@ func superscript(e int) string {
 	return out.String()
 }
 
-// LegendChars is how many characters of a series' name fit beside a plot.
+// LegendChars is the maximum number of characters of a line's name that fit in the legend of a plot.
 const LegendChars = 32
 
-// FitsLegend says whether a name fits beside a plot.
+// FitsLegend reports whether a line's name fits in the legend of a plot.
 func FitsLegend(name string) bool { return utf8.RuneCountInString(name) <= LegendChars }

@@ -9,14 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// isVisible says whether a character of a text from outside may be shown unescaped: printable characters and spaces.
-// Direction marks would reorder other text, control characters command a terminal, and characters without width hide.
+// isVisible reports whether a character of a text from outside may be shown unescaped: printable characters and spaces.
+// All others are escaped: direction marks would reorder other text, control characters command a terminal, and
+// characters without width are hidden.
 func isVisible(r rune) bool { return unicode.IsPrint(r) || unicode.Is(unicode.Zs, r) }
 
-// Plain returns a text from outside in one line. It escapes characters that are not visible, as Go does.
+// Plain returns a text from outside as one line. It escapes invisible characters as Go string literals do.
 func Plain(text string) string { return escaped(text, "") }
 
-// escaped escapes characters that are not visible, except those in but.
+// escaped escapes the invisible characters of a text, except the characters in but.
 func escaped(text, but string) string {
 	var out strings.Builder
 	for len(text) > 0 {
@@ -35,14 +36,14 @@ func escaped(text, but string) string {
 	return out.String()
 }
 
-// terminal escapes characters of texts from outside that are not visible.
+// terminal is a writer that escapes invisible characters, as [Terminal] says.
 type terminal struct {
 	w    io.Writer
-	rest []byte // the bytes of an incomplete character
+	rest []byte // the first bytes of a character whose other bytes have not come yet
 }
 
-// Terminal returns a writer of lines for a terminal or a page. It escapes the characters that [Plain] escapes, except
-// line ends and tabs. An incomplete character at the end is lost.
+// Terminal returns a writer for text that goes to a terminal or a page. It escapes the characters that [Plain] escapes,
+// except line ends and tabs. If the last write ends within a character, that character is lost.
 func Terminal(w io.Writer) io.Writer { return &terminal{w: w} }
 
 func (t *terminal) Write(p []byte) (int, error) {
@@ -63,8 +64,8 @@ func (t *terminal) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// JSON escapes in encoded JSON the characters that [Plain] escapes. Its strings stay the same, and a terminal can show
-// it.
+// JSON escapes, in encoded JSON, the characters that [Plain] escapes. The values of its strings stay the same, and it
+// is safe to show on a terminal.
 func JSON(encoded []byte) []byte {
 	out := make([]byte, 0, len(encoded))
 	for _, r := range string(encoded) { // invalid UTF-8 becomes U+FFFD
@@ -81,12 +82,12 @@ func JSON(encoded []byte) []byte {
 	return out
 }
 
-// appendUnit appends the escape of a UTF-16 unit.
+// appendUnit appends the escape \uXXXX of a UTF-16 code unit.
 func appendUnit(out []byte, unit rune) []byte {
 	return append(append(out, `\u`...), strconv.FormatUint(uint64(0x10000|unit), 16)[1:]...)
 }
 
-// Cell returns a text from outside for a cell of a table that a spreadsheet reads. It is quoted as in Go, so that it is
-// no formula even if it begins with =, +, -, @, a tab or a carriage return. It has no semicolons, because some
-// spreadsheets take one for the end of a cell, and the rest for a formula.
+// Cell returns a text from outside for a cell of a table that a spreadsheet reads. It quotes the text as Go does, so
+// that a text that begins with =, +, -, @, a tab or a carriage return is no formula. It escapes semicolons, because
+// some spreadsheets take a semicolon for the end of a cell, and the rest for a formula.
 func Cell(text string) string { return strings.ReplaceAll(strconv.Quote(text), ";", `\x3b`) }

@@ -1,15 +1,15 @@
-// Package invalid holds the one error with which every package of the module rejects a value. It names the field,
+// Package invalid has the error with which every package of the module rejects a value. The error names the field,
 // shows the given value and states the allowed range.
 //
-// It formats without package fmt, because it is linked into doona.wasm, where fmt alone would enlarge the download by
-// a third.
+// The package does not use package fmt, because it is linked into doona.wasm. There, fmt alone would enlarge the
+// download by a third.
 package invalid
 
 // FieldError says that a field holds a value outside its allowed range.
 type FieldError struct {
-	Field string // Name of the field, parameter or flag, as its user writes it.
+	Field string // Name of the field, parameter or flag, as the user writes it.
 	Got   string // The rejected value as text.
-	Want  string // The allowed range, and what would make the value possible, if known.
+	Want  string // The allowed range, and what would make the value valid, if known.
 }
 
 // Error returns "invalid <field> <got>: want <want>".

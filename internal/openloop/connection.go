@@ -16,15 +16,15 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// connection is a persistent connection, which is reopened after it closes.
+// connection is a persistent connection to the relay. It is opened again after it closes.
 type connection struct {
 	net.Conn
 	url  *url.URL
 	tls  *tls.Config
 	in   *bufio.Reader
-	head []byte // the first lines of every request
-	name string // name of the forwarding header
-	out  []byte // reused for each request
+	head []byte // the lines that begin every request, up to the content length
+	name string // name of the header that carries a client's address
+	out  []byte // buffer of a request, used again for the next request
 }
 
 func newConnection(o *Options) *connection {
@@ -33,13 +33,14 @@ func newConnection(o *Options) *connection {
 			o.URL.RequestURI(), o.URL.Host)}
 }
 
-// timeout bounds a dial, and the wait for an answer.
+// timeout limits a dial, and the time from sending a report to its answer.
 const timeout = 30 * time.Second
 
-// errNoAnswer means that the relay may have received the report.
+// errNoAnswer means that the connection broke after the report was sent. The relay may have accepted the report.
 var errNoAnswer = errors.New("the connection broke before an answer")
 
-// offer sends a report and returns the relay's refusal, or nil if the relay accepts it.
+// offer sends a report. It returns nil if the relay accepts the report, the relay's problem if it refuses, or another
+// error if the connection fails.
 func (c *connection) offer(report *LoadReport) error {
 	if err := c.open(); err != nil {
 		return err
@@ -78,7 +79,7 @@ func hostPort(u *url.URL, port string) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// send writes a request in one write.
+// send writes a request with a single write call.
 func (c *connection) send(report *LoadReport) error {
 	c.out = strconv.AppendInt(append(c.out[:0], c.head...), int64(len(report.Body)), 10)
 	if report.Client != "" {
@@ -92,7 +93,7 @@ func (c *connection) send(report *LoadReport) error {
 	return err
 }
 
-// answer reads an answer. If the answer is a refusal, it returns that.
+// answer reads an answer. refusal is the relay's problem, or nil if the relay accepted the report.
 func (c *connection) answer() (refusal, err error) {
 	if c.acknowledged() {
 		return nil, nil
@@ -110,7 +111,7 @@ func (c *connection) answer() (refusal, err error) {
 	return refusal, nil
 }
 
-// Parts of an acknowledgement without a body.
+// Parts of the relay's usual acknowledgement, which has no body.
 var (
 	created = []byte("HTTP/1.1 201 ")
 	empty   = []byte("\r\nContent-Length: 0\r\n")
@@ -118,8 +119,9 @@ var (
 	ends    = []byte("\r\n\r\n")
 )
 
-// acknowledged consumes an answer without parsing it, if it is the usual acknowledgement and fully buffered: parsing in
-// net/http would take a quarter of the time that the relay takes for a report.
+// acknowledged reports whether the answer is the relay's usual acknowledgement and is fully buffered. If so, it
+// consumes the answer without parsing. Parsing with net/http would take a quarter of the time that the relay needs for
+// a report.
 func (c *connection) acknowledged() bool {
 	if _, err := c.in.Peek(1); err != nil { // waits for the answer
 		return false

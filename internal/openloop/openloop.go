@@ -1,9 +1,10 @@
-// Package openloop sends sealed reports to a relay at a fixed rate, however the relay responds: as many independent
-// clients would. It draws the clients' values and computes the exact answer, which no party of a deployment knows.
-// `doona load` and the load test use it.
+// Package openloop sends sealed reports to a relay at a fixed rate, no matter how fast the relay answers, as many
+// independent clients would. It draws the clients' values and computes the exact answer, which no party of a real
+// deployment knows. `doona load` and the load test use it.
 //
-// Latency counts from the time when a report was due, so a slow relay does not hide its own delays (no coordinated
-// omission). Requests are preformatted bytes on persistent connections, so that the relay has most of the processor.
+// Latency counts from the time when a report was due, so a slow relay cannot hide its own delays (no coordinated
+// omission). Requests are bytes that are formatted in advance and sent on persistent connections. So most of the
+// processor time is left for the relay.
 package openloop
 
 import (
@@ -21,50 +22,50 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// LoadReport is a sealed report and its fate.
+// LoadReport is a sealed report and what became of it.
 type LoadReport struct {
-	Number int // Number of its client, for the caller.
+	Number int // Number of the report's client; only the caller uses it.
 	Body   []byte
-	Client string // The client's synthetic address, for the forwarding header; "" for none.
-	Fate   Fate   // Set by Run.
+	Client string // The client's synthetic address, for the header Options.Header; "" for none.
+	Fate   Fate   // Run sets it.
 
 	Authorization string // The Authorization header, for tasks with tokens; "" for none.
 }
 
-// Fate is the outcome of a report as far as it is known.
+// Fate is what became of a report, as far as it is known.
 type Fate int
 
 const (
-	Waiting Fate = iota // Not sent, or refused temporarily: it may be sent again.
-	Taken               // Acknowledged.
-	Void                // Refused permanently.
-	Unknown             // Sent, but the connection broke before an answer.
+	Waiting Fate = iota // Not sent yet, or refused temporarily: Run may send it again.
+	Taken               // The relay accepted it.
+	Void                // The relay refused it permanently.
+	Unknown             // Sent, but the connection broke before an answer: the relay may have it.
 )
 
-// Options says how to send reports.
+// Options says where, how fast and how long to send reports.
 type Options struct {
-	URL         *url.URL          // Where reports are posted. Required.
-	Header      string            // The forwarding header that carries LoadReport.Client. Default "X-Forwarded-For".
-	Rate        float64           // Reports per second; 0: each connection sends the next report after each answer.
-	Duration    time.Duration     // Required.
-	Connections int               // Maximum number of connections at a time. Default 1024.
-	MaxWaiting  int               // If more refused reports wait, Run sends them before new ones. Default 65536.
+	URL         *url.URL          // Reports are posted here. Required.
+	Header      string            // Header that carries LoadReport.Client. Default "X-Forwarded-For".
+	Rate        float64           // Reports per second; 0: each connection sends the next report when an answer comes.
+	Duration    time.Duration     // Maximum length of the run. Required.
+	Connections int               // Number of connections. Default 1024.
+	MaxWaiting  int               // From this many refused reports on, Run sends them before new ones. Default 65536.
 	TLS         *tls.Config       // For https.
-	Progress    func()            // Called after every send; may be nil.
-	Taken       func(*LoadReport) // Called for every acknowledged report, concurrently; may be nil.
+	Progress    func()            // Called after every answer or failure; may be nil.
+	Taken       func(*LoadReport) // Called, concurrently, for every report that the relay accepts; may be nil.
 }
 
 // Result summarizes a run.
 type Result struct {
-	Offered  int            // Reports sent.
-	Accepted int            // Of them, acknowledged reports.
-	Refused  map[string]int // Number of other reports by problem; "connection" if no answer came.
-	Late     int            // Sends that were due but skipped, because every connection was in use.
-	Seconds  float64        // Length of the run.
-	Latency  []float64      // Of accepted reports, in milliseconds since they were due; sorted.
+	Offered  int            // Sends, including repeated ones.
+	Accepted int            // Sends that the relay accepted.
+	Refused  map[string]int // Number of other sends by problem; "connection" if no answer came.
+	Late     int            // Sends that were due but skipped, because all connections were in use.
+	Seconds  float64        // Length of the run, in seconds.
+	Latency  []float64      // Per accepted report, in milliseconds since it was due; sorted.
 }
 
-// Quantile returns a quantile of the latencies of accepted reports, in ms; 0 if there are none.
+// Quantile returns the q-quantile of the latencies of accepted reports, in ms. It returns 0 if there are none.
 func (r *Result) Quantile(q float64) float64 {
 	if len(r.Latency) == 0 {
 		return 0
@@ -76,24 +77,24 @@ func (r *Result) Quantile(q float64) float64 {
 type run struct {
 	Options
 	start   time.Time
-	end     func() // ends the run
+	end     func() // cancels the run's context
 	fresh   <-chan *LoadReport
-	drained atomic.Bool      // fresh is closed and empty
-	retries chan *LoadReport // refused reports
+	drained atomic.Bool      // whether fresh is closed and empty
+	retries chan *LoadReport // refused reports that wait to be sent again
 	pending atomic.Int64     // reports taken from fresh, or about to be, whose fate is Waiting
-	due     chan time.Time   // sends to make, at a rate
+	due     chan time.Time   // times at which sends are due, if there is a rate
 	late    atomic.Int64
 	workers sync.WaitGroup
 
 	mu          sync.Mutex // guards result and unavailable
 	result      Result
-	unavailable int // failures that affect every client: no connection, or a state rollback
+	unavailable int // failures that affect every client: no connection, or a relay with a state rollback
 }
 
-// maxUnavailable ends a run after this many sends, if the relay was unavailable to all of them.
+// maxUnavailable is the number of first sends that end a run if all of them failed because the relay was unavailable.
 const maxUnavailable = 100
 
-// Pool returns a closed channel with those reports whose fate is Waiting.
+// Pool returns a closed channel that holds the reports whose fate is Waiting.
 func Pool(reports []*LoadReport) <-chan *LoadReport {
 	out := make(chan *LoadReport, len(reports))
 	for _, report := range reports {
@@ -105,10 +106,10 @@ func Pool(reports []*LoadReport) <-chan *LoadReport {
 	return out
 }
 
-// Run sends reports until the duration is over, ctx ends, or fresh is closed and no report waits. It also stops if
-// each of the first 100 sends found no connection, or a relay with a state rollback, which an operator must repair.
-// Run sends a refused report again after all others, as the report's client would, or earlier if more than MaxWaiting
-// wait. Reports that Run has not taken stay in fresh. Run keeps no report whose fate is known.
+// Run sends reports until the duration is over, ctx ends, or fresh is closed and no report waits. It also stops if each
+// of the first 100 sends failed to connect, or met a relay with a state rollback, which an operator must repair. Run
+// sends a refused report again after all new ones, as the report's client would. If MaxWaiting refused reports wait, it
+// sends them first. Reports that Run has not sent stay in fresh. Run keeps no report whose fate is known.
 func Run(ctx context.Context, o Options, fresh <-chan *LoadReport) *Result {
 	if o.Header == "" {
 		o.Header = "X-Forwarded-For"
@@ -135,7 +136,7 @@ func Run(ctx context.Context, o Options, fresh <-chan *LoadReport) *Result {
 	return &r.result
 }
 
-// pace schedules sends at the rate, if there is one, until ctx ends.
+// pace schedules sends at the given rate until ctx ends. Without a rate it only waits for ctx.
 func (r *run) pace(ctx context.Context) {
 	if r.Rate == 0 {
 		<-ctx.Done()
@@ -159,7 +160,7 @@ func (r *run) pace(ctx context.Context) {
 	}
 }
 
-// work sends reports over one connection after another.
+// work sends reports over one connection until the run ends. It opens the connection again if it breaks.
 func (r *run) work(ctx context.Context) {
 	c := newConnection(&r.Options)
 	defer c.close()
@@ -183,10 +184,11 @@ func (r *run) work(ctx context.Context) {
 	}
 }
 
-// next returns a report to send: a new one unless more than MaxWaiting wait. It returns nil when ctx has ended.
+// next returns a report to send: a new one if there is one and fewer than MaxWaiting refused ones wait, else a refused
+// one. It returns nil when ctx has ended.
 func (r *run) next(ctx context.Context) *LoadReport {
 	if len(r.retries) < r.MaxWaiting && !r.drained.Load() {
-		r.pending.Add(1) // before the report is taken, so that the run does not end in between
+		r.pending.Add(1) // before the report is received from fresh, so that the run does not end in between
 		select {
 		case report, more := <-r.fresh:
 			if more {
@@ -206,7 +208,7 @@ func (r *run) next(ctx context.Context) *LoadReport {
 	}
 }
 
-// done ends the run after the last report.
+// done ends the run if this was the last report.
 func (r *run) done() {
 	if r.pending.Add(-1) == 0 && r.drained.Load() {
 		r.end()
@@ -231,7 +233,7 @@ func (r *run) count(report *LoadReport, due time.Time, outcome error) {
 	r.done()
 }
 
-// decide counts an outcome and sets the report's fate.
+// decide counts the outcome of a send and sets the report's fate.
 func (r *run) decide(report *LoadReport, latency time.Duration, outcome error) {
 	r.result.Offered++
 	var p *problem.Problem

@@ -11,7 +11,7 @@ import (
 
 var highWater = regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)
 
-// PeakRSS returns the peak memory of a process, in kB, on systems with /proc/PID/status.
+// PeakRSS returns the peak resident memory of a process, in kB. It works on systems with /proc/PID/status.
 func PeakRSS(pid int) (int, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -24,14 +24,14 @@ func PeakRSS(pid int) (int, error) {
 	return strconv.Atoi(string(m[1]))
 }
 
-// CPUSeconds returns the user and system time of a process (proc_pid_stat(5), fields 14 and 15, in
-// hundredths of a second on Linux).
+// CPUSeconds returns the user and system time of a process, in seconds. It reads fields 14 and 15 of proc_pid_stat(5),
+// which Linux counts in hundredths of a second.
 func CPUSeconds(pid int) (float64, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, fmt.Errorf("couldn't read the CPU time: %w", err)
 	}
-	_, after, _ := strings.Cut(string(stat), ") ") // the name in parentheses may contain any characters
+	_, after, _ := strings.Cut(string(stat), ") ") // the process's name, in parentheses, may contain any characters
 	fields := strings.Fields(after)
 	if len(fields) < 13 {
 		return 0, errors.New("couldn't read the CPU time: too few fields")

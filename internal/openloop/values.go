@@ -15,22 +15,23 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Values returns the value of client i ≥ 0. It returns the same value for the same i. It is safe for concurrent use.
+// Values is a function that returns the value of client i ≥ 0. It returns the same value for the same i. It is safe for
+// concurrent use.
 type Values func(i int) []float64
 
 // The names of distributions, for [NewValues].
 const (
-	Worst   = "worst"   // All clients have the value that makes the answer's error largest.
+	Worst   = "worst"   // All clients have the value for which the answer's error is largest.
 	Uniform = "uniform" // Uniform over values, bins or coordinates.
-	Zipf    = "zipf"    // The k-th bin, or the k-th of 100 levels from the least, has probability proportional to 1/k.
+	Zipf    = "zipf"    // The k-th bin or level has a probability proportional to 1/k.
 )
 
-// levels is the number of values that a number can have under Zipf's law.
+// levels is how many values a numeric query's input can take under Zipf's law, from the lowest to the highest.
 const levels = 100
 
-// NewValues returns values for a task, by the name of a distribution or from a file. The file is CSV with one row per
-// client (the column of f or, for vectors, all columns), or for texts a file of lines. Clients beyond its end wrap
-// around to its start.
+// NewValues returns the clients' values for a task. name is the name of a distribution or the path of a file. The file
+// is CSV with one row per client: the column that f names or, for vectors, all columns. For texts it is a file with one
+// text per line. If there are more clients than rows, the rows repeat.
 func NewValues(t *task.Task, name string, f table.Format) (Values, error) {
 	info := t.Query.Info()
 	switch name {
@@ -79,12 +80,12 @@ func readValues(shape task.Shape, path string, f table.Format) (rows [][]float64
 	return rows, nil
 }
 
-// law draws values of a task's domain.
+// law draws random values that a task allows.
 type law struct {
 	in     task.Input
 	info   task.QueryInfo
-	sparse bool      // At most one coordinate is not 0.
-	sums   []float64 // Cumulative sums of Zipf's weights; nil: uniform.
+	sparse bool      // At most one coordinate of a vector is not 0.
+	sums   []float64 // Cumulative sums of the weights of Zipf's law; nil for the uniform law.
 }
 
 func newLaw(t *task.Task, zipf bool) *law {
@@ -102,7 +103,7 @@ func newLaw(t *task.Task, zipf bool) *law {
 	return l
 }
 
-// choices returns how many values, or levels of a number, the law chooses from.
+// choices returns from how many values, or levels of a number, the law chooses.
 func (l *law) choices() int {
 	switch {
 	case l.info.Shape == task.PerBin:
@@ -113,7 +114,7 @@ func (l *law) choices() int {
 	return levels
 }
 
-// value returns the value of client i, from its own random numbers.
+// value returns the value of client i. The client's number seeds its random numbers, so the value is always the same.
 func (l *law) value(i int) []float64 {
 	random := rand.New(rand.NewPCG(1, uint64(i)))
 	if l.info.Shape != task.PerVector {
@@ -125,14 +126,14 @@ func (l *law) value(i int) []float64 {
 		return out
 	}
 	for j := range out {
-		if out[j] = l.number(random); l.info.Ball() { // the longest vector has norm 1
+		if out[j] = l.number(random); l.info.Ball() { // scaled, so that the longest vector has norm 1
 			out[j] /= math.Sqrt(float64(len(out)))
 		}
 	}
 	return out
 }
 
-// number draws a value, or a coordinate of one.
+// number draws a value, or one coordinate of a vector.
 func (l *law) number(random *rand.Rand) float64 {
 	lo, hi := l.in.Lo.Float64(), l.in.Hi.Float64()
 	n := l.choices()
@@ -153,7 +154,7 @@ func (l *law) number(random *rand.Rand) float64 {
 	return float64(at)
 }
 
-// Truth computes the exact answer to a task from clients' values, after clipping. It is safe for concurrent use.
+// Truth computes the exact answer to a task from the clients' values, after clipping. It is safe for concurrent use.
 type Truth struct {
 	query     task.Query
 	mechanism protocols.Mechanism
@@ -164,7 +165,8 @@ type Truth struct {
 	failed  error
 }
 
-// NewTruth returns the truth of no clients. It returns an error for strings, whose answer is a list.
+// NewTruth returns a Truth without clients. It returns an error for a task for strings, because that task's answer is a
+// list.
 func NewTruth(t *task.Task) (*Truth, error) {
 	if t.Query.Info().Shape == task.PerText {
 		return nil, errors.New("couldn't compute the answer: a task for strings has a list as its answer")
@@ -173,7 +175,7 @@ func NewTruth(t *task.Task) (*Truth, error) {
 	return &Truth{query: t.Query, mechanism: m}, err
 }
 
-// Add adds a client.
+// Add adds one client's value.
 func (t *Truth) Add(value []float64) {
 	total, _, err := t.mechanism.Exact(value)
 	t.mu.Lock()
@@ -190,7 +192,7 @@ func (t *Truth) Add(value []float64) {
 	}
 }
 
-// Answer returns the answer and its number of clients.
+// Answer returns the exact answer and the number of clients that were added.
 func (t *Truth) Answer() (answer []float64, clients uint64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Copy copies a party's folder, so that another process can run the party. Unlike [os.CopyFS], it keeps its keys
-// unreadable for others.
+// Copy copies a party's folder, so that another process can run the party. Unlike [os.CopyFS], it lets only the file
+// owner read the copied files, because some are keys.
 func Copy(to, from string) error {
 	err := os.CopyFS(to, os.DirFS(from))
 	if err == nil {

@@ -1,6 +1,6 @@
-// Package quickstart writes a whole deployment into one folder: keys of owner, relays and verifier, signed tasks, and
-// the relays' configurations. `doona init` uses it. A [Sandbox] runs a deployment in this process, for `doona dev`
-// and the demo. In a real deployment, each party makes its keys on its own machine.
+// Package quickstart writes a whole deployment into one folder: the keys of the task owner, the relays and the
+// verifier, signed tasks, and the relays' configurations. `doona init` uses it. A [Sandbox] runs a deployment within
+// this process, for `doona dev` and the demo. In a real deployment, each party makes its keys on its own machine.
 package quickstart
 
 import (
@@ -22,15 +22,16 @@ import (
 
 // Relay describes one relay of the deployment.
 type Relay struct {
-	URL            string   // For clients and the next hop.
+	URL            string   // Where clients and the next hop reach the relay.
 	Listen, Admin  string   // host:port.
-	TrustedProxies []string // Networks of proxies whose forwarding header the relay believes.
-	Pull           string   // Pull interval, such as "5s".
-	Skew           string   // Clock skew allowed around an epoch, such as "5m".
-	Store          string   // Default "sqlite:relay.db".
+	TrustedProxies []string // Networks of proxies that the relay trusts to name a client's address.
+	Pull           string   // How often the relay asks the previous hop for batches, such as "5s".
+	Skew           string   // Maximum error of clients' clocks, such as "5m".
+	Store          string   // Setting of the store. Default "sqlite:relay.db".
 }
 
-// Draft is a task without parties, and the name of its files. A task with tokens has its issuer's URL.
+// Draft is a task before its parties are added, and the name of its files. A task with tokens already has the URL of
+// its issuer.
 type Draft struct {
 	Name string
 	Task *task.Task
@@ -39,11 +40,11 @@ type Draft struct {
 // Deployment is a deployment that [Write] has written.
 type Deployment struct {
 	Dir     string
-	Owner   string           // "ed25519:…".
-	Bundles []*taskfile.Open // In the order of the drafts.
+	Owner   string           // The task owner's public key, "ed25519:…".
+	Bundles []*taskfile.Open // The signed tasks, in the order of the drafts.
 }
 
-// party is a relay or the verifier with its folder and signing key.
+// party is a relay or the verifier, with its folder and its signing key.
 type party struct {
 	folder string
 	url    string
@@ -51,7 +52,7 @@ type party struct {
 }
 
 // Write writes a deployment into dir, which must be empty or absent. Each draft must be valid and have epochs; Write
-// adds the parties. File names:
+// adds the parties. It writes these files:
 //
 //	owner.key, NAME.bundle, NAME.json
 //	relayI/sign.key, relayI/NAME.keys, relayI/relay.yaml
@@ -86,7 +87,7 @@ func Write(dir string, relays []Relay, drafts []Draft) (*Deployment, error) {
 	return d, nil
 }
 
-// VerifierKeys returns the path of the verifier's HPKE keys for a task.
+// VerifierKeys returns the path of the verifier's HPKE keys for the task with that name.
 func (d *Deployment) VerifierKeys(name string) string {
 	return filepath.Join(d.Dir, "verifier", name+".keys")
 }
@@ -94,12 +95,12 @@ func (d *Deployment) VerifierKeys(name string) string {
 // VerifierSign returns the path of the verifier's signing key.
 func (d *Deployment) VerifierSign() string { return filepath.Join(d.Dir, "verifier", "sign.key") }
 
-// RelayConfig returns the path of a relay's configuration; relays count from 1.
+// RelayConfig returns the path of a relay's configuration. The first relay has number 1.
 func (d *Deployment) RelayConfig(number int) string {
 	return filepath.Join(d.Dir, fmt.Sprintf("relay%d", number), "relay.yaml")
 }
 
-// TaskURL returns a task's URL for clients.
+// TaskURL returns the URL with which clients find task i.
 func (d *Deployment) TaskURL(i int) string { return d.Bundles[i].URL() }
 
 func makeParties(dir string, relays []Relay) ([]party, error) {
@@ -120,7 +121,7 @@ func makeParties(dir string, relays []Relay) ([]party, error) {
 	return parties, nil
 }
 
-// writeTask makes every party's keys for a task, and signs it.
+// writeTask makes the keys of all parties for a task, signs the task and writes its files.
 func writeTask(dir, name string, draft *task.Task, parties []party, owner ed25519.PrivateKey) (*taskfile.Open, error) {
 	t := *draft
 	var lists []*onion.SignedKeyList
@@ -165,7 +166,8 @@ func writeTask(dir, name string, draft *task.Task, parties []party, owner ed2551
 	return bundle.Open(nil)
 }
 
-// addIssuer makes the issuer's keys for a task.
+// addIssuer makes the issuer's keys for a task and enters the issuer in the task. All tasks share the issuer's signing
+// key.
 func addIssuer(dir, name string, t *task.Task) (*onion.SignedKeyList, error) {
 	folder := filepath.Join(dir, "issuer")
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -188,7 +190,7 @@ func addIssuer(dir, name string, t *task.Task) (*onion.SignedKeyList, error) {
 	return list, nil
 }
 
-// config returns relay.yaml; relay.Config documents every field.
+// config returns the content of relay.yaml. relay.Config documents every field.
 func (r Relay) config(owner string, tasks []Draft) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Every field is documented in relay/config.go; relative paths start here.\n")

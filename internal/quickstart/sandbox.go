@@ -21,32 +21,32 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Pull is how often hops ask for batches: short, so that a person at the page need not wait.
+// Pull is how often hops ask for batches. It is short, so that a visitor of the page need not wait.
 const Pull = 100 * time.Millisecond
 
-// skew bounds how far parties' clocks differ: they share the machine's clock.
+// skew is the maximum difference of the parties' clocks. It is small, because all parties use this machine's clock.
 const skew = "5s"
 
-// RelayAt returns a relay that listens at l, on this machine.
+// RelayAt returns the description of a relay that listens at l, on this machine.
 func RelayAt(l net.Listener) Relay {
 	return Relay{URL: "http://" + l.Addr().String(), Listen: l.Addr().String(), Pull: Pull.String(), Skew: skew}
 }
 
-// Sandbox runs deployments in this process until [Sandbox.Stop]: relays, and for each task a client and a verifier.
-// It protects nobody: one process has all keys.
+// Sandbox runs deployments in this process until [Sandbox.Stop]: relays, and for each task a client and a verifier. It
+// does not protect anybody's values, because one process has all keys.
 type Sandbox struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-// NewSandbox returns an empty sandbox, which ends with ctx.
+// NewSandbox returns an empty sandbox. Its relays and verifiers stop when ctx ends.
 func NewSandbox(ctx context.Context) *Sandbox {
 	ctx, cancel := context.WithCancel(ctx)
 	return &Sandbox{ctx: ctx, cancel: cancel}
 }
 
-// StartRelays starts the relays of a deployment, each at its listener.
+// StartRelays starts the relays of a deployment. Relay i listens at listeners[i].
 func (s *Sandbox) StartRelays(d *Deployment, listeners []net.Listener) error {
 	for i, l := range listeners {
 		config, err := relay.LoadConfig(d.RelayConfig(i + 1))
@@ -67,28 +67,28 @@ func (s *Sandbox) StartRelays(d *Deployment, listeners []net.Listener) error {
 	return nil
 }
 
-// Stop ends relays and verifiers and waits for them.
+// Stop stops the relays and verifiers, and waits until they have ended.
 func (s *Sandbox) Stop() {
 	s.cancel()
 	s.running.Wait()
 }
 
-// RunningTask is a running task: its client and its verifier.
+// RunningTask is a task that runs in a sandbox, with its client and its verifier.
 type RunningTask struct {
-	URL      string // At the first relay.
+	URL      string // The task's URL at the first relay.
 	Owner    string
 	Open     *taskfile.Open
 	Client   *shufflerclient.Client
-	Verifier *verifier.Verifier // Nil after [Connect].
+	Verifier *verifier.Verifier // Nil if [Connect] made the RunningTask.
 }
 
-// Connect connects to task i of a deployment, as any client does.
+// Connect connects a client to task i of a deployment, as any client connects.
 func Connect(ctx context.Context, d *Deployment, i int) (*RunningTask, error) {
 	workers := 4 * runtime.GOMAXPROCS(0)
 	transport := &http.Transport{MaxIdleConnsPerHost: workers, MaxConnsPerHost: workers}
 	client, err := shufflerclient.Connect(ctx, shufflerclient.Options{
 		Task: d.TaskURL(i), Owner: d.Owner,
-		MaxEpsilon: 1e6, // synthetic clients need no protection
+		MaxEpsilon: 1e6, // synthetic clients need no privacy, so accept any ε
 		HTTP:       &http.Client{Transport: transport, Timeout: time.Minute},
 	})
 	if err != nil {
@@ -97,7 +97,7 @@ func Connect(ctx context.Context, d *Deployment, i int) (*RunningTask, error) {
 	return &RunningTask{URL: d.TaskURL(i), Owner: d.Owner, Open: client.Task(), Client: client}, nil
 }
 
-// StartTask connects to task i of a deployment, whose files have that name, and starts its verifier.
+// StartTask connects to task i of a deployment and starts its verifier. name is the name of the task's files.
 func (s *Sandbox) StartTask(d *Deployment, i int, name string) (*RunningTask, error) {
 	t, err := Connect(s.ctx, d, i)
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"sync"
 )
 
-// AESGCM is a [cipher.AEAD] whose key can be cleared, with what the library has derived from it. It is safe for
-// concurrent use.
+// AESGCM is a [cipher.AEAD] whose key can be erased from memory, together with what Go's library derives from the key.
+// It is safe for concurrent use.
 type AESGCM struct {
 	mu   sync.RWMutex
-	aead cipher.AEAD // nil once cleared
+	aead cipher.AEAD // nil once the key is cleared
 }
 
-// NewAESGCM returns the cipher of a key. It clears key.
+// NewAESGCM returns the AES-GCM cipher with a key. It clears key.
 func NewAESGCM(key []byte) (*AESGCM, error) {
 	defer clear(key)
 	block, err := aes.NewCipher(key)
@@ -30,13 +30,13 @@ func NewAESGCM(key []byte) (*AESGCM, error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't make a cipher: %w", err)
 	}
-	Overwrite(block) // aead has a copy
+	Overwrite(block) // aead has its own copy
 	c := &AESGCM{aead: aead}
 	runtime.SetFinalizer(c, (*AESGCM).Clear)
 	return c, nil
 }
 
-// Clear overwrites the key. Afterwards Open fails, and Seal returns random bytes that nobody can open.
+// Clear overwrites the key. Afterwards Open fails, and Seal returns random bytes, which nobody can open.
 func (c *AESGCM) Clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +46,7 @@ func (c *AESGCM) Clear() {
 	c.aead = nil
 }
 
-// The sizes of GCM, in bytes.
+// The sizes of AES-GCM's nonce and authentication tag, in bytes.
 const (
 	nonceSize = 12
 	tagSize   = 16

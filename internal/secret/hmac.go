@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// pads is the working memory of a keyed hash.
+// pads is the working memory of one HMAC computation.
 type pads struct {
 	inner, outer, sum []byte
 }
@@ -14,9 +14,9 @@ var padsPool = sync.Pool{New: func() any {
 	return &pads{make([]byte, 0, 512), make([]byte, 0, sha256.BlockSize+sha256.Size), make([]byte, 0, sha256.Size)}
 }}
 
-// HMAC writes HMAC-SHA256 of the concatenated parts, under a key of at most 64 bytes, to to. A shorter to gets the
-// first bytes. Unlike crypto/hmac, it keeps no copy of the key. The result stays on the stack: if it is a key, call
-// HMAC within [Do].
+// HMAC writes the HMAC-SHA256 of the concatenated parts to to. The key must have at most 64 bytes. If to is shorter
+// than 32 bytes, it gets the first bytes of the result. Unlike crypto/hmac, HMAC keeps no copy of the key. The result
+// stays on the stack. If the result is itself a key, call HMAC within [Do], which clears the stack.
 func HMAC(to, key []byte, parts ...[]byte) {
 	if len(key) > sha256.BlockSize {
 		panic("secret: HMAC with a key of more than 64 bytes, which must be hashed before")
@@ -42,7 +42,7 @@ func HMAC(to, key []byte, parts ...[]byte) {
 	clear(p.sum)
 }
 
-// pad returns a block: the key, padded with zeros, XORed with a byte.
+// pad returns a block of 64 bytes: the key, padded with zeros, XORed with a byte.
 func pad(block, key []byte, with byte) []byte {
 	block = block[:sha256.BlockSize]
 	n := copy(block, key)

@@ -5,12 +5,13 @@ import (
 	"unsafe"
 )
 
-// Overwrite overwrites a library's key object and says whether it could. The memory that the pointer leads to, directly
-// or through one more pointer, must hold no further pointers. The object must not be used afterwards.
+// Overwrite overwrites a key object of another library with zeros, and reports whether it could. It follows the pointer
+// object, and at most one more pointer. The memory that it finds there must hold no further pointers. The object must
+// not be used afterwards.
 func Overwrite(object any) bool {
 	v := reflect.ValueOf(object).Elem()
 	if v.Kind() == reflect.Struct && v.NumField() == 1 && v.Field(0).Kind() == reflect.Pointer {
-		v = v.Field(0).Elem() // a wrapper around another package's type, as in crypto/mlkem
+		v = v.Field(0).Elem() // the object is a wrapper around another package's type, as in crypto/mlkem
 	}
 	if !v.IsValid() || !flat(v.Type()) {
 		return false
@@ -19,8 +20,8 @@ func Overwrite(object any) bool {
 	return true
 }
 
-// OverwriteField overwrites the bytes in one field of a library's key object and says whether it could. The object must
-// not be used afterwards.
+// OverwriteField overwrites the byte slice in one field of a key object of another library, and reports whether it
+// could. The object must not be used afterwards.
 func OverwriteField(object any, name string) bool {
 	v := reflect.ValueOf(object).Elem().FieldByName(name)
 	if !v.IsValid() || v.Kind() != reflect.Slice || v.Type().Elem().Kind() != reflect.Uint8 {
@@ -30,7 +31,7 @@ func OverwriteField(object any, name string) bool {
 	return true
 }
 
-// flat says whether values of a type hold no pointers.
+// flat reports whether values of a type contain no pointers.
 func flat(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Array:

@@ -1,10 +1,11 @@
 // Package secret keeps keys in memory in a form that can be erased. Go's garbage collector frees memory without
 // overwriting it, and a string cannot be overwritten. So a key lives in one [Bytes], is used in place, and is cleared
-// by the code that erases it. The collector clears a [Bytes] or an [AESGCM] that nobody has cleared. It does not clear
-// what a library has derived from a key: the code that derived it must.
+// by the code that erases it. If no code clears a [Bytes] or an [AESGCM], its finalizer clears it when the collector
+// frees it. The finalizer does not clear what a library has derived from a key: the code that derived it must.
 //
-// Three kinds of copies need further care. Growing slices leave copies behind: allocate them in full. Decoders copy:
-// decode in place, as [Text] does. A function's data stays on the stack after it returns: derive keys within [Do].
+// Three kinds of copies need further care. A slice that grows leaves a copy behind, so allocate it with its full size.
+// Decoders copy their input, so decode in place, as [Text] does. A function's data stays on the stack after it returns,
+// so derive keys within [Do].
 package secret
 
 import (
@@ -16,21 +17,21 @@ import (
 	"sync"
 )
 
-// Bytes is a key. It is safe for concurrent use, and formats as "(secret)".
+// Bytes is a key. It is safe for concurrent use. Package fmt prints it as "(secret)".
 type Bytes struct {
 	mu  sync.RWMutex // read-locked while the key is in use
-	key []byte       // nil once cleared
+	key []byte       // nil once the key is cleared
 }
 
-// Own makes a key of a slice. The caller must not use the slice afterwards.
+// Own makes a key from a slice, without copying it. The caller must not use the slice afterwards.
 func Own(key []byte) *Bytes {
 	b := &Bytes{key: key}
 	runtime.SetFinalizer(b, (*Bytes).Clear)
 	return b
 }
 
-// Use calls do with the key and returns true, or returns false if the key was cleared. do must not keep, copy or change
-// the key. Clear waits until do returns.
+// Use calls do with the key and returns true. If the key was cleared, it returns false without calling do. do must not
+// keep, copy or change the key. Clear waits until do returns.
 func (b *Bytes) Use(do func(key []byte)) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -49,20 +50,21 @@ func (b *Bytes) Clear() {
 	b.key = nil
 }
 
-// hidden is what a key formats as.
+// hidden is what a key is printed as.
 const hidden = "(secret)"
 
-// Format implements [fmt.Formatter], for all verbs.
+// Format implements [fmt.Formatter]. It prints "(secret)" for every verb.
 func (b *Bytes) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, hidden) }
 
-// MarshalText implements [encoding.TextMarshaler]. It prevents that a key is encoded by accident.
+// MarshalText implements [encoding.TextMarshaler]. It returns "(secret)", so that no key is encoded by accident.
 func (b *Bytes) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// Text decodes a key from a JSON string of unpadded base64url. As a field of a value that [encoding/json.Unmarshal]
-// fills, it decodes from the document in place. The caller of Unmarshal clears the document.
+// Text is a key that is decoded from a JSON string of unpadded base64url. If it is a field of a value that
+// [encoding/json.Unmarshal] fills, it decodes from the document without copying the text. The caller of Unmarshal must
+// clear the document.
 type Text struct{ *Bytes }
 
-// errText does not quote the text.
+// errText does not quote the text, because the text may be a key.
 var errText = errors.New("not a key: want a JSON string of unpadded base64url")
 
 // UnmarshalJSON implements [encoding/json.Unmarshaler].
@@ -73,7 +75,7 @@ func (t *Text) UnmarshalJSON(in []byte) error {
 	in = in[1 : len(in)-1]
 	key := make([]byte, base64.RawURLEncoding.DecodedLen(len(in)))
 	n, err := base64.RawURLEncoding.Strict().Decode(key, in)
-	if err != nil || n != len(key) { // line breaks are skipped
+	if err != nil || n != len(key) { // fewer bytes: the decoder skipped line breaks
 		clear(key)
 		return errText
 	}
@@ -81,20 +83,21 @@ func (t *Text) UnmarshalJSON(in []byte) error {
 	return nil
 }
 
-// AppendText appends the unpadded base64url of a key to a slice. The slice must have enough capacity.
+// AppendText appends a key to a slice, as unpadded base64url. The slice must have enough capacity, because growing it
+// would leave a copy behind.
 func AppendText(to, key []byte) []byte { return base64.RawURLEncoding.AppendEncode(to, key) }
 
-// TextLen returns the length of the text of a key of n bytes.
+// TextLen returns the length of the unpadded base64url of n bytes.
 func TextLen(n int) int { return base64.RawURLEncoding.EncodedLen(n) }
 
 // stackSize is how many bytes of stack a function called by [Do] may use.
 const stackSize = 16 << 10
 
-// Do calls a function that leaves parts of keys on its stack, then overwrites that part of the stack. The function and
-// its callees must need at most 16 KiB of stack, and must not panic. One gap remains: if the collector shrinks the
-// stack during the call, the old stack keeps its content until the memory is used again.
+// Do calls a function that leaves parts of keys on its stack, then overwrites the part of the stack that the function
+// used. The function and its callees must need at most 16 KiB of stack, and must not panic. One gap remains: if the
+// collector shrinks the stack during the call, the old stack keeps its content until the memory is used again.
 func Do(do func()) {
-	growStack() // now: growing during the call would leave a copy of the old stack
+	growStack() // before the call, because growing during it would leave a copy of the old stack
 	do()
 	overwriteStack()
 }
@@ -102,8 +105,8 @@ func Do(do func()) {
 // smallStackSize is how many bytes of stack a function called by [DoSmall] may use.
 const smallStackSize = 4 << 10
 
-// DoSmall is [Do] for functions that need at most 4 KiB of stack. With one goroutine per connection, 16 KiB for each
-// would be much.
+// DoSmall does what [Do] does, for functions that need at most 4 KiB of stack. A server with one goroutine per
+// connection would need too much memory with 16 KiB for each.
 func DoSmall(do func()) {
 	growStackSmall()
 	do()
@@ -123,7 +126,7 @@ func overwriteStackSmall() {
 	keepByte(&frame[0])
 }
 
-// growStack makes sure that the next call does not grow the stack.
+// growStack grows the stack now, so that the next call does not grow it.
 //
 //go:noinline
 func growStack() {

@@ -12,12 +12,12 @@ import (
 
 // Admin serves a program's state to its operator, at an address that must not be public.
 type Admin struct {
-	Ready        func(context.Context) error        // why the program cannot work; nil if it can
-	Status       func(context.Context) (any, error) // as JSON
-	UpdateGauges func(context.Context)              // updates the gauges of Metrics
+	Ready        func(context.Context) error        // returns why the program cannot work, or nil if it can
+	Status       func(context.Context) (any, error) // returns the body of /status, which Handler encodes as JSON
+	UpdateGauges func(context.Context)              // sets the gauges in Metrics; called before each scrape
 	Metrics      *Metrics
-	Address      string   // to listen on
-	Hosts        []string // further host names that requests may use: the setting admin_hosts
+	Address      string   // host:port to listen on
+	Hosts        []string // host names that requests may use besides Address: the setting admin_hosts
 }
 
 const settingAdminHosts = "admin_hosts"

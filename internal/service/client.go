@@ -19,13 +19,14 @@ const (
 // Proxies are the proxies that are trusted to name a client's address, and the header that they use.
 type Proxies struct {
 	Trusted []netip.Prefix
-	Header  string // headerXFF or headerForwarded; the other is ignored
+	Header  string // headerXFF or headerForwarded; Client ignores the other one
 }
 
-// Client returns the address that a request comes from. It starts with the peer's address. While that is a trusted
-// proxy, it continues with the address that the proxy names. So the result is the right-most address of no trusted
-// proxy: the client may forge all addresses to the left of it. If a trusted proxy names no readable address, the proxy
-// itself counts as the client: all such requests share one quota, which no header can enlarge.
+// Client returns the address of the client that sent a request. It starts with the address of the connection's peer.
+// While that address belongs to a trusted proxy, Client moves on to the address that this proxy names in the header.
+// The result is thus the right-most address that no trusted proxy has: the client may forge all addresses to the left
+// of it. If a trusted proxy names no readable address, the proxy itself counts as the client. All such requests then
+// share one quota, which no header can enlarge.
 func (p *Proxies) Client(r *http.Request) netip.Addr {
 	with, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -70,7 +71,8 @@ func (p *Proxies) forwarded(h http.Header) []string {
 	return list
 }
 
-// forValue returns the value of for= in one element of a Forwarded header, "" unless there is exactly one.
+// forValue returns the value of for= in one element of a Forwarded header. It returns "" if the element has no for= or
+// more than one.
 func forValue(element string) (found string) {
 	for _, pair := range splitUnquoted(element, ';') {
 		name, value, ok := strings.Cut(pair, "=")
@@ -85,9 +87,9 @@ func forValue(element string) (found string) {
 	return found
 }
 
-// splitUnquoted splits s at a separator outside quoted strings: a proxy may quote a Host header, which the client
-// wrote. It scans from the right, where the trusted proxies' elements are, so that a quote that the client left open
-// on the left cannot hide one of them.
+// splitUnquoted splits s at each separator outside quoted strings. A proxy may quote a Host header, which the client
+// wrote. splitUnquoted scans from the right, where the trusted proxies' elements are. So a quotation mark that the
+// client left open on the left cannot hide an element of a trusted proxy.
 func splitUnquoted(s string, separator byte) (parts []string) {
 	quoted, end := false, len(s)
 	for i := len(s) - 1; i >= 0; i-- {

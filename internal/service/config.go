@@ -21,7 +21,7 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 )
 
-// SchemeSQLite is the prefix of the description of a store in an SQLite file.
+// SchemeSQLite is the prefix that marks the setting of a store as the path of an SQLite file.
 const SchemeSQLite = "sqlite:"
 
 // ReadConfig reads a YAML file into a struct. Unknown keys are errors.
@@ -40,7 +40,7 @@ func ReadConfig(path string, into any) error {
 	return nil
 }
 
-// maxConfig is the maximum size of a configuration, in bytes. A thousand tasks need 200 kB.
+// maxConfig is the maximum size of a configuration file, in bytes. A thousand tasks need about 200 kB.
 const maxConfig = 1 << 20
 
 func readConfig(path string) ([]byte, error) {
@@ -70,15 +70,16 @@ func Resolve(folder string, paths ...*string) {
 	}
 }
 
-// ResolveStore is Resolve for the path in the description of an SQLite store.
+// ResolveStore does what [Resolve] does, for the path in the setting of an SQLite store.
 func ResolveStore(folder string, store *string) {
 	if path, ok := strings.CutPrefix(*store, SchemeSQLite); ok && !filepath.IsAbs(path) {
 		*store = SchemeSQLite + filepath.Join(folder, path)
 	}
 }
 
-// Prepare checks a configuration's two listening addresses, which may be empty, and the host names of the second. If
-// they are nil, it sets the clock to time.Now, and the log to one that discards everything. It makes the log [Coarse].
+// Prepare checks the two listening addresses of a configuration, of which each may be empty, and the host names of the
+// admin address. It sets a nil clock to time.Now, and a nil log to one that discards everything. It makes the log
+// [Coarse].
 func Prepare(listen, admin string, adminHosts []string, clock *func() time.Time, log **slog.Logger) error {
 	if *clock == nil {
 		*clock = time.Now
@@ -89,14 +90,14 @@ func Prepare(listen, admin string, adminHosts []string, clock *func() time.Time,
 		display.CheckHosts(settingAdminHosts, adminHosts))
 }
 
-// ClientSettings has pointers to the settings that all servers with clients share.
+// ClientSettings points to the settings that all servers share to which clients connect.
 type ClientSettings struct {
-	ForwardedHeader *string        // the header that trusted proxies set
+	ForwardedHeader *string        // the header in which trusted proxies name the client
 	MaxConnections  *int           // maximum number of open connections
-	Skew            *time.Duration // maximum error of clients' clocks
+	Skew            *time.Duration // maximum error of a client's clock
 }
 
-// MaxSkew is the maximum of [ClientSettings.Skew].
+// MaxSkew is the maximum and the default of [ClientSettings.Skew].
 const MaxSkew = 5 * time.Minute
 
 // SetDefaults sets fields that are zero to their defaults.
@@ -106,7 +107,7 @@ func (s ClientSettings) SetDefaults() {
 	Default(s.Skew, MaxSkew)
 }
 
-// CheckForwardedHeader returns an error unless the header is one that proxies set.
+// CheckForwardedHeader returns an error unless the header is X-Forwarded-For or Forwarded.
 func (s ClientSettings) CheckForwardedHeader() error {
 	if h := *s.ForwardedHeader; h != headerXFF && h != headerForwarded {
 		return invalid.Field("forwarded_header", strconv.Quote(h), headerXFF+" or "+headerForwarded)
@@ -114,7 +115,7 @@ func (s ClientSettings) CheckForwardedHeader() error {
 	return nil
 }
 
-// CheckMaxConnections returns an error unless the number is in range.
+// CheckMaxConnections returns an error unless the number is from 8 to 1048576.
 func (s ClientSettings) CheckMaxConnections() error {
 	if n := *s.MaxConnections; n < 8 || n > 1<<20 {
 		return invalid.Field("max_connections", strconv.Itoa(n), "8 to 1048576")
@@ -122,7 +123,7 @@ func (s ClientSettings) CheckMaxConnections() error {
 	return nil
 }
 
-// CheckSkew returns an error unless the skew is in range.
+// CheckSkew returns an error unless the skew is from 1 ms to [MaxSkew].
 func (s ClientSettings) CheckSkew() error {
 	if *s.Skew < time.Millisecond || *s.Skew > MaxSkew {
 		return invalid.Field("skew", s.Skew.String(), "1ms to 5m")
@@ -142,7 +143,7 @@ func checkAddress(field, address string) error {
 	return nil
 }
 
-// Default sets a field that is zero.
+// Default sets a field to value if the field is zero.
 func Default[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {

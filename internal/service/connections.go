@@ -7,11 +7,12 @@ import (
 	"sync"
 )
 
-// Connections limits the open connections of a listener: in total, and per network to an eighth of the free ones. The
-// limit per network does not apply to trusted proxies. Networks may hold connections, by sending nothing until they
-// time out or by reading slowly, but never all: k networks that open as many as they can leave (8/9)^k free. When their
-// connections time out, they cannot open new ones while they exceed that eighth. A connection beyond the limit is
-// closed at once, because there is no capacity to answer it. Connections is safe for concurrent use.
+// Connections limits the open connections of a listener. It limits their total. It also limits each network to an
+// eighth of the connections that are still free, but not the trusted proxies. A network may hold its connections, by
+// sending nothing until they time out or by reading slowly, but networks never hold all: if k networks open as many as
+// they can, (8/9)^k of the limit stays free. After its connections time out, a network cannot open new ones while it
+// still exceeds its eighth. Connections closes a connection beyond a limit at once, because there is no capacity to
+// answer it. It is safe for concurrent use.
 type Connections struct {
 	limit   int
 	proxies Proxies
@@ -22,7 +23,8 @@ type Connections struct {
 	refused  func()
 }
 
-// NewConnections limits the number of open connections. It calls refused for each connection beyond the limit.
+// NewConnections limits the number of open connections to limit. It calls refused for each connection that it closes
+// because of a limit.
 func NewConnections(limit int, p Proxies, refused func()) *Connections {
 	return &Connections{limit: limit, proxies: p, networks: map[netip.Prefix]int{}, refused: refused}
 }
@@ -61,8 +63,8 @@ func (c *Connections) Count() int {
 	return c.open
 }
 
-// CloseWhenBusy closes connections after their answer while more than half of the limit are open: otherwise idle
-// clients would keep others out until their timeout.
+// CloseWhenBusy closes each connection after its answer while more than half of the limit are open. Otherwise idle
+// clients would keep others out until their connections time out.
 func (c *Connections) CloseWhenBusy(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if c.Count() > c.limit/2 {
@@ -72,7 +74,7 @@ func (c *Connections) CloseWhenBusy(handler http.Handler) http.Handler {
 	})
 }
 
-// Limit returns a listener that enforces the limits.
+// Limit wraps a listener so that it enforces the limits.
 func (c *Connections) Limit(l net.Listener) net.Listener { return &limitedListener{l, c} }
 
 type limitedListener struct {
@@ -96,13 +98,13 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// limitedConn releases its capacity when it is closed.
+// limitedConn lowers the count of open connections when it is closed.
 type limitedConn struct {
 	net.Conn
 	release func()
 }
 
 func (c *limitedConn) Close() error {
-	c.release() // first: a peer that sees the connection closed can open a new one
+	c.release() // first, so that a peer that sees the connection closed can open a new one
 	return c.Conn.Close()
 }

@@ -8,17 +8,17 @@ import (
 	"sync"
 )
 
-// Garbage is how many bytes of garbage a server may accumulate, besides as much as its live heap.
+// Garbage is how many bytes of garbage a server may accumulate, in addition to the garbage that GOGC allows.
 const Garbage = 32 << 20
 
-// minKept is the smallest live heap that the runtime assumes, in bytes. Its minimum heap goal is minKept times the
-// percentage.
+// minKept is the smallest live heap that Go's runtime assumes, in bytes. The runtime's minimum heap goal is minKept
+// times the percentage of GOGC.
 const minKept = 4 << 20
 
-// collectLater makes the garbage collector of this process start [Garbage] bytes later than it would. Otherwise
-// requests of kilobytes, in a program with a live heap of a few megabytes, would start it every thousand requests. The
-// runtime uses a percentage of the live heap, so collectLater sets the percentage again after each collection. It
-// honors GOGC, including "off".
+// collectLater lets this process accumulate [Garbage] bytes more than usual before the garbage collector starts. With a
+// live heap of a few megabytes, requests of some kilobytes each would otherwise start it every thousand requests. The
+// runtime accepts only a percentage of the live heap, so collectLater sets that percentage again after each collection.
+// It honors GOGC, including "off".
 var collectLater = sync.OnceFunc(func() {
 	percent := debug.SetGCPercent(-1)
 	debug.SetGCPercent(percent)
@@ -27,8 +27,8 @@ var collectLater = sync.OnceFunc(func() {
 	}
 })
 
-// setPercent sets the collector's percentage so that it corresponds to percent of the live heap and of [Garbage], now
-// and after each collection.
+// setPercent sets the collector's percentage so that it allows as much garbage as percent of the live heap and of
+// [Garbage] together. It repeats this after each collection.
 func setPercent(percent int) {
 	kept := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"},
 		{Name: "/gc/scan/globals:bytes"}}
@@ -41,7 +41,8 @@ func setPercent(percent int) {
 	runtime.AddCleanup(new([32]byte), setPercent, percent) // runs after the next collection
 }
 
-// percentOf returns the percentage of kept bytes that equals percent of kept and of [Garbage] together.
+// percentOf converts a percentage of (kept + [Garbage]) bytes to the percentage of kept that allows the same number of
+// bytes.
 func percentOf(percent int, kept uint64) int {
 	return int(math.Ceil(float64(percent) * (1 + Garbage/float64(max(kept, minKept)))))
 }

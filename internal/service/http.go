@@ -22,21 +22,21 @@ import (
 // Handler is an HTTP handler that may fail.
 type Handler func(http.ResponseWriter, *http.Request) error
 
-// Mux is an [http.ServeMux] that lists its patterns. Each value in a path has a row in the table of bounds in
-// docs/SPEC.md, section 8.
+// Mux is an [http.ServeMux] that lists its patterns. For each variable in a pattern, the table of bounds in
+// docs/SPEC.md, section 8, has a row.
 type Mux struct {
 	http.ServeMux
 	Patterns []string
 }
 
-// HandleFunc is [http.ServeMux.HandleFunc].
+// HandleFunc does what [http.ServeMux.HandleFunc] does, and records the pattern in Patterns.
 func (m *Mux) HandleFunc(pattern string, handle func(http.ResponseWriter, *http.Request)) {
 	m.Patterns = append(m.Patterns, pattern)
 	m.ServeMux.HandleFunc(pattern, handle)
 }
 
-// Answer turns a handler's error into a problem. Any other error is the program's own: Answer logs it, and the client
-// learns nothing about it.
+// Answer writes a handler's [problem.Problem] as the answer. Any other error is a fault of this program: Answer logs
+// it, and tells the client only that there was an internal error.
 func Answer(log *slog.Logger, handle Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		err := handle(w, req)
@@ -45,7 +45,7 @@ func Answer(log *slog.Logger, handle Handler) http.HandlerFunc {
 		}
 		var p *problem.Problem
 		if !errors.As(err, &p) {
-			if req.Context().Err() == nil { // otherwise the client has left
+			if req.Context().Err() == nil { // otherwise the client closed the connection
 				log.Error("couldn't answer", "error", err)
 			}
 			p = problem.New(problem.Internal, "")
@@ -54,8 +54,8 @@ func Answer(log *slog.Logger, handle Handler) http.HandlerFunc {
 	}
 }
 
-// TryLater returns a problem that asks the client to wait a random 2 to 8 seconds, so that clients refused together do
-// not return together.
+// TryLater returns a problem that asks the client to retry after a random 2 to 8 seconds. So clients that are refused
+// at the same time do not come back at the same time.
 func TryLater(name problem.Name, detail string) *problem.Problem {
 	return problem.New(name, "%s", detail).Retry(time.Second + rand.N(7*time.Second))
 }
@@ -63,8 +63,8 @@ func TryLater(name problem.Name, detail string) *problem.Problem {
 // NotFound is the [Handler] of unknown paths.
 func NotFound(http.ResponseWriter, *http.Request) error { return problem.New(problem.NotFound, "") }
 
-// AllowOrigins lets pages of any origin read an answer. It forbids caching: from the requests of a browser with a
-// cache, a server could recognize the browser. The header values are shared; callers must not append to them.
+// AllowOrigins lets pages of any origin read the answer. It forbids caching, because a server could recognize a browser
+// by which requests its cache saves. The header values are shared slices: callers must not append to them.
 func AllowOrigins(w http.ResponseWriter) {
 	header := w.Header()
 	header["Access-Control-Allow-Origin"] = anyOrigin
@@ -76,9 +76,9 @@ var (
 	noStore   = []string{"no-store"}
 )
 
-// CheckOrigin lets the page that sent a request read the answer if the task allows its origin. Otherwise it
-// returns a problem. Browsers name a page's origin in every POST, and no page can omit or change it. A request without
-// an origin comes from a program.
+// CheckOrigin lets the page that sent a request read the answer if the task allows the page's origin. For any other
+// origin it returns a problem. Browsers name a page's origin in every POST, and no page can omit or change it. A
+// request without an origin comes from a program that is no browser.
 func CheckOrigin(w http.ResponseWriter, req *http.Request, clients task.Clients) error {
 	if len(clients.Origins) == 0 {
 		AllowOrigins(w)
@@ -96,7 +96,8 @@ func CheckOrigin(w http.ResponseWriter, req *http.Request, clients task.Clients)
 	return nil
 }
 
-// AllowPost lets pages that may read an answer post with the given headers. Browsers remember that for a day.
+// AllowPost tells a browser that pages that may read an answer may also post with the given headers. Browsers remember
+// this for a day.
 func AllowPost(w http.ResponseWriter, headers string) {
 	header := w.Header()
 	header.Set("Access-Control-Allow-Methods", "POST")
@@ -105,7 +106,7 @@ func AllowPost(w http.ResponseWriter, headers string) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// PathTask returns the task that a request's path names, in lower-case hex.
+// PathTask returns the task whose ID, in lower-case hex, is in a request's path.
 func PathTask[T any](req *http.Request, tasks map[task.ID]*T) (*T, error) {
 	id, err := PathKey[task.ID](req, "task")
 	if err != nil || tasks[id] == nil {
@@ -114,8 +115,8 @@ func PathTask[T any](req *http.Request, tasks map[task.ID]*T) (*T, error) {
 	return tasks[id], nil
 }
 
-// PathNumber reads a decimal number from a request's path. The bounds must be those of the objects that the number
-// counts, so that a number outside them causes no lookup or write.
+// PathNumber reads a decimal number from a request's path. lo and hi must be the bounds of what the number counts, so
+// that a number outside them causes no lookup or write.
 func PathNumber(req *http.Request, name string, lo, hi uint64) (uint64, error) {
 	v, err := decimal(req.PathValue(name))
 	if err != nil || v < lo || v > hi {
@@ -132,7 +133,7 @@ func decimal(text string) (uint64, error) {
 	return v, err
 }
 
-// PathEpoch reads the number of an epoch from a request's path. The task must have that epoch.
+// PathEpoch reads an epoch's number from a request's path. It returns a problem if the task does not have that epoch.
 func PathEpoch(req *http.Request, t *task.Task) (uint64, error) {
 	epoch, err := decimal(req.PathValue("epoch"))
 	switch {
@@ -144,8 +145,8 @@ func PathEpoch(req *http.Request, t *task.Task) (uint64, error) {
 	return epoch, nil
 }
 
-// PathBatch reads the number of a batch from a request's path. It also allows the number after the last batch that an
-// epoch of the task may have, because a party that has all batches asks for it.
+// PathBatch reads a batch's number from a request's path. It also allows the number after the last batch that an epoch
+// may have, because a party that has all batches asks for that number.
 func PathBatch(req *http.Request, t *task.Task) (uint64, error) {
 	return PathNumber(req, "seq", 0, t.MostBatches())
 }
@@ -169,15 +170,15 @@ func PathWord[T ~string](req *http.Request, name string, words ...T) (T, error) 
 	return word, nil
 }
 
-// Write answers with a body of a media type.
+// Write answers with a body and its media type.
 func Write(w http.ResponseWriter, mediaType string, body []byte) error {
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	w.Write(body) // an error means that the peer has left
+	w.Write(body) // fails only if the peer closed the connection
 	return nil
 }
 
-// WriteTime answers with a party's clock, signed for the nonce in the request.
+// WriteTime answers with the time of this party's clock, signed together with the nonce in the request.
 func WriteTime(w http.ResponseWriter, req *http.Request, key ed25519.PrivateKey, id task.ID, hop int,
 	now time.Time) error {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(req.URL.Query().Get("nonce"))

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Times in a log are rounded down to logTime. A warning or error is logged once per quietFor.
+// Bounds of a [Coarse] log.
 const (
-	logTime  = time.Minute
-	quietFor = 10 * time.Minute
-	maxQuiet = 1024 // maximum number of lines remembered
+	logTime  = time.Minute      // times are rounded down to a multiple of it
+	quietFor = 10 * time.Minute // a repeated warning or error is logged once in this time
+	maxQuiet = 1024             // maximum number of warnings and errors remembered
 )
 
-// Coarse returns a log that does not reveal when a client came. A failure, such as a full disk, may repeat for each
-// client. One line for each, with milliseconds, would list when clients reported. So Coarse rounds times down to the
-// minute, and logs a repeated warning or error only once in ten minutes. The next such line has the number of omitted
-// ones, rounded up to a power of two.
+// Coarse returns a log that does not reveal when a client reported. A failure such as a full disk may repeat for each
+// client, and one line per failure with milliseconds would list the times of reports. So Coarse rounds times down to
+// the minute. It logs a repeated warning or error only once in ten minutes. The next such line says how many were
+// omitted, rounded up to a power of two.
 func Coarse(log *slog.Logger) *slog.Logger {
 	if _, already := log.Handler().(*coarse); already {
 		return log
@@ -28,7 +28,7 @@ func Coarse(log *slog.Logger) *slog.Logger {
 
 type coarse struct {
 	slog.Handler
-	with   string // attributes and groups of every line
+	with   string // attributes and groups that every line has, as text
 	recent *recentLines
 }
 
@@ -40,7 +40,7 @@ type recentLines struct {
 
 type recentLine struct {
 	at      time.Time
-	omitted uint64 // since at
+	omitted uint64 // repetitions that were not logged since at
 }
 
 // WithAttrs implements [slog.Handler].
@@ -74,8 +74,8 @@ func (c *coarse) Handle(ctx context.Context, r slog.Record) error {
 	return c.Handler.Handle(ctx, r)
 }
 
-// shouldOmit reports whether to omit a line. If not, it returns how often the line was omitted since it was last
-// logged.
+// shouldOmit reports whether to omit a line, because the same line was logged in the last quietFor. If the line is to
+// be logged, it returns how many repetitions were omitted since the last time.
 func (s *recentLines) shouldOmit(line string, now time.Time) (omitted uint64, omit bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,8 @@ func (s *recentLines) shouldOmit(line string, now time.Time) (omitted uint64, om
 	return omitted, false
 }
 
-// forget makes space for a line. It forgets old lines that were not omitted, and if that is not enough the oldest line.
+// forget makes space for one line. It forgets lines older than quietFor without omitted repetitions. If maxQuiet lines
+// remain, it also forgets the oldest line.
 func (s *recentLines) forget(now time.Time) {
 	oldest := ""
 	for line, recent := range s.lines {
@@ -107,7 +108,7 @@ func (s *recentLines) forget(now time.Time) {
 	}
 }
 
-// RoundUp rounds a count up to a power of two: the exact count of a small task would reveal single clients.
+// RoundUp rounds a count up to a power of two, because the exact count of a small task would reveal single clients.
 func RoundUp(n uint64) uint64 {
 	if n <= 1 {
 		return n

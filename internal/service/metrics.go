@@ -11,11 +11,11 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// Metric defines one metric, for the program and its dashboard.
+// Metric defines one metric. The program and the generator of its dashboard use the same definition.
 type Metric struct {
-	Name   string // including the program's prefix
+	Name   string // with the program's prefix
 	Kind   string
-	Unit   string // Grafana's name of the unit
+	Unit   string // the unit's name in Grafana
 	Help   string
 	Labels []string
 }
@@ -42,12 +42,13 @@ func Gauge(name, unit, help string, labels ...string) Metric {
 	return Metric{name, KindGauge, unit, help, labels}
 }
 
-// Histogram defines a histogram of seconds, up to 33 s.
+// Histogram defines a histogram of durations in seconds. Its largest bucket ends at 33 s.
 func Histogram(name, help string) Metric {
 	return Metric{name, KindHistogram, UnitSeconds, help, nil}
 }
 
-// Metrics holds a program's metrics by name, and those of Go and the process. It is safe for concurrent use.
+// Metrics holds a program's metrics by name, and the metrics of the Go runtime and the process. It is safe for
+// concurrent use.
 type Metrics struct {
 	registry   *prometheus.Registry
 	counters   map[string]*prometheus.CounterVec
@@ -81,12 +82,12 @@ func NewMetrics(definitions []Metric) *Metrics {
 	return m
 }
 
-// Add adds to a counter. Adding 0 makes it visible before its first change.
+// Add adds n to a counter. Adding 0 makes the counter visible before its first event.
 func (m *Metrics) Add(name string, n float64, labels ...string) {
 	m.counters[name].WithLabelValues(plain(labels)...).Add(n)
 }
 
-// plain returns label values that are safe to show. A task owner chose some of them, for example a neighbour's address.
+// plain makes label values safe to show. A task owner chose some of them, for example the address of another party.
 func plain(labels []string) []string {
 	out := make([]string, len(labels))
 	for i, text := range labels {
@@ -105,10 +106,10 @@ func (m *Metrics) Set(name string, value float64, labels ...string) {
 	m.Gauge(name, labels...).Set(value)
 }
 
-// Forget removes all values of a gauge.
+// Forget removes the values of a gauge for all labels.
 func (m *Metrics) Forget(name string) { m.gauges[name].Reset() }
 
-// ForgetOf removes all counters and gauges whose label has the given value.
+// ForgetOf removes the counters and gauges in which the label has the given value.
 func (m *Metrics) ForgetOf(label, value string) {
 	labels := prometheus.Labels{label: value}
 	for _, g := range m.gauges {
@@ -119,7 +120,7 @@ func (m *Metrics) ForgetOf(label, value string) {
 	}
 }
 
-// Since adds the time since start to a histogram.
+// Since records the time since start in a histogram.
 func (m *Metrics) Since(name string, start time.Time) {
 	m.histograms[name].Observe(time.Since(start).Seconds())
 }
@@ -129,7 +130,7 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// ClockMetrics returns the definitions of the metrics of a program's clock, with a prefix.
+// ClockMetrics returns the definitions of the metrics that show a program's clock. The prefix is the program's.
 func ClockMetrics(prefix string) []Metric {
 	return []Metric{
 		Gauge(prefix+metricDoubt, UnitCount,
@@ -144,7 +145,8 @@ const (
 	metricOffset = "clock_offset_seconds"
 )
 
-// SetClock sets the metrics of [ClockMetrics]. doubt is the reason why the time is in doubt, or empty.
+// SetClock sets the metrics of [ClockMetrics]. doubt is the reason why the program doubts its time, or "" if it does
+// not. offsets has the lead of each other party's clock over this machine's.
 func (m *Metrics) SetClock(prefix, doubt string, offsets map[string]time.Duration) {
 	m.Set(prefix+metricDoubt, Flag(doubt != "").Value())
 	m.Forget(prefix + metricOffset)
@@ -153,7 +155,7 @@ func (m *Metrics) SetClock(prefix, doubt string, offsets map[string]time.Duratio
 	}
 }
 
-// Flag is a condition shown in a gauge.
+// Flag is a condition that a gauge shows as 1 or 0.
 type Flag bool
 
 // Value returns 1 if the condition holds, else 0.

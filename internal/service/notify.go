@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// notify sends a state to the service manager that started the program, by the datagram of sd_notify(3). It does
-// nothing without a service manager. It ignores errors: the manager's own log shows more.
+// notify sends a state to the service manager that started the program, as a datagram of sd_notify(3). Without a
+// service manager it does nothing. It ignores errors, because the manager's own log shows that the state is missing.
 func notify(state string) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {
@@ -23,8 +23,8 @@ func notify(state string) {
 	_, _ = conn.Write([]byte(state))
 }
 
-// watchdog tells the service manager, twice per watchdog interval, that the program runs, until ctx ends. It reports
-// nothing else: a full disk or an unreachable database is no reason to restart the program.
+// watchdog tells the service manager that the program runs, twice per watchdog interval, until ctx ends. It does not
+// check the disk or the database: a restart of the program would mend neither.
 func watchdog(ctx context.Context) {
 	micros, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
 	if pid := os.Getenv("WATCHDOG_PID"); err != nil || micros <= 0 || pid != "" && pid != strconv.Itoa(os.Getpid()) {

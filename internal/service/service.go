@@ -1,5 +1,5 @@
-// Package service has the common parts of the servers. It reads configurations. It serves and stops without revealing
-// who the clients are.
+// Package service has the common parts of the servers: it reads configurations, limits connections, and serves and
+// stops without revealing who the clients are.
 package service
 
 import (
@@ -17,14 +17,14 @@ import (
 	"time"
 )
 
-// Limits of a [Server]. A client that exceeds them loses its connection. For long bodies and answers a handler may
-// extend ReadTimeout and WriteTimeout by their size.
+// Time limits of a [Server]. The server closes the connection of a client that exceeds them. A handler of long bodies
+// or answers may extend ReadTimeout and WriteTimeout by their size.
 const (
 	headerTimeout = 10 * time.Second // to read a request's headers
 	ReadTimeout   = 15 * time.Second // to read the whole request
 	WriteTimeout  = 30 * time.Second // from the request's headers to the end of the answer
 	idleTimeout   = time.Minute      // between an answer and the next request
-	maxHeader     = 16 << 10         // bytes
+	maxHeader     = 16 << 10         // bytes of all headers of a request
 )
 
 // Server is an HTTP server with its listener.
@@ -33,19 +33,20 @@ type Server struct {
 	listener net.Listener
 
 	mu      sync.Mutex        // guards the rest
-	unused  map[net.Conn]bool // connections without a request
+	unused  map[net.Conn]bool // connections on which no request has come yet
 	closing bool
 }
 
-// Endpoint is a handler with its address.
+// Endpoint is a handler with the address that it is served at.
 type Endpoint struct {
-	Address  string       // "host:port"; "" for none
-	Listener net.Listener // replaces Address, if not nil
+	Address  string       // "host:port"; "" if the endpoint is not served
+	Listener net.Listener // used instead of Address, if not nil
 	Handler  http.Handler
-	Wrap     func(net.Listener) net.Listener // wraps the listener, if not nil
+	Wrap     func(net.Listener) net.Listener // if not nil, its result replaces the listener
 }
 
-// Listen opens the endpoints that have an address or a listener, either all or none.
+// Listen opens all endpoints that have an address or a listener. If one fails, Listen closes the others and returns the
+// error.
 func Listen(log *slog.Logger, endpoints ...Endpoint) (servers []*Server, err error) {
 	for _, e := range endpoints {
 		if e.Listener == nil && e.Address != "" {
@@ -67,8 +68,8 @@ func Listen(log *slog.Logger, endpoints ...Endpoint) (servers []*Server, err err
 	return servers, nil
 }
 
-// newServer returns a server that logs no addresses. It speaks HTTP/1.1 only: a client sends one request per visit, so
-// there is nothing to multiplex, and a connection's cost stays small.
+// newServer returns a server that logs no addresses. It speaks only HTTP/1.1: a client sends one request per visit, so
+// there is nothing to multiplex, and a connection costs little memory.
 func newServer(l net.Listener, handler http.Handler, to *slog.Logger) *Server {
 	s := &Server{listener: l, unused: map[net.Conn]bool{}}
 	s.Handler, s.ErrorLog = guard(to, handler), log.New(io.Discard, "", 0)
@@ -82,22 +83,22 @@ func newServer(l net.Listener, handler http.Handler, to *slog.Logger) *Server {
 	return s
 }
 
-// track records the connections without a request.
+// track keeps the set of connections on which no request has come yet.
 func (s *Server) track(conn net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case state != http.StateNew:
 		delete(s.unused, conn)
-	case s.closing: // accepted just before the listener was closed
+	case s.closing: // the listener accepted it just before it was closed
 		conn.Close()
 	default:
 		s.unused[conn] = true
 	}
 }
 
-// closeUnused closes connections without a request, which browsers open in advance. During a shutdown, net/http would
-// wait 5 s for them, but answer no request that comes.
+// closeUnused closes connections on which no request has come; browsers open such connections in advance. Otherwise a
+// shutdown of net/http would wait 5 s for these connections, and yet not answer a request that comes on them.
 func (s *Server) closeUnused() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,8 +108,9 @@ func (s *Server) closeUnused() {
 	}
 }
 
-// Serve serves until ctx ends, then returns nil, or until a server fails, then returns its error. The caller then calls
-// [Drain]. Serve tells a service manager such as systemd that the program is ready, runs or stops.
+// Serve serves until ctx ends, then returns nil. If a server fails earlier, Serve returns its error. In both cases the
+// caller then calls [Drain]. Serve tells a service manager such as systemd that the program is ready, running or
+// stopping.
 func Serve(ctx context.Context, servers []*Server) error {
 	failed := make(chan error, len(servers))
 	for _, s := range servers {
@@ -128,7 +130,7 @@ func Serve(ctx context.Context, servers []*Server) error {
 	}
 }
 
-// Ready returns an error while a program does not serve: before its start, or while it drains.
+// Ready returns an error while a program does not serve: before it starts, and while it drains.
 func Ready(serving *atomic.Bool) error {
 	if !serving.Load() {
 		return errors.New("starting or draining")
@@ -139,8 +141,8 @@ func Ready(serving *atomic.Bool) error {
 // DrainTimeout is the maximum duration of [Drain].
 const DrainTimeout = 10 * time.Second
 
-// Drain lets servers finish requests that have begun. A request that takes longer than [DrainTimeout] gets no answer,
-// so its client sends it again.
+// Drain lets the servers finish the requests that have begun. A request that takes longer than [DrainTimeout] gets no
+// answer, so its client must send it again.
 func Drain(servers []*Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), DrainTimeout)
 	defer cancel()
@@ -151,8 +153,8 @@ func Drain(servers []*Server) {
 	}
 }
 
-// guard logs a handler's panic without the client's address, which net/http would log. For the same reason the server
-// discards the rest of net/http's log.
+// guard logs a handler's panic without the client's address. net/http would log the address, so the server discards the
+// log of net/http.
 func guard(log *slog.Logger, handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		defer func() {

@@ -8,10 +8,10 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// ClaimSQLite reserves an SQLite file for this process until release or the process's end. It creates the file, of mode
-// 0600, if there is none. It refuses a second process, which would not know the state that the first one has in memory.
-// It then syncs the file and its log: a killed process may have committed data that is not on disk, and no answer or
-// other file may rely on such data.
+// ClaimSQLite reserves an SQLite file for this process until it calls release or ends. If the file does not exist,
+// ClaimSQLite creates it with mode 0600. A second process gets an error, because it would not know the state that the
+// first process has in memory. ClaimSQLite then syncs the file and its write-ahead log. A killed process may have
+// committed data that is not yet on disk, and no answer or other file may rely on such data.
 func ClaimSQLite(path string) (release func() error, err error) {
 	release, err = durable.ClaimFile(path)
 	if errors.Is(err, durable.ErrClaimed) {
@@ -21,7 +21,7 @@ func ClaimSQLite(path string) (release func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't open the store: %w", err)
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would use the umask
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would create it with the mode of the umask
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("couldn't open the store: %w", err), release())
 	}
@@ -32,13 +32,13 @@ func ClaimSQLite(path string) (release func() error, err error) {
 	return release, nil
 }
 
-// SQLite's error codes for a disk that is full, and for one that fails. A full disk may return either.
+// The error codes of SQLite for a failing disk and for a full one. A full disk may cause either.
 const (
 	sqliteIO   = 10
 	sqliteFull = 13
 )
 
-// FullDisk reports whether an error, which may be SQLite's, means a full disk.
+// FullDisk reports whether an error means a full disk. The error may come from SQLite.
 func FullDisk(err error) bool {
 	var coded interface{ Code() int }
 	if errors.As(err, &coded) && (coded.Code()&0xff == sqliteFull || coded.Code()&0xff == sqliteIO) {

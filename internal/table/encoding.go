@@ -12,23 +12,24 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 )
 
-// What compressed files begin with.
+// The first bytes of compressed files.
 const (
 	beginZIP  = "PK\x03\x04"
 	beginGzip = "\x1f\x8b"
 )
 
-// window is how much of a file shows how it is written, in bytes.
+// window is the number of bytes, from the start of a file, by which newText recognizes how the file is written.
 const window = 1 << 16
 
-// text reads lines in UTF-8, from a plain file or from gzip.
+// text reads UTF-8 text from a plain file or from a gzip file.
 type text struct {
 	*bufio.Reader
-	head   []byte    // What the file begins with, up to window bytes. It is valid until the first read.
-	zipped io.Reader // The uncompressed content; nil if the file is plain.
+	head   []byte    // The first bytes of the text, up to window. Valid until the first read.
+	zipped io.Reader // The gzip reader; nil if the file is plain.
 }
 
-// newText begins to read a file. It skips a byte order mark, and refuses what is no text by name.
+// newText prepares to read a file. It skips a byte order mark. It refuses a file that is not text, and says what the
+// file is.
 func newText(in io.Reader) (*text, error) {
 	t := &text{Reader: bufio.NewReaderSize(in, window)}
 	if begin, _ := t.Peek(2); string(begin) == beginGzip {
@@ -50,7 +51,7 @@ func newText(in io.Reader) (*text, error) {
 		return nil, err
 	}
 	t.Discard(marked - len(head))
-	if bytes.IndexByte(head, '\r') >= 0 && bytes.IndexByte(head, '\n') < 0 { // as of old Macs, and of Excel for them
+	if bytes.IndexByte(head, '\r') >= 0 && bytes.IndexByte(head, '\n') < 0 { // as Excel for old Macs writes them
 		t.Reader = bufio.NewReaderSize(lineFeeds{t.Reader}, window)
 		head, _ = t.Peek(len(head))
 	}
@@ -58,8 +59,7 @@ func newText(in io.Reader) (*text, error) {
 	return t, nil
 }
 
-// end reads a compressed file to its end. The checksum is there, and a part of a truncated file must not pass for the
-// whole.
+// end reads a gzip file to its end, where the checksum is. Otherwise a truncated file could pass for a whole one.
 func (t *text) end() error {
 	if t.zipped == nil {
 		return nil
@@ -68,7 +68,7 @@ func (t *text) end() error {
 	return whole(err)
 }
 
-// whole says what an unexpected end means.
+// whole explains an unexpected end of a file: the gzip file is truncated.
 func whole(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("it is truncated: want a whole gzip file: %w", err)
@@ -76,7 +76,7 @@ func whole(err error) error {
 	return err
 }
 
-// lineFeeds reads carriage returns as line feeds.
+// lineFeeds replaces each carriage return by a line feed.
 type lineFeeds struct{ in io.Reader }
 
 func (l lineFeeds) Read(p []byte) (int, error) {
@@ -89,7 +89,7 @@ func (l lineFeeds) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readFile opens a file and names it in errors.
+// readFile opens the file at path and reads it. Its errors name the path.
 func readFile[T any](path string, read func(io.Reader) (T, error)) (T, error) {
 	var none T
 	f, err := os.Open(path)

@@ -8,27 +8,28 @@ import (
 	"unicode/utf8"
 )
 
-// Format says how a table is written. The zero value finds it out, except the decimal sign.
+// Format says how a table is written. The zero value detects the header and the delimiter from the file. It does not
+// detect the decimal sign.
 type Format struct {
-	Column    string    // Name in the header, or index from 0. Default: the only column. [ReadRows] takes all.
-	Header    Header    // Default auto.
-	Delimiter Delimiter // Default: found.
-	Decimal   Decimal   // Default a point.
-	Notes     io.Writer // Gets a line about each thing that a reader might take in another way. Default: none.
-	Name      string    // The file's name in notes. Default: the path.
+	Column    string    // Name in the header or index from 0. Default: the only column. [ReadRows] reads all.
+	Header    Header    // Default: detected (auto).
+	Delimiter Delimiter // Default: detected.
+	Decimal   Decimal   // Default: a point.
+	Notes     io.Writer // Gets a line about each choice that a user may not expect. Default: none.
+	Name      string    // The file's name in Notes. Default: the path.
 }
 
-// Header says whether the first row of a table names its columns. It is a flag's value.
+// Header says whether the first row of a table names its columns. It implements a command-line flag's value.
 type Header string
 
-// HeaderAuto finds out. It refuses a first row that could be either.
+// HeaderAuto detects from the first row whether it is a header. A first row that could be either is an error.
 const (
 	HeaderAuto Header = ""
 	HeaderYes  Header = "yes"
 	HeaderNo   Header = "no"
 )
 
-// Set sets the header by a flag's text.
+// Set sets the header from a flag's text: "auto", "yes" or "no".
 func (h *Header) Set(text string) error {
 	switch text {
 	case "auto":
@@ -49,16 +50,17 @@ func (h *Header) String() string {
 	return string(*h)
 }
 
-// Type returns the word for the value in help.
+// Type returns the word that stands for the value in the help.
 func (*Header) Type() string { return "string" }
 
-// Delimiter separates the fields of a row. It is a flag's value; 0 is found from the first lines.
+// Delimiter separates the fields of a row. It implements a command-line flag's value. 0 means that the reader detects
+// it from the first lines.
 type Delimiter rune
 
-// noDelimiters are characters that package csv has another use for.
+// noDelimiters are characters that cannot be delimiters, because package csv uses them for something else.
 const noDelimiters = "\"\r\n\ufeff\x00\ufffd"
 
-// Set sets the delimiter by a flag's text: a character, or "tab".
+// Set sets the delimiter from a flag's text: one character, or "tab".
 func (d *Delimiter) Set(text string) error {
 	if text == "tab" || text == `\t` {
 		text = "\t"
@@ -82,13 +84,14 @@ func (d *Delimiter) String() string {
 	return string(*d)
 }
 
-// Type returns the word for the value in help.
+// Type returns the word that stands for the value in the help.
 func (*Delimiter) Type() string { return "string" }
 
-// Decimal separates the whole digits of a number from the rest: a point or a comma. It is a flag's value; 0 is a point.
+// Decimal is the decimal sign of numbers: a point or a comma. It implements a command-line flag's value. 0 means a
+// point.
 type Decimal byte
 
-// Set sets the sign by a flag's text.
+// Set sets the decimal sign from a flag's text: "." or ",".
 func (d *Decimal) Set(text string) error {
 	if text != "." && text != "," {
 		return errors.New("want . or ,")
@@ -105,22 +108,23 @@ func (d *Decimal) String() string {
 	return string(*d)
 }
 
-// Type returns the word for the value in help.
+// Type returns the word that stands for the value in the help.
 func (*Decimal) Type() string { return "string" }
 
-// note says something about the file on [Format.Notes].
+// note writes a line about the file to [Format.Notes], if there is a writer.
 func (f *Format) note(format string, args ...any) {
 	if f.Notes != nil {
 		fmt.Fprintf(f.Notes, "%s: %s\n", f.Name, fmt.Sprintf(format, args...))
 	}
 }
 
-// delimiters are those that are looked for. Where two fit, the earlier is it: commas also stand inside of numbers.
+// delimiters are the characters that findDelimiter tries, in this order. The comma is last because commas also stand
+// inside numbers.
 const delimiters = "\t;|,"
 
-// findDelimiter returns the delimiter of the table that begins with head: one that is as often in each line. If none
-// is, it returns one that is in most lines, or the default, and reading fails where the lines differ. With decimal
-// commas a comma is none.
+// findDelimiter returns the delimiter of the table that begins with head: the first candidate that occurs equally often
+// in all lines. If there is none, it returns a candidate that occurs equally often in most lines, or else the default.
+// Reading then fails at a line that differs. If the decimal sign is a comma, a comma is not a candidate.
 func findDelimiter(head []byte, decimal Decimal) rune {
 	lines, candidates, otherwise := firstLines(head), delimiters, ','
 	if decimal == ',' {
@@ -136,7 +140,7 @@ func findDelimiter(head []byte, decimal Decimal) rune {
 	return otherwise
 }
 
-// countLines returns how many lines have a delimiter as often as the first line that has it.
+// countLines counts the lines that contain the delimiter as often as the first line that contains it at all.
 func countLines(lines []string, d rune) (found int) {
 	first := 0
 	for _, line := range lines {
@@ -151,8 +155,8 @@ func countLines(lines []string, d rune) (found int) {
 	return found
 }
 
-// firstLines returns lines without their quoted parts, and no blank ones. The last line counts only if it is whole or
-// the only one.
+// firstLines returns the first lines without the text inside quotes. It leaves out blank lines. It leaves out a last
+// line that is cut off at the end of head, unless that is the only line.
 func firstLines(head []byte) (lines []string) {
 	var line strings.Builder
 	quoted := false
@@ -180,8 +184,8 @@ func firstLines(head []byte) (lines []string) {
 	return lines
 }
 
-// separatorLine returns the delimiter that a first line "sep=;" names, as Excel writes and reads it, and the length of
-// that line.
+// separatorLine reads a first line such as "sep=;", which Excel writes to name the delimiter. It returns the delimiter
+// and the length of the line in bytes, or zeros if there is no such line.
 func separatorLine(head []byte) (delimiter rune, length int) {
 	rest, ok := strings.CutPrefix(string(head[:min(len(head), 16)]), "sep=")
 	if !ok {

@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// allColumns stands for a column's name where all are read. No name has a line feed at its end.
+// allColumns is the value of [Format.Column] that means all columns. No column has this name, because a name has no
+// line feed at its end.
 const allColumns = "all\n"
 
-// start decides what the first row is, and finds the column to read.
+// start decides whether the first row is a header, and finds the column to read.
 func (t *reader) start(row []string) error {
 	names := make([]string, len(row))
 	for i, field := range row {
@@ -37,8 +38,9 @@ func (t *reader) start(row []string) error {
 	return nil
 }
 
-// isHeader decides whether the first row names the columns: if no field looks like a value, or if the column was asked
-// for by a name in it, beside which numbers are whole, as years are. A row that could be either is an error.
+// isHeader decides whether the first row names the columns. It does if no field looks like a value. It also does if
+// [Format.Column] is the name in one of its fields and all numbers in the row are whole, as years are. A row that could
+// be either is an error.
 func (t *reader) isHeader(names []string) (bool, error) {
 	switch t.Header {
 	case HeaderYes:
@@ -75,7 +77,7 @@ func (t *reader) isHeader(names []string) (bool, error) {
 	return false, nil
 }
 
-// successive reports whether names are whole numbers that rise by 1, as years and indices of columns do.
+// successive reports whether all names are whole numbers that rise by 1, as years and column indices do.
 func (t *reader) successive(names []string) bool {
 	for i, name := range names {
 		n, err := strconv.Atoi(name)
@@ -86,12 +88,12 @@ func (t *reader) successive(names []string) bool {
 	return true
 }
 
-// ambiguous reports whether a row of two fields could be one number with a decimal comma.
+// ambiguous reports whether a row of two fields could be a single number with a decimal comma.
 func (t *reader) ambiguous(row []string) bool {
 	return len(row) == 2 && allDigits(strings.TrimLeft(row[0], "+-−")) && allDigits(row[1])
 }
 
-// find returns the index of the column to read. A name that two columns have is an error.
+// find returns the index of the column to read, or -1 for all. A column name that occurs twice is an error.
 func (t *reader) find(names []string) (int, error) {
 	switch t.Column {
 	case allColumns:
@@ -119,7 +121,7 @@ func (t *reader) find(names []string) (int, error) {
 		len(names))
 }
 
-// checkNames refuses a header in which two columns have one name: one of them is a mistake.
+// checkNames refuses a header in which two columns have the same name, because one of the two is a mistake.
 func (t *reader) checkNames() error {
 	seen := map[string]int{}
 	for i, name := range t.names {
@@ -132,7 +134,7 @@ func (t *reader) checkNames() error {
 	return nil
 }
 
-// named returns the columns of a name.
+// named returns the indices of the columns with a name.
 func (t *reader) named(name string) (found []int) {
 	for i, n := range t.names {
 		if n == name {
@@ -142,13 +144,13 @@ func (t *reader) named(name string) (found []int) {
 	return found
 }
 
-// index reads a column's index from 0.
+// index reads text as a column's index, from 0. It returns false if there is no such column.
 func index(column string, columns int) (int, bool) {
 	i, err := strconv.Atoi(column)
 	return i, err == nil && i >= 0 && i < columns
 }
 
-// shorten lists names for a message, at most eight.
+// shorten lists at most eight names for a message.
 func shorten(names []string) string {
 	const most = 8
 	var quoted []string

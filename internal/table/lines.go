@@ -13,15 +13,15 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// The most lines of a file of texts, and the most bytes of a line: clients cut their texts far below.
+// Limits of a file of texts. Clients cut their texts to far fewer bytes.
 const (
-	mostTexts = 1 << 22
-	longest   = 1 << 16
+	mostTexts = 1 << 22 // lines that are not blank
+	longest   = 1 << 16 // bytes of a line
 )
 
-// ReadLines reads a file with one text in a line, plain or compressed by gzip, and returns the texts in Unicode normal
-// form C. It leaves blank lines out. What it changes it says on notes, unless they are nil. A line that is no UTF-8 is
-// an error that names it; more than 2²² lines are an error about "texts".
+// ReadLines reads a file with one text per line, plain or compressed by gzip. It returns the texts in Unicode normal
+// form C, without blank lines. It reports its changes on notes, unless notes is nil. A line that is not UTF-8 is an
+// error that names the line. More than 2²² lines are an error about the field "texts".
 func ReadLines(path string, notes io.Writer) ([]string, error) {
 	l := &lines{Format: Format{Name: path, Notes: notes}}
 	texts, err := readFile(path, l.read)
@@ -31,7 +31,8 @@ func ReadLines(path string, notes io.Writer) ([]string, error) {
 	return texts, err
 }
 
-// ReadDistinct is [ReadLines] for a list of different texts: it leaves repetitions out, and says so.
+// ReadDistinct does what [ReadLines] does, for a list of different texts: it leaves out repetitions and says so on
+// notes.
 func ReadDistinct(path string, notes io.Writer) (distinct []string, err error) {
 	texts, err := ReadLines(path, notes)
 	seen := make(map[string]bool, len(texts))
@@ -48,11 +49,11 @@ func ReadDistinct(path string, notes io.Writer) (distinct []string, err error) {
 	return distinct, err
 }
 
-// lines reads texts, and counts what it changes.
+// lines reads texts, and counts the lines that it changes or mentions in notes.
 type lines struct {
 	Format
 	blank              blankLines
-	normalized, quoted int // Lines in another normal form; lines in quotes.
+	normalized, quoted int // Counts of lines that were not in normal form C, and of lines in quotes.
 	firstQuoted        int
 }
 
@@ -86,7 +87,7 @@ func (l *lines) read(in io.Reader) (texts []string, err error) {
 	return texts, nil
 }
 
-// normal returns a text in normal form C.
+// normal returns a text in Unicode normal form C, and counts texts that are in quotes or in another form.
 func (l *lines) normal(text string, number int) string {
 	if len(text) > 1 && text[0] == '"' && text[len(text)-1] == '"' {
 		if l.quoted++; l.quoted == 1 {
@@ -111,7 +112,7 @@ func (l *lines) say() {
 	}
 }
 
-// count writes a number of things.
+// count writes a number with its noun, in the plural if needed.
 func count(n int, thing string) string {
 	if n != 1 {
 		thing += "s"

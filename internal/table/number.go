@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// number reads a field: decimal digits with an exponent or without, and no thousands separators. The minus sign may be
-// U+2212, as people's documents have it.
+// number reads a field as a decimal number, with or without an exponent. It allows no thousands separators. The minus
+// sign may be U+2212, which word processors write.
 func (f *Format) number(field string) (float64, error) {
 	text := strings.TrimSpace(field)
 	if rest, ok := strings.CutPrefix(text, "−"); ok {
@@ -27,7 +27,7 @@ func (f *Format) number(field string) (float64, error) {
 }
 
 // isDecimal reports whether a text has the form [+-]digits[.digits][e[+-]digits], with a digit before the exponent.
-// [strconv.ParseFloat] takes more: hexadecimal numbers, "nan" and "inf".
+// [strconv.ParseFloat] alone would also accept hexadecimal numbers, "nan" and "inf".
 func isDecimal(text string) bool {
 	text = strings.TrimLeft(text[:min(len(text), 1)], "+-") + text[min(len(text), 1):]
 	mantissa, exponent, scaled := strings.Cut(strings.ToLower(text), "e")
@@ -40,7 +40,7 @@ func isDecimal(text string) bool {
 
 func allDigits(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
 
-// advice says what to do about a field that is no number.
+// advice says what to do about a field that is not a number.
 func (f *Format) advice(field string) string {
 	switch {
 	case field == "":
@@ -55,17 +55,17 @@ func (f *Format) advice(field string) string {
 	return "a finite number such as -1.5: correct it, or remove the row"
 }
 
-// kind is what a field of a first row looks like.
+// kind is what a field of a table's first row looks like.
 type kind int
 
 const (
 	isNumber kind = iota
 	isName
 	isBlank
-	isOdd // A value, but no number: such as NaN, 0x10, 1,234 or 5 %.
+	isOdd // A value that is not a number, such as NaN, 0x10, 1,234 or 5 %.
 )
 
-// missing are the words with which programs write a value that is missing or not finite.
+// missing lists the words that programs write for a value that is missing or not finite.
 const missing = " na n/a nan null none nil inf infinity #n/a "
 
 func (f *Format) kindOf(field string) kind {

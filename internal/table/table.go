@@ -1,6 +1,6 @@
-// Package table reads what people have: tables of numbers in CSV, plain or compressed by gzip, lists of texts, and
-// documents that an editor saved with a byte order mark. It takes what has one meaning, and says aloud how it took it.
-// Everything else ends with the line, the column, the text and what to do.
+// Package table reads the files that users have: tables of numbers in CSV, plain or compressed by gzip, and lists of
+// texts. It reads a file only if the file has one meaning, and tells the user which choices it made. Any other file is
+// an error that names the line, the column, the text and what to do.
 package table
 
 import (
@@ -12,13 +12,15 @@ import (
 	"strings"
 )
 
-// Read returns one column of a CSV file as finite numbers, in file order, at most limit of them (all for 0).
+// Read returns one column of a CSV file as finite numbers, in file order. It returns at most limit numbers, or all if
+// limit is 0.
 func Read(path string, f Format, limit int) ([]float64, error) {
 	f.nameBy(path)
 	return readFile(path, func(in io.Reader) ([]float64, error) { return Parse(in, f, limit) })
 }
 
-// ReadRows returns the rows of a CSV file as vectors over all its columns; see [Read].
+// ReadRows returns each row of a CSV file as a vector over all columns. It returns at most limit rows, or all if limit
+// is 0.
 func ReadRows(path string, f Format, limit int) ([][]float64, error) {
 	f.nameBy(path)
 	return readFile(path, func(in io.Reader) ([][]float64, error) { return ParseRows(in, f, limit) })
@@ -30,8 +32,8 @@ func (f *Format) nameBy(path string) {
 	}
 }
 
-// Parse is [Read] from a reader, which the caller names in [Format.Name] and in errors. It recognizes gzip by its
-// first bytes.
+// Parse does what [Read] does, from a reader. The caller sets [Format.Name], and adds the name to errors. Parse
+// recognizes gzip by its first bytes.
 func Parse(in io.Reader, f Format, limit int) ([]float64, error) {
 	var values []float64
 	err := parse(in, f, limit, func(t *reader, row []string) error {
@@ -48,7 +50,7 @@ func Parse(in io.Reader, f Format, limit int) ([]float64, error) {
 	return values, nil
 }
 
-// ParseRows is [ReadRows] from a reader.
+// ParseRows does what [ReadRows] does, from a reader.
 func ParseRows(in io.Reader, f Format, limit int) ([][]float64, error) {
 	var rows [][]float64
 	f.Column = allColumns
@@ -74,17 +76,17 @@ type reader struct {
 	Format
 	rows    *csv.Reader
 	lines   *bounded
-	skipped int      // Lines before the table: one that names the delimiter.
-	found   bool     // The delimiter was found, not given.
+	skipped int      // Lines before the table: 1 if the first line names the delimiter.
+	found   bool     // Whether the delimiter was detected, not given by the caller.
 	names   []string // The header; nil without one.
-	width   int      // Fields of a row.
+	width   int      // Number of fields in each row.
 	column  int      // The column to read; -1 for all.
-	first   int      // Line of the first row.
-	last    int      // Line at which the last row ended.
+	first   int      // Line number of the first row.
+	last    int      // Line number at which the last row ended.
 	blank   blankLines
 }
 
-// parse calls take with each row of numbers, up to limit.
+// parse calls take for each row of numbers, for at most limit rows (all if limit is 0).
 func parse(in io.Reader, f Format, limit int, take func(*reader, []string) error) error {
 	text, err := newText(in)
 	if err != nil {
@@ -117,7 +119,7 @@ func newReader(text *text, f Format) *reader {
 	return t
 }
 
-// readRows reads the header, if there is one, and the rows.
+// readRows reads the header, if there is one, and calls take for each row.
 func (t *reader) readRows(limit int, take func(*reader, []string) error) error {
 	row, err := t.next()
 	if errors.Is(err, io.EOF) {
@@ -156,7 +158,7 @@ func (t *reader) readRows(limit int, take func(*reader, []string) error) error {
 	return nil
 }
 
-// next returns the next row, and counts the blank lines before it.
+// next returns the next row. It counts the blank lines before that row.
 func (t *reader) next() ([]string, error) {
 	row, err := t.rows.Read()
 	var wrong *csv.ParseError
@@ -176,13 +178,13 @@ func (t *reader) next() ([]string, error) {
 	return row, nil
 }
 
-// line returns the line in which a field of the last row begins.
+// line returns the number of the line in which a field of the last row begins.
 func (t *reader) line(column int) int {
 	line, _ := t.rows.FieldPos(column)
 	return line + t.skipped
 }
 
-// check refuses a row that has another number of fields than the first.
+// check refuses a row whose number of fields differs from that of the first row.
 func (t *reader) check(row []string) error {
 	if len(row) != t.width {
 		return fmt.Errorf("line %d has %s and line %d %s: want as many in each; the delimiter is %q "+
@@ -192,7 +194,7 @@ func (t *reader) check(row []string) error {
 	return nil
 }
 
-// at names the line and the column of an error.
+// at adds the line and the column to an error.
 func (t *reader) at(column int, err error) error {
 	return fmt.Errorf("line %d, column %s: %w", t.line(column), t.nameOf(column), err)
 }
@@ -205,14 +207,14 @@ func (t *reader) nameOf(column int) string {
 	return fmt.Sprintf("%d (%q)", column, t.names[column])
 }
 
-// maxRow is the largest number of bytes of a row: 2²⁰ numbers of 24 bytes take 26 MB.
+// maxRow is the maximum size of a row, in bytes: 2²⁰ numbers of 24 bytes take 26 MB.
 const maxRow = 32 << 20
 
-// bounded reads a file and refuses a row longer than maxRow, even if a small compressed file expands to it.
+// bounded reads a file and refuses a row longer than maxRow. A small compressed file could expand to a huge row.
 type bounded struct {
 	in    io.Reader
-	row   int // Bytes of the row so far.
-	count int // Ends of lines so far.
+	row   int // Bytes of the current row so far.
+	count int // Line ends read so far.
 }
 
 func (b *bounded) Read(p []byte) (n int, err error) {
@@ -229,10 +231,10 @@ func (b *bounded) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// blankLines counts lines that hold nothing, of a table or a list.
+// blankLines counts the blank lines of a table or list.
 type blankLines struct{ lines, first int }
 
-// add adds the lines from one to another, if there are any.
+// add counts the lines from one number to another. It does nothing if to is less than from.
 func (b *blankLines) add(from, to int) {
 	if to < from {
 		return
