@@ -6,21 +6,22 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// adder adds up the batches of an epoch that count. It goes by their numbers, whatever the order of their arrival.
+// adder adds up the batches of an epoch that count. It adds them in the order of their numbers, in whatever order they
+// arrive.
 type adder struct{ subject }
 
-// total is the sum of an epoch's batches, in the order of their numbers.
+// total is the sum of an epoch's batches up to a batch number.
 type total struct {
 	aggregate protocols.Aggregate
 	counts    Counts
-	hops      []HopCounts // By relay.
-	missing   []uint64    // Lost slots of released batches, by relay; the verifier is last.
+	hops      []HopCounts // Slots by fate, per relay.
+	missing   []uint64    // Lost slots of released batches, per hop; the verifier is last.
 	findings  findings
-	tags      *tags  // Replay set: tags of slots that count.
-	next      uint64 // The lowest number not yet added.
+	tags      *tags  // Replay set: the tags of the slots that count.
+	next      uint64 // The sum includes all batches with lower numbers.
 }
 
-// addUp brings the total of an epoch up to date.
+// addUp adds the batches of an epoch that its total does not include yet.
 func (a *adder) addUp(e *epoch) error {
 	if e.closed {
 		return nil
@@ -32,7 +33,7 @@ func (a *adder) addUp(e *epoch) error {
 	for _, seq := range e.seqs(e.total.next) {
 		if one := e.numbers[seq].counted(); one != nil {
 			if err := a.count(e.total, one); err != nil {
-				e.total = nil // it may contain part of a batch
+				e.total = nil // the total may contain a part of the batch
 				return err
 			}
 		}
@@ -41,7 +42,8 @@ func (a *adder) addUp(e *epoch) error {
 	return nil
 }
 
-// count adds a batch to the total of the batches with lower numbers. It withholds a batch with too few valid slots.
+// count adds a batch to the total. The total must include all batches with lower numbers and no others. count withholds
+// a batch with too few valid slots.
 func (a *adder) count(t *total, one *signedVersion) error {
 	r, at := one.record, BatchPosition(one.record.Epoch, one.record.Seq)
 	find := func(name finding.Name, n uint64) {
@@ -106,7 +108,8 @@ func (a *adder) count(t *total, one *signedVersion) error {
 	return nil
 }
 
-// addDummies adds to an aggregate how often relays drew dummies for a batch, and how many they report to have added.
+// addDummies tells an aggregate how often relays drew dummies for a batch, and how many dummies the relays say that
+// they added.
 func addDummies(dummies protocols.DummyAggregate, chain []onion.Manifest) {
 	added, draws := uint64(0), uint64(0)
 	for _, m := range chain {
@@ -121,8 +124,8 @@ func addDummies(dummies protocols.DummyAggregate, chain []onion.Manifest) {
 	dummies.AddDummies(draws, added)
 }
 
-// addLosses adds the lost slots of a released batch by hop. Each relay's are those it dropped; the rest were lost at
-// the verifier.
+// addLosses adds the lost slots of a released batch to the hops that lost them. Each relay lost the slots that its
+// manifest lists as dropped. The verifier lost the rest.
 func (t *total) addLosses(chain []onion.Manifest, lost uint64) {
 	for hop, m := range chain {
 		for _, lane := range m.Lanes {
@@ -133,7 +136,7 @@ func (t *total) addLosses(chain []onion.Manifest, lost uint64) {
 	t.missing[len(chain)] += lost
 }
 
-// withhold returns why a batch does not count, or a nil error if it counts.
+// withhold returns why a batch may not count, as a finding and an error. The error is nil if the batch counts.
 func (a *adder) withhold(b *batchTotal, submissions uint64) (finding.Name, error) {
 	if err := onion.CheckCounts(a.open.Task, submissions, b.valid); err != nil {
 		return finding.TooFew, err
@@ -144,15 +147,15 @@ func (a *adder) withhold(b *batchTotal, submissions uint64) (finding.Name, error
 	return "", nil
 }
 
-// batchTotal is the sum of a batch without slots that repeat a batch with a lower number.
+// batchTotal is the sum of a batch, without the slots that repeat a slot of a batch with a lower number.
 type batchTotal struct {
 	aggregate                  protocols.Aggregate
-	valid                      []uint64 // Valid slots by lane.
+	valid                      []uint64 // Number of valid slots by lane.
 	messages, covers, repeated uint64
 }
 
-// dropRepeats sums a record without slots that count already. A record usually has no repeats; then its stored
-// aggregate is used.
+// dropRepeats adds up a record, without the slots whose tags already count. A record usually has no repeats. In that
+// case dropRepeats uses the aggregate that the record stores.
 func (a *adder) dropRepeats(t *total, r *Record) (*batchTotal, error) {
 	b := &batchTotal{valid: make([]uint64, a.open.Slots.Lanes), messages: r.Dedup.Messages, covers: r.Dedup.Covers}
 	copy(b.valid, r.Dedup.Valid)

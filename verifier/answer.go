@@ -9,54 +9,55 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Answer is an estimate with its error bars, in the query's units. The values are arrays if the answer has several
-// entries. It is about all clients of the released batches, including those whose messages are missing.
+// Answer is an estimate with its error bars, in the query's units. It is about all clients of the released batches,
+// including clients whose messages are missing. In JSON, a value is an array if the answer has several entries.
 type Answer struct {
-	Reports uint64 `json:"reports"` // Clients whose messages were all counted; a lower bound with several messages per client.
-	Missing uint64 `json:"missing"` // Submissions in released batches without a counted report; an upper bound.
+	Reports uint64 `json:"reports"` // Clients whose messages were all counted; a lower bound if clients send several.
+	Missing uint64 `json:"missing"` // Submissions in released batches that are not in Reports; an upper bound.
 
-	Usable          bool   `json:"usable"`                     // If false, the estimate is shown only by an override.
+	Usable          bool   `json:"usable"`                     // If false, only an override shows the estimate.
 	UnusableBecause string `json:"unusable_because,omitempty"` // Why it is unusable.
-	Override        string `json:"override,omitempty"`         // Why it is shown although unusable.
+	Override        string `json:"override,omitempty"`         // Why the estimate is shown although it is unusable.
 
 	Estimate Values `json:"estimate"`
-	// From the data, plus the worst case of errors that data cannot show, such as rounding. Ignores missing reports.
+	// Estimated from the data, plus a worst case for errors that the data cannot show, such as rounding. Ignores
+	// missing reports.
 	StandardError      Values    `json:"standard_error"`
-	StandardErrorWorst Values    `json:"standard_error_worst"` // For as many clients, all with the worst-case value.
-	Interval           Intervals `json:"interval"`             // From the data, widened by the most that missing reports could add.
-	Band               Intervals `json:"band"`                 // Wider: holds for all entries at once.
-	// Only for an epoch. Wider still: holds for all entries of all the task's epochs at once.
+	StandardErrorWorst Values    `json:"standard_error_worst"` // If all clients had the value with the largest error.
+	Interval           Intervals `json:"interval"`             // Widened by the largest effect of missing reports.
+	Band               Intervals `json:"band"`                 // Wider than Interval: holds for all entries at once.
+	// Only for an epoch. Wider than Band: holds for all entries of all the task's epochs at once.
 	BandOverEpochs Intervals `json:"band_over_epochs,omitempty"`
-	// Of each interval by itself, and of each band as a whole.
+	// The probability that one interval, or one band as a whole, contains the truth.
 	Confidence float64 `json:"confidence"`
 
-	Processed *Processed `json:"processed,omitempty"` // The possible answer nearest to the estimate; nil without one.
+	Processed *Processed `json:"processed,omitempty"` // The nearest possible answer; nil without an estimate.
 }
 
-// noBatch explains a missing answer before the first batch, when nothing is wrong.
+// noBatch explains why there is no answer before the first batch. It is not a fault.
 const noBatch = "no batch was released"
 
-// shown explains an estimate that [Verifier.ShowUnusable] shows.
+// shown is the override of an estimate that is shown because of [Verifier.ShowUnusable].
 const shown = "shown although it is unusable"
 
-// Estimate returns the answer to an aggregate of one complete batch of users clients, for callers who simulate batches.
-// epochs is the number of epochs over which bands must hold; 0 for an answer over all epochs, which has no such band.
+// Estimate returns the answer to the aggregate of one complete batch of users clients, for callers that simulate
+// batches. epochs is the number of epochs over which BandOverEpochs holds. If it is 0, the answer has no such band.
 func Estimate(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, users, epochs uint64) Answer {
 	return answer(t, m, agg, Counts{Users: users, Batches: 1}, false, epochs)
 }
 
-// answer turns an aggregate and the losses beside it into the query's answer. The answer is empty (null) without
-// reports, and if it is unusable and not overridden.
+// answer turns an aggregate and the counts of lost messages into the query's answer. The answer has no estimate (null)
+// if there are no reports, or if it is unusable and override is not set.
 //
-// The band uses Bonferroni's correction: intervals of confidence 1 - (1-c)/d each, for d entries. It holds for any
-// dependence between the entries' errors. epochs is the number of epochs over which BandOverEpochs holds, or 0 for an
-// answer over all epochs.
+// The band uses Bonferroni's correction: for d entries, each interval has confidence 1 - (1-c)/d. It holds no matter
+// how the errors of the entries depend on each other. epochs is the number of epochs over which BandOverEpochs holds.
+// It is 0 for an answer over all epochs, which has no such band.
 func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Counts, override bool,
 	epochs uint64) Answer {
 	a := Answer{Confidence: Confidence}
 	a.Missing = min(max(c.Lost, c.Users-min(agg.Reports(), c.Users)), c.Users)
 	a.Reports = c.Users - a.Missing
-	if agg.Reports() > 0 && t.Query.Info().Shape != task.PerText { // for texts, the texts found are the answer
+	if agg.Reports() > 0 && t.Query.Info().Shape != task.PerText { // the answer for texts is the list of texts found
 		a.estimate(t, m, agg, c.loss(), epochs)
 	}
 	switch {
@@ -84,13 +85,15 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Coun
 	return a
 }
 
-// confidencePerEpoch returns the confidence per epoch that gives [Confidence] for all epochs together: its root
-// (Šidák). The randomness of epochs is independent. Given all earlier epochs, on which its values may depend, an
-// epoch's intervals hold with that confidence, so all hold with the product. epochs counts all epochs of the task, not
-// only those that have begun. So a band never changes later, and holds at any time of reading.
+// confidencePerEpoch returns the confidence per epoch for which the intervals of all epochs hold together with
+// [Confidence]: its epochs-th root (Šidák). Clients' values may depend on earlier epochs, but each epoch's noise is
+// independent. So an epoch's intervals hold with that confidence given all earlier epochs, and all hold with the
+// product. epochs counts all epochs of the task, not only those that have begun. So a band never changes later, and
+// holds whenever it is read.
 func confidencePerEpoch(epochs uint64) float64 { return math.Pow(Confidence, 1/float64(epochs)) }
 
-// confidencePerEntry returns the confidence per entry that gives c for all entries together, by Bonferroni.
+// confidencePerEntry returns the confidence per entry for which the intervals of all entries hold together with
+// confidence c, by Bonferroni's correction.
 func confidencePerEntry(c float64, entries int) float64 { return 1 - (1-c)/float64(entries) }
 
 // estimate sets the estimate and its error bars.
@@ -122,7 +125,7 @@ func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Agg
 	}
 }
 
-// dummyVariance returns the largest variance that relays' dummies have in an entry of the total.
+// dummyVariance returns the variance that relays' dummies add to an entry of the total: the largest over all entries.
 func dummyVariance(m protocols.Mechanism, agg protocols.Aggregate) float64 {
 	dummies := protocols.CapabilitiesOf(m).Dummies
 	if dummies == nil {
@@ -131,7 +134,7 @@ func dummyVariance(m protocols.Mechanism, agg protocols.Aggregate) float64 {
 	return slices.Max(dummies(agg).DummyVariance())
 }
 
-// undetermined reports whether missing messages make an entry's interval meaningless.
+// undetermined reports whether so many messages are missing that the interval of an entry says nothing.
 func (a *Answer) undetermined(t *task.Task, agg protocols.Aggregate, loss protocols.Loss) bool {
 	lo, hi := protocols.Contribution(t)
 	span, scale := (hi-lo)*float64(loss.Clients), protocols.Scale(t.Query, loss.Clients)
@@ -143,7 +146,7 @@ func (a *Answer) undetermined(t *task.Task, agg protocols.Aggregate, loss protoc
 	return false
 }
 
-// IsWaiting reports whether there is no answer yet although nothing is wrong.
+// IsWaiting reports whether there is no answer only because no batch was released yet.
 func (a *Answer) IsWaiting() bool { return a.UnusableBecause == noBatch }
 
 // IsWithheld reports whether the answer is withheld because the budget is too small.

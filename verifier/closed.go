@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// epochLabel begins the stored form of a complete epoch.
+// epochLabel is the label at the start of a complete epoch's stored form.
 const epochLabel = "doona-epoch"
 
 // closedEpoch is the stored form of a complete epoch.
@@ -18,17 +18,17 @@ type closedEpoch struct {
 	Version   uint64
 	TaskID    []byte
 	Epoch     uint64
-	Batches   uint64 // By its signed end.
+	Batches   uint64 // Number of batches, from the signed end.
 	Aggregate []byte // See packCounters.
 	Counts    Counts
 	Hops      []HopCounts
-	Missing   []uint64 // Lost slots of released batches, by hop.
+	Missing   []uint64 // Lost slots of released batches, per hop.
 	Exposed   uint64   // 1 if clients' messages reached the verifier, else 0.
 	Findings  []finding.Note
 	Evidence  []finding.Evidence
 }
 
-// EpochBytes returns the msgpack form of a complete epoch. It fails if the epoch is not complete.
+// EpochBytes returns the msgpack form of a complete epoch. It returns an error if the epoch is not complete.
 func (v *Verifier) EpochBytes(of uint64) ([]byte, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -48,7 +48,7 @@ func (v *Verifier) EpochBytes(of uint64) ([]byte, error) {
 	return codec.Marshal(&c)
 }
 
-// RestoreEpoch adds a complete epoch from its msgpack form.
+// RestoreEpoch replaces an epoch by the complete epoch in a msgpack form.
 func (v *Verifier) RestoreEpoch(of uint64, raw []byte) error {
 	var c closedEpoch
 	if err := codec.Unmarshal(raw, &c); err != nil {

@@ -5,13 +5,13 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// HopCounts counts the slots that one relay received, by their fate, from its manifests.
+// HopCounts counts the slots that one relay received, by their fate. The counts come from the relay's manifests.
 type HopCounts struct {
-	Relay     int    `json:"relay"`     // From 1, which clients submit to.
+	Relay     int    `json:"relay"`     // From 1, the relay that clients submit to.
 	In        uint64 `json:"in"`        // Slots received: Out + Dropped + Destroyed.
 	Out       uint64 `json:"out"`       // Slots passed on.
 	Dropped   uint64 `json:"dropped"`   // Unreadable or repeated slots.
-	Destroyed uint64 `json:"destroyed"` // Slots of batches destroyed for being too small.
+	Destroyed uint64 `json:"destroyed"` // Slots in batches that the relay destroyed because they were too small.
 }
 
 func (h *HopCounts) add(o HopCounts) {
@@ -29,21 +29,21 @@ func newHops(relays int) []HopCounts {
 	return hops
 }
 
-// Counts counts the messages that the first relay accepted, by their fate. Each is counted once, however many hops it
-// passed.
+// Counts counts the slots that the first relay accepted, by their fate. It counts each slot once, no matter how many
+// hops the slot passed.
 type Counts struct {
 	Users         uint64 // Submissions in released batches.
 	Batches       uint64 // Released batches.
-	HonestBatches uint64 // Released batches that can have n_min honest clients; see [onion.HasMinClients].
-	Sent          uint64 // Slots that the first relay accepted: the sum of the four below.
+	HonestBatches uint64 // Released batches that may have n_min honest clients; see [onion.HasMinClients].
+	Sent          uint64 // Slots that the first relay accepted: Covers + Verified + Rejected + Withheld.
 	Covers        uint64 // Covers, which carry no message.
 	Verified      uint64 // Messages counted.
 	Rejected      uint64 // Slots that a relay or the verifier dropped.
-	Withheld      uint64 // Slots in batches that were withheld, or destroyed as too small.
+	Withheld      uint64 // Slots in batches that the verifier withheld, or that a relay destroyed.
 
 	Lost        uint64 // Rejected slots of released batches.
-	Incomplete  uint64 // Batches withheld for missing messages: [finding.Incomplete].
-	OverExposed uint64 // Submissions in batches that arrived although too small: [finding.TooFew].
+	Incomplete  uint64 // Batches that are withheld because messages are missing: [finding.Incomplete].
+	OverExposed uint64 // Submissions in batches that reached the verifier although too small: [finding.TooFew].
 }
 
 // loss returns the losses of the released batches.
@@ -63,7 +63,7 @@ func (c *Counts) add(o Counts) {
 	c.OverExposed += o.OverExposed
 }
 
-// countChain counts the slots of a batch from its relays' manifests, and adds them to hops.
+// countChain counts the slots of a batch from its relays' manifests. It also adds them to hops, per relay.
 func countChain(chain []onion.Manifest, hops []HopCounts) (c Counts) {
 	for hop, m := range chain {
 		var h HopCounts

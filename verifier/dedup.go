@@ -7,31 +7,32 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// A record keeps its slots because another batch of its epoch may repeat one of them. One machine finds repeats with a
-// replay set. Several machines group tags by other means, such as a pipeline's grouping by key, and learn which tags
-// occur in more than one batch. [Verifier.Dedup] then replaces the unshared slots of each record by their sum, which is
-// as small as a batch's aggregate. The few shared slots stay and count as on one machine: for the first batch that has
-// them and is not withheld.
+// A record keeps its slots because another batch of its epoch may repeat one of them. A single machine finds repeats
+// with a replay set. Several machines instead group tags, for example in a pipeline that groups by key, and so learn
+// which tags occur in more than one batch. [Verifier.Dedup] then replaces the slots of a record whose tags occur in no
+// other batch by their sum, which is as small as a batch's aggregate. The few other slots stay in the record. Each of
+// them counts as on a single machine: only in the first batch that has it and is not withheld.
 
-// DedupID identifies one deduplication run: random bytes, the same for all files of the run. Zero means no run.
+// DedupID identifies one deduplication run, which may span several files. It is random, and zero if there was no run.
 type DedupID [32]byte
 
 // dedupTotal is the sum of the slots that deduplication removed from a record.
 type dedupTotal struct {
-	ID               []byte   // The [DedupID]; empty if the record was not deduplicated.
+	ID               []byte   // Number of removed slots by lane; empty if the record was not deduplicated.
 	Valid            []uint64 // Removed slots by lane; empty without a run.
 	Messages, Covers uint64
-	Aggregate        []byte // Of the removed messages; see packCounters.
+	Aggregate        []byte // Sum of the removed messages; see packCounters.
 }
 
 // noDedup is the total of a record that was not deduplicated.
 var noDedup = dedupTotal{ID: []byte{}, Valid: []uint64{}, Aggregate: []byte{}}
 
-// errOtherDedup rejects a record that was not deduplicated in the same run as the others of its epoch.
+// errOtherDedup rejects a record that was deduplicated in another run than the other records of its epoch.
 var errOtherDedup = errors.New("it was deduplicated in another run than the other records: a message in both would " +
 	"count twice")
 
-// Tags calls f for every slot that may count, with the epoch and number of its batch and the first half of its tag.
+// Tags calls f for every slot that may count, with the epoch and the number of its batch, and the first half of its
+// tag.
 func (v *Verifier) Tags(f func(epoch, seq, tag uint64) error) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -45,18 +46,18 @@ func (v *Verifier) Tags(f func(epoch, seq, tag uint64) error) error {
 }
 
 // Dedup removes from all records the slots whose tags occur in no other batch of their epoch. among identifies the run.
-// shared reports whether another batch, in any file of the run, has a tag. Afterwards an epoch accepts only records of
-// the same run. A zero among is an error, and so is a record that was deduplicated before.
+// shared reports whether a tag occurs in more than one batch of an epoch, in all files of the run. Afterwards an epoch
+// accepts only records of the same run. A zero among is an error, and so is a record that was deduplicated before.
 func (v *Verifier) Dedup(among DedupID, shared func(epoch, tag uint64) bool) error {
 	if among == (DedupID{}) {
-		return errors.New("couldn't deduplicate: the run has no id")
+		return errors.New("couldn't deduplicate: the run's id is zero")
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.cached = nil
 	for _, e := range v.epochs {
 		if !e.closed {
-			e.total = nil // it was computed from slots that are removed
+			e.total = nil // it includes slots that Dedup removes
 		}
 	}
 	for _, r := range v.epochs.records() {
@@ -74,7 +75,7 @@ func (v *Verifier) Dedup(among DedupID, shared func(epoch, tag uint64) bool) err
 	return nil
 }
 
-// dedup is [Verifier.Dedup] for one record.
+// dedup does for one record what [Verifier.Dedup] does for all.
 func (rec *recorder) dedup(r *Record, shared func(epoch, tag uint64) bool) error {
 	removed, kept := rec.mechanism.Aggregate(), rec.mechanism.Aggregate()
 	s := dedupTotal{ID: r.Dedup.ID, Valid: make([]uint64, rec.open.Slots.Lanes)}
@@ -113,7 +114,7 @@ func (s *dedupTotal) count(lane int, kind byte) {
 	}
 }
 
-// check fails if s cannot be the sum of slots of this task.
+// check returns an error if s cannot be the sum of slots of this task.
 func (s *dedupTotal) check(m protocols.Mechanism, lanes uint64) error {
 	if n := len(s.ID); n != 0 && n != len(DedupID{}) {
 		return fmt.Errorf("couldn't accept a record: a deduplication id of %d bytes, want %d", n, len(DedupID{}))

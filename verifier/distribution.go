@@ -8,56 +8,57 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Distribution describes the values of a histogram over a range. Values beyond the range count as its ends, because
-// the task clips them.
+// Distribution describes the clients' values in a histogram over a range. Values outside the range count as the nearest
+// end of the range, because the task clips them.
 type Distribution struct {
 	Range     [2]float64 `json:"range"`
 	Mean      Location   `json:"mean"`
 	Quantiles []Location `json:"quantiles"`
 }
 
-// Location is a point in the range of the values.
+// Location is a point in the range of the clients' values, such as the median.
 type Location struct {
-	Name        string     `json:"name"`        // Such as "median", "75 % quantile" or "mean".
-	Probability float64    `json:"p,omitempty"` // Only for a quantile.
+	Name        string     `json:"name"`        // For example "median", "75 % quantile" or "mean".
+	Probability float64    `json:"p,omitempty"` // Which quantile, from 0 to 1; absent for the mean.
 	Estimate    float64    `json:"estimate"`
 	Interval    [2]float64 `json:"interval"`
-	// Only for an epoch. Wider: holds for all the task's epochs at once, for each quantile and the mean by itself.
+	// Only for an epoch. Wider than Interval: holds for all the task's epochs at once, separately for each quantile and
+	// the mean.
 	BandOverEpochs *[2]float64 `json:"band_over_epochs,omitempty"`
 }
 
-// quantileLevels are the reported quantiles. Core Web Vitals are rated by the 0.75 quantile.
+// quantileLevels are the quantiles in a report. Core Web Vitals are rated by the 0.75 quantile.
 var quantileLevels = []float64{0.25, 0.5, 0.75, 0.9, 0.95}
 
 // distribution returns the mean and quantiles of a histogram of n reports over a range. It returns nil for other
-// queries, for labels, and without an answer.
+// queries, for labels, and if there is no answer.
 //
-// Let c_j be the estimated counts of K bins of width w with middles m_j and edges e_0, …, e_K:
+// Let c_j be the estimated counts of K bins of width w, with middles m_j and edges e_0, …, e_K:
 //
-//	F_j = Σ_{i<j} c_i / n for j ≤ K/2,  1 - Σ_{i≥j} c_i / n beyond                                    (1)
-//	mean = M + Σ (m_j - M) c_j / n, M the middle of the range                                       (2)
+//	F_j = Σ_{i<j} c_i / n for j ≤ K/2, and 1 - Σ_{i≥j} c_i / n for j > K/2                           (1)
+//	mean = M + Σ (m_j - M) c_j / n, where M is the middle of the range                              (2)
 //
-// The true counts add up to n, so both forms of (1), and (2), are unbiased. A value is at most w/2 from the
-// middle of its bin, which the data cannot show. So the mean's error is noise of standard deviation s plus at most w/2.
-// Its interval ±q has 95 % coverage when that bias is w/2 to one side:
+// F_j estimates the share of clients with a value below e_j. The true counts add up to n, so both forms of (1), and
+// (2), are unbiased. A value differs from the middle of its bin by at most w/2, and the data cannot show by how much.
+// So the mean's error is noise of standard deviation s plus a bias of at most w/2. The interval mean ± q has 95 %
+// coverage if the bias is w/2 to one side:
 //
 //	Φ((q - w/2)/s) - Φ((-q - w/2)/s) = Confidence                                                   (3)
 //
-// A quantile's interval inverts the intervals [l_j, h_j] of F_j, which [protocols.Bins.Below] gives:
+// The interval of the p-quantile x_p inverts the intervals [l_j, h_j] of F_j, which [protocols.Bins.Below] gives:
 //
 //	[e_{a-1}, e_{b+1}],  a the first j with h_j ≥ p,  b the last j with l_j ≤ p                           (4)
 //
-// where F_0 = 0 and F_K = 1 are known. Let e_i ≤ x_p < e_{i+1}. The interval lies above x_p only if
-// h_{i+1} < p, and below only if l_i > p: two events at fixed edges, each of
-// probability (1-Confidence)/2 at most, whatever the other edges do. So the band is pointwise, the
-// coverage at least Confidence for each quantile by itself, and no interval is narrower than a bin.
-// The estimate interpolates in the bin where the running maximum of F crosses p.
+// where F_0 = 0 and F_K = 1 are known. Let e_i ≤ x_p < e_{i+1}. The interval lies above x_p only if h_{i+1} < p, and
+// below x_p only if l_i > p. These are two events at fixed edges. Each has probability at most (1-Confidence)/2,
+// whatever happens at the other edges. So coverage is at least Confidence for each quantile by itself, and no interval
+// is narrower than a bin. The estimate of x_p interpolates in the bin where the running maximum of F crosses p.
 //
-// Loss. A share s of the clients may be missing. Each is in one bin, so F over all clients is (1-s)·F + s·x with
-// x ∈ [0, 1]. The mean moves in the same way, with x in the range. A missing message adds at most r to one c_j/n. So it
-// adds at most r to F, and at most r times the distance from M to the mean.
+// Losses: a share s of the clients may be missing. Each missing client is in one bin, so F over all clients is (1-s)·F
+// + s·x with x ∈ [0, 1]. The mean changes in the same way, with x in the range. A missing message adds at most r to one
+// c_j/n. So it adds at most r to F, and to the mean at most r times the distance from M to the farthest m_j.
 //
-// epochs is the number of epochs over which BandOverEpochs holds, or 0 for an answer over all epochs.
+// epochs is the number of epochs over which BandOverEpochs holds. It is 0 for an answer over all epochs.
 func distribution(t *task.Task, m protocols.Mechanism, a Answer, agg protocols.Aggregate, loss protocols.Loss,
 	epochs uint64) *Distribution {
 	if t.Query.Info().Shape != task.PerBin || t.Input.Labels || a.Estimate == nil {
@@ -90,18 +91,18 @@ func distribution(t *task.Task, m protocols.Mechanism, a Answer, agg protocols.A
 	return out
 }
 
-// DistributionOf returns the mean and quantiles of a complete batch. It returns nil if the query has none.
+// DistributionOf returns the mean and quantiles of a complete batch, or nil if the query has no distribution.
 func DistributionOf(t *task.Task, m protocols.Mechanism, batch protocols.Aggregate) *Distribution {
 	return distribution(t, m, Answer{Estimate: batch.Total()}, batch, protocols.Loss{Clients: batch.Reports()}, 0)
 }
 
-// histogram is an aggregate of a histogram with the error laws of its bins.
+// histogram is the aggregate of a histogram, with the error laws of its bins.
 type histogram struct {
 	protocols.Aggregate
 	protocols.Bins
 }
 
-// binsOf returns the error laws of a histogram's bins.
+// binsOf returns the error laws of a histogram's bins. Without other information they are [independent].
 func binsOf(m protocols.Mechanism, agg protocols.Aggregate) protocols.Bins {
 	if bins := protocols.CapabilitiesOf(m).Bins; bins != nil {
 		return bins(agg)
@@ -109,10 +110,11 @@ func binsOf(m protocols.Mechanism, agg protocols.Aggregate) protocols.Bins {
 	return independent{agg}
 }
 
-// independent is a histogram whose bins have independent noise, each a sum of many small parts.
+// independent has the error laws of a histogram whose bins have independent noise. The noise of each bin is the sum of
+// many small parts, so its law is normal.
 type independent struct{ protocols.Aggregate }
 
-// Below implements [protocols.Bins]. It sums from the nearer end of the range.
+// Below implements [protocols.Bins]. It sums counts from the end of the range that is nearer to the edge.
 func (a independent) Below() []protocols.ErrorLaw {
 	counts, laws, users := a.Total(), a.Errors(), float64(a.Reports())
 	sums, variances := make([]float64, len(counts)+1), make([]float64, len(counts)+1)
@@ -141,12 +143,13 @@ func (a independent) Weighted(weights []float64) protocols.ErrorLaw {
 	return law
 }
 
-// meanOf returns (2) with the interval (3) of a confidence, clipped to the range.
+// meanOf returns the mean, formula (2) of [distribution], with its interval (3) at a confidence. It clips the interval
+// to the range.
 func meanOf(binned histogram, lo, hi float64, missing gap, confidence float64) Location {
 	counts, users := binned.Total(), float64(binned.Reports())
 	width, mean := (hi-lo)/float64(len(counts)), (lo+hi)/2
 	offsets := make([]float64, len(counts))
-	for j, count := range counts { // (2)
+	for j, count := range counts { // formula (2)
 		offsets[j] = (float64(j)+0.5)*width - (hi-lo)/2
 		mean += offsets[j] * count / users
 	}
@@ -156,8 +159,8 @@ func meanOf(binned histogram, lo, hi float64, missing gap, confidence float64) L
 	return Location{Name: "mean", Estimate: mean, Interval: [2]float64{max(lo, from), min(hi, to)}}
 }
 
-// gap bounds the loss: the share s of the clients who may be missing, and the most r that missing messages add to a
-// share.
+// gap bounds what losses can change: clients is the largest share of clients who may be missing. messages is the
+// largest amount that missing messages add to a share of clients.
 type gap struct{ clients, messages float64 }
 
 func newGap(m protocols.LossEffect, clients uint64) gap {
@@ -168,14 +171,15 @@ func newGap(m protocols.LossEffect, clients uint64) gap {
 	return gap{messages: share * max(-m.Lo, m.Hi)}
 }
 
-// widen returns the interval, over all clients, of the mean of a quantity between least and most. A missing message
-// moves the mean by at most reach times its share.
+// widen widens the interval [lo, hi] of a mean, over the counted clients, so that it holds over all clients. The
+// quantity is between least and most for each client. Missing messages move the mean by at most reach times their
+// share.
 func (g gap) widen(lo, hi, least, most, reach float64) (from, to float64) {
 	return (1-g.clients)*lo + g.clients*least - g.messages*reach,
 		(1-g.clients)*hi + g.clients*most + g.messages*reach
 }
 
-// biased returns the q of (3) for a standard deviation and the largest bias.
+// biased returns the q of formula (3) of [distribution]. deviation is s there, and most is the largest bias.
 func biased(deviation, most, confidence float64) float64 {
 	if deviation == 0 {
 		return most
@@ -192,8 +196,8 @@ func biased(deviation, most, confidence float64) float64 {
 	return hi
 }
 
-// band is the estimated distribution function at the edges of the bins. laws are the errors at the inner edges, in
-// clients.
+// band is the estimated distribution function F at the edges of the bins. laws are the error laws at the inner edges,
+// in clients.
 type band struct {
 	value []float64
 	laws  []protocols.ErrorLaw
@@ -201,7 +205,7 @@ type band struct {
 	gap   gap
 
 	confidence float64
-	known      map[int][2]float64 // Cache of intervals, by edge.
+	known      map[int][2]float64 // Cache of intervals of F, by edge.
 }
 
 func newBand(binned histogram, counts []float64, missing gap) band {
@@ -210,7 +214,7 @@ func newBand(binned histogram, counts []float64, missing gap) band {
 		map[int][2]float64{}}
 	b.value[k] = 1
 	sum := 0.0
-	for j := 1; 2*j <= k; j++ { // (1)
+	for j := 1; 2*j <= k; j++ { // formula (1) of distribution
 		sum += counts[j-1] / users
 		b.value[j] = sum
 	}
@@ -222,13 +226,13 @@ func newBand(binned histogram, counts []float64, missing gap) band {
 	return b
 }
 
-// at returns the band with another confidence.
+// at returns a band with the same estimates and another confidence.
 func (b band) at(confidence float64) band {
 	b.confidence, b.known = confidence, map[int][2]float64{}
 	return b
 }
 
-// ends returns (4) as indices of edges.
+// ends returns the ends of the p-quantile's interval, formula (4) of [distribution], as indices of edges.
 func (b band) ends(p float64) (first, last int) {
 	k := len(b.value) - 1
 	first, last = 1, k-1
@@ -241,7 +245,7 @@ func (b band) ends(p float64) (first, last int) {
 	return first - 1, last + 1
 }
 
-// interval returns the interval of F_j over all clients.
+// interval returns the interval of F_j over all clients, counted and missing.
 func (b band) interval(j int) [2]float64 {
 	out, ok := b.known[j]
 	if !ok {
@@ -252,9 +256,9 @@ func (b band) interval(j int) [2]float64 {
 	return out
 }
 
-// far returns 1 if p lies so far above F_j that it is outside its interval, -1 if so far below, else 0. "Far" is more
-// than 5 standard errors and 20 clients; it saves computing the interval. With the most epochs of a task, 2¹⁶, an
-// interval of a band over epochs reaches 4.94 standard errors.
+// far returns 1 if p lies far above F_j, -1 if far below, else 0. Far means more than 5 standard errors plus 20
+// clients, so p is surely outside the interval of F_j and the interval need not be computed. An interval of a band over
+// 2¹⁶ epochs, the maximum, reaches 4.94 standard errors.
 func (b band) far(j int, p float64) int {
 	reach := (5*math.Sqrt(b.laws[j-1].Variance()) + 20) / b.users
 	switch lo, hi := b.gap.widen(b.value[j]-reach, b.value[j]+reach, 0, 1, 1); {
@@ -266,7 +270,7 @@ func (b band) far(j int, p float64) int {
 	return 0
 }
 
-// crossing returns where the running maximum of F reaches p, in bins from the lowest edge.
+// crossing returns the point where the running maximum of F reaches p, in bins from the lowest edge.
 func (b band) crossing(p float64) float64 {
 	before := 0.0
 	for j := 1; j < len(b.value); j++ {
@@ -279,7 +283,7 @@ func (b band) crossing(p float64) float64 {
 	return float64(len(b.value) - 1)
 }
 
-// Median returns the quantile at 1/2.
+// Median returns the 0.5 quantile.
 func (d *Distribution) Median() Location {
 	return d.Quantiles[slices.IndexFunc(d.Quantiles, func(q Location) bool { return q.Probability == 0.5 })]
 }

@@ -13,27 +13,27 @@ import (
 // epochs holds the state of each epoch by its number.
 type epochs map[uint64]*epoch
 
-// epoch is the state of one epoch: its records, in any order, and their sum.
+// epoch is the state of one epoch: its records by batch number, and their sum.
 type epoch struct {
 	numbers map[uint64]*batchVersions
-	closed  bool   // No further batch; only total is left, with the findings of findBatchFaults.
-	batches uint64 // Number of batches by its signed end; 0 before that.
+	closed  bool   // Complete: no batch can follow. Only total is left, with the findings of findBatchFaults.
+	batches uint64 // Number of batches, from the signed end; 0 before the end was received.
 	ended   bool   // The signed end was received.
-	exposed bool   // Only if closed: whether clients' messages reached the verifier; see reached.
-	total   *total // Sum of the numbers below total.next; nil before the first.
+	exposed bool   // Set when closed: whether clients' messages reached the verifier; see reached.
+	total   *total // Sum of the batches with numbers below total.next; nil before the first.
 }
 
-// batchVersions holds what was received for one batch number: a version for each manifest that the last relay signed,
-// sorted by hash.
+// batchVersions holds everything received for one batch number: one version per different manifest that the last relay
+// signed, sorted by hash. An honest relay signs only one.
 type batchVersions struct{ versions []*signedVersion }
 
 type signedVersion struct {
 	hash   Version
 	record *Record
-	chain  []onion.Manifest // nil if only the manifest was received
+	chain  []onion.Manifest // nil if only the manifest was received, without the batch
 }
 
-// at returns an epoch, and creates it if it has no state yet.
+// at returns an epoch, and creates it if needed.
 func (all epochs) at(of uint64) *epoch {
 	e := all[of]
 	if e == nil {
@@ -53,7 +53,7 @@ func (all epochs) sorted() []uint64 {
 	return numbers
 }
 
-// has reports whether a whole batch of this number was received.
+// has reports whether a whole batch with this number was received, not only its manifest.
 func (all epochs) has(epoch, seq uint64) bool {
 	e := all[epoch]
 	if e == nil || e.numbers[seq] == nil {
@@ -64,8 +64,8 @@ func (all epochs) has(epoch, seq uint64) bool {
 	})
 }
 
-// whole reports whether the signed ends of count epochs were received, and a batch or manifest for each number that
-// they announce.
+// whole reports whether everything of epochs 0 to count-1 was received: their signed ends, and for each batch number
+// that an end announces a batch or its manifest.
 func (all epochs) whole(count uint64) bool {
 	for of := range count {
 		e := all[of]
@@ -76,7 +76,7 @@ func (all epochs) whole(count uint64) bool {
 	return true
 }
 
-// reached returns the epochs whose clients' messages reached the verifier, ascending.
+// reached returns the numbers of the epochs whose clients' messages reached the verifier, in ascending order.
 func (all epochs) reached() (out []uint64) {
 	for _, number := range all.sorted() {
 		if all[number].reached() {
@@ -86,7 +86,7 @@ func (all epochs) reached() (out []uint64) {
 	return out
 }
 
-// records returns all records, sorted by epoch, number and version.
+// records returns all records, sorted by epoch, batch number and version.
 func (all epochs) records() (out []*Record) {
 	for _, of := range all.sorted() {
 		e := all[of]
@@ -99,7 +99,7 @@ func (all epochs) records() (out []*Record) {
 	return out
 }
 
-// ended returns the number of batches of each ended epoch.
+// ended returns the number of batches of each epoch whose signed end announced at least one.
 func (all epochs) ended() (out []ended) {
 	for _, of := range all.sorted() {
 		if n := all[of].batches; n > 0 {
@@ -109,7 +109,8 @@ func (all epochs) ended() (out []ended) {
 	return out
 }
 
-// findBatchFaults adds the findings about batch numbers of open epochs. Those of closed epochs are in their totals.
+// findBatchFaults adds the findings about batch numbers of open epochs. The totals of closed epochs already have
+// theirs.
 func (all epochs) findBatchFaults(t *task.Task, f findings) {
 	for _, of := range all.sorted() {
 		if e := all[of]; !e.closed {
@@ -118,8 +119,8 @@ func (all epochs) findBatchFaults(t *task.Task, f findings) {
 	}
 }
 
-// put adds a record. Copies of the same version add up. If a number has several versions, none counts, so only the
-// signed manifests are kept.
+// put adds a record. If the same version is there already, put only adds up the copies. If a batch number has several
+// versions, none of them counts, so put keeps only their signed manifests.
 func (e *epoch) put(hash Version, r *Record, chain []onion.Manifest) {
 	n := e.numbers[r.Seq]
 	if n == nil {
@@ -133,12 +134,12 @@ func (e *epoch) put(hash Version, r *Record, chain []onion.Manifest) {
 		n.versions = slices.Insert(n.versions, at, &signedVersion{hash, r, chain})
 		e.retract(r.Seq)
 	} else if v := n.versions[at]; v.record.Copies == 0 && r.Copies > 0 {
-		v.record, v.chain = r, chain // the stored one has no slots
+		v.record, v.chain = r, chain // the stored record has only the manifest
 		e.retract(r.Seq)
 	} else {
-		r.slots.free() // the stored record has them
+		r.slots.free() // the stored record has the same slots
 		v.record.Copies += r.Copies
-		if bytes.Compare(r.Signed, v.record.Signed) < 0 { // one manifest can have many signatures; keep the least
+		if bytes.Compare(r.Signed, v.record.Signed) < 0 { // a manifest can have many signatures; keep the smallest
 			v.record.Signed = r.Signed
 		}
 	}
@@ -149,7 +150,8 @@ func (e *epoch) put(hash Version, r *Record, chain []onion.Manifest) {
 	}
 }
 
-// dedupID returns the deduplication run of the epoch's records; empty without a run or without records.
+// dedupID returns the id of the run in which the epoch's records were deduplicated. It is empty without such a run, and
+// without records.
 func (e *epoch) dedupID() []byte {
 	for _, n := range e.numbers {
 		return n.versions[0].record.Dedup.ID
@@ -157,14 +159,14 @@ func (e *epoch) dedupID() []byte {
 	return nil
 }
 
-// retract drops the total if it includes numbers from seq on, of which something new was received.
+// retract drops the total if it includes batch seq or later ones, because something new was received for seq.
 func (e *epoch) retract(seq uint64) {
 	if e.total != nil && seq < e.total.next {
 		e.total = nil
 	}
 }
 
-// seqs returns the received batch numbers that are at least from, ascending.
+// seqs returns the received batch numbers from the given one on, in ascending order.
 func (e *epoch) seqs(from uint64) (out []uint64) {
 	for seq := range e.numbers {
 		if seq >= from {
@@ -175,7 +177,8 @@ func (e *epoch) seqs(from uint64) (out []uint64) {
 	return out
 }
 
-// counted returns the version that may count: the only one, if its whole batch was received. Else it returns nil.
+// counted returns the version of a batch that may count: the only version, if its whole batch was received. Else it
+// returns nil.
 func (n *batchVersions) counted() *signedVersion {
 	if len(n.versions) == 1 && n.versions[0].chain != nil {
 		return n.versions[0]
@@ -183,7 +186,7 @@ func (n *batchVersions) counted() *signedVersion {
 	return nil
 }
 
-// reached reports whether messages of clients reached the verifier to be opened. Their privacy pays for that, whether
+// reached reports whether clients' messages reached the verifier to be opened. This costs the clients privacy, whether
 // the messages count or not.
 func (e *epoch) reached() bool {
 	for _, n := range e.numbers {
@@ -196,15 +199,15 @@ func (e *epoch) reached() bool {
 	return e.exposed
 }
 
-// findBatchFaults adds the findings about an epoch's batch numbers: several versions, copies, gaps, and destroyed
-// batches. A remainder at the end of an epoch that is too small for a batch is no finding.
+// findBatchFaults adds the findings about an epoch's batch numbers: several versions, copies, gaps, destroyed batches,
+// and batches after the last. It is no finding if the last batch of an epoch was destroyed because it was too small.
 func (e *epoch) findBatchFaults(of uint64, t *task.Task, f findings) {
 	seqs := e.seqs(0)
 	highest := e.batches
 	if len(seqs) > 0 {
 		highest = max(highest, seqs[len(seqs)-1]+1)
 	}
-	last := false // Whether an earlier batch had to be the last: each further batch costs relays' noise again.
+	last := false // Whether an earlier batch had to be the last. Each further batch adds noise.
 	for _, seq := range seqs {
 		e.numbers[seq].findings(BatchPosition(of, seq), seq+1 == highest, t, f)
 		if last {
@@ -244,7 +247,7 @@ func (n *batchVersions) findings(at Position, last bool, t *task.Task, f finding
 		return
 	}
 	first := one.chain[0]
-	// With relays' noise, relays release a remainder too.
+	// If relays add noise, they also release a last batch that is not full.
 	remainder := last && first.Submissions < t.Batch.Size && t.Claim.Assumption != task.NoneHonest
 	if remainder && first.Destroyed() {
 		return
@@ -252,7 +255,7 @@ func (n *batchVersions) findings(at Position, last bool, t *task.Task, f finding
 	f.add(finding.Destroyed, 1, at)
 }
 
-// evidence returns all manifests that were signed for one number.
+// evidence returns all the manifests that the last relay signed for one batch number.
 func (n *batchVersions) evidence(epoch, seq uint64) finding.Evidence {
 	e := finding.Evidence{Epoch: epoch, Batch: seq}
 	for _, v := range n.versions {

@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// AddFile adds a file: a batch, or the signed end of an epoch. A fault of the file becomes a finding; a returned error
-// is the verifier's own. It reads the file once, a chunk at a time.
+// AddFile adds a file: a batch, or the signed end of an epoch. A fault of the file becomes a finding. AddFile returns
+// an error only for a fault of the verifier itself. It reads the file once, one chunk at a time.
 func (v *Verifier) AddFile(name string, in io.Reader) error {
 	buffered := bufio.NewReaderSize(in, ReadAhead)
 	if lead, _ := buffered.Peek(1); len(lead) == 1 && lead[0] == endLead {
@@ -38,7 +38,8 @@ func (v *Verifier) AddFile(name string, in io.Reader) error {
 // ReadAhead is the size of the read buffer of a file, in bytes.
 const ReadAhead = 256 << 10
 
-// addBatch adds a batch file. An error that is a [Fault] or [ReadError] is the file's.
+// addBatch adds a batch file. Its error is a [Fault] or [ReadError] if the file is at fault, else an error of the
+// verifier itself.
 func (v *Verifier) addBatch(name string, in io.Reader) error {
 	b, err := Receive(v.open, in)
 	if err != nil {
@@ -62,10 +63,10 @@ func (v *Verifier) addBatch(name string, in io.Reader) error {
 	return v.AddRecord(r)
 }
 
-// endLead is the first byte of a signed end, which is an array of two. A batch is an array of four.
+// endLead is the first byte of the signed end of an epoch, an array of 2 in msgpack. A batch is an array of 4.
 const endLead = 0x92
 
-// addEnd adds an epoch's end that the last relay signed.
+// addEnd adds a file with the signed end of an epoch.
 func (v *Verifier) addEnd(name string, in io.Reader) error {
 	raw, err := io.ReadAll(io.LimitReader(in, maxEnd))
 	if err != nil {
@@ -80,10 +81,10 @@ func (v *Verifier) addEnd(name string, in io.Reader) error {
 	return v.End(of, batches)
 }
 
-// maxEnd is the most bytes of a signed end.
+// maxEnd is the maximum size of a signed end, in bytes.
 const maxEnd = 1 << 20
 
-// readEnd checks an epoch's end that the task's last relay signed, and returns its number of batches.
+// readEnd checks that the task's last relay signed the end of an epoch. It returns the epoch and its number of batches.
 func readEnd(open *taskfile.Open, raw []byte) (epoch, batches uint64, err error) {
 	signed, err := onion.ParseEnd(raw)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/doona-dp/doona/verifier/finding"
 )
 
-// Position is where something was found. Positions are ordered; a finding keeps the first.
+// Position is where a finding occurred. Positions are ordered: a finding keeps the lowest as its example.
 type Position struct {
-	Epoch, Seq uint64 // math.MaxUint64 without a batch
+	Epoch, Seq uint64 // both math.MaxUint64 if the finding is about no batch
 	Text       string
 }
 
-// noPosition returns a position without epoch and number.
+// noPosition returns the position of a finding that is about no batch.
 func noPosition(text string) Position { return Position{math.MaxUint64, math.MaxUint64, text} }
 
 // BatchPosition returns the position of a batch.
@@ -25,7 +25,7 @@ func BatchPosition(epoch, seq uint64) Position {
 	return Position{epoch, seq, fmt.Sprintf("epoch %d, batch %d", epoch, seq)}
 }
 
-// Because appends a reason to the text.
+// Because appends a reason to the position's text.
 func (p Position) Because(err error) Position {
 	p.Text += ": " + err.Error()
 	return p
@@ -35,7 +35,7 @@ func (p Position) compare(o Position) int {
 	return cmp.Or(cmp.Compare(p.Epoch, o.Epoch), cmp.Compare(p.Seq, o.Seq), strings.Compare(p.Text, o.Text))
 }
 
-// findings counts what was found, by name. The result does not depend on the order of adding.
+// findings counts findings by name. The result does not depend on the order in which they are added.
 type findings map[finding.Name]*found
 
 type found struct {

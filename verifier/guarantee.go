@@ -10,17 +10,17 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Guarantee is the guarantee to every client.
+// Guarantee is the privacy guarantee that the task gives to every client.
 type Guarantee struct {
 	HonestFraction  float64  `json:"honest_fraction"`
 	NMin            uint64   `json:"n_min"`
 	Epsilon         float64  `json:"epsilon"`
 	Delta           float64  `json:"delta"`
-	LocalEpsilon    *float64 `json:"local_epsilon"`     // ε₀, if every relay colludes; null if it is infinite.
-	EpsilonNoHonest *float64 `json:"epsilon_no_honest"` // ε′, if no other client is honest; null as above.
-	WorstCase       string   `json:"worst_case"`        // Both in words.
+	LocalEpsilon    *float64 `json:"local_epsilon"`     // ε₀, if all relays collude; null if infinite.
+	EpsilonNoHonest *float64 `json:"epsilon_no_honest"` // ε′, if no other client is honest; null if infinite.
+	WorstCase       string   `json:"worst_case"`        // Describes EpsilonNoHonest and LocalEpsilon in words.
 	EpsilonHonest   float64  `json:"epsilon_honest"`    // ε in a batch with n_min honest clients.
-	Gamma           *float64 `json:"gamma"`             // Blanket probability; null if the protocol has none.
+	Gamma           *float64 `json:"gamma"`             // The blanket probability γ; null if the protocol has none.
 	Rule            string   `json:"rule"`
 	Promise         string   `json:"promise"`
 	// Assumption is "min-honest" (n_min honest clients in a batch) or "none" (no other client needs to be honest).
@@ -46,7 +46,7 @@ func describeGuarantee(t *task.Task, m protocols.Mechanism) (*Guarantee, error) 
 // NoneHonest reports whether the guarantee holds without any other honest client.
 func (g *Guarantee) NoneHonest() bool { return g.Assumption == task.NoneHonest.String() }
 
-// Promise returns a task's guarantee in words, which are the same wherever it is stated.
+// Promise returns a task's guarantee in words. All programs use these words.
 func Promise(t *task.Task) (string, error) {
 	needs, caveat, err := Needs(t)
 	text := "(epsilon, delta)-DP by substitution against the verifier and everyone after it, provided " + needs +
@@ -57,8 +57,8 @@ func Promise(t *task.Task) (string, error) {
 	return text, err
 }
 
-// WorstCaseEpsilons returns ε′ and ε₀: a client's ε if no other client is honest, and if all relays collude with the
-// verifier. nil means infinite.
+// WorstCaseEpsilons returns two values of a client's ε: ε′ if no other client is honest, and ε₀ if all relays collude
+// with the verifier. nil means infinite.
 func WorstCaseEpsilons(t *task.Task, m protocols.Mechanism) (noHonest, local *float64) {
 	if left := m.Epsilon0(); !math.IsInf(left, 1) {
 		noHonest, local = &left, &left
@@ -70,8 +70,8 @@ func WorstCaseEpsilons(t *task.Task, m protocols.Mechanism) (noHonest, local *fl
 	return noHonest, local
 }
 
-// EpsilonHonest returns a client's ε in a batch with n_min honest clients. It is the task's claim, or less if clients
-// randomize although the claim does not need them to be honest.
+// EpsilonHonest returns a client's ε in a batch with n_min honest clients. This is the task's claim. It is less if the
+// claim needs no honest clients, but clients randomize their values.
 func EpsilonHonest(t *task.Task, m protocols.Mechanism) float64 {
 	if honest := protocols.CapabilitiesOf(m).EpsilonHonest; honest != nil {
 		return honest(t.Batch.Min, t.Claim.Delta.Value())
@@ -79,8 +79,8 @@ func EpsilonHonest(t *task.Task, m protocols.Mechanism) float64 {
 	return t.Claim.Epsilon.Value()
 }
 
-// WithHonest describes the smaller ε in a batch with n_min honest clients, for a task whose claim needs no honest
-// client. It is empty for other tasks.
+// WithHonest describes in words the smaller ε in a batch with n_min honest clients. It applies only to tasks whose
+// claim needs no honest client; for others it returns "".
 func WithHonest(t *task.Task, m protocols.Mechanism) string {
 	if t.Claim.Assumption != task.NoneHonest {
 		return ""
@@ -89,8 +89,8 @@ func WithHonest(t *task.Task, m protocols.Mechanism) string {
 		decimal.Up(EpsilonHonest(t, m)*(1-1e-9), 3) + "."
 }
 
-// WorstCase describes a client's privacy if no other client is honest, and if all relays collude. It uses the words of
-// the SDK's explain().
+// WorstCase describes in words a client's privacy if no other client is honest, and if all relays collude. It uses the
+// same words as explain() of the SDK.
 func WorstCase(t *task.Task, m protocols.Mechanism) string {
 	left := "no protection remains"
 	if local := m.Epsilon0(); !math.IsInf(local, 1) {
@@ -103,7 +103,7 @@ func WorstCase(t *task.Task, m protocols.Mechanism) string {
 	return "If nobody else who reports is honest, " + noHonest + ". If all relays work with the verifier, " + left + "."
 }
 
-// Needs returns the assumptions of a task's guarantee, and a caveat or "" (docs/proofs/slots.md).
+// Needs returns in words what a task's guarantee assumes, and a caveat or "". docs/proofs/slots.md explains both.
 func Needs(t *task.Task) (needs, caveat string, err error) {
 	if t.Claim.Assumption == task.NoneHonest {
 		return "one relay does not collude: its dummies hide each client, and no other client needs to be honest",
@@ -120,7 +120,7 @@ func Needs(t *task.Task) (needs, caveat string, err error) {
 	return "at least n_min honest clients' messages reach " + relay + " relay that does not collude", caveat, err
 }
 
-// exactAnswers describes what the verifier receives if relays add the noise.
+// exactAnswers describes what the verifier learns if relays add the noise.
 func exactAnswers(t *task.Task) string {
 	if _, local := t.Param("gamma"); local {
 		return "The verifier receives randomized answers, unlinked."
@@ -128,6 +128,6 @@ func exactAnswers(t *task.Task) string {
 	return "The verifier receives exact answers, unlinked, among dummies."
 }
 
-// wholeClients is the caveat of protocols whose proofs need all messages of n_min clients to be in one batch.
+// wholeClients is the caveat for protocols whose proofs need all messages of n_min clients to be in one batch.
 const wholeClients = "Each client sends several messages, which must stay in one batch. A malicious first relay can " +
 	"separate them."

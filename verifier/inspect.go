@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Check checks a batch of the last relay without opening it, and returns its chain of manifests, first relay first. It
-// needs no key.
+// Check checks a batch of the last relay without opening its slots. It returns the batch's chain of manifests, starting
+// with the first relay. It needs no key.
 func Check(open *taskfile.Open, batch *onion.Batch) ([]onion.Manifest, error) {
 	header, err := batch.Header()
 	if err != nil {
@@ -25,13 +25,13 @@ func Check(open *taskfile.Open, batch *onion.Batch) ([]onion.Manifest, error) {
 	return batch.Check(open.Task, last, header.Seq)
 }
 
-// Fault is the error of a file that is no valid batch of the task's last relay.
+// Fault is the error of a file that is not a valid batch of the task's last relay.
 type Fault struct {
 	Name   finding.Name
 	Err    error
-	Signed *onion.SignedManifest // The manifest, if the last relay signed one for this epoch and number; else nil.
-	Epoch  uint64                // Of Signed.
-	Seq    uint64                // Of Signed.
+	Signed *onion.SignedManifest // The manifest, if the last relay signed it for this epoch and batch number; else nil.
+	Epoch  uint64                // Epoch of Signed.
+	Seq    uint64                // Batch number of Signed.
 }
 
 // Error returns the fault in words.
@@ -40,28 +40,28 @@ func (f *Fault) Error() string { return fmt.Sprintf("%s: %v", f.Name, f.Err) }
 // Unwrap returns Err.
 func (f *Fault) Unwrap() error { return f.Err }
 
-// maxSeq bounds batch numbers, like the number of batches in a signed end.
+// maxSeq is the limit of batch numbers. It is also the limit of the number of batches in a signed end.
 const maxSeq = 1 << 53
 
-// Incoming is a batch of the last relay with checked manifests and unread slots.
+// Incoming is a batch of the last relay whose manifests are checked and whose slots are not read yet.
 type Incoming struct {
-	Signed *onion.SignedManifest // The last relay's.
-	chain  []onion.Manifest      // First relay first.
+	Signed *onion.SignedManifest // Signed by the last relay.
+	chain  []onion.Manifest      // In order; the first relay is first.
 	each   eachChunk
 }
 
-// eachChunk calls do with the lane and slots of every chunk. It can be called once. A fault of the batch is a [Fault];
-// other errors come from the reader or from do.
+// eachChunk calls do with the lane and the slots of every chunk. It can be called only once. It returns a [Fault] if
+// the batch is at fault. Other errors come from the reader or from do.
 type eachChunk func(do func(lane int, slots [][]byte) error) error
 
-// Check reads and checks all slots without opening them.
+// Check reads all slots and checks them against the manifest, without opening them.
 func (b *Incoming) Check() error { return b.each(func(int, [][]byte) error { return nil }) }
 
 // Last returns the last relay's manifest.
 func (b *Incoming) Last() *onion.Manifest { return &b.chain[len(b.chain)-1] }
 
-// Receive reads a batch file of the last relay up to its first slot, and checks it with its chain of manifests. It
-// needs no key. A fault of the file is a [Fault]; other errors come from the reader.
+// Receive reads a batch file of the last relay up to its first slot, and checks its chain of manifests. It needs no
+// key. It returns a [Fault] if the file is at fault. Other errors come from the reader.
 func Receive(open *taskfile.Open, in io.Reader) (*Incoming, error) {
 	r, err := onion.NewBatchReader(source{in}, onion.MaxManifest(open.Task, open.VerifierHop()-1))
 	if err != nil {
@@ -96,7 +96,7 @@ func Receive(open *taskfile.Open, in io.Reader) (*Incoming, error) {
 	return &Incoming{r.Signed(), chain, each}, nil
 }
 
-// inMemory checks a batch that is in memory.
+// inMemory checks a batch that is completely in memory.
 func inMemory(open *taskfile.Open, batch *onion.Batch) (*Incoming, error) {
 	chain, err := Check(open, batch)
 	if err != nil {
@@ -115,7 +115,7 @@ func inMemory(open *taskfile.Open, batch *onion.Batch) (*Incoming, error) {
 	return &Incoming{batch.Signed(), chain, each}, nil
 }
 
-// source turns read errors of the underlying reader into ReadErrors, to tell them from faults of the batch.
+// source turns errors of the underlying reader into ReadErrors, so that they differ from faults of the batch.
 type source struct{ io.Reader }
 
 // Read implements [io.Reader].
@@ -127,7 +127,7 @@ func (s source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadError is an error of the disk while reading a file, not a fault of the batch.
+// ReadError is an error of the disk that occurs while a file is read. It does not mean that the batch is faulty.
 type ReadError struct{ Err error }
 
 // Error returns the reader's error.
@@ -136,8 +136,8 @@ func (e *ReadError) Error() string { return e.Err.Error() }
 // Unwrap returns the reader's error.
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// readFault turns a read error into a Fault or ReadError. other names a fault that is neither of the source nor about
-// lengths.
+// readFault turns an error of reading a batch into a ReadError or a Fault. The Fault has the name other unless the file
+// is truncated or a slot has the wrong size.
 func readFault(err error, other finding.Name, signed *onion.SignedManifest, m *onion.Manifest) error {
 	f := &Fault{Name: other, Err: err, Signed: signed}
 	if m != nil {
@@ -155,14 +155,14 @@ func readFault(err error, other finding.Name, signed *onion.SignedManifest, m *o
 	return f
 }
 
-// signedHere opens a manifest and checks that the task's last relay signed it for an epoch of the task.
+// signedHere opens a signed manifest. It checks that the task's last relay signed it, for an epoch of the task.
 func signedHere(open *taskfile.Open, s *onion.SignedManifest) (*onion.Manifest, *Fault) {
 	last := open.VerifierHop() - 1
 	m, err := s.Open(open.Task, last)
 	claimed, unread := (&onion.Batch{Manifest: s.Manifest}).Header()
 	switch {
 	case unread != nil && err == nil, unread == nil && string(claimed.TaskID) != string(open.ID[:]):
-		return nil, &Fault{Name: finding.Foreign, Err: errors.New("the manifest is not of this task")}
+		return nil, &Fault{Name: finding.Foreign, Err: errors.New("the manifest belongs to another task")}
 	case unread == nil && claimed.Hop != uint64(last):
 		return nil, &Fault{Name: finding.Foreign,
 			Err: fmt.Errorf("its manifest is of hop %d, want the last relay, hop %d", claimed.Hop, last)}
@@ -177,7 +177,7 @@ func signedHere(open *taskfile.Open, s *onion.SignedManifest) (*onion.Manifest, 
 	return m, nil
 }
 
-// FaultName names the fault of a batch whose last manifest has a valid signature for its epoch and number.
+// FaultName names the fault of a batch from the error of its check. The signature of its last manifest must be valid.
 func FaultName(err error) finding.Name {
 	switch {
 	case errors.Is(err, onion.ErrCounts):

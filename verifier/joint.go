@@ -9,29 +9,30 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Joint is a histogram over pairs, such as a device and a page load time. Label g·V+v of the task is group g with value
-// v of V. It estimates how each group's values are distributed, and how the distributions differ.
+// Joint is a histogram over pairs of a group and a value, such as a device and a page load time. With V values per
+// group, label g·V+v of the task means group g and value v. Joint estimates how each group's values are distributed,
+// and how the distributions differ.
 //
-// Every figure is made of weighted sums Σ w_j·ĉ_j of the estimated counts. [protocols.Bins.Weighted] gives the law of
-// such a sum. Cells of one histogram may depend on each other: in randomized response a report names one cell, and
-// dummies may have a fixed total. Dummies drawn cell by cell are independent. The law has the right covariances in each
-// case, so nothing here assumes independence.
+// Every figure is made of weighted sums Σ w_j·ĉ_j of the estimated counts ĉ_j. [protocols.Bins.Weighted] gives the
+// error law of such a sum. The counts of one histogram may depend on each other: in randomized response a report names
+// one cell, and dummies may have a fixed total. Dummies that are drawn cell by cell are independent. The law has the
+// right covariances in each case, so nothing here assumes independence.
 //
 // It is for complete batches.
 type Joint struct {
 	bins   protocols.Bins
 	counts []float64
-	values int // V.
+	values int // number of values per group, V
 }
 
-// Figure is a number computed from counts, with an interval of the requested confidence.
+// Figure is an estimate computed from counts, with an interval of the requested confidence.
 type Figure struct {
 	Estimate float64    `json:"estimate"`
 	Interval [2]float64 `json:"interval"`
 }
 
-// NewJoint returns the joint histogram of a task over labels, with groups groups. It fails if the query is not a
-// histogram over labels, or if groups does not divide the number of labels.
+// NewJoint returns the joint histogram of a task over labels. groups is the number of groups. It returns an error if
+// the query is not a histogram over labels, or if groups does not divide the number of labels.
 func NewJoint(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, groups int) (*Joint, error) {
 	switch {
 	case t.Query.Info().Shape != task.PerBin || !t.Input.Labels:
@@ -42,7 +43,8 @@ func NewJoint(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, grou
 	return &Joint{binsOf(m, agg), agg.Total(), int(t.Input.Bins) / groups}, nil
 }
 
-// weights returns the weight all for a group's values, plus more for those in [first, last), and 0 for other groups.
+// weights returns weights of a sum of counts: all for each value of the group, plus more for the values in [first,
+// last). Counts of other groups have weight 0.
 func (j *Joint) weights(group int, all, more float64, first, last int) []float64 {
 	out := make([]float64, len(j.counts))
 	for v := range j.values {
@@ -54,7 +56,7 @@ func (j *Joint) weights(group int, all, more float64, first, last int) []float64
 	return out
 }
 
-// sum returns Σ w_j·ĉ_j.
+// sum returns the weighted sum Σ w_j·ĉ_j of the counts.
 func (j *Joint) sum(weights []float64) (sum float64) {
 	for i, w := range weights {
 		sum += w * j.counts[i]
@@ -62,9 +64,9 @@ func (j *Joint) sum(weights []float64) (sum float64) {
 	return sum
 }
 
-// interval returns the interval of Σ w_j·ĉ_j. A normal law gets the continuity correction of a whole-number count, by
-// as much as the sum changes when a message moves to another cell. The correction matters with little noise or few
-// messages.
+// interval returns the interval of the weighted sum Σ w_j·ĉ_j. A normal law gets a continuity correction, because
+// counts are whole numbers. Its step is the change of the sum if a message moves to another cell. The correction
+// matters if there is little noise or there are few messages.
 func (j *Joint) interval(weights []float64, confidence float64) (lo, hi float64) {
 	law := j.bins.Weighted(weights)
 	if normal, ok := law.(protocols.Normal); ok {
@@ -74,26 +76,26 @@ func (j *Joint) interval(weights []float64, confidence float64) (lo, hi float64)
 	return law.Interval(confidence)
 }
 
-// Sum returns the number of a group's clients with a value in [first, last). It is a whole number; see
-// [Joint.interval].
+// Sum returns the number of a group's clients with a value in [first, last).
 func (j *Joint) Sum(group, first, last int, confidence float64) Figure {
 	weights := j.weights(group, 0, 1, first, last)
 	lo, hi := j.interval(weights, confidence)
 	return Figure{j.sum(weights), [2]float64{lo, hi}}
 }
 
-// Size returns the number of a group's clients.
+// Size returns the number of clients in a group.
 func (j *Joint) Size(group int, confidence float64) Figure {
 	return j.Sum(group, 0, j.values, confidence)
 }
 
-// Share returns the share s of a group's clients with a value in [first, last). If A of N clients have one, Â − s·N̂
-// has mean 0, whatever A and N are. So the interval is Fieller's: all s for which the interval of this sum contains 0,
+// Share returns the share s of a group's clients with a value in [first, last). If A of the group's N clients have such
+// a value, Â − s·N̂ has mean 0 for all A and N. So the interval is Fieller's: all s for which the interval of this sum
+// contains 0,
 //
 //	{s ∈ [0, 1] : 0 ∈ interval of Â − s·N̂}                                                           (1)
 //
 // It covers the true share exactly as often as the law's interval covers the true sum. ok is false if the data do not
-// show that the group has clients; then nothing bounds the share.
+// show that the group has any clients, because then nothing bounds the share.
 func (j *Joint) Share(group, first, last int, confidence float64) (share Figure, ok bool) {
 	size := j.Size(group, confidence)
 	if size.Interval[0] <= 0 {
@@ -111,7 +113,8 @@ func (j *Joint) Share(group, first, last int, confidence float64) (share Figure,
 	return share, true
 }
 
-// boundary returns where outside stops to hold on the way from end to middle, or end if it does not hold there.
+// boundary finds by bisection where outside stops to hold between end and middle. It returns end if outside does not
+// hold at end.
 func boundary(end, middle float64, outside func(s float64) bool) float64 {
 	if !outside(end) {
 		return end
@@ -126,18 +129,18 @@ func boundary(end, middle float64, outside func(s float64) bool) float64 {
 	return end
 }
 
-// maxSizeError is the largest half-width of the interval of a group's size, relative to the estimate, at which
-// [Joint.Difference] has a result.
+// maxSizeError is the largest relative error of a group's size with which [Joint.Difference] gives a result. The error
+// is half the width of the size's interval, divided by the estimate.
 const maxSizeError = .2
 
-// Difference returns a group's share of the values in [first, last) minus another group's share. With ŝ = Â/N̂ the
-// error of a share is exactly
+// Difference returns a group's share of the values in [first, last) minus another group's share. For a group with
+// estimated size N̂ and estimated share ŝ = Â/N̂, the error of the share is exactly
 //
 //	ŝ − s = ((Â − A) − s·(N̂ − N))/N̂                                                                (2)
 //
-// So the error of the difference is one weighted sum of the errors of all counts of both groups, and its law has their
-// covariances. The one approximation is to use N̂ and, in the weights, ŝ instead of N and s. It changes the width of
-// the interval by a relative amount of the order of the error of N̂ over N. ok is false if that is more than a fifth.
+// So the error of the difference is one weighted sum of the errors of all counts of both groups. The law of this sum
+// includes their covariances. The only approximation is that the weights use N̂ and ŝ instead of N and s. It changes
+// the interval's width by about the relative error of N̂. ok is false if that is more than a fifth.
 func (j *Joint) Difference(group, other, first, last int, confidence float64) (difference Figure, ok bool) {
 	weights := make([]float64, len(j.counts))
 	for i, g := range [2]int{group, other} {
@@ -149,20 +152,20 @@ func (j *Joint) Difference(group, other, first, last int, confidence float64) (d
 		sign := 1 - 2*float64(i)
 		difference.Estimate += sign * share
 		for v, w := range j.weights(g, -share, 1, first, last) {
-			weights[v] += sign * w / size.Estimate // (2)
+			weights[v] += sign * w / size.Estimate // formula (2)
 		}
 	}
-	lo, hi := j.interval(weights, confidence) // of the error, whose estimate is 0
+	lo, hi := j.interval(weights, confidence) // interval of the error, whose estimate is 0
 	difference.Interval = [2]float64{max(difference.Estimate+lo, -1), min(difference.Estimate+hi, 1)}
 	return difference, true
 }
 
 // Quantile returns a group's p-quantile, for 0 < p < 1, as a position among its values: 0 is the lower edge of the
-// first value and V the upper edge of the last. The interval ends at edges of values. As in (4) of distribution it
-// inverts tests at fixed edges. Here the tests are about the sums D_e of the counts below e minus p times the group's
-// size, which have the sign of F_e − p.
+// first value, and V the upper edge of the last. The interval ends at edges of values. Like formula (4) of
+// [distribution], it inverts tests at fixed edges. The test at edge e is about the sum of the counts below e minus p
+// times the group's size. This sum has the sign of F_e − p, where F_e is the group's share below e.
 //
-// ok is false if the data do not show that the group has clients.
+// ok is false if the data do not show that the group has any clients.
 func (j *Joint) Quantile(group int, p, confidence float64) (quantile Figure, ok bool) {
 	size := j.Size(group, confidence)
 	if size.Interval[0] <= 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Labels returns the names of the answer's entries: a histogram's bins or categories, or a vector's coordinates from 1.
-// It is empty for a number. The outer bins of a task that clips also hold clipped values.
+// Labels returns the names of the answer's entries: the bins or categories of a histogram, or the numbers of a vector's
+// coordinates, from 1. It is empty for a number. If a task clips, its outer bins also hold the clipped values.
 func Labels(t *task.Task) []string {
 	in := t.Input
 	out := make([]string, in.Bins)
@@ -35,14 +35,14 @@ func Labels(t *task.Task) []string {
 	return out
 }
 
-// isBinned reports whether the answer is a histogram over a range.
+// isBinned reports whether the answer is a histogram over a range of numbers.
 func isBinned(t *task.Task) bool { return t.Query.Info().Shape == task.PerBin && !t.Input.Labels }
 
-// edges returns the edges of the bins of a histogram over a range: bin j is from edge j to edge j+1. It is empty for
-// other tasks. The outer bins of a task that clips also hold clipped values.
+// edges returns the edges of the bins of a histogram over a range: bin j reaches from edge j to edge j+1. It is empty
+// for other tasks. If a task clips, its outer bins also hold the clipped values.
 //
-// Edge j is lo + (hi−lo)·j/bins, as the nearest float64: with lo = a/b and hi = c/d it is the quotient of
-// ad·bins + (cb−ad)·j and bd·bins.
+// Edge j is the float64 nearest to lo + (hi−lo)·j/bins. For lo = a/b and hi = c/d this is the quotient of ad·bins +
+// (cb−ad)·j and bd·bins.
 func edges(t *task.Task) []float64 {
 	if !isBinned(t) {
 		return nil
@@ -63,21 +63,23 @@ func edges(t *task.Task) []float64 {
 	return out
 }
 
-// edgeTexts returns the edges in digits, rounded to the fourth digit of a bin's width: no two edges read alike.
+// edgeTexts returns the edges as texts. It rounds them at the fourth digit of a bin's width, so that no two edges look
+// alike.
 func edgeTexts(t *task.Task) []string {
 	edges := edges(t)
 	out := make([]string, len(edges))
 	for j, x := range edges {
 		scale := math.Pow10(max(0, 3-int(math.Floor(math.Log10(edges[1]-edges[0])))))
-		if math.Abs(x)*scale < 1<<53 { // else all digits of x are needed
-			x = math.Round(x*scale)/scale + 0 // −0 becomes 0
+		if math.Abs(x)*scale < 1<<53 { // otherwise all digits of x are needed
+			x = math.Round(x*scale)/scale + 0 // adding 0 turns −0 into 0
 		}
 		out[j] = strconv.FormatFloat(x, 'f', -1, 64)
 	}
 	return out
 }
 
-// Ticks returns labels short enough for a chart's axis: for bins of a range, their lower edges.
+// Ticks returns labels that are short enough for a chart's axis. For a histogram over a range these are the bins' lower
+// edges.
 func Ticks(t *task.Task) []string {
 	if !isBinned(t) {
 		return Labels(t)
@@ -85,13 +87,13 @@ func Ticks(t *task.Task) []string {
 	return edgeTexts(t)[:t.Input.Bins]
 }
 
-// measure returns what a task estimates, in words.
+// measure describes in words what a task estimates.
 func measure(t *task.Task) string {
 	m := t.Query.Info().Measure
 	return strings.ToUpper(m[:1]) + m[1:]
 }
 
-// values describes the values that a client may have; empty for a count.
+// values describes in words the values that a client may have. It is empty for a count.
 func values(t *task.Task) string {
 	in, info := t.Input, t.Query.Info()
 	switch lo, hi := plain(in.Lo), plain(in.Hi); {
@@ -112,10 +114,10 @@ func values(t *task.Task) string {
 	}
 }
 
-// plain writes a number of the task with all its digits.
+// plain writes a number of the task with all its digits and without an exponent.
 func plain(r randomizer.Rational) string { return strconv.FormatFloat(r.Float64(), 'f', -1, 64) }
 
-// EntryName returns what an entry of the answer is called; empty for a number.
+// EntryName returns the word for one entry of the answer, such as "category". It is empty for a number.
 func EntryName(t *task.Task) string {
 	if t.Query.Info().Shape != task.PerBin {
 		return t.Query.Info().Entry
@@ -126,7 +128,7 @@ func EntryName(t *task.Task) string {
 	return "value"
 }
 
-// quantileName names the quantile at a probability.
+// quantileName returns the name of the p-quantile, such as "75 % quantile".
 func quantileName(p float64) string {
 	if p == 0.5 {
 		return "median"

@@ -18,26 +18,26 @@ type slot struct {
 	err     error
 }
 
-// workItem is a part of a chunk that one core opens.
+// workItem is a part of a chunk. One core opens it.
 type workItem struct {
 	lane   int
 	sealed [][]byte
 	slots  []slot
-	opened chan struct{} // Closed when slots is set.
+	opened chan struct{} // Closed when all slots are set.
 }
 
-// itemSlots is the most slots of a work item. itemsAhead is the most queued items per core. Both are small, so the
-// queue takes little memory.
+// itemSlots is the maximum number of slots of a work item. itemsAhead is the maximum number of queued items per core.
+// Both are small, so that the queue takes little memory.
 const (
 	itemSlots  = 128
 	itemsAhead = 8
 )
 
-// errStopped ends reading after take has failed.
+// errStopped ends the reading of chunks after take has failed.
 var errStopped = errors.New("stopped")
 
-// openAll opens the slots of all chunks on all cores and calls take with each slot in order. It returns the first error
-// of take, or else the first error of each.
+// openAll opens the slots of all chunks on all cores. It calls take with each slot, in the order of the batch. It
+// returns the first error of take or, if there is none, the first error of each.
 func openAll(opener *onion.Opener, each eachChunk, take func(*slot) error) error {
 	cores := runtime.GOMAXPROCS(0)
 	work, queue := make(chan *workItem, itemsAhead*cores), make(chan *workItem, itemsAhead*cores)
@@ -96,7 +96,7 @@ func (s *workItem) open(opener *onion.Opener) {
 
 func (s *workItem) take(take func(*slot) error) error {
 	for i := range s.slots {
-		if errors.Is(s.slots[i].err, onion.ErrErased) { // the key was erased meanwhile, so this is not the slot's fault
+		if errors.Is(s.slots[i].err, onion.ErrErased) { // the key was erased meanwhile, so the slot is not at fault
 			return onion.ErrErased
 		}
 		if err := take(&s.slots[i]); err != nil {

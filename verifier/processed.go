@@ -7,24 +7,25 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Methods of post-processing.
+// The methods of post-processing.
 const (
-	MethodClip    = "clip"    // Clips each entry to the range of possible sums.
-	MethodSimplex = "simplex" // Projects onto counts of at least 0 that add up to the clients.
+	MethodClip    = "clip"    // Clips each entry to the range of possible answers.
+	MethodSimplex = "simplex" // Projects onto counts of at least 0 whose sum is the number of clients.
 )
 
-// Processed is the possible answer nearest to the estimate. Post-processing costs no privacy and reduces the error, but
-// it adds bias. So average over epochs with the estimates, which are unbiased.
+// Processed is the possible answer that is nearest to the estimate. Post-processing costs no privacy and reduces the
+// error, but it adds bias. To average over epochs, use the estimates: they are unbiased.
 type Processed struct {
 	Method   string    `json:"method"` // "clip" or "simplex".
 	Estimate Values    `json:"estimate"`
-	Interval Intervals `json:"interval"` // For each entry by itself.
-	Band     Intervals `json:"band"`     // For all entries at once.
+	Interval Intervals `json:"interval"` // Holds for each entry by itself.
+	Band     Intervals `json:"band"`     // Holds for all entries at once.
 }
 
-// process sets the post-processed answer for a number of clients. The true answer is possible, so wherever it lies in
-// an interval, it lies in the possible part of it. The projected point may lie outside an entry's interval; then the
-// interval is extended to it. So each interval covers the truth at least as often as the estimate's.
+// process sets the post-processed answer for a number of clients. The true answer is a possible one. So if an interval
+// contains it, the possible part of the interval contains it, too. The projected point may lie outside the interval of
+// an entry. In that case process extends the interval to the point. So each interval covers the truth at least as often
+// as the estimate's interval.
 func (a *Answer) process(t *task.Task, clients uint64) {
 	least, most := protocols.Contribution(t)
 	scale := protocols.Scale(t.Query, clients) * float64(clients)
@@ -40,7 +41,7 @@ func (a *Answer) process(t *task.Task, clients uint64) {
 	a.Processed = p
 }
 
-// possible clips intervals to [lo, hi] and extends each to its estimate.
+// possible clips intervals to [lo, hi], and extends each one to include its estimate.
 func possible(of Intervals, estimate Values, lo, hi float64) (out Intervals) {
 	for j, i := range of {
 		x := estimate[j]
@@ -50,7 +51,7 @@ func possible(of Intervals, estimate Values, lo, hi float64) (out Intervals) {
 }
 
 // simplex returns the point nearest to x, in Euclidean distance, whose entries are at least 0 and add up to total. Its
-// entries are max(x_j - θ, 0), with θ chosen to reach the total [HWC74].
+// entries are max(x_j - θ, 0). It chooses θ so that they add up to total [HWC74].
 //
 // [HWC74]: M. Held, P. Wolfe and H. Crowder, Validation of subgradient optimization, Mathematical Programming 6, 1974
 func simplex(x []float64, total float64) []float64 {

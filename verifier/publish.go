@@ -5,53 +5,55 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Budget bounds what all published epochs may cost a client, over a stream, or over one task outside a stream.
+// Budget limits what all published epochs together may cost a client. It covers a stream, or one task that is not in a
+// stream.
 type Budget = ledger.Budget
 
-// Errors of a ledger.
+// Errors of a privacy ledger.
 var (
 	ErrBudget     = ledger.ErrBudget     // The budget is too small for a result.
-	ErrRolledBack = ledger.ErrRolledBack // The ledger was rolled back or is gone.
-	ErrNoLedger   = ledger.ErrNone       // A required ledger is missing, or no ledger tells a task's stream.
+	ErrRolledBack = ledger.ErrRolledBack // The ledger was rolled back or deleted.
+	ErrNoLedger   = ledger.ErrNone       // A required ledger is missing, or no ledger shows the task's stream.
 )
 
-// Publishing configures how results are charged. Each epoch is charged once, before a report first shows a result of
-// it.
+// Publishing says how the privacy cost of results is charged to a ledger. Each epoch is charged once, before a report
+// first shows a result of that epoch.
 type Publishing struct {
-	// Folder holds the ledgers of all streams, one file each. Verifiers that publish results of the same stream must
-	// share it.
+	// Folder holds the ledgers of all streams, one file each. All verifiers that publish results of the same stream
+	// must share this folder.
 	Folder string
 
-	// Beside is a file of this verifier, such as its key file. A mark beside it records how far the ledger has come,
-	// so a lost or rolled back ledger is detected and not begun anew.
+	// Beside is a file of this verifier, such as its key file. A rollback mark in the same folder counts the ledger's
+	// changes. So the verifier detects a ledger that was lost or rolled back, and does not start a new one.
 	Beside string
 
-	// Budget is the operator's. If nil, a task outside a stream has the total that it claims as its budget, and a
-	// task of a stream has none.
+	// Budget is the budget that the operator chose. If nil, a task outside a stream has its claimed total as its
+	// budget, and a task in a stream has no budget.
 	Budget *Budget
 
-	// Root is the id of the stream's first task, which names the ledger. It is required for a task at position 2 or
-	// later, unless a ledger in Folder lists that task or the previous one. Zero means not given.
+	// Root is the id of the stream's first task, which names the ledger. A task at position 2 or later needs it, unless
+	// a ledger in Folder lists that task or the previous one. Zero means that it is not given.
 	Root task.ID
 
-	// Existing makes a missing ledger an error, [ErrNoLedger], and does not begin one.
+	// Existing makes a missing ledger an error, [ErrNoLedger]. Otherwise a new ledger is created.
 	Existing bool
 
-	// Whole makes a report fail with [ErrBudget] if the budget is too small for all of its epochs. Otherwise the
-	// report withholds the epochs beyond the budget.
+	// Whole makes a report fail with [ErrBudget] if the budget does not cover all of its epochs. Otherwise the report
+	// withholds the results of the epochs that the budget does not cover.
 	Whole bool
 
-	// DryRun charges nothing, and reports have no answers.
+	// DryRun charges nothing. Reports then have no answers.
 	DryRun bool
 }
 
-// charger charges what a verifier publishes. A nil charger charges nothing.
+// charger charges the epochs that a verifier publishes to a ledger. A nil charger charges nothing.
 type charger struct {
 	*ledger.Ledger
 	whole, dryRun bool
 }
 
-// Publish charges every epoch before a report shows a result of it. Call it before the first report.
+// Publish makes the verifier charge each epoch before a report first shows a result of it. Call it before the first
+// report.
 func (v *Verifier) Publish(p Publishing) error {
 	l, err := ledger.Open(v.open, v.mechanism.Law, ledger.Options{Folder: p.Folder, Beside: p.Beside, Budget: p.Budget,
 		Root: p.Root, Existing: p.Existing})
@@ -64,8 +66,8 @@ func (v *Verifier) Publish(p Publishing) error {
 	return nil
 }
 
-// charge charges the epochs whose results a report is to show, and lists in its ledger those to withhold. In a dry run
-// it only computes the cost.
+// charge charges the epochs whose results a report will show. It lists in the report the epochs that the budget does
+// not cover. In a dry run it only computes the cost.
 func (b *charger) charge(epochs []uint64, r *Report) (err error) {
 	switch {
 	case b == nil:
@@ -81,7 +83,8 @@ func (b *charger) charge(epochs []uint64, r *Report) (err error) {
 	return err
 }
 
-// showPublished sets the current cost of all published epochs. Other tasks of the stream may have added to it.
+// showPublished sets the report's cost of all published epochs. It is read anew each time, because other tasks of the
+// stream may have added to it.
 func (b *charger) showPublished(r *Report) error {
 	if b == nil || b.dryRun {
 		return nil
@@ -91,7 +94,7 @@ func (b *charger) showPublished(r *Report) error {
 	return err
 }
 
-// removeAnswers removes everything from a report that depends on clients' values.
+// removeAnswers removes everything that depends on clients' values from a report.
 func (r *Report) removeAnswers() {
 	r.Answer, r.Distribution, r.Texts = r.Answer.withoutResults(), nil, nil
 	r.Verified, r.CoverMessages = 0, 0
@@ -104,14 +107,14 @@ func (r *Report) removeAnswers() {
 // notCovered explains why a withheld epoch has no answer.
 const notCovered = "the budget is too small for it"
 
-// withheld returns an epoch's line without its answer.
+// withheld returns an epoch's row of the report without its answer.
 func (e EpochReport) withheld() EpochReport {
 	e.Answer, e.Distribution = e.Answer.withoutResults(), nil
 	e.Usable, e.UnusableBecause = false, notCovered
 	return e
 }
 
-// withoutResults returns an answer without estimates and error bars.
+// withoutResults returns an answer without estimates and error bars. The counts of reports stay.
 func (a Answer) withoutResults() Answer {
 	return Answer{Reports: a.Reports, Missing: a.Missing, Usable: a.Usable, UnusableBecause: a.UnusableBecause,
 		Confidence: a.Confidence}

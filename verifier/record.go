@@ -15,42 +15,43 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// recordLabel begins every record.
+// recordLabel is the label at the start of every record.
 const recordLabel = "doona-record"
 
-// Record is what a verifier keeps of one batch, which is everything that estimates need. It depends only on the batch
-// and the key of its epoch, so machines can make records in any order and merge them later. Its msgpack form is
+// Record is everything that a verifier keeps of one batch and needs for estimates. It depends only on the batch and the
+// key of its epoch, so several machines can make records in any order, and merge them later. Its msgpack form is
 // canonical (docs/SPEC.md, section 14).
 //
-// A record keeps slots that repeat slots of other batches. Which of its slots count is decided beside the other records
-// of its epoch: of two slots with the same tag, the first by (epoch, number, index) counts.
+// A record also keeps slots that repeat slots of other batches. Which slots count is decided later, when all records of
+// the epoch are there: of two slots with the same tag, the first by (epoch, batch number, index) counts.
 type Record struct {
 	recordHead
-	slots *slotBuffer // Slots by lane, in the order of the batch; nil: no slots.
+	slots *slotBuffer // Slots by lane, in the order of the batch; nil if there are none.
 }
 
-// recordHead is a record without its slots.
+// recordHead is the part of a record without its slots.
 type recordHead struct {
 	Label     string
 	Version   uint64
 	TaskID    []byte // 32 bytes.
 	Epoch     uint64
 	Seq       uint64
-	Signed    []byte     // The last relay's [onion.SignedManifest], with the manifests of all earlier relays.
-	Copies    uint64     // How often the whole batch was received; 0 if only its manifest was.
-	Faults    SlotFaults // Slots that never count, whatever the other batches are.
-	Aggregate []byte     // Of the messages in its slots; see packCounters.
+	Signed    []byte     // The last relay's [onion.SignedManifest], which includes the manifests of all earlier relays.
+	Copies    uint64     // How often the whole batch was received; 0 if only its manifest was received.
+	Faults    SlotFaults // Slots that cannot count, whatever other batches hold.
+	Aggregate []byte     // Sum of the messages in its slots; see packCounters.
 	Dedup     dedupTotal // Sum of the slots that deduplication removed.
 }
 
-// SlotFaults counts slots that cannot count.
+// SlotFaults counts the slots of a batch that cannot count, by the reason.
 type SlotFaults struct {
 	Unreadable, Malformed, OutOfDomain, Repeated uint64
 }
 
 // A slot in a record is the first half of its tag ‖ kind ‖ message. Clients draw tags at random. Among n messages, two
-// have the same half with probability below n²/2^65 (2.7·10⁻⁶ for 10⁷). Then the estimate loses one message, which is
-// counted as repeated. A replayed message has the same half, so it is always found.
+// different ones share a half tag with probability below n²/2^65 (2.7·10⁻⁶ for n = 10⁷). If that happens, the estimate
+// loses one message, which is counted as repeated. A replayed message always has the same half tag, so it is always
+// found.
 const (
 	tagHalf    = 8
 	slotHeader = tagHalf + 1
@@ -58,7 +59,7 @@ const (
 	kindBody   = 1
 )
 
-// Write writes the msgpack form, one piece of the slots at a time.
+// Write writes the msgpack form of the record. It holds one piece of the slots in memory at a time.
 func (r *Record) Write(out io.Writer) error {
 	w := codec.NewWriter(out)
 	if err := r.write(w); err != nil {
@@ -77,7 +78,7 @@ func (r *Record) write(w *codec.Writer) error {
 	return r.slots.write(w)
 }
 
-// Version identifies a signed manifest by its SHA-256.
+// Version is the SHA-256 of a signed manifest. It tells apart different manifests for the same batch number.
 type Version [sha256.Size]byte
 
 // newRecord returns a record without slots.
@@ -87,7 +88,7 @@ func newRecord(open *taskfile.Open, signed *onion.SignedManifest, epoch, seq, co
 		Seq: seq, Signed: raw, Copies: copies, Aggregate: []byte{}, Dedup: noDedup}}, err
 }
 
-// open returns the version and, if the whole batch was received, the chain of manifests.
+// open returns the version of a record and, if the whole batch was received, its checked chain of manifests.
 func (r *Record) open(open *taskfile.Open) (Version, []onion.Manifest, error) {
 	signed, err := onion.ParseSigned(r.Signed)
 	if err != nil {
@@ -108,18 +109,18 @@ func (r *Record) open(open *taskfile.Open) (Version, []onion.Manifest, error) {
 	return sha256.Sum256(signed.Manifest), chain, err
 }
 
-// tagOf returns the half tag at the beginning of a slot of a record.
+// tagOf returns the first half of a tag, which a slot of a record begins with.
 func tagOf(slot []byte) uint64 { return binary.BigEndian.Uint64(slot) }
 
-// strip frees what only a batch that counts needs.
+// strip frees everything that is needed only for a batch that counts.
 func (r *Record) strip() {
 	r.slots.free()
 	r.Faults, r.Aggregate, r.slots = SlotFaults{}, []byte{}, nil
 	r.Dedup = dedupTotal{r.Dedup.ID, []uint64{}, 0, 0, []byte{}}
 }
 
-// Hash returns the version of the signed manifest. It fails unless the last relay signed it for the record's epoch and
-// number.
+// Hash returns the version of the record's manifest. It returns an error unless the last relay signed the manifest for
+// the record's epoch and batch number.
 func (r *Record) Hash(open *taskfile.Open) (Version, error) {
 	hash, _, err := r.open(open)
 	return hash, err
@@ -128,7 +129,8 @@ func (r *Record) Hash(open *taskfile.Open) (Version, error) {
 // Free frees the memory and disk space of the slots. The record cannot be used afterwards.
 func (r *Record) Free() { r.slots.free() }
 
-// aggregates returns the sum of all messages of a record: those in its slots, and those that deduplication removed.
+// aggregates returns the sum of all messages of a record: the messages in its slots, and those that deduplication
+// removed.
 func (r *Record) aggregates(m protocols.Mechanism) (protocols.Aggregate, error) {
 	all := m.Aggregate()
 	if err := unpackCounters(all, r.Aggregate); err != nil || len(r.Dedup.Valid) == 0 {
@@ -141,9 +143,9 @@ func (r *Record) aggregates(m protocols.Mechanism) (protocols.Aggregate, error) 
 	return all, all.Merge(alone)
 }
 
-// packCounters writes the nonzero counters of an aggregate: for each, the number of zeros before it, then its value,
-// both as variable-length integers of package binary. So an array of a million bins takes no more space than its batch
-// has messages.
+// packCounters encodes the nonzero counters of an aggregate. For each one it writes the number of zero counters before
+// it, then its value, both as variable-length integers of package binary. So an array of a million bins takes no more
+// space than the messages of its batch.
 func packCounters(a protocols.Aggregate) []byte {
 	out, zeros := []byte{}, uint64(0)
 	a.Counters(func(n *uint64) {

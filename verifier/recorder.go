@@ -13,15 +13,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// recorder makes the record of a batch: it opens the batch's slots, or reads a stored record. It knows no other batch
-// and holds no lock, so it can make several records at the same time.
+// recorder makes the record of a batch: it opens the batch's slots, or reads a stored record. It uses no other batches
+// and no locks, so it can make several records at the same time.
 type recorder struct {
 	subject
 	keys  *keyfile.HPKE // nil: open nothing
-	space *scratchSpace // For the slots of records.
+	space *scratchSpace // Stores the slots of records.
 }
 
-// record reads a batch to its end and returns its record. If the key is erased it still reads the batch: a fault of the
+// record reads a batch to its end and returns its record. It does so even if the key is erased, because a fault of the
 // batch takes precedence over the missing key.
 func (rec *recorder) record(b *Incoming) (*Record, error) {
 	last := b.Last()
@@ -48,7 +48,7 @@ func (rec *recorder) record(b *Incoming) (*Record, error) {
 	return r, nil
 }
 
-// opener returns the opener of a batch. The error is [keyfile.ErrErased] if the key is erased.
+// opener returns the opener of a batch's slots. The error is [keyfile.ErrErased] if the key is erased.
 func (rec *recorder) opener(last *onion.Manifest) (*onion.Opener, error) {
 	if rec.keys == nil {
 		return nil, errors.New("couldn't open a batch: no keys")
@@ -60,8 +60,8 @@ func (rec *recorder) opener(last *onion.Manifest) (*onion.Opener, error) {
 	return onion.NewOpener(rec.open.Task, rec.open.ID, rec.open.VerifierHop(), last.Epoch, key)
 }
 
-// checkCounts fails if a batch is too small for its relay to release, by the relay's own counts. Such a batch is not
-// opened, because the guarantee does not hold for its clients.
+// checkCounts returns an error if, by the last relay's own counts, the batch is too small to release. The verifier does
+// not open such a batch, because the guarantee does not hold for its clients.
 func (s subject) checkCounts(last *onion.Manifest) error {
 	out := make([]uint64, len(last.Lanes))
 	for lane, n := range last.Lanes {
@@ -78,10 +78,11 @@ func (rec *recorder) newSlots() *slotBuffer {
 	return newSlotBuffer(rec.space, rec.slotSize(), int(rec.open.Slots.Lanes))
 }
 
-// maxHead is the most bytes of a record without its slots. Its aggregate has a number for each bin or coordinate.
+// maxHead is the maximum size of a record without its slots, in bytes. Its aggregate has a number for each bin or
+// coordinate.
 const maxHead = 1 << 30
 
-// read reads a record. More bytes may follow it.
+// read reads a record from in. It leaves bytes after the record unread.
 func (rec *recorder) read(in *codec.Reader) (*Record, error) {
 	n, err := in.Array()
 	if err == nil && n != 2 {
@@ -120,7 +121,7 @@ func (rec *recorder) read(in *codec.Reader) (*Record, error) {
 	return r, nil
 }
 
-// addPiece adds the messages of a piece to an aggregate.
+// addPiece adds the messages in a piece of a [slotBuffer] to an aggregate. size is the size of a slot, in bytes.
 func addPiece(aggregate protocols.Aggregate, lane int, piece []byte, size int) error {
 	for ; len(piece) > 0; piece = piece[size:] {
 		switch kind := piece[tagHalf]; kind {
@@ -136,20 +137,20 @@ func addPiece(aggregate protocols.Aggregate, lane int, piece []byte, size int) e
 	return nil
 }
 
-// recordBuilder puts the slots of a batch into its record as they are opened.
+// recordBuilder adds the slots of a batch to its record, in the order in which they are opened.
 type recordBuilder struct {
 	record    *Record
 	aggregate protocols.Aggregate
-	seen      *tags // Tags of this batch.
+	seen      *tags // Half tags of this batch's slots.
 }
 
-// newBuilder begins the slots of a record.
+// newBuilder gives a record an empty slot buffer, and returns a builder that fills it.
 func (rec *recorder) newBuilder(r *Record) *recordBuilder {
 	r.slots = rec.newSlots()
 	return &recordBuilder{r, rec.mechanism.Aggregate(), newTags()}
 }
 
-// add appends a slot.
+// add adds an opened slot to the record, or counts its fault.
 func (f *recordBuilder) add(s *slot) error {
 	if fault := f.classify(s); fault != nil {
 		*fault++
@@ -162,8 +163,8 @@ func (f *recordBuilder) add(s *slot) error {
 	return f.record.slots.add(s.lane, s.tag[:tagHalf], kind, s.message.Body)
 }
 
-// classify adds a valid slot to the aggregate of its batch and returns nil. For any other slot it returns the fault
-// counter to increment.
+// classify adds a valid slot's message to the batch's aggregate and returns nil. For any other slot it returns the
+// fault counter that the caller must increment.
 func (f *recordBuilder) classify(s *slot) *uint64 {
 	faults := &f.record.Faults
 	switch {

@@ -9,11 +9,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Confidence is the confidence of every printed interval by itself, and of every band as a whole.
+// Confidence is the confidence of each printed interval by itself, and of each band as a whole.
 const Confidence = 0.95
 
 // Values is the answer to a query. In JSON it is a number if it has one entry, an array if it has several, and null if
-// there is no answer.
+// it has none.
 type Values []float64
 
 // MarshalJSON implements [json.Marshaler].
@@ -24,7 +24,8 @@ func (v Values) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]float64(v))
 }
 
-// Intervals is [lo, hi] in JSON, or an array of them.
+// Intervals has an interval for each entry of an answer. In JSON it is [lo, hi] if there is one, else an array of
+// these.
 type Intervals [][2]float64
 
 // MarshalJSON implements [json.Marshaler].
@@ -35,35 +36,35 @@ func (i Intervals) MarshalJSON() ([]byte, error) {
 	return json.Marshal([][2]float64(i))
 }
 
-// EpochReport is one epoch's line of the ledger: its cost and its answer.
+// EpochReport is one epoch's cost and answer: a row of the [Ledger].
 type EpochReport struct {
 	Epoch         uint64    `json:"epoch"`
 	Start         time.Time `json:"start"`   // UTC.
-	Epsilon       *float64  `json:"epsilon"` // Null: no bound holds for over-exposed clients.
-	Spent         *float64  `json:"spent"`   // Bounds ε of this and all earlier epochs; null as above.
+	Epsilon       *float64  `json:"epsilon"` // Null if no bound holds, for over-exposed clients.
+	Spent         *float64  `json:"spent"`   // Bounds the ε of this and all earlier epochs; null as above.
 	Delta         float64   `json:"delta"`
 	Users         uint64    `json:"users"`
 	Batches       uint64    `json:"batches"`
-	HonestBatches uint64    `json:"honest_batches"` // Of these, batches that can have n_min honest clients.
+	HonestBatches uint64    `json:"honest_batches"` // Batches that may have n_min honest clients.
 	OverExposed   uint64    `json:"over_exposed"`   // Submissions in batches that arrived although too small.
 	Answer
 	Distribution *Distribution `json:"distribution,omitempty"` // Only for a histogram over a range.
 }
 
-// Ledger composes the epochs' costs for a client who reports in each of them. Batches of one epoch hold different
-// clients, so their costs do not add up.
+// Ledger composes the costs of all epochs, for a client who reports in each epoch. The batches of one epoch hold
+// different clients, so their costs do not add up.
 type Ledger struct {
-	Epsilon     *float64      `json:"epsilon"` // Null if an epoch's is.
+	Epsilon     *float64      `json:"epsilon"` // Null if the ε of an epoch is null.
 	Delta       float64       `json:"delta"`
 	Composition string        `json:"composition"`
 	Epochs      []EpochReport `json:"epochs"`
 
-	// Published is the cost of all published epochs; nil if nothing is charged.
+	// Published is the cost of all epochs published so far; nil if the verifier charges nothing.
 	Published *ledger.Cost `json:"published,omitempty"`
 	Withheld  []uint64     `json:"withheld,omitempty"` // Epochs without a result because the budget is too small.
 }
 
-// Report is the result of an analysis.
+// Report is the result of an analysis, as JSON and on the verifier's page.
 type Report struct {
 	Task     string       `json:"task"`
 	Name     string       `json:"name"`
@@ -75,14 +76,14 @@ type Report struct {
 	Values     string   `json:"values"`           // The values that a client may have; empty for a count.
 	Entry      string   `json:"entry,omitempty"`  // Name of an entry of the answer; empty for a number.
 	Labels     []string `json:"labels,omitempty"` // Names of the entries.
-	From       Values   `json:"from,omitempty"`   // Of a histogram over a range: the lower edge of each bin.
-	To         Values   `json:"to,omitempty"`     // The upper edges.
-	BatchSize  uint64   `json:"batch_size"`       // Submissions that fill a batch.
+	From       Values   `json:"from,omitempty"`   // Lower edge of each bin of a histogram over a range.
+	To         Values   `json:"to,omitempty"`     // Upper edge of each bin.
+	BatchSize  uint64   `json:"batch_size"`       // Submissions that make a batch full.
 	TaskEpochs uint64   `json:"task_epochs"`      // Number of the task's epochs.
 
 	Users         uint64 `json:"users"` // Submissions in released batches.
 	Batches       uint64 `json:"batches"`
-	HonestBatches uint64 `json:"honest_batches"` // Of these, batches that can have n_min honest clients.
+	HonestBatches uint64 `json:"honest_batches"` // Batches that may have n_min honest clients.
 	Hops          int    `json:"hops"`
 	Slots         uint64 `json:"slots"`
 	Guarantee
@@ -99,16 +100,16 @@ type Report struct {
 	OverExposed   uint64            `json:"over_exposed"` // Submissions in batches that arrived although too small.
 	Findings      []finding.Finding `json:"findings"`
 	Verdict       string            `json:"verdict"`            // In words: whether everything adds up.
-	DryRun        bool              `json:"dry_run,omitempty"`  // No charge and no answer.
-	Progress      *Progress         `json:"progress,omitempty"` // Only of a verifier that pulls.
+	DryRun        bool              `json:"dry_run,omitempty"`  // If set, nothing was charged and there is no answer.
+	Progress      *Progress         `json:"progress,omitempty"` // Only if the verifier pulls batches.
 	Ledger        Ledger            `json:"ledger"`
 
-	// Asked is the task, for packages that show the report.
+	// Asked is the task. Packages that show the report use it.
 	Asked *task.Task `json:"-"`
 }
 
 // MissingAt is the number of messages of released batches that were lost at a hop.
 type MissingAt struct {
-	Hop      string `json:"hop"` // "relay 1" (clients submit to it), "relay 2", …, "verifier".
+	Hop      string `json:"hop"` // "relay 1" (where clients submit), "relay 2", …, "verifier".
 	Messages uint64 `json:"messages"`
 }

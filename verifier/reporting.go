@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Report returns the estimate over all batches added so far. It is cached until something is added. The caller must not
-// change what the report refers to.
+// Report returns the estimate over all batches added so far. Report caches its result until something is added. The
+// caller must not change anything that the result points to.
 func (v *Verifier) Report() (*Report, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -51,7 +51,7 @@ func (v *Verifier) Total() (protocols.Aggregate, error) {
 	return total, nil
 }
 
-// report makes a report without the parts that change with time. v.mu is held.
+// report computes a report, except the parts that can change although nothing is added. The caller holds v.mu.
 func (v *Verifier) report() (*Report, error) {
 	t := v.open
 	guarantee, err := describeGuarantee(t.Task, v.mechanism)
@@ -121,8 +121,9 @@ func (v *Verifier) report() (*Report, error) {
 	return r, nil
 }
 
-// epochReport returns an epoch's line of the ledger. The claim does not hold for clients whose batch arrived although
-// it was too small. For them it states the ε₀ of a single client, if that is finite.
+// epochReport returns an epoch's row of the ledger. For clients whose batch arrived although it was too small, the
+// claim does not hold. If there are any, the row states ε₀ instead, which protects a single client, or null if ε₀ is
+// infinite.
 func (s subject) epochReport(number uint64, e *total, override bool) EpochReport {
 	t, c := s.open.Task, e.counts
 	a := answer(t, s.mechanism, e.aggregate, c, override, t.Epochs.Count)
@@ -139,7 +140,7 @@ func (s subject) epochReport(number uint64, e *total, override bool) EpochReport
 	return r
 }
 
-// add appends an epoch.
+// add adds an epoch to the ledger.
 func (l *Ledger) add(e EpochReport, spent *spending) (err error) {
 	spent.add(&e)
 	if e.Spent, err = spent.boundSoFar(); err != nil {
@@ -149,7 +150,7 @@ func (l *Ledger) add(e EpochReport, spent *spending) (err error) {
 	return nil
 }
 
-// missingAt names the hops of lost messages. The last hop is the verifier.
+// missingAt adds the names of the hops to the numbers of lost messages. The last hop is the verifier.
 func missingAt(messages []uint64) (out []MissingAt) {
 	for hop, n := range messages {
 		name := "verifier"

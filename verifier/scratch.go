@@ -11,40 +11,40 @@ import (
 	"github.com/doona-dp/doona/internal/secret"
 )
 
-// scratchSpace stores blocks of bytes, up to a maximum size, for the lifetime of a process. It keeps them in memory up
-// to a limit, and then in an encrypted file. The file is unlinked before its first block is written, and its key exists
-// only in this process's memory: afterwards the disk holds only random bytes. A [slotBuffer] stores the slots of a
-// record in it. It is safe for concurrent use.
+// scratchSpace stores blocks of bytes of a limited size, as long as the process runs. It keeps them in memory up to a
+// limit, and the rest in an encrypted file. The file is unlinked before its first block is written, and its key exists
+// only in this process's memory. So when the process ends, the disk holds only bytes that nobody can decrypt. A
+// [slotBuffer] stores a record's slots here. scratchSpace is safe for concurrent use.
 type scratchSpace struct {
 	folder   string
-	maxBlock int // most bytes of a block
+	maxBlock int // maximum size of a block, in bytes
 
 	mu         sync.Mutex // guards the rest
-	memoryLeft int        // bytes
-	file       *os.File   // nil until memory is full
+	memoryLeft int        // bytes that may still be stored in memory
+	file       *os.File   // nil until the memory is full
 	seal       *secret.AESGCM
-	used       uint64  // number of sealed blocks, from which nonces are made
-	end        int64   // of the file
-	peak       int64   // largest end so far
-	free       []int64 // offsets of freed blocks
+	used       uint64  // number of sealed blocks; the next nonce is made from it
+	end        int64   // size of the file, in bytes
+	peak       int64   // largest value of end so far
+	free       []int64 // offsets of freed blocks in the file
 	closed     bool
 }
 
-// scratchBlock locates a block of a [scratchSpace].
+// scratchBlock says where a [scratchSpace] stores a block.
 type scratchBlock struct {
-	data  []byte // nil: the block is in the file
+	data  []byte // nil if the block is in the file
 	at    int64
 	size  int
 	nonce uint64
 }
 
-// newScratch returns a space for blocks of at most maxBlock bytes. It holds memory bytes in memory. When more are
-// needed it makes the file in folder, or in the system's folder for temporary files if that is "".
+// newScratch returns a space for blocks of at most maxBlock bytes. It stores up to memory bytes in memory. Beyond that
+// it creates a file in folder. If folder is "", it uses the system's folder for temporary files.
 func newScratch(folder string, maxBlock, memory int) *scratchSpace {
 	return &scratchSpace{folder: folder, maxBlock: maxBlock, memoryLeft: memory}
 }
 
-// Put stores a block and takes ownership of its bytes.
+// Put stores a block. The caller must not use data afterwards.
 func (s *scratchSpace) Put(data []byte) (scratchBlock, error) {
 	if len(data) > s.maxBlock {
 		return scratchBlock{}, fmt.Errorf("couldn't keep a block of %d bytes: at most %d", len(data), s.maxBlock)
@@ -65,7 +65,7 @@ func (s *scratchSpace) Put(data []byte) (scratchBlock, error) {
 	if n := len(s.free); n > 0 {
 		b.at = s.free[n-1]
 	}
-	s.used++ // even if writing fails: a nonce is used once
+	s.used++ // even if writing fails, because a nonce may be used only once
 	if _, err := s.file.WriteAt(s.seal.Seal(nil, scratchNonce(b.nonce), data, nil), b.at); err != nil {
 		return scratchBlock{}, fmt.Errorf("couldn't write to a scratch file: %w", err)
 	}
@@ -81,7 +81,7 @@ func (s *scratchSpace) Put(data []byte) (scratchBlock, error) {
 // blockBytes is the size of a sealed block in the file.
 func (s *scratchSpace) blockBytes() int64 { return int64(s.maxBlock + s.seal.Overhead()) }
 
-// open makes the file and unlinks it. s.mu is held.
+// open creates the file and unlinks it, unless that is done already. The caller holds s.mu.
 func (s *scratchSpace) open() error {
 	if s.file != nil {
 		return nil
@@ -105,11 +105,11 @@ func (s *scratchSpace) open() error {
 	return nil
 }
 
-// scratchNonce returns the nonce of a block. Each number is used once under the key.
+// scratchNonce returns the nonce with number n. Each number is used only once.
 func scratchNonce(n uint64) []byte { return binary.BigEndian.AppendUint64(make([]byte, 4, 12), n) }
 
-// Get returns the bytes of a block, which the caller must not change. A block from the file is decrypted in buffer, or
-// in a larger one. Get returns the buffer to pass for the next block, which overwrites these bytes.
+// Get returns the bytes of a block, which the caller must not change. It decrypts a block from the file into buffer, or
+// into a new buffer if that is too small. next is the buffer to pass to the next call, which overwrites data.
 func (s *scratchSpace) Get(b scratchBlock, buffer []byte) (data, next []byte, err error) {
 	if b.data != nil || b.size == 0 {
 		return b.data, buffer, nil
@@ -128,7 +128,7 @@ func (s *scratchSpace) Get(b scratchBlock, buffer []byte) (data, next []byte, er
 	return data, buffer, nil
 }
 
-// Free frees the space of a block.
+// Free frees the space of a block for other blocks.
 func (s *scratchSpace) Free(b scratchBlock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,15 +140,15 @@ func (s *scratchSpace) Free(b scratchBlock) {
 		return
 	}
 	s.free = append(s.free, b.at)
-	if int64(len(s.free))*s.blockBytes() == s.end && s.file.Truncate(0) == nil { // on failure its offsets are reused
+	if int64(len(s.free))*s.blockBytes() == s.end && s.file.Truncate(0) == nil { // else the offsets are reused
 		s.free, s.end = nil, 0
 	}
 }
 
-// errScratchClosed is returned by Put after Close.
+// errScratchClosed is the error of Put after Close.
 var errScratchClosed = errors.New("couldn't keep a block: the scratch space is closed")
 
-// Close frees all blocks, on disk too. Afterwards Put fails, and so does Get for a block in the file.
+// Close frees all blocks, in memory and on disk. Afterwards Put fails, and Get fails for blocks in the file.
 func (s *scratchSpace) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

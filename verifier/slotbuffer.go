@@ -7,21 +7,22 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 )
 
-// ErrScratch means that slots could not be stored or read again. It is a fault of this machine and not of a record.
+// ErrScratch means that slots could not be stored or read again. This machine is at fault, not the record.
 var ErrScratch = errors.New("couldn't keep the slots of a record")
 
-// pieceBytes is the most bytes of a piece, unless one slot is larger.
+// pieceBytes is the maximum size of a piece, in bytes. A slot that is larger is a piece by itself.
 const pieceBytes = 256 << 10
 
-// pieceSlots is the number of slots in every piece of a lane except the last, for slots of size bytes.
+// pieceSlots returns the number of slots in each piece of a lane except the last. size is the size of a slot, in bytes.
 func pieceSlots(size int) int { return max(1, pieceBytes/size) }
 
-// slotBuffer holds the slots of a record by lane, in pieces; see [slotHeader]. A nil slotBuffer is empty.
+// slotBuffer holds the slots of a record by lane, in pieces of several slots. [slotHeader] shows the form of a slot. A
+// nil slotBuffer is empty.
 type slotBuffer struct {
 	space *scratchSpace
-	size  int // bytes of a slot
+	size  int // size of a slot, in bytes
 	lanes [][]scratchBlock
-	lane  int // The lane being filled; lower lanes are complete.
+	lane  int // The lane to which slots are added; lower lanes are complete.
 	piece []byte
 }
 
@@ -29,7 +30,7 @@ func newSlotBuffer(space *scratchSpace, size, lanes int) *slotBuffer {
 	return &slotBuffer{space: space, size: size, lanes: make([][]scratchBlock, lanes)}
 }
 
-// add appends a slot to its lane. Lanes are filled in ascending order.
+// add adds a slot to a lane. The caller fills the lanes in ascending order.
 func (p *slotBuffer) add(lane int, tag []byte, kind byte, body []byte) error {
 	if lane != p.lane || len(p.piece) == pieceSlots(p.size)*p.size {
 		if err := p.flush(); err != nil {
@@ -41,7 +42,7 @@ func (p *slotBuffer) add(lane int, tag []byte, kind byte, body []byte) error {
 	return nil
 }
 
-// flush stores the piece being filled.
+// flush stores the piece that is not stored yet.
 func (p *slotBuffer) flush() error {
 	if len(p.piece) == 0 {
 		return nil
@@ -61,17 +62,17 @@ func (p *slotBuffer) put(lane int, piece []byte) error {
 	return nil
 }
 
-// finish stores the rest. It is called after the last slot.
+// finish stores the last piece. The caller calls it after the last slot.
 func (p *slotBuffer) finish() error {
 	err := p.flush()
 	p.piece = nil
 	return err
 }
 
-// eachPiece is called for one piece after the other. It must not change or keep the piece.
+// eachPiece is a function that is called for each piece in turn. It must not change or keep the piece.
 type eachPiece func(lane int, piece []byte) error
 
-// pieces calls f for every piece.
+// pieces calls f for every piece, lane by lane.
 func (p *slotBuffer) pieces(f eachPiece) error {
 	if p == nil {
 		return nil
@@ -117,7 +118,7 @@ func (p *slotBuffer) free() {
 	}
 }
 
-// write writes the lanes, each as an array of pieces.
+// write writes each lane as an array of pieces.
 func (p *slotBuffer) write(w *codec.Writer) error {
 	if p == nil {
 		w.Array(0)
@@ -139,9 +140,9 @@ func (p *slotBuffer) write(w *codec.Writer) error {
 	return errors.Join(err, w.Err)
 }
 
-// readSlotBuffer reads the output of write, for slots of size bytes. It calls see with each piece before storing it.
-// Pieces of other sizes than write's are errors, so that slots have one encoding. After an error, nothing is left in
-// the space.
+// readSlotBuffer reads what write wrote, for slots of size bytes. It calls see with each piece before storing it.
+// Pieces must have the sizes that write chooses, so that there is only one encoding. After an error, readSlotBuffer
+// leaves nothing in the space.
 func readSlotBuffer(r *codec.Reader, space *scratchSpace, size, lanes int, see eachPiece) (p *slotBuffer, err error) {
 	n, err := r.Array()
 	if err != nil || n == 0 {

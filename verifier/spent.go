@@ -9,17 +9,18 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// spending sums the costs of epochs for a client who reports in each of them. Epochs whose claim holds have one
-// privacy-loss law, fixed before the first, and are composed exactly (docs/proofs/loss-laws.md, Theorem 3 (a)). The
-// remaining ε and δ of over-exposed clients are added.
+// spending sums the costs of epochs, for a client who reports in each of them. All epochs whose claim holds have the
+// same privacy-loss law, which the task fixes before the first epoch. So their costs compose exactly
+// (docs/proofs/loss-laws.md, Theorem 3 (a)). For the other epochs, with over-exposed clients, the values of ε and δ are
+// added up.
 type spending struct {
 	costs     *costs
-	plain     uint64        // Number of epochs whose claim holds.
+	plain     uint64        // Number of epochs for which the claim holds.
 	others    compose.Spend // Sum of the other epochs.
 	unbounded bool
 }
 
-// add adds an epoch.
+// add adds the cost of an epoch.
 func (s *spending) add(e *EpochReport) {
 	switch {
 	case e.Epsilon == nil:
@@ -36,17 +37,18 @@ func addSpends(a, b compose.Spend) compose.Spend {
 	return compose.Spend{Epsilon: sumUp(a.Epsilon, b.Epsilon), Delta: sumUp(a.Delta, b.Delta)}
 }
 
-// sumUp returns the exact sum, or the next float64 above it if that lies between two: never less.
+// sumUp returns a + b, rounded up to the next float64 if the sum is not exact.
 func sumUp(a, b float64) float64 {
 	sum := a + b
-	of := sum - a                // The part of b in the sum.
-	if (a-(sum-of))+(b-of) > 0 { // The error of the addition, exactly ([Knuth, TAOCP 2, 4.2.2, Theorem B]).
+	of := sum - a                // the part of b that is in the sum
+	if (a-(sum-of))+(b-of) > 0 { // the exact error of the addition ([Knuth, TAOCP 2, 4.2.2, Theorem B])
 		return math.Nextafter(sum, math.Inf(1))
 	}
 	return sum
 }
 
-// total returns the cost of plain epochs whose claim holds together with all others. ε is nil if nothing bounds it.
+// total returns the cost of a number of epochs whose claim holds, plus the cost of all other epochs. eps is nil if it
+// has no bound.
 func (s *spending) total(plain uint64) (eps *float64, delta float64, err error) {
 	spent, err := s.costs.of(plain)
 	if err != nil {
@@ -60,15 +62,15 @@ func (s *spending) total(plain uint64) (eps *float64, delta float64, err error) 
 }
 
 // boundSoFar returns an upper bound on the ε spent so far. It rounds a large number of epochs up by at most a
-// sixteenth. So the rows of a year take one second and not ten.
+// sixteenth, so that few numbers need computing. The rows of a year then take 1 s instead of 10 s.
 func (s *spending) boundSoFar() (*float64, error) {
 	unit := uint64(1) << max(0, bits.Len64(s.plain)-5)
 	eps, _, err := s.total((s.plain + unit - 1) / unit * unit)
 	return eps, err
 }
 
-// costs caches what numbers of epochs cost together. Computing them takes a second for a year of epochs. The verifier's
-// lock guards it.
+// costs caches the composed cost of numbers of epochs. Computing it takes 1 s for a year of epochs. The verifier's lock
+// guards it.
 type costs struct {
 	subject
 	law   func() (*compose.Law, error)
@@ -80,7 +82,7 @@ func newCosts(of subject) *costs {
 	return &costs{of, law, map[uint64]compose.Spend{}}
 }
 
-// of returns the composed cost of a number of epochs.
+// of returns the composed cost of a number of epochs whose claim holds.
 func (c *costs) of(epochs uint64) (compose.Spend, error) {
 	known, ok := c.known[epochs]
 	if ok || epochs == 0 {

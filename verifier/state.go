@@ -11,22 +11,22 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// stateLabel begins every state file.
+// stateLabel is the label at the start of every state.
 const stateLabel = "doona-state"
 
-// stateHead begins a state: msgpack [head, [record …], [note …], [ended …]]. Every part except the records is encoded
-// as bytes.
+// stateHead is the head of a state, which is msgpack [head, [record …], [note …], [ended …]]. All parts except the
+// records are encoded as bytes.
 type stateHead struct {
 	Label   string
 	Version uint64
 	TaskID  []byte
 }
 
-// ended is the number of batches that an epoch has by its signed end.
+// ended is the number of batches of an epoch, from its signed end.
 type ended struct{ Epoch, Batches uint64 }
 
-// WriteState writes everything that was added, in a canonical form that does not depend on the order of adding. It is
-// for verifiers that complete no epoch: a complete epoch has no slots left to write.
+// WriteState writes everything that was added to the verifier, in a canonical form that does not depend on the order of
+// adding. It is only for a verifier that completes no epoch, because a complete epoch has no slots to write.
 func (v *Verifier) WriteState(out io.Writer) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -63,7 +63,8 @@ func (v *Verifier) WriteState(out io.Writer) error {
 	return nil
 }
 
-// ReadState adds the state of another verifier of the task. After an error, part of it has been added.
+// ReadState adds the state of another verifier of the same task. If it returns an error, it may have added a part of
+// the state.
 func (v *Verifier) ReadState(in io.Reader) error {
 	r := codec.NewReader(in)
 	if n, err := r.Array(); err != nil || n != 4 {
@@ -92,8 +93,8 @@ func (v *Verifier) ReadState(in io.Reader) error {
 	return r.End()
 }
 
-// maxPart is the most bytes that a part of a state may claim. The writer is trusted, and memory grows only with the
-// bytes read.
+// maxPart is the maximum size of a part of a state, in bytes. It can be large: the writer is trusted, and memory grows
+// only with the bytes that are read.
 const maxPart = 1 << 40
 
 func readPart(r *codec.Reader, part any) error {
@@ -104,7 +105,7 @@ func readPart(r *codec.Reader, part any) error {
 	return codec.Unmarshal(raw, part)
 }
 
-// addAll reads an array and adds each item.
+// addAll reads an array and calls add with each item.
 func addAll[T any](r *codec.Reader, read func(*codec.Reader) (T, error), add func(T) error) error {
 	n, err := r.Array()
 	for ; err == nil && n > 0; n-- {

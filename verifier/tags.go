@@ -6,23 +6,24 @@ import (
 	"math/bits"
 )
 
-// tags is a replay set of half tags. It takes at most 10 bytes per half besides [tagParts] small tables. It is exact:
-// has is true for every half that was added, and for no other.
+// tags is a replay set of half tags. It takes at most 10 bytes per half tag, plus [tagParts] small tables. It is exact:
+// has returns true for every half tag that was added, and for no other.
 //
-// A bijection, drawn at random for each set, scrambles the halves. Clients choose their tags, and so cannot know where
-// they go in the tables. The table of a part is a sorted array with gaps. The position of a number is near its rank in
-// the range, so a search visits few neighbours ([Amble, Knuth 1974], ordered hash tables).
+// The halves are scrambled by a bijection that is drawn at random for each set. Clients choose their tags, but so
+// cannot know where the tags go in the tables. Each table is a sorted array with gaps. A number's position in it is
+// close to the number's rank in the range, so a search visits only a few entries ([Amble, Knuth 1974], ordered hash
+// tables).
 //
 // [Amble, Knuth 1974]: https://doi.org/10.1093/comjnl/17.2.135
 type tags struct {
 	flip  uint64
-	times [2]uint64 // odd
-	zero  bool      // Whether the half that scrambles to 0 is in the set; a table uses 0 for a gap.
+	times [2]uint64 // odd numbers
+	zero  bool      // Whether the half that scrambles to 0 was added; in a table, 0 means a gap.
 	parts [tagParts]tagTable
 	n     int
 }
 
-// tagParts is the number of tables. While one grows, only that table is copied.
+// tagParts is the number of tables. When a table grows, only that table is copied.
 const tagParts = 256
 
 func newTags() *tags {
@@ -32,7 +33,7 @@ func newTags() *tags {
 	return &tags{flip: word(0), times: [2]uint64{word(1) | 1, word(2) | 1}}
 }
 
-// scramble is a bijection, since each of its steps is one.
+// scramble is a bijection of 64-bit numbers, because each of its steps is one.
 func (t *tags) scramble(half uint64) uint64 {
 	x := half ^ t.flip
 	for _, odd := range t.times {
@@ -42,7 +43,7 @@ func (t *tags) scramble(half uint64) uint64 {
 	return x
 }
 
-// has reports whether a half is in the set.
+// has reports whether a half tag is in the set.
 func (t *tags) has(half uint64) bool {
 	x := t.scramble(half)
 	if x == 0 {
@@ -53,7 +54,7 @@ func (t *tags) has(half uint64) bool {
 	return at < len(table.slots) && table.slots[at] == x
 }
 
-// add adds a half and reports whether it is new.
+// add adds a half tag and reports whether it was not in the set before.
 func (t *tags) add(half uint64) bool {
 	x := t.scramble(half)
 	fresh := !t.zero
@@ -68,20 +69,20 @@ func (t *tags) add(half uint64) bool {
 	return fresh
 }
 
-// tagTable holds numbers with the same first byte in ascending order, with gaps of 0 between them.
+// tagTable holds numbers that have the same first byte, in ascending order. Gaps between them are 0.
 type tagTable struct {
 	slots []uint64
-	homes int // Number of home positions, over which the range is spread; overflow follows them.
+	homes int // Number of home positions, over which numbers are spread; overflow positions follow.
 	n     int
 }
 
-// home returns the home position of a number. It is monotonic.
+// home returns the position where the search for a number begins. It increases with the number.
 func (t *tagTable) home(x uint64) int {
 	at, _ := bits.Mul64(x<<8, uint64(t.homes))
 	return int(at)
 }
 
-// search returns the position of a number, or the position to insert it.
+// search returns the position of a number, or the position where it belongs if it is not in the table.
 func (t *tagTable) search(x uint64) int {
 	at := t.home(x)
 	for at < len(t.slots) && t.slots[at] != 0 && t.slots[at] < x {
@@ -95,7 +96,7 @@ func (t *tagTable) add(x uint64) bool {
 	if at < len(t.slots) && t.slots[at] == x {
 		return false
 	}
-	if t.n*16 >= t.homes*15 { // a fuller table makes searches long
+	if t.n*16 >= t.homes*15 { // in a fuller table, searches would be long
 		t.grow()
 		at = t.search(x)
 	}
@@ -112,10 +113,10 @@ func (t *tagTable) add(x uint64) bool {
 	return true
 }
 
-// overflow is the space after the home positions of a new table. The slice grows if it needs more.
+// overflow is the initial capacity after a table's home positions, in numbers. The slice grows if it needs more.
 const overflow = 32
 
-// grow moves the numbers to a table larger by an eighth, which is then five sixths full.
+// grow moves the numbers to a table with an eighth more home positions, which is then five sixths full.
 func (t *tagTable) grow() {
 	old := t.slots
 	t.homes += t.homes/8 + 8

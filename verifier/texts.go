@@ -5,14 +5,14 @@ import "github.com/doona-dp/doona/protocols"
 // Texts are the frequent texts that a search found among all batches together.
 type Texts struct {
 	List []TextCount `json:"list"` // By descending number of clients.
-	// Number of clients with which a text is listed in about 98 of 100 batches like this one, if no other text begins
-	// like it; 0 if no number is enough.
+	// A text that this many clients have is listed in about 98 of 100 batches like this one, if no other text begins
+	// with the same bytes; 0 if no number is enough.
 	FoundDownTo float64 `json:"found_down_to"`
-	// Least number of messages of its own that a listed text has. As many colluding clients can plant a text.
+	// Each listed text has at least this many messages of its own. So this many colluding clients can plant a text.
 	Threshold float64 `json:"threshold"`
-	// Probability of listing any text that no client has.
+	// Probability that the list has any text that no client has.
 	FalseChance float64 `json:"false_chance"`
-	// Number of texts that a malicious relay can plant by its choice of dummies; 0 if relays add none.
+	// Number of texts that a malicious relay can get listed by its choice of dummies; 0 if relays add none.
 	PlantedByRelay uint64 `json:"planted_by_relay"`
 }
 
@@ -20,10 +20,11 @@ type Texts struct {
 type TextCount struct {
 	Text     string     `json:"text"`
 	Clients  float64    `json:"clients"`
-	Interval [2]float64 `json:"interval"` // By itself, and given that the text was found.
+	Interval [2]float64 `json:"interval"` // Holds for this text alone, given that the search found it.
 }
 
-// findTexts returns what a search finds in an aggregate; nil for other queries and without an answer.
+// findTexts returns the texts that a search finds in an aggregate. It returns nil for other queries and if there is no
+// answer.
 func findTexts(a Answer, m protocols.Mechanism, agg protocols.Aggregate) *Texts {
 	find := protocols.CapabilitiesOf(m).Find
 	if find == nil || !a.Usable && a.Override == "" || agg.Reports() == 0 {

@@ -4,7 +4,7 @@ import (
 	"github.com/doona-dp/doona/verifier/finding"
 )
 
-// Verdicts on a report.
+// The verdicts of [Report.verdict].
 const (
 	verdictFaults   = "Not everything added up."
 	verdictNothing  = "Nothing has been added yet."
@@ -17,8 +17,8 @@ const (
 	verdictGood = "Everything added up."
 )
 
-// verdict says whether everything adds up. It does not say so before anything was added, nor while batches may be
-// missing of which this verifier cannot know.
+// verdict says in words whether everything adds up. It does not say yes before anything was added. It does not say yes
+// either while batches may be missing, because this verifier cannot know about them.
 func (r *Report) verdict() string {
 	switch p := r.Progress; {
 	case finding.Faults(r.Findings) != nil:
@@ -39,8 +39,8 @@ func (r *Report) verdict() string {
 	return verdictGood
 }
 
-// Unusable says why there is no estimate, or why one is shown anyway. It is empty if the estimate is usable, and before
-// the first batch.
+// Unusable says why there is no estimate, or why an estimate is shown anyway. It is empty if the estimate is usable,
+// and before the first batch.
 func (r *Report) Unusable() string {
 	if r.Usable || r.UnusableBecause == noBatch {
 		return ""
@@ -52,7 +52,7 @@ func (r *Report) Unusable() string {
 	return out
 }
 
-// Severity classifies the verdict for display: "good", "bad", or "wait" if it is not known yet.
+// Severity classifies the verdict for display: "good", "bad", or "wait" while it is not known.
 func (r *Report) Severity() string {
 	switch {
 	case finding.Faults(r.Findings) != nil || r.Unusable() != "":

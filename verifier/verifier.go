@@ -1,9 +1,9 @@
 // Package verifier is the analyzer of the shuffle model. It checks the batches of a task against their chain of
-// manifests and opens them. From the messages it computes estimates with error bars. A report also has the guarantee to
-// the clients, and findings about what did not add up.
+// manifests and opens them. From the messages it computes estimates with error bars. A report also states the guarantee
+// to the clients, and findings about what did not add up.
 //
-// Findings protect accuracy only. Privacy does not depend on them: the verifier is the clients' adversary, and every
-// relay has enforced the conditions before.
+// Findings protect only the accuracy of the answer. Clients' privacy does not depend on them: the verifier is the
+// clients' adversary, and every relay has already enforced the conditions of the guarantee.
 package verifier
 
 import (
@@ -25,34 +25,34 @@ import (
 // Verifier adds up the batches of one task. Its report does not depend on the order in which batches are added. It is
 // safe for concurrent use.
 //
-// One lock guards its state. A [recorder] turns batches into records without that lock. An [adder] adds up the records
+// One lock guards its state. A [recorder] turns batches into records without the lock. An [adder] adds up the records
 // that count. A [charger] charges epochs to the budget before a report shows them.
 type Verifier struct {
 	subject
 	recorder *recorder
 	adder    *adder
 	labels   []string  // Names of the answer's entries.
-	edges    []float64 // Of a histogram over a range; else empty.
+	edges    []float64 // Edges of the bins of a histogram over a range; else empty.
 
 	mu       sync.Mutex // guards the rest
 	epochs   epochs
-	faults   findings        // Findings without a record.
-	progress func() Progress // The collector's; nil without a collector.
-	override bool            // Show unusable estimates.
-	cached   *Report         // The last report; nil after a change.
+	faults   findings        // Findings that belong to no record.
+	progress func() Progress // Returns the progress of pulling; nil if nothing is pulled.
+	override bool            // Show unusable estimates, too.
+	cached   *Report         // The last report; nil after a change of the state.
 	costs    *costs
 	charger  *charger // nil: charge nothing
 }
 
-// subject is the analyzed task with its mechanism.
+// subject is the analyzed task with its protocol's mechanism.
 type subject struct {
 	open      *taskfile.Open
-	mechanism protocols.Mechanism // nil: add nothing up
+	mechanism protocols.Mechanism // nil in a verifier that computes no estimate
 }
 
-// New returns a verifier for a task. It derives the task's claim again and fails if the claim is wrong. The private
-// keys must belong to the key list that the task names for the verifier. With nil keys the verifier adds records but
-// opens no batch.
+// New returns a verifier for a task. It derives the task's claim again, and returns an error if the claim is wrong. The
+// private keys must belong to the key list that the task names for the verifier. If keys is nil, the verifier adds
+// records but opens no batch.
 func New(open *taskfile.Open, keys *keyfile.HPKE) (*Verifier, error) {
 	if keys != nil {
 		if err := keys.Check(open.Task, open.KeyLists[open.VerifierHop()]); err != nil {
@@ -72,7 +72,7 @@ func New(open *taskfile.Open, keys *keyfile.HPKE) (*Verifier, error) {
 	return newVerifier(subject{open, m}, keys), nil
 }
 
-// NewChecker returns a verifier that collects findings but opens nothing and has no report.
+// NewChecker returns a verifier that only collects findings. It opens no slots and has no report.
 func NewChecker(open *taskfile.Open) *Verifier { return newVerifier(subject{open: open}, nil) }
 
 func newVerifier(of subject, keys *keyfile.HPKE) *Verifier {
@@ -91,27 +91,27 @@ func (v *Verifier) Fresh() *Verifier { return newVerifier(v.subject, v.recorder.
 // Task returns the analyzed task.
 func (v *Verifier) Task() *taskfile.Open { return v.open }
 
-// scratchMemory is the most bytes of slots that a verifier holds in memory.
+// scratchMemory is how many bytes of slots a verifier keeps in memory at most.
 var scratchMemory = 16 << 20
 
-// Scratch sets the folder for slots that do not fit into memory. They go to an unnamed file, encrypted under a key that
-// exists only in memory. The verifier frees them when their epoch is complete, or when it is closed. The default, also
-// for "", is the system's folder for temporary files. Call Scratch before adding anything.
+// Scratch sets the folder for slots that do not fit into memory. The verifier writes them to a file without a name,
+// encrypted under a key that exists only in memory. It frees them when their epoch is complete, or when the verifier is
+// closed. By default, and for "", the folder is the system's for temporary files. Call Scratch before adding anything.
 func (v *Verifier) Scratch(folder string) {
 	v.recorder.space = newScratch(folder, max(pieceBytes, v.recorder.slotSize()), scratchMemory)
 }
 
-// Close frees the memory and disk space of all slots. The verifier cannot be used afterwards.
+// Close frees the memory and disk space of all slots. Do not use the verifier afterwards.
 func (v *Verifier) Close() error { return v.recorder.space.Close() }
 
-// ShowUnusable shows estimates of unusable reports, too. The report then states the override.
+// ShowUnusable makes reports show unusable estimates, too. A report then states the override.
 func (v *Verifier) ShowUnusable() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.override, v.cached = true, nil
 }
 
-// Add checks, opens and adds a batch. A batch that fails its checks, or that was added before, is an error and changes
+// Add checks, opens and adds a batch. If the batch fails a check or was added before, Add returns an error and changes
 // nothing. A destroyed batch is counted but adds nothing to the estimate.
 func (v *Verifier) Add(batch *onion.Batch) error {
 	b, err := inMemory(v.open, batch)
@@ -132,8 +132,8 @@ func (v *Verifier) Add(batch *onion.Batch) error {
 	return v.AddRecord(r)
 }
 
-// AddRecord adds a record and takes ownership of it. It fails if the epoch is complete, or if another record of the
-// epoch was deduplicated in another run.
+// AddRecord adds a record and takes ownership of it. It returns an error if the epoch is complete, or if another record
+// of the epoch was deduplicated in another run.
 func (v *Verifier) AddRecord(r *Record) error {
 	hash, chain, err := r.open(v.open)
 	if err != nil {
@@ -155,8 +155,8 @@ func (v *Verifier) AddRecord(r *Record) error {
 	return nil
 }
 
-// RecordManifest adds a manifest of the last relay without the slots of its batch. copies is how often the whole batch
-// was received; 0 if never.
+// RecordManifest adds a manifest that the last relay signed, without the slots of its batch. copies is how often the
+// whole batch was received.
 func (v *Verifier) RecordManifest(signed *onion.SignedManifest, epoch, seq, copies uint64) error {
 	r, err := newRecord(v.open, signed, epoch, seq, copies)
 	if err != nil {
@@ -165,7 +165,7 @@ func (v *Verifier) RecordManifest(signed *onion.SignedManifest, epoch, seq, copi
 	return v.AddRecord(r)
 }
 
-// End sets the number of batches that an epoch has by its signed end.
+// End sets the number of an epoch's batches, from the epoch's signed end.
 func (v *Verifier) End(of, batches uint64) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -177,8 +177,8 @@ func (v *Verifier) End(of, batches uint64) error {
 	return nil
 }
 
-// Complete declares that an epoch has no further batch. It adds the epoch up and frees its records and replay set, so
-// that memory does not grow with the messages of past epochs.
+// Complete declares that an epoch gets no further batch. It adds up the epoch and frees its records and replay set. So
+// memory does not grow with the messages of past epochs.
 func (v *Verifier) Complete(of uint64) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -200,7 +200,7 @@ func (v *Verifier) Complete(of uint64) error {
 	return nil
 }
 
-// IsClosed reports whether an epoch is complete. See [Verifier.Complete].
+// IsClosed reports whether an epoch is complete, after a call of [Verifier.Complete].
 func (v *Verifier) IsClosed(of uint64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -208,25 +208,25 @@ func (v *Verifier) IsClosed(of uint64) bool {
 	return e != nil && e.closed
 }
 
-// has reports whether a whole batch of this number was added.
+// has reports whether a whole batch with this number was added.
 func (v *Verifier) has(epoch, seq uint64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.epochs.has(epoch, seq)
 }
 
-// Whole reports whether nothing more is to come: the signed ends of all epochs were added, and a batch or manifest for
-// each number that they announce.
+// Whole reports whether nothing is missing: the signed ends of all epochs were added, and a batch or manifest for each
+// batch number that the ends announce.
 func (v *Verifier) Whole() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.epochs.whole(v.open.Epochs.Count)
 }
 
-// Note adds a finding without a record.
+// Note adds a finding that belongs to no record.
 func (v *Verifier) Note(name finding.Name, example string) { v.NoteAt(name, 1, noPosition(example)) }
 
-// NoteAt adds n findings of one name that have no record. at is the position of the first.
+// NoteAt adds n findings of one name that belong to no record. at is the position of the first.
 func (v *Verifier) NoteAt(name finding.Name, n uint64, at Position) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -234,14 +234,14 @@ func (v *Verifier) NoteAt(name finding.Name, n uint64, at Position) {
 	v.cached = nil
 }
 
-// Findings returns the findings so far, except those that appear only when batches are opened.
+// Findings returns the findings so far, except findings that only opened slots show.
 func (v *Verifier) Findings() []finding.Finding {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.findingsWithoutSlots().list()
 }
 
-// findingsWithoutSlots returns the findings that need no slots. v.mu is held.
+// findingsWithoutSlots returns the findings that need no opened slots. The caller holds v.mu.
 func (v *Verifier) findingsWithoutSlots() findings {
 	f := findings{}
 	f.merge(v.faults)
@@ -249,17 +249,17 @@ func (v *Verifier) findingsWithoutSlots() findings {
 	return f
 }
 
-// mutableEpoch returns an epoch for the caller to change, and drops the cached report. v.mu is held.
+// mutableEpoch returns an epoch that the caller may change. It also drops the cached report. The caller holds v.mu.
 func (v *Verifier) mutableEpoch(of uint64) *epoch {
 	v.cached = nil
 	return v.epochs.at(of)
 }
 
-// OpenIncoming reads a batch to its end and returns its record. It does not add the record: see [Verifier.AddRecord].
+// OpenIncoming reads a batch to its end and returns its record. [Verifier.AddRecord] adds the record.
 func (v *Verifier) OpenIncoming(b *Incoming) (*Record, error) { return v.recorder.record(b) }
 
-// ReadRecord reads the msgpack form of a record and checks it against the task: its chain of manifests, the sizes of
-// its parts, and its aggregate against its slots.
+// ReadRecord reads the msgpack form of a record. It checks the record against the task: its chain of manifests, the
+// sizes of its parts, and its aggregate against its slots.
 func (v *Verifier) ReadRecord(in io.Reader) (*Record, error) {
 	r := codec.NewReader(in)
 	record, err := v.recorder.read(r)
@@ -273,12 +273,12 @@ func (v *Verifier) ReadRecord(in io.Reader) (*Record, error) {
 	return record, nil
 }
 
-// SignedRecord returns a record of a manifest that the last relay signed, with no batch that counts.
+// SignedRecord returns a record that has only a manifest that the last relay signed, and no slots.
 func (v *Verifier) SignedRecord(signed *onion.SignedManifest, epoch, seq uint64) (*Record, error) {
 	return newRecord(v.open, signed, epoch, seq, 0)
 }
 
-// EraseKey erases the key of an epoch. erased is false if it was erased before.
+// EraseKey erases the key of an epoch. erased is false if the key was already erased.
 func (v *Verifier) EraseKey(epoch uint64) (erased bool, err error) {
 	if _, err := v.recorder.keys.Key(epoch); errors.Is(err, keyfile.ErrErased) {
 		return false, nil
