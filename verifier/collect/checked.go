@@ -28,7 +28,8 @@ func writeChecked(path string, content []byte) error {
 
 var errDamaged = errors.New("its content does not match its hash")
 
-// readChecked reads a file that writeChecked wrote. It returns errDamaged if the hash does not match.
+// readChecked reads the content of a file that writeChecked wrote. It returns errDamaged if the content does not match
+// the hash.
 func readChecked(path string) ([]byte, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -44,14 +45,14 @@ func readChecked(path string) ([]byte, error) {
 	return content, nil
 }
 
-// streamChecked is writeChecked for content that is not in memory.
+// streamChecked does what writeChecked does, for content that is too large for memory.
 func streamChecked(path string, write func(io.Writer) error) error {
 	f, err := durable.Create(path, 0o600)
 	if err != nil {
 		return fmt.Errorf("couldn't write a checkpoint: %w", err)
 	}
 	h := sha256.New()
-	f.Write(make([]byte, sha256.Size)) // Commit reports its error
+	f.Write(make([]byte, sha256.Size)) // space for the hash; Commit reports an error
 	if err := write(io.MultiWriter(f, h)); err != nil {
 		f.Abort()
 		return err
@@ -63,15 +64,15 @@ func streamChecked(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// checkedFile reads the content of a file that writeChecked or streamChecked wrote. The content must not be trusted
-// before check has succeeded.
+// checkedFile reads the content of a file that writeChecked or streamChecked wrote. Do not trust the content before
+// check returns nil.
 type checkedFile struct {
 	*os.File
 	sum  []byte
-	read hash.Hash // of the content read so far
+	read hash.Hash // hash of the content read so far
 }
 
-// openChecked opens a file at its content. It returns errDamaged if the file is too short.
+// openChecked opens a file at the start of its content. It returns errDamaged if the file is too short for a hash.
 func openChecked(path string) (*checkedFile, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -95,7 +96,7 @@ func (f *checkedFile) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// check reads the rest, and returns errDamaged if the hash does not match the content.
+// check reads the rest of the file. It returns errDamaged if the content does not match the hash.
 func (f *checkedFile) check() error {
 	if _, err := io.Copy(f.read, f.File); err != nil {
 		return err

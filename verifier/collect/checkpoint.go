@@ -16,15 +16,15 @@ import (
 
 // A verifier that pulls stores its results, so that it opens no batch twice and can erase keys:
 //
-//	EEEEEE-NNNNNN-VERSION.record   the [Record] of an opened batch
-//	EEEEEE.epoch                   the sum of an epoch, stored once its signed end is here; then its
-//	                               records and its key are erased
-//	findings                       findings without a record
+//	EEEEEE-NNNNNN-VERSION.record   the [Record] of batch N of epoch E, after it was opened
+//	EEEEEE.epoch                   the sum of epoch E. It is stored after the signed end came.
+//	                               Then the epoch's records and its key are erased.
+//	findings                       findings that belong to no record
 //
 // Each file is the SHA-256 of its content, followed by the content in msgpack.
 
-// checkpoints opens stored batches and stores their records before they count. When an epoch is complete, it stores the
-// epoch's sum before it erases the records and the key.
+// checkpoints opens stored batches, and stores their records before they count. When an epoch is complete, it stores
+// the epoch's sum. Only then it erases the records and the key.
 type checkpoints struct {
 	folder   *folder
 	verifier *verifier.Verifier
@@ -36,12 +36,12 @@ func recordFile(r *verifier.Record, hash verifier.Version) string {
 	return fmt.Sprintf(recordName, r.Epoch, r.Seq, hash[:8])
 }
 
-// take opens a stored batch, and stores its record before it counts.
+// take opens a stored batch. It stores the batch's record before the record counts.
 func (cp *checkpoints) take(b *verifier.Incoming) error {
 	epoch, seq := b.Last().Epoch, b.Last().Seq
 	cp.log.Info("opening", "task", cp.folder.open.ID.String()[:8], "epoch", epoch, "batch", seq)
 	r, err := cp.verifier.OpenIncoming(b)
-	if errors.Is(err, keyfile.ErrErased) { // and the earlier record is lost
+	if errors.Is(err, keyfile.ErrErased) { // the record that was stored before the key was erased is lost
 		if err := cp.notes.note(finding.Erased, verifier.BatchPosition(epoch, seq)); err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func (cp *checkpoints) take(b *verifier.Incoming) error {
 	return cp.write(r)
 }
 
-// addManifest stores and adds a manifest that the last relay signed, with no batch that counts.
+// addManifest stores and adds a manifest that the last relay signed, without a batch that counts.
 func (cp *checkpoints) addManifest(signed *onion.SignedManifest, epoch, seq uint64) error {
 	r, err := cp.verifier.SignedRecord(signed, epoch, seq)
 	if err != nil {
@@ -62,7 +62,7 @@ func (cp *checkpoints) addManifest(signed *onion.SignedManifest, epoch, seq uint
 	return cp.write(r)
 }
 
-// addEquivocation adds both manifests of a number to the verifier. Neither batch counts.
+// addEquivocation adds both manifests that the last relay signed for one batch number. Neither batch counts.
 func (cp *checkpoints) addEquivocation(epoch, seq uint64) error {
 	path := cp.folder.manifestPath(epoch, seq)
 	for _, path := range []string{path, path + secondSuffix} {
@@ -71,7 +71,7 @@ func (cp *checkpoints) addEquivocation(epoch, seq uint64) error {
 			return err
 		}
 		if s == nil {
-			return fmt.Errorf("couldn't read %s: it is gone", path)
+			return fmt.Errorf("couldn't read %s: the file is missing", path)
 		}
 		if err := cp.verifier.RecordManifest(s, epoch, seq, 0); err != nil {
 			return err
@@ -80,7 +80,7 @@ func (cp *checkpoints) addEquivocation(epoch, seq uint64) error {
 	return nil
 }
 
-// write stores a record and then adds it.
+// write stores a record and then adds it to the verifier.
 func (cp *checkpoints) write(r *verifier.Record) error {
 	hash, err := r.Hash(cp.folder.open)
 	if err == nil {
@@ -93,7 +93,8 @@ func (cp *checkpoints) write(r *verifier.Record) error {
 	return cp.verifier.AddRecord(r)
 }
 
-// readRecord reads a record of an earlier run, and returns its signed manifest. After an error it holds no slots.
+// readRecord reads a record that an earlier run stored, and the signed manifest in it. After an error, the record's
+// slots are freed.
 func (cp *checkpoints) readRecord(name string) (r *verifier.Record, signed *onion.SignedManifest, err error) {
 	file, err := openChecked(filepath.Join(cp.folder.dir, name))
 	if err != nil {
@@ -119,9 +120,9 @@ func (cp *checkpoints) readRecord(name string) (r *verifier.Record, signed *onio
 	return r, signed, err
 }
 
-// finish stores the sum of an epoch whose signed end is here. Then it erases the epoch's records, which hold single
-// messages, and its key. A failed step is retried at the next pull. The caller does not call it while a batch is
-// missing: the folder may be the wrong one, or be restored.
+// finish stores the sum of an epoch whose signed end was received. Then it erases the epoch's key and its records,
+// which hold single messages. If a step fails, the next pull retries it. The caller does not call finish while a batch
+// is missing: the operator may have to correct the folder or restore it.
 func (cp *checkpoints) finish(epoch uint64, c *cursor) error {
 	if err := cp.verifier.Complete(epoch); err != nil {
 		return err

@@ -16,18 +16,18 @@ type relayClock struct {
 	log    *slog.Logger
 
 	lastCompared time.Time     // time of the last comparison; zero before the first
-	ahead        time.Duration // how far the relay's clock is ahead of this machine's
+	ahead        time.Duration // how far the relay's clock is ahead of this machine's; negative if behind
 }
 
 const (
-	clockInterval  = time.Minute      // between comparisons
-	clockTimeout   = 10 * time.Second // of a comparison
-	clockTolerance = time.Minute      // larger differences cause a warning
+	clockInterval  = time.Minute      // time between comparisons
+	clockTimeout   = 10 * time.Second // maximum time of a comparison
+	clockTolerance = time.Minute      // a larger difference causes a warning
 )
 
-// now returns Unix seconds: by this machine's clock, or by the last relay's signed clock if that is ahead. The time
-// only decides when to pull. Pulling too early is harmless: the last relay's signed end, and not the clock, ends an
-// epoch and erases its key. So a slow clock on this machine does not keep a key for longer.
+// now returns the time in Unix seconds: of this machine's clock, or of the last relay's signed clock if that is ahead.
+// The time only decides when to pull, and pulling too early is harmless. Not the clock but the last relay's signed end
+// ends an epoch and erases its key. So if this machine's clock is slow, no key is kept longer.
 func (r *relayClock) now(ctx context.Context, local func() time.Time) uint64 {
 	if since := time.Since(r.lastCompared); r.lastCompared.IsZero() || since > clockInterval {
 		r.compare(ctx, local)

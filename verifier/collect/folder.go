@@ -15,22 +15,23 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Names of stored files: a batch by its epoch and number, an epoch's end by its epoch.
+// Names of stored files: a batch is named by epoch and batch number, an epoch's signed end by the epoch.
 const (
 	fileName = "%06d-%06d.batch"
 	endName  = "%06d.end"
 )
 
-// Names of checkpoints, beside those files.
+// Names of the stored results; see [checkpoints].
 const (
-	recordName = "%06d-%06d-%016x.record" // The last part is a prefix of the version.
+	recordName = "%06d-%06d-%016x.record" // the last part is the start of the version
 	recordExt  = ".record"
 	epochName  = "%06d.epoch"
 	notesName  = "findings"
 )
 
-// folder is a puller's storage: batches with their manifests, ends of epochs, and checkpoints. It knows the path of
-// each, and checks that a file matches its name. Everything that it writes is synced when the call returns.
+// folder is the storage of a puller: batches, manifests, ends of epochs and checkpoints. It knows the path of each
+// file, and checks that a file's content matches its name. When a call returns, everything that it wrote is synced to
+// disk.
 type folder struct {
 	dir  string
 	open *taskfile.Open
@@ -48,8 +49,8 @@ func (d *folder) epochPath(epoch uint64) string {
 	return filepath.Join(d.dir, fmt.Sprintf(epochName, epoch))
 }
 
-// readKept reads a stored batch by calling do, and returns its signed manifest. An error that is a [Fault] or
-// [verifier.ReadError] is the file's.
+// readKept reads a stored batch by calling do. It returns the batch's signed manifest. The error is a [Fault] or
+// [verifier.ReadError] if the file is at fault.
 func (d *folder) readKept(epoch, seq uint64, do func(*verifier.Incoming) error) (*onion.SignedManifest, error) {
 	file, err := os.Open(d.path(epoch, seq))
 	if err != nil {
@@ -77,7 +78,7 @@ func (d *folder) keepEnd(signed *onion.SignedEnd, epoch uint64) error {
 	return nil
 }
 
-// eraseRecords erases the records of an epoch, including those in quarantine and those that a crash left unfinished.
+// eraseRecords erases the records of an epoch, also those in quarantine and those that were incomplete at a crash.
 func (d *folder) eraseRecords(epoch uint64) error {
 	for _, folder := range []string{d.dir, filepath.Join(d.dir, QuarantineFolder)} {
 		records, err := filepath.Glob(filepath.Join(folder, fmt.Sprintf("%06d-*.record*", epoch)))
@@ -93,14 +94,15 @@ func (d *folder) eraseRecords(epoch uint64) error {
 	return nil
 }
 
-// QuarantineFolder holds files that did not match their names, for the operator to inspect. Nothing is read from it.
+// QuarantineFolder is the folder for files that did not match their names. The operator may inspect it. The verifier
+// reads no file in it.
 const QuarantineFolder = "quarantine"
 
 // FileName is the parsed name of a stored file.
 type FileName struct {
 	Epoch uint64
-	Seq   uint64 // Number of the batch; 0 for an epoch's end.
-	End   bool   // Whether it is the epoch's signed end.
+	Seq   uint64 // Batch number; 0 for the end of an epoch.
+	End   bool   // Whether the file is the signed end of an epoch.
 }
 
 // String returns the name.
@@ -121,7 +123,7 @@ func ParseFileName(name string) (f FileName, ok bool) {
 	return f, err == nil && name == f.String()
 }
 
-// quarantine moves a file into the quarantine folder. If its name is taken there, it appends a number.
+// quarantine moves a file into the quarantine folder. If a file of that name is already there, it appends a number.
 func (d *folder) quarantine(name string) error {
 	aside := filepath.Join(d.dir, QuarantineFolder)
 	if err := durable.MakeFolder(aside, 0o700); err != nil {

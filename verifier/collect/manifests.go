@@ -14,12 +14,13 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// errEquivocation means that the last relay signed two manifests of one number.
-var errEquivocation = errors.New("two manifests of one number")
+// errEquivocation means that the last relay signed two different manifests for one batch number.
+var errEquivocation = errors.New("the last relay signed two manifests for one batch number")
 
-// keepManifest returns a function that stores the last relay's signed manifest of a number. It stores it durably,
-// before the first slot is read, in a file beside the batch's. A different manifest of the same number is
-// errEquivocation, and is stored beside the first as evidence.
+// keepManifest returns a function that stores the signed manifest of a batch in a file beside the batch's file. The
+// puller calls it before it reads the first slot. The file is synced when the function returns. If another manifest is
+// already stored for the same batch number, the function stores the new one too, as evidence, and returns
+// errEquivocation.
 func (d *folder) keepManifest(epoch, seq uint64) handover.ManifestRecorder {
 	return func(signed *onion.SignedManifest) error {
 		path := d.manifestPath(epoch, seq)
@@ -43,16 +44,17 @@ func (d *folder) keepManifest(epoch, seq uint64) handover.ManifestRecorder {
 	}
 }
 
-// Suffixes of the manifest files beside a batch: the first manifest of its number, and a second one.
+// Suffixes of manifest files, after the name of the batch's file: for the first manifest of a batch number and for a
+// second one.
 const (
 	manifestSuffix = ".manifest"
 	secondSuffix   = ".second"
 )
 
-// manifestPath is the path of the manifest of a batch that is not stored, or not yet.
+// manifestPath returns the path of the manifest file of a batch that is not stored, or not yet.
 func (d *folder) manifestPath(epoch, seq uint64) string { return d.path(epoch, seq) + manifestSuffix }
 
-// readSigned reads a signed manifest. It returns nil if there is no file.
+// readSigned reads a signed manifest. It returns nil if the file does not exist.
 func readSigned(path string) (*onion.SignedManifest, error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,16 +81,17 @@ func keepSigned(path string, s *onion.SignedManifest) error {
 	return nil
 }
 
-// removeManifest removes the manifest file of a stored batch, which contains its manifest.
+// removeManifest removes the manifest file of a stored batch. The batch's own file contains the manifest, too.
 func (d *folder) removeManifest(epoch, seq uint64) {
 	path := d.manifestPath(epoch, seq)
 	if _, err := os.Stat(path + secondSuffix); errors.Is(err, fs.ErrNotExist) {
-		os.Remove(path) // a manifest that stays does no harm
+		os.Remove(path) // if this fails, the remaining file does no harm
 	}
 }
 
-// contradiction describes how an epoch's end contradicts manifests that the same relay signed; empty if it does not. It
-// ignores numbers without a stored manifest.
+// contradiction describes how the signed end of an epoch contradicts the manifests that the same relay signed. It
+// returns "" if there is no contradiction. It does not check batches from the first one on of which no manifest is
+// stored.
 func (d *folder) contradiction(end *onion.End) (why string, err error) {
 	if next, err := d.manifest(end.Epoch, end.Batches); err != nil {
 		return "", err
@@ -96,7 +99,7 @@ func (d *folder) contradiction(end *onion.End) (why string, err error) {
 		return fmt.Sprintf("the signed end of epoch %d announces %d batches, but batch %d was signed", end.Epoch, end.Batches,
 			end.Batches), nil
 	}
-	var seen []onion.Manifest // not allocated ahead: the relay claims their number
+	var seen []onion.Manifest // not allocated in advance: the relay could claim a huge number
 	for seq := range end.Batches {
 		m, err := d.manifest(end.Epoch, seq)
 		if err != nil {
@@ -113,7 +116,7 @@ func (d *folder) contradiction(end *onion.End) (why string, err error) {
 	return "", nil
 }
 
-// manifest returns the manifest that the last relay signed for a number; nil if none is stored.
+// manifest returns the manifest that the last relay signed for a batch number, or nil if none is stored.
 func (d *folder) manifest(epoch, seq uint64) (*onion.Manifest, error) {
 	s, err := d.signed(epoch, seq)
 	if s == nil || err != nil {
@@ -123,7 +126,7 @@ func (d *folder) manifest(epoch, seq uint64) (*onion.Manifest, error) {
 	return &m, codec.Unmarshal(s.Manifest, &m)
 }
 
-// signed returns that manifest with its signature.
+// signed returns the signed manifest that is stored for a batch number, or nil if none is stored.
 func (d *folder) signed(epoch, seq uint64) (*onion.SignedManifest, error) {
 	s, err := readSigned(d.manifestPath(epoch, seq))
 	if s != nil || err != nil {
@@ -144,8 +147,8 @@ func (d *folder) signed(epoch, seq uint64) (*onion.SignedManifest, error) {
 	return r.Signed(), nil
 }
 
-// historyDigest returns the digest of the batches before seq, back to the first that is missing, damaged or
-// equivocated.
+// historyDigest returns the digest of the epoch's batches before seq. It starts after the last one that is missing,
+// damaged or equivocated.
 func (d *folder) historyDigest(epoch, seq uint64, c *cursor) handover.HistoryDigest {
 	var hashes handover.ManifestHashes
 	for seq > 0 {
@@ -163,7 +166,7 @@ func (d *folder) historyDigest(epoch, seq uint64, c *cursor) handover.HistoryDig
 	return hashes.History()
 }
 
-// hashesOf returns the manifest hashes of a batch; nil if it is missing, damaged or equivocated.
+// hashesOf returns the manifest hashes of a batch, or nil if the batch is missing, damaged or equivocated.
 func (d *folder) hashesOf(epoch, seq uint64) handover.ManifestHashes {
 	if _, err := os.Stat(d.manifestPath(epoch, seq) + secondSuffix); err == nil {
 		return nil

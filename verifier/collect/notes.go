@@ -13,14 +13,14 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// findingStore keeps a puller's findings that have no record, in a file of the folder and in the verifier.
+// findingStore keeps a puller's findings that belong to no record, both in a file of the folder and in the verifier.
 type findingStore struct {
 	folder   *folder
 	verifier *verifier.Verifier
-	kept     []finding.Note // As stored on disk.
+	kept     []finding.Note // As stored in the file.
 }
 
-// notesLabel begins the file of findings.
+// notesLabel is the label at the start of the file of findings.
 const notesLabel = "doona-findings"
 
 // notes is the content of the file of findings.
@@ -31,7 +31,7 @@ type notes struct {
 	Findings []finding.Note
 }
 
-// read reads the findings of an earlier run, if there are any.
+// read reads the findings that an earlier run stored.
 func (b *findingStore) read() error {
 	raw, err := readChecked(filepath.Join(b.folder.dir, notesName))
 	if errors.Is(err, os.ErrNotExist) {
@@ -43,7 +43,7 @@ func (b *findingStore) read() error {
 	}
 	if err == nil && (kept.Label != notesLabel || kept.Version != task.Version ||
 		string(kept.TaskID) != string(b.folder.open.ID[:])) {
-		err = errors.New("the file is not of this task")
+		err = errors.New("the file belongs to another task")
 	}
 	if err != nil {
 		return err
@@ -52,8 +52,8 @@ func (b *findingStore) read() error {
 	return nil
 }
 
-// show adds the first earlier findings, those of earlier runs, to the verifier. It drops the finding of a missing batch
-// that was restored.
+// show adds the stored findings of earlier runs, which are the first earlier ones of kept, to the verifier. It drops
+// the finding of a missing batch if the batch is there again.
 func (b *findingStore) show(earlier int, cursors map[uint64]*cursor) {
 	var left []finding.Note
 	for i, n := range b.kept {
@@ -66,12 +66,13 @@ func (b *findingStore) show(earlier int, cursors map[uint64]*cursor) {
 				verifier.Position{Epoch: n.Epoch, Seq: n.Seq, Text: n.Text})
 		}
 	}
-	b.kept = left // written with the next finding
+	b.kept = left // the next finding writes it to the file
 }
 
-// note stores a finding that has no record, durably. The same finding counts once over all runs. For each name and
-// epoch it stores two: the first, and the last with the count of all after the first. So no relay can fill the folder.
-// Missing batches are stored one by one, up to [mostMissing], because they may be restored.
+// note stores a finding that belongs to no record. When it returns, the finding is synced to disk. Over all runs, the
+// same finding counts once. For each name and epoch note stores only two findings: the first, and the last with the
+// count of all after the first. So no relay can fill the folder. Missing batches are stored one by one, up to
+// [mostMissing], because the operator may restore them.
 func (b *findingStore) note(name finding.Name, at verifier.Position) error {
 	all, before := slices.Clone(b.kept), []*finding.Note{}
 	for i := range all {
@@ -102,10 +103,12 @@ func (b *findingStore) note(name finding.Name, at verifier.Position) error {
 	return nil
 }
 
-// mostMissing is the most findings of missing batches in an epoch. Whoever answers can name any number.
+// mostMissing is the maximum number of findings of missing batches in an epoch. It is limited because a false relay can
+// name any batch number.
 const mostMissing = 100
 
-// noteMissing notes that a batch is missing here, or that more than mostMissing are.
+// noteMissing notes that a batch is missing here although the relay says that it was confirmed. After mostMissing
+// batches it notes once that there are more.
 func (b *findingStore) noteMissing(epoch, seq uint64) error {
 	before := 0
 	for _, n := range b.kept {
@@ -125,7 +128,7 @@ func (b *findingStore) noteMissing(epoch, seq uint64) error {
 	return b.note(finding.Missing, at)
 }
 
-// positionOf returns the position of a batch with its own text.
+// positionOf returns the position of a batch with the given text.
 func positionOf(epoch, seq uint64, format string, args ...any) verifier.Position {
 	return verifier.Position{Epoch: epoch, Seq: seq, Text: fmt.Sprintf(format, args...)}
 }

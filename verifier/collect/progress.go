@@ -12,18 +12,18 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// pullStatus is the state that [Puller.Progress] and [Puller.Failing] report. It is safe for concurrent use.
+// pullStatus is the state behind [Puller.Progress] and [Puller.Failing]. It is safe for concurrent use.
 type pullStatus struct {
 	mu      sync.Mutex // guards the rest
 	contact verifier.Contact
-	at      uint64          // Time of the last answer, Unix seconds.
-	ended   map[uint64]bool // By epoch.
+	at      uint64          // Time of the relay's last answer, in Unix seconds.
+	ended   map[uint64]bool // Epochs whose signed end was received.
 	failing bool            // Whether the last pull had a file system error.
-	pending int             // Number of batches not yet confirmed.
+	pending int             // Number of stored batches not yet confirmed to the relay.
 }
 
-// progress returns the progress of a task's epochs at time now, in Unix seconds. An epoch without a signed end is late
-// from late after its end.
+// progress returns the progress of a task at time now, in Unix seconds. An epoch without a signed end is late once the
+// duration late has passed since the epoch's end.
 func (s *pullStatus) progress(epochs task.Epochs, now uint64, late time.Duration) verifier.Progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +43,7 @@ func (s *pullStatus) progress(epochs task.Epochs, now uint64, late time.Duration
 	return out
 }
 
-// noteContact records the outcome of a pull. A relay that answers that nothing is ready has answered.
+// noteContact records whether the relay answered a pull. An answer that nothing is ready counts as an answer.
 func (s *pullStatus) noteContact(err error, clock func() time.Time) {
 	answered := err == nil || handover.Foreign(err) != nil || errors.As(err, new(*handover.InvalidBatchError)) ||
 		errors.Is(err, handover.ErrNotSealed) || errors.Is(err, handover.ErrEpochComplete) ||
@@ -81,20 +81,20 @@ func (s *pullStatus) notePending(batches int) {
 	s.pending = batches
 }
 
-// isDiskError reports whether an error is the file system's.
+// isDiskError reports whether an error comes from the file system.
 func isDiskError(err error) bool {
 	return errors.As(err, new(*fs.PathError)) || errors.As(err, new(*os.LinkError))
 }
 
-// Progress returns how far the puller has come. It is safe for concurrent use.
+// Progress returns how much the puller has received so far. It is safe for concurrent use.
 func (p *Puller) Progress() verifier.Progress {
 	return p.status.progress(p.open.Epochs, uint64(max(p.Clock().Unix(), 0)), p.Late)
 }
 
-// Failing reports whether the last pull could not write something: the disk is full or broken.
+// Failing reports whether the last pull could not write a file, because the disk is full or broken.
 func (p *Puller) Failing() bool { return p.status.isFailing() }
 
-// notePending counts the batches that are not yet confirmed.
+// notePending counts the stored batches that are not yet confirmed to the relay.
 func (p *Puller) notePending() {
 	n := 0
 	for _, c := range p.cursors {

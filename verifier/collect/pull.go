@@ -1,6 +1,6 @@
 // Package collect pulls a task's batches from its last relay and stores them in a folder. The verifier's server and the
-// demo use it. It passes each batch to a [verifier.Verifier] by a call, once the batch is on disk. Neither takes the
-// other's lock.
+// demo use it. Once a batch is on disk, the package passes it to a [verifier.Verifier] by a method call. The two
+// packages do not use each other's locks.
 package collect
 
 import (
@@ -19,27 +19,27 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Puller pulls a task's batches from its last relay. It stores every batch in a folder, as a .batch file, before it
-// confirms the batch, because the relay deletes what is confirmed. After a restart it reads the folder first. A batch
-// number always stands for the same bytes. So a pull that was cut short, or that returned something other than the
-// relay's batch, is repeated.
+// Puller pulls a task's batches from its last relay. It stores each batch in a folder, as a .batch file, before it
+// confirms the batch, because the relay deletes confirmed batches. After a restart it first reads the folder. A batch
+// number always stands for the same bytes. So if a pull was cut short, or returned anything but the relay's batch, the
+// puller repeats the pull.
 //
-// A stored file that does not match its name, because it was damaged or changed, is moved to quarantine, noted as a
-// finding, and pulled again.
+// A stored file that does not match its name was damaged or changed. The puller moves it to quarantine, notes a
+// finding, and pulls it again.
 type Puller struct {
-	// Clock replaces time.Now in tests. It may be set before the first pull.
+	// Clock replaces time.Now in tests. Set it before the first pull.
 	Clock func() time.Time
 
-	// Late is the time after an epoch's end from which a missing signed end counts as late. Default 1h. It may be set
-	// before the first pull.
+	// Late is how long after an epoch's end a missing signed end counts as late. Default 1h. Set it before the first
+	// pull.
 	Late time.Duration
 
 	verifier *verifier.Verifier
 	open     *taskfile.Open
 	client   *handover.Requester
 	log      *slog.Logger
-	release  func() error       // releases the folder
-	cursors  map[uint64]*cursor // By epoch.
+	release  func() error       // releases the folder for other processes
+	cursors  map[uint64]*cursor // by epoch
 
 	folder      *folder
 	notes       *findingStore
@@ -50,23 +50,23 @@ type Puller struct {
 
 // cursor is the state of pulling one epoch.
 type cursor struct {
-	next      uint64                             // Number of the next batch.
-	complete  bool                               // No further batch exists.
-	end       *onion.End                         // The last relay's signed end; nil until it is stored.
-	kept      map[uint64]bool                    // Stored batches, by number.
-	slotless  map[uint64]bool                    // Stored batches without slots.
-	released  uint64                             // Number of batches below next with slots.
-	destroyed uint64                             // Number of batches below next that were destroyed or refused.
-	pending   map[uint64][]byte                  // Manifests of stored batches that are not yet confirmed, by number.
-	hashes    map[uint64]handover.ManifestHashes // Manifest hashes of known batches, by number.
-	written   bool                               // The epoch's sum is stored.
-	erased    bool                               // Its records and its key are erased.
-	missing   bool                               // A confirmed batch is missing here; a backup may restore it.
+	next      uint64                             // Number of the next batch to pull.
+	complete  bool                               // Whether no further batch exists.
+	end       *onion.End                         // The last relay's signed end; nil until it is stored here.
+	kept      map[uint64]bool                    // Numbers of the stored batches.
+	slotless  map[uint64]bool                    // Numbers of the stored batches without slots.
+	released  uint64                             // How many batches below next have slots.
+	destroyed uint64                             // How many batches below next were destroyed or refused.
+	pending   map[uint64][]byte                  // Manifests of stored but unconfirmed batches, by batch number.
+	hashes    map[uint64]handover.ManifestHashes // Manifest hashes of batches, by batch number; a cache.
+	written   bool                               // Whether the epoch's sum is stored.
+	erased    bool                               // Whether the epoch's records and key are erased.
+	missing   bool                               // Whether a confirmed batch is missing here; a backup may restore it.
 }
 
-// NewPuller returns a puller that stores batches in dir, which it creates. It adds the batches that dir already holds.
-// It owns the folder until [Puller.Close], because two verifiers pulling into one folder would confirm each other's
-// batches.
+// NewPuller returns a puller that stores batches in the folder dir. It creates dir if needed, and adds the batches that
+// are already there. It claims the folder until [Puller.Close]: two verifiers that pull into one folder would confirm
+// each other's batches.
 func NewPuller(v *verifier.Verifier, client *handover.Requester, dir string, log *slog.Logger) (*Puller, error) {
 	if err := durable.MakeFolder(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("couldn't keep batches: %w", err)
@@ -94,8 +94,8 @@ func NewPuller(v *verifier.Verifier, client *handover.Requester, dir string, log
 // Close releases the folder.
 func (p *Puller) Close() error { return p.release() }
 
-// confirmLater queues the confirmation of a batch of an earlier run, which may have crashed before confirming. It first
-// syncs the batch's file, because the crash may have come before that.
+// confirmLater queues a batch of an earlier run for confirmation, because that run may have crashed before it confirmed
+// the batch. The run may also have crashed before it synced the batch's file, so confirmLater syncs the file first.
 func (c *cursor) confirmLater(seq uint64, manifest []byte, file string) error {
 	if err := durable.Sync(file); err != nil {
 		return fmt.Errorf("couldn't sync %s: %w", file, err)
@@ -104,7 +104,7 @@ func (c *cursor) confirmLater(seq uint64, manifest []byte, file string) error {
 	return nil
 }
 
-// Run pulls at every interval until ctx ends.
+// Run pulls once per interval until ctx ends.
 func (p *Puller) Run(ctx context.Context, interval time.Duration) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -120,7 +120,7 @@ func (p *Puller) Run(ctx context.Context, interval time.Duration) error {
 	}
 }
 
-// Pull pulls all sealed batches of all epochs that have begun. It tries every epoch and returns the first error.
+// Pull pulls all sealed batches of all epochs that have begun. It tries every epoch, and returns the first error.
 func (p *Puller) Pull(ctx context.Context) error {
 	open := p.open
 	now := p.relayClock.now(ctx, p.Clock)
@@ -153,7 +153,7 @@ func (p *Puller) Pull(ctx context.Context) error {
 	return failed
 }
 
-// confirm tells the relay that it may delete the stored batches.
+// confirm tells the relay which batches are stored here, so that the relay may delete them.
 func (p *Puller) confirm(ctx context.Context, epoch uint64, c *cursor) error {
 	open := p.open
 	var failed error
@@ -170,14 +170,14 @@ func (p *Puller) confirm(ctx context.Context, epoch uint64, c *cursor) error {
 	return failed
 }
 
-// errEnded is the last relay's answer after its operator ended the epoch because of a state rollback.
+// errEnded is the answer of the last relay after its operator ended the epoch because of a state rollback.
 var errEnded = problem.New(problem.EpochEnded, "")
 
-// errRetry ends a pull whose batch must be pulled again.
+// errRetry means that the answer was not the relay's batch, so the batch must be pulled again.
 var errRetry = errors.New("not the relay's batch")
 
-// slotlessPerPull is the most batch numbers without slots that one pull of an epoch may use. So a relay whose batches
-// are all refused delays no other epoch.
+// slotlessPerPull is how many batches without slots one pull of an epoch processes at most. So a relay whose batches
+// are all refused does not delay the other epochs.
 const slotlessPerPull = 16
 
 func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
@@ -196,8 +196,8 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 		case errors.Is(err, handover.ErrNotSealed) || errors.Is(err, errRetry):
 			return nil
 		case errors.Is(err, handover.ErrEpochComplete):
-			// The answer is not authenticated. Only the last relay's signed end ends the epoch.
-			if c.end != nil { // the signed end includes this number
+			// The answer is not authenticated, so it does not end the epoch. Only the last relay's signed end does.
+			if c.end != nil { // the signed end includes this batch number
 				return nil
 			}
 			if done, err := p.takeEnd(ctx, epoch, c); err != nil || !done {
@@ -205,7 +205,7 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 			}
 			continue
 		case errors.Is(err, errEnded):
-			// This answer is not authenticated either: erase nothing, and ask again.
+			// This answer is not authenticated either. So erase nothing, and ask again at the next pull.
 			return p.notes.note(finding.Ended, positionOf(epoch, c.next, "epoch %d, from batch %d on", epoch, c.next))
 		case errors.Is(err, handover.ErrConfirmed):
 			if past, err := p.skipMissing(ctx, epoch, c); err != nil || !past {
@@ -224,7 +224,7 @@ func (p *Puller) pullEpoch(ctx context.Context, epoch uint64, c *cursor) error {
 	return nil
 }
 
-// pass moves to the next number. released is false if the batch was destroyed or refused.
+// pass moves to the next batch number. released is false if the batch was destroyed or refused.
 func (c *cursor) pass(released bool) {
 	c.next++
 	if released {
@@ -234,9 +234,9 @@ func (c *cursor) pass(released bool) {
 	}
 }
 
-// isFull reports whether no further batch of an epoch is pulled, whatever its relay has. That is so after the most
-// batches that a task can have. It is also so after far too many destroyed or refused batches, each of which takes
-// space in the folder. The signed end may still come.
+// isFull reports whether the puller stops pulling batches of an epoch, no matter what the relay offers. It stops after
+// the maximum number of batches that the task can have. It also stops after far too many destroyed or refused batches,
+// because each takes space in the folder. It still accepts the signed end.
 func (p *Puller) isFull(epoch uint64, c *cursor) (bool, error) {
 	if !onion.TooManyDestroyed(c.released, c.destroyed) {
 		return !p.open.HasBatch(c.next), nil
@@ -245,9 +245,10 @@ func (p *Puller) isFull(epoch uint64, c *cursor) (bool, error) {
 		"epoch %d, from batch %d on: %d earlier batches were destroyed or refused", epoch, c.next, c.destroyed))
 }
 
-// skipMissing notes that a batch was confirmed before and is missing here, and reports whether to skip it. The relay's
-// answer is not authenticated, and pulling the next number implies that this one was received. So it skips only if the
-// epoch's signed end includes the number.
+// skipMissing notes that the relay says that a batch was confirmed, although the batch is missing here. It reports
+// whether to go on with the next batch. The relay's answer is not authenticated, and a pull of the next batch would
+// tell the relay that this one was received. So skipMissing goes on only if the epoch's signed end includes this batch
+// number.
 func (p *Puller) skipMissing(ctx context.Context, epoch uint64, c *cursor) (bool, error) {
 	if err := p.notes.noteMissing(epoch, c.next); err != nil {
 		return false, err
@@ -261,7 +262,8 @@ func (p *Puller) skipMissing(ctx context.Context, epoch uint64, c *cursor) (bool
 	return c.end != nil && c.next < c.end.Batches, nil
 }
 
-// advance moves past the stored batches. The epoch is complete when its signed end announces no further batch.
+// advance moves past the batches that are stored already. The epoch is complete when its signed end announces no
+// further batch.
 func (p *Puller) advance(epoch uint64, c *cursor) error {
 	for c.kept[c.next] {
 		c.pass(!c.slotless[c.next])
@@ -273,9 +275,9 @@ func (p *Puller) advance(epoch uint64, c *cursor) error {
 	return p.verifier.Complete(epoch)
 }
 
-// takeEnd fetches and stores the signed end of an epoch, and reports whether it did. It stores it only if all announced
-// batches were pulled, or one is missing. An end that announces fewer batches, or other totals, contradicts manifests
-// that the same relay signed. It becomes a finding and is not stored.
+// takeEnd fetches the signed end of an epoch, and reports whether it stored the end. It stores the end only if all
+// announced batches were pulled, or if a confirmed batch is missing. An end that announces fewer batches, or other
+// totals, contradicts manifests that the same relay signed. Such an end becomes a finding and is not stored.
 func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done bool, err error) {
 	open := p.open
 	if p.relayClock.now(ctx, p.Clock) < open.Epochs.End(epoch) {
@@ -316,7 +318,7 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 	return true, p.verifier.End(epoch, end.Batches)
 }
 
-// fetchEnd fetches the signed end of an epoch whose sum is stored, if the file of the end was damaged.
+// fetchEnd fetches the signed end of an epoch again, if the stored file was damaged. The epoch's sum is already stored.
 func (p *Puller) fetchEnd(ctx context.Context, epoch uint64, c *cursor) error {
 	signed, chain, err := p.client.End(ctx, p.open, p.open.VerifierHop()-1, epoch)
 	if err != nil {
@@ -329,16 +331,16 @@ func (p *Puller) fetchEnd(ctx context.Context, epoch uint64, c *cursor) error {
 	return nil
 }
 
-// pullOne pulls, stores and adds the next batch of an epoch, and reports whether it had slots. A batch that the last
-// relay signed but that fails its checks is that relay's fault. It is final: it becomes a finding, and is neither
-// stored nor confirmed. Any other fault may come from someone on the network path: errRetry.
+// pullOne pulls, stores and adds the next batch of an epoch. It reports whether the batch had slots. If the last relay
+// signed a batch that fails its checks, the relay is at fault, and this is final: the batch becomes a finding and is
+// neither stored nor confirmed. Any other fault may come from someone on the network, so pullOne returns errRetry.
 func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (hasSlots bool, err error) {
 	open, seq := p.open, c.next
 	take := func(b *verifier.Incoming) error {
 		hasSlots = !b.Last().Destroyed()
 		return p.checkpoints.take(b)
 	}
-	// The file may be here already, if the disk was too full to store its record.
+	// The batch's file may be here already, if the disk was full before its record was stored.
 	signed, err := p.folder.readKept(epoch, seq, take)
 	if fault, unread := new(verifier.Fault), new(verifier.ReadError); err == nil {
 		p.confirmNext(epoch, seq, c, signed)
@@ -354,7 +356,7 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (hasSlots
 	if err := file.err; err != nil {
 		return false, fmt.Errorf("couldn't keep batch %d of epoch %d: %w", seq, epoch, err)
 	}
-	if ctx.Err() == nil { // else this verifier is stopping
+	if ctx.Err() == nil { // otherwise this verifier is stopping
 		p.status.noteContact(err, p.Clock)
 	}
 	if fault := handover.Foreign(err); fault != nil {
@@ -385,13 +387,14 @@ func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (hasSlots
 	return hasSlots, nil
 }
 
-// confirmNext queues the confirmation of an added batch.
+// confirmNext queues a batch for confirmation after it was added.
 func (p *Puller) confirmNext(epoch, seq uint64, c *cursor, signed *onion.SignedManifest) {
 	c.pending[seq] = signed.Manifest
 	p.folder.removeManifest(epoch, seq)
 }
 
-// refusedName names the fault of a batch that its relay signed. It uses the name of a file's fault if one fits.
+// refusedName names the fault of a batch that its relay signed: the name of the same fault in a file, or else
+// [finding.Refused].
 func refusedName(err error) finding.Name {
 	if name := verifier.FaultName(err); name != finding.Foreign {
 		return name
@@ -399,12 +402,12 @@ func refusedName(err error) finding.Name {
 	return finding.Refused
 }
 
-// keptFile is the file of a batch that is being pulled. It is created with the first byte, since most pulls find no
-// batch yet.
+// keptFile is the file for a batch that is being pulled. It is created when the first byte comes, because most pulls
+// find no batch.
 type keptFile struct {
 	path string
 	file *durable.File
-	err  error // of the disk
+	err  error // the first error of the disk
 }
 
 func (k *keptFile) Write(p []byte) (n int, err error) {
@@ -417,7 +420,7 @@ func (k *keptFile) Write(p []byte) (n int, err error) {
 	return n, k.err
 }
 
-// commit makes the file of a whole batch permanent.
+// commit stores the file permanently, after the whole batch was written.
 func (k *keptFile) commit() error { return k.file.Commit() }
 
 func (k *keptFile) abort() {

@@ -15,8 +15,8 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// reload adds the batches of an earlier run. Their numbers may have gaps, where batches were refused or moved to
-// quarantine.
+// reload adds the batches that an earlier run stored. Batch numbers may be missing, because batches were refused or
+// moved to quarantine.
 func (p *Puller) reload() error {
 	for epoch := range p.open.Epochs.Count {
 		p.cursors[epoch] = &cursor{kept: map[uint64]bool{}, slotless: map[uint64]bool{}, pending: map[uint64][]byte{},
@@ -48,8 +48,8 @@ func (p *Puller) reload() error {
 	return nil
 }
 
-// restore reads the checkpoints of an earlier run, so that no batch is opened again. It moves damaged checkpoints to
-// quarantine. The batches they were made from may still be here.
+// restore reads the checkpoints of an earlier run, so that no batch is opened twice. It moves damaged checkpoints to
+// quarantine. The folder may still have the batches from which they were made.
 func (p *Puller) restore() error {
 	if err := p.notes.read(); err != nil {
 		if err := p.quarantineDamaged(notesName, err); err != nil {
@@ -105,8 +105,8 @@ func (p *Puller) restoreRecord(name string) error {
 	return c.confirmLater(r.Seq, signed.Manifest, filepath.Join(p.folder.dir, name))
 }
 
-// reloadFile reads one stored file, or moves it to quarantine. Its fault is the disk's, or that of someone who wrote to
-// it, and the relay may still have the batch.
+// reloadFile reads one stored file. If the file is damaged, it moves the file to quarantine. The disk or someone who
+// wrote to it is at fault, and the relay may still have the batch.
 func (p *Puller) reloadFile(name string) error {
 	var fault, err error
 	f, ok := ParseFileName(name)
@@ -124,8 +124,8 @@ func (p *Puller) reloadFile(name string) error {
 	return p.quarantineFile(name, fault)
 }
 
-// reloadBatch adds a stored batch, and opens it if no record of it is stored. fault is the file's; err is any other
-// error.
+// reloadBatch adds a stored batch. It opens the batch if no record of it is stored. fault is a fault of the file; err
+// is any other error.
 func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
 	c := p.cursors[epoch]
 	if c == nil {
@@ -152,7 +152,7 @@ func (p *Puller) reloadBatch(epoch, seq uint64) (fault, err error) {
 	return nil, c.confirmLater(seq, signed.Manifest, p.folder.path(epoch, seq))
 }
 
-// reloadEnd reads the stored end of an epoch.
+// reloadEnd reads the stored signed end of an epoch.
 func (p *Puller) reloadEnd(epoch uint64) error {
 	raw, err := os.ReadFile(p.folder.endPath(epoch))
 	if err != nil {
@@ -174,8 +174,8 @@ func (p *Puller) reloadEnd(epoch uint64) error {
 	return p.verifier.End(epoch, c.end.Batches)
 }
 
-// reloadManifest reads a manifest file. If it is the second manifest of its number, it adds both. It ignores all other
-// files.
+// reloadManifest reads a manifest file. If it is the second manifest of its batch number, it adds both manifests. It
+// ignores files that are no manifests.
 func (p *Puller) reloadManifest(name string) error {
 	first, second := strings.CutSuffix(name, secondSuffix)
 	batch, ok := strings.CutSuffix(first, manifestSuffix)
@@ -189,7 +189,7 @@ func (p *Puller) reloadManifest(name string) error {
 	return nil
 }
 
-// noteQuarantined notes the files in quarantine from earlier runs, until the operator removes them.
+// noteQuarantined adds a finding for each file in quarantine, until the operator removes the file.
 func (p *Puller) noteQuarantined() error {
 	names, err := p.folder.quarantined()
 	for _, name := range names {
@@ -208,12 +208,12 @@ func (p *Puller) quarantineFile(name string, fault error) error {
 	return nil
 }
 
-// quarantineDamaged moves an unusable checkpoint to quarantine. It returns the error if the file is not at fault: it
-// cannot be opened now, or the disk has no space for its slots.
+// quarantineDamaged moves a damaged checkpoint to quarantine. If the file is not at fault, it returns the error: the
+// file cannot be opened now, or the disk has no space for its slots.
 func (p *Puller) quarantineDamaged(name string, fault error) error {
 	file := new(fs.PathError)
 	if errors.Is(fault, verifier.ErrScratch) || errors.As(fault, &file) && file.Op == "open" {
-		return fmt.Errorf("couldn't take %s: %w", name, fault)
+		return fmt.Errorf("couldn't use %s: %w", name, fault)
 	}
 	return p.quarantineFile(name, fault)
 }

@@ -1,5 +1,6 @@
-// Package finding names what does not add up among the batches of a task. Package verifier makes the findings; reports,
-// the server's metrics and the programs show them. Findings protect accuracy; privacy does not depend on them.
+// Package finding names everything that can fail to add up among a task's batches. Package verifier makes the findings.
+// Reports, the server's metrics and the programs show them. Findings protect the accuracy of answers; clients' privacy
+// does not depend on them.
 package finding
 
 import (
@@ -14,47 +15,47 @@ import (
 // Name is the name of a kind of finding.
 type Name string
 
-// Names of findings about slots.
+// Names of findings about slots. Each comment is about one slot.
 const (
 	Dropped     Name = "dropped"       // A relay dropped the slot as unreadable or repeated.
 	Unreadable  Name = "unreadable"    // The verifier's key does not open it.
-	Malformed   Name = "malformed"     // It opens to neither message nor cover.
-	OutOfDomain Name = "out-of-domain" // Its message is not valid in its lane.
-	Repeated    Name = "repeated"      // It occurs earlier, in this batch or another that counts.
+	Malformed   Name = "malformed"     // It opens to bytes that are neither a message nor a cover.
+	OutOfDomain Name = "out-of-domain" // The protocol does not allow its message in its lane.
+	Repeated    Name = "repeated"      // The same slot came earlier, in this batch or in another that counts.
 )
 
-// Names of findings about batches that their relays signed.
+// Names of findings about batches that their relays signed. Each comment is about one batch.
 const (
-	Destroyed Name = "destroyed" // A relay destroyed it as too small, and it is not an epoch's remainder.
-	// Too few valid slots for the guarantee: withheld, and its clients are over-exposed.
+	Destroyed Name = "destroyed" // A relay destroyed it as too small, although it was not the last of its epoch.
+	// It has too few valid slots for the guarantee. It is withheld, and its clients are over-exposed.
 	TooFew       Name = "too-few"
-	Incomplete   Name = "incomplete"   // Not all of its shares arrived: withheld.
-	Equivocation Name = "equivocation" // The last relay signed two batches of one number; neither counts.
-	Duplicate    Name = "duplicate"    // It was received several times, and counts once.
-	Gap          Name = "gap"          // No batch of a number below the highest was received.
-	AfterLast    Name = "after-last"   // It follows a batch of fewer than n clients, which ends an epoch if relays add noise.
-	Erased       Name = "erased"       // The key that opens it is erased.
+	Incomplete   Name = "incomplete"   // Messages of its clients are missing, so it is withheld.
+	Equivocation Name = "equivocation" // The last relay signed two batches with its number; neither counts.
+	Duplicate    Name = "duplicate"    // It was received several times. It counts once.
+	Gap          Name = "gap"          // No batch with this number was received, but one with a higher number was.
+	AfterLast    Name = "after-last"   // It follows a batch with fewer than n clients, which ends an epoch if relays add noise.
+	Erased       Name = "erased"       // The key that would open it is erased.
 )
 
-// Names of findings about files, and relays' answers, that do not count.
+// Names of findings about files and relays' answers that do not count. "It" is the batch in the file or answer.
 const (
-	Truncated        Name = "truncated"          // It ends early.
-	Tampered         Name = "tampered"           // Its ciphertexts do not match its manifest.
+	Truncated        Name = "truncated"          // It ends too early.
+	Tampered         Name = "tampered"           // Its ciphertexts differ from its manifest.
 	Signature        Name = "signature"          // The last relay did not sign its manifest.
 	Foreign          Name = "foreign"            // It belongs to another task.
-	Counts           Name = "counts"             // Its manifests do not add up.
-	Chain            Name = "chain"              // A manifest in its chain differs from the signed one.
-	Unread           Name = "unread"             // The file cannot be read.
-	Refused          Name = "refused"            // The last relay signed it, but it fails its checks.
-	Missing          Name = "missing"            // The last relay did not send it.
-	End              Name = "end"                // A signed end contradicts signed batches, or a relay gave up on the epoch.
-	TooManyDestroyed Name = "too-many-destroyed" // The verifier pulls no further batch: too many had no slots.
+	Counts           Name = "counts"             // The counts in its manifests do not add up.
+	Chain            Name = "chain"              // A manifest in its chain differs from the one that its relay signed.
+	Unread           Name = "unread"             // The verifier cannot read the file.
+	Refused          Name = "refused"            // The last relay signed it, but it fails the checks.
+	Missing          Name = "missing"            // The last relay did not send it, saying that it was confirmed.
+	End              Name = "end"                // The signed end contradicts batches, or a relay gave up the epoch.
+	TooManyDestroyed Name = "too-many-destroyed" // Too many batches had no slots, so the verifier pulls no more.
 	Ended            Name = "ended"              // The last relay's operator ended the epoch after a state rollback.
 
 	Quarantined Name = "quarantined" // A stored file did not match its name and was moved to quarantine.
 )
 
-// meanings describes each finding for people.
+// meanings has each finding's description for people.
 var meanings = map[Name]string{
 	Dropped:          "slots that a relay dropped as unreadable or repeated",
 	Unreadable:       "slots that the verifier’s key does not open",
@@ -90,32 +91,33 @@ func Names() []Name { return slices.Sorted(maps.Keys(meanings)) }
 // Finding is something that did not add up.
 type Finding struct {
 	Name     Name       `json:"name"`
-	Count    uint64     `json:"count"`              // Of slots, batches or files, depending on the name.
+	Count    uint64     `json:"count"`              // Number of slots, batches or files, depending on the name.
 	Meaning  string     `json:"meaning"`            // What was found, in words.
-	Example  string     `json:"example"`            // Position of the first.
-	Evidence []Evidence `json:"evidence,omitempty"` // Only for an equivocation.
+	Example  string     `json:"example"`            // Where the first one was found.
+	Evidence []Evidence `json:"evidence,omitempty"` // Only for finding Equivocation.
 }
 
-// Note is the stored form of findings of one name. Without a position, Epoch and Seq are [math.MaxUint64].
+// Note is the stored form of all findings of one name. If they belong to no batch, Epoch and Seq are [math.MaxUint64].
 type Note struct {
 	Name       string
 	Count      uint64
-	Epoch, Seq uint64 // The first position.
-	Text       string // Describes the first position.
+	Epoch, Seq uint64 // Epoch and batch number of the first.
+	Text       string // Describes where the first was found.
 }
 
-// Evidence proves that the last relay equivocated: at least two signed manifests of one number.
+// Evidence proves that the last relay equivocated: it has at least two manifests that the relay signed for one batch
+// number.
 type Evidence struct {
 	Epoch     uint64   `json:"epoch"`
 	Batch     uint64   `json:"batch"`
 	Manifests []string `json:"manifests"` // Signed manifests: msgpack in unpadded base64url.
 }
 
-// Fault reports whether a finding means that the verifier's input is wrong. Slots that a relay drops are no fault: any
-// client can send the same slot twice.
+// Fault reports whether a finding means that something is wrong with the verifier's input. Slots that a relay drops are
+// no fault, because any client can send the same slot twice.
 func (f Finding) Fault() bool { return f.Name != Dropped }
 
-// Line describes the finding with its count and the position of the first.
+// Line describes the finding in a line, with its count and where the first was found.
 func (f Finding) Line() string {
 	return fmt.Sprintf("%s (%s): %s; first in %s", f.Name, display.Number(float64(f.Count)), f.Meaning, f.Example)
 }
@@ -134,5 +136,5 @@ func Faults(findings []Finding) error {
 	return fmt.Errorf("not everything added up: %s", strings.Join(names, ", "))
 }
 
-// Meaning returns a finding's description, or "" for an unknown name.
+// Meaning returns the description of a finding, or "" if the name is unknown.
 func (n Name) Meaning() string { return meanings[n] }

@@ -18,15 +18,15 @@ var csvHeader = []string{"epoch", "start", "entry", "label", "from", "to", "clie
 	"processed", "processed_lo", "processed_hi", "processed_band_lo", "processed_band_hi", "processing", "epsilon",
 	"epsilon_no_honest", "local_epsilon", "epsilon_honest", "honest_batches"}
 
-// WriteCSV writes a line per entry of the answer: first for all epochs together (epoch "all"), then for each epoch.
-// Columns: start is the beginning of the epoch in UTC. from and to are the edges of a bin of a range. lo and hi are the
-// ends of the interval. band_lo and band_hi are those of the band, which holds for all entries at once. An unusable
-// answer has one line without entry and numbers, unless it is overridden.
+// WriteCSV writes a line per entry of the answer: first for all epochs together (epoch "all"), then for each epoch. In
+// the columns, start is the start of the epoch in UTC, and from and to are the edges of a histogram's bin. lo and hi
+// are the ends of the interval. band_lo and band_hi are the ends of the band, which holds for all entries at once. An
+// unusable answer has one line without entry and numbers, unless an override shows it.
 //
-// The last columns are the post-processed answer with its own interval, band and method; then the claim: ε, ε if no
-// other client is honest, ε if all relays collude (empty if infinite), ε with n_min honest clients, and the number of
-// batches that can have them. For a task for strings, a line per text found follows the first line, with the quoted
-// text as its label.
+// The last columns begin with the post-processed answer: its estimate, interval, band and method. The claim follows: ε,
+// ε if no other client is honest, ε if all relays collude (empty if infinite), ε with n_min honest clients, and the
+// number of batches that may have n_min honest clients. For a task for strings, a line per text found follows the first
+// line. Its label is the quoted text.
 func WriteCSV(w io.Writer, r *verifier.Report) error {
 	out := csv.NewWriter(w)
 	out.Write(csvHeader) // Flush reports the first error
@@ -66,9 +66,9 @@ func WriteCSV(w io.Writer, r *verifier.Report) error {
 	return out.Error()
 }
 
-// writeTexts writes a line per text found, over all epochs together. The text is quoted as in Go, so that no
-// spreadsheet takes it for a formula. All other cells are the program's own words and numbers; a minus sign there
-// begins a number or a bin.
+// writeTexts writes a line per text found, over all epochs together. It quotes each text as Go does, so that no
+// spreadsheet takes the text for a formula. All other cells have words and numbers of this program. There, a minus sign
+// only begins a number or a bin.
 func writeTexts(out *csv.Writer, r *verifier.Report, privacy []string) {
 	if r.Texts == nil {
 		return
@@ -88,12 +88,12 @@ func numbersOf(a *verifier.Answer, j int) []string {
 		a.Band[j][0], a.Band[j][1])
 }
 
-// processedOf returns the post-processed estimate of an entry and its intervals.
+// processedOf returns the post-processed estimate of an entry, with its interval, band and method.
 func processedOf(p *verifier.Processed, j int) []string {
 	return append(written(p.Estimate[j], p.Interval[j][0], p.Interval[j][1], p.Band[j][0], p.Band[j][1]), p.Method)
 }
 
-// bound formats an ε; empty if it is infinite.
+// bound formats a bound on ε. It returns "" if the bound is infinite.
 func bound(eps *float64) string {
 	if eps == nil {
 		return ""

@@ -21,13 +21,14 @@ var templates = template.Must(template.ParseFS(assets, "page.html", "index.html"
 // csvType is the type of CSV.
 const csvType = "text/csv; charset=utf-8"
 
-// Handler serves a verifier's page, its report as JSON at api/report, and as CSV at api/report.csv. With ?bom=1 the CSV
-// begins with a byte order mark, by which Excel knows UTF-8. Links are relative, so it can be mounted at any path.
+// Handler serves a verifier's page, its report as JSON at api/report, and its report as CSV at api/report.csv. With
+// ?bom=1 the CSV begins with a byte order mark, which tells Excel that the text is UTF-8. All links are relative, so
+// the handler may serve any path.
 func Handler(v *verifier.Verifier) http.Handler {
 	return display.Protect(display.PagePolicy("", ""), pages(v, ""))
 }
 
-// pages serves one task. home is the address of the list of tasks; empty without one.
+// pages serves the pages of one task. home is the URL of the list of tasks; empty if there is no list.
 func pages(v *verifier.Verifier, home string) http.Handler {
 	mux := http.NewServeMux()
 	serve := func(path, kind string, write func(io.Writer, *verifier.Report) error) {
@@ -53,7 +54,7 @@ func pages(v *verifier.Verifier, home string) http.Handler {
 	return mux
 }
 
-// files serves the pages' assets.
+// files serves the style sheet, script and icon of the pages.
 func files() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /page.css", func(w http.ResponseWriter, _ *http.Request) {
@@ -65,7 +66,7 @@ func files() http.Handler {
 	return mux
 }
 
-// respond writes the whole response or an error, never a part.
+// respond writes either the whole response or an error, but never a part of a response.
 func respond(w http.ResponseWriter, kind string, write func(io.Writer) error) {
 	var body bytes.Buffer
 	w.Header().Set("Cache-Control", "no-store")
@@ -77,7 +78,7 @@ func respond(w http.ResponseWriter, kind string, write func(io.Writer) error) {
 	w.Write(body.Bytes())
 }
 
-// writePage writes a page whose texts from outside show all that they hold.
+// writePage writes a page. It escapes invisible characters, which texts from outside may contain.
 func writePage(w io.Writer, name string, data any) error {
 	return templates.ExecuteTemplate(display.Terminal(w), name, data)
 }
@@ -92,7 +93,7 @@ func writeJSON(w io.Writer, data any) error {
 	return err
 }
 
-// WriteHTML writes the page as one file that loads nothing.
+// WriteHTML writes the page as one file, which loads no other file.
 func WriteHTML(w io.Writer, r *verifier.Report) error {
 	view := newView(r, "")
 	view.Styles = styles()

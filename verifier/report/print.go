@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// Print writes the report for people, in the words of the page.
+// Print writes the report as text for people. It uses the same words as the page.
 func Print(w io.Writer, r *verifier.Report) error {
 	a, p := newPageModel(r), &printer{w: w}
 	p.line(a.Name)
@@ -78,7 +78,7 @@ func (a *pageModel) printRest(p *printer) {
 	p.line(AboutFindings)
 }
 
-// printer writes lines and tables, and keeps the first error.
+// printer writes lines and tables. It keeps the first error and writes nothing after it.
 type printer struct {
 	w   io.Writer
 	err error
@@ -121,6 +121,6 @@ func (p *printer) table(t *table) {
 		}
 		io.WriteString(tab, "\n")
 	}
-	tab.Flush() // into memory
+	tab.Flush() // writes to memory, so it does not fail
 	p.write(out.String())
 }

@@ -12,18 +12,18 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Site serves the pages of several tasks: a list, and each task's page as [Handler] serves it. The tasks of a stream
-// share one entry of the list. It is safe for concurrent use.
+// Site serves the pages of several tasks: a list of the tasks, and for each task the page that [Handler] serves. The
+// tasks of one stream share an entry of the list. Site is safe for concurrent use.
 type Site struct {
 	mu    sync.Mutex // guards the rest
 	lines []line
 	pages map[string]http.Handler // by task id
 }
 
-// line is a task by itself, or the tasks of a stream by position.
+// line is an entry of the list: a single task, or all tasks of a stream by position.
 type line []*verifier.Verifier
 
-// NewSite returns the site of some tasks, each with its own entry.
+// NewSite returns a site with the given tasks. Each task has its own entry.
 func NewSite(tasks ...*verifier.Verifier) *Site {
 	s := &Site{pages: map[string]http.Handler{}}
 	for _, v := range tasks {
@@ -32,7 +32,8 @@ func NewSite(tasks ...*verifier.Verifier) *Site {
 	return s
 }
 
-// Add adds a task to the entry of after, another task of its stream, or with its own entry if after is nil.
+// Add adds a task to the entry of after, which is another task of its stream. If after is nil, the task gets a new
+// entry.
 func (s *Site) Add(v, after *verifier.Verifier) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,12 +44,12 @@ func (s *Site) Add(v, after *verifier.Verifier) {
 		s.lines = append(s.lines, line{v})
 		return
 	}
-	lines := slices.Clone(s.lines) // a request may still read the old slice
+	lines := slices.Clone(s.lines) // a request may still be reading the old slice
 	lines[at] = append(slices.Clone(lines[at]), v)
 	s.lines = lines
 }
 
-// Handler serves the list at /, as JSON at /api/tasks, and the pages of each task at /tasks/ID/.
+// Handler serves the list of tasks at /, the same list as JSON at /api/tasks, and the pages of each task at /tasks/ID/.
 func (s *Site) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", files())
@@ -78,22 +79,22 @@ func (s *Site) now() []line {
 	return s.lines
 }
 
-// entry is a card of the list. It shows a task, or the newest task of a stream that has batches, with all tasks of the
-// stream.
+// entry is a card of the list on the page. It shows a single task, or the newest task of a stream that has batches. For
+// a stream it also lists the stream's tasks.
 type entry struct {
 	*view
 	Stream string
-	Tasks  []member // Tasks of a stream with several, newest first.
+	Tasks  []member // All tasks of the stream, newest first; empty if there is only one.
 }
 
-// member is a task in the entry of its stream.
+// member is one task of a stream in the stream's entry.
 type member struct {
 	*verifier.Report
 	Position uint64
-	From, To string // Days, UTC.
+	From, To string // First and last day in UTC.
 }
 
-// writeIndex lists the tasks with their last estimates.
+// writeIndex writes the page with the list of tasks and their latest estimates.
 func (s *Site) writeIndex(w io.Writer) error {
 	var entries []*entry
 	for _, l := range s.now() {
@@ -106,7 +107,8 @@ func (s *Site) writeIndex(w io.Writer) error {
 	return writePage(w, "index.html", entries)
 }
 
-// reports returns the tasks' reports and the index of the one to show: the newest with batches, or the first.
+// reports returns the reports of an entry's tasks, and the index of the report to show: the newest one with batches, or
+// else the first.
 func (l line) reports() (all []*verifier.Report, shown int, err error) {
 	for i, v := range l {
 		r, err := v.Report()
@@ -140,18 +142,18 @@ func (l line) entry() (*entry, error) {
 // day formats a Unix time as a day in UTC.
 func day(unix uint64) string { return time.Unix(int64(unix), 0).UTC().Format(time.DateOnly) }
 
-// listed is an entry of the list as JSON. A stream's entry has the sums of its tasks; its other fields are those of the
-// task shown.
+// listed is an entry of the list in JSON. For a stream, users and batches are sums over its tasks. The other fields are
+// those of the newest task with batches.
 type listed struct {
-	Task     string     `json:"task"` // Id; the report is at tasks/TASK/api/report.
+	Task     string     `json:"task"` // The task's id; its report is at tasks/TASK/api/report.
 	Name     string     `json:"name"`
 	Query    task.Query `json:"query"`
 	Users    uint64     `json:"users"`
 	Batches  uint64     `json:"batches"`
 	Verdict  string     `json:"verdict"`
-	Position *uint64    `json:"position,omitempty"` // Only for a task of a stream.
+	Position *uint64    `json:"position,omitempty"` // Position in the stream; only for a task of a stream.
 	Stream   string     `json:"stream,omitempty"`   // Name of the stream.
-	Tasks    []listed   `json:"tasks,omitempty"`    // By position.
+	Tasks    []listed   `json:"tasks,omitempty"`    // The tasks of the stream, by position.
 }
 
 // writeList writes the list of tasks as JSON.

@@ -12,24 +12,24 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// view is the data of the page: a pageModel with charts.
+// view has the data of the HTML page: a pageModel and charts.
 type view struct {
 	*pageModel
-	Home   string       // Address of the list of tasks; empty without one.
-	Styles template.CSS // Only for a page in one file.
+	Home   string       // URL of the list of tasks; empty if there is none.
+	Styles template.CSS // Style sheet in the page; only for a page in one file.
 	Chart  template.HTML
-	Over   template.HTML // Median of a histogram by epoch.
-	Apart  []series      // Largest entries of another answer by epoch, one chart each.
-	Spent  template.HTML // Cumulative cost by epoch.
+	Over   template.HTML // Chart of a histogram's median by epoch.
+	Apart  []series      // For other answers, a chart by epoch for each of the largest entries.
+	Spent  template.HTML // Chart of the cumulative ε by epoch.
 }
 
-// series is the chart of one entry by epoch.
+// series is the chart of one entry of the answer by epoch.
 type series struct {
 	Name  string
 	Chart template.HTML
 }
 
-// maxSeries is the most entries with a chart by epoch.
+// maxSeries is the maximum number of entries that have a chart by epoch.
 const maxSeries = 6
 
 // Widths of charts in pixels.
@@ -64,7 +64,7 @@ func newView(r *verifier.Report, home string) *view {
 	return v
 }
 
-// byEpoch is the chart of a number by epoch. It skips epochs for which of returns nil.
+// byEpoch returns the chart of a number by epoch. It omits epochs for which of returns nil.
 func (v *view) byEpoch(name string, width int, of func(e *epochRow) *estimate) display.Chart {
 	chart := display.Chart{Width: width, Axis: "epoch",
 		Name: name + " by epoch, with intervals; the numbers are in the table of epochs or in the JSON"}
@@ -77,7 +77,7 @@ func (v *view) byEpoch(name string, width int, of func(e *epochRow) *estimate) d
 	return chart
 }
 
-// spent is the chart of the cumulative cost by epoch, for epochs with a bound.
+// spent returns the chart of the ε spent so far by epoch. It omits epochs without a bound.
 func (v *view) spent() display.Chart {
 	chart := display.Chart{Width: halfWidth, Axis: "epoch", Unit: "ε", Exact: true,
 		Name: "ε spent so far by epoch; the numbers are in the table of epochs"}
@@ -93,7 +93,7 @@ func (v *view) spent() display.Chart {
 	return chart
 }
 
-// largest returns the indices of the entries furthest from 0, ascending.
+// largest returns the indices of the entries with the largest absolute values, at most maxSeries, in ascending order.
 func (v *view) largest() []int {
 	order := make([]int, len(v.Estimate))
 	for j := range order {
@@ -107,7 +107,7 @@ func (v *view) largest() []int {
 	return order
 }
 
-// bars is the chart of an answer with several entries.
+// bars returns the bar chart of an answer with several entries.
 func (v *view) bars() display.Chart {
 	ticks := verifier.Ticks(v.Asked)
 	shown := min(len(v.Estimate), maxEntries)

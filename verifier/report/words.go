@@ -1,6 +1,6 @@
-// Package report shows a verifier's report: on a terminal, as CSV, as a page, and on a site of several tasks. All show
-// the same words and figures. The programs and the verifier's server call it. It changes nothing, and holds no lock but
-// its own.
+// Package report shows a verifier's report: on a terminal, as CSV, as a page, and on a site for several tasks. All of
+// them show the same words and numbers. The programs and the verifier's server call this package. It changes no state
+// of the verifier and takes only its own locks.
 package report
 
 import (
@@ -17,38 +17,38 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// pageModel is a report in words and tables for people. The page and the terminal both show it, so they have the same
-// words and figures.
+// pageModel is a report in words and tables for people. The page and the terminal both show it, so that their words and
+// numbers are the same.
 type pageModel struct {
 	*verifier.Report
-	Main      *tile  // The answer, if it is one number.
-	Tiles     []tile // Other key figures.
-	One       *table // Table of an answer that is one number.
-	Entries   *table // Table of an answer with several entries.
-	Found     *table // Table of the texts found.
-	Hidden    int    // Number of entries shown only in CSV and JSON.
-	Possible  *table // Table of the post-processed answer.
+	Main      *tile  // The answer, if it is a single number.
+	Tiles     []tile // Other important numbers.
+	One       *table // The answer, if it is a single number.
+	Entries   *table // The entries of an answer with several.
+	Found     *table // The texts found, for a task for strings.
+	Hidden    int    // Number of entries that only CSV and JSON show.
+	Possible  *table // The post-processed answer.
 	Quantiles *table // Only for a histogram over a range.
 	Hops      *table
-	Epochs    *table // Newest first; nil before the first.
-	Costs     []fact // The guarantee and the ledger.
-	LastRelay []fact // Contact with the last relay; only of a verifier that pulls.
+	Epochs    *table // One row per epoch, newest first; nil if there are none.
+	Costs     []fact // Terms of the guarantee and the ledger.
+	LastRelay []fact // State of the pulling from the last relay; nil if the verifier does not pull.
 	rows      []epochRow
 }
 
-// tile is a figure with its description.
+// tile is an important number with its description.
 type tile struct{ Figure, Words string }
 
 // fact is a term with its text.
 type fact struct{ Term, Text string }
 
-// table has a heading for each column, and a name in the first column of each row.
+// table has a heading for each column. The first cell of each row is the row's name.
 type table struct {
 	Head []string
 	Rows [][]cell
 }
 
-// cell is a figure as shown and, if the JSON has it, its value there.
+// cell is a cell's text and, if the JSON report has the number, its exact value.
 type cell struct {
 	Text  string
 	Value *float64
@@ -60,13 +60,13 @@ func whole(n uint64) cell { return text(count(n)) }
 
 func count(n uint64) string { return display.Number(float64(n)) }
 
-// figure returns a number with as many decimals as its error allows.
+// figure returns a cell with a number, rounded to as many decimals as its error justifies.
 func figure(x, err float64) cell { return cell{display.Figure(x, err), &x} }
 
-// plain returns a number without an error.
+// plain returns a cell with a number that has no error.
 func plain(x float64) cell { return cell{display.Number(x), &x} }
 
-// epochRow is a line of the ledger. spent is the cost of this and all earlier epochs; nil if nothing bounds it.
+// epochRow is one epoch of the ledger. spent is the ε of this and all earlier epochs, or nil if it has no bound.
 type epochRow struct {
 	verifier.EpochReport
 	start string
@@ -74,14 +74,14 @@ type epochRow struct {
 	spent *float64
 }
 
-// estimate is a number with its error bars.
+// estimate is a number with its error bars: its interval and its standard error.
 type estimate struct {
 	value, lo, hi, err float64
-	bars               []float64   // Standard errors from the data and in the worst case; empty for a quantile.
-	wide               *[2]float64 // The band over epochs; nil except for an epoch.
+	bars               []float64   // Standard errors, from the data and in the worst case; empty for a quantile.
+	wide               *[2]float64 // The band over epochs; nil unless the number is about one epoch.
 }
 
-// cells are the estimate's, in the order of [answerHead].
+// cells returns the cells of an estimate, in the order of [pageModel.answerHead].
 func (e estimate) cells() []cell {
 	out := []cell{figure(e.value, e.err), figure(e.lo, e.err), figure(e.hi, e.err)}
 	for _, bar := range e.bars {
@@ -93,7 +93,7 @@ func (e estimate) cells() []cell {
 	return out
 }
 
-// newPageModel puts a report into words.
+// newPageModel turns a report into words and tables.
 func newPageModel(r *verifier.Report) *pageModel {
 	a := &pageModel{Report: r}
 	a.Hidden = max(len(r.Estimate)-maxEntries, 0)
@@ -105,19 +105,20 @@ func newPageModel(r *verifier.Report) *pageModel {
 	return a
 }
 
-// maxEntries is the most entries that a page shows.
+// maxEntries is the maximum number of entries that a page shows.
 const maxEntries = 512
 
-// noBreak is a no-break space. A terminal shows a plain space for it: see [printer].
+// noBreak is a no-break space. [printer] writes a plain space in its place.
 const noBreak = "\u00a0"
 
-// Percent is the confidence in percent.
+// Percent returns the confidence of intervals in percent.
 func (r *pageModel) Percent() string { return display.Number(100*r.Confidence) + noBreak + "%" }
 
-// epsilon is a figure with its name.
+// epsilon writes a value of ε with its name, such as "ε = 1". It rounds up to 3 significant digits.
 func epsilon(name string, x float64) string { return name + noBreak + "=" + noBreak + decimal.Up(x, 3) }
 
-// theOne returns an answer of one number, or the median of a distribution; nil for other answers.
+// theOne returns the answer if it is a single number, or the median if there is a distribution. It returns nil for
+// other answers.
 func theOne(a verifier.Answer, d *verifier.Distribution) *estimate {
 	switch {
 	case d != nil:
@@ -130,7 +131,7 @@ func theOne(a verifier.Answer, d *verifier.Distribution) *estimate {
 	return nil
 }
 
-// entryOf is one number of an answer.
+// entryOf returns entry j of an answer.
 func entryOf(a *verifier.Answer, j int) *estimate {
 	e := &estimate{a.Estimate[j], a.Interval[j][0], a.Interval[j][1], a.StandardError[j],
 		[]float64{a.StandardError[j], a.StandardErrorWorst[j]}, nil}
@@ -140,7 +141,7 @@ func entryOf(a *verifier.Answer, j int) *estimate {
 	return e
 }
 
-// Summary says what the task asks, and how.
+// Summary says in a sentence what the task asks, and by which protocol.
 func (r *pageModel) Summary() string {
 	values := ""
 	if r.Values != "" {
@@ -150,7 +151,7 @@ func (r *pageModel) Summary() string {
 		r.Padding, count(r.BatchSize), plural(uint64(r.Report.Hops), "relay", "relays"))
 }
 
-// headline is the answer in one number; nil if there is none.
+// headline returns the answer as a single number, or nil if there is none.
 func (a *pageModel) headline() *tile {
 	if a.Texts != nil {
 		found := "texts found"
@@ -166,7 +167,7 @@ func (a *pageModel) headline() *tile {
 	what, lo, hi := "", display.Figure(e.lo, e.err), display.Figure(e.hi, e.err)
 	if d := a.Distribution; d != nil {
 		what = "is the median, "
-		if e.lo == d.Range[0] { // values beyond the range count as its ends
+		if e.lo == d.Range[0] { // values outside the range count as its ends
 			lo += " or less"
 		}
 		if e.hi == d.Range[1] {
@@ -200,7 +201,7 @@ func (a *pageModel) tiles() []tile {
 	return append(out, tile{epsilon("ε", *a.Ledger.Epsilon), "spent by a client who reported in each of them"})
 }
 
-// Waiting says what the estimate waits for. It is empty if there is an estimate, or an unusable one.
+// Waiting says what must happen before there is an estimate. It is empty if there is an estimate, or an unusable one.
 func (r *pageModel) Waiting() string {
 	if r.Batches > 0 || r.Unusable() != "" {
 		return ""
@@ -212,7 +213,7 @@ func (r *pageModel) Waiting() string {
 	return fmt.Sprintf(first+". Relays destroy a smaller batch unopened.", count(r.BatchSize))
 }
 
-// Loss says how many reports count, and where others are missing. It is empty if none is missing.
+// Loss says how many reports were counted, and at which hops others were lost. It is empty if no report is missing.
 func (r *pageModel) Loss() string {
 	if r.Missing == 0 {
 		return ""
@@ -221,7 +222,7 @@ func (r *pageModel) Loss() string {
 		cmp.Or(r.Lost(), "none, but covers arrived instead"))
 }
 
-// Lost names the hops that lost messages, with their numbers.
+// Lost lists the hops that lost messages, with the numbers of messages.
 func (r *pageModel) Lost() string {
 	var parts []string
 	for _, m := range r.MissingByHop {
@@ -232,7 +233,7 @@ func (r *pageModel) Lost() string {
 	return strings.Join(parts, ", ")
 }
 
-// ErrorBars explains the error bars; empty if there are none.
+// ErrorBars explains the error bars. It is empty if there are none.
 func (r *pageModel) ErrorBars() string {
 	if len(r.Estimate) == 0 {
 		return ""
@@ -249,17 +250,17 @@ func (r *pageModel) ErrorBars() string {
 	return text
 }
 
-// intervalHead names the columns of a number with its interval.
+// intervalHead returns the column names of a number with its interval.
 func (r *pageModel) intervalHead(name string) []string {
 	return []string{name, r.Percent() + " from", r.Percent() + " to"}
 }
 
-// answerHead names the columns of an answer.
+// answerHead returns the column names of an answer.
 func (r *pageModel) answerHead() []string {
 	return append(r.intervalHead("estimate"), "standard error", "worst case")
 }
 
-// one is the table of an answer that is one number.
+// one returns the table of an answer that is a single number.
 func (a *pageModel) one() *table {
 	e := theOne(a.Answer, nil)
 	if e == nil {
@@ -269,7 +270,7 @@ func (a *pageModel) one() *table {
 		e.cells()...)}}
 }
 
-// MoreEntries says where to find the entries that are not shown.
+// MoreEntries says where to find the entries that the page does not show.
 func (a *pageModel) MoreEntries() string {
 	return count(uint64(a.Hidden)) + " further entries are in the CSV and the JSON."
 }
@@ -287,7 +288,7 @@ func (a *pageModel) entries() *table {
 	return t
 }
 
-// possible is the table of the post-processed answer: its number, or its first entries.
+// possible returns the table of the post-processed answer, with at most maxEntries entries.
 func (a *pageModel) possible() *table {
 	p := a.Processed
 	if p == nil {
@@ -310,7 +311,7 @@ func (a *pageModel) possible() *table {
 	return t
 }
 
-// AboutPossible explains post-processing and its limits. It is empty without post-processing.
+// AboutPossible explains post-processing and its limits. It is empty if there is no post-processed answer.
 func (r *pageModel) AboutPossible() string {
 	if r.Processed == nil {
 		return ""
@@ -325,7 +326,7 @@ func (r *pageModel) AboutPossible() string {
 		r.Processed.Method, to)
 }
 
-// AboutQuantiles explains the intervals of quantiles and mean.
+// AboutQuantiles explains the intervals of the quantiles and the mean.
 func (r *pageModel) AboutQuantiles() string {
 	return "Each interval holds by itself with " + r.Percent() + " confidence. A quantile’s interval ends at edges of " +
 		"bins, so it is at least one bin wide. The mean’s interval includes half a bin, because the histogram does " +
@@ -354,7 +355,7 @@ func (a *pageModel) hops() *table {
 	return t
 }
 
-// Messages counts the slots by their fate.
+// Messages says how many slots the first relay accepted, and what became of them.
 func (r *pageModel) Messages() string {
 	if r.DryRun {
 		return fmt.Sprintf("Of %s slots that the first relay accepted: %s rejected and %s withheld, by a relay or the "+
@@ -365,7 +366,7 @@ func (r *pageModel) Messages() string {
 		count(r.CoverMessages), count(r.Rejected), count(r.Withheld))
 }
 
-// readEpochs reads the ledger, oldest epoch first.
+// readEpochs fills rows from the ledger, oldest epoch first.
 func (a *pageModel) readEpochs() {
 	for _, e := range a.Ledger.Epochs {
 		a.rows = append(a.rows, epochRow{e, dated(e.Start, a.Asked.Epochs), theOne(e.Answer, e.Distribution),
@@ -395,7 +396,8 @@ func (a *pageModel) epochs() *table {
 	return t
 }
 
-// epochColumns names the numbers of an epoch: an answer that is one number, or the median of a histogram over a range.
+// epochColumns returns the column names of an epoch's answer: a single number, or the median of a histogram over a
+// range.
 func (a *pageModel) epochColumns() []string {
 	at := slices.IndexFunc(a.rows, func(e epochRow) bool { return e.one != nil })
 	switch {
@@ -407,10 +409,10 @@ func (a *pageModel) epochColumns() []string {
 	return append(a.answerHead(), overEpochsHead...)
 }
 
-// overEpochsHead names the columns of the band over epochs.
+// overEpochsHead has the column names of the band over epochs.
 var overEpochsHead = []string{"all epochs from", "all epochs to"}
 
-// AboutEpochs explains the bands over epochs; empty before the first epoch.
+// AboutEpochs explains the bands over epochs. It is empty before the first epoch.
 func (a *pageModel) AboutEpochs() string {
 	if len(a.rows) == 0 {
 		return ""
@@ -427,7 +429,7 @@ func (a *pageModel) AboutEpochs() string {
 		plural(a.TaskEpochs, "epoch", "epochs"), a.Percent())
 }
 
-// numbers are the cells below [pageModel.epochColumns].
+// numbers returns the cells for the columns of [pageModel.epochColumns].
 func (e epochRow) numbers(columns int) []cell {
 	out := make([]cell, columns)
 	if e.one != nil {
@@ -440,7 +442,7 @@ func (e epochRow) numbers(columns int) []cell {
 	return out
 }
 
-// cost is the cost of this and all earlier epochs.
+// cost returns the cell with the ε of this and all earlier epochs together.
 func (e epochRow) cost() cell {
 	out := text("no bound")
 	if e.spent != nil {
@@ -452,7 +454,7 @@ func (e epochRow) cost() cell {
 	return out
 }
 
-// dated formats the start of an epoch. A shorter epoch needs a finer time.
+// dated formats the start of an epoch. The shorter the epochs, the more precise is the time.
 func dated(start time.Time, epochs task.Epochs) string {
 	format := "2 Jan 2006"
 	switch length := time.Duration(epochs.Length) * time.Second; {
@@ -464,13 +466,13 @@ func dated(start time.Time, epochs task.Epochs) string {
 	return start.Format(format)
 }
 
-// Honest says for which batches a smaller ε holds than the claim, if the claim needs no other honest client.
+// Honest says for which batches a smaller ε than the claim holds. It applies if the claim needs no other honest client.
 func (r *pageModel) Honest() string {
 	return fmt.Sprintf("holds in a batch with n_min = %s honest clients. %s of %s can have that many: they have n "+
 		"submissions and enough slots.", count(r.NMin), count(r.HonestBatches), plural(r.Batches, "batch", "batches"))
 }
 
-// costs states the guarantee and the ledger.
+// costs returns the terms of the guarantee and of the ledger.
 func (a *pageModel) costs() []fact {
 	needs := " for n_min = " + count(a.NMin) + " honest clients"
 	if a.NoneHonest() {
@@ -500,7 +502,7 @@ func (a *pageModel) costs() []fact {
 	}, a.published())
 }
 
-// published states the verifier's own ledger.
+// published returns the cost and the budget in the verifier's own ledger.
 func (r *pageModel) published() []fact {
 	p := r.Ledger.Published
 	if p == nil {
@@ -522,7 +524,8 @@ func (r *pageModel) published() []fact {
 		budget)}}
 }
 
-// WithheldNote names the epochs without a result because the budget is too small; empty if there are none.
+// WithheldNote names the epochs whose results are withheld because the budget is too small. It is empty if there are
+// none.
 func (r *pageModel) WithheldNote() string {
 	if len(r.Ledger.Withheld) == 0 {
 		return ""
@@ -530,7 +533,7 @@ func (r *pageModel) WithheldNote() string {
 	return "The budget is too small for " + named(r.Ledger.Withheld) + ". Results beyond it are withheld."
 }
 
-// DryRunNote says that the report is a dry run; empty otherwise.
+// DryRunNote says that the report is a dry run. It is empty for other reports.
 func (r *pageModel) DryRunNote() string {
 	if !r.DryRun {
 		return ""
@@ -538,7 +541,7 @@ func (r *pageModel) DryRunNote() string {
 	return "Dry run: nothing is charged and no result is shown."
 }
 
-// Exposed names the clients for whom the guarantee does not hold; empty if it holds for all.
+// Exposed says for how many clients the guarantee does not hold. It is empty if it holds for all.
 func (r *pageModel) Exposed() string {
 	if r.OverExposed == 0 {
 		return ""
@@ -547,7 +550,7 @@ func (r *pageModel) Exposed() string {
 		count(r.OverExposed))
 }
 
-// lastRelay describes a verifier's contact with the last relay, from which it pulls.
+// lastRelay says whether the last relay answers the verifier's pulls, and what is missing or unconfirmed.
 func (a *pageModel) lastRelay() []fact {
 	p := a.Progress
 	if p == nil {
@@ -577,7 +580,7 @@ var contacts = map[verifier.Contact]string{
 	verifier.ContactOver:  "has no further batch.",
 }
 
-// named lists numbers of epochs, at most the first ten.
+// named lists the numbers of epochs, but only the first ten.
 func named(of []uint64) string {
 	const most = 10
 	var parts []string
@@ -594,10 +597,10 @@ func named(of []uint64) string {
 const AboutFindings = "Findings concern accuracy. Privacy does not depend on them, because each relay enforces its " +
 	"own conditions."
 
-// AboutFindings is used by the page.
+// AboutFindings returns the text for the page's template.
 func (a *pageModel) AboutFindings() string { return AboutFindings }
 
-// plural is a number with a noun.
+// plural returns a number with its noun, in the singular or plural.
 func plural(n uint64, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -605,10 +608,10 @@ func plural(n uint64, one, many string) string {
 	return count(n) + " " + many
 }
 
-// quoted quotes a text that clients chose, so that no terminal or spreadsheet interprets it.
+// quoted quotes a text that clients chose, so that no terminal or spreadsheet interprets characters in it.
 func quoted(c verifier.TextCount) string { return strconv.Quote(c.Text) }
 
-// found is the table of the texts found.
+// found returns the table of the texts found.
 func (a *pageModel) found() *table {
 	if a.Texts == nil || len(a.Texts.List) == 0 {
 		return nil
@@ -622,7 +625,7 @@ func (a *pageModel) found() *table {
 	return t
 }
 
-// AboutTexts explains which texts the list has, and which it can miss; empty without a list.
+// AboutTexts explains which texts the list has, and which texts it can miss. It is empty if there is no list.
 func AboutTexts(r *verifier.Report) string {
 	x := r.Texts
 	if x == nil {
@@ -644,5 +647,5 @@ func AboutTexts(r *verifier.Report) string {
 	return out
 }
 
-// AboutTexts is used by the page.
+// AboutTexts returns the text for the page's template.
 func (a *pageModel) AboutTexts() string { return AboutTexts(a.Report) }

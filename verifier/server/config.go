@@ -13,108 +13,111 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// Config configures a verifier. The fields with yaml names are the keys of verifier.yaml. There, unknown keys are
-// errors, and relative paths start at the file's folder.
+// Config configures a verifier server. The yaml names of the fields are the keys of verifier.yaml. In that file,
+// unknown keys are errors, and relative paths start at the file's folder.
 type Config struct {
-	// Listen is the address of the pages, "host:port". They show only estimates, to everyone who can reach them.
-	// Default "127.0.0.1:8090", unless Listener is set.
+	// Listen is the address of the pages, "host:port". The pages show only estimates, but to everyone who can reach
+	// them. Default "127.0.0.1:8090", unless Listener is set.
 	Listen string `yaml:"listen"`
 
-	// Hosts are names under which the pages may be requested, without port, besides IP addresses, localhost and a name
-	// in Listen: such as the name of a proxy before the verifier. Requests for other names are refused, because a page
-	// of another site could make its own name resolve to the address. Default: none.
+	// Hosts are additional host names of the pages, without port, such as the name of a proxy before the verifier.
+	// Requests for other names are refused, because a page of another site could make its own name resolve to this
+	// address. IP addresses, localhost and a name in Listen are always allowed. Default: none.
 	Hosts []string `yaml:"hosts"`
 
 	// Admin is the address of /healthz, /readyz, /metrics and /status, "host:port". Keep it private.
 	// Default: none.
 	Admin string `yaml:"admin"`
 
-	// AdminHosts are names under which the admin address may be requested, without port, besides IP addresses and
-	// localhost: such as the name that Prometheus scrapes. Requests for other names are refused, because a page of
-	// another site could make its own name resolve to the address. Default: none.
+	// AdminHosts are additional host names of the admin address, without port, such as the name that Prometheus
+	// scrapes. Requests for other names are refused, because a page of another site could make its own name resolve to
+	// this address. IP addresses and localhost are always allowed. Default: none.
 	AdminHosts []string `yaml:"admin_hosts"`
 
-	// SignKey is the file of the verifier's Ed25519 key (`verifier keygen --kind sign`). Required.
+	// SignKey is the file of the verifier's Ed25519 signing key (`verifier keygen --kind sign`). Required.
 	SignKey string `yaml:"sign_key"`
 
-	// OldSignKeys are files of keys that SignKey replaced in streams (`doona task rotate-key`). Requests for a task that
-	// names an old key are signed with it. Default: none.
+	// OldSignKeys are files of earlier keys that SignKey has replaced in streams (`doona task rotate-key`). If a task
+	// names an earlier key, the verifier signs requests for it with that key. Default: none.
 	OldSignKeys []string `yaml:"old_sign_keys"`
 
-	// Data is the folder for batches, created with mode 0700. Each task has its own folder in it, named by its id. One
-	// process at a time. Required.
+	// Data is the folder for batches. Each task has its own folder in it, named by the task's id. The verifier creates
+	// folders with mode 0700. Only one process at a time can use Data. Required.
 	Data string `yaml:"data"`
 
-	// Ledger is the folder of the ledgers of published results, one for each stream or task outside a stream, created
-	// with mode 0700. Whoever also publishes results of the same streams elsewhere, such as by `verifier analyze`, must
-	// use the same folder. Default: ledger in Data.
+	// Ledger is the folder of the ledgers of published results: one ledger per stream, or per task outside a stream.
+	// The verifier creates it with mode 0700. If results of the same streams are also published elsewhere, such as by
+	// `verifier analyze`, all must use the same folder. Default: the folder ledger in Data.
 	Ledger string `yaml:"ledger"`
 
-	// CA is a file of PEM certificates of authorities that this verifier trusts besides the system's. Default: none.
+	// CA is a file of PEM certificates. The verifier trusts these authorities in addition to the system's. Default:
+	// none.
 	CA string `yaml:"ca"`
 
 	// PullInterval is the interval between pulls from the last relay. Default 10s. Range 10ms to 1h.
 	PullInterval time.Duration `yaml:"pull_interval"`
 
-	// Late is the time after an epoch's end from which a missing signed end counts as late. A chain of relays needs
-	// some minutes. Default 1h. Range 1s to 8760h.
+	// Late is how long after an epoch's end a missing signed end counts as late. A chain of relays needs some minutes.
+	// Default 1h. Range 1s to 8760h.
 	Late time.Duration `yaml:"late"`
 
-	// ShowUnusable also shows the estimates of unusable reports, with a note. Default false.
+	// ShowUnusable makes the pages also show unusable estimates, with a note. Default false.
 	ShowUnusable bool `yaml:"show_unusable"`
 
-	// Tasks lists the tasks to count. Required.
+	// Tasks lists the tasks whose batches the verifier pulls and counts. Required.
 	Tasks []TaskConfig `yaml:"tasks"`
 
-	// Listener and AdminListener replace Listen and Admin in a program that embeds a verifier.
+	// Listener and AdminListener replace Listen and Admin in a program that embeds this server.
 	Listener      net.Listener `yaml:"-"`
 	AdminListener net.Listener `yaml:"-"`
 
 	// Clock replaces time.Now in tests.
 	Clock func() time.Time `yaml:"-"`
 
-	// Log receives operational events. Default: none.
+	// Log receives the server's log lines. Default: none.
 	Log *slog.Logger `yaml:"-"`
 }
 
 // TaskConfig configures one task.
 type TaskConfig struct {
-	// File is the task's bundle (`doona task new`). Required.
+	// File is the task's bundle, which `doona task new` wrote. Required.
 	File string `yaml:"file"`
 
-	// Owner is the key that must have signed the task, "ed25519:…". Default: any key, as the operator of the verifier
-	// is often the owner.
+	// Owner is the public key, "ed25519:…", that must have signed the task. By default any key may have signed it,
+	// because the verifier's operator is often the owner.
 	Owner string `yaml:"owner"`
 
-	// Recovery is a key, "ed25519:…", that may replace the owner's key in a stream, or stop the stream. Default: none.
+	// Recovery is a public key, "ed25519:…". Its holder may replace the owner's key in a stream, or stop the stream.
+	// Default: none.
 	Recovery string `yaml:"recovery"`
 
 	// HPKEKeys is the file of the verifier's HPKE keys for this task (`verifier keygen --kind hpke`).
 	// Required.
 	HPKEKeys string `yaml:"hpke_keys"`
 
-	// Successors is a folder for later tasks of a stream, of which this task is the first. The verifier finds them at
-	// the first relay and stores each permanently as POSITION.bundle. Make the keys for a task of N epochs there before
-	// the owner signs it (`verifier keygen --kind hpke --epochs N --out FOLDER/POSITION-N.keys`). Default: the folder
-	// successors/ID in Data.
+	// Successors is a folder for the later tasks of a stream, if this task is the stream's first. The verifier finds
+	// later tasks at the first relay, and stores each permanently as POSITION.bundle. Make the keys for a task of N
+	// epochs there before the owner signs the task (`verifier keygen --kind hpke --epochs N --out
+	// FOLDER/POSITION-N.keys`). Default: the folder successors/ID in Data.
 	Successors string `yaml:"successors"`
 
-	// Root is the bundle of the stream's first task, for a later task that is listed without it. It names the ledger of
-	// the stream. So it is required unless the earlier tasks are listed too, or a ledger tells it. Default: none.
+	// Root is the bundle of the stream's first task, which names the stream's ledger. Set it for a later task, unless
+	// the earlier tasks are listed too or a ledger already lists them. Default: none.
 	Root string `yaml:"root"`
 
-	// NewLedger begins the stream's ledger if there is none, for a later task whose stream's first task is not listed. Set
-	// it only if no result of the stream was ever published. Otherwise a missing ledger is an error. Default false.
+	// NewLedger creates the stream's ledger if there is none, for a later task whose stream's first task is not listed.
+	// Set it only if no result of the stream was ever published. If false, a missing ledger is an error. Default false.
 	NewLedger bool `yaml:"new_ledger"`
 
-	// TotalEpsilon and TotalDelta are a budget for all published epochs of the task's stream, or of a task outside a
-	// stream. Results beyond it are withheld. All tasks of a stream must have the same budget. Set both or none.
-	// Default: the total that the task claims, or none for a task of a stream. Range of δ: above 0 and below 1.
+	// TotalEpsilon and TotalDelta are a budget for all published epochs of the task's stream, or of the task if it is
+	// in no stream. The verifier withholds results beyond the budget. All tasks of a stream must have the same budget.
+	// Set both or none. Default: the total that the task claims, or no budget for a task of a stream. Range of δ: above
+	// 0 and below 1.
 	TotalEpsilon float64 `yaml:"total_epsilon"`
 	TotalDelta   float64 `yaml:"total_delta"`
 }
 
-// budget returns the operator's budget, or nil without one.
+// budget returns the operator's budget, or nil if there is none.
 func (t *TaskConfig) budget() *verifier.Budget {
 	if t.TotalEpsilon == 0 && t.TotalDelta == 0 {
 		return nil
@@ -122,7 +125,7 @@ func (t *TaskConfig) budget() *verifier.Budget {
 	return &verifier.Budget{Epsilon: t.TotalEpsilon, Delta: t.TotalDelta}
 }
 
-// budgetText describes the budget.
+// budgetText writes the budget for an error message.
 func (t *TaskConfig) budgetText() string {
 	if t.budget() == nil {
 		return "none"
@@ -133,7 +136,7 @@ func (t *TaskConfig) budgetText() string {
 // DefaultListen is the default address of the pages.
 const DefaultListen = "127.0.0.1:8090"
 
-// LoadConfig reads verifier.yaml. It neither opens the files that it names nor checks values: [New] does.
+// LoadConfig reads verifier.yaml. [New] checks the values and opens the files that they name.
 func LoadConfig(path string) (Config, error) {
 	var c Config
 	if err := service.ReadConfig(path, &c); err != nil {
@@ -151,7 +154,7 @@ func LoadConfig(path string) (Config, error) {
 	return c, nil
 }
 
-// validate sets defaults and checks ranges.
+// validate sets defaults and checks the ranges of all fields.
 func (c *Config) validate() error {
 	service.Default(&c.Listen, DefaultListen)
 	if c.Data != "" {
@@ -179,7 +182,7 @@ func (c *Config) validate() error {
 	}
 	for _, t := range c.Tasks {
 		if t.File == "" || t.HPKEKeys == "" {
-			return invalid.Field("tasks", "one without file or hpke_keys", "both for each")
+			return invalid.Field("tasks", "a task without file or hpke_keys", "both for each task")
 		}
 		if budget := t.budget(); budget != nil {
 			if err := budget.Check(); err != nil {

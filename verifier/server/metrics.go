@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/verifier/finding"
 )
 
-// Names of the metrics and of their labels.
+// The names of the metrics and their label.
 const (
 	metricReady       = "doona_verifier_ready"
 	metricUnreachable = "doona_verifier_relay_unreachable"
@@ -61,7 +61,7 @@ var definitions = []service.Metric{
 		byTask),
 }
 
-// Metrics returns the definitions of all metrics of a verifier, except those of Go and the process.
+// Metrics returns the definitions of a verifier's metrics, without those of the Go runtime and the process.
 func Metrics() []service.Metric { return definitions }
 
 func newMetrics(s *Server) *service.Metrics {
@@ -80,18 +80,18 @@ func beginTask(m *service.Metrics, t *hostedTask) {
 	m.Set(metricEpochsEnd, float64(t.open.Epochs.Over()), t.name())
 	m.Set(metricBudget, 0, t.name())
 	for _, name := range finding.Names() {
-		m.Set(metricFindings, 0, t.name(), string(name)) // so that the first finding is an increase
+		m.Set(metricFindings, 0, t.name(), string(name)) // shows 0, so that the first finding is an increase
 	}
 }
 
-// endsLater sets, for all tasks of a stream, when the newest task ends.
+// endsLater sets, for all tasks of a stream, the time when the newest task ends.
 func endsLater(m *service.Metrics, l *hostedStream) {
 	for _, t := range l.served {
 		m.Set(metricEpochsEnd, float64(l.served[len(l.served)-1].open.Epochs.Over()), t.name())
 	}
 }
 
-// setGauges sets the gauges to the current values.
+// setGauges sets all gauges to their current values.
 func (s *Server) setGauges(ctx context.Context) {
 	s.metrics.Set(metricReady, service.Flag(s.isReady(ctx) == nil).Value())
 	for _, t := range s.hostedTasks() {
@@ -115,7 +115,7 @@ func (s *Server) setGauges(ctx context.Context) {
 	}
 }
 
-// setReportGauges sets the gauges of a task's report.
+// setReportGauges sets the gauges that a task's report determines.
 func (s *Server) setReportGauges(name string, r *verifier.Report) {
 	s.metrics.Set(metricBatches, float64(r.Batches), name)
 	s.metrics.Set(metricUsers, float64(r.Users), name)
@@ -129,15 +129,15 @@ func (s *Server) setReportGauges(name string, r *verifier.Report) {
 	}
 }
 
-// Status is a verifier's progress, by task.
+// Status is the progress of all tasks of a verifier.
 type Status struct {
 	Tasks []TaskStatus `json:"tasks"`
 }
 
 // TaskStatus is the status of one task.
 type TaskStatus struct {
-	ID       string            `json:"id"`   // Lower-case hex.
-	Name     string            `json:"name"` // The task's own.
+	ID       string            `json:"id"`   // The task's id in lower-case hex.
+	Name     string            `json:"name"` // The name in the task.
 	Batches  uint64            `json:"batches"`
 	Users    uint64            `json:"users"`
 	Verdict  string            `json:"verdict"`
@@ -159,7 +159,7 @@ func (s *Server) Status(context.Context) (*Status, error) {
 	return out, nil
 }
 
-// AdminHandler serves the operator's HTTP interface: /healthz, /readyz, /metrics and /status. It must not be public.
+// AdminHandler serves the operator's requests: /healthz, /readyz, /metrics and /status. Its address must not be public.
 func (s *Server) AdminHandler() http.Handler {
 	admin := service.Admin{
 		Ready:        s.isReady,
@@ -172,12 +172,12 @@ func (s *Server) AdminHandler() http.Handler {
 	return admin.Handler(s.cfg.Log)
 }
 
-// isReady fails unless the server pulls batches and can store them. An unreachable last relay does not count: this
-// operator cannot repair it, and it has its own metric.
+// isReady returns an error unless the server pulls batches and can store them. An unreachable last relay is no error:
+// this operator cannot repair it, and a metric of its own shows it.
 func (s *Server) isReady(context.Context) error {
 	for _, t := range s.hostedTasks() {
 		if t.puller.Failing() {
-			return fmt.Errorf("the batches of task %s cannot be kept", t.name())
+			return fmt.Errorf("couldn't store the batches of task %s: see the log", t.name())
 		}
 	}
 	return cmp.Or(durable.CheckSpace(filepath.Join(s.cfg.Data, "verifier")), service.Ready(&s.ready))

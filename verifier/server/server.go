@@ -1,8 +1,8 @@
 // Package server runs a verifier. It pulls the batches of its tasks from their last relays and stores them in a folder.
-// It serves pages with the estimates, and health and metrics at a private address.
+// It serves pages with the estimates. At a private address it serves its health and metrics.
 //
-// Durability: the process may be killed at any moment. A batch is on disk before the relay may delete it, and the next
-// start reads the stored batches.
+// Durability: the process may be killed at any moment. A batch is on disk before the relay may delete it, and after a
+// restart the server reads the stored batches.
 //
 // [New] makes a server from a [Config], and [Server.Run] runs it. docs/verifier.md is the manual.
 package server
@@ -31,41 +31,41 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Server is a verifier that pulls. Its handlers are safe for concurrent use.
+// Server is a verifier that pulls batches. Its handlers are safe for concurrent use.
 type Server struct {
 	cfg     Config
 	signers *keyfile.Signers
-	client  *handover.Requester // signs with the newest key
+	client  *handover.Requester // signs requests with the newest key
 	streams []*hostedStream
 	site    *report.Site
 	metrics *service.Metrics
-	release func() error // Releases the folder.
+	release func() error // releases the data folder for other processes
 
-	transport http.RoundTripper // Of all requests that the server makes.
+	transport http.RoundTripper // for all requests that the server makes
 
 	ready atomic.Bool
 
 	mu    sync.Mutex    // guards tasks
-	tasks []*hostedTask // Configured order, each stream by position; then tasks that joined later.
+	tasks []*hostedTask // Configured tasks and their stored successors, then tasks that joined later.
 }
 
-// hostedTask is a task that the server counts.
+// hostedTask is a task whose batches the server pulls and counts.
 type hostedTask struct {
 	open     *taskfile.Open
 	verifier *verifier.Verifier
 	puller   *collect.Puller
 	charging verifier.Publishing
-	config   TaskConfig // Of the task, or of its stream's first task.
+	config   TaskConfig // configuration of the task, or of its stream's first task
 }
 
-// hostedTasks returns the current tasks.
+// hostedTasks returns a copy of the list of current tasks.
 func (s *Server) hostedTasks() []*hostedTask {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.tasks)
 }
 
-// find returns a hosted task, or nil.
+// find returns the hosted task with an id, or nil.
 func (s *Server) find(id task.ID) *hostedTask {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *Server) find(id task.ID) *hostedTask {
 	return nil
 }
 
-// add adds a task. If after is not nil, the task continues the stream of after.
+// add adds a task. If after is not nil, both belong to the same stream, and the task shares after's entry in the list.
 func (s *Server) add(t, after *hostedTask) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,12 +87,13 @@ func (s *Server) add(t, after *hostedTask) {
 	s.site.Add(t.verifier, after.verifier)
 }
 
-// name is the task's name in metrics and logs. It does not tell what the task asks.
+// name returns the task's name in metrics and logs: the first 8 characters of its id, which do not reveal what the task
+// asks.
 func (s *hostedTask) name() string { return s.open.ID.String()[:8] }
 
 // New opens the files and the folder that a configuration names, and reads the stored batches. It claims the folder for
-// this process; the error is [durable.ErrClaimed] if another process has it. The caller must call Run, which releases
-// the folder, or Close.
+// this process. The error is [durable.ErrClaimed] if another process uses the folder. The caller must call Run or
+// Close, which release the folder.
 func New(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -105,7 +106,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// load loads everything. After an error, Close releases what it opened.
+// load loads the keys, tasks and stored batches. After an error, the caller must call Close.
 func (s *Server) load() (err error) {
 	if s.signers, err = keyfile.LoadSigners(s.cfg.SignKey, s.cfg.OldSignKeys); err != nil {
 		return err
@@ -129,7 +130,7 @@ func (s *Server) load() (err error) {
 	return nil
 }
 
-// loadTasks loads the configured tasks, and those that followed them in their streams.
+// loadTasks loads the configured tasks, and the stored tasks that follow them in their streams.
 func (s *Server) loadTasks() error {
 	bundles := make([][]byte, len(s.cfg.Tasks))
 	for i, c := range s.cfg.Tasks {
@@ -155,7 +156,8 @@ func (s *Server) loadTasks() error {
 	return s.checkBudgets()
 }
 
-// openPuller makes a task's verifier charge what its pages show, opens the folder of its batches and reads it.
+// openPuller opens the ledger to which a task's results are charged. Then it opens the folder of the task's batches and
+// reads them.
 func (s *Server) openPuller(t *hostedTask) (err error) {
 	if err := t.verifier.Publish(t.charging); errors.Is(err, verifier.ErrNoLedger) {
 		return fmt.Errorf("%s: %w (ledger: in verifier.yaml names the folder of the ledgers; new_ledger: true of the task "+
@@ -171,8 +173,8 @@ func (s *Server) openPuller(t *hostedTask) (err error) {
 	return err
 }
 
-// loadTask makes a task's verifier with the keys in a file. c is the configuration of the task, or of its stream's
-// first task: all tasks of a stream charge one ledger.
+// loadTask makes a task's verifier. file has the verifier's keys. c is the configuration of the task or, because all
+// tasks of a stream charge one ledger, of its stream's first task.
 func (s *Server) loadTask(open *taskfile.Open, file string, c TaskConfig) (*hostedTask, error) {
 	keys, err := keyfile.LoadHPKE(file)
 	if err != nil {
@@ -192,7 +194,7 @@ func (s *Server) loadTask(open *taskfile.Open, file string, c TaskConfig) (*host
 	return &hostedTask{open: open, verifier: v, charging: charging, config: c}, nil
 }
 
-// loadBundle reads a task. If an owner is configured, that owner must have signed it.
+// loadBundle reads a task's bundle. If the configuration names an owner, that owner must have signed the task.
 func loadBundle(c TaskConfig) (raw []byte, open *taskfile.Open, err error) {
 	var owner *task.SignKey
 	if c.Owner != "" {
@@ -215,7 +217,7 @@ func loadBundle(c TaskConfig) (raw []byte, open *taskfile.Open, err error) {
 	return raw, open, nil
 }
 
-// openFolder claims the data folder.
+// openFolder creates and claims the data folder.
 func (s *Server) openFolder() error {
 	if err := durable.MakeFolder(s.cfg.Data, 0o700); err != nil {
 		return fmt.Errorf("couldn't keep batches: %w", err)
@@ -228,8 +230,8 @@ func (s *Server) openFolder() error {
 	return checkLayout(s.cfg.Data)
 }
 
-// checkLayout fails if batches or a quarantine lie in the data folder itself. A verifier of one task stored them there
-// before each task had its own folder.
+// checkLayout returns an error if the data folder itself contains batches or a quarantine folder. Old versions, with
+// one task per verifier, stored them there. Now each task has its own folder.
 func checkLayout(data string) error {
 	entries, err := os.ReadDir(data)
 	if err != nil {
@@ -244,7 +246,7 @@ func checkLayout(data string) error {
 	return nil
 }
 
-// Close releases the folder of a server that is not running.
+// Close releases the folders of a server that is not running.
 func (s *Server) Close() (failed error) {
 	for _, t := range s.tasks {
 		if t.puller != nil {
@@ -259,8 +261,8 @@ func (s *Server) Close() (failed error) {
 	return failed
 }
 
-// Run pulls and serves until ctx ends. Then it drains: it finishes the current pulls and answers the requests in
-// progress. It returns nil after a clean drain.
+// Run pulls and serves until ctx ends. Then it finishes the current pulls, and answers the requests that have begun. It
+// returns nil if that succeeds.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.Close()
 	servers, err := service.Listen(s.cfg.Log,

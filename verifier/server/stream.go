@@ -16,17 +16,17 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// hostedStream is a stream whose first task is configured. Later tasks come from its relays, and can change only what
+// hostedStream is a stream whose first task is configured. The relays pass on later tasks, which can change only what
 // the first task allows. It implements [taskstream.Server].
 type hostedStream struct {
 	*taskstream.Folder
 	server *Server
-	config TaskConfig        // Of the first task, with the folder.
-	served []*hostedTask     // By position.
+	config TaskConfig        // configuration of the first task, with Successors set
+	served []*hostedTask     // the stream's hosted tasks, by position
 	pull   func(*hostedTask) // starts to pull the batches of a task that joined
 }
 
-// loadStream loads the stored later tasks of a stream, given its first task.
+// loadStream loads the stored later tasks of the stream that begins with first.
 func (s *Server) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 	in := first.open.Stream
 	switch {
@@ -35,7 +35,7 @@ func (s *Server) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 	case in == nil && c.Successors != "":
 		return invalid.Field("successors", c.Successors, "none, for a task that is in no stream")
 	case in == nil || in.Position > 0 && c.Successors == "":
-		return nil // a later task may be configured alone
+		return nil // a later task may be configured by itself
 	case c.Successors == "":
 		c.Successors = filepath.Join(s.cfg.Data, "successors", first.open.ID.String())
 	}
@@ -50,7 +50,7 @@ func (s *Server) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 	l := &hostedStream{Folder: folder, server: s, config: c, served: []*hostedTask{first}}
 	s.streams = append(s.streams, l)
 	for _, t := range l.Tasks()[1:] {
-		next := s.find(t.ID) // it may be configured too
+		next := s.find(t.ID) // the task may also be configured by itself
 		if next == nil {
 			if next, err = l.load(t); err != nil {
 				return fmt.Errorf("position %d of %s: %w", t.Stream.Position, c.File, err)
@@ -62,11 +62,11 @@ func (s *Server) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 	return nil
 }
 
-// load makes the verifier of a later task.
+// load makes the verifier of a later task in the stream.
 func (l *hostedStream) load(t *taskstream.StreamTask) (*hostedTask, error) {
 	next, err := l.server.loadTask(t.Open, l.Keys(t.Task), l.config)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("the owner signed a task without this verifier's keys in %s: %w", l.config.Successors, err)
+		err = fmt.Errorf("the owner signed a task, but this verifier has no keys for it in %s: %w", l.config.Successors, err)
 	}
 	if err != nil {
 		return nil, err
@@ -75,8 +75,8 @@ func (l *hostedStream) load(t *taskstream.StreamTask) (*hostedTask, error) {
 	return next, nil
 }
 
-// checkBudgets finds the ledger of each task. It refuses two configured tasks of one ledger with different budgets: the
-// task with the larger budget, or without one, would charge beyond the other's.
+// checkBudgets finds the ledger of each task. It returns an error if two configured tasks share a ledger but have
+// different budgets. Otherwise the task with the larger budget, or without one, could exceed the budget of the other.
 func (s *Server) checkBudgets() error {
 	firsts := map[string]*hostedTask{}
 	for _, t := range s.tasks {
@@ -101,13 +101,13 @@ func (s *Server) checkBudgets() error {
 	return nil
 }
 
-// isLater reports whether a task is a later one of a stream whose first task is not hosted here. Then results of the
-// stream may have been published elsewhere.
+// isLater reports whether a task is a later task of a stream whose first task is not hosted here. In that case, results
+// of the stream may have been published elsewhere.
 func (s *Server) isLater(t *hostedTask) bool {
 	return t.open.Stream != nil && t.open.Stream.Position > 0 && s.find(t.charging.Root) == nil
 }
 
-// findRoot finds the first task of a task's stream: among earlier hosted tasks, or from the configuration.
+// findRoot finds the first task of a task's stream, among the hosted tasks or from the configuration.
 func (s *Server) findRoot(t *hostedTask) error {
 	at := t.open
 	for at.Stream != nil {
@@ -132,10 +132,10 @@ func (s *Server) findRoot(t *hostedTask) error {
 	return err
 }
 
-// followEvery is the number of pull intervals between two polls of a stream.
+// followEvery is the number of pull intervals between two requests for later tasks of a stream.
 const followEvery = 6
 
-// follow takes up later tasks of all streams as they appear, and pulls their batches, until ctx ends.
+// follow hosts later tasks of all streams when they appear, and pulls their batches, until ctx ends.
 func (s *Server) follow(ctx context.Context, pulling *sync.WaitGroup) {
 	f := taskstream.Follower{Client: s.client, Clock: s.cfg.Clock, Every: followEvery * s.cfg.PullInterval,
 		Log: s.cfg.Log}
@@ -147,7 +147,7 @@ func (s *Server) follow(ctx context.Context, pulling *sync.WaitGroup) {
 	f.Run(ctx)
 }
 
-// Prepare fails if a task cannot be hosted.
+// Prepare returns an error if the server cannot host a task.
 func (l *hostedStream) Prepare(t *taskstream.StreamTask) error {
 	if l.server.find(t.ID) != nil {
 		return nil
@@ -156,15 +156,15 @@ func (l *hostedStream) Prepare(t *taskstream.StreamTask) error {
 	return err
 }
 
-// Served returns the number of hosted tasks.
+// Served returns the number of the stream's hosted tasks.
 func (l *hostedStream) Served() int { return len(l.served) }
 
-// Stuck sets the metric for a stream that cannot continue here.
+// Stuck sets the metric that shows whether the stream cannot continue here. err is the reason, or nil.
 func (l *hostedStream) Stuck(err error) {
 	l.server.metrics.Set(metricStuck, service.Flag(err != nil).Value(), l.served[0].name())
 }
 
-// Serve hosts a task that was taken up.
+// Serve hosts the next task of the stream.
 func (l *hostedStream) Serve(t *taskstream.StreamTask) error {
 	next := l.server.find(t.ID)
 	if next == nil {
@@ -179,7 +179,7 @@ func (l *hostedStream) Serve(t *taskstream.StreamTask) error {
 	return nil
 }
 
-// join starts to host a task that was taken up.
+// join makes the verifier and the puller of the next task, and adds the task.
 func (l *hostedStream) join(t *taskstream.StreamTask) (*hostedTask, error) {
 	s := l.server
 	next, err := l.load(t)
