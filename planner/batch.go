@@ -10,20 +10,20 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// batches draws batches. In each, the honest clients come first and the malicious ones follow.
+// batches draws simulated batches. In each batch the honest clients come first, then the malicious ones.
 type batches struct {
 	task      *task.Task
 	mechanism protocols.Mechanism
 	honest    [][]float64
 	malicious [][]float64
 	can       protocols.Capabilities
-	fast      protocols.Draw // nil: draw every message.
+	fast      protocols.Draw // Draws the aggregate of the honest clients at once; nil: draw every message.
 	attack    string
-	lost      Lost         // nil: nothing is lost.
+	lost      Lost         // nil: no message is lost.
 	noise     *dummies.Law // nil: relays add no dummies.
 }
 
-// simulatedBatch is a batch as the verifier receives it.
+// simulatedBatch is a batch as the verifier would receive it.
 type simulatedBatch struct {
 	aggregate protocols.Aggregate
 	loss      protocols.Loss
@@ -42,7 +42,7 @@ func (tr Trial) newBatches(t *task.Task, m protocols.Mechanism, values [][]float
 		b.noise = dummies.New(t.Noise)
 	}
 	if tr.Fast && tr.Lost != nil {
-		return nil, invalid.Field("fast", "true", "false, because losses are of messages")
+		return nil, invalid.Field("fast", "true", "false: a simulation of losses draws every message")
 	}
 	if tr.Malicious > 0 && b.can.Attack == nil {
 		return nil, invalid.Field("attack", strconv.Quote(tr.Attack),
@@ -61,7 +61,7 @@ func (tr Trial) newBatches(t *task.Task, m protocols.Mechanism, values [][]float
 	return b, nil
 }
 
-// next draws a batch. With count, it also counts the batch's messages.
+// next draws a batch. If count is true, it also counts the batch's messages.
 func (b *batches) next(src *randomizer.Source, count bool) (*simulatedBatch, error) {
 	d := &simulatedBatch{loss: protocols.Loss{Clients: uint64(len(b.honest) + len(b.malicious))}}
 	if b.fast != nil {
@@ -97,7 +97,7 @@ func (b *batches) next(src *randomizer.Source, count bool) (*simulatedBatch, err
 	return d, b.addDummies(d, src)
 }
 
-// DefaultRelays is how many relays add dummies in a simulation of a task that does not name its relays yet.
+// DefaultRelays is the number of relays that add dummies in a simulation, if the task does not name its relays yet.
 const DefaultRelays = 2
 
 // relays returns how many relays add dummies to a batch.
@@ -108,7 +108,7 @@ func relays(t *task.Task) int {
 	return len(t.Relays)
 }
 
-// addDummies adds every relay's dummies, drawn as a relay draws them.
+// addDummies adds the dummies of every relay. It draws them as a relay does.
 func (b *batches) addDummies(d *simulatedBatch, src *randomizer.Source) error {
 	if b.task.Noise == nil {
 		return nil
@@ -138,7 +138,7 @@ func (b *batches) addDummies(d *simulatedBatch, src *randomizer.Source) error {
 	return nil
 }
 
-// fits returns an error if a malicious client exceeds the slots that relays enforce.
+// fits returns an error if a malicious client sends more messages than the relays allow.
 func (b *batches) fits(lanes protocols.Messages) error {
 	s := b.task.Slots
 	if uint64(len(lanes)) > s.Lanes {
@@ -153,7 +153,7 @@ func (b *batches) fits(lanes protocols.Messages) error {
 	return nil
 }
 
-// add adds the messages of one client except those that are lost. The client's covers may be lost too.
+// add adds the messages of one client, except lost ones.
 func (b *batches) add(d *simulatedBatch, src *randomizer.Source, client int, lanes protocols.Messages) error {
 	if b.lost != nil {
 		var err error
@@ -172,7 +172,7 @@ func (b *batches) add(d *simulatedBatch, src *randomizer.Source, client int, lan
 	return nil
 }
 
-// lose returns the messages of a client that are not lost.
+// lose pads a client's messages with covers, and drops the lost slots. It returns the messages that are left.
 func (b *batches) lose(d *simulatedBatch, src *randomizer.Source, client int,
 	lanes protocols.Messages) (protocols.Messages, error) {
 	slots, err := protocols.Pad(b.task, src, lanes)

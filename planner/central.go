@@ -11,37 +11,37 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// centralLevels is p for real values.
+// centralLevels is the number of rounding levels p of [central], for sums and means.
 const centralLevels = 1 << 16
 
-// central is the central discrete Laplace mechanism [GRS12], for simulations only. It gives the error of a curator
-// who sees all values at the same ε, to compare shuffled protocols with. No task can name it, because its clients
-// send their values unchanged.
+// central is the central discrete Laplace mechanism [GRS12], for simulations only. It gives the error of a curator who
+// sees all values, at the same ε. Shuffled protocols are compared with this error. No task can name it, because its
+// clients send their values unchanged.
 //
-// The curator rounds every value stochastically to x̃ in {0, …, p}, and adds one discrete Laplace variable to the
+// The curator rounds every value stochastically to x̃ in {0, …, p}. It then adds one discrete Laplace variable to the
 // sum, or to every count of a histogram:
 //
 //	Σx ≈ (Σx̃ + DLap(α)) / p,   Pr[DLap(α) = k] = (1-α)/(1+α)·α^|k|,   α = e^{-ε/p}   (1)
 //	Var = 2α/((1-α)²p²) + Σ f(1-f)/p²,  f the fractional part of xp                   (2)
 //
-// p is 1 for a count and 2¹⁶ for other numbers, where rounding is negligible. For a histogram p is 1 and α =
+// p is 1 for a count, and 2¹⁶ for a sum or mean, where rounding is negligible. For a histogram, p is 1 and α =
 // e^{-ε/2}, because substitution moves one client from one count to another.
 //
-// Guarantee: ε-DP by substitution against everyone except the curator, who sees everything. Accuracy: unbiased, (2).
-// Limits: trust in the curator; a malicious client moves the sum by at most the range, which is the least of any
-// protocol.
+// Guarantee: ε-DP by substitution against everyone except the curator, who sees everything. Accuracy: unbiased, with
+// variance (2). Limits: clients must trust the curator. A malicious client moves the sum by at most the range, which is
+// the least of any protocol.
 //
 // [GRS12]: https://arxiv.org/abs/0811.2841
 type central struct {
 	task    *task.Task
-	entries uint64 // Entries of the answer.
+	entries uint64 // Number of entries of the answer.
 	p       uint64
-	rate    randomizer.Rational // -ln α.
+	rate    randomizer.Rational // -ln α, see (1).
 	clients float64
 }
 
 // NewCentral returns the central mechanism for the query and ε of a task: count, sum, mean or histogram.
-// Predictions spread the noise over the given number of clients.
+// [central.Exact] divides the noise among the given number of clients.
 func NewCentral(t *task.Task, clients int) (protocols.Mechanism, error) {
 	eps, ok := randomizer.RationalFromFloat(t.Claim.Epsilon.Value())
 	if !ok || eps.Num <= 0 {
@@ -62,7 +62,7 @@ func NewCentral(t *task.Task, clients int) (protocols.Mechanism, error) {
 	return m, nil
 }
 
-// cell returns the entry of the answer that a value adds to, and the amount it adds, in [0, 1].
+// cell returns the entry of the answer to which a value adds, and how much it adds, in [0, 1].
 func (m *central) cell(value []float64) (entry uint64, x float64, err error) {
 	if m.entries > 1 {
 		entry, err = protocols.Category(m.task.Input, value)
@@ -72,7 +72,7 @@ func (m *central) cell(value []float64) (entry uint64, x float64, err error) {
 	return 0, x, err
 }
 
-// Randomize implements [protocols.Mechanism.Randomize]. It returns the rounded value itself and its entry.
+// Randomize implements [protocols.Mechanism.Randomize]. It returns the rounded value, without noise, and its entry.
 func (m *central) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	entry, x, err := m.cell(value)
 	if err != nil {
@@ -82,7 +82,7 @@ func (m *central) Randomize(src *randomizer.Source, value []float64) (protocols.
 	return protocols.Messages{{protocols.Indices(m.entries*(m.p+1)).Encode(nil, entry*(m.p+1)+level)}}, nil
 }
 
-// fast implements [protocols.Capabilities.Fast]: the counts of a histogram, or a sum of rounded values by groups.
+// fast implements [protocols.Capabilities.Fast]. It draws the counts of a histogram, or the sum of the rounded values.
 func (m *central) fast(values [][]float64) (protocols.Draw, error) {
 	counts := make([]float64, m.entries)
 	groups, err := protocols.RoundingGroups(values, m.p, func(v []float64) (float64, error) {
@@ -107,20 +107,20 @@ func (m *central) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// CheckClaim implements [protocols.Mechanism.CheckClaim]. It is always an error: the mechanism proves nothing against
-// its curator.
+// CheckClaim implements [protocols.Mechanism.CheckClaim]. It always returns an error, because the mechanism proves
+// nothing against the curator.
 func (m *central) CheckClaim() error {
 	return invalid.Field("protocol", "laplace",
 		"a protocol of the shuffle model: the central mechanism is for simulations only")
 }
 
-// Law implements [protocols.Mechanism.Law]. There is none.
+// Law implements [protocols.Mechanism.Law]. It returns an error, because there is no law.
 func (m *central) Law() (*compose.Law, error) { return nil, m.CheckClaim() }
 
-// Epsilon0 implements [protocols.Mechanism.Epsilon0]: +Inf.
+// Epsilon0 implements [protocols.Mechanism.Epsilon0]. It is +Inf, because clients send exact values.
 func (m *central) Epsilon0() float64 { return math.Inf(1) }
 
-// curator is the aggregate of [central]: AddUsers adds the noise of a batch.
+// curator is the aggregate of [central]. AddUsers adds the noise of one batch.
 type curator struct {
 	m       *central
 	src     *randomizer.Source
@@ -178,7 +178,7 @@ func (a *curator) Reports() uint64 { return a.reports }
 func (a *curator) Total() []float64 {
 	out := make([]float64, len(a.sums))
 	for j, s := range a.sums {
-		out[j] = s / float64(a.m.p) // (1)
+		out[j] = s / float64(a.m.p) // formula (1) of central
 		if a.m.entries == 1 {
 			out[j] = a.m.task.Input.Lo.Float64()*float64(a.reports) + a.m.width()*out[j]
 		}
@@ -186,7 +186,7 @@ func (a *curator) Total() []float64 {
 	return out
 }
 
-// Errors implements [protocols.Aggregate.Errors]: the noise of each batch and the worst rounding.
+// Errors implements [protocols.Aggregate.Errors]: the noise of every batch, plus the worst case of rounding.
 func (a *curator) Errors() []protocols.ErrorLaw {
 	noise := &protocols.Noise{}
 	noise.AddPolya(float64(a.batches), a.m.rate.Float64())
@@ -200,13 +200,14 @@ func (a *curator) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// LossEffect implements [protocols.Aggregate.LossEffect]. A missing message is a client's value above the lowest.
+// LossEffect implements [protocols.Aggregate.LossEffect]. A missing message lowers the total by at most the length of
+// the range.
 func (a *curator) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	lo, hi := protocols.Contribution(a.m.task)
 	return protocols.LossEffect{Parts: l.Messages, Hi: hi - lo}
 }
 
-// width returns the length of the range of a number, and 1 for the counts of a histogram.
+// width returns the length of the range of a number, or 1 for a histogram.
 func (m *central) width() float64 {
 	if m.entries > 1 {
 		return 1
@@ -214,7 +215,8 @@ func (m *central) width() float64 {
 	return m.task.Input.Width()
 }
 
-// Exact implements [protocols.Mechanism.Exact]. The variance is (2), with the noise divided among the clients.
+// Exact implements [protocols.Mechanism.Exact]. The variance is formula (2) of [central]. Each client gets an equal
+// part of the noise.
 func (m *central) Exact(value []float64) (total, variance []float64, err error) {
 	entry, x, err := m.cell(value)
 	if err != nil {
@@ -244,12 +246,13 @@ func (m *central) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: []float64{value}, Variance: m.variance(fraction)}
 }
 
-// Capabilities returns what [protocols.CapabilitiesOf] returns.
+// Capabilities implements what [protocols.CapabilitiesOf] looks for.
 func (m *central) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{Fast: m.fast}
 }
 
-// variance returns one client's part of (2) in the square of the query's units.
+// variance returns one client's part of formula (2) of [central], in the query's units squared. f is the fractional
+// part there.
 func (m *central) variance(f float64) float64 {
 	half, scale := math.Sinh(m.rate.Float64()/2), m.width()/float64(m.p)
 	return (f*(1-f) + 1/(2*half*half*m.clients)) * scale * scale // 2α/(1-α)² = 1/(2·sinh²(rate/2))

@@ -6,8 +6,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// CountClipped returns how many of a client's numbers a task clips to its range, and of how many. If the task bounds
-// the length of a vector, it returns whether the vector is shortened, of one. It never counts yes-or-no values.
+// CountClipped returns how many of a client's numbers the task would clip to its range, and how many numbers there are.
+// If the task bounds the length of a vector, CountClipped returns whether it would shorten the vector, as 1 or 0 of 1.
+// It never counts yes-or-no values.
 func CountClipped(t *task.Task, row []float64) (clipped, of int) {
 	info, lo, hi := t.Query.Info(), t.Input.Lo.Float64(), t.Input.Hi.Float64()
 	if info.Ball() {
@@ -15,7 +16,7 @@ func CountClipped(t *task.Task, row []float64) (clipped, of int) {
 		for _, x := range row {
 			norm = math.Hypot(norm, x)
 		}
-		if norm > 1+1e-9 { // Rounding may raise a vector of length 1 slightly.
+		if norm > 1+1e-9 { // Rounding may make a vector of length 1 slightly longer.
 			return 1, 1
 		}
 		return 0, 1

@@ -14,7 +14,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// withRelays returns a task with the given number of relays: the task itself if it names its own.
+// withRelays returns a copy of a task with the given number of relays. A task that names its relays is returned
+// unchanged.
 func withRelays(t *task.Task, hops int) *task.Task {
 	if len(t.Relays) > 0 {
 		return t
@@ -24,12 +25,12 @@ func withRelays(t *task.Task, hops int) *task.Task {
 	return &draft
 }
 
-// CheckServable returns an error if a relay could not hold a task's reports. A draft counts as having hops relays.
-// Only the disk limits batches.
+// CheckServable returns an error if a client's report would be larger than relays accept. A task without relays
+// counts as having hops relays.
 func CheckServable(t *task.Task, hops int) error { return handover.CheckServable(withRelays(t, hops)) }
 
-// Cost returns what a client with the worst-case value sends: the expected number of messages, without covers, and
-// the bytes of its report through hops relays. Under padding none the bytes are expected ones.
+// Cost returns what a client with the worst-case value sends: the expected number of messages, without covers, and the
+// size of its report in bytes, through hops relays. With padding none, the size is the expected size.
 func Cost(t *task.Task, m protocols.Mechanism, hops int) (messages, bytes float64, err error) {
 	if messages, err = expectedMessages(m); err != nil {
 		return 0, 0, err
@@ -45,8 +46,8 @@ func Cost(t *task.Task, m protocols.Mechanism, hops int) (messages, bytes float6
 	return messages, bytes, nil
 }
 
-// expectedMessages returns the expected number of messages of a client with the worst-case value. It is exact if the
-// protocol knows it or the number is fixed, else the mean of drawn ones.
+// expectedMessages returns the expected number of messages of a client with the worst-case value. If the protocol does
+// not know the number, expectedMessages returns the mean over 5000 draws.
 func expectedMessages(m protocols.Mechanism) (float64, error) {
 	if messages := protocols.CapabilitiesOf(m).Messages; messages != nil {
 		return messages(), nil
@@ -65,7 +66,7 @@ func expectedMessages(m protocols.Mechanism) (float64, error) {
 	return float64(sent) / draws, nil
 }
 
-// Dummies returns the mean number of dummies of a relay for a batch: 0 without noise by relays.
+// Dummies returns the mean number of dummies that one relay adds to a batch. It is 0 if relays add no noise.
 func Dummies(t *task.Task) (float64, error) {
 	if t.Noise == nil {
 		return 0, nil
@@ -80,8 +81,8 @@ func Dummies(t *task.Task) (float64, error) {
 	return laws.Dummies(), nil
 }
 
-// worstCase returns the variance of each entry of the answer in the query's units, for a full batch of clients with
-// the worst-case value.
+// worstCase returns the variance of each entry of the answer, in the query's units squared. It assumes a full batch of
+// clients who all have the worst-case value.
 func worstCase(t *task.Task, m protocols.Mechanism, hops int) ([]float64, error) {
 	_, variance, err := m.Exact(m.Worst().Value)
 	if err != nil {
@@ -107,17 +108,17 @@ func mean(values []float64) float64 {
 	return total / float64(len(values))
 }
 
-// normal95 is the half width of a 95 % interval of a normal variable, in standard deviations.
+// normal95 is half the width of a 95 % interval of a normal variable, in standard deviations.
 const normal95 = 1.959963984540054
 
-// centralError returns the root mean square error of the better of two mechanisms of a curator who sees all values:
-// the discrete Laplace mechanism [GRS12], of one epoch only, and the Gaussian [BW18]. Both use the claim of one
-// epoch, or the total of all epochs if the owner asked for that.
+// centralError returns the root mean square error of a curator who sees all values. It is the smaller error of two
+// mechanisms: the discrete Laplace mechanism [GRS12], used only for a single epoch, and the Gaussian mechanism [BW18].
+// The privacy is the claim of one epoch or, if the owner asks for one, the total of all epochs.
 //
 // [GRS12]: https://arxiv.org/abs/0811.2841
 // [BW18]: https://arxiv.org/abs/1805.06530
 func centralError(t *task.Task, q Query, sparse bool) float64 {
-	absolute, euclidean := 1.0, 1.0 // How far a substitution moves the answer, in these norms.
+	absolute, euclidean := 1.0, 1.0 // How far one client can move the answer, in the 1-norm and 2-norm, in units.
 	unit := t.Input.Hi.Float64() - t.Input.Lo.Float64()
 	switch info := t.Query.Info(); {
 	case info.Shape == task.PerBin || info.Shape == task.PerText:
@@ -125,7 +126,7 @@ func centralError(t *task.Task, q Query, sparse bool) float64 {
 	case info.Ball():
 		absolute, euclidean, unit = 2*math.Sqrt(float64(t.Input.Bins)), 2, 1
 	case info.Shape == task.PerVector:
-		moved := float64(t.Input.Bins) // Coordinates that a substitution changes.
+		moved := float64(t.Input.Bins) // Number of coordinates that one client can change.
 		if sparse && moved > 1 {
 			moved, unit = 2, max(math.Abs(t.Input.Lo.Float64()), math.Abs(t.Input.Hi.Float64()))
 		}
@@ -144,8 +145,8 @@ func centralError(t *task.Task, q Query, sparse bool) float64 {
 	return least * unit * protocols.Scale(t.Query, t.Batch.Size)
 }
 
-// laplaceError returns the standard deviation of noise with Pr ∝ e^{-s|x|}, on whole numbers if the answers are
-// whole.
+// laplaceError returns the standard deviation of noise with probability proportional to e^{-s|x|}. The noise is
+// discrete if answers are whole numbers, else continuous.
 func laplaceError(s float64, query task.QueryInfo) float64 {
 	if !query.YesNo() && query.Shape != task.PerBin && query.Shape != task.PerText {
 		return math.Sqrt2 / s
@@ -153,8 +154,9 @@ func laplaceError(s float64, query task.QueryInfo) float64 {
 	return 1 / (math.Sqrt2 * math.Sinh(s/2))
 }
 
-// shift returns the most that one malicious client moves an entry of the answer. If estimates are linear, it is the
-// client's own contribution to the estimate, less the contribution it should have made.
+// shift returns how far one malicious client can move an entry of the answer, in the query's units. If the protocol
+// does not know it, shift tries the simulated attacks. It compares the client's effect on the estimate with the effect
+// of an honest client.
 func shift(t *task.Task, m protocols.Mechanism) (float64, error) {
 	scale := protocols.Scale(t.Query, t.Batch.Size)
 	can := protocols.CapabilitiesOf(m)
@@ -162,7 +164,7 @@ func shift(t *task.Task, m protocols.Mechanism) (float64, error) {
 		return can.Reach() * scale, nil
 	}
 	if can.Attack == nil {
-		return 0, invalid.Field("protocol", t.Protocol, "one with simulated attacks")
+		return 0, invalid.Field("protocol", t.Protocol, "a protocol with simulated attacks")
 	}
 	most, src, honest := 0.0, randomizer.NewSource(), modest(t)
 	own, _, err := m.Exact(honest)
@@ -172,7 +174,7 @@ func shift(t *task.Task, m protocols.Mechanism) (float64, error) {
 	for _, attack := range []string{protocols.AttackMax, protocols.AttackOneCoordinate} {
 		lanes, err := can.Attack(src, attack, 0, honest)
 		if err != nil {
-			continue // The protocol knows the other attack.
+			continue // The protocol does not have this attack.
 		}
 		a := m.Aggregate()
 		for lane, messages := range lanes {
@@ -190,7 +192,7 @@ func shift(t *task.Task, m protocols.Mechanism) (float64, error) {
 	return most * scale, nil
 }
 
-// modest returns a value that is furthest from all attacks: the lowest, or the last bin.
+// modest returns the value that is farthest from what all attacks claim: the lowest value, or the last bin.
 func modest(t *task.Task) []float64 {
 	switch info := t.Query.Info(); {
 	case t.Input.Labels:

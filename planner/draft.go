@@ -1,6 +1,6 @@
-// Package planner turns a query and a privacy target into a task: [Draft] chooses the protocol's parameters. [Trial]
-// tries a task on simulated clients, to compare the errors of its estimates with their prediction. [Plan] compares
-// all ways to reach a goal.
+// Package planner turns a query and a privacy target into a task. [Draft] chooses the protocol's parameters. [Trial]
+// tries a task on simulated clients, to compare the errors of its estimates with their prediction. [Plan] compares all
+// ways to reach a goal.
 package planner
 
 import (
@@ -26,38 +26,38 @@ type Query struct {
 	Protocol string       // Empty: the default for the query.
 	Rule     string       // Empty: the rule with the least error.
 	Lo, Hi   float64      // Range of the value, Lo < Hi, within ±10⁹; ignored for a count and for vectormean.
-	Bins     uint64       // Histogram only, 2 to [task.QueryInfo.MostBins].
-	Labels   bool         // Histogram only: values are 0..Bins-1.
+	Bins     uint64       // Number of bins of a histogram, 2 to [task.QueryInfo.MostBins].
+	Labels   bool         // For a histogram: values are the numbers 0 to Bins-1, not in a range.
 	Dim      uint64       // Coordinates of a vector or vectormean, 1 to 2²⁰.
-	Length   uint64       // Largest number of bytes of a text, strings only, 1 to 128.
-	Params   Params       // Protocol parameters to keep; Draft chooses the others.
-	Padding  task.Padding // full or none, if the protocol has a choice. Empty: its default.
-	Lanes    uint64       // 1, or one per coefficient, if the protocol has a choice. 0: its default.
-	Clip     bool         // Clip values to the range, or to norm 1. Otherwise such values are errors.
-	Batch    uint64       // n. ≥ 1.
-	Honest   float64      // h in (0, 1].
-	Epsilon  float64      // In (0, 100].
-	Delta    float64      // In (0, 1).
-	Epochs   uint64       // Number of the task's epochs. At least 1 with a total, else ignored.
+	Length   uint64       // Maximum length of a text in bytes, 1 to 128; only for strings.
+	Params   Params       // Fixed protocol parameters; Draft chooses the others.
+	Padding  task.Padding // full or none, if the protocol supports both. Empty: its default.
+	Lanes    uint64       // 1, or one per coefficient, if the protocol supports both. 0: its default.
+	Clip     bool         // Clip values to the range, or to norm 1. If false, other values are errors.
+	Batch    uint64       // Batch size n, at least 1.
+	Honest   float64      // Share h of clients assumed honest, in (0, 1].
+	Epsilon  float64      // Claimed ε of one epoch, in (0, 100].
+	Delta    float64      // Claimed δ of one epoch, in (0, 1).
+	Epochs   uint64       // Number of the task's epochs, at least 1. Only used with a total.
 	KEM      task.KEM     // x25519, mlkem768x25519 or mlkem768. Empty: x25519.
-	Relays   *RelayNoise  // Every relay adds noise, and no client must be honest. nil: the protocol's default.
+	Relays   *RelayNoise  // Every relay adds noise, so no other client must be honest. nil: default.
 
-	// The total claim over all epochs, with the ranges of Epsilon and Delta; 0 for none. With a total, Epsilon and
+	// The claim for all epochs together, in the ranges of Epsilon and Delta; 0 for none. With a total, Epsilon and
 	// Delta may be 0; Draft then derives them.
 	TotalEpsilon, TotalDelta float64
 }
 
-// RelayNoise is noise that every relay adds to every batch.
+// RelayNoise says that every relay adds noise to every batch, and how much.
 type RelayNoise struct {
 	protocols.NoiseOptions
-	Batches uint64 // Largest number of batches of an epoch, below 2³²; 0 for no bound.
+	Batches uint64 // Maximum number of batches in an epoch, below 2³²; 0: no maximum.
 }
 
-// Params are whole-numbered protocol parameters by name, such as k, t or r.
+// Params are protocol parameters by name, such as k, t or r. All are whole numbers.
 type Params map[string]uint64
 
-// Draft returns a calibrated task without parties or epochs. Errors are [invalid.FieldError] about the task's fields.
-// If no parameters are possible, the error says what would make them possible.
+// Draft returns a calibrated task without parties and start of epochs. Its errors are [invalid.FieldError] about the
+// task's fields. If no parameters are possible, the error says what would make them possible.
 func Draft(q Query) (*task.Task, error) {
 	if err := CheckOptions(q.Query, q.given); err != nil {
 		return nil, err
@@ -106,14 +106,14 @@ func (q Query) calibrate(t *task.Task) error {
 		if err := calibrate(t, calibrateRelays); err != nil {
 			return err
 		}
-	} else if err := calibrateRelays(t); err != nil { // calibrateRelays derives the claim of an epoch itself.
+	} else if err := calibrateRelays(t); err != nil { // it derives the claim of one epoch itself
 		return err
 	}
 	t.Noise.Batches = q.Relays.Batches
 	return nil
 }
 
-// claim returns the claim of one epoch, the total over all epochs, or both.
+// claim returns the claim of one epoch, of all epochs together, or both.
 func (q Query) claim() (c task.Claim, err error) {
 	if q.TotalEpsilon != 0 || q.TotalDelta != 0 {
 		if err := checkClaim("total-", q.TotalEpsilon, q.TotalDelta); err != nil {
@@ -121,7 +121,7 @@ func (q Query) claim() (c task.Claim, err error) {
 		}
 		c.SetTotal(format(q.TotalEpsilon), format(q.TotalDelta))
 		if q.Epochs < 1 {
-			return c, invalid.Field("epochs", "0", "at least 1 with a claim of all of them")
+			return c, invalid.Field("epochs", "0", "at least 1, because a total of all epochs is claimed")
 		}
 		if q.Epsilon == 0 && q.Delta == 0 {
 			return c, nil
@@ -132,7 +132,7 @@ func (q Query) claim() (c task.Claim, err error) {
 	return one, checkClaim("", q.Epsilon, q.Delta)
 }
 
-// leastDelta is the least δ of which the accountant is sure: below it, sums lose their last digits.
+// leastDelta is the smallest δ for which the accountant is reliable. Below it, floating-point sums lose digits.
 const leastDelta = 1e-280
 
 func checkClaim(prefix string, epsilon, delta float64) error {
@@ -145,7 +145,7 @@ func checkClaim(prefix string, epsilon, delta float64) error {
 	return nil
 }
 
-// kept returns an error unless the protocol took the padding, lanes and parameters asked for.
+// kept returns an error if the protocol did not use the padding, lanes or parameters that the query asks for.
 func (q Query) kept(t *task.Task) error {
 	if q.Padding != "" && t.Slots.Padding != q.Padding {
 		return invalid.Field("padding", strconv.Quote(string(q.Padding)),
@@ -161,7 +161,7 @@ func (q Query) kept(t *task.Task) error {
 	for key, want := range q.Params {
 		if got, ok := t.Param(key); !ok || got.Den != 1 || uint64(got.Num) != want {
 			return invalid.Field("params."+key, strconv.FormatUint(want, 10),
-				"it left out: protocol "+t.Protocol+" does not take it")
+				"no such parameter: protocol "+t.Protocol+" has none of this name")
 		}
 	}
 	return nil
@@ -215,7 +215,7 @@ func (q Query) batch(t *task.Task) error {
 	}
 	t.Batch = task.Batch{Size: q.Batch, Honest: honest}
 	t.Batch.Min = t.Batch.DefaultMin()
-	if t.Batch.Min == 0 && q.Relays != nil { // no other client needs to be honest
+	if t.Batch.Min == 0 && q.Relays != nil { // with relay noise, no other client needs to be honest
 		t.Batch.Honest, t.Batch.Min = randomizer.NewRational(1, 1), q.Batch
 	}
 	if t.Batch.Min == 0 {

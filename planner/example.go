@@ -7,8 +7,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Example returns the query of a protocol's example. It has δ = 10⁻⁶, ε = 1 unless the example says otherwise, and
-// the given share of honest clients. Histograms are of labels; vector means clip.
+// Example returns the query of a protocol's example. It has δ = 10⁻⁶, the given share of honest clients, and ε = 1
+// unless the example sets another ε. Histograms are over labels. The vectormean query clips.
 func Example(protocol string, c protocols.Case, honest float64) Query {
 	info := c.Query.Info()
 	q := Query{

@@ -9,11 +9,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// CheckOptions returns an [invalid.FieldError] for an unknown query, and for a given option that the query does not
-// take and would ignore. given returns an option's value as its user wrote it, and whether it was given.
+// CheckOptions returns an [invalid.FieldError] if the query is unknown, or if an option is given that this query would
+// ignore. given returns the text of an option's value, and whether the user gave the option.
 func CheckOptions(query task.Query, given func(option string) (value string, ok bool)) error {
 	var names []string
-	takers := map[string][]string{} // Queries by the option they take.
+	takers := map[string][]string{} // Names of the queries that use an option, by option.
 	for _, q := range task.Queries {
 		names = append(names, string(q.Query))
 		for _, option := range q.Options {
@@ -33,7 +33,7 @@ func CheckOptions(query task.Query, given func(option string) (value string, ok 
 	return nil
 }
 
-// list returns "a, b or c".
+// list joins names as in "a, b or c", where last is "or".
 func list(names []string, last string) string {
 	if len(names) == 1 {
 		return names[0]
@@ -42,7 +42,7 @@ func list(names []string, last string) string {
 	return strings.Join(names[:n], ", ") + " " + last + " " + names[n]
 }
 
-// given is the argument of [CheckOptions] for the options of a query itself. A query always has a range.
+// given is an argument for [CheckOptions]: it looks up the options in the fields of a Query.
 func (q Query) given(option string) (value string, ok bool) {
 	switch option {
 	case "bins":

@@ -17,64 +17,64 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Goal is a query, a privacy target, and limits of the cost. The query's Batch is the number of users. A plan chooses
-// Protocol, Rule, Params, Padding, Lanes and Relays, so they must be empty.
+// Goal is a query with a privacy target and limits of its cost. Batch is the number of users. A plan chooses Protocol,
+// Rule, Params, Padding, Lanes and Relays, so these fields must be empty.
 type Goal struct {
 	Query
 	Noise       Noise
-	Sparse      bool    // Vectors have at most one coordinate that is not 0.
+	Sparse      bool    // Each vector has at most one coordinate that is not 0.
 	Hops        int     // Number of relays, at least 1.
-	LeastLocal  float64 // ε₀ that must remain if all relays collude, in (0, 64]; 0: no requirement.
-	MaxSlots    uint64  // Most slots of a client, covers included; 0: no limit.
-	MaxMessages float64 // Most messages of a client on average, without covers; 0: no limit.
-	MaxDummies  float64 // Most dummies per relay and batch on average; 0: no limit.
-	Batches     uint64  // For tasks whose relays add noise: as in [RelayNoise].
+	LeastLocal  float64 // Maximum ε₀, which remains if all relays collude, in (0, 64]; 0: no requirement.
+	MaxSlots    uint64  // Maximum number of a client's slots, with covers; 0: no limit.
+	MaxMessages float64 // Maximum of a client's mean number of messages, without covers; 0: no limit.
+	MaxDummies  float64 // Maximum of the mean number of dummies per relay and batch; 0: no limit.
+	Batches     uint64  // If relays add noise: the Batches of [RelayNoise].
 }
 
-// Noise says who adds the noise.
+// Noise says who adds the noise: clients, relays, or any of them.
 type Noise string
 
-// The kinds of noise a goal allows.
+// The values of [Noise].
 const (
 	NoiseAny     Noise = "any"
 	NoiseClients Noise = "clients"
 	NoiseRelays  Noise = "relays"
 )
 
-// Way is one way to reach a goal: a task with its cost and accuracy, or the reason why there is none.
+// Way is one way to reach a goal: a task with its cost and accuracy, or the reason why no task is possible.
 type Way struct {
 	Protocol  string
-	Noise     Noise        // Clients or relays.
-	Padding   task.Padding // Empty without a task.
+	Noise     Noise        // NoiseClients or NoiseRelays.
+	Padding   task.Padding // Empty if there is no task.
 	Task      *task.Task   // nil if Why is set.
 	Mechanism protocols.Mechanism
-	Why       error // Why the way is impossible, and what would make it possible.
+	Why       error // Why the way is impossible, and what would make it possible; else nil.
 
-	// Error of the answer for the worst-case input, in the query's units: the root mean square over entries. For
-	// texts that nobody listed, it is the error of the count of one that FoundDownTo clients hold.
+	// Root mean square error over the entries of the answer, for the worst-case input, in the query's units. For the
+	// texts that a search finds, it is the error of the count of a text that FoundDownTo clients have.
 	RMSE     float64
-	Width    float64 // Width of a 95 % interval of an entry, for that input.
-	Central  float64 // RMSE divided by the RMSE of the best central mechanism.
-	Messages float64 // Expected messages of a client, without covers.
-	Bytes    float64 // Size of a client's report; the expected one under padding none.
+	Width    float64 // Width of the 95 % interval of an entry for that input, in the query's units.
+	Central  float64 // RMSE divided by the RMSE of a curator who sees all values.
+	Messages float64 // Expected number of a client's messages, without covers.
+	Bytes    float64 // Size of a client's report; with padding none the expected size.
 	Dummies  float64 // Mean number of dummies per relay and batch.
-	Shift    float64 // Most that one malicious client moves an entry of the answer, in the query's units.
+	Shift    float64 // How far one malicious client can move an entry, in the query's units.
 
-	Lists bool // Whether the answer lists texts without a list of candidates.
-	// How many clients must hold a text for it to be listed in about 98 of 100 batches, if almost all other clients
-	// have texts of their own. 0 if the answer is no list, or no number is enough.
+	Lists bool // Whether the answer is a list of texts that needs no candidates.
+	// A text that this many clients have is listed in about 98 of 100 batches, if almost all other clients have
+	// different texts. 0 if the answer is no list, or no number is enough.
 	FoundDownTo float64
-	// Estimated needs of a full batch: of each relay in order, and of the verifier.
+	// Estimated needs of a full batch: of each relay in order, then of the verifier.
 	Needs []handover.Need
 
-	candidate candidate // The candidate that it is of, with its cost parameter.
+	candidate candidate // The candidate of this way, and the value of its cost parameter.
 	param     uint64
 }
 
-// Plan returns all ways to reach a goal. The recommended one is first: the best with noise by relays, if its error is
-// at most [RecommendedError] times the least. The other possible ones follow by rising error, then the impossible ones
-// by protocol. An error is about the goal itself. Plan calls done after each way with the number of ways; done may be
-// nil.
+// Plan returns all ways to reach a goal, with the recommended way first. The recommended way is the best one with noise
+// by relays, if its error is at most [RecommendedError] times the least error of all ways. The other possible ways
+// follow by rising error, then the impossible ways by protocol. Plan returns an error only if the goal itself is
+// invalid. After each way it calls done with the number of ways; done may be nil.
 func Plan(g Goal, done func(of int)) ([]Way, error) {
 	if err := g.check(); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func Plan(g Goal, done func(of int)) ([]Way, error) {
 	return ways, nil
 }
 
-// compareWays orders possible ways by error, then by bytes, before all impossible ones.
+// compareWays orders possible ways by error, then by bytes. Impossible ways come last.
 func compareWays(a, b Way) int {
 	switch {
 	case a.Why != nil && b.Why != nil:
@@ -122,7 +122,7 @@ func compareWays(a, b Way) int {
 	return cmp.Or(cmp.Compare(a.RMSE, b.RMSE), cmp.Compare(a.Bytes, b.Bytes))
 }
 
-// check refuses a goal that no protocol could reach.
+// check returns an error if the goal is invalid, whatever the protocol.
 func (g Goal) check() error {
 	if err := CheckOptions(g.Query.Query, g.given); err != nil {
 		return err
@@ -149,11 +149,11 @@ func (g Goal) check() error {
 	return g.batch(&t)
 }
 
-// candidate is a protocol with a choice of noise and padding.
+// candidate is a protocol with one choice of who adds noise and of the padding.
 type candidate struct {
 	goal     Goal
 	protocol protocols.Protocol
-	noise    Noise        // Clients or relays.
+	noise    Noise        // NoiseClients or NoiseRelays.
 	padding  task.Padding // Empty: the protocol has no choice.
 }
 
@@ -175,7 +175,7 @@ func (g Goal) candidates() (out []candidate) {
 	return out
 }
 
-// noisesOf returns who may add the noise of a protocol.
+// noisesOf returns who may add the noise in a protocol.
 func noisesOf(p protocols.Protocol) []Noise {
 	switch row := p.Row(); {
 	case row.CalibrateRelayNoise == nil:
@@ -186,14 +186,16 @@ func noisesOf(p protocols.Protocol) []Noise {
 	return []Noise{NoiseRelays}
 }
 
-// good is how much more error than the protocol's least a cheaper task may have, if the goal has no limit.
+// good is the maximum ratio of a way's error to the protocol's least error with which a cheaper way is preferred, if
+// the goal has no limits.
 const good = 1.2
 
-// flat is the ratio of errors above which larger values of a cost parameter are not worth the time to try them.
+// flat ends the search over a cost parameter: if a larger value does not reduce the error below flat times the previous
+// error, larger values are not tried.
 const flat = .95
 
-// run finds the best task of a candidate: the one with the least error within the limits or, without limits, the
-// cheapest that is [good].
+// run returns the best task of a candidate. If the goal has limits, it is the task with the least error within the
+// limits. Otherwise it is the cheapest task whose error is at most [good] times the least.
 func (c candidate) run() Way {
 	row := c.protocol.Row()
 	if info := c.goal.Query.Query.Info(); row.Sparse && info.Shape == task.PerVector && info.Ranged &&
@@ -221,7 +223,7 @@ func (c candidate) run() Way {
 			}
 		} else if errors.As(w.Why, new(*limitError)) {
 			exceeds = w.Why
-			break // Larger values cost too much too.
+			break // Larger values also exceed a limit.
 		}
 	}
 	if n := len(possible); (!param.Best || exceeds == nil) && (n == 0 || !possible[n-1].large()) {
@@ -246,8 +248,7 @@ func (c candidate) run() Way {
 	return least
 }
 
-// largeBatch is the size of a batch in bytes above which larger values of a cost parameter are not worth the time to
-// try them.
+// largeBatch ends the search over a cost parameter: if a batch is larger, in bytes, larger values are not tried.
 const largeBatch = 900 << 20
 
 func (w *Way) large() bool {
@@ -263,7 +264,8 @@ func (g Goal) limited() bool { return g.MaxSlots > 0 || g.MaxMessages > 0 || g.M
 // entries returns the number of entries of the answer.
 func (g Goal) entries() uint64 { return max(g.Bins, g.Dim, 1) }
 
-// draft tries a protocol with its cost parameter at a value; 0 lets the protocol choose.
+// draft tries the candidate's protocol with a value of its cost parameter. If param is 0, the protocol chooses the
+// value.
 func (c candidate) draft(param uint64) Way {
 	w := Way{Protocol: c.protocol.ProtocolName(), Noise: c.noise, Padding: c.padding, candidate: c,
 		param: param}
@@ -287,7 +289,7 @@ func (c candidate) draft(param uint64) Way {
 	return w
 }
 
-// limitError is the error of a task that exists but costs more than the goal allows, or than relays can carry.
+// limitError is the error of a task that is possible, but costs more than the goal allows or than relays can carry.
 type limitError struct{ error }
 
 func (e *limitError) Unwrap() error { return e.error }
@@ -313,7 +315,7 @@ func (g Goal) exceeded(w *Way) error {
 	return nil
 }
 
-// fill computes the figures of a way that has a task. An error says why the way is impossible after all.
+// fill computes the cost and accuracy of a way that has a task. An error says why the way is impossible.
 func (w *Way) fill(g Goal) error {
 	m, err := registry.Open(w.Task)
 	if err != nil {

@@ -5,25 +5,25 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Shared says how many visitors share one network in an epoch, and for which share of them the network has no report
-// left.
+// Shared is the effect of a quota on visitors who share a network: their number, and the share of them who come after
+// the network's reports of an epoch are used up.
 type Shared struct {
 	Visitors uint64  `json:"visitors"`
 	ShutOut  float64 `json:"shut_out"`
 }
 
-// QuotaCost is the effect of a quota of reports per network and epoch: on visitors who share a network, and on how
-// far networks can move the answer.
+// QuotaCost is the effect of the quota of reports per network and epoch: on visitors who share a network, and on how
+// far malicious networks can move the answer.
 type QuotaCost struct {
-	Least  uint64   `json:"least"` // Reports of a network in an epoch: drawn from Least to Most.
+	Least  uint64   `json:"least"` // A network's quota in an epoch is drawn from Least to Most.
 	Most   uint64   `json:"most"`
 	Shared []Shared `json:"shared"`
-	// Most that malicious networks move an entry of the answer of a full batch, in the query's units.
+	// How far malicious networks can move an entry of the answer of a full batch, in the query's units.
 	OneNetwork     float64 `json:"one_network"`
 	TwentyNetworks float64 `json:"twenty_networks"`
 }
 
-// NewQuotaCost returns the effect of a task's quota for households, offices and carriers that share addresses.
+// NewQuotaCost returns the effect of a task's quota on networks that 2, 10 or 100 visitors share.
 func NewQuotaCost(t *task.Task, m protocols.Mechanism) (QuotaCost, error) {
 	one, err := shift(t, m)
 	if err != nil {
@@ -32,7 +32,7 @@ func NewQuotaCost(t *task.Task, m protocols.Mechanism) (QuotaCost, error) {
 	return quotaCost(t, one, m), nil
 }
 
-// quotaCost is [NewQuotaCost], given how far one client moves an entry.
+// quotaCost does what [NewQuotaCost] does. one is how far one client can move an entry.
 func quotaCost(t *task.Task, one float64, m protocols.Mechanism) QuotaCost {
 	c := QuotaCost{Least: t.Clients.Quota, Most: 2*t.Clients.Quota - 1}
 	for _, visitors := range []uint64{2, 10, 100} {
@@ -48,7 +48,7 @@ func quotaCost(t *task.Task, one float64, m protocols.Mechanism) QuotaCost {
 }
 
 // shutOut returns the expected share of visitors who come after their network has used up its quota. The quota is
-// uniform.
+// uniform between Least and Most.
 func (c QuotaCost) shutOut(visitors uint64) float64 {
 	over := 0.0
 	for quota := c.Least; quota <= c.Most && quota < visitors; quota++ {
@@ -57,7 +57,7 @@ func (c QuotaCost) shutOut(visitors uint64) float64 {
 	return over / float64(c.Most-c.Least+1) / float64(visitors)
 }
 
-// QuotaCost returns the effect of the quota of a way's task.
+// QuotaCost returns the effect of the quota of the way's task.
 func (w *Way) QuotaCost() QuotaCost {
 	return quotaCost(w.Task, w.Shift, w.Mechanism)
 }

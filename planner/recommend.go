@@ -2,12 +2,13 @@ package planner
 
 import "slices"
 
-// RecommendedError is how many times the least error of all ways noise by relays may have, and still be recommended.
-// A factor of 2 is the price of a guarantee that needs one honest relay and no honest client.
+// RecommendedError is the maximum ratio of a way's error to the least error of all ways with which noise by relays is
+// still recommended. With noise by relays, the guarantee needs one honest relay but no honest client. A factor of 2 in
+// the error is an acceptable price for that.
 const RecommendedError = 2
 
-// recommend moves the best way with noise by relays to the front, unless its error exceeds [RecommendedError] times
-// the least error. The ways come by rising error.
+// recommend moves the best way with noise by relays to the front, unless its error exceeds [RecommendedError] times the
+// least error. The ways must be sorted by error.
 func recommend(ways []Way) {
 	i := slices.IndexFunc(ways, func(w Way) bool { return w.Why == nil && w.Noise == NoiseRelays })
 	if i <= 0 || ways[i].RMSE > RecommendedError*ways[0].RMSE {
@@ -18,7 +19,7 @@ func recommend(ways []Way) {
 	ways[0] = best
 }
 
-// LeastError returns the possible way with the least error; nil if none is possible.
+// LeastError returns the possible way with the least error, or nil if none is possible.
 func LeastError(ways []Way) (least *Way) {
 	for i := range ways {
 		if w := &ways[i]; w.Why == nil && (least == nil || compareWays(*w, *least) < 0) {

@@ -5,8 +5,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// ServerSeconds estimates the time that a million clients cost each party, in seconds of one core: "relay 1", … and
-// "verifier". Use it for comparison.
+// ServerSeconds estimates how much time a million clients cost each party, in seconds of one core. The keys are "relay
+// 1", … and "verifier". Use the numbers only to compare ways.
 func (w *Way) ServerSeconds() map[string]float64 {
 	const clients = 1e6
 	out := map[string]float64{}
@@ -26,9 +26,8 @@ func (w *Way) ByParty() map[string]handover.Need {
 	return out
 }
 
-// Needs returns the needs of a full batch of a task through hops relays: of each relay by hop, and of the verifier
-// last. A client sends the given number of messages, under padding full all its slots, and a relay adds the given
-// number of dummies.
+// Needs returns what a full batch of a task needs, first for each of hops relays by hop, then for the verifier. Each
+// client sends messages messages, or all its slots with padding full. Each relay adds dummies dummies.
 func Needs(t *task.Task, hops int, messages, dummies float64) ([]handover.Need, error) {
 	load := handover.FullLoad(t)
 	load.Dummies = dummies
@@ -38,7 +37,7 @@ func Needs(t *task.Task, hops int, messages, dummies float64) ([]handover.Need, 
 	return handover.Needs(withRelays(t, hops), load)
 }
 
-// MostNeeds is [Needs] for the largest possible batch.
+// MostNeeds does what [Needs] does, for the largest possible batch.
 func MostNeeds(t *task.Task, hops int) ([]handover.Need, error) {
 	return handover.Needs(withRelays(t, hops), handover.FullLoad(t))
 }

@@ -8,39 +8,39 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Set is several queries that the same visitors answer in each of some epochs, under one total for all. Each goal has
-// its own limits. A goal must not set a claim, a total, a number of users or of epochs: they are the set's.
+// Set is several queries that the same visitors answer in each of several epochs. One total of ε and δ covers them all.
+// Each goal has its own limits of cost. A goal must not set a claim, a total, a number of users or of epochs, because
+// the set has them.
 type Set struct {
 	Goals   []Goal
-	Weights []float64 // For each goal: its ε as a multiple of the ε of a goal of weight 1. In (0, 1000].
-	Users   uint64    // Reports of a batch of each query.
-	Epochs  uint64    // 1 to 65536.
+	Weights []float64 // Per goal: its ε relative to the ε of a goal of weight 1, in (0, 1000].
+	Users   uint64    // Reports in a batch of each query.
+	Epochs  uint64    // Number of epochs, 1 to 65536.
 	Epsilon float64   // Total over all queries and epochs, in (0, 100].
-	Delta   float64   // In (0, 1).
+	Delta   float64   // Total over all queries and epochs, in (0, 1).
 }
 
 // SetPlan is a plan for all queries of a set.
 type SetPlan struct {
-	Ways    []Way   // For each goal, the best way at its share.
-	Epsilon float64 // ε of all queries and epochs, composed, at the set's δ: at most the set's ε.
-	Added   float64 // The ε if each query were composed over its epochs and the results added up.
+	Ways    []Way   // For each goal, the best way with its part of the total.
+	Epsilon float64 // ε of all queries and epochs composed, at the set's δ; at most the set's ε.
+	Added   float64 // For comparison: ε if each query is composed by itself and the results are added.
 }
 
-// mostQueries is the largest number of queries of a set.
+// mostQueries is the maximum number of queries in a set.
 const mostQueries = 64
 
-// PlanSet splits a total among queries and epochs. The owner fixes all tasks before the first report, so the laws of
-// all queries and epochs compose as one product ([compose.Delta]; docs/proofs/loss-laws.md, Theorem 3). PlanSet
-// searches the largest ε per epoch, in the ratio of the weights, for which this product keeps the total. Each query
-// has the same part of δ, half of an equal split of the total; the rest is for composition.
-//
-// The error of a query is roughly proportional to 1/ε, so a query of twice the weight has an interval of half the
+// PlanSet splits a total of ε and δ among queries and epochs. The owner fixes all tasks before the first report, so the
+// privacy-loss laws of all queries and epochs compose as one product ([compose.Delta]; docs/proofs/loss-laws.md,
+// Theorem 3). PlanSet searches the largest ε per epoch, in the ratio of the weights, for which this product keeps the
+// total. Each query and epoch gets an equal part of one half of δ; the other half is for composition.
+// The error of a query is roughly proportional to 1/ε. So a query of twice the weight has an interval of half the
 // width.
 func PlanSet(s Set, done func(of int)) (*SetPlan, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	// Choose the protocols at about the ε that composing Gaussian mechanisms would give each query.
+	// Choose the protocols at roughly the ε that each query would get if all were Gaussian mechanisms.
 	squares := 0.0
 	for _, w := range s.Weights {
 		squares += w * w
@@ -55,7 +55,7 @@ func PlanSet(s Set, done func(of int)) (*SetPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	// At the resulting ε another protocol may be best.
+	// At the ε found, another protocol may be best.
 	if again, err := s.best(unit, done); err == nil {
 		if _, better, err := s.search(again, unit); err == nil && worse(ways, better) {
 			ways = better
@@ -65,7 +65,7 @@ func PlanSet(s Set, done func(of int)) (*SetPlan, error) {
 	return out, out.compose(s)
 }
 
-// worse reports whether the errors of ways exceed those of others, on the geometric average.
+// worse reports whether the errors of ways are larger than those of others, by the geometric mean of their ratios.
 func worse(ways, others []Way) bool {
 	sum := 0.0
 	for i := range ways {
@@ -95,13 +95,13 @@ func (s Set) check() error {
 			return invalid.Field("weight", format(w), "a number in (0, 1000]")
 		}
 		if g.Epsilon != 0 || g.Delta != 0 || g.TotalEpsilon != 0 || g.TotalDelta != 0 || g.Batch != 0 {
-			return invalid.Field("queries", g.Name, "ones without users and claims of their own")
+			return invalid.Field("queries", g.Name, "queries without users, epsilon and delta of their own")
 		}
 	}
 	return checkClaim("total-", s.Epsilon, s.Delta)
 }
 
-// goal returns a goal at its share of an ε of one epoch.
+// goal returns goal i with its part of the total. unit is the ε of one epoch for weight 1.
 func (s Set) goal(i int, unit float64) Goal {
 	g := s.Goals[i]
 	g.Batch = s.Users
@@ -110,7 +110,7 @@ func (s Set) goal(i int, unit float64) Goal {
 	return g
 }
 
-// best returns the best way of each query at an ε of one epoch.
+// best returns the best way for each query. unit is the ε of one epoch for weight 1.
 func (s Set) best(unit float64, done func(of int)) (ways []Way, err error) {
 	for i := range s.Goals {
 		of, err := Plan(s.goal(i, unit), nil)
@@ -129,9 +129,9 @@ func (s Set) best(unit float64, done func(of int)) (ways []Way, err error) {
 	return ways, nil
 }
 
-// search returns the largest ε of one epoch, within a thousandth, at which these ways keep the total, and the ways at
-// this ε. It calibrates them anew at each ε; their protocols and paddings stay. unit is the ε at which they were
-// chosen.
+// search returns the largest ε of one epoch for weight 1 with which the chosen ways keep the total, to within a
+// thousandth. It also returns the ways at this ε. It calibrates the ways again at each ε that it tries, with the same
+// protocols and paddings. unit is the ε at which they were chosen.
 func (s Set) search(chosen []Way, unit float64) (low float64, ways []Way, err error) {
 	const step = 1.2
 	high := math.Inf(1)
@@ -148,7 +148,7 @@ func (s Set) search(chosen []Way, unit float64) (low float64, ways []Way, err er
 		if kept {
 			low *= step
 		} else if low /= step; low < unit/1e3 {
-			return 0, nil, invalid.Field("total-epsilon", format(s.Epsilon), "more, for that many queries and epochs")
+			return 0, nil, invalid.Field("total-epsilon", format(s.Epsilon), "a larger total, or fewer queries or epochs")
 		}
 	}
 	for low = high / step; high > low*(1+splitTolerance); {
@@ -162,7 +162,7 @@ func (s Set) search(chosen []Way, unit float64) (low float64, ways []Way, err er
 	return low, ways, nil
 }
 
-// try calibrates the chosen ways at an ε of one epoch, and reports whether they keep the total.
+// try calibrates the chosen ways at an ε of one epoch for weight 1. It reports whether they keep the total.
 func (s Set) try(chosen []Way, unit float64) (ways []Way, kept bool, err error) {
 	if unit*s.heaviest() > s.Epsilon {
 		return nil, false, nil
@@ -173,7 +173,7 @@ func (s Set) try(chosen []Way, unit float64) (ways []Way, kept bool, err error) 
 	return ways, kept, err
 }
 
-// at calibrates the chosen ways at an ε of one epoch.
+// at calibrates the chosen ways at an ε of one epoch for weight 1.
 func (s Set) at(chosen []Way, unit float64) (ways []Way, err error) {
 	for i, c := range chosen {
 		tr := c.candidate
@@ -196,7 +196,7 @@ func (s Set) keeps(ways []Way) (bool, error) {
 	return compose.Delta(seen, s.Epsilon, s.Delta) <= s.Delta, nil
 }
 
-// observations returns the observations of all epochs of all ways.
+// observations returns the privacy-loss observations of all epochs of all ways.
 func (s Set) observations(ways []Way) (seen []compose.Observation, err error) {
 	for _, w := range ways {
 		law, err := w.Mechanism.Law()
@@ -208,7 +208,7 @@ func (s Set) observations(ways []Way) (seen []compose.Observation, err error) {
 	return seen, nil
 }
 
-// compose sets what all queries cost together.
+// compose sets the ε that all queries cost together.
 func (p *SetPlan) compose(s Set) error {
 	seen, err := s.observations(p.Ways)
 	if err != nil {
@@ -217,7 +217,7 @@ func (p *SetPlan) compose(s Set) error {
 	if p.Epsilon, err = compose.Epsilon(seen, s.Delta); err != nil {
 		return err
 	}
-	p.Epsilon = min(p.Epsilon, s.Epsilon) // The search may return 10⁻⁵ above the least; keeps has shown this bound.
+	p.Epsilon = min(p.Epsilon, s.Epsilon) // Epsilon may be 10⁻⁵ above the least; keeps has checked this bound.
 	for i := range seen {
 		one, err := compose.Epsilon(seen[i:i+1], s.Delta/float64(len(seen)))
 		if err != nil {

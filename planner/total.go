@@ -11,9 +11,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// calibrate calibrates a task that may claim a total and nothing for one epoch. one calibrates a task for one epoch.
-// Each epoch gets the largest ε whose noise keeps the total, with half of its share of δ. For randomized response,
-// every δ on its curve gives the same result. For others, the rest of δ is left for composition.
+// calibrate calibrates a task with a claim of one epoch, of all epochs together, or both. one calibrates a task for one
+// epoch. If only the total is claimed, each epoch gets the largest ε with which the epochs keep the total, and half of
+// its part of the total δ. The other half is left for composition. For randomized response the choice does not matter,
+// because every δ on its curve gives the same result.
 func calibrate(t *task.Task, one func(*task.Task) error) error {
 	switch {
 	case t.Claim.Total.IsZero():
@@ -34,7 +35,8 @@ func calibrate(t *task.Task, one func(*task.Task) error) error {
 	return nil
 }
 
-// kept calibrates a task that claims one epoch and a total, and returns an error if the epochs do not keep the total.
+// kept calibrates a task that claims both one epoch and a total. It returns an error if the epochs do not keep the
+// total.
 func kept(t *task.Task, one func(*task.Task) error) error {
 	if err := one(t); err != nil {
 		return err
@@ -49,13 +51,14 @@ func kept(t *task.Task, one func(*task.Task) error) error {
 // split divides the total of a task among its epochs.
 type split struct {
 	draft *task.Task
-	one   func(*task.Task) error // Calibrates one epoch.
+	one   func(*task.Task) error // Calibrates a task for one epoch.
 }
 
-// splitTolerance is by how much ε may be below the largest possible, relative to it.
+// splitTolerance is the relative amount by which ε may be below the largest possible value.
 const splitTolerance = 1e-3
 
-// search returns the calibrated task. An equal share of ε always keeps the total, up to the rounding of laws.
+// search returns the task with the largest ε that keeps the total. An equal part of ε always keeps the total, except
+// for rounding of laws.
 func (s split) search() (*task.Task, error) {
 	total, epochs := s.draft.Claim.Total, float64(s.draft.Epochs.Count)
 	low, high := total.Epsilon.Value()/epochs, total.Epsilon.Value()
@@ -71,7 +74,7 @@ func (s split) search() (*task.Task, error) {
 		return nil, err
 	}
 	if !(atLow <= 0) {
-		return nil, invalid.Field("total-epsilon", total.Epsilon.String(), "more, for that many epochs")
+		return nil, invalid.Field("total-epsilon", total.Epsilon.String(), "a larger total, or fewer epochs")
 	}
 	atHigh := math.Inf(1)
 	for high > low*(1+splitTolerance) {
@@ -87,8 +90,8 @@ func (s split) search() (*task.Task, error) {
 	return best, nil
 }
 
-// between returns the next ε to try in the search for an excess of 0: the zero of the line through both ends. It keeps
-// some distance to either end, so that a few steps decide on both sides.
+// between returns the next ε to try in the search for excess 0. It is the zero of the straight line through both ends.
+// It stays some distance from either end, so that the interval shrinks from both sides in a few steps.
 func between(low, high, atLow, atHigh float64) float64 {
 	width := math.Log(high / low)
 	least := .9 * math.Log1p(splitTolerance)
@@ -98,8 +101,8 @@ func between(low, high, atLow, atHigh float64) float64 {
 	return low * math.Exp(min(max(width*-atLow/(atHigh-atLow), least), width-least))
 }
 
-// try returns the task calibrated for an ε of one epoch, and the logarithm of the ratio of all epochs' δ to the
-// total's.
+// try calibrates the task at an ε of one epoch. It returns the task and its excess: the logarithm of the composed δ of
+// all epochs divided by the total's δ. The task keeps the total if the excess is at most 0.
 func (s split) try(eps float64) (*task.Task, float64, error) {
 	t := *s.draft
 	t.Params = slices.Clone(t.Params)
@@ -121,7 +124,7 @@ func (s split) try(eps float64) (*task.Task, float64, error) {
 	return &t, math.Log(derived / total.Delta.Value()), nil
 }
 
-// down returns a positive number rounded down to four digits, the precision of a claim in the search.
+// down rounds a positive number down to four digits, the precision of a claim in the search.
 func down(x float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(x))-3)
 	return decimal.Near(math.Floor(x/unit*(1+1e-12))*unit, 4)

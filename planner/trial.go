@@ -11,37 +11,38 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Outcome compares estimates with the truth over repetitions. Slices have the shape of the
-// query's answer, in its units.
+// Outcome compares estimates with the truth over repetitions of a simulation. Slices have the shape of the query's
+// answer, in its units.
 type Outcome struct {
-	Truth             []float64 // Exact answer over the values, after clipping.
+	Truth             []float64 // Exact answer for the values, after clipping.
 	Estimate          []float64 // Mean of the estimates over the repetitions.
-	Variance          []float64 // Sample variance of the estimates; nil below two repetitions.
-	VarianceError     []float64 // Standard error of Variance, from the fourth moment; nil with it.
-	PredictedVariance []float64 // Exact variance for these values.
-	// The part of it due to sampling: clients report only some coordinates. nil if they report all.
+	Variance          []float64 // Sample variance of the estimates; nil with fewer than two repetitions.
+	VarianceError     []float64 // Standard error of Variance, from the fourth moment; nil if Variance is.
+	PredictedVariance []float64 // Exact variance of an estimate for these values.
+	// The part of PredictedVariance that comes from sampling, because clients report only some coordinates. nil if they
+	// report all.
 	SamplingVariance []float64
 	RMSE             float64 // Root mean square error over repetitions and entries.
-	MessagesPerUser  float64 // Mean number of messages of a client, without covers.
-	// Root mean square, over usable repetitions, of each entry's error divided by the standard error from the data;
-	// nil without [Trial.Confidences].
+	MessagesPerUser  float64 // Mean number of a client's messages, without covers.
+	// The error of each entry divided by the standard error from the data: root mean square over usable repetitions.
+	// nil if [Trial.Confidences] is empty.
 	Z        []float64
-	Coverage []Coverage // For each of [Trial.Confidences].
-	// Share of repetitions without a usable answer because of losses. Such a repetition counts as covering the truth:
-	// it claims nothing.
+	Coverage []Coverage // One for each of [Trial.Confidences].
+	// Share of repetitions without a usable answer because of losses. Such a repetition counts as one whose intervals
+	// hold the truth, because it claims nothing.
 	Unusable float64
 	Repeats  int
 }
 
-// Coverage is how often intervals from the data hold the truth.
+// Coverage is how often intervals from the data contain the truth, as a share of the repetitions.
 type Coverage struct {
 	Confidence float64
-	Entries    []float64 // By entry: how often its interval does.
-	Width      []float64 // Mean width of each entry's intervals if usable, in the query's units.
-	Band       float64   // For all entries at once: the band. It is Bonferroni's, as in reports.
+	Entries    []float64 // Share of repetitions in which an entry's interval contains the truth.
+	Width      []float64 // Mean width of an entry's intervals in usable repetitions, in the query's units.
+	Band       float64   // Share in which the band (Bonferroni, as in reports) contains all entries' truth.
 }
 
-// Mean returns the mean over entries.
+// Mean returns the mean of Entries.
 func (c Coverage) Mean() float64 {
 	total := 0.0
 	for _, share := range c.Entries {
@@ -50,33 +51,33 @@ func (c Coverage) Mean() float64 {
 	return total / float64(len(c.Entries))
 }
 
-// Trial runs a task's randomizer and aggregate on many simulated clients in one process, without encryption or
-// relays, to compare the estimate's error with its prediction. It spends no privacy budget.
+// Trial runs a task's randomizer and aggregate on many simulated clients in one process, without encryption or relays.
+// It compares the estimate's error with its prediction. It spends no privacy budget.
 type Trial struct {
-	Repeats     int       // Batches to simulate. ≥ 1.
-	Malicious   int       // Clients that attack: the last ones. At most all of them.
-	Attack      string    // The attack, a constant of package protocols. Required with Malicious.
-	Fast        bool      // Draw the aggregate of the honest clients, not their messages, if the protocol can.
-	Confidences []float64 // Confidences of the intervals to compare with the truth, each in (0, 1). May be empty.
-	Lost        Lost      // Messages lost in transit. nil: none. Not with Fast.
-	Progress    func()    // Called after every repetition, from several goroutines. May be nil.
+	Repeats     int       // Number of batches to simulate, at least 1.
+	Malicious   int       // Number of clients that attack, from the end of the list of values.
+	Attack      string    // A constant of package protocols. Required if Malicious is above 0.
+	Fast        bool      // Draw the honest clients' aggregate instead of their messages, if possible.
+	Confidences []float64 // Confidences of the intervals to check, each in (0, 1). May be empty.
+	Lost        Lost      // Which messages are lost in transit; nil: none. Not with Fast.
+	Progress    func()    // Called after every repetition, concurrently. May be nil.
 
-	// Called with every batch that [Trial.Run] draws, from several goroutines. May be nil.
+	// Called with every batch that [Trial.Run] draws, concurrently. May be nil.
 	Visit func(protocols.Aggregate)
 
-	// For [Trial.Batches], to make batches reproducible; nil: the platform's.
+	// Only for [Trial.Batches]: makes batches reproducible. nil: the platform's random source.
 	Source *randomizer.Source
 }
 
-// Lost reports whether a slot of a client, numbered from 0, is lost. It is called from several goroutines.
+// Lost reports whether a client's slot is lost. Clients are numbered from 0. It is called concurrently.
 type Lost func(src *randomizer.Source, client int, message task.Message) bool
 
 // Run simulates batches of clients with the given values, one row per client, in the shape of
-// [protocols.Mechanism.Randomize]. The truth and the prediction are those of honest clients with these values, so
-// that an attack shows as a bias and as a different variance.
+// [protocols.Mechanism.Randomize]. The truth and the prediction assume that all clients are honest. So an attack shows
+// as a bias and a different variance.
 //
-// It returns an [invalid.FieldError] for an attack that the protocol does not know, and for Fast if the protocol does
-// not support it ([protocols.Capabilities]).
+// It returns an [invalid.FieldError] if the protocol does not have the attack, or if it does not support Fast
+// ([protocols.Capabilities]).
 func (tr Trial) Run(t *task.Task, m protocols.Mechanism, values [][]float64) (*Outcome, error) {
 	if err := t.Input.CheckEntries(); err != nil {
 		return nil, err
@@ -110,7 +111,7 @@ func (tr Trial) Run(t *task.Task, m protocols.Mechanism, values [][]float64) (*O
 	return out, nil
 }
 
-// Batches draws batches one after the other, as [Trial.Run] does, and passes each on as the verifier receives it.
+// Batches draws batches one after another, as [Trial.Run] does. It calls visit with each batch's aggregate.
 func (tr Trial) Batches(t *task.Task, m protocols.Mechanism, values [][]float64,
 	visit func(protocols.Aggregate)) error {
 	b, err := tr.newBatches(t, m, values)
@@ -131,7 +132,7 @@ func (tr Trial) Batches(t *task.Task, m protocols.Mechanism, values [][]float64,
 	return nil
 }
 
-// predict sets the truth and the exact variance.
+// predict sets the truth, the predicted variance and its sampling part.
 func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values [][]float64) error {
 	for first := 0; first < len(values); {
 		end := first + 1
@@ -157,10 +158,10 @@ func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values [][]float6
 	return nil
 }
 
-// shared reports whether two clients have the same row of values in memory, as many do if all have the worst.
+// shared reports whether two clients have the same slice of values in memory, as when all have the worst-case value.
 func shared(a, b []float64) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
-// expect adds the contributions of a number of clients with the same value.
+// expect adds the contributions of several clients with the same value to the truth and the prediction.
 func (o *Outcome) expect(m protocols.Mechanism, value []float64, clients float64) error {
 	total, variance, err := m.Exact(value)
 	if err != nil {
@@ -190,7 +191,7 @@ func (o *Outcome) expect(m protocols.Mechanism, value []float64, clients float64
 	return nil
 }
 
-// dummyVariance returns the variance that relays add to each entry of one batch's total.
+// dummyVariance returns the variance that the relays' dummies add to each entry of a batch's total.
 func dummyVariance(t *task.Task, m protocols.Mechanism) []float64 {
 	if t.Noise == nil {
 		return nil
@@ -204,18 +205,18 @@ func dummyVariance(t *task.Task, m protocols.Mechanism) []float64 {
 	return dummies.DummyVariance()
 }
 
-// sums accumulates the first four powers of the errors against the truth.
+// sums accumulates the errors against the truth and their second to fourth powers.
 type sums struct {
 	truth, errors, squares, cubes, fourths []float64
 	repeats, counted, messages             int
-	z                                      []float64 // Squares of errors divided by standard errors.
+	z                                      []float64 // Sums of squares of errors divided by standard errors.
 	covered                                []covered // By confidence.
-	unusable                               int       // Repetitions that claim nothing, counted as covered.
+	unusable                               int       // Repetitions that claim nothing; they count as covered.
 	intervals                              protocols.Intervals
 	err                                    error
 }
 
-// covered counts intervals that hold the truth: by entry, and of all entries together.
+// covered counts the repetitions whose interval contains the truth, by entry and for all entries together.
 type covered struct {
 	confidence float64
 	entries    []int
@@ -233,8 +234,8 @@ func newSums(truth, confidences []float64) *sums {
 	return s
 }
 
-// mostCounted is the number of repetitions in which messages are counted. Counting takes most of the time of some
-// protocols.
+// mostCounted is the maximum number of repetitions in which one worker counts messages. For some protocols, counting
+// takes most of the time.
 const mostCounted = 1000
 
 func (s *sums) run(t *task.Task, b *batches, repeats int, tr Trial) {
@@ -271,7 +272,7 @@ func (s *sums) run(t *task.Task, b *batches, repeats int, tr Trial) {
 	}
 }
 
-// cover compares a batch's error bars with the truth.
+// cover compares the error bars of a batch with the truth.
 func (s *sums) cover(t *task.Task, d *simulatedBatch, scale float64) {
 	laws := d.laws()
 	if !d.usable(t, laws, s.covered[0].confidence) {
@@ -291,7 +292,7 @@ func (s *sums) cover(t *task.Task, d *simulatedBatch, scale float64) {
 	}
 }
 
-// laws returns the laws of the errors of all clients' totals; none without reports.
+// laws returns the error laws of the totals over all clients, also missing ones. It is empty if there are no reports.
 func (d *simulatedBatch) laws() (out []protocols.ErrorLaw) {
 	if d.aggregate.Reports() == 0 {
 		return nil
@@ -305,7 +306,7 @@ func (d *simulatedBatch) laws() (out []protocols.ErrorLaw) {
 	return out
 }
 
-// usable reports whether a verifier would show the answer.
+// usable reports whether a verifier would show the answer of the batch.
 func (d *simulatedBatch) usable(t *task.Task, laws []protocols.ErrorLaw, confidence float64) bool {
 	least, most := protocols.Contribution(t)
 	for j, law := range laws {
@@ -321,7 +322,7 @@ func (d *simulatedBatch) usable(t *task.Task, laws []protocols.ErrorLaw, confide
 	return len(laws) > 0
 }
 
-// add counts the intervals of a batch that hold the truth. The band is Bonferroni's, as in reports.
+// add counts which intervals of a batch contain the truth. The band uses Bonferroni's correction, as in reports.
 func (c *covered) add(laws []protocols.ErrorLaw, intervals protocols.Intervals, truth []float64, scale float64) {
 	all, each := true, 1-(1-c.confidence)/float64(len(laws))
 	for j, law := range laws {
@@ -342,7 +343,7 @@ func (c *covered) add(laws []protocols.ErrorLaw, intervals protocols.Intervals, 
 	}
 }
 
-// addNothing counts a batch that claims nothing, and so is never wrong.
+// addNothing counts a batch without a usable answer. It claims nothing, so it counts as covering the truth.
 func (c *covered) addNothing() {
 	for j := range c.entries {
 		c.entries[j]++
@@ -350,7 +351,7 @@ func (c *covered) addNothing() {
 	c.together++
 }
 
-// holds reports whether a total is in an interval, allowing for rounding at the ends.
+// holds reports whether an interval contains a total, with some tolerance for rounding.
 func holds(lo, hi, total float64) bool {
 	slack := 1e-9 * (hi - lo)
 	return lo-slack <= total && total <= hi+slack
@@ -418,7 +419,7 @@ func (o *Outcome) summarize(s *sums, users int) {
 	o.Unusable = float64(s.unusable) / r
 }
 
-// PredictedRMSE returns the root mean square over entries of the predicted standard errors.
+// PredictedRMSE returns the square root of the mean predicted variance over the entries.
 func (o *Outcome) PredictedRMSE() float64 {
 	total := 0.0
 	for _, v := range o.PredictedVariance {

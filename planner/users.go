@@ -7,16 +7,17 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// usersTolerance is by how much the result of [SolveUsers] may exceed the fewest users, relative to them.
+// usersTolerance is the relative amount by which the result of [SolveUsers] may exceed the smallest possible number.
 const usersTolerance = 0.02
 
-// ErrNeverReached is returned by [SolveUsers] if no number of users reaches the goal.
+// ErrNeverReached is the error of [SolveUsers] if no number of users reaches the goal.
 var ErrNeverReached = errors.New("no number of users reaches this goal: it can be that a query's error grows with " +
 	"them, or that the target is below what any protocol proves")
 
-// SolveUsers returns the fewest users, within 2 %, for whom the best way gives 95 % intervals of at most the given
-// width, and all ways for them. A width of 0 accepts any way. The errors of means fall with the users, while those of
-// sums and histograms grow or stay. So the search proceeds from few users to many and takes the first that suffice.
+// SolveUsers returns the smallest number of users, within 2 %, with which the best way has 95 % intervals of at most
+// the given width. It also returns all ways for this number. A width of 0 accepts any possible way. With more users,
+// the error of a mean falls, while the error of a sum or histogram grows or stays. So SolveUsers searches from few
+// users to many, and returns the first sufficient number.
 func SolveUsers(g Goal, width float64) (users uint64, ways []Way, err error) {
 	if !(width >= 0) {
 		return 0, nil, invalid.Field("interval-width", format(width), "a number above 0")
@@ -26,7 +27,7 @@ func SolveUsers(g Goal, width float64) (users uint64, ways []Way, err error) {
 		ways, err = Plan(g, nil)
 		return err == nil && ways[0].Why == nil && (width == 0 || ways[0].Width <= width)
 	}
-	// The least number that the share of honest clients allows.
+	// The smallest number with at least one honest client.
 	lo := math.Ceil(1 / g.Honest)
 	if !(g.Honest > 0 && g.Honest <= 1) {
 		lo = 1 // Plan reports the error.

@@ -29,7 +29,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// results has the output flags of analyze and merge.
+// results has the flags of analyze and merge about results and their publication.
 type results struct {
 	html, csv    string
 	showUnusable bool
@@ -47,7 +47,7 @@ func (r *results) flags(cmd *cobra.Command) {
 	r.ledgerFlags(cmd)
 }
 
-// ledgerFlags adds the flags of the budget and the ledger.
+// ledgerFlags adds the flags of the ledger and the budget.
 func (r *results) ledgerFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.ledger, "ledger", "", "folder of the ledgers")
 	cmd.Flags().StringVar(&r.root, "root", "", "bundle of the first task of the stream, for a later one")
@@ -55,7 +55,7 @@ func (r *results) ledgerFlags(cmd *cobra.Command) {
 	r.budget.flags(cmd)
 }
 
-// aboutLedger is the help on what analyze and merge charge.
+// aboutLedger is the help text about what analyze, merge and ask charge to a ledger.
 const aboutLedger = `Before it prints results, it charges each of their epochs to the ledger of the task's stream, or of the
 task: a file in the folder --ledger. Epochs that were charged before cost nothing. It finds a stream's
 ledger by this task or the previous task. Otherwise give the first task: --root.
@@ -65,8 +65,9 @@ the command prints and charges nothing, and the exit status is 1. The same holds
 rolled back or damaged. --dry-run charges nothing. It prints all checks and counts, and what publishing
 would cost, but no answer.`
 
-// publish makes the verifier charge what it publishes, to the ledger in the flag's folder, or else in folder. beside is
-// a file of the verifier. If existing is true, a missing ledger is an error without --new-ledger.
+// publish makes the verifier charge the epochs that it publishes to a ledger. The ledger is in the folder --ledger or,
+// without the flag, in folder. beside is a file of the verifier. If existing is true, a missing ledger is an error
+// unless --new-ledger is given.
 func (r *results) publish(cmd *cobra.Command, v *verifier.Verifier, open *taskfile.Open, folder, beside string,
 	existing bool) error {
 	if r.dry && r.showUnusable {
@@ -90,7 +91,7 @@ func (r *results) publish(cmd *cobra.Command, v *verifier.Verifier, open *taskfi
 	return err
 }
 
-// rootOf returns the id of the stream's first task from --root; zero without the flag.
+// rootOf returns the id of the stream's first task, from --root. It returns zero if the flag is not given.
 func (r *results) rootOf(open *taskfile.Open) (id task.ID, err error) {
 	if r.root == "" {
 		return id, nil
@@ -102,7 +103,7 @@ func (r *results) rootOf(open *taskfile.Open) (id task.ID, err error) {
 	return ledger.Root(open, root)
 }
 
-// print prints the report. Then it fails if there is no estimate, or a fault.
+// print prints the report. Afterwards it returns an error if there is no usable estimate, or if a finding is a fault.
 func (r *results) print(cmd *cobra.Command, v *verifier.Verifier) error {
 	if r.showUnusable {
 		v.ShowUnusable()
@@ -121,7 +122,7 @@ func (r *results) print(cmd *cobra.Command, v *verifier.Verifier) error {
 		return err
 	}
 	switch {
-	case len(made.Ledger.Withheld) > 0: // only in a dry run; otherwise the report has failed
+	case len(made.Ledger.Withheld) > 0: // only in a dry run; otherwise v.Report has returned an error
 		return fmt.Errorf("%w: it is too small for this dry run", verifier.ErrBudget)
 	case made.Batches == 0:
 		return errors.Join(errors.New("no batch was released: there is no estimate"), finding.Faults(made.Findings))
@@ -150,8 +151,8 @@ it needs beyond 16 MiB goes to an unnamed encrypted file in the folder for tempo
 
 Lost messages widen the intervals by the largest change that they could make. The report says how many
 messages were lost, and at which hop. If they could change the answer by the query's whole range, or if a
-share of splitmix is missing, the report is unusable: it says why, it has no estimate, and the exit status
-is 1. --show-unusable prints the estimate anyway, with a note.
+message of protocol splitmix is missing, the report is unusable: it says why, it has no estimate, and the
+exit status is 1. --show-unusable prints the estimate anyway, with a note.
 
 --shard I/K takes every K-th file from the I-th on, in the order of their names. --out writes the result to
 a file for 'verifier merge'. Shards may run on any machine.
@@ -183,8 +184,8 @@ func analyzeCommand() *cobra.Command {
 				return err
 			}
 			if (shard != "" || out != "") && (out == "" || r != results{}) {
-				return cli.Usagef("invalid shard %q: want --out FILE with it, and no flags of a result: it "+
-					"publishes none", shard)
+				return cli.Usagef("invalid shard %q: want --out FILE, and no flags about results: a "+
+					"shard prints none", shard)
 			}
 			open, v, err := newVerifier(taskPath, keysPath)
 			if err != nil {
@@ -214,7 +215,8 @@ func analyzeCommand() *cobra.Command {
 	return cmd
 }
 
-// takeIn adds the given files. With follow it also adds later ones, until all have come or the user interrupts.
+// takeIn adds the given files. With follow it also adds files that appear later, until all epochs are complete or the
+// user interrupts.
 func takeIn(ctx context.Context, v *verifier.Verifier, paths []string, follow bool) error {
 	if !follow {
 		return addFiles(v, "analyzing", paths)
@@ -224,10 +226,10 @@ func takeIn(ctx context.Context, v *verifier.Verifier, paths []string, follow bo
 	return newIntake(v, "analyzing").follow(ctx, paths)
 }
 
-// later reports whether a task is not the first of its stream, so that a ledger should exist.
+// later reports whether a task is a later task of a stream. The stream's ledger should then exist.
 func later(open *taskfile.Open) bool { return open.Stream != nil && open.Stream.Position > 0 }
 
-// newVerifier returns a task's verifier with the keys in a file.
+// newVerifier returns a task and its verifier, with the keys in a file.
 func newVerifier(bundle, keyFile string) (*taskfile.Open, *verifier.Verifier, error) {
 	open, err := taskfile.LoadBundle(bundle)
 	if err != nil {
@@ -241,7 +243,7 @@ func newVerifier(bundle, keyFile string) (*taskfile.Open, *verifier.Verifier, er
 	return open, v, err
 }
 
-// shardOf returns the files of a shard "I/K"; all files without a shard.
+// shardOf returns the files of shard "I/K", or all files if shard is "".
 func shardOf(paths []string, shard string) ([]string, error) {
 	if shard == "" {
 		return paths, nil
@@ -276,7 +278,7 @@ func writeState(cmd *cobra.Command, v *verifier.Verifier, path string, files int
 	if err := v.WriteState(&state); err != nil {
 		return err
 	}
-	if err := durable.WriteFile(path, state.Bytes(), 0o600); err != nil { // mode 0600: it holds messages
+	if err := durable.WriteFile(path, state.Bytes(), 0o600); err != nil { // mode 0600, because the file holds messages
 		return fmt.Errorf("couldn't write the state: %w", err)
 	}
 	done := stateWritten{path, files}
@@ -338,7 +340,7 @@ func readState(v *verifier.Verifier, path string) error {
 	return v.ReadState(bufio.NewReader(f))
 }
 
-// writeFile writes a file, unless its path is empty.
+// writeFile writes a file. It does nothing if path is "".
 func writeFile(path string, write func(io.Writer) error) error {
 	if path == "" {
 		return nil
@@ -365,8 +367,8 @@ func verifyCommand() *cobra.Command {
 		Use:   "verify --task BUNDLE BATCH|FOLDER...",
 		Short: "Check batch files against their manifests; needs no key",
 		Long: `Verify checks signatures, counts and hashes of batches along their whole chain of relays, and that
-no number of an epoch is missing, there twice, or signed twice. Anyone with the task can do it:
-nothing is opened. Exit status 1 when anything fails; what it is has a name.`,
+no batch number of an epoch is missing, occurs twice or is signed twice. Anyone with the task can do this,
+because verify opens no batch. The exit status is 1 if a check fails. Each failure has a name.`,
 		Example: "  verifier verify --task mean.bundle batches/*.batch",
 		Args:    func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.MinimumNArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {

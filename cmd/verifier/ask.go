@@ -23,8 +23,8 @@ import (
 
 // asked is the JSON output of `verifier ask`.
 type asked struct {
-	Reports    uint64            `json:"reports"`    // Clients counted.
-	Confidence float64           `json:"confidence"` // Of all intervals together.
+	Reports    uint64            `json:"reports"`    // number of clients counted
+	Confidence float64           `json:"confidence"` // confidence that all intervals hold together
 	Texts      []askedText       `json:"texts"`
 	Findings   []finding.Finding `json:"findings"`
 }
@@ -80,9 +80,10 @@ The exit status is 1 if a finding is a fault, as for 'verifier analyze'.`,
 	return cmd
 }
 
-// ask prints the counts of texts in everything that was added. Then it fails if there is a fault.
+// ask prints how many clients have each text, over everything that was added. Afterwards it returns an error if a
+// finding is a fault.
 func ask(cmd *cobra.Command, v *verifier.Verifier, t *task.Task, list []string) error {
-	if _, err := v.Report(); err != nil { // Report charges the epochs
+	if _, err := v.Report(); err != nil { // charges the epochs
 		return err
 	}
 	total, err := v.Total()
@@ -95,7 +96,7 @@ func ask(cmd *cobra.Command, v *verifier.Verifier, t *task.Task, list []string) 
 	}
 	count := protocols.CapabilitiesOf(m).Ask
 	if count == nil {
-		return invalid.Field("task", "a task of another query", "a task for strings")
+		return invalid.Field("task", "for query "+string(t.Query), "a task for strings")
 	}
 	if total.Reports() == 0 {
 		return errors.Join(errors.New("no batch was released: there are no counts"), finding.Faults(v.Findings()))

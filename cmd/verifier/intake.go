@@ -17,16 +17,16 @@ import (
 	"github.com/doona-dp/doona/verifier/finding"
 )
 
-// intake adds files of batches and ends of epochs to a verifier, each once. A file that it cannot open becomes a
-// finding.
+// intake adds files to a verifier, each only once: batches and signed ends of epochs. A file that it cannot open
+// becomes a finding.
 type intake struct {
 	v     *verifier.Verifier
 	bar   *progressbar.ProgressBar
-	total int64           // bytes of all known files, for the progress bar
+	total int64           // size of all known files in bytes, for the progress bar
 	taken map[string]bool // paths of added files
 }
 
-// addFiles adds files, and the current files of folders.
+// addFiles adds the given files, and the files that are in the given folders now.
 func addFiles(v *verifier.Verifier, what string, paths []string) error {
 	files, err := inFolders(paths)
 	if err != nil {
@@ -39,7 +39,7 @@ func newIntake(v *verifier.Verifier, what string) *intake {
 	return &intake{v: v, bar: cli.ProgressBytes(what), taken: map[string]bool{}}
 }
 
-// inFolders replaces each folder by its files of batches and ends, sorted by name.
+// inFolders replaces each folder by its .batch and .end files, sorted by name.
 func inFolders(paths []string) (files []string, err error) {
 	for _, path := range paths {
 		if info, err := os.Stat(path); err != nil || !info.IsDir() {
@@ -59,7 +59,7 @@ func inFolders(paths []string) (files []string, err error) {
 	return files, nil
 }
 
-// add adds the files that were not added before. Its rate and remaining time are over all known files.
+// add adds the files that it has not added before. The progress bar covers all known files.
 func (in *intake) add(files []string) error {
 	files = slices.DeleteFunc(slices.Clone(files), func(path string) bool { return in.taken[path] })
 	for _, path := range files {
@@ -87,10 +87,12 @@ func (in *intake) addFile(path string) error {
 	return in.v.AddFile(path, io.TeeReader(f, in.bar))
 }
 
-// pause is the interval between two scans of a folder being filled. A file is added once it is unchanged for that long.
+// pause is the time between two scans of the folders. A file is added when it has not changed for this time, because
+// another program may still be writing it.
 const pause = time.Second
 
-// follow adds files and those of folders as they appear, until all epochs have ended and are complete, or ctx ends.
+// follow adds the given files, and files of folders as they appear. It ends when all batches and signed ends of all
+// epochs were added, or when ctx ends.
 func (in *intake) follow(ctx context.Context, paths []string) error {
 	before := map[string]fs.FileInfo{}
 	for {
@@ -125,7 +127,7 @@ func (in *intake) follow(ctx context.Context, paths []string) error {
 	}
 }
 
-// unchanged reports whether a file is the same as at the last scan. was is nil for a new file.
+// unchanged reports whether a file's size and time are the same as in the previous scan. was is nil for a new file.
 func unchanged(was, is fs.FileInfo) bool {
 	return was != nil && was.Size() == is.Size() && was.ModTime().Equal(is.ModTime())
 }

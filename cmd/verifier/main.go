@@ -2,7 +2,7 @@
 // docs/verifier.md is the operator's manual. Task owners find their commands in cmd/doona.
 //
 // Exit status: 0 success; 1 bad data, a failed check or a refused release; 2 a wrong flag or flag value. With --json
-// the last line of standard output is one JSON object; progress goes to standard error.
+// the last line of standard output is one JSON object. Progress bars go to standard error.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 
 func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
 
-// moved lists commands that belong to other programs now.
+// moved lists commands of former versions of verifier, and the commands that replace them.
 var moved = map[string]string{
 	"amplify": "doona amplify", "compose": "doona compose", "gamma": "doona gamma", "init": "doona init",
 	"plan": "doona plan", "simulate": "doona simulate", "task": "doona task",

@@ -106,10 +106,10 @@ those of a task. docs/verifier.md is the manual.`,
 	return cmd
 }
 
-// load returns the configuration from the file that the flags name, or from the flags alone.
+// load returns the configuration from the file --config, or else from the other flags.
 func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 	if f.config != "" {
-		if err := cli.Refuse(cmd, "with --config: the file has it", "task", "keys", "sign-key", "data", "listen",
+		if err := cli.Refuse(cmd, "with --config: the file has this setting", "task", "keys", "sign-key", "data", "listen",
 			"admin", "hosts", "admin-hosts", "ca", "interval", "show-unusable", "ledger", "new-ledger",
 			"total-epsilon", "total-delta"); err != nil {
 			return server.Config{}, err
@@ -125,7 +125,7 @@ func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 		return server.Config{}, cli.Usagef("invalid interval %v: want 10ms to 1h", f.interval)
 	}
 	if len(f.keys) != len(f.tasks) {
-		return server.Config{}, cli.Usagef("invalid keys: want one for each of %d tasks, not %d", len(f.tasks),
+		return server.Config{}, cli.Usagef("invalid keys: want --keys once for each of %d tasks, not %d times", len(f.tasks),
 			len(f.keys))
 	}
 	budget, err := f.budget.get(cmd)

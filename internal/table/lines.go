@@ -44,7 +44,7 @@ func ReadDistinct(path string, notes io.Writer) (distinct []string, err error) {
 	}
 	if n := len(texts) - len(distinct); n > 0 {
 		f := Format{Name: path, Notes: notes}
-		f.note("%s left out, of texts that stand before", count(n, "repetition"))
+		f.note("%s left out: these texts occur on earlier lines", count(n, "repetition"))
 	}
 	return distinct, err
 }
@@ -80,7 +80,7 @@ func (l *lines) read(in io.Reader) (texts []string, err error) {
 		texts = append(texts, l.normal(text, number))
 	}
 	if err := scanner.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return nil, fmt.Errorf("line %d: more than %d bytes: want a text in each line", number+1, longest)
+		return nil, fmt.Errorf("line %d: more than %d bytes: want one text per line", number+1, longest)
 	} else if err != nil {
 		return nil, whole(err)
 	}

@@ -187,7 +187,7 @@ func (t *reader) line(column int) int {
 // check refuses a row whose number of fields differs from that of the first row.
 func (t *reader) check(row []string) error {
 	if len(row) != t.width {
-		return fmt.Errorf("line %d has %s and line %d %s: want as many in each; the delimiter is %q "+
+		return fmt.Errorf("line %d has %s but line %d has %s: want the same in each; the delimiter is %q "+
 			"(--delimiter gives another, --decimal , reads decimal commas)", t.line(0), count(len(row), "field"), t.first,
 			count(t.width, "field"), string(rune(t.Delimiter)))
 	}
