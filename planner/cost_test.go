@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestCheckServable: reports have a size that a relay can hold; batches may have any size.
+// TestCheckServable: a report that is larger than relays accept is an error. A batch may have any size.
 func TestCheckServable(t *testing.T) {
 	draft := func(size, perLane uint64) *task.Task {
 		return &task.Task{KEM: task.KEMX25519, Batch: task.Batch{Size: size},

@@ -19,11 +19,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// falseAlarm is the probability that one correct coverage check fails. There are fewer than 2,000, so a full run is a
-// false alarm with probability at most 2·10⁻⁵.
+// falseAlarm is the probability that one coverage check fails although the intervals are correct. There are fewer than
+// 2,000 checks, so a full run fails by chance with probability at most 2·10⁻⁵.
 const falseAlarm = 1e-8
 
-// covering is the measured coverage of one task's intervals.
+// covering has the measured coverage of the intervals of one task.
 type covering struct {
 	Protocol string     `json:"protocol"`
 	Query    task.Query `json:"query"`
@@ -31,20 +31,20 @@ type covering struct {
 	Honest   float64    `json:"honest"`
 	Values   string     `json:"values"`
 	Runs     int        `json:"runs"`
-	Least    float64    `json:"least_coverage"` // Of an entry, at 95 %.
+	Least    float64    `json:"least_coverage"` // lowest of an entry's 95 % intervals
 	Most     float64    `json:"most_coverage"`
 	Allowed  float64    `json:"most_allowed"`
 	Band     float64    `json:"band_coverage"`
 	Wide     float64    `json:"least_coverage_99_9"`
-	Width    float64    `json:"width"` // Width of the 95 % intervals, relative to the law with the worst rounding.
+	Width    float64    `json:"width"` // width of 95 % intervals, divided by the width with the worst rounding
 }
 
-// TestIntervalsCover: for every protocol and query, with as many honest clients as clients and with fewer, 95 %
-// intervals hold the truth in at least 94.5 % of runs, and 99.9 % intervals in 99.8 %. They are no wider than the
-// intervals of the law with the worst rounding. If all values are the worst, 95 % intervals hold the truth in at most
-// 96 %. If errors are on a lattice, the limit is the coverage of the first interval on it that holds 95 %. Standard
-// errors from the data are right in every bin of histograms of real data. The long form has 100,000 runs, a tenth of
-// that if every message is drawn.
+// TestIntervalsCover tests the intervals of every protocol and query, with all clients honest and with fewer. At least
+// 94.5 % of the 95 % intervals, and 99.8 % of the 99.9 % intervals, must contain the truth. No interval may be wider
+// than with the worst rounding. If all values are the worst, at most 96 % of the 95 % intervals may contain the truth.
+// If errors are on a lattice, the limit is the coverage of the narrowest interval on the lattice that reaches 95 %. In
+// histograms of real data, the standard error from the data must be right in every bin. The long form has 100,000 runs,
+// or a tenth of that if every message is drawn.
 func TestIntervalsCover(t *testing.T) {
 	runs, shares, bins := 200, []float64{0.8}, []uint64{16}
 	if stattest.Long {
@@ -71,7 +71,7 @@ func TestIntervalsCover(t *testing.T) {
 	keepFigures(t, "bins", histograms)
 }
 
-// keepFigures adds the results of the long form to the file that keeps them.
+// keepFigures adds results to the JSON file that $DOONA_FIGURES names. Without it, keepFigures does nothing.
 func keepFigures(t *testing.T, name string, found any) {
 	t.Helper()
 	path := os.Getenv("DOONA_FIGURES")
@@ -82,7 +82,7 @@ func keepFigures(t *testing.T, name string, found any) {
 	require.NoError(t, err)
 	all := map[string]any{}
 	require.NoError(t, json.Unmarshal(text, &all))
-	if all == nil { // null: the first to write
+	if all == nil { // null, because this test is the first to write
 		all = map[string]any{}
 	}
 	all[name] = found
@@ -91,20 +91,20 @@ func keepFigures(t *testing.T, name string, found any) {
 	require.NoError(t, os.WriteFile(path, text, 0o600))
 }
 
-// spread is the distance of a histogram's bins from the truth, in standard errors from the data.
+// spread has the errors of a histogram's bins, divided by the standard errors from the data.
 type spread struct {
 	Bins     uint64  `json:"bins"`
 	Clients  int     `json:"clients"`
-	Empty    int     `json:"empty"` // Bins without clients.
+	Empty    int     `json:"empty"` // number of bins without clients
 	Runs     int     `json:"runs"`
-	Least    float64 `json:"least_rms_z"` // Of a bin.
+	Least    float64 `json:"least_rms_z"` // lowest root mean square over the bins
 	Most     float64 `json:"most_rms_z"`
 	Coverage float64 `json:"least_coverage"`
 }
 
-// spreadOf returns the root mean square error of every bin of 200,000 flights' delays, in standard errors. With 8,000
-// runs the result has a standard error of 0.8 %, so a value of 1 to within 1 % leaves 5 % with a probability below
-// 10⁻⁶.
+// spreadOf measures the root mean square error of every bin, in standard errors from the data, for the delays of
+// 200,000 flights. With 8,000 runs the result has a standard error of 0.8 %. If the true value is within 1 % of 1, the
+// result differs from 1 by more than 5 % with a probability below 10⁻⁶.
 func spreadOf(t *testing.T, bins uint64, runs int) spread {
 	delays, err := table.Read("../cmd/demo/flights.csv.gz", table.Format{Column: "delay_minutes"}, 0)
 	require.NoError(t, err)
@@ -127,7 +127,7 @@ func spreadOf(t *testing.T, bins uint64, runs int) spread {
 	return s
 }
 
-// cover checks one task, with the worst values and with others.
+// cover checks one task, with the worst-case values and with various values.
 func cover(t *testing.T, q planner.Query, runs int) (out []covering) {
 	d, m := open(t, q)
 	trial := planner.Trial{Repeats: runs, Confidences: []float64{0.95, 0.999}}
@@ -163,17 +163,18 @@ func cover(t *testing.T, q planner.Query, runs int) (out []covering) {
 
 // law is the predicted error of a task's answer.
 type law struct {
-	attained float64                        // Coverage of the first interval on the lattice of errors that holds 95 %.
-	width    func(variance float64) float64 // Largest width of 95 % intervals, given the exact variance for the values.
+	attained float64                        // coverage of the narrowest interval on the lattice that reaches 95 %
+	width    func(variance float64) float64 // maximum width of a 95 % interval, given the exact variance
 }
 
-// z is the normal quantile of 95 %, and density its density there.
+// z is half the width of a 95 % interval of a standard normal variable. density is its density at z.
 const z, density = 1.959964, 0.058445
 
-// lawOf returns the law of the entries of a task's answer for the given values; least is their least variance. For a
-// sum of noise whose law does not depend on the values it is exact, with the worst rounding. Others are near-normal,
-// on a lattice whose steps have a probability of density/σ each at the ends, σ in steps. Their skewness raises one
-// end's probability by up to a fifth, and moves the interval, whose ends are those of a test, by up to a step.
+// lawOf returns the law of the error of a task's entries for the given values. least is the least variance of an entry.
+// For a sum of noise that does not depend on the values, the law is exact, with the worst rounding. Other laws are
+// nearly normal, on a lattice. At the ends of the interval, a step of the lattice has a probability of about density/σ,
+// with σ in steps. Skewness raises the probability at one end by up to a fifth. It also moves the interval by up to a
+// step, because the interval's ends are the ends of a test.
 func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64, least float64) law {
 	agg, _ := drawn(t, true, m, values)(randomizer.NewSource())
 	agg.AddUsers(uint64(len(values)))
@@ -183,11 +184,12 @@ func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64
 		width := func(variance float64) float64 { return 2 * (z*math.Sqrt(max(worst, variance)) + step) }
 		return law{0.95 + 1.2*ends*density*step/math.Sqrt(max(worst, least)), width}
 	}
-	if d.Protocol == "augmented" { // relays add its noise
+	if d.Protocol == "augmented" { // relays add the noise
 		if d.Query == task.Count || d.Query == task.Histogram {
 			return lattice(1, 2, 0)
 		}
-		// The noise and the worst rounding, whatever the values, with lighter tails than Laplace's.
+		// The interval covers the noise and the worst rounding, for any values. The tails are lighter than a Laplace
+		// law's.
 		worst := float64(len(values)) * m.Worst().Variance * scale * scale
 		return law{0.95, func(variance float64) float64 { return 4.25 * math.Sqrt(variance+worst) }}
 	}
@@ -205,8 +207,8 @@ func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64
 		return law{hi, func(float64) float64 { return 2 * reach * e.Unit * scale }}
 	case protocols.Normal:
 		return lattice(e.Step/2*scale, 2, float64(len(values))*m.Worst().Variance*scale*scale)
-	case protocols.Cell: // of which one end has what goes beyond 95 %
-		// A client that holds a text adds much more variance: an estimate above 0 widens its interval.
+	case protocols.Cell: // only one end of the interval has a tail
+		// A client who has a text adds much more variance than others. So an estimate above 0 has a wider interval.
 		if d.Protocol == "strings" {
 			return lattice(2/(e.Own-e.Other), 1, 0)
 		}
@@ -216,11 +218,12 @@ func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64
 	return law{}
 }
 
-// misses returns the range for the number of runs that miss the truth, each with the given probability, with a false
-// alarm on either side. Beyond the range a Poisson law has heavier tails than the binomial one.
+// misses returns bounds on the number of runs whose interval misses the truth, if each does so with the given
+// probability. Each bound is violated with probability at most falseAlarm. It uses the Poisson law, whose tails are
+// heavier there than the binomial law's.
 func misses(probability float64, runs int) (least, most int) {
 	mean := probability * float64(runs)
-	if mean > 400 { // The tails are below 10⁻⁸ with the law's skewness.
+	if mean > 400 { // here the tails are below 10⁻⁸, with the skewness of the law
 		return int(mean - 6*math.Sqrt(mean)), int(mean + 6*math.Sqrt(mean))
 	}
 	below, p := 0.0, math.Exp(-mean)
@@ -235,7 +238,7 @@ func misses(probability float64, runs int) (least, most int) {
 	}
 }
 
-// requireCoverage fails the test if a share of runs is not between two probabilities, up to chance.
+// requireCoverage fails the test if a share of runs is below least or above most by more than chance explains.
 func requireCoverage(t *testing.T, f any, share float64, runs int, least, most float64) {
 	t.Helper()
 	missed := int(math.Round((1 - share) * float64(runs)))
@@ -245,7 +248,7 @@ func requireCoverage(t *testing.T, f any, share float64, runs int, least, most f
 	require.GreaterOrEqual(t, missed, limit, "%+v", f)
 }
 
-// various returns values that differ from client to client, at levels and between them.
+// various returns values that differ between clients. Some are on rounding levels, others between them.
 func various(d *task.Task, m protocols.Mechanism) [][]float64 {
 	out := make([][]float64, d.Batch.Size)
 	for i := range out {
@@ -261,7 +264,7 @@ func various(d *task.Task, m protocols.Mechanism) [][]float64 {
 				out[i][l] = float64(i % 7 / 6)
 			case d.Query == task.Histogram:
 				out[i][l] = float64(i * i % int(d.Input.Bins))
-			case d.Protocol == "correlated" && l != i%len(out[i]): // vectors with one coordinate that is not 0
+			case d.Protocol == "correlated" && l != i%len(out[i]): // it takes vectors with one nonzero coordinate
 			case d.Query == task.VectorMean:
 				out[i][l] = x / math.Sqrt(float64(len(out[i])))
 			default:

@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// query returns a query that has a task; tests change it.
+// query returns a query for which a task exists. Tests change it.
 func query() planner.Query {
 	return planner.Query{Name: "test", Query: task.Mean, Hi: 10, Clip: true, Batch: 1000, Honest: 0.9, Epsilon: 1,
 		Delta: 1e-6}
@@ -70,11 +70,11 @@ func TestDraftNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestRelayNoise: the task contains the noise that an owner asks of relays, and its claims hold.
+// TestRelayNoise: the drafted task has the relay noise that the owner asks for, and its claims hold.
 func TestRelayNoise(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(q *planner.Query)
-		dummies float64 // At most, per relay.
+		dummies float64 // maximum per relay and batch
 	}{
 		"count": {func(q *planner.Query) { q.Query = task.Count }, 28},
 		"few dummies": {func(q *planner.Query) { q.Query, q.Bins, q.Relays.MaxDummies = task.Histogram, 16, 320 },

@@ -16,15 +16,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// perMille are the tested shares of lost slots.
+// perMille are the shares of slots that the tests lose, in thousandths.
 var perMille = []uint64{1, 20, 50}
 
-// TestIntervalsCoverWhatIsLost: for every protocol and query, a thousandth, 2 % or 5 % of slots are lost. The report
-// is then unusable, or its 95 % intervals, of each entry and of all at once, hold the truth for all clients in at
-// least 94.5 % of runs. The verifier knows from the manifests that slots are lost; the hop makes no difference. Three
-// kinds are lost: slots at random; all slots of the clients with the largest values; and, if any message may be
-// missing, ten times as many of those that add most. One check fails by chance with probability 10⁻⁸, the whole test
-// with at most 4·10⁻⁶.
+// TestIntervalsCoverWhatIsLost loses 0.1 %, 2 % or 5 % of the slots, for every protocol and query. The report must then
+// be unusable, or its 95 % intervals must contain the truth for all clients in at least 94.5 % of runs. This holds for
+// the intervals of each entry and for the band. The verifier learns from the manifests that slots are lost, so it makes
+// no difference which hop loses them. The test loses slots at random, then all slots of the clients with the largest
+// values. For protocols with several messages per client, it also loses ten times as many of the messages that add
+// most. A check fails by chance with probability 10⁻⁸, the whole test with at most 4·10⁻⁶.
 func TestIntervalsCoverWhatIsLost(t *testing.T) {
 	one, several, shares := 100, 5, []float64{0.8}
 	full := stattest.Long
@@ -35,7 +35,7 @@ func TestIntervalsCoverWhatIsLost(t *testing.T) {
 	for _, p := range registry.All() {
 		t.Run(p.ProtocolName(), func(t *testing.T) {
 			runs := several
-			if oneMessage(p.ProtocolName()) && (full || p.ProtocolName() != strings.Name) { // a search takes longer
+			if oneMessage(p.ProtocolName()) && (full || p.ProtocolName() != strings.Name) { // a text search is slow
 				runs = one
 			}
 			for _, c := range p.Row().Trials {
@@ -48,7 +48,7 @@ func TestIntervalsCoverWhatIsLost(t *testing.T) {
 	keepFigures(t, "loss", found)
 }
 
-// losing is the measured coverage of one task's intervals with lost slots.
+// losing has the measured coverage of one task's intervals if slots are lost.
 type losing struct {
 	Protocol string       `json:"protocol"`
 	Query    task.Query   `json:"query"`
@@ -57,12 +57,12 @@ type losing struct {
 	PerMille uint64       `json:"per_mille_lost"`
 	Which    string       `json:"which"`
 	Runs     int          `json:"runs"`
-	Least    float64      `json:"least_coverage"` // Of an entry, at 95 %.
+	Least    float64      `json:"least_coverage"` // lowest of an entry's 95 % intervals
 	Band     float64      `json:"band_coverage"`
-	Unusable float64      `json:"unusable"` // Share of the runs; they hold the truth, as they claim nothing.
+	Unusable float64      `json:"unusable"` // share of the runs; they claim nothing, so they count as covered
 }
 
-// loseSome checks one task.
+// loseSome tests one task with each kind of loss.
 func loseSome(t *testing.T, q planner.Query, runs int) (out []losing) {
 	d, m := open(t, q)
 	values := various(d, m)
@@ -100,18 +100,19 @@ func loseSome(t *testing.T, q planner.Query, runs int) (out []losing) {
 	return out
 }
 
-// oneMessage reports whether a client's report has one message about each entry, so that any loss leaves an answer.
+// oneMessage reports whether a client of a protocol sends one message about each entry. Then any loss leaves a usable
+// answer.
 func oneMessage(protocol string) bool {
 	return slices.Contains([]string{"histogram", "realsum", "vectorsum", "vectorgrid", "strings"}, protocol)
 }
 
-// chance loses slots at random.
+// chance returns a loss of slots at random.
 func chance(perMille uint64) planner.Lost {
 	return func(src *randomizer.Source, _ int, _ task.Message) bool { return src.Below(1000) < perMille }
 }
 
-// heaviest returns the first byte of the messages that add most, which have the largest number. In these tasks,
-// clients with several messages send messages of one byte.
+// heaviest returns the first byte of the messages that add most to the answer, which is the largest. In the tested
+// tasks, clients who send several messages send messages of one byte.
 func heaviest(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64) (most byte) {
 	t.Helper()
 	src := randomizer.NewSource()
@@ -127,13 +128,13 @@ func heaviest(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]floa
 	return most
 }
 
-// TestTheSumOfTens: 10,000 clients all hold 10, and 2 % of their messages are lost. An interval that ignores the lost
-// messages is off by 13 standard errors in every run.
+// TestTheSumOfTens: 10,000 clients all have the value 10, and 2 % of their messages are lost. An interval that ignored
+// the lost messages would be wrong by 13 standard errors in every run.
 func TestTheSumOfTens(t *testing.T) {
 	for _, protocol := range []string{"realsum", "rappor", "correlated", "splitmix"} {
 		d, m := open(t, planner.Query{Query: task.Sum, Protocol: protocol, Hi: 10, Batch: 10_000, Honest: 0.9})
-		// At 95 % one of the runs may miss. The faulty interval was off by 13 standard errors. This one has some 6 on
-		// each side, and the test fails by chance with a probability of at most 4·10⁻⁷.
+		// At 95 % confidence, one of the runs could miss the truth. This interval has about 6 standard errors on each
+		// side, and a faulty one is off by 13. The test fails by chance with a probability of at most 4·10⁻⁷.
 		trial := planner.Trial{Repeats: 4, Confidences: []float64{1 - 1e-8}, Lost: chance(20)}
 		o, err := trial.Run(d, m, column(10_000, func(int) float64 { return 10 }))
 		require.NoError(t, err)
@@ -150,8 +151,8 @@ func TestTheSumOfTens(t *testing.T) {
 	}
 }
 
-// TestCorrelatedStaysUsable: with a thousandth of some hundred messages per client missing, the interval holds the
-// truth and is well inside the query's range.
+// TestCorrelatedStaysUsable: clients send some hundred messages each, and 0.1 % of the slots are lost. The interval
+// must contain the truth and be narrower than the query's range.
 func TestCorrelatedStaysUsable(t *testing.T) {
 	d, m := open(t, planner.Query{Query: task.Mean, Protocol: "correlated", Hi: 10, Batch: 2000, Honest: 0.9})
 	trial := planner.Trial{Repeats: 4, Confidences: []float64{1 - 1e-8}, Lost: chance(1)}
@@ -161,9 +162,9 @@ func TestCorrelatedStaysUsable(t *testing.T) {
 	require.Zero(t, o.Unusable)
 }
 
-// TestCorrelatedIsUsableUnlessBeyondTheRange: a thousandth of the slots is lost. Under padding none, the default,
-// every query of correlated stays usable. Under padding full most slots are covers, so more are lost. A report is
-// then unusable only if the interval is wider than the query's range, and no correct interval is much narrower
+// TestCorrelatedIsUsableUnlessBeyondTheRange loses 0.1 % of the slots. With padding none, the default, every query of
+// correlated must stay usable. With padding full most slots are covers, so more slots are lost. A report may then be
+// unusable only if its interval is wider than the query's range. No correct interval is much narrower
 // ([protocols.Aggregate.LossEffect]). The long form has up to 100,000 clients.
 func TestCorrelatedIsUsableUnlessBeyondTheRange(t *testing.T) {
 	queries := []planner.Query{{Query: task.Count}, {Query: task.Sum, Hi: 4}}
@@ -191,7 +192,7 @@ func TestCorrelatedIsUsableUnlessBeyondTheRange(t *testing.T) {
 				if padding == task.PaddingNone {
 					require.Less(t, width, 0.5)
 				}
-				if math.Abs(width-1) > 0.2 { // Otherwise chance decides.
+				if math.Abs(width-1) > 0.2 { // near 1, chance decides
 					require.Equal(t, width > 1, o.Unusable == 1)
 				}
 			}
@@ -199,8 +200,8 @@ func TestCorrelatedIsUsableUnlessBeyondTheRange(t *testing.T) {
 	}
 }
 
-// widthOfLoss returns the width of the first entry's interval, as a share of the query's range, if a thousandth of
-// the slots is lost. Under padding none those are shares of the messages.
+// widthOfLoss returns the width of the first entry's interval if 0.1 % of the slots are lost, divided by the query's
+// range. With padding none, all slots are messages.
 func widthOfLoss(d *task.Task, m protocols.Mechanism, messages float64) float64 {
 	n, slots := d.Batch.Size, messages/0.999
 	if d.Slots.Padding == task.PaddingFull {

@@ -17,7 +17,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// goal returns a goal that every protocol for means reaches; tests change it.
+// goal returns a goal that every protocol for means can reach. Tests change it.
 func goal() planner.Goal {
 	return planner.Goal{Query: planner.Query{Name: "plan", Query: task.Mean, Hi: 1, Batch: 100, Honest: 1, Epsilon: 1,
 		Delta: 1e-6}, Noise: planner.NoiseAny, Hops: 2}
@@ -30,7 +30,8 @@ func asking(query task.Query, change func(*planner.Goal)) planner.Goal {
 	return g
 }
 
-// goals are small goals of every query except vectors, and in the long form those of the project's acceptance.
+// goals returns small goals, one for each query except vectors. In the long form it returns the goals of the project's
+// acceptance test.
 func goals() map[string]planner.Goal {
 	if !stattest.Long {
 		return map[string]planner.Goal{
@@ -58,12 +59,12 @@ func goals() map[string]planner.Goal {
 	}
 }
 
-// TestPlansPredict: for every possible way, the measured root mean square error for the worst-case input is within a
-// tenth of the prediction. So is the width of 95 % intervals by the normal approximation, plus a step if answers are
-// whole numbers. With 4,000 repeats, and errors with at most the kurtosis of Laplace noise, the relative standard
-// error of the first is 1.8 %: false alarm 2·10⁻⁸ a row. For answers with at least 16 entries, the errors of 1,250
-// batches count as 20,000: 0.8 %. The long form, of make test-full PART=coverage, has the goals of the project's
-// acceptance.
+// TestPlansPredict simulates every possible way with the worst-case input. The measured root mean square error must be
+// within 10 % of the prediction. So must the width of 95 % intervals, plus a step if answers are whole numbers. With
+// 4,000 repetitions, and errors of at most the kurtosis of Laplace noise, the relative standard error of the measured
+// error is 1.8 %. A row then fails by chance with probability 2·10⁻⁸. For answers of at least 16 entries, 1,250 batches
+// give 20,000 errors and 0.8 %. The long form (make test-full PART=coverage) has the goals of the project's acceptance
+// test.
 func TestPlansPredict(t *testing.T) {
 	for name, g := range goals() {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +81,7 @@ func TestPlansPredict(t *testing.T) {
 					continue
 				}
 				require.NoError(t, w.Mechanism.CheckClaim())
-				if i > 1 { // the first is the recommended way
+				if i > 1 { // the first two may be out of order, because the first is the recommended way
 					require.GreaterOrEqual(t, w.RMSE, ways[i-1].RMSE)
 				}
 				fast := protocols.CapabilitiesOf(w.Mechanism).Fast != nil
@@ -102,7 +103,8 @@ func TestPlansPredict(t *testing.T) {
 	}
 }
 
-// Every protocol that answers a query has a row for each of its paddings, possible or not.
+// TestPlansHaveEveryProtocol: a plan has a way for every protocol that answers the query and for each of its paddings,
+// possible or not.
 func TestPlansHaveEveryProtocol(t *testing.T) {
 	ways, err := planner.Plan(asking(task.Count, func(g *planner.Goal) {}), nil)
 	require.NoError(t, err)
@@ -122,7 +124,7 @@ func TestPlansHaveEveryProtocol(t *testing.T) {
 	}
 }
 
-// A protocol that takes only sparse vectors is no way to ask for others.
+// TestPlansOfSparseVectors: a protocol that takes only sparse vectors must be impossible for other vectors.
 func TestPlansOfSparseVectors(t *testing.T) {
 	for _, sparse := range []bool{false, true} {
 		ways, err := planner.Plan(asking(task.Vector,
@@ -137,7 +139,8 @@ func TestPlansOfSparseVectors(t *testing.T) {
 	}
 }
 
-// A way that exceeds a limit is impossible, and says what would suffice; with that it is possible.
+// TestPlansKeepLimits: a way that exceeds a limit is impossible, and names the limit that would suffice. With that
+// limit, the way must be possible.
 func TestPlansKeepLimits(t *testing.T) {
 	plan := func(change func(*planner.Goal)) map[string]planner.Way {
 		ways, err := planner.Plan(asking(task.Count, change), nil)
@@ -218,8 +221,9 @@ func TestPlansNameWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestPlansOfTexts: clients or relays add the noise of texts, and the figures are those of the count of a text that
-// is barely listed. With more dummies fewer clients suffice, and with a total both ways keep it.
+// TestPlansOfTexts: for texts, either clients or relays add the noise. The accuracy of a way is that of the count of a
+// text that is barely listed. With more dummies, a text is listed with fewer clients. With a total over epochs, both
+// ways keep the total.
 func TestPlansOfTexts(t *testing.T) {
 	texts := func(g *planner.Goal) { g.Batch, g.Length = 10_000, 8 }
 	plan := func(change func(*planner.Goal)) map[planner.Noise]planner.Way {
@@ -259,7 +263,7 @@ func TestPlansOfTexts(t *testing.T) {
 	}
 }
 
-// Means need the returned number of users, and fewer do not suffice.
+// TestSolveUsers: a mean needs the number of users that SolveUsers returns, and 5 % fewer do not suffice.
 func TestSolveUsers(t *testing.T) {
 	g := goal()
 	g.Noise, g.MaxSlots = planner.NoiseClients, 1
@@ -278,7 +282,8 @@ func TestSolveUsers(t *testing.T) {
 	require.ErrorContains(t, err, "interval-width")
 }
 
-// The curator's error is that of package central, if that answers the query, or less: for many bins, Gaussian noise.
+// TestCentralRatio: the error of the curator to which a plan compares is the error of the central mechanism, if it
+// answers the query. For many bins it is less, because Gaussian noise is better.
 func TestCentralRatio(t *testing.T) {
 	for _, g := range []planner.Goal{
 		asking(task.Count, func(g *planner.Goal) { g.Noise = planner.NoiseRelays }),
@@ -298,8 +303,8 @@ func TestCentralRatio(t *testing.T) {
 	}
 }
 
-// No way has less error than the curator's for the same vectors, of all kinds. With so few users the error is all
-// noise, and a sparse vector's is that of two coordinates.
+// TestCentralRatioOfVectors: no way has a smaller error than a curator with the same vectors, sparse or not. With so
+// few users, noise makes up the whole error. For sparse vectors it is the noise of two coordinates.
 func TestCentralRatioOfVectors(t *testing.T) {
 	for _, sparse := range []bool{false, true} {
 		ways, err := planner.Plan(asking(task.Vector, func(g *planner.Goal) {
@@ -314,7 +319,7 @@ func TestCentralRatioOfVectors(t *testing.T) {
 	}
 }
 
-// One malicious client moves the first coordinate of a mean of vectors from one end to beyond the other.
+// TestShiftOfVectorMean: one malicious client can move the first coordinate of a mean by more than the whole range.
 func TestShiftOfVectorMean(t *testing.T) {
 	ways, err := planner.Plan(asking(task.VectorMean,
 		func(g *planner.Goal) { g.Dim, g.Epsilon, g.MaxSlots = 2, 4, 60 }), nil)
@@ -327,7 +332,7 @@ func TestShiftOfVectorMean(t *testing.T) {
 	}
 }
 
-// One malicious client moves a histogram's entry by 1/(1-γ), and a count with noise by relays by one.
+// TestShift: one malicious client moves an entry of a histogram by at most 1/(1-γ), or by 1 if relays add the noise.
 func TestShift(t *testing.T) {
 	ways, err := planner.Plan(asking(task.Histogram, func(g *planner.Goal) { g.Bins, g.Labels = 4, true }), nil)
 	require.NoError(t, err)
@@ -345,7 +350,8 @@ func TestShift(t *testing.T) {
 	}
 }
 
-// Every party has its seconds, and one slot of a client costs later parties less than several.
+// TestServerSeconds: the estimate names every party. A client with one slot costs each party less time than a client
+// with several.
 func TestServerSeconds(t *testing.T) {
 	ways, err := planner.Plan(asking(task.Count, func(g *planner.Goal) { g.Hops = 3 }), nil)
 	require.NoError(t, err)
@@ -357,6 +363,6 @@ func TestServerSeconds(t *testing.T) {
 	for _, party := range []string{"relay 1", "relay 2", "relay 3", "verifier"} {
 		require.Greater(t, seconds["realsum"][party], 0., party)
 		require.Less(t, seconds["realsum"][party], seconds["splitmix"][party], party)
-		require.Less(t, seconds["realsum"][party], seconds["augmented"][party], party) // which has dummies too
+		require.Less(t, seconds["realsum"][party], seconds["augmented"][party], party) // augmented adds dummies
 	}
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestQuotaCost: the expected share of visitors that a quota shuts out equals that of simulated visitors who come one
-// after the other. Networks move a mean by as many reports as they have, unless one client alone can set it.
+// TestQuotaCost: the share of visitors that a quota shuts out must equal the share in a simulation of visitors who come
+// one after another. Malicious networks move a mean in proportion to their reports, unless one client alone can set the
+// answer.
 func TestQuotaCost(t *testing.T) {
 	draft, err := planner.Draft(planner.Query{Name: "mean", Query: task.Mean, Hi: 100, Clip: true, Batch: 1000,
 		Protocol: "realsum", Honest: 1, Epsilon: 1, Delta: 1e-6})

@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestErrorsInReadme: README's errors of 5,000 visitors are the plan's, to two digits.
+// TestErrorsInReadme: the errors for 5,000 visitors in README.md equal those of a plan, within 5 %.
 func TestErrorsInReadme(t *testing.T) {
 	queries := map[string]func(*planner.Query){
 		"count":     func(q *planner.Query) { q.Query = task.Count },

@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRecommendationHasALimit: noise by relays of more than [RecommendedError] times the least error stays behind.
+// TestRecommendationHasALimit: a way with noise by relays is not recommended if its error is more than
+// [RecommendedError] times the least.
 func TestRecommendationHasALimit(t *testing.T) {
 	for relays, first := range map[float64]Noise{RecommendedError: NoiseRelays, RecommendedError + .01: NoiseClients} {
 		ways := []Way{{Noise: NoiseClients, RMSE: 1}, {Noise: NoiseClients, RMSE: 1.5},

@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestRecommended: the first way has noise by relays if its error is at most twice the least. The others follow by
-// rising error. Noise by clients has the least error of all of these goals.
+// TestRecommended: the first way has noise by relays if its error is at most twice the least error. The other ways
+// follow by rising error. For all these goals, noise by clients has the least error.
 func TestRecommended(t *testing.T) {
 	for name, tt := range map[string]struct {
 		goal  planner.Goal

@@ -13,10 +13,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestRelaysNoiseIsAsPromised: at (1, 10⁻⁶) with two relays that add dummies, the root mean square error of an entry
-// and the dummies per relay and batch are those of docs/accountant.md, for any number of clients except in sums. The
-// measured error matches the prediction, and 95 % intervals hold the truth. The figures are of the long form: 20,000
-// batches, and 2,000 for sums, whose draws take tens of milliseconds.
+// TestRelaysNoiseIsAsPromised: with two relays that add dummies, at (ε, δ) = (1, 10⁻⁶), an entry's root mean square
+// error and the number of dummies per relay and batch must be those in docs/accountant.md. Except for sums, they hold
+// for any number of clients. The measured error must match the prediction, and 95 % intervals must contain the truth.
+// The long form has 20,000 batches, or 2,000 for sums, of which each takes tens of milliseconds to draw.
 func TestRelaysNoiseIsAsPromised(t *testing.T) {
 	repeats := 300
 	if stattest.Long {
@@ -24,7 +24,7 @@ func TestRelaysNoiseIsAsPromised(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		query         planner.Query
-		rmse, dummies float64 // At most.
+		rmse, dummies float64 // maximum values
 	}{
 		"count":           {planner.Query{Query: task.Count, Batch: 50}, 1.95, 28},
 		"4 labels":        {planner.Query{Query: task.Histogram, Bins: 4, Labels: true, Batch: 50}, 2.9, 64},
@@ -62,14 +62,15 @@ func TestRelaysNoiseIsAsPromised(t *testing.T) {
 			t.Logf("n = %d: %.0f dummies, error %.3f predicted, %.3f found, coverage %.4f", q.Batch, laws.Dummies(),
 				predicted, out.RMSE, coverage)
 			require.LessOrEqual(t, predicted, c.rmse)
-			// A kurtosis below 6 gives the measured error a standard error below √(5/4·repeats); 10⁻⁶ is 5 of them.
+			// With a kurtosis below 6, the relative standard error of the measured error is below √(5/4/repeats). 5 of
+			// these have a probability of 10⁻⁶.
 			require.InEpsilon(t, predicted, out.RMSE, max(.05, 5*math.Sqrt(5/4./float64(repeats))))
 			require.GreaterOrEqual(t, coverage, .95-5*math.Sqrt(.05*.95/float64(repeats)))
 		})
 	}
 }
 
-// limited is a sum of numbers in [0, 1] with a limit of dummies.
+// limited returns a query for a sum of numbers in [0, 1] with a limit on dummies.
 func limited(users uint64, dummies float64) planner.Query {
 	return planner.Query{Query: task.Sum, Batch: users,
 		Relays: &planner.RelayNoise{NoiseOptions: protocols.NoiseOptions{MaxDummies: dummies}}}

@@ -14,7 +14,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// site returns six metrics of a site, in few slots; in the short form two of them, in one slot.
+// site returns six metrics of a web site, with at most 8 slots per client. In the short form it returns two of them,
+// with one slot.
 func site() planner.Set {
 	s, slots := planner.Set{Users: 5000, Epochs: 30, Epsilon: 8, Delta: 1e-5}, uint64(8)
 	if !stattest.Long {
@@ -38,10 +39,10 @@ func site() planner.Set {
 	return s
 }
 
-// TestSetKeepsItsTotal: all queries and epochs together cost at most the total, composed here from the tasks' own
-// laws, and almost all of it. Weights are kept. In simulations of all epochs, every interval has the predicted width
-// within a tenth, or a step if answers are whole numbers, and so has every error. The long form has six metrics on 30
-// days.
+// TestSetKeepsItsTotal: all queries and epochs together must cost at most the total, composed here from the tasks' own
+// laws, and nearly all of it. The ratios of ε must be those of the weights. In a simulation, the width of each interval
+// must be within 10 % of the prediction, or within a step if answers are whole numbers. Each error must be within 10 %.
+// The long form has six metrics on 30 days.
 func TestSetKeepsItsTotal(t *testing.T) {
 	s := site()
 	plan, err := planner.PlanSet(s, nil)
@@ -81,7 +82,8 @@ func TestSetKeepsItsTotal(t *testing.T) {
 	}
 }
 
-// TestSetsNameWhatIsWrong: a set must have all claims, and every query at least one way.
+// TestSetsNameWhatIsWrong: a set without its own claim, or with a query that no way can answer, is an error that names
+// the field.
 func TestSetsNameWhatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*planner.Set)
@@ -91,7 +93,7 @@ func TestSetsNameWhatIsWrong(t *testing.T) {
 		"no epoch":         {func(s *planner.Set) { s.Epochs = 0 }, "epochs"},
 		"no weight":        {func(s *planner.Set) { s.Weights[1] = 0 }, "weight 0"},
 		"a weight is lost": {func(s *planner.Set) { s.Weights = s.Weights[1:] }, "weights"},
-		"a claim":          {func(s *planner.Set) { s.Goals[0].Epsilon = 1 }, "claims of their own"},
+		"a claim":          {func(s *planner.Set) { s.Goals[0].Epsilon = 1 }, "epsilon and delta of their own"},
 		"no total":         {func(s *planner.Set) { s.Epsilon = 0 }, "total-epsilon"},
 		"no way": {func(s *planner.Set) {
 			s.Goals[0].LeastLocal, s.Goals[0].Noise = 1e-3, planner.NoiseClients

@@ -11,11 +11,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Epochs share a total so that they keep it, and use almost all of it.
+// TestTotalIsSplit: the epochs of a task together keep its total, and use nearly all of it.
 func TestTotalIsSplit(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(q *planner.Query)
-		least  float64 // ε of one epoch.
+		least  float64 // minimum ε of one epoch
 	}{
 		"histogram": {func(q *planner.Query) { q.Query, q.Bins, q.Batch = task.Histogram, 16, 10_000 }, 1.05},
 		"count":     {func(q *planner.Query) { q.Query = task.Count }, 1.4},

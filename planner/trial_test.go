@@ -43,7 +43,7 @@ func column(n int, value func(i int) float64) [][]float64 {
 	return out
 }
 
-// drawn returns the function that draws batches of clients: the fast one if asked for and supported.
+// drawn returns a function that draws batches of clients: the fast one if fast is set and the protocol has it.
 func drawn(t *testing.T, fast bool, m protocols.Mechanism, values [][]float64) protocols.Draw {
 	if can := protocols.CapabilitiesOf(m); can.Fast != nil && fast {
 		draw, err := can.Fast(values)
@@ -66,7 +66,7 @@ func drawn(t *testing.T, fast bool, m protocols.Mechanism, values [][]float64) p
 	}
 }
 
-// samples returns sorted samples of each statistic of a number of batches: the total and the variance of every entry,
+// samples draws batches, and returns sorted samples of several statistics: the total and the variance of every entry,
 // and the number of messages.
 func samples(t *testing.T, fast bool, m protocols.Mechanism, values [][]float64, runs int) (out [][]float64) {
 	src, draw := randomizer.NewSource(), drawn(t, fast, m, values)
@@ -90,7 +90,8 @@ func samples(t *testing.T, fast bool, m protocols.Mechanism, values [][]float64,
 	return out
 }
 
-// distance is the Kolmogorov-Smirnov statistic of two sorted samples of equal size.
+// distance returns the Kolmogorov-Smirnov statistic of two sorted samples of equal size: the largest difference of
+// their distribution functions.
 func distance(a, b []float64) (d float64) {
 	i, j := 0, 0
 	for i < len(a) && j < len(b) {
@@ -106,16 +107,16 @@ func distance(a, b []float64) (d float64) {
 	return d
 }
 
-// TestFastPathHasTheSlowPathsDistribution: two samples of 2,000 batches differ in a statistic by more than threshold
-// with probability at most 2e^(-2000·threshold²) = 10⁻⁷; there are 70 statistics. The same comparison detects other
-// noise by the first entry's total.
+// TestFastPathHasTheSlowPathsDistribution compares 2,000 batches of the fast path with 2,000 of the slow path, in 70
+// statistics. If both have the same distribution, a statistic differs by more than threshold with probability at most
+// 2e^(-2000·threshold²) = 10⁻⁷. The test also checks that the same comparison detects another amount of noise.
 func TestFastPathHasTheSlowPathsDistribution(t *testing.T) {
 	const runs, users = 2000, 100
 	threshold := math.Sqrt(math.Log(2e7) / runs)
 	full := task.PaddingFull
 	for name, c := range map[string]struct {
 		query planner.Query
-		other planner.Query // With noise of another size.
+		other planner.Query // the same query with another amount of noise
 	}{
 		"histogram": {planner.Query{Query: task.Histogram, Bins: 4},
 			planner.Query{Query: task.Histogram, Bins: 4, Epsilon: 0.2, Delta: 1e-6}},
@@ -161,8 +162,8 @@ func TestFastPathHasTheSlowPathsDistribution(t *testing.T) {
 	}
 }
 
-// TestFastLocalAnswersHaveTheSlowOnesDistribution does the same for clients of augmented with local randomization.
-// Both draw dummies in the same way. There are 11 statistics.
+// TestFastLocalAnswersHaveTheSlowOnesDistribution makes the same comparison for augmented, with clients who randomize
+// their values. Dummies are drawn the same way on both paths. There are 11 statistics.
 func TestFastLocalAnswersHaveTheSlowOnesDistribution(t *testing.T) {
 	const runs, users = 2000, 100
 	threshold := math.Sqrt(math.Log(2e7) / runs)
@@ -187,7 +188,8 @@ func TestFastLocalAnswersHaveTheSlowOnesDistribution(t *testing.T) {
 	}
 }
 
-// TestMaliciousClients compares the effect of F of n clients with the figures in the package comments.
+// TestMaliciousClients compares the effect of f malicious among n clients with the numbers in the protocols' package
+// comments.
 func TestMaliciousClients(t *testing.T) {
 	const n, f, repeats = 400, 8, 200
 	zeros := column(n, func(int) float64 { return 0 })
@@ -247,7 +249,7 @@ type slow struct{ protocols.Mechanism }
 
 func (slow) Capabilities() (none protocols.Capabilities) { return none }
 
-// greedy is a mechanism whose malicious clients send more than the slots allow.
+// greedy is a mechanism whose malicious clients send more messages than their slots allow.
 type greedy struct{ protocols.Mechanism }
 
 func (greedy) Capabilities() protocols.Capabilities {

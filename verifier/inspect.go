@@ -162,7 +162,7 @@ func signedHere(open *taskfile.Open, s *onion.SignedManifest) (*onion.Manifest, 
 	claimed, unread := (&onion.Batch{Manifest: s.Manifest}).Header()
 	switch {
 	case unread != nil && err == nil, unread == nil && string(claimed.TaskID) != string(open.ID[:]):
-		return nil, &Fault{Name: finding.Foreign, Err: errors.New("the manifest belongs to another task")}
+		return nil, &Fault{Name: finding.Foreign, Err: errors.New("the manifest is not of this task")}
 	case unread == nil && claimed.Hop != uint64(last):
 		return nil, &Fault{Name: finding.Foreign,
 			Err: fmt.Errorf("its manifest is of hop %d, want the last relay, hop %d", claimed.Hop, last)}

@@ -24,7 +24,7 @@ import (
 
 const testBatch = 20
 
-// files is a task with files of batches, of the one relay it has.
+// files is a task with one relay, and files of batches that the relay signed.
 type files struct {
 	*relaytest.Cascade
 	dir, bundle string
@@ -40,7 +40,7 @@ func newFiles(t *testing.T, change ...func(*task.Task)) *files {
 	return f
 }
 
-// slots returns fresh slots of clients, as the relay hands them on.
+// slots returns slots of n new clients, as the relay passes them on.
 func (f *files) slots(t *testing.T, epoch uint64, n int) (lane [][]byte) {
 	t.Helper()
 	client, err := shufflerclient.New(f.Open, shufflerclient.Options{MaxEpsilon: 10})
@@ -56,7 +56,7 @@ func (f *files) slots(t *testing.T, epoch uint64, n int) (lane [][]byte) {
 	return lane
 }
 
-// write makes the file of a batch of fresh slots and those given.
+// write writes the file of a batch with the given slots and slots of new clients.
 func (f *files) write(t *testing.T, seq uint64, name string, more ...[]byte) [][]byte {
 	t.Helper()
 	lane := append(more, f.slots(t, 0, testBatch-len(more))...)
@@ -86,8 +86,8 @@ func run(t *testing.T, status int, args ...string) string {
 	return out.String()
 }
 
-// TestFaultsAreNamedAndTheRestCounts: with any faulty file on the command line, analyze prints JSON, counts the good
-// batches and exits with status 1. Merged shards print the same bytes.
+// TestFaultsAreNamedAndTheRestCounts: even if some files are faulty, analyze prints JSON, names each fault, counts the
+// good batches and exits with status 1. Merged shards print the same bytes.
 func TestFaultsAreNamedAndTheRestCounts(t *testing.T) {
 	f := newFiles(t)
 	keys := f.VerifierKeys("task0")
@@ -142,8 +142,8 @@ func namesIn(t *testing.T, out string) (names []finding.Name) {
 	return names
 }
 
-// TestAnalyzeFollowsAFolder: analyze reads a folder while it fills, until the signed end of the last epoch. The report
-// is the result of all files at once.
+// TestAnalyzeFollowsAFolder: analyze --follow reads a folder while it fills, until it has the signed end of the last
+// epoch. Its report must be the same as for all files at once.
 func TestAnalyzeFollowsAFolder(t *testing.T) {
 	f := newFiles(t, func(draft *task.Task) { draft.Epochs.Count = 1 })
 	f.write(t, 0, "a.batch")
@@ -162,7 +162,7 @@ func TestAnalyzeFollowsAFolder(t *testing.T) {
 				err = durable.WriteFile(filepath.Join(fills, name), raw, 0o600)
 			}
 			if err != nil {
-				return // the other never ends
+				return // the test then fails, because analyze never ends
 			}
 			time.Sleep(pause / 4)
 		}
@@ -171,7 +171,7 @@ func TestAnalyzeFollowsAFolder(t *testing.T) {
 	run(t, 2, with("--follow", "--shard", "1/2", "--out", "x", fills)...)
 }
 
-// end returns the signed end of an epoch whose batches are in some files.
+// end returns the signed end of an epoch, given the files of its batches.
 func (f *files) end(t *testing.T, paths ...string) []byte {
 	t.Helper()
 	var manifests []onion.Manifest
@@ -191,7 +191,7 @@ func (f *files) end(t *testing.T, paths ...string) []byte {
 	return raw
 }
 
-// TestAFileThatGrowsIsLeftForLater.
+// TestAFileThatGrowsIsLeftForLater: a file that was written since the last scan must not count as unchanged.
 func TestAFileThatGrowsIsLeftForLater(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.batch")
 	stat := func() fs.FileInfo {

@@ -23,27 +23,27 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// How many epochs the test has and how many batches each: the last of an epoch repeats a message of the first.
+// The number of epochs, and of batches in each. The last batch of an epoch repeats a message of the first.
 const (
 	crashEpochs  = 3
 	crashBatches = 4
 )
 
-// killed is a verifier in its own process, killed at random moments.
+// killed is a verifier in its own process, which the test kills at random moments.
 type killed struct {
 	*files
-	data      string // The data folder.
-	keys      string // The verifier's key file.
+	data      string // path of the data folder
+	keys      string // path of the verifier's key file
 	address   string
 	kills     int
-	opened    map[string]int // How often each batch was opened.
-	again     int            // How many were opened again.
+	opened    map[string]int // how often each batch was opened
+	again     int            // how many batches were opened again
 	processes int
 }
 
-// TestKilledServe kills `verifier serve` at random moments. It ends with the same bytes as one that was not killed. It
-// never opens a batch again whose record is stored, and at most one other batch per kill. Erased keys stay erased. The
-// long form kills it 50 times instead of 5.
+// TestKilledServe kills `verifier serve` at random moments. Its final report must be the same bytes as without kills.
+// It must never open a batch again whose record is stored, and at most one other batch per kill. Erased keys must stay
+// erased. The long form kills it 50 times instead of 5.
 func TestKilledServe(t *testing.T) {
 	wanted := 5
 	if stattest.Long {
@@ -66,7 +66,7 @@ func TestKilledServe(t *testing.T) {
 			}
 			rogue.Serve(t, epoch, seq, rogue.Batch(t, epoch, seq, testBatch, onion.Lanes{lane}))
 		}
-		if epoch < crashEpochs-1 { // the last one goes on
+		if epoch < crashEpochs-1 { // the last epoch does not end
 			rogue.End(epoch)
 		}
 	}
@@ -84,8 +84,8 @@ func TestKilledServe(t *testing.T) {
 	t.Logf("%d kills in %d rounds, %d batches opened again; a round without takes %v", kills, rounds, again, took)
 }
 
-// round runs a verifier from nothing to the end of all epochs but the last, and kills it as often as there
-// is something to kill, at most a number of times. It returns the report.
+// round runs a verifier on a new folder until it has all batches, and returns its report. It kills the verifier at most
+// kills times, each time after a random part of within, while there is work left.
 func (f *files) round(t *testing.T, keys []byte, kills int, within time.Duration) (string, *killed) {
 	t.Helper()
 	dir := t.TempDir()
@@ -108,8 +108,8 @@ func (f *files) round(t *testing.T, keys []byte, kills int, within time.Duration
 	return report, k
 }
 
-// run runs the verifier until it has all there is, and returns its report; or kills it after some time, and
-// returns "".
+// run runs the verifier until it has all batches, and returns its report. If limit is not 0, it kills the verifier
+// after that time and returns "".
 func (k *killed) run(t *testing.T, limit time.Duration) (report string) {
 	t.Helper()
 	before, erased := k.written(t), k.erased(t)
@@ -139,7 +139,7 @@ func (k *killed) run(t *testing.T, limit time.Duration) (report string) {
 	return report
 }
 
-// wait returns the report once it has all batches and the keys of ended epochs are erased.
+// wait returns the report once it has all batches and the keys of the ended epochs are erased.
 func (k *killed) wait(t *testing.T) (report string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -153,7 +153,7 @@ func (k *killed) wait(t *testing.T) (report string) {
 			len(k.erased(t)) < crashEpochs-1 {
 			return false
 		}
-		delete(r, "progress") // when the relay last answered
+		delete(r, "progress") // it has the time of the relay's last answer
 		line, err := json.Marshal(r)
 		require.NoError(t, err)
 		report = string(line)
@@ -163,20 +163,20 @@ func (k *killed) wait(t *testing.T) (report string) {
 	return report
 }
 
-// done reports whether no work is left to interrupt.
+// done reports whether the verifier has no work left that a kill could interrupt.
 func (k *killed) done(t *testing.T) bool {
 	t.Helper()
 	return len(k.written(t)) == crashEpochs*crashBatches+crashEpochs-1 && len(k.erased(t)) == crashEpochs-1
 }
 
-// written returns the batches whose records are there, as EEEEEE-NNNNNN, and the files of closed epochs, with
-// the batches of those.
+// written returns the names of stored results: batches with records, as EEEEEE-NNNNNN, files of closed epochs, and the
+// batches of these epochs.
 func (k *killed) written(t *testing.T) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
 	err := filepath.WalkDir(k.data, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // not created yet
+			return nil // the folder is not created yet
 		}
 		switch name := d.Name(); filepath.Ext(name) {
 		case ".record":
@@ -193,7 +193,7 @@ func (k *killed) written(t *testing.T) map[string]bool {
 	return out
 }
 
-// erased returns the epochs whose keys are gone.
+// erased returns the epochs whose keys are erased from the key file.
 func (k *killed) erased(t *testing.T) (epochs []uint64) {
 	t.Helper()
 	raw, err := os.ReadFile(k.keys)
@@ -214,7 +214,7 @@ func (k *killed) erased(t *testing.T) (epochs []uint64) {
 
 var openingLine = regexp.MustCompile(`msg=opening .*epoch=(\d+) batch=(\d+)`)
 
-// openings counts how often a process opened each batch.
+// openings returns how often one process opened each batch, from its log. No process may open a batch twice.
 func (k *killed) openings(t *testing.T, log string) map[string]int {
 	t.Helper()
 	text, err := os.ReadFile(log)

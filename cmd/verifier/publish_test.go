@@ -21,7 +21,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// ofEpochs are files of a batch in each of some epochs.
+// ofEpochs returns files with one batch in each of the first epochs.
 func ofEpochs(t *testing.T, epochs int) *files {
 	t.Helper()
 	f := newFiles(t, func(draft *task.Task) { draft.Epochs.Count = 5 })
@@ -37,7 +37,7 @@ func ofEpochs(t *testing.T, epochs int) *files {
 	return f
 }
 
-// printed is what the tests read of a report.
+// printed has the parts of a JSON report that the tests read.
 type printed struct {
 	Estimate *float64
 	Verified uint64
@@ -62,7 +62,7 @@ func parsed(t *testing.T, out string) (p printed) {
 	return p
 }
 
-// folderOf has every file of a folder, with its bytes.
+// folderOf returns the content of every file in a folder, by path.
 func folderOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -77,8 +77,8 @@ func folderOf(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-// TestAnalyzePublishesWithinABudget: results are printed once their epochs are charged, and not beyond the budget. A
-// dry run charges nothing and has no answer.
+// TestAnalyzePublishesWithinABudget: analyze prints results after it has charged their epochs, and none beyond the
+// budget. A dry run charges nothing and prints no answer.
 func TestAnalyzePublishesWithinABudget(t *testing.T) {
 	f := ofEpochs(t, 3)
 	ledger := filepath.Join(t.TempDir(), "ledger")
@@ -131,8 +131,8 @@ func TestAnalyzePublishesWithinABudget(t *testing.T) {
 	}
 }
 
-// TestMergeBeginsNoLedger: merge has no keys, and so no rollback mark. Its flags must say where the ledger
-// is. It begins one only with --new-ledger.
+// TestMergeBeginsNoLedger: merge has no keys, so it has no rollback mark that shows which ledger was charged. Its flags
+// must name the ledger. It creates a ledger only with --new-ledger.
 func TestMergeBeginsNoLedger(t *testing.T) {
 	f := ofEpochs(t, 2)
 	ledger, out := filepath.Join(t.TempDir(), "ledger"), filepath.Join(f.dir, "state")
@@ -154,8 +154,8 @@ func TestMergeBeginsNoLedger(t *testing.T) {
 	merge(0, "--ledger", filepath.Dir(f.bundle))
 }
 
-// TestLaterTaskIsChargedToItsStream: a stream's later task is charged to the ledger of the first task, which must be
-// known.
+// TestLaterTaskIsChargedToItsStream: a later task of a stream is charged to the ledger of the stream's first task.
+// Without knowing the first task, analyze must refuse to publish.
 func TestLaterTaskIsChargedToItsStream(t *testing.T) {
 	root := newFiles(t, func(draft *task.Task) { draft.Stream = &task.StreamPosition{Name: "site"} })
 	other := newFiles(t, func(draft *task.Task) { draft.Stream = &task.StreamPosition{Name: "other"} })
@@ -184,8 +184,8 @@ func TestLaterTaskIsChargedToItsStream(t *testing.T) {
 	require.NotEmpty(t, analyze(0), "the ledger tells")
 }
 
-// TestServeBeginsNoLedger: for a stream's later task alone, serve begins no ledger without the flag. Another folder
-// may have the ledger with what was published.
+// TestServeBeginsNoLedger: if only a later task of a stream is configured, serve must not create a ledger without the
+// flag. Another folder may have the ledger, with results that were already published.
 func TestServeBeginsNoLedger(t *testing.T) {
 	f := newFiles(t, func(draft *task.Task) {
 		draft.Stream = &task.StreamPosition{Name: "site", Position: 1, Before: task.ID{5}}
@@ -209,8 +209,8 @@ func TestServeBeginsNoLedger(t *testing.T) {
 	run(t, 2, "serve", "--config", "x", "--new-ledger")
 }
 
-// TestKilledAnalyze kills `verifier analyze` at random moments: an epoch is charged once, however often it is killed.
-// The long form kills it 50 times instead of 5.
+// TestKilledAnalyze kills `verifier analyze` at random moments. An epoch must be charged exactly once, however often
+// analyze is killed. The long form kills it 50 times instead of 5.
 func TestKilledAnalyze(t *testing.T) {
 	kills := 5
 	if stattest.Long {

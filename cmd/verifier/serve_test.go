@@ -15,8 +15,8 @@ import (
 	"github.com/doona-dp/doona/verifier/server"
 )
 
-// TestServeLogs: no log line, including the last, has a time more precise than the minute. A task without a configured
-// owner is named in a warning.
+// TestServeLogs: no log line has a time more precise than a minute, not even the last line. A warning names a task for
+// which no owner is configured.
 func TestServeLogs(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Tasks: 2, Task: relaytest.Mean(10)})
 	config := server.Config{Listen: relaytest.FreeAddress(t), SignKey: c.VerifierSign(), Data: t.TempDir()}

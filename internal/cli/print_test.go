@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/internal/cli"
 )
 
-// TestPrintIsPlain: outside text does not control a terminal, printed as text or as JSON.
+// TestPrintIsPlain: text from outside must not control a terminal, neither printed as text nor as JSON.
 func TestPrintIsPlain(t *testing.T) {
 	const hostile = "a\u202eb\x1b[2J\u009b\n"
 	for json, want := range map[string]string{"false": `a\u202eb\x1b[2J\u009b` + "\n",

@@ -14,7 +14,8 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// TestHosts: addresses and listed names are answered, and no other name that resolves here.
+// TestHosts: requests for IP addresses and listed names are served. Requests for any other name are refused, because
+// that name may have been made to resolve to this server.
 func TestHosts(t *testing.T) {
 	var log bytes.Buffer
 	hosts := display.NewHosts("admin_hosts", slog.New(slog.NewTextHandler(&log, nil)), "stats.example:8090",

@@ -15,7 +15,7 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// hostile are texts that would do something where they are shown, and what they must be shown as.
+// hostile maps texts that would have an effect where they are shown to the escaped form that must be shown.
 var hostile = map[string]string{
 	"plain, \"quoted\" \\ ü 語 😀 −5 to 0": "plain, \"quoted\" \\ ü 語 😀 −5 to 0",
 	"a\u00a0b\u2003c":                 "a\u00a0b\u2003c",
@@ -53,7 +53,7 @@ func TestJSONIsTheSameAndShown(t *testing.T) {
 	}
 }
 
-// TestCellsAreNoFormulas, in a spreadsheet of any locale; and the text can be read back.
+// TestCellsAreNoFormulas: no cell is a formula, in a spreadsheet of any locale. The original text can be read back.
 func TestCellsAreNoFormulas(t *testing.T) {
 	for text := range hostile {
 		for _, begin := range []string{"", "=", "+", "-", "@", "\t=", "\r=", "＝", "a;=1+", "a;\"=1+", "'="} {

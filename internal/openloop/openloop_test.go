@@ -16,8 +16,8 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// TestRun: a refused report is sent again, and the number of waiting reports stays bounded. An acknowledged report is
-// announced, in whatever form the answer comes. Each report is sent as often as it needs.
+// TestRun: Run sends a refused report again, and limits how many refused reports wait. It calls Taken for every
+// accepted report, whatever form the answer has. It sends each report exactly as often as needed.
 func TestRun(t *testing.T) {
 	const clients, maxWaiting, connections = 500, 10, 4
 	var mu sync.Mutex
@@ -78,7 +78,7 @@ func TestRun(t *testing.T) {
 	require.Greater(t, most, maxWaiting/2)
 }
 
-// TestVoid: a report that was refused permanently, or whose fate is unknown, is not sent again.
+// TestVoid: Run does not send a report again that was refused permanently, or whose fate is unknown.
 func TestVoid(t *testing.T) {
 	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if body, _ := io.ReadAll(req.Body); string(body) == "broken" {
@@ -96,8 +96,8 @@ func TestVoid(t *testing.T) {
 	require.Equal(t, map[string]int{"connection": 1, "malformed": 1}, got.Refused)
 }
 
-// TestUnavailable: Run stops early if the relay accepts no reports, even if there are few. It does not stop early if
-// the relay accepts some or is overloaded.
+// TestUnavailable: Run stops early if the relay accepts no reports, even if there are only few reports. It does not
+// stop early if the relay accepts some, or is only overloaded.
 func TestUnavailable(t *testing.T) {
 	var answer func(request int64) problem.Name
 	var requests atomic.Int64
@@ -119,7 +119,7 @@ func TestUnavailable(t *testing.T) {
 		}
 		return Run(t.Context(), Options{URL: target, Duration: duration, Connections: 4}, Pool(reports))
 	}
-	const most = maxUnavailable + 4 // sends in progress are still answered
+	const most = maxUnavailable + 4 // sends that have begun still count
 	answer = func(int64) problem.Name { return problem.StateRolledBack }
 	got := offer(relay.URL, 5*time.Second)
 	require.LessOrEqual(t, got.Refused["state-rolled-back"], most)

@@ -22,7 +22,7 @@ func draft(t *testing.T, q planner.Query) *task.Task {
 	return planned
 }
 
-// answer returns the exact answer of the first n clients.
+// answer returns the exact answer for the first n clients.
 func answer(t *testing.T, of *task.Task, n int, values Values) []float64 {
 	truth, err := NewTruth(of)
 	require.NoError(t, err)
@@ -35,7 +35,7 @@ func answer(t *testing.T, of *task.Task, n int, values Values) []float64 {
 	return got
 }
 
-// queries returns one query of each kind whose values can be drawn.
+// queries returns one query of each kind for which values can be drawn at random.
 func queries() map[string]planner.Query {
 	return map[string]planner.Query{
 		"count":      {Query: task.Count},
@@ -47,10 +47,11 @@ func queries() map[string]planner.Query {
 	}
 }
 
-// TestDistributions: drawn values follow the named law, within 5 standard errors of 20,000 clients.
+// TestDistributions: the values follow the named distribution. Their mean over 20,000 clients is within 5 standard
+// errors.
 func TestDistributions(t *testing.T) {
 	const n = 20_000
-	zipfMean := 0.0 // Of (k-1)/99 under 1/k, in units of the range.
+	zipfMean := 0.0 // mean of (k-1)/99 with probability proportional to 1/k, in units of the range
 	harmonic := 0.0
 	for k := range levels {
 		harmonic += 1 / float64(k+1)
@@ -60,7 +61,7 @@ func TestDistributions(t *testing.T) {
 	four := []float64{12. / 25, 6. / 25, 4. / 25, 3. / 25}
 	ball := (2*zipfMean - 1) / math.Sqrt(3)
 	tests := map[string]struct {
-		uniform, zipf []float64 // The answer for one client.
+		uniform, zipf []float64 // expected answer, divided by the number of clients
 		deviation     float64
 	}{
 		"count":      {[]float64{.5}, []float64{1. / 3}, .5},
@@ -91,7 +92,8 @@ func TestDistributions(t *testing.T) {
 	}
 }
 
-// TestDomain: the task's randomizer accepts drawn values, also if only one coordinate may differ from 0.
+// TestDomain: the task's randomizer accepts all drawn values, also for a protocol that takes only vectors with at most
+// one nonzero coordinate.
 func TestDomain(t *testing.T) {
 	all := queries()
 	all["sparse"] = planner.Query{Query: task.Vector, Dim: 8, Hi: 1, Protocol: "correlated"}
@@ -110,7 +112,7 @@ func TestDomain(t *testing.T) {
 	}
 }
 
-// TestFiles: clients use the rows of a file in turn; a file without rows is an error.
+// TestFiles: clients use the rows of a file in turn. A file without rows is an error.
 func TestFiles(t *testing.T) {
 	write := func(text string) string {
 		path := filepath.Join(t.TempDir(), "values")

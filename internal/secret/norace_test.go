@@ -2,5 +2,5 @@
 
 package secret_test
 
-// raceBuild says whether the race detector is on. It makes a [sync.Pool] drop values at random.
+// raceBuild reports whether the race detector is on. With it, a [sync.Pool] drops values at random.
 const raceBuild = false

@@ -20,7 +20,7 @@ import (
 	"github.com/doona-dp/doona/internal/secret"
 )
 
-// TestBytes: a cleared key is overwritten and not used, and no key is printed or encoded.
+// TestBytes: a cleared key is overwritten and cannot be used. No key is printed or encoded.
 func TestBytes(t *testing.T) {
 	raw := []byte("a key of some thirty-two bytes!!")
 	b := secret.Own(raw)
@@ -43,7 +43,7 @@ func TestBytes(t *testing.T) {
 	b.Clear()
 }
 
-// TestClearWaits: a key is not overwritten while it is in use.
+// TestClearWaits: Clear must not overwrite a key while it is in use.
 func TestClearWaits(t *testing.T) {
 	b := secret.Own(bytes.Repeat([]byte{7}, 32))
 	var clearing sync.WaitGroup
@@ -78,7 +78,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestAESGCM compares the cipher with the library's, until it is cleared.
+// TestAESGCM compares the cipher with Go's AES-GCM, and checks that it fails after Clear.
 func TestAESGCM(t *testing.T) {
 	key := bytes.Repeat([]byte{1}, 32)
 	block, err := aes.NewCipher(key)
@@ -109,7 +109,7 @@ func TestAESGCM(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestOverwrite: this version of Go allows to overwrite the key objects of the libraries in use.
+// TestOverwrite: with this version of Go, the key objects of all libraries in use can be overwritten.
 func TestOverwrite(t *testing.T) {
 	block, err := aes.NewCipher(make([]byte, 32))
 	require.NoError(t, err)
@@ -135,7 +135,7 @@ func TestOverwrite(t *testing.T) {
 	require.False(t, secret.Overwrite(&struct{ a *int }{}))
 }
 
-// TestHMAC compares keyed hashes with the library's.
+// TestHMAC compares HMAC with crypto/hmac.
 func TestHMAC(t *testing.T) {
 	for size := range 1200 {
 		key, text := bytes.Repeat([]byte{byte(size)}, size%65), bytes.Repeat([]byte{byte(size + 1)}, size)

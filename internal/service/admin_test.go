@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// TestAdminIsPlainAndItsOwn: answers of an admin address do not control a terminal. A page whose host name resolves to
-// the address reads nothing, unless admin_hosts names that host.
+// TestAdminIsPlainAndItsOwn: answers of an admin address do not control a terminal. A web page whose host name resolves
+// to the address cannot read the answers, unless admin_hosts lists that name.
 func TestAdminIsPlainAndItsOwn(t *testing.T) {
 	const hostile = "a\u202eb\x1b[2J"
 	metrics := service.NewMetrics([]service.Metric{service.Gauge("x", service.UnitCount, "help", "neighbour")})

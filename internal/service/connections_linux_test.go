@@ -17,7 +17,7 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// flooded is a server with limited connections, over sockets whose peers have addresses in any loopback network.
+// flooded is a server with limited connections. Clients connect to it from addresses in several loopback networks.
 type flooded struct {
 	t       *testing.T
 	at      string
@@ -36,7 +36,7 @@ func newFlooded(t *testing.T, most int, trusted ...netip.Prefix) *flooded {
 	return f
 }
 
-// dial connects from an address, and reports whether the server admitted the connection.
+// dial connects from an address, and reports whether the server accepted the connection.
 func (f *flooded) dial(from string) (conn net.Conn, admitted bool) {
 	f.t.Helper()
 	before := f.bounds.Count()
@@ -62,7 +62,8 @@ func timeout(err error) bool {
 	return ok && e.Timeout()
 }
 
-// fill opens connections from a network that send nothing, until the server refuses one.
+// fill opens connections from an address, which send nothing, until the server refuses one. It returns how many are
+// open.
 func (f *flooded) fill(from string) (n int) {
 	f.t.Helper()
 	for ; ; n++ {
@@ -72,7 +73,7 @@ func (f *flooded) fill(from string) (n int) {
 	}
 }
 
-// answered reports whether the server answers a request over a connection.
+// answered reports whether the server answers a request over the connection.
 func (f *flooded) answered(conn net.Conn) bool {
 	conn.SetDeadline(time.Now().Add(5 * time.Second))
 	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -80,8 +81,8 @@ func (f *flooded) answered(conn net.Conn) bool {
 	return err == nil && resp.StatusCode == http.StatusOK
 }
 
-// TestEightNetworksLeaveCapacity: connections that never send a request cannot keep the ninth network out, nor the
-// twentieth, in any order.
+// TestEightNetworksLeaveCapacity: eight networks hold as many connections as they can, without sending requests. They
+// must not keep further networks out.
 func TestEightNetworksLeaveCapacity(t *testing.T) {
 	f := newFlooded(t, 64)
 	held := 0
@@ -100,7 +101,7 @@ func TestEightNetworksLeaveCapacity(t *testing.T) {
 	require.Positive(t, f.refused.Load())
 }
 
-// TestProxyIsNoNetwork: a trusted proxy, whose connections carry many clients, may use all capacity.
+// TestProxyIsNoNetwork: a trusted proxy may use all connections, because its connections carry many clients.
 func TestProxyIsNoNetwork(t *testing.T) {
 	f := newFlooded(t, 32, netip.MustParsePrefix("127.0.9.0/24"))
 	for range 32 {
@@ -111,8 +112,8 @@ func TestProxyIsNoNetwork(t *testing.T) {
 	require.False(t, admitted, "no connection is free")
 }
 
-// TestProxysNeighbour: a trusted proxy's connections do not count for its network, neither open nor closed: another
-// relay may be in the same network.
+// TestProxysNeighbour: a trusted proxy's connections do not count for its network, neither while they are open nor
+// after they are closed. Another relay may be in the same network.
 func TestProxysNeighbour(t *testing.T) {
 	f := newFlooded(t, 32, netip.MustParsePrefix("127.0.9.7/32"))
 	var held []net.Conn

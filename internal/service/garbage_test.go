@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// heap returns the live heap after the last collection, with stacks, and the goal of the next one, in bytes.
+// heap returns the live heap with stacks after the last collection, and the heap goal of the next collection, in bytes.
 func heap() (kept, goal float64) {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"},
 		{Name: "/gc/heap/goal:bytes"}}
@@ -17,7 +17,8 @@ func heap() (kept, goal float64) {
 	return float64(samples[0].Value.Uint64() + samples[1].Value.Uint64()), float64(samples[2].Value.Uint64())
 }
 
-// TestGarbage: whatever its live heap, a program may have as much garbage and [Garbage] more, and little above that.
+// TestGarbage: for any live heap, the collector must allow as much garbage as the live heap plus [Garbage], and little
+// more.
 func TestGarbage(t *testing.T) {
 	collectLater()
 	for _, size := range []int{6 << 20, 24 << 20, 96 << 20, 12 << 20} {
@@ -31,7 +32,7 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestPercent: with almost no live heap, the runtime's least goal is about [Garbage].
+// TestPercent: if the live heap is almost empty, the runtime's heap goal is slightly more than [Garbage].
 func TestPercent(t *testing.T) {
 	require.Equal(t, 900, percentOf(100, 0))
 	require.Equal(t, 900, percentOf(100, minKept))

@@ -18,8 +18,8 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// TestCoarseLog: a store that fails for a thousand clients is logged once in ten minutes, with times to the minute.
-// Different lines are logged.
+// TestCoarseLog: if a store fails for a thousand clients, the log has one line in ten minutes, with its time rounded to
+// the minute. Lines that differ are all logged.
 func TestCoarseLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -60,8 +60,8 @@ func TestCoarseLog(t *testing.T) {
 	})
 }
 
-// TestServiceManager: the program notifies its service manager at the start, twice per watchdog interval, and at the
-// stop.
+// TestServiceManager: the program notifies its service manager when it starts, twice per watchdog interval, and when it
+// stops.
 func TestServiceManager(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -86,7 +86,7 @@ func TestServiceManager(t *testing.T) {
 	for state := hear(); state != "STOPPING=1"; state = hear() {
 		require.Equal(t, "WATCHDOG=1", state)
 	}
-	t.Setenv("WATCHDOG_PID", "1") // another process's
+	t.Setenv("WATCHDOG_PID", "1") // the watchdog of another process
 	l, err = net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	end = serve(t, l, slog.New(slog.DiscardHandler), func(http.ResponseWriter, *http.Request) {})

@@ -23,7 +23,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// serve serves a handler until end is called, which waits for the drain.
+// serve serves a handler until the caller calls end, which waits for the drain.
 func serve(t *testing.T, l net.Listener, to *slog.Logger, handler http.HandlerFunc) (end func()) {
 	t.Helper()
 	servers, err := service.Listen(to, service.Endpoint{Listener: l, Handler: handler}, service.Endpoint{})
@@ -39,7 +39,7 @@ func serve(t *testing.T, l net.Listener, to *slog.Logger, handler http.HandlerFu
 	}
 }
 
-// TestPanicsAreLoggedWithoutAddresses: net/http would log the client's address.
+// TestPanicsAreLoggedWithoutAddresses: the log must not have the client's address, which net/http would log.
 func TestPanicsAreLoggedWithoutAddresses(t *testing.T) {
 	var ours, standard bytes.Buffer
 	defer log.SetOutput(log.Writer())
@@ -56,7 +56,7 @@ func TestPanicsAreLoggedWithoutAddresses(t *testing.T) {
 	require.Empty(t, standard.String())
 }
 
-// TestListenAllOrNone: if an address is in use, no other stays open.
+// TestListenAllOrNone: if one address is in use, Listen must close the listeners of the other endpoints.
 func TestListenAllOrNone(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -70,8 +70,8 @@ func TestListenAllOrNone(t *testing.T) {
 	require.ErrorIs(t, err, net.ErrClosed)
 }
 
-// TestDrain, in virtual time: requests that have begun are answered. A silent connection, such as browsers open in
-// advance, does not delay the end by the 5 s that net/http would wait for it.
+// TestDrain runs in virtual time. Requests that have begun are answered. A connection without a request, such as
+// browsers open in advance, must not delay the shutdown by the 5 s that net/http would wait.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := relaytest.ListenPipe()
@@ -87,15 +87,15 @@ func TestDrain(t *testing.T) {
 		synctest.Wait()
 		at := time.Now()
 		end()
-		require.Less(t, time.Since(at), 3*time.Second) // net/http polls every half second
+		require.Less(t, time.Since(at), 3*time.Second) // net/http checks twice per second for open requests
 		require.Contains(t, <-answer, "200 OK")
 		_, err := silent.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF)
 	})
 }
 
-// TestClaimSQLite: a file belongs to one process at a time, by whatever name, even before it exists. The end of the
-// claim releases it.
+// TestClaimSQLite: only one process at a time can claim a file, even before the file exists and by any of its names.
+// release frees the file.
 func TestClaimSQLite(t *testing.T) {
 	folder := t.TempDir()
 	path, link := filepath.Join(folder, "a.db"), filepath.Join(folder, "link.db")
@@ -118,8 +118,8 @@ func TestClaimSQLite(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-// TestClaimSQLiteSyncs: data that a killed process has left in the file and its log is on disk before anyone reads it,
-// by whatever name; otherwise the file is not claimed.
+// TestClaimSQLiteSyncs: a killed process may have left unsynced data in the file and its log. ClaimSQLite must sync
+// both, by any name of the file. If syncing fails, it must not claim the file.
 func TestClaimSQLiteSyncs(t *testing.T) {
 	folder := t.TempDir()
 	path, link := filepath.Join(folder, "a.db"), filepath.Join(folder, "link.db")

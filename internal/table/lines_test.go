@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/internal/table"
 )
 
-// TestListsOfPeople: lists of texts are read right, or refused with the line.
+// TestListsOfPeople: a list of texts is read correctly, or is an error that names the line.
 func TestListsOfPeople(t *testing.T) {
 	for name, c := range map[string]struct {
 		in      string
@@ -59,7 +59,7 @@ func TestListsOfPeople(t *testing.T) {
 	}
 }
 
-// TestReadLinesKeepsRepetitions: a line is a client.
+// TestReadLinesKeepsRepetitions: ReadLines keeps repeated lines, because each line is a client.
 func TestReadLinesKeepsRepetitions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "list.txt")
 	require.NoError(t, os.WriteFile(path, []byte(bom+strings.Repeat("/home\n", 300)), 0o600))

@@ -15,15 +15,15 @@ import (
 	"github.com/doona-dp/doona/internal/table"
 )
 
-// file is a small file as people have them. It is read as want, or refused with an error that says each of refused.
+// file is a small file such as users have. Reading it gives want, or an error that contains each text of refused.
 type file struct {
 	in      string
 	format  table.Format
 	limit   int
 	want    []float64
 	refused []string
-	says    []string // What the notes must say.
-	silent  bool     // Nothing is said.
+	says    []string // texts that the notes must contain
+	silent  bool     // whether there must be no notes
 }
 
 const bom = "\ufeff"
@@ -32,7 +32,7 @@ func column(name string) table.Format          { return table.Format{Column: nam
 func header(h table.Header) table.Format       { return table.Format{Header: h} }
 func delimited(d table.Delimiter) table.Format { return table.Format{Delimiter: d} }
 
-// files are those of public reports on other software, and their relatives.
+// files has examples from public bug reports about other software, and similar files.
 var files = map[string]file{
 	// Byte order marks and encodings.
 	"BOM, numbers":          {in: bom + "10\n20\n30\n", want: []float64{10, 20, 30}, says: []string{"line 1 is taken for a row"}},
@@ -129,7 +129,7 @@ var files = map[string]file{
 	"a comment":                 {in: "x\n1\n# end, really\n", refused: []string{"line 3 has 2 fields"}},
 }
 
-// utf16Text encodes ASCII with a mark; the byte of each character stands at 0 or 1 of two.
+// utf16Text encodes ASCII in UTF-16 with a byte order mark. at is 0 for little-endian and 1 for big-endian.
 func utf16Text(text string, at int) string {
 	var out []byte
 	for _, unit := range utf16.Encode([]rune(bom + text)) {
@@ -139,7 +139,8 @@ func utf16Text(text string, at int) string {
 	return string(out)
 }
 
-// TestFilesOfPeople: each file is read right, or refused with the place; compressed it is the same.
+// TestFilesOfPeople: each file is read correctly, or is an error that names the place. A gzip file of it gives the same
+// result.
 func TestFilesOfPeople(t *testing.T) {
 	require.GreaterOrEqual(t, len(files), 40)
 	for name, f := range files {
@@ -181,7 +182,7 @@ func zip(t *testing.T, text string) string {
 	return out.String()
 }
 
-// Any truncation of a compressed file is an error, even if only the first rows are asked for.
+// TestParseRefusesTruncatedGzip: any truncation of a gzip file is an error, even if only its first rows are read.
 func TestParseRefusesTruncatedGzip(t *testing.T) {
 	var zipped bytes.Buffer
 	w := gzip.NewWriter(&zipped)
@@ -220,13 +221,13 @@ func TestReadRowsTakesAllColumns(t *testing.T) {
 	}
 }
 
-// TestLongRow: a row without an end, which a small compressed file can produce, is not read to its end.
+// TestLongRow: an endless row, which a small gzip file can produce, is an error after 32 MiB.
 func TestLongRow(t *testing.T) {
 	_, err := table.Parse(&endless{}, table.Format{}, 0)
 	require.ErrorContains(t, err, "a row of more than 33554432 bytes")
 }
 
-// endless yields digits without an end.
+// endless reads as an endless row of digits.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {
@@ -236,7 +237,7 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestFlags: values of the flags, and what they refuse.
+// TestFlags: the flags accept and print their allowed values, and refuse others.
 func TestFlags(t *testing.T) {
 	var f table.Format
 	for _, text := range []string{"yes", "no", "auto"} {

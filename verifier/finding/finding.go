@@ -64,7 +64,7 @@ var meanings = map[Name]string{
 	Repeated:         "slots that occurred before",
 	Destroyed:        "batches that a relay destroyed as too small, although they were not the remainder of an epoch",
 	TooFew:           "batches with too few valid slots: withheld, and the guarantee does not hold for their clients",
-	Incomplete:       "batches with missing messages, withheld",
+	Incomplete:       "batches with missing shares, withheld",
 	Equivocation:     "numbers for which the last relay signed two batches; neither counts",
 	Duplicate:        "batches that arrived several times, and count once",
 	Gap:              "numbers for which no batch arrived",

@@ -113,7 +113,7 @@ test('where a share is missing there is no estimate, but the reason', () =>
     assert.deepEqual(await numbersIn(page, '[aria-label="Epochs"]'),
       [one.estimate, ...one.interval, one.standard_error, one.standard_error_worst, ...one.band_over_epochs],
       whole);
-    assert.match(await page.locator('.findings').innerText(), /incomplete \(1\): batches with missing messages, withheld/);
+    assert.match(await page.locator('.findings').innerText(), /incomplete \(1\): batches with missing shares, withheld/);
     const csv = await (await fetch(`${pages.url}${pages.tasks['unusable']}api/report.csv`)).text();
     assert.match(csv, /\nall,,,,,,40,1,,,,,,,,\d+,\d+,false,"1 of 2 batches/);
   }));
