@@ -11,17 +11,17 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// among are the deduplication runs of the tests.
+// among and other identify two deduplication runs.
 var among, other = verifier.DedupID{1}, verifier.DedupID{2}
 
-// batchOf names a batch.
+// batchOf identifies a batch.
 type batchOf struct{ epoch, seq uint64 }
 
-// tagOf names a tag.
+// tagOf identifies a half tag in an epoch.
 type tagOf struct{ epoch, tag uint64 }
 
-// dedup simulates machines that each have one file, then deduplicates the files of each batch against the tags of other
-// batches. It returns the states. No machine holds the slots of two batches.
+// dedup simulates machines that each have only one file. It finds the tags that occur in several batches, and then
+// deduplicates each batch by itself. So no machine has the slots of two batches. It returns the states of all batches.
 func dedup(t *testing.T, v *verifier.Verifier, files []file) (states [][]byte) {
 	t.Helper()
 	batches, holders := map[batchOf][]*verifier.Verifier{}, map[tagOf]map[batchOf]bool{}
@@ -51,8 +51,8 @@ func dedup(t *testing.T, v *verifier.Verifier, files []file) (states [][]byte) {
 	return states
 }
 
-// TestDedupedRecordsGiveTheBytesOfOneRun: machines that never hold the slots of two batches make the same report as one
-// machine with all slots, byte for byte and in any order. Almost no slots are left.
+// TestDedupedRecordsGiveTheBytesOfOneRun: machines that never have the slots of two batches must give the same report
+// as one machine with all slots, byte for byte and in any order. After deduplication only few slots are left.
 func TestDedupedRecordsGiveTheBytesOfOneRun(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	files := filesOf(t, f.cascade)
@@ -81,8 +81,8 @@ func TestDedupedRecordsGiveTheBytesOfOneRun(t *testing.T) {
 	}
 }
 
-// TestSharedSlotsMustStay: deduplicating as if no batch shared a slot counts messages twice. So the test above can
-// fail.
+// TestSharedSlotsMustStay: if slots that batches share are removed like others, messages count twice. This shows that
+// the test above can fail.
 func TestSharedSlotsMustStay(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	files := filesOf(t, f.cascade)
@@ -94,7 +94,8 @@ func TestSharedSlotsMustStay(t *testing.T) {
 	require.NotContains(t, reportOf(t, whole), `"name":"repeated"`)
 }
 
-// TestRecordsOfTwoDedupsDoNotMix: a message in records of two runs would count twice.
+// TestRecordsOfTwoDedupsDoNotMix: a verifier must refuse records of two deduplication runs in one epoch, because a
+// message in both could count twice.
 func TestRecordsOfTwoDedupsDoNotMix(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	nobody := func(uint64, uint64) bool { return false }

@@ -16,7 +16,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// kept is a relay with one batch, and the folder in which a verifier stores it.
+// kept is a relay with one batch, and the folder where a verifier stores it.
 type kept struct {
 	*relaytest.Cascade
 	relay *relaytest.Rogue
@@ -40,7 +40,7 @@ func (k *kept) start(t *testing.T) (*verifier.Verifier, *collect.Puller) {
 	return v, puller
 }
 
-// withoutRoom runs do while no file of this process can grow, as on a full disk.
+// withoutRoom calls do while no file of this process can grow, as on a full disk.
 func withoutRoom(t *testing.T, do func()) {
 	t.Helper()
 	var was syscall.Rlimit
@@ -50,8 +50,8 @@ func withoutRoom(t *testing.T, do func()) {
 	do()
 }
 
-// inChild runs the current test alone in a child process. It returns false in the child. The child exists because its
-// limits would otherwise apply to everything that this process writes, including the test log.
+// inChild runs the current test alone in a child process. It returns false in the child. Without the child, the test's
+// limit on file sizes would also apply to the test log of this process.
 func inChild(t *testing.T) bool {
 	t.Helper()
 	const child = "DOONA_TEST_CHILD"
@@ -66,8 +66,8 @@ func inChild(t *testing.T) bool {
 	return true
 }
 
-// TestAFullDiskPutsNoRecordAside: a verifier that starts without space for its scratch file reports that and ends. Its
-// records are not moved to quarantine, and count once there is space.
+// TestAFullDiskPutsNoRecordAside: a verifier that starts without disk space for its scratch file must end with that
+// error. It must not move its records to quarantine. They count once there is space.
 func TestAFullDiskPutsNoRecordAside(t *testing.T) {
 	if inChild(t) {
 		return
@@ -87,8 +87,8 @@ func TestAFullDiskPutsNoRecordAside(t *testing.T) {
 	requireReport(t, v, 1)
 }
 
-// TestABatchThatIsHereIsPulledOnce: if there was no space for a stored batch's record, the next pull opens the stored
-// file.
+// TestABatchThatIsHereIsPulledOnce: if there was no space for the record of a stored batch, the next pull must open the
+// stored file and not pull the batch again.
 func TestABatchThatIsHereIsPulledOnce(t *testing.T) {
 	defer verifier.SetScratchMemory(0)()
 	p := newKept(t)

@@ -16,10 +16,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestQuantilesAndMeanAreCovered: each interval holds the truth in at least 94.5 % of runs. The mean's does so in at
-// most 96 % of runs if all values are at the lower ends of their bins, its worst case. The bound is 5.6 standard
-// deviations below, so a false alarm has probability 10⁻⁸ for each of 7 figures and 7 cases. Intervals without noise
-// must fail, or the test would show nothing. The long form has 10,000 runs, and more bins.
+// TestQuantilesAndMeanAreCovered: each interval must contain the truth in at least 94.5 % of runs. In the worst case
+// for the mean, all values are at the lower ends of their bins. Then the mean's interval may contain the truth in at
+// most 96 % of runs. The limits are 5.6 standard deviations away, so each of 7 intervals in 7 cases fails by chance
+// with probability 10⁻⁸. Intervals without noise must fail, because otherwise the test would show nothing. The long
+// form has 10,000 runs and more bins.
 func TestQuantilesAndMeanAreCovered(t *testing.T) {
 	const users = 400
 	runs, fine := 300.0, uint64(32)
@@ -35,7 +36,7 @@ func TestQuantilesAndMeanAreCovered(t *testing.T) {
 		"skewed": {planner.Query{Bins: 16}, false,
 			func(i int) float64 { return math.Min(99, 12*math.Exp(1.2*math.Sin(float64(i)))) }},
 		"at the ends": {planner.Query{Bins: 8}, false, func(i int) float64 { return float64(100 * (i % 2)) }},
-		// half a bin covers little
+		// Half a bin, which the mean's interval includes, is small here.
 		"fine": {planner.Query{Bins: fine}, false,
 			func(i int) float64 { return 100 * (float64(i%int(fine*3/4)) + 0.5) / float64(fine) }},
 		"at the edges":   {planner.Query{Bins: 4}, true, func(i int) float64 { return float64(i * i % 4 * 25) }},
@@ -105,9 +106,10 @@ func TestALabelHasNoQuantiles(t *testing.T) {
 	require.Nil(t, verifier.DistributionOf(draft, m, agg))
 }
 
-// TestQuantilesAndMeanHoldWhatIsLost: of 400 clients, the 40 with the largest values are missing, or as many messages
-// of the protocol correlated. The intervals of the mean and of every quantile hold the truth for all clients in 94.5 %
-// of 200 runs. A false alarm has probability below 10⁻⁸ each: 35 or more misses of probability 5.5 % have 10⁻⁸.
+// TestQuantilesAndMeanHoldWhatIsLost: of 400 clients, the 40 with the largest values are missing. For protocol
+// correlated, 40 messages are missing. The intervals of the mean and the quantiles must contain the truth for all
+// clients in 94.5 % of 200 runs. Each fails by chance with probability below 10⁻⁸: that of 35 or more misses of
+// probability 5.5 %.
 func TestQuantilesAndMeanHoldWhatIsLost(t *testing.T) {
 	const users, runs, most = 400, 200, 34
 	for _, protocol := range []string{"histogram", "correlated"} {
@@ -116,7 +118,7 @@ func TestQuantilesAndMeanHoldWhatIsLost(t *testing.T) {
 		require.NoError(t, err)
 		m, err := registry.Open(draft)
 		require.NoError(t, err)
-		value := func(i int) float64 { return float64(users-1-i) / 4 } // the largest first
+		value := func(i int) float64 { return float64(users-1-i) / 4 } // largest values first
 		missed, src := map[float64]int{}, randomizer.NewSource()
 		for range runs {
 			agg, lost := m.Aggregate(), uint64(0)

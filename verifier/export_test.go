@@ -19,11 +19,11 @@ func AnswerOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate) Answ
 // Edges exports edges for tests.
 func Edges(t *task.Task) []float64 { return edges(t) }
 
-// PackCounters and UnpackCounters export what writes and reads aggregates for tests.
+// PackCounters and UnpackCounters export packCounters and unpackCounters for tests.
 func PackCounters(a protocols.Aggregate) []byte             { return packCounters(a) }
 func UnpackCounters(a protocols.Aggregate, in []byte) error { return unpackCounters(a, in) }
 
-// Synthetic returns the record of a batch of slots that need not be sealed: for each, tag and message.
+// Synthetic returns the record of a batch with the given tags and messages. The batch's own slots are not opened.
 func (v *Verifier) Synthetic(batch *onion.Batch, tags [][onion.TagSize]byte, messages []task.Message) (*Record, error) {
 	chain, err := Check(v.open, batch)
 	if err != nil {
@@ -55,7 +55,7 @@ func (v *Verifier) Open(batch *onion.Batch) (*Record, error) {
 // Has exports has for tests.
 func (v *Verifier) Has(epoch, seq uint64) bool { return v.has(epoch, seq) }
 
-// DistributionOfLoss exports distribution for tests, of an aggregate and what was lost beside it.
+// DistributionOfLoss exports distribution for tests, for an aggregate and the counts of what was lost.
 func DistributionOfLoss(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Counts) *Distribution {
 	return distribution(t, m, answer(t, m, agg, c, false, 0), agg, c.loss(), 0)
 }
@@ -63,7 +63,7 @@ func DistributionOfLoss(t *task.Task, m protocols.Mechanism, agg protocols.Aggre
 // Simplex exports simplex for tests.
 func Simplex(x []float64, total float64) []float64 { return simplex(x, total) }
 
-// EpochAnswerOf exports answer and distribution for tests, for one of several epochs.
+// EpochAnswerOf exports answer and distribution for tests, for one epoch of a task with several.
 func EpochAnswerOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, epochs uint64) (Answer,
 	*Distribution) {
 	c := Counts{Users: agg.Reports()}
@@ -71,10 +71,10 @@ func EpochAnswerOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate,
 	return a, distribution(t, m, a, agg, c.loss(), epochs)
 }
 
-// SlotSize is the size of a slot of a record.
+// SlotSize returns the size of a slot in a record, in bytes.
 func (r *Record) SlotSize() int { return r.slots.size }
 
-// Changed returns the msgpack form of a record with another head or other pieces of its lanes.
+// Changed returns the msgpack form of a record after change has changed its head or the pieces of its lanes.
 func (r *Record) Changed(t require.TestingT, change func(*Record, *[][][]byte)) []byte {
 	lanes := make([][][]byte, len(r.slots.lanes))
 	require.NoError(t, r.slots.pieces(func(lane int, piece []byte) error {
@@ -99,13 +99,14 @@ func (r *Record) Changed(t require.TestingT, change func(*Record, *[][][]byte)) 
 	return out.Bytes()
 }
 
-// NoMemory has all slots of a fresh verifier go to a file in a folder.
+// NoMemory makes a new verifier store all slots in a file in the folder.
 func (v *Verifier) NoMemory(folder string) { v.recorder.space = newScratch(folder, pieceBytes, 0) }
 
-// PeakFileBytes is how many bytes of slots have been on the disk at once.
+// PeakFileBytes returns the largest size that the file of slots has had, in bytes.
 func (v *Verifier) PeakFileBytes() int64 { return v.recorder.space.PeakFileBytes() }
 
-// SetScratchMemory sets how many bytes of slots later verifiers hold in memory, until undo is called.
+// SetScratchMemory sets how many bytes of slots new verifiers keep in memory. The caller restores the old value by
+// undo.
 func SetScratchMemory(n int) (undo func()) {
 	was := scratchMemory
 	scratchMemory = n

@@ -29,14 +29,14 @@ import (
 	"github.com/doona-dp/doona/wire/signing"
 )
 
-// planted is the result of a fault in the batches of two numbers: files by name, and how many of these batches count.
+// planted has the files of two batches, one of which may be faulty. counts is how many of the two batches count.
 type planted struct {
 	files  map[string][]byte
 	counts uint64
 	names  []finding.Name
 }
 
-// faults makes faulty files of two batch numbers, from one number on.
+// faults makes the files of two successive batches with a fault.
 type faults struct {
 	cascade, other *relaytest.Cascade
 }
@@ -46,7 +46,7 @@ func (f *faults) good(t *testing.T, seq uint64) *onion.Batch {
 	return chain(t, f.cascade, seq, slots(t, f.cascade, batchSize))
 }
 
-// signedBy is what the last relay signs for what the first one signed.
+// signedBy returns the batch that the last relay signs, given the batch of the first relay.
 func (f *faults) signedBy(t *testing.T, source *onion.Batch, submissions, seq uint64, lanes [][]byte) *onion.Batch {
 	t.Helper()
 	at := onion.Context{TaskID: f.cascade.Open.ID, Hop: 1}
@@ -57,7 +57,7 @@ func (f *faults) signedBy(t *testing.T, source *onion.Batch, submissions, seq ui
 	return b
 }
 
-// first is a batch as a first relay signs it.
+// first returns a batch that the first relay signs, or a stranger if key is given.
 func (f *faults) first(t *testing.T, seq uint64, key ...byte) *onion.Batch {
 	t.Helper()
 	sign := f.cascade.SignKey(t, 0)
@@ -74,7 +74,7 @@ func (f *faults) first(t *testing.T, seq uint64, key ...byte) *onion.Batch {
 	return b
 }
 
-// replaced is a batch whose first slot holds another plaintext after its tag.
+// replaced returns a batch whose first slot has another plaintext after its tag.
 func (f *faults) replaced(t *testing.T, seq uint64, kind byte, body []byte) *onion.Batch {
 	t.Helper()
 	open := f.cascade.Open
@@ -85,7 +85,7 @@ func (f *faults) replaced(t *testing.T, seq uint64, kind byte, body []byte) *oni
 	info := append([]byte("doona-v1 onion"), open.ID[:]...)
 	info = append(append(binary.BigEndian.AppendUint64(info, 0), 2), id[:]...)
 	plain := append(make([]byte, onion.TagSize), kind)
-	plain[0] = byte(seq) // unlike others
+	plain[0] = byte(seq) // a tag that no other slot has
 	sealed, err := fixture.Seal(fixture.X25519, public, fixture.Ephemeral{X25519: bytes.Repeat([]byte{7}, 32)}, info,
 		[]byte{0, 0, 0}, append(plain, body...))
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ func (f *faults) replaced(t *testing.T, seq uint64, kind byte, body []byte) *oni
 	})
 }
 
-// plant makes the files of one fault. The second number is always good.
+// plant makes the files of two batches: the first with a fault, the second without.
 func (f *faults) plant(t *testing.T, name finding.Name, seq uint64) planted {
 	t.Helper()
 	good := f.good(t, seq)
@@ -157,7 +157,7 @@ var everyFault = []finding.Name{
 	finding.OutOfDomain,
 }
 
-// file is a file with its name.
+// file is a file with its content.
 type file struct {
 	name string
 	raw  []byte
@@ -170,7 +170,7 @@ func addAll(t *testing.T, v *verifier.Verifier, files []file) {
 	}
 }
 
-// listed names the files of what was planted, in order.
+// listed returns the files of all parts, with names that are sorted.
 func listed(parts ...planted) (out []file) {
 	for i, p := range parts {
 		for _, name := range slices.Sorted(maps.Keys(p.files)) {
@@ -187,9 +187,9 @@ func findingNames(findings []finding.Finding) (names []finding.Name) {
 	return names
 }
 
-// TestEveryFaultIsNamed: each fault gets its name, alone and beside each other fault. The good batches count, and the
-// JSON does not depend on the order of the files. The long form puts each of two faults in the lower number; the short
-// form alternates.
+// TestEveryFaultIsNamed: each fault must get its name, alone and together with each other fault. The good batches
+// count, and the JSON does not depend on the order of the files. The long form tests each pair of faults in both orders
+// of batch numbers, the short form in one.
 func TestEveryFaultIsNamed(t *testing.T) {
 	f := &faults{newCascade(t), newCascade(t)}
 	start := planted{files: map[string][]byte{"good": bytesOf(t, f.good(t, 0))}, counts: 1}
@@ -210,8 +210,9 @@ func TestEveryFaultIsNamed(t *testing.T) {
 	}
 }
 
-// TestServeNamesWhatItsRelaySigned: a fault of a batch that the last relay passed on and signed has the same name as in
-// a file, alone and beside another fault. The other batches count, also after a restart. The long form has all pairs.
+// TestServeNamesWhatItsRelaySigned: a fault in a pulled batch, which the last relay signed, must get the same name as
+// in a file, alone and together with another fault. The other batches count, also after a restart. The long form tests
+// all pairs.
 func TestServeNamesWhatItsRelaySigned(t *testing.T) {
 	f := &faults{newCascade(t), newCascade(t)}
 	rogue := f.cascade.StartRogue(t, 1)
@@ -232,7 +233,7 @@ func TestServeNamesWhatItsRelaySigned(t *testing.T) {
 	}
 }
 
-// requirePulled pulls batches of numbers from 1 on, a bad one and a good one of each fault.
+// requirePulled pulls the batches of several faults, from number 1 on: for each fault a bad one and a good one.
 func requirePulled(t *testing.T, c *relaytest.Cascade, rogue *relaytest.Rogue, parts ...planted) {
 	t.Helper()
 	batches, want := uint64(1), map[finding.Name]bool{}
@@ -297,7 +298,7 @@ func requireNamed(t *testing.T, c *relaytest.Cascade, random *rand.Rand, parts .
 	}
 }
 
-// TestVerifyNamesWhatNeedsNoKey: a checker has the same findings, except those about slots.
+// TestVerifyNamesWhatNeedsNoKey: a verifier without keys must have the same findings, except those about slots.
 func TestVerifyNamesWhatNeedsNoKey(t *testing.T) {
 	f := &faults{newCascade(t), newCascade(t)}
 	start := planted{files: map[string][]byte{"good": bytesOf(t, f.good(t, 0))}}
@@ -313,12 +314,12 @@ func TestVerifyNamesWhatNeedsNoKey(t *testing.T) {
 	}
 }
 
-// TestEvidenceOfEquivocation: anyone with the task can check both manifests that the report shows.
+// TestEvidenceOfEquivocation: anyone who has the task can check both manifests that the report shows as evidence.
 func TestEvidenceOfEquivocation(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)
 	two := [][]byte{bytesOf(t, f.good(t, 0)), bytesOf(t, f.good(t, 0))}
-	two[1] = two[1][:len(two[1])-10] // a manifest without its batch proves as much
+	two[1] = two[1][:len(two[1])-10] // a manifest without its batch is evidence, too
 	for i, raw := range two {
 		require.NoError(t, v.AddFile(fmt.Sprint(i), bytes.NewReader(raw)))
 	}
@@ -340,8 +341,8 @@ func TestEvidenceOfEquivocation(t *testing.T) {
 	}
 }
 
-// TestARemainderIsNoFault: an epoch's remainder, destroyed at the first relay, is no fault. A batch destroyed earlier
-// in an epoch, or at a later relay, is a finding.
+// TestARemainderIsNoFault: if the first relay destroys an epoch's last batch because it is too small, this is no
+// finding. It is a finding if an earlier batch is destroyed, or if a later relay destroys one.
 func TestARemainderIsNoFault(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)
@@ -360,7 +361,8 @@ func TestARemainderIsNoFault(t *testing.T) {
 	requireReport(t, v, 0, finding.Destroyed)
 }
 
-// TestASignedEndShowsWhatIsMissing: an end among the files tells the number of batches.
+// TestASignedEndShowsWhatIsMissing: if the files include an epoch's signed end, a batch that it announces but that is
+// missing must be a finding.
 func TestASignedEndShowsWhatIsMissing(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	good := f.good(t, 0)
@@ -385,8 +387,8 @@ func TestASignedEndShowsWhatIsMissing(t *testing.T) {
 	requireReport(t, v, 1, finding.Foreign, finding.Gap)
 }
 
-// TestWhateverIsInAFileHasAName: no changed byte and no length of a file is an error of the verifier, and none changes
-// what counts.
+// TestWhateverIsInAFileHasAName: a file with any changed byte or any truncation must be a finding, and no error of the
+// verifier. Its batch must not count.
 func TestWhateverIsInAFileHasAName(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	raw := bytesOf(t, f.good(t, 0))
@@ -406,7 +408,8 @@ func TestWhateverIsInAFileHasAName(t *testing.T) {
 	}
 }
 
-// TestTagsOfBatchesThatDoNotCountBlockNothing: a message of a withheld or equivocated batch counts if it comes again.
+// TestTagsOfBatchesThatDoNotCountBlockNothing: a message that came in a withheld or equivocated batch must count if it
+// comes again in another batch.
 func TestTagsOfBatchesThatDoNotCountBlockNothing(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	fresh := slots(t, f.cascade, batchSize)
@@ -432,8 +435,8 @@ func requireUsers(t *testing.T, v *verifier.Verifier, users uint64, findings ...
 	require.Equal(t, findings, findingNames(r.Findings))
 }
 
-// TestDuplicatesAreDecidedByNumber: of a message in two batches, the one in the lower number counts, whichever was
-// added first.
+// TestDuplicatesAreDecidedByNumber: if two batches have the same message, it must count in the batch with the lower
+// number, no matter which was added first.
 func TestDuplicatesAreDecidedByNumber(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	shared := slots(t, f.cascade, 1)
@@ -446,7 +449,7 @@ func TestDuplicatesAreDecidedByNumber(t *testing.T) {
 		v := newVerifier(t, f.cascade)
 		for _, i := range order {
 			require.NoError(t, v.Add(batches[i]))
-			_, err := v.Report() // adds up the batches so far
+			_, err := v.Report() // adds up the batches that were added so far
 			require.NoError(t, err)
 		}
 		r, err := v.Report()
@@ -467,7 +470,7 @@ func unpadded(t *testing.T, text string) []byte {
 	return raw
 }
 
-// TestASourceThatFailsAccusesNobody: a read error is not taken for a fault of the relay.
+// TestASourceThatFailsAccusesNobody: an error of reading a file must not become a fault of the relay.
 func TestASourceThatFailsAccusesNobody(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	raw := bytesOf(t, f.good(t, 0))

@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/verifier/finding"
 )
 
-// TestTheManualHasEveryFinding: the table in docs/verifier.md names each finding once, and no other.
+// TestTheManualHasEveryFinding: the table in docs/verifier.md must have each finding exactly once, and nothing else.
 func TestTheManualHasEveryFinding(t *testing.T) {
 	manual, err := os.ReadFile("../docs/verifier.md")
 	require.NoError(t, err)

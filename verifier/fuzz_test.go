@@ -14,9 +14,9 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// FuzzMessage adds whatever a client may have put in a slot to the aggregate of every protocol: it
-// is an error that changes nothing, or a message of the task's size after which the estimate is
-// still a number.
+// FuzzMessage adds any bytes, as a client could put them in a slot, to the aggregate of every protocol. Adding must
+// either be an error that changes nothing, or the bytes have the size of a message. In the second case the estimate
+// must still be a finite number.
 func FuzzMessage(f *testing.F) {
 	names := slices.Sorted(maps.Keys(everyProtocol))
 	mechanisms := make([]protocols.Mechanism, len(names))

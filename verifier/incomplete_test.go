@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/verifier/finding"
 )
 
-// TestABatchWithoutAllItsSharesIsWithheld: with one unreadable share, splitmix's sum of a batch can be any number. So
-// the batch is a finding and not in the estimate. The other batch counts.
+// TestABatchWithoutAllItsSharesIsWithheld: if one message of a splitmix client is unreadable, the sum of its batch can
+// be any number. So the batch must be a finding and not count. The other batch counts.
 func TestABatchWithoutAllItsSharesIsWithheld(t *testing.T) {
 	c := newPair(t)
 	v := newVerifier(t, c)

@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/verifier/finding"
 )
 
-// TestMemoryOfAManifest: a file with an unsigned manifest takes no more memory than the task's manifests do, whatever
-// sizes it claims.
+// TestMemoryOfAManifest: a file that claims a huge unsigned manifest must not take more memory than the task's real
+// manifests.
 func TestMemoryOfAManifest(t *testing.T) {
 	const claim = 64 << 20
 	v := newVerifier(t, newCascade(t))

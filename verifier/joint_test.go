@@ -13,10 +13,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// jointClients are three groups of four values each: a large one, a small one, and a tiny one.
+// jointClients has the clients of each cell: three groups, large, small and tiny, with four values each.
 var jointClients = []int{300, 500, 150, 50, 60, 90, 100, 150, 3, 2, 1, 0}
 
-// jointTasks have noise whose cells depend on each other in each of the ways there are.
+// jointTasks have noise whose cells depend on each other in every possible way.
 var jointTasks = map[string]planner.Query{
 	"randomized response":  {Protocol: "histogram", Epsilon: 6, Delta: 1e-4, Honest: .9},
 	"dummies, fixed total": {Epsilon: 1, Delta: 1e-4, Honest: 1, Relays: &planner.RelayNoise{}},
@@ -47,15 +47,15 @@ func jointTask(t *testing.T, q planner.Query) (*task.Task, protocols.Mechanism, 
 	return draft, m, values
 }
 
-// atLeast fails if the number of covering intervals is 4.9 standard deviations below what probability p predicts. A
-// false alarm has probability 10⁻⁶.
+// atLeast fails the test if fewer intervals contain the truth than probability p predicts, by more than 4.9 standard
+// deviations. It fails by chance with probability 10⁻⁶.
 func atLeast(t *testing.T, p float64, held, of int, what string) {
 	t.Helper()
 	least := p*float64(of) - 4.9*math.Sqrt(p*(1-p)*float64(of))
 	require.GreaterOrEqual(t, float64(held), least, "%s: %d of %d", what, held, of)
 }
 
-// TestJointFiguresHoldTheTruth: intervals of shares, of differences of shares and of counts, and of quantiles hold the
+// TestJointFiguresHoldTheTruth: the intervals of shares, differences of shares, counts and quantiles must contain the
 // truth as often as they claim, whatever the covariances of the cells.
 func TestJointFiguresHoldTheTruth(t *testing.T) {
 	const repeats, confidence = 4000, .95
@@ -89,7 +89,7 @@ func TestJointFiguresHoldTheTruth(t *testing.T) {
 				t.Logf("%s: %.4f", what, float64(n)/repeats)
 				p := confidence
 				if what == "difference" {
-					p = .945 // It is not exact: the other group's size is estimated, too.
+					p = .945 // not exact, because the size of the other group is estimated, too
 				}
 				atLeast(t, p, n, repeats, what)
 			}
@@ -98,8 +98,8 @@ func TestJointFiguresHoldTheTruth(t *testing.T) {
 	}
 }
 
-// TestJointSaysNothingOfFew: without evidence that a group has clients there is no share. Without a precise group size
-// there is no difference.
+// TestJointSaysNothingOfFew: there is no share unless the data show that the group has clients. There is no difference
+// unless the sizes of both groups are precise.
 func TestJointSaysNothingOfFew(t *testing.T) {
 	draft, m, values := jointTask(t, jointTasks["dummies, cell by cell"])
 	require.NoError(t, planner.Trial{Repeats: 50, Fast: true}.Batches(draft, m, values, func(agg protocols.Aggregate) {
@@ -115,7 +115,7 @@ func TestJointSaysNothingOfFew(t *testing.T) {
 	}))
 }
 
-// TestJointFiguresWithoutNoise: with many clients and almost no noise, the figures are the truth.
+// TestJointFiguresWithoutNoise: with many clients and nearly no noise, the estimates equal the truth.
 func TestJointFiguresWithoutNoise(t *testing.T) {
 	draft, m, values := jointTask(t, planner.Query{Protocol: "histogram", Epsilon: 40, Delta: 1e-4, Honest: .9})
 	require.NoError(t, planner.Trial{Repeats: 1}.Batches(draft, m, values, func(agg protocols.Aggregate) {
@@ -132,7 +132,7 @@ func TestJointFiguresWithoutNoise(t *testing.T) {
 	}))
 }
 
-// TestJointNeedsPairs: labels, as many as groups divide.
+// TestJointNeedsPairs: NewJoint requires labels, and a number of groups that divides the number of labels.
 func TestJointNeedsPairs(t *testing.T) {
 	draft, m, _ := jointTask(t, jointTasks["randomized response"])
 	_, err := verifier.NewJoint(draft, m, m.Aggregate(), 5)

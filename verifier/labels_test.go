@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// binned returns a histogram over a range.
+// binned returns a task for a histogram over a range.
 func binned(t *testing.T, lo, hi float64, bins uint64) *task.Task {
 	t.Helper()
 	from, ok := randomizer.RationalFromFloat(lo)
@@ -22,7 +22,8 @@ func binned(t *testing.T, lo, hi float64, bins uint64) *task.Task {
 	return &task.Task{Query: task.Histogram, Input: task.Input{Lo: from, Hi: to, Bins: bins}}
 }
 
-// TestLabelsOfBins: labels and ticks keep all bins apart and near their edges, in ASCII without thousands separators.
+// TestLabelsOfBins: labels and ticks must distinguish all bins and be close to their edges. They must be ASCII without
+// thousands separators.
 func TestLabelsOfBins(t *testing.T) {
 	for _, c := range []struct {
 		lo, hi float64
@@ -68,7 +69,7 @@ func TestLabelsOfBins(t *testing.T) {
 	require.Equal(t, []string{"below -40", "-40 to -30", "40 or more"}, []string{labels[0], labels[1], labels[9]})
 }
 
-// TestEdgesAreTheNearestNumbers: an edge is written with the digits that people write it with.
+// TestEdgesAreTheNearestNumbers: an edge such as 0.3 must be exactly the number that the text "0.3" gives.
 func TestEdgesAreTheNearestNumbers(t *testing.T) {
 	for j, x := range verifier.Edges(binned(t, 0, 1, 10)) {
 		want, err := strconv.ParseFloat("0."+strconv.Itoa(j), 64)

@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestBatchesAfterTheLastAreFound: if relays add noise, a batch of fewer than n clients, received or passed on, is the
-// last of its epoch. A later batch is a finding.
+// TestBatchesAfterTheLastAreFound: if relays add noise, a batch with fewer than n clients, received or passed on, must
+// be the last of its epoch. Each later batch must be a finding.
 func TestBatchesAfterTheLastAreFound(t *testing.T) {
 	noisy := &task.Task{Batch: task.Batch{Size: 10}, Noise: &task.Noise{}}
 	noisy.Claim.Assumption = task.NoneHonest

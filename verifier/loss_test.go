@@ -16,7 +16,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// newSum sets up two relays for the sum of numbers from 5 to 10 of 100 clients, of whom 90 are honest.
+// newSum sets up two relays for a sum over 100 clients of numbers from 5 to 10. 90 % of the clients are assumed honest.
 func newSum(t *testing.T, protocol string, params planner.Params) *relaytest.Cascade {
 	t.Helper()
 	return relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
@@ -29,8 +29,8 @@ func newSum(t *testing.T, protocol string, params planner.Params) *relaytest.Cas
 	}})
 }
 
-// lossy simulates both relays on the slots of a batch: each drops some slots and signs that. Some of the slots that
-// reach the verifier are unreadable.
+// lossy returns a batch that passed two relays. Each relay dropped some slots and signed that it did. Some of the slots
+// that reach the verifier are unreadable.
 func lossy(t *testing.T, c *relaytest.Cascade, clients int, first [][]byte, dropped [2]int,
 	unreadable int) *onion.Batch {
 	t.Helper()
@@ -56,8 +56,8 @@ func lossy(t *testing.T, c *relaytest.Cascade, clients int, first [][]byte, drop
 	return batch
 }
 
-// TestLossIsSaidAtEveryHop: the report states how many messages each relay and the verifier lost, and counts the other
-// reports. Its answer is for all clients, with an interval wider by the range of the missing reports.
+// TestLossIsSaidAtEveryHop: the report must say how many messages each relay and the verifier lost, and count the other
+// reports. Its answer is for all clients. Its interval is wider by what the missing reports can change.
 func TestLossIsSaidAtEveryHop(t *testing.T) {
 	c := newSum(t, "realsum", nil)
 	v := newVerifier(t, c)
@@ -86,8 +86,8 @@ func TestLossIsSaidAtEveryHop(t *testing.T) {
 
 func width(interval [2]float64) float64 { return interval[1] - interval[0] }
 
-// TestAnUnusableReportHasNoEstimate: without one share of splitmix, JSON, CSV, page and terminal have no estimate but
-// the reason. An override shows the estimate and says so.
+// TestAnUnusableReportHasNoEstimate: if a message of a splitmix client is missing, the JSON, CSV, page and terminal
+// must show no estimate, but the reason. With an override they must show the estimate and the override.
 func TestAnUnusableReportHasNoEstimate(t *testing.T) {
 	c := newPair(t)
 	v := newVerifier(t, c)
@@ -120,7 +120,7 @@ func TestAnUnusableReportHasNoEstimate(t *testing.T) {
 	}
 }
 
-// forms are a report as it is printed, and served.
+// forms returns the printed and served forms of a report, by name.
 func forms(t *testing.T, c *relaytest.Cascade, v *verifier.Verifier, r *verifier.Report) map[string]string {
 	t.Helper()
 	server := httptest.NewServer(report.Handler(v))
@@ -132,14 +132,15 @@ func forms(t *testing.T, c *relaytest.Cascade, v *verifier.Verifier, r *verifier
 		"csv": file.String(), "terminal": terminal.String()}
 }
 
-// showsNumbers says whether a form of a report has an estimate.
+// showsNumbers reports whether a form of a report shows an estimate.
 func showsNumbers(form, text string) bool {
 	return strings.Contains(text, map[string]string{"json": `"estimate":[0-9-]`, "page": "<data ", "csv": "all,,0,",
 		"terminal": "interval"}[form]) || form == "json" && !strings.Contains(text, `"estimate":null`)
 }
 
-// TestWhatMissingMessagesCanDo: of some 900 messages of correlated from 100 clients, with a total range of 500, 15
-// missing ones could change the sum by 113, and 80 by 600.
+// TestWhatMissingMessagesCanDo: 100 clients of protocol correlated send about 900 messages, for a sum with a range of
+// 500. 15 missing messages could change the sum by 113, and 80 by 600. So the report must be usable in the first case
+// only.
 func TestWhatMissingMessagesCanDo(t *testing.T) {
 	c := newSum(t, "correlated", planner.Params{"max": 2})
 	v := newVerifier(t, c)
@@ -161,8 +162,9 @@ func TestWhatMissingMessagesCanDo(t *testing.T) {
 	require.Nil(t, r.Interval)
 }
 
-// TestTooSmallABatchOverExposesItsClients: a batch below the relays' minimum reached the verifier. It is not opened, or
-// its result is withheld. The ledger does not state a cost of zero, nor that the claim holds.
+// TestTooSmallABatchOverExposesItsClients: a batch reached the verifier although it was too small for the relays to
+// release. The verifier must not open it, or must withhold its result. The ledger must not say that it cost nothing,
+// nor that the claim holds.
 func TestTooSmallABatchOverExposesItsClients(t *testing.T) {
 	c := newCascade(t)
 	for name, bad := range map[string]*onion.Batch{
@@ -186,7 +188,7 @@ func TestTooSmallABatchOverExposesItsClients(t *testing.T) {
 		require.Contains(t, forms(t, c, v, r)["terminal"], "The guarantee does not hold for 20 clients")
 		require.Contains(t, forms(t, c, v, r)["page"], "The guarantee does not hold for 20 clients")
 	}
-	c = newPair(t) // which has no ε₀
+	c = newPair(t) // no ε₀ bounds this protocol
 	v := newVerifier(t, c)
 	small := lossy(t, c, 2, slots(t, c, 2), [2]int{2, 0}, 0)
 	require.NoError(t, v.Add(small), "destroyed")

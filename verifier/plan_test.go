@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Nobody refuses what a plan calls possible: every way comes to an estimate, over owner tool, client, two relays and
-// verifier. Every protocol is among them, for each query that it answers and each padding that it may have.
+// TestPlansReachAnEstimate: every way that a plan calls possible must give an estimate with an owner, clients, two
+// relays and a verifier. The ways must include every protocol, with each of its queries and paddings.
 func TestPlansReachAnEstimate(t *testing.T) {
 	queried, walked := map[task.Query]bool{}, map[string]bool{}
 	for name, c := range map[string]struct {

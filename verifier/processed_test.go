@@ -15,8 +15,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestProcessedIsPossible: post-processed answers are possible, and no further from the truth than the estimates. The
-// interval and band of each hold it, and hold the truth at least as often as the estimates' do.
+// TestProcessedIsPossible: a post-processed answer must be possible, and not farther from the truth than the estimate.
+// Its interval and band must contain it. They must contain the truth whenever those of the estimate do.
 func TestProcessedIsPossible(t *testing.T) {
 	const users, runs = 200, 300
 	for name, c := range map[string]struct {
@@ -85,7 +85,7 @@ func TestProcessedIsPossible(t *testing.T) {
 	}
 }
 
-// TestSimplexIsNearest: no small possible move from one entry to another gets nearer.
+// TestSimplexIsNearest: moving a small amount from one entry to another must not give a point that is nearer to x.
 func TestSimplexIsNearest(t *testing.T) {
 	for _, x := range [][]float64{{3, -1, 8}, {-5, -6, -7, -1}, {10}, {2, 2, 2}, {100, 0, 0}, {0, 0}} {
 		got := verifier.Simplex(x, 10)

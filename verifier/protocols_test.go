@@ -20,8 +20,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Every protocol runs end to end: client, two relays over HTTP, verifier. Each entry of the estimate must be within
-// deviations standard errors, exact for the given values, of the truth.
+// TestEveryProtocolEndToEnd runs every protocol with a client, two relays over HTTP and a verifier. Each entry of the
+// estimate must be within a number of standard errors of the truth. The standard errors are exact for the given values.
 func TestEveryProtocolEndToEnd(t *testing.T) {
 	for name, c := range everyProtocol {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestEveryProtocolEndToEnd(t *testing.T) {
 	}
 }
 
-// sendAll plays a batch of clients with the same value.
+// sendAll submits the reports of a batch of clients who all have the same value.
 func sendAll(t *testing.T, c *relaytest.Cascade, value []float64) {
 	t.Helper()
 	transport := &http.Transport{MaxConnsPerHost: 8}
@@ -87,7 +87,7 @@ func requireClose(t *testing.T, c *relaytest.Cascade, r *verifier.Report, value 
 	require.Empty(t, r.Findings)
 	require.EqualValues(t, c.Open.Batch.Size, r.Users)
 	require.Equal(t, r.MessagesSent, r.CoverMessages+r.Verified+r.Rejected+r.Withheld)
-	if c.Open.Query == task.Strings { // TestPoolEndToEnd asks for texts
+	if c.Open.Query == task.Strings { // TestPoolEndToEnd tests texts
 		require.True(t, r.Usable)
 		require.Empty(t, r.Estimate)
 		return
@@ -99,13 +99,13 @@ func requireClose(t *testing.T, c *relaytest.Cascade, r *verifier.Report, value 
 	n := float64(c.Open.Batch.Size)
 	scale := protocols.Scale(c.Open.Query, c.Open.Batch.Size)
 	require.Len(t, r.Estimate, len(total))
-	deviations := 8.0 // Below 10⁻⁹ for each of at most 16 bounded sums of 100 clients.
+	deviations := 8.0 // below 10⁻⁹ for each of at most 16 bounded sums over 100 clients
 	if c.Open.Protocol == "splitmix" {
-		deviations = 16 // The same for a discrete Laplace variable: e^(-16√2) = 1.5·10⁻¹⁰.
+		deviations = 16 // the same for a discrete Laplace variable: e^(-16√2) = 1.5·10⁻¹⁰
 	}
 	if c.Open.Protocol == "vectorsum" {
-		// A coordinate gets a Poisson number of messages, 0.2 on average: by Bennett's inequality 22
-		// standard errors have probability e^(-0.2·h(22/√0.2)) = 1.5·10⁻¹³, h(u) = (1+u)·ln(1+u) - u.
+		// Each coordinate gets a Poisson number of messages, 0.2 on average. By Bennett's inequality, more than 22
+		// standard errors have probability e^(-0.2·h(22/√0.2)) = 1.5·10⁻¹³, with h(u) = (1+u)·ln(1+u) - u.
 		deviations = 22
 	}
 	for j := range total {

@@ -14,9 +14,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestErrorBarsAreWhatTheySay: for every protocol, the worst-case standard error holds for n clients who all have the
-// worst value, computed exactly from the protocol. The standard error comes from the data and is no larger. The
-// interval has 95 % of the error's law, and the band leaves 5 % for all entries together.
+// TestErrorBarsAreWhatTheySay: for every protocol, the worst-case standard error must be that of n clients who all have
+// the worst value, computed exactly. The standard error from the data must not be larger. The interval must have 95 %
+// of the error's law, and the band must leave 5 % for all entries together.
 func TestErrorBarsAreWhatTheySay(t *testing.T) {
 	for name, c := range everyProtocol {
 		q := c.Query
@@ -25,7 +25,7 @@ func TestErrorBarsAreWhatTheySay(t *testing.T) {
 		require.NoError(t, err)
 		m, err := registry.Open(draft)
 		require.NoError(t, err)
-		if draft.Query.Info().Shape == task.PerText { // its answer has no entries
+		if draft.Query.Info().Shape == task.PerText { // an answer of texts has no entries
 			continue
 		}
 		const clients = 7
@@ -53,8 +53,8 @@ func TestErrorBarsAreWhatTheySay(t *testing.T) {
 	}
 }
 
-// TestErrorBarOfACount: randomized response answers at random with probability γ. A client adds
-// (Y - γ/2)/(1-γ) to the estimated count, whose variance is (γ/2)(1-γ/2)/(1-γ)² whatever its value.
+// TestErrorBarOfACount: in randomized response, a client answers at random with probability γ. The client adds (Y -
+// γ/2)/(1-γ) to the estimated count. Its variance is (γ/2)(1-γ/2)/(1-γ)², whatever the client's value.
 func TestErrorBarOfACount(t *testing.T) {
 	c := everyProtocol["count"]
 	c.Query.Name, c.Query.Honest = "count", 1
@@ -69,7 +69,7 @@ func TestErrorBarOfACount(t *testing.T) {
 	require.InEpsilon(t, math.Sqrt(7*gamma/2*(1-gamma/2))/(1-gamma), a.StandardError[0], 1e-12)
 }
 
-// aggregate returns the aggregate of some clients with one value.
+// aggregate returns the aggregate of clients who all have the same value.
 func aggregate(t *testing.T, m protocols.Mechanism, clients int, value []float64) protocols.Aggregate {
 	t.Helper()
 	agg, src := m.Aggregate(), randomizer.NewSource()

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fileOf opens the file without a name that a space has in a folder.
+// fileOf opens the deleted file that a scratch space uses in a folder. It returns nil if there is none.
 func fileOf(t *testing.T, folder string) *os.File {
 	t.Helper()
 	links, err := filepath.Glob("/proc/self/fd/*")
@@ -30,7 +30,7 @@ func fileOf(t *testing.T, folder string) *os.File {
 	return nil
 }
 
-// onDisk returns a space without memory, and the folder of its file.
+// onDisk returns a scratch space that stores all blocks in its file, and the folder of the file.
 func onDisk(t *testing.T, most int) (*scratchSpace, string) {
 	folder := t.TempDir()
 	s := newScratch(folder, most, 0)
@@ -52,8 +52,8 @@ func requireGet(t *testing.T, s *scratchSpace, want []byte, b scratchBlock) {
 	require.Equal(t, want, got)
 }
 
-// TestTheFileTellsNothing: the file does not contain what was stored, and only its owner may open it. Equal blocks give
-// different bytes at two offsets (else they share a nonce) and in two spaces (else they share a key).
+// TestTheFileTellsNothing: the file must not contain what was stored, and only its owner may open it. Equal blocks must
+// give different bytes at two offsets (otherwise they share a nonce) and in two files (otherwise they share a key).
 func TestTheFileTellsNothing(t *testing.T) {
 	const most = 256
 	data := bytes.Repeat([]byte("sixteen bytes..."), most/16)
@@ -82,10 +82,10 @@ func TestTheFileTellsNothing(t *testing.T) {
 	}
 }
 
-// TestPlacesGetNewNonces: the same block in a reused offset is encrypted differently.
+// TestPlacesGetNewNonces: the same block, stored again at a freed offset, must be encrypted differently.
 func TestPlacesGetNewNonces(t *testing.T) {
 	s, folder := onDisk(t, 64)
-	put(t, s, make([]byte, 64)) // keeps the file from being emptied
+	put(t, s, make([]byte, 64)) // with this block the file is not truncated
 	read := func() []byte {
 		b := put(t, s, make([]byte, 64))
 		raw := make([]byte, 80)
@@ -98,7 +98,7 @@ func TestPlacesGetNewNonces(t *testing.T) {
 	require.EqualValues(t, 160, s.PeakFileBytes(), "one block, used again")
 }
 
-// TestAChangedFileIsAnError: changing a byte of a block, or its offset, is an error.
+// TestAChangedFileIsAnError: a block with a changed byte, or with another block's bytes, must be an error.
 func TestAChangedFileIsAnError(t *testing.T) {
 	s, folder := onDisk(t, 40)
 	one, two := bytes.Repeat([]byte{1}, 40), bytes.Repeat([]byte{2}, 40)
@@ -126,8 +126,8 @@ func TestAChangedFileIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "couldn't read a scratch file")
 }
 
-// TestARefusedWriteLosesNothing: a full disk is an error, earlier blocks can still be read, and freeing some makes
-// space.
+// TestARefusedWriteLosesNothing: if the disk is full, Put must return an error and earlier blocks must stay readable.
+// Freeing a block must make space for another.
 func TestARefusedWriteLosesNothing(t *testing.T) {
 	const most = 100
 	s, _ := onDisk(t, most)
@@ -137,7 +137,7 @@ func TestARefusedWriteLosesNothing(t *testing.T) {
 	defer signal.Reset(syscall.SIGXFSZ)
 	var was syscall.Rlimit
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was))
-	limit := syscall.Rlimit{Cur: 2*(most+16) + 50, Max: was.Max} // the next block is written in part
+	limit := syscall.Rlimit{Cur: 2*(most+16) + 50, Max: was.Max} // writing the next block fails after 50 bytes
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit))
 	_, err := s.Put(bytes.Clone(two))
 	_, again := s.Put(bytes.Clone(two))
@@ -156,7 +156,7 @@ func TestARefusedWriteLosesNothing(t *testing.T) {
 	require.EqualValues(t, 3*(most+16), s.PeakFileBytes())
 }
 
-// TestRoomGoesBack: a space without blocks has an empty file, and a closed one has no file.
+// TestRoomGoesBack: when all blocks are freed, the file must be empty. After Close there must be no file.
 func TestRoomGoesBack(t *testing.T) {
 	s, folder := onDisk(t, 100)
 	one := bytes.Repeat([]byte{1}, 100)

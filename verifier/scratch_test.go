@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBlocksComeBack: every stored block can be read until it is freed, from memory and from the file. Offsets of the
-// file are reused.
+// TestBlocksComeBack: every block can be read until it is freed, from memory and from the file. Freed space of the file
+// is used again.
 func TestBlocksComeBack(t *testing.T) {
 	const most = 1 << 10
 	folder := t.TempDir()
@@ -50,7 +50,7 @@ func TestBlocksComeBack(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestAFullDiskIsAnError: a failed write is an error, and earlier blocks stay.
+// TestAFullDiskIsAnError: if writing fails, Put must return an error, and earlier blocks must stay readable.
 func TestAFullDiskIsAnError(t *testing.T) {
 	s := newScratch("/nonexistent", 10, 10)
 	b, err := s.Put(make([]byte, 10))

@@ -16,10 +16,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestBandsOverEpochsHoldAllAtOnce: in at least 94.5 % of runs the bands of all epochs and entries hold the truth at
-// once, although clients' values depend on the previous epoch's result. A false alarm has probability 10⁻⁸. The epochs'
-// own intervals hold at once far more rarely, or the test would show nothing. With near-normal errors the bands do not
-// hold much more often than claimed. The long form has 3,000 runs.
+// TestBandsOverEpochsHoldAllAtOnce: in at least 94.5 % of runs, the bands of all epochs and entries must contain the
+// truth at once. Clients' values depend on the result of the previous epoch. The test fails by chance with probability
+// 10⁻⁸. The intervals of single epochs must all contain the truth far less often, because otherwise the test would show
+// nothing. If errors are nearly normal, the bands must not cover much more often than they claim. The long form has
+// 3,000 runs.
 func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
 	const epochs = 10
 	limit := func(runs, share, side float64) int { return int(share*runs + side*5.6*math.Sqrt(runs*share*(1-share))) }
@@ -29,7 +30,7 @@ func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
 		"median": {Query: task.Histogram, Bins: 4, Hi: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			users := 60 // So few that exact intervals take little time.
+			users := 60 // few, so that exact intervals take little time
 			if name == "mean" {
 				users = 4000
 			}
@@ -56,7 +57,7 @@ func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
 					require.Len(t, a.BandOverEpochs, len(a.Estimate))
 					held, alone := both[now].held(a, d)
 					all, each = all && held, each && alone
-					now = int(math.Abs(a.Estimate[0])*1000) % 2 // the last result decides the next values
+					now = int(math.Abs(a.Estimate[0])*1000) % 2 // the previous result decides the next values
 				}
 				if all {
 					bands++
@@ -67,11 +68,11 @@ func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
 			}
 			t.Logf("of %v runs bands held in %d, intervals in %d", runs, bands, intervals)
 			require.GreaterOrEqual(t, bands, limit(runs, .945, -1))
-			if name != "median" { // its intervals end at edges of bins, and may miss none
+			if name != "median" { // the median's intervals end at edges of bins, and may never miss
 				require.Less(t, intervals, bands)
 			}
 			if name == "mean" {
-				alone := math.Pow(.97, epochs) // they end at steps, and so hold above 95 %
+				alone := math.Pow(.97, epochs) // the intervals end at steps, so they cover slightly more than 95 %
 				require.Less(t, intervals, limit(runs, alone, 1))
 				require.LessOrEqual(t, bands, limit(runs, .97, 1))
 			}
@@ -79,7 +80,7 @@ func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
 	}
 }
 
-// simulated is clients clients with their values and the true answer.
+// simulated is a number of clients with their values and the true answer.
 type simulated struct {
 	draw   func(*randomizer.Source) (protocols.Aggregate, error)
 	truth  []float64
@@ -111,7 +112,7 @@ func newSimulated(t *testing.T, m protocols.Mechanism, users, step int) *simulat
 	return c
 }
 
-// held says whether the bands over epochs hold the truth, and whether the intervals do.
+// held reports whether all bands over epochs contain the truth, and whether all intervals do.
 func (c *simulated) held(a verifier.Answer, d *verifier.Distribution) (bands, intervals bool) {
 	bands, intervals = true, true
 	in := func(x float64, of [2]float64) bool { return of[0] <= x && x <= of[1] }

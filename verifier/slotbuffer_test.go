@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/codec"
 )
 
-// TestSlotBuffersGiveWhatTheyWereGiven: slots of every size come back in order, from memory and from disk, and have one
-// encoding.
+// TestSlotBuffersGiveWhatTheyWereGiven: slots of any size must come back in order, from memory and from disk, and have
+// only one encoding.
 func TestSlotBuffersGiveWhatTheyWereGiven(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, size := range []int{slotHeader + 1, 5_000, pieceBytes/2 + 1, pieceBytes + 7} {

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSumsAreRoundedUp: a sum of costs is never below the exact sum, and less than two float64 values above it.
+// TestSumsAreRoundedUp: a sum of costs must not be below the exact sum, and must be less than two float64 values above
+// it.
 func TestSumsAreRoundedUp(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	rounded := 0

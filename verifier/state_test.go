@@ -17,7 +17,7 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// filesOf are the cascade's faulty files.
+// filesOf returns the faulty files of a cascade.
 func filesOf(t *testing.T, c *relaytest.Cascade) (files []file) {
 	t.Helper()
 	for i, raw := range c.Faulty(t) {
@@ -26,7 +26,7 @@ func filesOf(t *testing.T, c *relaytest.Cascade) (files []file) {
 	return files
 }
 
-// TestShardsGiveTheBytesOfOneRun: however files are divided among verifiers, and in whatever order, all states together
+// TestShardsGiveTheBytesOfOneRun: however files are divided among verifiers, and in any order, the merged states must
 // give the same report and state, byte for byte.
 func TestShardsGiveTheBytesOfOneRun(t *testing.T) {
 	f := &faults{newCascade(t), nil}
@@ -71,7 +71,7 @@ func stateOf(t *testing.T, v *verifier.Verifier) []byte {
 	return out.Bytes()
 }
 
-// TestAStateIsReadWholeOrRefused: a truncated state, or one of another task, is an error.
+// TestAStateIsReadWholeOrRefused: a truncated state, or a state of another task, must be an error.
 func TestAStateIsReadWholeOrRefused(t *testing.T) {
 	f := &faults{newCascade(t), newCascade(t)}
 	v := newVerifier(t, f.cascade)
@@ -85,8 +85,8 @@ func TestAStateIsReadWholeOrRefused(t *testing.T) {
 	require.ErrorContains(t, newVerifier(t, f.other).ReadState(bytes.NewReader(state)), "it has another version or task")
 }
 
-// TestAChangedStateIsRefusedOrCanonical: a state with a changed byte is an error, or has a report and is written again
-// with the same bytes.
+// TestAChangedStateIsRefusedOrCanonical: a state with a changed byte must be an error, or give a report and be written
+// again with the same bytes.
 func TestAChangedStateIsRefusedOrCanonical(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)
@@ -110,8 +110,8 @@ func TestAChangedStateIsRefusedOrCanonical(t *testing.T) {
 	require.Greater(t, taken, 20, "a tag may be any")
 }
 
-// TestRecordsSayWhatTheirBatchIs: a record is read as it was written. A record with another batch's manifest, with
-// slots that do not match its aggregate, or with other pieces is refused.
+// TestRecordsSayWhatTheirBatchIs: a record must be read as it was written. ReadRecord must refuse a record with another
+// batch's manifest, with slots that do not match its aggregate, or with pieces of another size.
 func TestRecordsSayWhatTheirBatchIs(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)
@@ -126,7 +126,7 @@ func TestRecordsSayWhatTheirBatchIs(t *testing.T) {
 	var again bytes.Buffer
 	require.NoError(t, r.Write(&again))
 	require.Equal(t, good, again.Bytes())
-	size := len(good) / (2 * batchSize) // less than a slot and its header
+	size := len(good) / (2 * batchSize) // smaller than a slot with its header
 	for name, change := range map[string]func(*verifier.Record, *[][][]byte){
 		"number":      func(r *verifier.Record, _ *[][][]byte) { r.Seq = 4 },
 		"epoch":       func(r *verifier.Record, _ *[][][]byte) { r.Epoch = 1 },
@@ -153,7 +153,7 @@ func TestRecordsSayWhatTheirBatchIs(t *testing.T) {
 	}
 }
 
-// TestARefusedRecordLeavesNoSlots: the space of a refused record is reused.
+// TestARefusedRecordLeavesNoSlots: a refused record must free its space, so that the next record uses it again.
 func TestARefusedRecordLeavesNoSlots(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)
@@ -173,8 +173,8 @@ func TestARefusedRecordLeavesNoSlots(t *testing.T) {
 	require.Equal(t, filed, v.PeakFileBytes())
 }
 
-// TestAggregatesOfEveryProtocolCanBeWrittenDown: an aggregate is read as it was written, in the middle of a batch and
-// at its end. Any other input is refused.
+// TestAggregatesOfEveryProtocolCanBeWrittenDown: an aggregate must be read as it was written, within a batch and at its
+// end. Any other input must be refused.
 func TestAggregatesOfEveryProtocolCanBeWrittenDown(t *testing.T) {
 	for name, c := range everyProtocol {
 		q := c.Query
@@ -197,7 +197,7 @@ func TestAggregatesOfEveryProtocolCanBeWrittenDown(t *testing.T) {
 		a.AddUsers(3)
 		written := requireWritten(t, m, a)
 		require.NotEmpty(t, written, name)
-		beyond := append(binary.AppendUvarint(slices.Clone(written), 1<<40), 1) // a counter that no aggregate has
+		beyond := append(binary.AppendUvarint(slices.Clone(written), 1<<40), 1) // no aggregate has this counter
 		require.Error(t, verifier.UnpackCounters(m.Aggregate(), beyond), name)
 		require.Error(t, verifier.UnpackCounters(m.Aggregate(), written[:len(written)-1]), name)
 		require.Error(t, verifier.UnpackCounters(m.Aggregate(), append([]byte{0, 0}, written...)), name)

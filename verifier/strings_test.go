@@ -25,9 +25,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestPoolEndToEnd: clients have one text, and two relays each add a pool of dummies. The verifier finds the text,
-// shows it everywhere, and counts it and a text that nobody has. Manifests state what was added, and dummies count as
-// nobody's reports.
+// TestPoolEndToEnd: all clients have one text, and two relays each add a pool of dummies. The verifier must find the
+// text and show it in every form. It must count this text, and a text that nobody has. The manifests must state the
+// number of dummies, and dummies must not count as reports.
 func TestPoolEndToEnd(t *testing.T) {
 	cascade := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		calibrated, err := planner.Draft(planner.Query{Name: "texts", Query: task.Strings, Length: 4, Batch: 300,
@@ -86,8 +86,9 @@ func TestPoolEndToEnd(t *testing.T) {
 	require.Greater(t, counts[0].Clients, counts[1].Hi/2)
 }
 
-// requireNeutral requires that a text chosen by clients, or by another party in a finding, is no spreadsheet formula,
-// does not reverse other text and sends no terminal command, wherever it is shown. Machine formats have it unchanged.
+// requireNeutral requires that a text that a client or another party chose does no harm in any form of the report. It
+// must not be a formula in a spreadsheet, reverse other text or send commands to a terminal. Formats for machines must
+// have the text unchanged.
 func requireNeutral(t *testing.T, v *verifier.Verifier, made *verifier.Report) {
 	t.Helper()
 	const hostile = "=1;=2\u202e\x1b[2J\t"

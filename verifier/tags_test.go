@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTagsAreASet compares the replay set with a map: random halves, neighbouring halves, and each twice.
+// TestTagsAreASet compares the replay set with a Go map: for random half tags and for successive ones, each added
+// twice.
 func TestTagsAreASet(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for name, draw := range map[string]func(i int) uint64{
@@ -34,10 +35,10 @@ func TestTagsAreASet(t *testing.T) {
 	}
 }
 
-// TestTagsTellEveryHalfApart: the half that scrambles to 0, the value of a gap, is handled like any other.
+// TestTagsTellEveryHalfApart: the half tag that scrambles to 0, which means a gap, must work like any other.
 func TestTagsTellEveryHalfApart(t *testing.T) {
 	set := newTags()
-	zero := set.flip // 0, times anything
+	zero := set.flip // scrambles to 0, because 0 times any number is 0
 	require.Zero(t, set.scramble(zero))
 	require.False(t, set.has(zero))
 	require.True(t, set.add(zero))
@@ -46,7 +47,8 @@ func TestTagsTellEveryHalfApart(t *testing.T) {
 	require.Equal(t, 1, set.n)
 }
 
-// TestTagsTakeTenBytes: a half takes at most 10 bytes, and the tables are sorted, so that no search misses.
+// TestTagsTakeTenBytes: a half tag must take at most 10 bytes. The tables must be sorted, so that every search
+// succeeds.
 func TestTagsTakeTenBytes(t *testing.T) {
 	set, random := newTags(), rand.New(rand.NewPCG(3, 4))
 	for i := range 1 << 20 {

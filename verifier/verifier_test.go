@@ -42,7 +42,7 @@ func TestReportsThroughTwoRelaysAreCountedAndSurviveARestart(t *testing.T) {
 	require.EqualValues(t, 2*batchSize, got.Verified)
 	require.Equal(t, got.MessagesSent, got.CoverMessages+got.Verified+got.Rejected+got.Withheld)
 	require.Empty(t, got.Findings)
-	// 5.5 standard errors: false alarm below 10⁻⁶ for near-normal sums
+	// 5.5 standard errors: the test fails by chance with probability below 10⁻⁶ for nearly normal sums
 	require.InDelta(t, 7, got.Estimate[0], 5.5*got.StandardError[0])
 	require.Equal(t, 2.0, *got.Ledger.Epsilon, "one epoch")
 
@@ -62,7 +62,7 @@ func TestReportsThroughTwoRelaysAreCountedAndSurviveARestart(t *testing.T) {
 	require.Equal(t, got, reread)
 }
 
-// TestAReportIsMadeOnce: the report is cached until something is added.
+// TestAReportIsMadeOnce: the verifier must use a cached report until something is added.
 func TestAReportIsMadeOnce(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)
@@ -173,7 +173,7 @@ func TestAReplayedBatchIsWithheldForBeingTooSmall(t *testing.T) {
 	require.Equal(t, finding.TooFew, r.Findings[1].Name)
 }
 
-// covers returns the slots of n clients who send one cover each, as the first relay receives them.
+// covers returns the slots of n clients who send one cover each, as the first relay passes them on.
 func covers(t *testing.T, c *relaytest.Cascade, n int) (out [][]byte) {
 	t.Helper()
 	sealer, err := onion.NewSealer(c.Open.Task, c.Open.ID, c.Open.KeyLists)
@@ -189,8 +189,8 @@ func covers(t *testing.T, c *relaytest.Cascade, n int) (out [][]byte) {
 	return out
 }
 
-// TestARepeatedCoverIsAFinding: a repeated cover, within a batch or across batches, counts as repeated like any
-// message. Otherwise colluding relays could fill a batch with known covers.
+// TestARepeatedCoverIsAFinding: a repeated cover must count as repeated like any message, within a batch and across
+// batches. Otherwise colluding relays could fill a batch with covers that they know.
 func TestARepeatedCoverIsAFinding(t *testing.T) {
 	c := newCascade(t)
 	v := newVerifier(t, c)
@@ -210,12 +210,12 @@ func TestARepeatedCoverIsAFinding(t *testing.T) {
 		Meaning: "slots that occurred before", Example: "epoch 0, batch 1"}}, r.Findings)
 }
 
-// TestCoversAreNotWithheld: a withheld batch withholds its messages. Its covers are counted as covers, and every slot
-// once.
+// TestCoversAreNotWithheld: in a withheld batch, only messages count as withheld. Covers count as covers, so that every
+// slot counts once.
 func TestCoversAreNotWithheld(t *testing.T) {
 	c := newCascade(t)
 	v := newVerifier(t, c)
-	lost := func(next [][]byte) [][]byte { return relaytest.Spoil(next, 3) } // two too many: n_min is 18
+	lost := func(next [][]byte) [][]byte { return relaytest.Spoil(next, 3) } // 2 too many are lost, because n_min is 18
 	require.NoError(t, v.Add(chain(t, c, 0, append(slots(t, c, batchSize-4), covers(t, c, 4)...), lost)))
 	r, err := v.Report()
 	require.NoError(t, err)
@@ -234,8 +234,8 @@ func TestCoversAreNotWithheld(t *testing.T) {
 	require.Equal(t, finding.Incomplete, r.Findings[0].Name)
 }
 
-// TestTheLedgerAddsUp: over two epochs a client pays for both, whatever the number of their batches, and no more than
-// their composed laws.
+// TestTheLedgerAddsUp: a client who reports in two epochs pays for both, no matter how many batches they have, and no
+// more than the composed laws say.
 func TestTheLedgerAddsUp(t *testing.T) {
 	c := newCascade(t)
 	v := newVerifier(t, c)
@@ -271,7 +271,8 @@ func TestEmptyReportIsNullAndNotZero(t *testing.T) {
 	require.False(t, math.IsNaN(r.Epsilon))
 }
 
-// A task may name more bins than a machine has memory for the counts of.
+// TestMoreBinsThanAVerifierHolds: a task may have more bins than a machine can count in memory. The verifier must
+// refuse it.
 func TestMoreBinsThanAVerifierHolds(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		q := planner.Query{Name: "bins", Query: task.Histogram, Bins: task.Histogram.Info().MostBins, Labels: true, Batch: 20,

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestACheckedFileIsReadOnce: check is about the bytes that were read, even if the file changes after it was opened,
-// and about the whole file, even if it was not all read.
+// TestACheckedFileIsReadOnce: check must compare the bytes that were read, even if the file changes after it was
+// opened. It must also cover the part of the file that was not read.
 func TestACheckedFileIsReadOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.record")
 	require.NoError(t, streamChecked(path, func(out io.Writer) error {

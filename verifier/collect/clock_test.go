@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 
-// TestClockJumps: a wrong clock, fast or slow, makes the verifier erase no key early and keep none longer. Keys are
-// erased with the last relay's signed ends, and that relay's clock also tells when to pull them.
+// TestClockJumps: if the verifier's clock is wrong, fast or slow, the verifier must not erase a key early or keep it
+// longer. The last relay's signed end triggers the erasure, and the last relay's clock decides when to ask for the end.
 func TestClockJumps(t *testing.T) {
 	for _, size := range []time.Duration{10 * time.Minute, 24 * time.Hour, 3653 * 24 * time.Hour} {
 		for _, by := range []time.Duration{size, -size} {
@@ -24,7 +24,7 @@ func TestClockJumps(t *testing.T) {
 
 			p.Clock.Advance(time.Hour + time.Minute)
 			p.relay.End(0)
-			_, puller = p.start(t) // a new puller compares clocks at once
+			_, puller = p.start(t) // a new puller compares clocks in its first pull
 			puller.Clock = func() time.Time { return p.Clock.Now().Add(by) }
 			require.NoError(t, puller.Pull(t.Context()))
 			require.ErrorIs(t, p.keyOf(t, 0), keyfile.ErrErased, "%v", by)

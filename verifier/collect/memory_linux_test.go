@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 
-// TestAnErasedKeyIsNotInMemory: when an epoch has its signed end, the verifier has no copy of its key.
+// TestAnErasedKeyIsNotInMemory: after an epoch's signed end, the verifier's memory must not contain the epoch's key.
 func TestAnErasedKeyIsNotInMemory(t *testing.T) {
 	p := newPulled(t, past)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))

@@ -25,7 +25,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// pulled is a verifier that pulls from a fake relay of the test.
+// pulled is a verifier that pulls from a fake relay, which the test controls.
 type pulled struct {
 	*relaytest.Cascade
 	relay *relaytest.Rogue
@@ -39,7 +39,7 @@ func newPulled(t *testing.T, change ...func(*task.Task)) *pulled {
 	return &pulled{c, c.StartFirst(t), filepath.Join(t.TempDir(), "batches"), nil}
 }
 
-// start returns a verifier that has read the stored files, and its puller.
+// start starts a verifier and its puller. The puller has read the stored files.
 func (p *pulled) start(t *testing.T) (*verifier.Verifier, *collect.Puller) {
 	t.Helper()
 	if p.last != nil {
@@ -57,7 +57,8 @@ func (p *pulled) batch(t *testing.T, seq uint64) *onion.Batch {
 	return p.relay.Batch(t, 0, seq, batchSize, [][][]byte{slots(t, p.Cascade, batchSize)})
 }
 
-// TestAForeignBatchIsAskedForAgain: anyone on the network path can alter a batch, so the verifier pulls it again.
+// TestAForeignBatchIsAskedForAgain: anyone on the network path can alter a batch. So the verifier must not store it,
+// and must pull the batch again.
 func TestAForeignBatchIsAskedForAgain(t *testing.T) {
 	p := newPulled(t)
 	v, puller := p.start(t)
@@ -79,7 +80,7 @@ func TestAForeignBatchIsAskedForAgain(t *testing.T) {
 	require.True(t, p.relay.Confirmed(0, 0))
 }
 
-// TestAnEarlyEndIsNotBelieved: nobody on the network path can end an epoch early.
+// TestAnEarlyEndIsNotBelieved: an unsigned answer that an epoch has ended must not end the epoch.
 func TestAnEarlyEndIsNotBelieved(t *testing.T) {
 	p := newPulled(t)
 	v, puller := p.start(t)
@@ -90,7 +91,8 @@ func TestAnEarlyEndIsNotBelieved(t *testing.T) {
 	requireReport(t, v, 1)
 }
 
-// TestARestartReadsBeyondAGap: batches after a refused one are confirmed, so only the folder has them.
+// TestARestartReadsBeyondAGap: the relay deletes confirmed batches, also those after a refused batch. After a restart,
+// the verifier must read them from its folder.
 func TestARestartReadsBeyondAGap(t *testing.T) {
 	p := newPulled(t)
 	short := slots(t, p.Cascade, batchSize-1)
@@ -112,7 +114,7 @@ func TestARestartReadsBeyondAGap(t *testing.T) {
 	requireReport(t, again, 1, finding.Counts)
 }
 
-// TestACompleteEpochIsOver: a complete epoch has no replay set any more, so it accepts no batch.
+// TestACompleteEpochIsOver: a complete epoch has no replay set any more, so it must not accept a batch.
 func TestACompleteEpochIsOver(t *testing.T) {
 	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
 	v, puller := p.start(t)
@@ -120,7 +122,7 @@ func TestACompleteEpochIsOver(t *testing.T) {
 	require.NoError(t, puller.Pull(t.Context()))
 	require.NoError(t, v.Add(p.batch(t, 1)))
 	p.relay.End(0)
-	p.relay.Serve(t, 0, 1, p.batch(t, 2)) // of another number: foreign, and not yet the end
+	p.relay.Serve(t, 0, 1, p.batch(t, 2)) // the answer has another batch's number: foreign, and no end
 	require.NoError(t, puller.Pull(t.Context()))
 	require.NoError(t, v.Add(p.batch(t, 3)))
 	p.relay.Answer(0, 1, nil)
@@ -128,7 +130,8 @@ func TestACompleteEpochIsOver(t *testing.T) {
 	require.ErrorContains(t, v.Add(p.batch(t, 4)), "the epoch is complete")
 }
 
-// TestTheEndIsKept: only the last relay's signed end ends an epoch. A restart finds it in the folder.
+// TestTheEndIsKept: only the last relay's signed end ends an epoch. After a restart the verifier finds it in its
+// folder.
 func TestTheEndIsKept(t *testing.T) {
 	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
 	_, puller := p.start(t)
@@ -146,7 +149,7 @@ func TestTheEndIsKept(t *testing.T) {
 	require.Equal(t, pulls, p.relay.Pulls(0, 1), "the folder says that there is no batch 1")
 }
 
-// cutBatch serves a batch without its last bytes.
+// cutBatch answers with a batch without its last 10 bytes.
 func cutBatch(t *testing.T, b *onion.Batch) http.HandlerFunc {
 	t.Helper()
 	raw, err := b.Bytes()
@@ -154,8 +157,9 @@ func cutBatch(t *testing.T, b *onion.Batch) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.Write(raw[:len(raw)-10]) }
 }
 
-// TestOneManifestOfANumber: after one manifest of a number, no other is accepted, also after a restart. Both are stored
-// as evidence and neither counts, even if the first one comes again. Later numbers are pulled.
+// TestOneManifestOfANumber: if the relay signed two different manifests for one batch number, neither batch counts. The
+// verifier stores both as evidence, also across a restart, and even if it gets the first batch again. It goes on with
+// the next batches.
 func TestOneManifestOfANumber(t *testing.T) {
 	for name, restart := range map[string]bool{"running": false, "restarted": true} {
 		t.Run(name, func(t *testing.T) {
@@ -193,8 +197,8 @@ func TestOneManifestOfANumber(t *testing.T) {
 	}
 }
 
-// TestEndsThatContradict: an end that contradicts the batches that its relay signed is a finding and ends nothing. A
-// correct end still ends the epoch.
+// TestEndsThatContradict: a signed end that contradicts batches signed by the same relay is a finding and does not end
+// the epoch. A correct end later ends the epoch.
 func TestEndsThatContradict(t *testing.T) {
 	for name, lie := range map[string]func(t *testing.T, p *pulled, puller *collect.Puller){
 		"of fewer than were pulled": func(t *testing.T, p *pulled, puller *collect.Puller) {
@@ -237,13 +241,14 @@ func TestEndsThatContradict(t *testing.T) {
 	}
 }
 
-// TestAnEndOfMore: an end that announces more batches ends nothing until they have come. It is no finding.
+// TestAnEndOfMore: a signed end that announces more batches than were received does not end the epoch until they are
+// received. It is no finding.
 func TestAnEndOfMore(t *testing.T) {
 	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
 	v, puller := p.start(t)
 	second := p.batch(t, 1)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))
-	p.relay.Serve(t, 0, 1, second) // the end tells of it
+	p.relay.Serve(t, 0, 1, second) // the signed end includes it
 	p.relay.Answer(0, 1, func(w http.ResponseWriter, _ *http.Request) { problem.New(problem.Complete, "").Write(w) })
 	p.relay.End(0)
 	require.NoError(t, puller.Pull(t.Context()))
@@ -255,7 +260,7 @@ func TestAnEndOfMore(t *testing.T) {
 	require.FileExists(t, filepath.Join(p.dir, "000000.end"))
 }
 
-// TestAnEndOfAStranger: an end that another key signed ends nothing.
+// TestAnEndOfAStranger: an end that another key signed does not end the epoch.
 func TestAnEndOfAStranger(t *testing.T) {
 	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
 	v, puller := p.start(t)
@@ -275,8 +280,8 @@ func TestAnEndOfAStranger(t *testing.T) {
 	require.ErrorContains(t, v.Add(p.batch(t, 4)), "the epoch is complete")
 }
 
-// TestAnEndGivenUpIsAFinding: an end is accepted if the last relay gave up waiting for its upstream relay. The finding
-// says so.
+// TestAnEndGivenUpIsAFinding: if the last relay gave up waiting for its upstream relay, the verifier accepts the end,
+// and a finding says so.
 func TestAnEndGivenUpIsAFinding(t *testing.T) {
 	c := newPair(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
 	last := c.StartRogue(t, 1)
@@ -294,8 +299,8 @@ func TestAnEndGivenUpIsAFinding(t *testing.T) {
 	require.FileExists(t, filepath.Join(dir, "000000.end"))
 }
 
-// TestConfirmsUntilItIsHeard: a verifier whose confirmations are lost, and that restarts, confirms again and counts the
-// batch once.
+// TestConfirmsUntilItIsHeard: a verifier whose confirmations are lost, and that restarts, must confirm again. It must
+// count the batch only once.
 func TestConfirmsUntilItIsHeard(t *testing.T) {
 	p := newPulled(t)
 	v, puller := p.start(t)
@@ -315,20 +320,20 @@ func TestConfirmsUntilItIsHeard(t *testing.T) {
 	requireReport(t, v, 1)
 }
 
-// confirmedAll is a last relay that answers for every number of epoch 0 that it was confirmed.
+// confirmedAll makes the relay answer for the first batches of epoch 0 that they were confirmed.
 func (p *pulled) confirmedAll(t *testing.T, upTo uint64) {
 	t.Helper()
 	for seq := range upTo {
-		p.relay.Serve(t, 0, seq, p.batch(t, seq)) // its end tells of it
+		p.relay.Serve(t, 0, seq, p.batch(t, seq)) // the signed end includes it
 		p.relay.Answer(0, seq, func(w http.ResponseWriter, _ *http.Request) {
 			problem.New(problem.Confirmed, "").Write(w)
 		})
 	}
 }
 
-// TestConfirmedIsAnyonesWord: answers that every number was confirmed are not authenticated. The verifier pulls no
-// further number, which would tell the last relay that it has the earlier ones, until the signed end of the epoch
-// includes them.
+// TestConfirmedIsAnyonesWord: anyone on the network path can answer that a batch was confirmed. The verifier must not
+// go on to the next batch, because that would tell the last relay that it has this one. It goes on only when the signed
+// end includes the batch number.
 func TestConfirmedIsAnyonesWord(t *testing.T) {
 	p := newPulled(t, past)
 	p.confirmedAll(t, 3)
@@ -352,8 +357,8 @@ func TestConfirmedIsAnyonesWord(t *testing.T) {
 	require.NoError(t, p.keyOf(t, 0), "one may be found")
 }
 
-// TestSlotlessTurns: a last relay with endless refused or destroyed batches takes a few numbers of each turn, and
-// other epochs are pulled.
+// TestSlotlessTurns: a last relay offers refused or destroyed batches without end. One pull must process only 16 of
+// them, so that other epochs are pulled, too.
 func TestSlotlessTurns(t *testing.T) {
 	for name, empty := range map[string]func(p *pulled, seq uint64) *onion.Batch{
 		"refused": func(p *pulled, seq uint64) *onion.Batch {
@@ -386,10 +391,10 @@ func TestSlotlessTurns(t *testing.T) {
 	}
 }
 
-// TestNoPullAfterTooManyDestroyed: if a last relay signs endless refused, destroyed or equivocated batches, the
-// verifier stops pulling the epoch at [onion.DestroyedAllowance], also after a restart. A finding says so. The folder
-// keeps only a few manifests for each and two notes. The signed end still ends the epoch. The test marks all but the
-// last few as received before.
+// TestNoPullAfterTooManyDestroyed: a last relay signs refused, destroyed or equivocated batches without end. After
+// [onion.DestroyedAllowance] of them the verifier must stop pulling the epoch, also after a restart, and note a
+// finding. Its folder must have at most two manifests per batch, and few findings. The signed end must still end the
+// epoch. The test pretends that all but the last 20 were received before.
 func TestNoPullAfterTooManyDestroyed(t *testing.T) {
 	const comes = 20
 	for name, tt := range map[string]struct {
@@ -408,7 +413,7 @@ func TestNoPullAfterTooManyDestroyed(t *testing.T) {
 		}, finding.Destroyed},
 		"two manifests of each": {func(p *pulled, seq uint64) {
 			p.relay.Answer(0, seq, func(w http.ResponseWriter, req *http.Request) {
-				cutBatch(t, p.batch(t, seq))(w, req) // another one each time
+				cutBatch(t, p.batch(t, seq))(w, req) // another batch at each request
 			})
 		}, finding.Equivocation},
 	} {
@@ -420,7 +425,7 @@ func TestNoPullAfterTooManyDestroyed(t *testing.T) {
 			v, puller := p.start(t)
 			collect.DestroyedBefore(puller, 0, onion.DestroyedAllowance+1-comes)
 			for range 2 * comes {
-				_ = puller.Pull(t.Context()) // an answer that is cut short is an error
+				_ = puller.Pull(t.Context()) // an answer that was cut off is an error
 			}
 			requireTooManyDestroyed(t, p, v, puller, comes, tt.found)
 			v, puller = p.start(t)
@@ -442,7 +447,8 @@ func TestNoPullAfterTooManyDestroyed(t *testing.T) {
 	}
 }
 
-// requireTooManyDestroyed requires that every number below comes was received, and that no further number was pulled.
+// requireTooManyDestroyed requires that every batch below number comes was received, and that no further one was
+// pulled.
 func requireTooManyDestroyed(t *testing.T, p *pulled, v *verifier.Verifier, puller *collect.Puller, comes uint64,
 	found finding.Name) {
 	t.Helper()
@@ -467,8 +473,8 @@ func requireTooManyDestroyed(t *testing.T, p *pulled, v *verifier.Verifier, pull
 	t.Logf("%d bytes in %d files for each of %d batches", each, len(files)/int(comes), comes)
 }
 
-// TestConfirmsWhatIsOnDisk: an earlier run was killed before it synced a file. The verifier syncs the file before it
-// confirms the batch, which the last relay then deletes.
+// TestConfirmsWhatIsOnDisk: an earlier run was killed before it synced a file. The verifier must sync the file before
+// it confirms the batch, because the last relay then deletes the batch.
 func TestConfirmsWhatIsOnDisk(t *testing.T) {
 	p := newPulled(t)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))
@@ -491,7 +497,7 @@ func TestConfirmsWhatIsOnDisk(t *testing.T) {
 	require.True(t, p.relay.Confirmed(0, 0))
 }
 
-// TestARelayThatIsAway: the log says that the relay did not answer, and nothing about the missing body.
+// TestARelayThatIsAway: the log must say that the relay did not answer, and not that a body could not be decoded.
 func TestARelayThatIsAway(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(batchSize)})
 	var log strings.Builder
@@ -507,8 +513,8 @@ func TestARelayThatIsAway(t *testing.T) {
 	require.NotContains(t, log.String(), "decode")
 }
 
-// TestAnEpochThatItsRelaysOperatorEnded: the relay answers, and the report states the loss once. Received batches
-// count, now and after a restart, and their confirmation is not retried forever.
+// TestAnEpochThatItsRelaysOperatorEnded: after the relay's operator ended the epoch, the report must state the loss
+// once. Received batches count, also after a restart. The verifier must not retry their confirmation forever.
 func TestAnEpochThatItsRelaysOperatorEnded(t *testing.T) {
 	p := newPulled(t)
 	v, puller := p.start(t)

@@ -18,10 +18,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// past makes the epochs of a task long over.
+// past moves a task's epochs into the past, so that all have ended.
 func past(draft *task.Task) { draft.Epochs.Start -= 10 * draft.Epochs.Length }
 
-// glob returns the one file of a pattern in the folder of batches.
+// glob returns the path of the only file in the folder of batches that matches a pattern.
 func (p *pulled) glob(t *testing.T, pattern string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(p.dir, pattern))
@@ -46,8 +46,8 @@ func damage(t *testing.T, path string) {
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
 }
 
-// TestWhatIsWrittenDownIsNotOpenedAgain: without the key and the batches, a restart gives the same report, replay set
-// included.
+// TestWhatIsWrittenDownIsNotOpenedAgain: a verifier that restarts without the key and the batches must give the same
+// report, from the stored records. It must still detect repeated messages.
 func TestWhatIsWrittenDownIsNotOpenedAgain(t *testing.T) {
 	p := newPulled(t, past)
 	fresh := slots(t, p.Cascade, batchSize)
@@ -77,12 +77,12 @@ func TestWhatIsWrittenDownIsNotOpenedAgain(t *testing.T) {
 	requireReport(t, v, 2, finding.Repeated)
 }
 
-// TestAKeyGoesWithTheSignedEnd: the key is erased with the signed end and not before, however long the epoch is over. A
-// restart does not read the batches.
+// TestAKeyGoesWithTheSignedEnd: the verifier erases the key when the signed end comes and not before, no matter how
+// long ago the epoch ended. After a restart it needs no batches.
 func TestAKeyGoesWithTheSignedEnd(t *testing.T) {
 	p := newPulled(t, past)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))
-	for seq, bad := range []int{1, 3} { // one slot is lost; too many are, so that clients are over-exposed
+	for seq, bad := range []int{1, 3} { // 1 slot is lost; or 3 are, so that clients are over-exposed
 		lane := relaytest.Spoil(slots(t, p.Cascade, batchSize), bad)
 		p.relay.Serve(t, 0, uint64(seq+1), p.relay.Batch(t, 0, uint64(seq+1), batchSize, onion.Lanes{lane}))
 	}
@@ -105,7 +105,8 @@ func TestAKeyGoesWithTheSignedEnd(t *testing.T) {
 	require.ErrorContains(t, v.Add(p.batch(t, 1)), "the epoch is complete")
 }
 
-// TestAKeyGoesAfterACrash: after a crash between any two steps of an epoch's end, the next pull continues.
+// TestAKeyGoesAfterACrash: after a crash between any two steps of finishing an epoch, the next pull does the remaining
+// steps.
 func TestAKeyGoesAfterACrash(t *testing.T) {
 	p := newPulled(t, past)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))
@@ -138,8 +139,8 @@ func TestAKeyGoesAfterACrash(t *testing.T) {
 	}
 }
 
-// TestDamagedCheckpointsArePutAside: a damaged record is made again from its batch. A damaged sum of an epoch is lost
-// once its key is erased, and the report says so.
+// TestDamagedCheckpointsArePutAside: the verifier makes a damaged record again from its batch. A damaged sum of an
+// epoch whose key is erased is lost, and the report says so.
 func TestDamagedCheckpointsArePutAside(t *testing.T) {
 	p := newPulled(t, past)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))
@@ -160,7 +161,7 @@ func TestDamagedCheckpointsArePutAside(t *testing.T) {
 	requireReport(t, v, 0, finding.Erased, finding.Quarantined)
 }
 
-// TestFindingsSurviveARestart: findings survive a restart, and the same one counts once.
+// TestFindingsSurviveARestart: findings survive a restart. The same finding counts only once.
 func TestFindingsSurviveARestart(t *testing.T) {
 	p := newPulled(t)
 	good := p.batch(t, 0)
@@ -181,8 +182,8 @@ func TestFindingsSurviveARestart(t *testing.T) {
 	requireReport(t, v, 1, finding.Foreign)
 }
 
-// TestAnEmptyFolderErasesNoKey: the relay says that a batch was confirmed, but it is missing here. The epoch's key
-// stays, and opens the batch when it is restored.
+// TestAnEmptyFolderErasesNoKey: the relay says that a batch was confirmed, but it is missing here. The verifier must
+// keep the epoch's key, so that it can open the batch when the operator restores it.
 func TestAnEmptyFolderErasesNoKey(t *testing.T) {
 	p := newPulled(t, past)
 	lost := p.batch(t, 0)

@@ -19,8 +19,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestAnEndOfAnyNumberOfBatches: a relay signs that an epoch had the most batches possible, and answers for each number
-// that it was confirmed. That takes no memory, and only a readable number of findings.
+// TestAnEndOfAnyNumberOfBatches: a relay signs that an epoch had the maximum number of batches, and answers that each
+// was confirmed. The verifier must need little memory for this, and note at most 101 findings.
 func TestAnEndOfAnyNumberOfBatches(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(batchSize, past)})
 	sign, mux := c.SignKey(t, 0), http.NewServeMux()
@@ -57,7 +57,8 @@ func TestAnEndOfAnyNumberOfBatches(t *testing.T) {
 	require.Fail(t, "no batch is missing")
 }
 
-// TestADamagedRecordGoesWithItsEpoch: records in quarantine hold single messages, so they are erased with their epoch.
+// TestADamagedRecordGoesWithItsEpoch: records in quarantine hold single messages, so the verifier must erase them with
+// their epoch's key.
 func TestADamagedRecordGoesWithItsEpoch(t *testing.T) {
 	p := newPulled(t, past)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))

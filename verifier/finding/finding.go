@@ -32,7 +32,7 @@ const (
 	Incomplete   Name = "incomplete"   // Messages of its clients are missing, so it is withheld.
 	Equivocation Name = "equivocation" // The last relay signed two batches with its number; neither counts.
 	Duplicate    Name = "duplicate"    // It was received several times. It counts once.
-	Gap          Name = "gap"          // No batch with this number was received, but one with a higher number was.
+	Gap          Name = "gap"          // It was not received, although a later batch or the signed end was.
 	AfterLast    Name = "after-last"   // It follows a batch with fewer than n clients, which ends an epoch if relays add noise.
 	Erased       Name = "erased"       // The key that would open it is erased.
 )

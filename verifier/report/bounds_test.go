@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/verifier/report"
 )
 
-// TestPagesNameOnlyTasks: requests for unknown tasks, with numbers and paths that relays know, and for 10,000 tasks get
-// no answer, and the list of tasks stays the same.
+// TestPagesNameOnlyTasks: requests for unknown tasks, for paths and numbers that only relays know, and for 10,000
+// made-up tasks must get no answer. The list of tasks must not change.
 func TestPagesNameOnlyTasks(t *testing.T) {
 	c := newCascade(t)
 	id := c.Open.ID.String()

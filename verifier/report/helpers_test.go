@@ -2,7 +2,7 @@ package report_test
 
 import "github.com/doona-dp/doona/internal/testing/relaytest"
 
-// What these tests begin with.
+// Short names of helpers in package relaytest.
 const batchSize = relaytest.BatchSize
 
 var (

@@ -50,7 +50,8 @@ func TestThePageAndItsJSONShowTheReport(t *testing.T) {
 		r.Alone, r.Honest)), lines[1])
 }
 
-// TestThePageInOneFileLoadsNothing: the file of `verifier analyze --html` has no address in it.
+// TestThePageInOneFileLoadsNothing: the file that `verifier analyze --html` writes must not refer to any other file or
+// address.
 func TestThePageInOneFileLoadsNothing(t *testing.T) {
 	c := newCascade(t)
 	v := newVerifier(t, c)

@@ -38,26 +38,27 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Golden files: what programs print of the stored batches in testdata/printed. A .zip has a task, the verifier's keys
-// and its files. The .txt beside it has the terminal's text, and hashes of everything else that is printed or stored. A
-// code change should change neither. -renew writes the texts again, and -renew-batches everything.
+// These tests compare what the programs print for stored batches with golden files in testdata/printed. A .zip has a
+// task, the verifier's keys, and batches. The .txt of the same name has the text on the terminal, and hashes of
+// everything else that is printed or stored. A code change should change neither. -renew writes the .txt files again.
+// -renew-batches writes all files again.
 var (
 	renew        = flag.Bool("renew", false, "write the printed texts again")
 	renewBatches = flag.Bool("renew-batches", false, "make new batches, too")
 	printedTo    = flag.String("printed-to", "", "`folder` for all printed texts")
 )
 
-// renewed are the cases whose batches this run has made.
+// renewed has the names of the cases whose batches this run has made.
 var renewed = map[string]bool{}
 
 const printedFolder = "testdata/printed"
 
-// fileOf is the name of the files of a case.
+// fileOf returns the file name of a case, without extension.
 func fileOf(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, ",", ""), " ", "-")
 }
 
-// smaller reduces a query's task so that its batches take little space.
+// smaller reduces the task of a query so that its batches take little space.
 func smaller(q planner.Query) planner.Query {
 	q.Batch = min(q.Batch, 60)
 	if q.Padding == task.PaddingNone {
@@ -70,7 +71,8 @@ func smaller(q planner.Query) planner.Query {
 	return q
 }
 
-// printedCases returns the tasks whose batches one relay releases, with their values.
+// printedCases returns the cases with one relay that releases batches: their queries, and the value that all clients
+// have.
 func printedCases() (queries map[string]planner.Query, values map[string][]float64) {
 	queries = map[string]planner.Query{
 		"range": {Query: task.Histogram, Lo: -5, Hi: 5, Bins: 8, Clip: true, Batch: 50, Epsilon: 1, Delta: 1e-6},
@@ -87,7 +89,7 @@ func printedCases() (queries map[string]planner.Query, values map[string][]float
 	return queries, values
 }
 
-// layOut lays out relays at addresses that do not change.
+// layOut sets up relays at fixed addresses.
 func layOut(t *testing.T, hops int, draft *task.Task) *relaytest.Cascade {
 	t.Helper()
 	draft.Epochs = task.Epochs{Start: 1_600_000_000, Length: 86400, Count: 4}
@@ -101,7 +103,7 @@ func layOut(t *testing.T, hops int, draft *task.Task) *relaytest.Cascade {
 	return (&relaytest.Cascade{Deployment: d}).Other(t, 0)
 }
 
-// makeBatches makes the files of a case.
+// makeBatches writes the .zip file of a case.
 func makeBatches(t *testing.T, name string) {
 	t.Helper()
 	queries, values := printedCases()
@@ -167,7 +169,7 @@ func makeBatches(t *testing.T, name string) {
 	require.NoError(t, os.WriteFile(filepath.Join(printedFolder, fileOf(name)+".zip"), out.Bytes(), 0o644))
 }
 
-// noisyBatch is wholeBatch with a relay's own messages among the clients'.
+// noisyBatch does what wholeBatch does, but adds 24 dummies.
 func noisyBatch(t *testing.T, c *relaytest.Cascade, epoch, dropped uint64, value []float64) *onion.Batch {
 	t.Helper()
 	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1})
@@ -194,7 +196,7 @@ func noisyBatch(t *testing.T, c *relaytest.Cascade, epoch, dropped uint64, value
 	return b
 }
 
-// addPulled adds what one relay serves.
+// addPulled adds the batches and the end that one relay serves in case "pulled".
 func addPulled(t *testing.T, c *relaytest.Cascade, add func(string, interface{ Bytes() ([]byte, error) }) []byte) {
 	t.Helper()
 	at := func(epoch uint64) onion.Context { return onion.Context{TaskID: c.Open.ID, Epoch: epoch} }
@@ -225,14 +227,14 @@ func addPulled(t *testing.T, c *relaytest.Cascade, add func(string, interface{ B
 	add("impossible.batch", batch(1, 2, batchSize, slotsOf(t, c, 1, batchSize-1)))
 }
 
-// printed collects the printed texts of a case.
+// printed collects what is printed for one case.
 type printed struct {
 	name  string
 	files map[string][]byte
-	names []string // Names of the files, sorted.
+	names []string // names of batch and end files, sorted
 	open  *taskfile.Open
 	keys  string
-	slow  map[string]bool // Stages that are left out, as a report of the task takes a second.
+	slow  map[string]bool // stages without reports, because a report of this task takes a second
 	out   strings.Builder
 }
 
@@ -282,7 +284,7 @@ func (p *printed) hash(t *testing.T, what string, raw []byte) {
 	}
 }
 
-// report records all forms of a verifier's report.
+// report records all forms in which a verifier's report is printed and served.
 func (p *printed) report(t *testing.T, stage string, v *verifier.Verifier) {
 	t.Helper()
 	if p.slow[stage] {
@@ -303,7 +305,7 @@ func (p *printed) report(t *testing.T, stage string, v *verifier.Verifier) {
 	p.pages(t, stage, report.Handler(v), "/", "/api/report", "/api/report.csv", "/page.css", "/page.js", "/icon.svg")
 }
 
-// pages records what a handler serves.
+// pages records the answers of a handler.
 func (p *printed) pages(t *testing.T, stage string, h http.Handler, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
@@ -323,7 +325,7 @@ func (p *printed) state(t *testing.T, stage string, v *verifier.Verifier) {
 	p.hash(t, stage+" state", state.Bytes())
 }
 
-// compare compares the records with the golden file.
+// compare compares everything recorded with the golden file.
 func (p *printed) compare(t *testing.T, v *verifier.Verifier) {
 	t.Helper()
 	r, err := v.Report()
@@ -343,7 +345,8 @@ func (p *printed) compare(t *testing.T, v *verifier.Verifier) {
 	require.Equal(t, len(string(want)), p.out.Len())
 }
 
-// onlyHere skips on processors where the last digit of a figure may differ, because they multiply and add in one step.
+// onlyHere skips the test on processors other than amd64. They may multiply and add in one step, and so print another
+// last digit.
 func onlyHere(t *testing.T) {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
@@ -352,7 +355,8 @@ func onlyHere(t *testing.T) {
 }
 
 // TestPrintedOfEveryProtocol compares text, JSON, CSV, pages and state with the golden files, for every protocol and
-// query: from nothing to several epochs with findings, with withheld epochs, in a dry run, and if unusable.
+// query. Its stages go from no batch to several epochs with findings. They include withheld epochs, a dry run, and an
+// unusable report.
 func TestPrintedOfEveryProtocol(t *testing.T) {
 	onlyHere(t)
 	queries, _ := printedCases()
@@ -388,12 +392,12 @@ func TestPrintedOfEveryProtocol(t *testing.T) {
 	}
 }
 
-// budget is the budget of times epochs' cost.
+// budget returns a budget of a number of epochs' ε.
 func (p *printed) budget(times float64) *verifier.Budget {
 	return &verifier.Budget{Epsilon: times * p.open.Claim.Epsilon.Value(), Delta: 10 * p.open.Claim.Delta.Value()}
 }
 
-// charged records the report of all files under a budget.
+// charged records the report of all files with a budget.
 func (p *printed) charged(t *testing.T, stage string, how verifier.Publishing) {
 	t.Helper()
 	if p.slow[stage] {
@@ -414,7 +418,8 @@ func (p *printed) charged(t *testing.T, stage string, how verifier.Publishing) {
 	p.report(t, stage, v)
 }
 
-// deduped records the state of files that were opened apart and deduplicated together, as Beam does.
+// deduped records the state and the report of files that several verifiers opened, and that were deduplicated in one
+// run, as Beam does.
 func (p *printed) deduped(t *testing.T, apart []*verifier.Verifier) {
 	t.Helper()
 	if len(apart) == 0 {
@@ -431,7 +436,7 @@ func (p *printed) deduped(t *testing.T, apart []*verifier.Verifier) {
 	p.report(t, "deduplicated", all)
 }
 
-// TestPrintedOfFaultyFiles does the same for files with every kind of fault, and for a list of tasks.
+// TestPrintedOfFaultyFiles makes the same comparison for files with every kind of fault, and for a list of tasks.
 func TestPrintedOfFaultyFiles(t *testing.T) {
 	onlyHere(t)
 	p := openPrinted(t, "faulty")
@@ -456,7 +461,7 @@ func TestPrintedOfFaultyFiles(t *testing.T) {
 	p.compare(t, v)
 }
 
-// played answers like a relay that has some batches and ends.
+// played is an HTTP transport that answers like a relay with some batches and ends, by path.
 type played map[string][]byte
 
 func (r played) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -481,7 +486,7 @@ func (r played) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// TestPrintedOfAFolder compares what a verifier that pulls stores, logs and reports.
+// TestPrintedOfAFolder compares what a verifier that pulls stores, logs and reports with the golden file.
 func TestPrintedOfAFolder(t *testing.T) {
 	onlyHere(t)
 	p := openPrinted(t, "pulled")
@@ -556,7 +561,7 @@ func TestPrintedOfAFolder(t *testing.T) {
 	p.compare(t, v)
 }
 
-// folder records the files of a folder.
+// folder records the files in a folder.
 func (p *printed) folder(t *testing.T, stage, dir string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

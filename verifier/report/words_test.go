@@ -22,18 +22,18 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// plain returns a text as words with one space between them.
+// plain returns a text as words that are separated by one space each.
 func plain(text string) string {
 	return " " + strings.Join(strings.Fields(text), " ") + " "
 }
 
-// unmarked returns a page without its markup.
+// unmarked returns the text of a page, without its markup.
 func unmarked(page string) string {
 	return html.UnescapeString(regexp.MustCompile(`(?s)<title>.*?</title>|<style>.*?</style>|<[^>]*>`).ReplaceAllString(
 		page, " "))
 }
 
-// object is a part of a report's JSON.
+// object is an object in a report's JSON.
 type object map[string]any
 
 func (o object) number(name string) float64 { return o[name].(float64) }
@@ -49,7 +49,7 @@ func (o object) list(name string) (out []object) {
 	return out
 }
 
-// numbers returns what may be a number, an array of them, or null.
+// numbers returns a field that is a number, an array of numbers or null.
 func (o object) numbers(name string) (out []float64) {
 	switch x := o[name].(type) {
 	case float64:
@@ -62,7 +62,7 @@ func (o object) numbers(name string) (out []float64) {
 	return out
 }
 
-// pairs returns what may be a pair of numbers, or an array of them.
+// pairs returns a field that is a pair of numbers or an array of pairs.
 func (o object) pairs(name string) (out [][]float64) {
 	all, _ := o[name].([]any)
 	for _, one := range all {
@@ -74,7 +74,7 @@ func (o object) pairs(name string) (out [][]float64) {
 	return out
 }
 
-// row are the figures of one entry of an answer, without its band.
+// row returns the numbers of one entry of an answer as the page shows them, without its band.
 func (o object) row(j int) string {
 	err := o.numbers("standard_error")[j]
 	interval := o.pairs("interval")[j]
@@ -82,13 +82,13 @@ func (o object) row(j int) string {
 		display.Figure(interval[1], err), display.Number(err), display.Number(o.numbers("standard_error_worst")[j])}, " ")
 }
 
-// overEpochs are the ends of the band over epochs.
+// overEpochs returns the ends of the band over epochs as the page shows them.
 func (o object) overEpochs(j int, err float64) string {
 	band := o.pairs("band_over_epochs")[j]
 	return display.Figure(band[0], err) + " " + display.Figure(band[1], err)
 }
 
-// location are the figures of a quantile, or a mean.
+// location returns the numbers of a quantile or a mean as the page shows them.
 func (o object) location() string {
 	interval := o.numbers("interval")
 	err := (interval[1] - interval[0]) / 4
@@ -96,8 +96,8 @@ func (o object) location() string {
 		display.Figure(interval[1], err)}, " ")
 }
 
-// medianInWords returns the words of a report's headline for the median's interval. An end of the range also covers the
-// values beyond it.
+// medianInWords returns the words of the headline about the median and its interval. If an end of the interval is an
+// end of the range, it also covers values beyond the range.
 func medianInWords(d, median object) string {
 	interval, ends := median.numbers("interval"), d.numbers("range")
 	err := (interval[1] - interval[0]) / 4
@@ -111,7 +111,7 @@ func medianInWords(d, median object) string {
 	return out + ", with 95 % confidence"
 }
 
-// inWords returns the words and figures that people must find for a report's JSON.
+// inWords returns the words and numbers that page and terminal must show for a report's JSON.
 func inWords(t *testing.T, r object) (out []string) {
 	t.Helper()
 	add := func(words ...string) { out = append(out, strings.Join(words, " ")) }
@@ -242,7 +242,7 @@ func ledgerInWords(t *testing.T, r object) (out []string) {
 	return append(out, "ε = "+decimal.Up(r.number("epsilon"), 3), total, "n_min = "+r.count("n_min"))
 }
 
-// requireSameWords requires that page and terminal have the JSON's words and figures.
+// requireSameWords requires that the page and the terminal show the words and numbers of the JSON. It returns the JSON.
 func requireSameWords(t *testing.T, v *verifier.Verifier) object {
 	t.Helper()
 	server := httptest.NewServer(report.Handler(v))
@@ -264,7 +264,7 @@ func requireSameWords(t *testing.T, v *verifier.Verifier) object {
 	return r
 }
 
-// requireExact requires that the page has the JSON's numbers to the last digit, beside its figures.
+// requireExact requires that the page has the numbers of the JSON with all digits, in addition to the rounded ones.
 func requireExact(t *testing.T, page string, r object) {
 	t.Helper()
 	shown := map[string]bool{}
@@ -289,8 +289,9 @@ func template(x float64) string {
 	return html.EscapeString(strings.ReplaceAll(fmt.Sprint(x), "+", "&#43;"))
 }
 
-// TestTheSameWordsEverywhere: page and terminal say what the JSON says, with the same figures, for every query and
-// protocol: before anything is added, for one epoch, and for two epochs, one with missing messages.
+// TestTheSameWordsEverywhere: the page and the terminal must show the same words and numbers as the JSON, for every
+// query and protocol. It tests a report before any batch, with one epoch, and with two epochs, of which one lacks
+// messages.
 func TestTheSameWordsEverywhere(t *testing.T) {
 	all := map[string]planner.Query{
 		"range": {Query: task.Histogram, Lo: -5, Hi: 5, Bins: 8, Clip: true, Batch: 50, Epsilon: 1, Delta: 1e-6},

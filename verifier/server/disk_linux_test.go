@@ -11,7 +11,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestFullDisk: a verifier with a full disk says so before it has a batch to store, and only while the disk is full.
+// TestFullDisk: a verifier on a full disk must report that it is not ready, even before it has a batch to store. It
+// must be ready again once the disk has space.
 func TestFullDisk(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	relaytest.Mount(t, disk, "size=8m")

@@ -7,7 +7,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestJunkStreams: a relay that answers a verifier with junk of the largest size costs it little memory.
+// TestJunkStreams: a relay that answers with junk of the maximum size must not cost the verifier much memory.
 func TestJunkStreams(t *testing.T) {
 	c := newCascade(t, 1, 1, relaytest.InStream())
 	cfg := streamConfig(t, c, t.TempDir())

@@ -17,7 +17,7 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// executable is the verifier command, built once.
+// executable is the path of the verifier command. TestMain builds it once.
 var executable string
 
 func TestMain(m *testing.M) {
@@ -36,21 +36,22 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// process is `verifier serve` in a process of its own.
+// process is a `verifier serve` in its own process.
 type process struct {
 	running
 	cmd *exec.Cmd
 	log bytes.Buffer
 }
 
-// start starts a process with flags besides those of its addresses, and waits until it is ready.
+// start starts a process with the given flags and free addresses. It waits until the process is ready.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
 	pages, admin := relaytest.FreeAddress(t), relaytest.FreeAddress(t)
 	return begin(t, pages, admin, append([]string{"--listen", pages, "--admin", admin, "--interval", "20ms"}, args...)...)
 }
 
-// startConfig is start with a configuration file, which has the addresses.
+// startConfig starts a process with a configuration file, which names the addresses. It waits until the process is
+// ready.
 func startConfig(t *testing.T, file, pages, admin string) *process {
 	t.Helper()
 	return begin(t, pages, admin, "--config", file)
@@ -74,8 +75,8 @@ func begin(t *testing.T, pages, admin string, args ...string) *process {
 	return p
 }
 
-// TestProcess: SIGTERM ends a verifier with status 0 and releases the folder. kill -9 loses nothing. A second process
-// over the folder ends with status 1 and one sentence.
+// TestProcess: after SIGTERM a verifier must end with status 0 and release its folder. After kill -9 it must not have
+// lost anything. A second process that uses the same folder must end with status 1 and an error message.
 func TestProcess(t *testing.T) {
 	c := newCascade(t, 1, 1)
 	rogue := c.StartFirst(t)
@@ -104,7 +105,7 @@ func TestProcess(t *testing.T) {
 	require.EqualValues(t, 2, p.report(t, c.Open).Batches)
 }
 
-// TestProcessDrainsAStuckPull: a relay that never answers does not keep the verifier from stopping.
+// TestProcessDrainsAStuckPull: a relay that never answers must not prevent the verifier from stopping.
 func TestProcessDrainsAStuckPull(t *testing.T) {
 	c := newCascade(t, 1, 1)
 	rogue := c.StartFirst(t)
@@ -120,7 +121,7 @@ func TestProcessDrainsAStuckPull(t *testing.T) {
 	require.NoError(t, p.cmd.Wait(), p.log.String())
 }
 
-// TestProcessFromAFile: verifier.yaml configures everything, without a flag.
+// TestProcessFromAFile: verifier.yaml can set everything without flags.
 func TestProcessFromAFile(t *testing.T) {
 	c := newCascade(t, 1, 1)
 	pages, admin := relaytest.FreeAddress(t), relaytest.FreeAddress(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// sealedIn returns reports of an epoch as the only relay passes them on.
+// sealedIn returns the slots of a batch of an epoch, as the only relay passes them on.
 func sealedIn(t *testing.T, c *relaytest.Cascade, epoch uint64) (out [][]byte) {
 	t.Helper()
 	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 10})
@@ -35,8 +35,8 @@ func sealedIn(t *testing.T, c *relaytest.Cascade, epoch uint64) (out [][]byte) {
 	return out
 }
 
-// TestPagesStayWithinABudget: no page shows results of epochs beyond the budget, also after restarts. Without the
-// ledger no page is shown.
+// TestPagesStayWithinABudget: no page may show results of epochs beyond the budget, also after restarts. If the ledger
+// is missing, the server must not start.
 func TestPagesStayWithinABudget(t *testing.T) {
 	c := newCascade(t, 1, 1, func(draft *task.Task) {
 		draft.Epochs.Start -= 5 * draft.Epochs.Length
@@ -89,8 +89,9 @@ func TestPagesStayWithinABudget(t *testing.T) {
 	require.ErrorContains(t, err, "invalid total_delta 0")
 }
 
-// TestEntriesOfAStreamShareABudget: tasks of one stream that are listed separately charge one ledger, whoever signed
-// them. So different budgets are refused, and so is a task whose stream nothing tells.
+// TestEntriesOfAStreamShareABudget: tasks of one stream that are listed separately charge the same ledger, whoever
+// signed them. So the server must refuse different budgets. It must also refuse a task of which it cannot find the
+// stream's first task.
 func TestEntriesOfAStreamShareABudget(t *testing.T) {
 	c := newCascade(t, 1, 1, relaytest.InStream())
 	_, key, err := ed25519.GenerateKey(nil)
@@ -149,7 +150,7 @@ func TestEntriesOfAStreamShareABudget(t *testing.T) {
 	require.ErrorContains(t, try(third), "invalid root")
 }
 
-// published is what the tests read of a report's ledger.
+// published has the parts of a report's ledger that the tests read.
 type published struct {
 	Withheld  []uint64
 	Published struct{ Epochs uint64 }

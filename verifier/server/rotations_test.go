@@ -23,8 +23,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// yamlOf writes a party's configuration, with a file for its newest signing key and others for older ones, and returns
-// its path.
+// yamlOf writes a party's configuration and returns its path. newest is the file of the party's newest signing key, old
+// the files of earlier ones.
 func yamlOf(t *testing.T, c *relaytest.Cascade, party, text, newest string, old ...string) string {
 	t.Helper()
 	file := filepath.Join(c.Dir, party, party+".yaml")
@@ -33,7 +33,7 @@ func yamlOf(t *testing.T, c *relaytest.Cascade, party, text, newest string, old 
 	return file
 }
 
-// verifierWith is the configuration of a verifier with some signing keys, in files of its folder.
+// verifierWith returns the configuration of a verifier with the given files of signing keys.
 func verifierWith(t *testing.T, c *relaytest.Cascade, newest string, old ...string) server.Config {
 	t.Helper()
 	cfg, err := server.LoadConfig(yamlOf(t, c, "verifier", `data: data, pull_interval: 20ms,
@@ -43,7 +43,7 @@ func verifierWith(t *testing.T, c *relaytest.Cascade, newest string, old ...stri
 	return cfg
 }
 
-// issuerWith is the configuration of an issuer with some signing keys, in files of its folder.
+// issuerWith returns the configuration of an issuer with the given files of signing keys.
 func issuerWith(t *testing.T, c *relaytest.Cascade, newest string, old ...string) issuer.Config {
 	t.Helper()
 	cfg, err := issuer.LoadConfig(yamlOf(t, c, "issuer", `store: "sqlite:issuer.db", clients: address,
@@ -55,7 +55,8 @@ func issuerWith(t *testing.T, c *relaytest.Cascade, newest string, old ...string
 	return cfg
 }
 
-// handOn makes new.key and stranger.key beside a party's sign.key, and returns the new key, and the old one's word.
+// handOn writes new.key and stranger.key beside a party's sign.key. It returns the new key, and the rotation that the
+// old key signed.
 func handOn(t *testing.T, c *relaytest.Cascade, party string) (ed25519.PrivateKey, task.Rotation) {
 	t.Helper()
 	old, err := keyfile.LoadSign(filepath.Join(c.Dir, party, "sign.key"))
@@ -67,8 +68,8 @@ func handOn(t *testing.T, c *relaytest.Cascade, party string) (ed25519.PrivateKe
 	return next, taskfile.NewRotation(c.Open.ID, old, task.SignKey(next.Public().(ed25519.PublicKey)))
 }
 
-// renewRolled signs the second task, of one epoch, for a verifier and an issuer that have handed on their keys. Lists
-// that their old keys have signed are refused.
+// renewRolled signs the second task of a stream, with one epoch, after the verifier and the issuer have rotated their
+// keys. Key lists that the old keys signed must be refused.
 func renewRolled(t *testing.T, c *relaytest.Cascade, verifier, issuing ed25519.PrivateKey, rotations []task.Rotation) (
 	*taskfile.Bundle, *relaytest.Cascade) {
 	t.Helper()
@@ -88,9 +89,9 @@ func renewRolled(t *testing.T, c *relaytest.Cascade, verifier, issuing ed25519.P
 	return bundle, c.After(t, bundle)
 }
 
-// TestPartiesHandOnTheirKeys: from the second task of a stream on, the verifier and the issuer sign with new keys, and
-// with the old ones in the first. Both restart late, after the owner has signed. Until then neither takes up the task,
-// and both say so.
+// TestPartiesHandOnTheirKeys: from the second task of a stream on, the verifier and the issuer sign with new keys. For
+// the first task they keep signing with the old ones. Both restart with the new keys only after the owner has signed
+// the second task. Until then they must not host it, and their metrics must say so.
 func TestPartiesHandOnTheirKeys(t *testing.T) {
 	c := newCascade(t, 1, 1, relaytest.InStream(), relaytest.WithTokens)
 	c.StartAll(t)
@@ -115,7 +116,7 @@ func TestPartiesHandOnTheirKeys(t *testing.T) {
 	stop = c.StartIssuer(t, issuerWith(t, c, "new.key", "sign.key"))
 	v.awaitTask(t, next.Open)
 	awaitStuck(t, v.admin, "verifier", c.Open, "0")
-	require.Eventually(t, func() bool { // until the issuer has it, too
+	require.Eventually(t, func() bool { // until the issuer hosts the task, too
 		status, _ := fetch(t, next.Open.DirectoryURL(0))
 		return status != http.StatusNotFound
 	}, relaytest.Patience, 10*time.Millisecond)
@@ -129,7 +130,7 @@ func TestPartiesHandOnTheirKeys(t *testing.T) {
 	require.Empty(t, got.Findings)
 	require.EqualValues(t, batchSize, got.Users)
 	require.EqualValues(t, 3, got.Ledger.Published.Epochs, "of the whole stream")
-	for _, open := range []*taskfile.Open{c.Open, next.Open} { // the issuer signs for each with its own key
+	for _, open := range []*taskfile.Open{c.Open, next.Open} { // the issuer signs with the key that the task names
 		_, err := c.Verifier.Time(t.Context(), open, open.VerifierHop()+1)
 		require.NoError(t, err)
 	}
@@ -148,8 +149,8 @@ func TestPartiesHandOnTheirKeys(t *testing.T) {
 	require.NoError(t, i.Close())
 }
 
-// checkRefused starts the verifier and the issuer of a stream whose second task has both's rotations without keys that
-// it needs: they say which key is missing, and where it belongs.
+// checkRefused starts the verifier and the issuer without a key that they need, for a stream whose second task rotates
+// both keys. Each must name the missing key and the setting where it belongs.
 func checkRefused(t *testing.T, c *relaytest.Cascade, verifierRoll, issuerRoll task.Rotation) {
 	t.Helper()
 	for _, bad := range []struct {

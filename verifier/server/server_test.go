@@ -29,16 +29,16 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// batchSize is small, so the guarantee of the tests' tasks is local: γ is large.
+// batchSize is small, so γ is large: most of the tests' privacy comes from the local randomizer.
 const batchSize = 10
 
-// newCascade lays out relays for tasks that all ask for the mean of numbers from 0 to 10.
+// newCascade sets up relays for tasks that all ask for the mean of numbers from 0 to 10.
 func newCascade(t *testing.T, hops, tasks int, change ...func(*task.Task)) *relaytest.Cascade {
 	t.Helper()
 	return relaytest.New(t, relaytest.Options{Hops: hops, Tasks: tasks, Task: relaytest.Mean(batchSize, change...)})
 }
 
-// config is the configuration of a verifier of some of the cascade's tasks, over one folder.
+// config returns the configuration of a verifier of some of the cascade's tasks. data is its folder.
 func config(t *testing.T, c *relaytest.Cascade, data string, tasks ...int) server.Config {
 	t.Helper()
 	out := server.Config{SignKey: c.VerifierSign(), Data: data, PullInterval: 20 * time.Millisecond}
@@ -50,13 +50,13 @@ func config(t *testing.T, c *relaytest.Cascade, data string, tasks ...int) serve
 	return out
 }
 
-// running is a verifier that serves in this process, over HTTP.
+// running is a verifier that serves over HTTP in this process.
 type running struct {
-	pages, admin string // Addresses.
+	pages, admin string // URLs of the pages and of the admin address
 	stop         func()
 }
 
-// serve runs a verifier until the test ends or stop.
+// serve runs a verifier until the test ends or calls stop.
 func serve(t *testing.T, cfg server.Config) *running {
 	t.Helper()
 	var err error
@@ -80,7 +80,7 @@ func serve(t *testing.T, cfg server.Config) *running {
 	return r
 }
 
-// fetch returns the status and the body of an answer.
+// fetch requests a URL and returns the status and the body of the answer.
 func fetch(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	resp, err := http.Get(url)
@@ -91,7 +91,7 @@ func fetch(t *testing.T, url string) (status int, body string) {
 	return resp.StatusCode, string(raw)
 }
 
-// summary is what the tests read of a report.
+// summary has the parts of a report that the tests read.
 type summary struct {
 	Users, Batches, Verified uint64
 	Verdict                  string
@@ -116,7 +116,7 @@ func (r *running) report(t *testing.T, open *taskfile.Open) (out summary) {
 	return out
 }
 
-// wait returns the report as soon as ok says that it is the one waited for.
+// wait waits until ok accepts the report of a task, and returns that report.
 func (r *running) wait(t *testing.T, open *taskfile.Open, ok func(summary) bool) summary {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -130,7 +130,7 @@ func (r *running) wait(t *testing.T, open *taskfile.Open, ok func(summary) bool)
 
 func batches(n uint64) func(summary) bool { return func(s summary) bool { return s.Batches == n } }
 
-// play sends batches of reports of one task to the running first relay.
+// play sends the reports of some batches of task i to the first relay. first numbers the network of the first client.
 func play(t *testing.T, c *relaytest.Cascade, i, first, batches int) {
 	t.Helper()
 	client, err := shufflerclient.Connect(t.Context(),
@@ -144,7 +144,7 @@ func play(t *testing.T, c *relaytest.Cascade, i, first, batches int) {
 	}
 }
 
-// kept returns the files of kept batches in a folder.
+// kept returns the names of the stored batches and ends in a folder.
 func kept(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	files, err := os.ReadDir(folder)
@@ -157,7 +157,7 @@ func kept(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-// TestOneTaskThenTwoThenOne: changing the served tasks of a folder loses nothing.
+// TestOneTaskThenTwoThenOne: restarting with other tasks on the same data folder must not lose anything.
 func TestOneTaskThenTwoThenOne(t *testing.T) {
 	c := newCascade(t, 2, 3)
 	c.StartAll(t)
@@ -172,7 +172,7 @@ func TestOneTaskThenTwoThenOne(t *testing.T) {
 	first := filepath.Join(data, c.Bundles[0].ID.String())
 	require.Len(t, kept(t, first), 2)
 
-	r = serve(t, config(t, c, data, 1, 2)) // others than the one whose files lie there
+	r = serve(t, config(t, c, data, 1, 2)) // not the task whose files are in the folder
 	r.wait(t, c.Bundles[1], batches(1))
 	r.wait(t, c.Bundles[2], batches(3))
 	r.stop()
@@ -193,7 +193,7 @@ func TestOneTaskThenTwoThenOne(t *testing.T) {
 	require.Empty(t, r.wait(t, c.Bundles[0], batches(3)).Findings)
 }
 
-// putAside returns the names of the files in a folder's quarantine.
+// quarantineFile returns the names of the files in a folder's quarantine.
 func quarantineFile(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	files, err := os.ReadDir(filepath.Join(folder, collect.QuarantineFolder))
@@ -204,8 +204,8 @@ func quarantineFile(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-// TestADamagedFileIsPutAsideAndFetchedAnew: a damaged file moves to quarantine, and is pulled again if the relay still
-// has it. Otherwise it is missing. The rest counts in any case.
+// TestADamagedFileIsPutAsideAndFetchedAnew: a damaged file must move to quarantine. The verifier pulls the batch again
+// if the relay still has it. Otherwise the batch is missing. The other batches count in any case.
 func TestADamagedFileIsPutAsideAndFetchedAnew(t *testing.T) {
 	for name, damage := range map[string]func(raw []byte) []byte{
 		"truncated": func(raw []byte) []byte { return raw[:len(raw)/2] },
@@ -229,7 +229,7 @@ func TestADamagedFileIsPutAsideAndFetchedAnew(t *testing.T) {
 			raw, err := os.ReadFile(path)
 			require.NoError(t, err)
 			spoil := func() { require.NoError(t, os.WriteFile(path, damage(raw), 0o600)) }
-			forget := func() { // as if a crash had come before the record
+			forget := func() { // as if the verifier had crashed before it stored the record
 				records, err := filepath.Glob(filepath.Join(folder, "000000-000001-*.record"))
 				require.NoError(t, err)
 				require.Len(t, records, 1)
@@ -239,7 +239,7 @@ func TestADamagedFileIsPutAsideAndFetchedAnew(t *testing.T) {
 			forget()
 
 			r = serve(t, config(t, c, data, 0))
-			got := r.wait(t, c.Open, batches(3)) // this relay answers a pull also after the confirmation
+			got := r.wait(t, c.Open, batches(3)) // this relay still serves the batch after its confirmation
 			require.Equal(t, []finding.Name{finding.Quarantined}, got.names())
 			require.Equal(t, "Not everything added up.", got.Verdict)
 			require.Equal(t, []string{filepath.Base(path)}, quarantineFile(t, folder))
@@ -264,10 +264,10 @@ func TestADamagedFileIsPutAsideAndFetchedAnew(t *testing.T) {
 	}
 }
 
-// confirmed is the answer of a relay that has deleted the batch.
+// confirmed answers like a relay that deleted the batch after its confirmation.
 func confirmed(w http.ResponseWriter, _ *http.Request) { problem.New(problem.Confirmed, "").Write(w) }
 
-// sealed returns the slots of a batch's clients as a first and only relay takes them in.
+// sealed returns the slots of a batch, as the only relay passes them on.
 func sealed(t *testing.T, c *relaytest.Cascade) (out [][]byte) {
 	t.Helper()
 	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 10})
@@ -283,11 +283,11 @@ func sealed(t *testing.T, c *relaytest.Cascade) (out [][]byte) {
 	return out
 }
 
-// over changes a task so that its first epoch is over for an hour and a half.
+// over moves a task into the past, so that its first epoch ended one and a half hours ago.
 func over(draft *task.Task) { draft.Epochs.Start -= draft.Epochs.Length * 5 / 2 }
 
-// TestADamagedEnd: the signed end of an epoch can be damaged like other files. The epoch's sum is in another file, so
-// nothing is lost.
+// TestADamagedEnd: the file of an epoch's signed end can be damaged like other files. The sum of the epoch is in
+// another file, so nothing may be lost.
 func TestADamagedEnd(t *testing.T) {
 	c := newCascade(t, 1, 1, over)
 	rogue := c.StartFirst(t)
@@ -314,8 +314,8 @@ func TestADamagedEnd(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
-// TestTheFormerLayoutIsRefused: batches in the data folder itself are named and stay. Other files there are the
-// operator's.
+// TestTheFormerLayoutIsRefused: if batches are in the data folder itself, the error must name them, and they must stay.
+// Other files of the operator there are allowed.
 func TestTheFormerLayoutIsRefused(t *testing.T) {
 	c := newCascade(t, 1, 2)
 	for _, name := range []string{"000003-000004.batch", "000003.end", collect.QuarantineFolder} {
@@ -336,8 +336,8 @@ func TestTheFormerLayoutIsRefused(t *testing.T) {
 	}
 }
 
-// TestOneProcessAFolder: a second verifier over a folder, or over one of its tasks' folders, is refused, and takes
-// nothing from the first.
+// TestOneProcessAFolder: a second verifier must not start on a folder that is in use, or on the folder of one of its
+// tasks. The first verifier must not notice it.
 func TestOneProcessAFolder(t *testing.T) {
 	c := newCascade(t, 1, 2)
 	data := filepath.Join(t.TempDir(), "data")
@@ -353,7 +353,7 @@ func TestOneProcessAFolder(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// metric returns the value of a metric.
+// metric returns the value of a metric, with its labels in name.
 func (r *running) metric(t *testing.T, name string) string {
 	t.Helper()
 	_, text := fetch(t, r.admin+"/metrics")
@@ -362,7 +362,8 @@ func (r *running) metric(t *testing.T, name string) string {
 	return m[1]
 }
 
-// TestHealth follows a verifier whose relay goes away and comes back, and whose folder cannot be written to.
+// TestHealth follows a verifier while its relay becomes unreachable and returns, and while its folder cannot be
+// written.
 func TestHealth(t *testing.T) {
 	c := newCascade(t, 1, 1)
 	rogue := c.StartFirst(t)
@@ -393,14 +394,14 @@ func TestHealth(t *testing.T) {
 	folder := filepath.Join(data, c.Open.ID.String())
 	require.NoError(t, os.Rename(folder, folder+".away"))
 	rogue.Serve(t, 0, 1, rogue.Batch(t, 0, 1, batchSize, onion.Lanes{sealed(t, c)}))
-	r.wait(t, c.Open, func(summary) bool { // what cannot be kept
+	r.wait(t, c.Open, func(summary) bool { // a batch that cannot be stored makes the verifier not ready
 		status, _ := fetch(t, r.admin+"/readyz")
 		return status == http.StatusServiceUnavailable
 	})
 	require.False(t, rogue.Confirmed(0, 1))
 	require.NoError(t, os.Rename(folder+".away", folder))
 	r.wait(t, c.Open, batches(2))
-	r.wait(t, c.Open, func(summary) bool { // which it says when all of the turn is kept
+	r.wait(t, c.Open, func(summary) bool { // it is ready again after a pull that stored everything
 		status, _ := fetch(t, r.admin+"/readyz")
 		return status == http.StatusNoContent
 	})
@@ -413,7 +414,7 @@ func TestHealth(t *testing.T) {
 	require.Equal(t, "0", r.metric(t, `doona_verifier_findings{finding="refused",task="`+c.Open.ID.String()[:8]+`"}`))
 }
 
-// TestLate: an epoch without a signed end is late some time after its end, until the signed end is received.
+// TestLate: an epoch without a signed end must count as late some time after its end, until the signed end comes.
 func TestLate(t *testing.T) {
 	c := newCascade(t, 1, 1, over)
 	rogue := c.StartFirst(t)
@@ -438,7 +439,7 @@ func TestLate(t *testing.T) {
 	require.Equal(t, "Everything added up.", got.Verdict)
 }
 
-// TestARemainderIsNoFinding: a remainder below n at the end of an epoch is expected.
+// TestARemainderIsNoFinding: a last batch of an epoch with fewer than n clients is expected, and no finding.
 func TestARemainderIsNoFinding(t *testing.T) {
 	c := newCascade(t, 1, 1)
 	rogue := c.StartFirst(t)
@@ -450,7 +451,7 @@ func TestARemainderIsNoFinding(t *testing.T) {
 	require.Equal(t, "Everything added up.", got.Verdict)
 }
 
-// TestBadConfig: an error of the configuration names the field.
+// TestBadConfig: an error in the configuration must name the field.
 func TestBadConfig(t *testing.T) {
 	c := newCascade(t, 1, 2)
 	for name, change := range map[string]func(*server.Config){

@@ -22,7 +22,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// streamConfig is the configuration of a verifier of a stream.
+// streamConfig returns the configuration of a verifier for a stream.
 func streamConfig(t *testing.T, c *relaytest.Cascade, data string) server.Config {
 	t.Helper()
 	cfg := config(t, c, data, 0)
@@ -31,7 +31,7 @@ func streamConfig(t *testing.T, c *relaytest.Cascade, data string) server.Config
 	return cfg
 }
 
-// entry is an entry of /api/tasks.
+// entry is an entry of the list at /api/tasks.
 type entry struct {
 	Task     string
 	Users    uint64
@@ -58,8 +58,8 @@ func (r *running) awaitTask(t *testing.T, open *taskfile.Open) {
 	}, relaytest.Patience, 10*time.Millisecond)
 }
 
-// awaitStuck waits until the metric at a party's admin address says whether the stream that begins with a task is
-// stuck: "1" or "0".
+// awaitStuck waits until a metric says whether a stream is stuck. admin is the party's admin address, first the
+// stream's first task, and want the value: "1" if stuck, else "0".
 func awaitStuck(t *testing.T, admin, party string, first *taskfile.Open, want string) {
 	t.Helper()
 	line := "doona_" + party + `_stream_stuck{task="` + first.ID.String()[:8] + `"} ` + want + "\n"
@@ -69,7 +69,7 @@ func awaitStuck(t *testing.T, admin, party string, first *taskfile.Open, want st
 	}, relaytest.Patience, 10*time.Millisecond)
 }
 
-// playEpoch sends a batch of reports of a task, with tokens where it has them.
+// playEpoch sends one batch of reports of a task, with tokens if the task needs them.
 func playEpoch(t *testing.T, c *relaytest.Cascade, epoch uint64) {
 	t.Helper()
 	header := http.Header{"X-Forwarded-For": {""}}
@@ -86,8 +86,8 @@ func playEpoch(t *testing.T, c *relaytest.Cascade, epoch uint64) {
 	}
 }
 
-// TestStreamGoesOn: a verifier and an issuer take up two later tasks without a restart, epoch after epoch without a
-// gap, and again after a restart. The stream is one entry of the list.
+// TestStreamGoesOn: a verifier and an issuer must host two later tasks of a stream without a restart, with no gap
+// between epochs. After a restart they must host them again. The list must show the stream as one entry.
 func TestStreamGoesOn(t *testing.T) {
 	c := newCascade(t, 2, 1, relaytest.InStream("name"), relaytest.WithTokens)
 	c.StartAll(t)
@@ -106,7 +106,7 @@ func TestStreamGoesOn(t *testing.T) {
 			tasks = append(tasks, now.Open)
 			require.Equal(t, before.Epochs.Over(), now.Open.Epochs.Start)
 			v.awaitTask(t, now.Open)
-			require.Eventually(t, func() bool { // until the issuer has it, too
+			require.Eventually(t, func() bool { // until the issuer hosts the task, too
 				status, _ := fetch(t, now.Open.DirectoryURL(0))
 				return status != http.StatusNotFound
 			}, relaytest.Patience, 10*time.Millisecond)
@@ -146,8 +146,8 @@ func TestStreamGoesOn(t *testing.T) {
 	require.Contains(t, metrics, `doona_verifier_stream_stuck{task="`+c.Open.ID.String()[:8]+`"} 0`)
 }
 
-// TestStreamGoesOnBeforeAnyResult: a verifier takes up position 2 before any charge, so that no ledger tells the task's
-// stream.
+// TestStreamGoesOnBeforeAnyResult: a verifier must host the task at position 2 even if nothing was charged yet, so that
+// no ledger shows the task's stream.
 func TestStreamGoesOnBeforeAnyResult(t *testing.T) {
 	c := newCascade(t, 1, 1, relaytest.InStream())
 	c.StartAll(t)
@@ -166,8 +166,8 @@ func TestStreamGoesOnBeforeAnyResult(t *testing.T) {
 	require.FileExists(t, filepath.Join(cfg.Data, "ledger", c.Open.ID.String()+".ledger"))
 }
 
-// TestStreamWithoutKeys: a verifier takes up no later task until it has its keys. A forked stream is refused, and its
-// metric shows that.
+// TestStreamWithoutKeys: a verifier must not host a later task until it has its keys for the task. It must refuse a
+// forked stream, and its metric must show that.
 func TestStreamWithoutKeys(t *testing.T) {
 	c := newCascade(t, 1, 1, relaytest.InStream())
 	c.StartAll(t)
@@ -200,11 +200,11 @@ func TestStreamWithoutKeys(t *testing.T) {
 	awaitStuck(t, v.admin, "verifier", c.Open, "1")
 }
 
-// TestProcessFollows tests the same with `verifier serve` processes without a restart. The stream's first task was over
-// before.
+// TestProcessFollows makes the same test with `verifier serve` processes, without a restart. The stream's first task
+// has already ended.
 func TestProcessFollows(t *testing.T) {
 	past := func(draft *task.Task) {
-		draft.Epochs.Count = 1 // more that have ended unseen would leave the relay's clock in doubt
+		draft.Epochs.Count = 1 // with more ended epochs, the relay would doubt its clock
 		draft.Epochs.Start -= draft.Epochs.Length * 3 / 2
 		relaytest.InStream()(draft)
 	}
@@ -227,8 +227,8 @@ func TestProcessFollows(t *testing.T) {
 	require.Empty(t, p.wait(t, next.Open, batches(1)).Findings)
 }
 
-// TestStreamIsHandedOn: a verifier continues a stream under the owner whom the previous owner names, in the same
-// ledger.
+// TestStreamIsHandedOn: the previous owner of a stream names a new owner. The verifier must continue the stream with
+// the new owner's task, in the same ledger.
 func TestStreamIsHandedOn(t *testing.T) {
 	c := newCascade(t, 1, 1, relaytest.InStream())
 	c.StartAll(t)
