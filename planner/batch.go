@@ -172,7 +172,7 @@ func (b *batches) add(d *simulatedBatch, src *randomizer.Source, client int, lan
 	return nil
 }
 
-// lose pads a client's messages with covers, and drops the lost slots. It returns the messages that are left.
+// lose adds covers to a client's messages, and returns the messages that are not lost.
 func (b *batches) lose(d *simulatedBatch, src *randomizer.Source, client int,
 	lanes protocols.Messages) (protocols.Messages, error) {
 	slots, err := protocols.Pad(b.task, src, lanes)

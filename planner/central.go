@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// centralLevels is the number of rounding levels p of [central], for sums and means.
+// centralLevels is p of [central] for sums and means.
 const centralLevels = 1 << 16
 
 // central is the central discrete Laplace mechanism [GRS12], for simulations only. It gives the error of a curator who
@@ -114,10 +114,10 @@ func (m *central) CheckClaim() error {
 		"a protocol of the shuffle model: the central mechanism is for simulations only")
 }
 
-// Law implements [protocols.Mechanism.Law]. It returns an error, because there is no law.
+// Law implements [protocols.Mechanism.Law]: an error, because there is no law.
 func (m *central) Law() (*compose.Law, error) { return nil, m.CheckClaim() }
 
-// Epsilon0 implements [protocols.Mechanism.Epsilon0]. It is +Inf, because clients send exact values.
+// Epsilon0 implements [protocols.Mechanism.Epsilon0]: +Inf, because clients send exact values.
 func (m *central) Epsilon0() float64 { return math.Inf(1) }
 
 // curator is the aggregate of [central]. AddUsers adds the noise of one batch.
@@ -251,8 +251,7 @@ func (m *central) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{Fast: m.fast}
 }
 
-// variance returns one client's part of formula (2) of [central], in the query's units squared. f is the fractional
-// part there.
+// variance returns one client's part of formula (2) of [central], in the query's units squared.
 func (m *central) variance(f float64) float64 {
 	half, scale := math.Sinh(m.rate.Float64()/2), m.width()/float64(m.p)
 	return (f*(1-f) + 1/(2*half*half*m.clients)) * scale * scale // 2α/(1-α)² = 1/(2·sinh²(rate/2))

@@ -11,9 +11,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestCentralErrors: the mean of the estimates is within 5 standard errors of the truth. Their variance is within 4.9
-// standard deviations of the prediction. (The excess kurtosis of discrete Laplace noise is 3 + 2sinh²(ε/2p), below
-// 3.3.)
+// TestCentralErrors: the mean is within 5 standard errors of the truth, and the variance within 4.9 standard deviations
+// of the prediction (excess kurtosis of discrete Laplace noise: 3 + 2sinh²(ε/2p), below 3.3).
 func TestCentralErrors(t *testing.T) {
 	const repeats = 20_000
 	for query, bins := range map[task.Query]uint64{task.Count: 0, task.Sum: 0, task.Mean: 0, task.Histogram: 3} {

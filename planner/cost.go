@@ -111,9 +111,9 @@ func mean(values []float64) float64 {
 // normal95 is half the width of a 95 % interval of a normal variable, in standard deviations.
 const normal95 = 1.959963984540054
 
-// centralError returns the root mean square error of a curator who sees all values. It is the smaller error of two
-// mechanisms: the discrete Laplace mechanism [GRS12], used only for a single epoch, and the Gaussian mechanism [BW18].
-// The privacy is the claim of one epoch or, if the owner asks for one, the total of all epochs.
+// centralError returns the root mean square error of a curator who sees all values, by the better of two mechanisms:
+// the discrete Laplace mechanism [GRS12], for a single epoch only, and the Gaussian [BW18]. Both use the claim of one
+// epoch, or the total of all epochs if the owner asked for one.
 //
 // [GRS12]: https://arxiv.org/abs/0811.2841
 // [BW18]: https://arxiv.org/abs/1805.06530
@@ -145,8 +145,8 @@ func centralError(t *task.Task, q Query, sparse bool) float64 {
 	return least * unit * protocols.Scale(t.Query, t.Batch.Size)
 }
 
-// laplaceError returns the standard deviation of noise with probability proportional to e^{-s|x|}. The noise is
-// discrete if answers are whole numbers, else continuous.
+// laplaceError returns the standard deviation of noise with Pr ∝ e^{-s|x|}. The noise is on whole numbers if answers
+// are.
 func laplaceError(s float64, query task.QueryInfo) float64 {
 	if !query.YesNo() && query.Shape != task.PerBin && query.Shape != task.PerText {
 		return math.Sqrt2 / s
@@ -155,8 +155,7 @@ func laplaceError(s float64, query task.QueryInfo) float64 {
 }
 
 // shift returns how far one malicious client can move an entry of the answer, in the query's units. If the protocol
-// does not know it, shift tries the simulated attacks. It compares the client's effect on the estimate with the effect
-// of an honest client.
+// does not know it, shift compares simulated attacks with an honest client's effect on the estimate.
 func shift(t *task.Task, m protocols.Mechanism) (float64, error) {
 	scale := protocols.Scale(t.Query, t.Batch.Size)
 	can := protocols.CapabilitiesOf(m)

@@ -19,8 +19,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// falseAlarm is the probability that one coverage check fails although the intervals are correct. There are fewer than
-// 2,000 checks, so a full run fails by chance with probability at most 2·10⁻⁵.
+// falseAlarm is the probability that one coverage check fails by chance. There are fewer than 2,000 checks, so a full
+// run fails by chance with probability at most 2·10⁻⁵.
 const falseAlarm = 1e-8
 
 // covering has the measured coverage of the intervals of one task.
@@ -39,12 +39,11 @@ type covering struct {
 	Width    float64    `json:"width"` // width of 95 % intervals, divided by the width with the worst rounding
 }
 
-// TestIntervalsCover tests the intervals of every protocol and query, with all clients honest and with fewer. At least
-// 94.5 % of the 95 % intervals, and 99.8 % of the 99.9 % intervals, must contain the truth. No interval may be wider
-// than with the worst rounding. If all values are the worst, at most 96 % of the 95 % intervals may contain the truth.
-// If errors are on a lattice, the limit is the coverage of the narrowest interval on the lattice that reaches 95 %. In
-// histograms of real data, the standard error from the data must be right in every bin. The long form has 100,000 runs,
-// or a tenth of that if every message is drawn.
+// TestIntervalsCover: for every protocol and query, with all clients honest or fewer, 95 % intervals must contain the
+// truth in at least 94.5 % of runs, and 99.9 % intervals in 99.8 %. None may be wider than with the worst rounding. If
+// all values are the worst, 95 % intervals may contain the truth in at most 96 %; if errors are on a lattice, in as
+// many as the narrowest interval on it that reaches 95 %. In histograms of real data, standard errors from the data
+// must be right in every bin. The long form has 100,000 runs, or a tenth of that if every message is drawn.
 func TestIntervalsCover(t *testing.T) {
 	runs, shares, bins := 200, []float64{0.8}, []uint64{16}
 	if stattest.Long {
@@ -71,7 +70,7 @@ func TestIntervalsCover(t *testing.T) {
 	keepFigures(t, "bins", histograms)
 }
 
-// keepFigures adds results to the JSON file that $DOONA_FIGURES names. Without it, keepFigures does nothing.
+// keepFigures adds results of the long form to the JSON file $DOONA_FIGURES, if it is set.
 func keepFigures(t *testing.T, name string, found any) {
 	t.Helper()
 	path := os.Getenv("DOONA_FIGURES")
@@ -102,9 +101,9 @@ type spread struct {
 	Coverage float64 `json:"least_coverage"`
 }
 
-// spreadOf measures the root mean square error of every bin, in standard errors from the data, for the delays of
-// 200,000 flights. With 8,000 runs the result has a standard error of 0.8 %. If the true value is within 1 % of 1, the
-// result differs from 1 by more than 5 % with a probability below 10⁻⁶.
+// spreadOf returns the root mean square error of every bin, in standard errors from the data, for 200,000 flights'
+// delays. With 8,000 runs the result has a standard error of 0.8 %. So if the true value is 1 to within 1 %, the result
+// is off by more than 5 % with a probability below 10⁻⁶.
 func spreadOf(t *testing.T, bins uint64, runs int) spread {
 	delays, err := table.Read("../cmd/demo/flights.csv.gz", table.Format{Column: "delay_minutes"}, 0)
 	require.NoError(t, err)
@@ -167,14 +166,14 @@ type law struct {
 	width    func(variance float64) float64 // maximum width of a 95 % interval, given the exact variance
 }
 
-// z is half the width of a 95 % interval of a standard normal variable. density is its density at z.
+// z is the normal quantile for 95 % intervals. density is the normal density at z.
 const z, density = 1.959964, 0.058445
 
-// lawOf returns the law of the error of a task's entries for the given values. least is the least variance of an entry.
-// For a sum of noise that does not depend on the values, the law is exact, with the worst rounding. Other laws are
-// nearly normal, on a lattice. At the ends of the interval, a step of the lattice has a probability of about density/σ,
-// with σ in steps. Skewness raises the probability at one end by up to a fifth. It also moves the interval by up to a
-// step, because the interval's ends are the ends of a test.
+// lawOf returns the law of the errors of a task's entries for the given values; least is the least variance of an
+// entry. For a sum of noise that does not depend on the values it is exact, with the worst rounding. Other laws are
+// nearly normal, on a lattice whose steps have a probability of density/σ each at the ends, with σ in steps. Skewness
+// raises one end's probability by up to a fifth. It also moves the interval by up to a step, because its ends are the
+// ends of a test.
 func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64, least float64) law {
 	agg, _ := drawn(t, true, m, values)(randomizer.NewSource())
 	agg.AddUsers(uint64(len(values)))
@@ -218,9 +217,9 @@ func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64
 	return law{}
 }
 
-// misses returns bounds on the number of runs whose interval misses the truth, if each does so with the given
-// probability. Each bound is violated with probability at most falseAlarm. It uses the Poisson law, whose tails are
-// heavier there than the binomial law's.
+// misses returns bounds on the number of runs whose interval misses the truth, each with the given probability. Chance
+// violates each bound with probability at most falseAlarm. Beyond the bounds the Poisson law, which it uses, has
+// heavier tails than the binomial law.
 func misses(probability float64, runs int) (least, most int) {
 	mean := probability * float64(runs)
 	if mean > 400 { // here the tails are below 10⁻⁸, with the skewness of the law

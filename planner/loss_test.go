@@ -19,12 +19,12 @@ import (
 // perMille are the shares of slots that the tests lose, in thousandths.
 var perMille = []uint64{1, 20, 50}
 
-// TestIntervalsCoverWhatIsLost loses 0.1 %, 2 % or 5 % of the slots, for every protocol and query. The report must then
-// be unusable, or its 95 % intervals must contain the truth for all clients in at least 94.5 % of runs. This holds for
-// the intervals of each entry and for the band. The verifier learns from the manifests that slots are lost, so it makes
-// no difference which hop loses them. The test loses slots at random, then all slots of the clients with the largest
-// values. For protocols with several messages per client, it also loses ten times as many of the messages that add
-// most. A check fails by chance with probability 10⁻⁸, the whole test with at most 4·10⁻⁶.
+// TestIntervalsCoverWhatIsLost: for every protocol and query, 0.1 %, 2 % or 5 % of slots are lost. The report must then
+// be unusable, or its 95 % intervals and its band must contain the truth for all clients in at least 94.5 % of runs.
+// The verifier learns from the manifests that slots are lost, so the hop makes no difference. The test loses slots at
+// random, or all slots of the clients with the largest values. For protocols with several messages per client, it also
+// loses ten times as many of the messages that add most. A check fails by chance with probability 10⁻⁸, the whole test
+// with at most 4·10⁻⁶.
 func TestIntervalsCoverWhatIsLost(t *testing.T) {
 	one, several, shares := 100, 5, []float64{0.8}
 	full := stattest.Long

@@ -33,7 +33,7 @@ func CheckOptions(query task.Query, given func(option string) (value string, ok 
 	return nil
 }
 
-// list joins names as in "a, b or c", where last is "or".
+// list joins names, such as "a, b or c".
 func list(names []string, last string) string {
 	if len(names) == 1 {
 		return names[0]

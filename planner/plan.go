@@ -31,7 +31,7 @@ type Goal struct {
 	Batches     uint64  // If relays add noise: the Batches of [RelayNoise].
 }
 
-// Noise says who adds the noise: clients, relays, or any of them.
+// Noise says who adds the noise.
 type Noise string
 
 // The values of [Noise].
@@ -71,10 +71,10 @@ type Way struct {
 	param     uint64
 }
 
-// Plan returns all ways to reach a goal, with the recommended way first. The recommended way is the best one with noise
-// by relays, if its error is at most [RecommendedError] times the least error of all ways. The other possible ways
-// follow by rising error, then the impossible ways by protocol. Plan returns an error only if the goal itself is
-// invalid. After each way it calls done with the number of ways; done may be nil.
+// Plan returns all ways to reach a goal. The recommended way is first: the best with noise by relays, if its error is
+// at most [RecommendedError] times the least. The other possible ways follow by rising error, then the impossible ones
+// by protocol. Plan returns an error only if the goal is invalid. After each way it calls done with the number of ways;
+// done may be nil.
 func Plan(g Goal, done func(of int)) ([]Way, error) {
 	if err := g.check(); err != nil {
 		return nil, err
@@ -186,16 +186,15 @@ func noisesOf(p protocols.Protocol) []Noise {
 	return []Noise{NoiseRelays}
 }
 
-// good is the maximum ratio of a way's error to the protocol's least error with which a cheaper way is preferred, if
-// the goal has no limits.
+// good is how many times the protocol's least error a cheaper way may have, if the goal has no limits.
 const good = 1.2
 
-// flat ends the search over a cost parameter: if a larger value does not reduce the error below flat times the previous
-// error, larger values are not tried.
+// flat ends the search over a cost parameter: larger values are not tried if the error is above flat times the previous
+// one.
 const flat = .95
 
-// run returns the best task of a candidate. If the goal has limits, it is the task with the least error within the
-// limits. Otherwise it is the cheapest task whose error is at most [good] times the least.
+// run returns the best task of a candidate: the one with the least error within the goal's limits or, without limits,
+// the cheapest with an error of at most [good] times the least.
 func (c candidate) run() Way {
 	row := c.protocol.Row()
 	if info := c.goal.Query.Query.Info(); row.Sparse && info.Shape == task.PerVector && info.Ranged &&
@@ -264,8 +263,7 @@ func (g Goal) limited() bool { return g.MaxSlots > 0 || g.MaxMessages > 0 || g.M
 // entries returns the number of entries of the answer.
 func (g Goal) entries() uint64 { return max(g.Bins, g.Dim, 1) }
 
-// draft tries the candidate's protocol with a value of its cost parameter. If param is 0, the protocol chooses the
-// value.
+// draft tries the candidate's protocol with a value of its cost parameter; 0 lets the protocol choose.
 func (c candidate) draft(param uint64) Way {
 	w := Way{Protocol: c.protocol.ProtocolName(), Noise: c.noise, Padding: c.padding, candidate: c,
 		param: param}

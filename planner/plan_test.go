@@ -103,8 +103,8 @@ func TestPlansPredict(t *testing.T) {
 	}
 }
 
-// TestPlansHaveEveryProtocol: a plan has a way for every protocol that answers the query and for each of its paddings,
-// possible or not.
+// TestPlansHaveEveryProtocol: a plan has a way for every protocol that answers the query, and each padding, possible or
+// not.
 func TestPlansHaveEveryProtocol(t *testing.T) {
 	ways, err := planner.Plan(asking(task.Count, func(g *planner.Goal) {}), nil)
 	require.NoError(t, err)
@@ -124,7 +124,7 @@ func TestPlansHaveEveryProtocol(t *testing.T) {
 	}
 }
 
-// TestPlansOfSparseVectors: a protocol that takes only sparse vectors must be impossible for other vectors.
+// TestPlansOfSparseVectors: a protocol that takes only sparse vectors is impossible for others.
 func TestPlansOfSparseVectors(t *testing.T) {
 	for _, sparse := range []bool{false, true} {
 		ways, err := planner.Plan(asking(task.Vector,
@@ -139,8 +139,8 @@ func TestPlansOfSparseVectors(t *testing.T) {
 	}
 }
 
-// TestPlansKeepLimits: a way that exceeds a limit is impossible, and names the limit that would suffice. With that
-// limit, the way must be possible.
+// TestPlansKeepLimits: a way that exceeds a limit is impossible and says what limit would suffice. With that it is
+// possible.
 func TestPlansKeepLimits(t *testing.T) {
 	plan := func(change func(*planner.Goal)) map[string]planner.Way {
 		ways, err := planner.Plan(asking(task.Count, change), nil)
@@ -221,9 +221,8 @@ func TestPlansNameWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestPlansOfTexts: for texts, either clients or relays add the noise. The accuracy of a way is that of the count of a
-// text that is barely listed. With more dummies, a text is listed with fewer clients. With a total over epochs, both
-// ways keep the total.
+// TestPlansOfTexts: clients or relays add the noise of texts. A way's accuracy is that of the count of a text that is
+// barely listed. With more dummies, fewer clients suffice. With a total, both ways keep it.
 func TestPlansOfTexts(t *testing.T) {
 	texts := func(g *planner.Goal) { g.Batch, g.Length = 10_000, 8 }
 	plan := func(change func(*planner.Goal)) map[planner.Noise]planner.Way {
@@ -263,7 +262,7 @@ func TestPlansOfTexts(t *testing.T) {
 	}
 }
 
-// TestSolveUsers: a mean needs the number of users that SolveUsers returns, and 5 % fewer do not suffice.
+// TestSolveUsers: a mean needs the returned number of users; 5 % fewer do not suffice.
 func TestSolveUsers(t *testing.T) {
 	g := goal()
 	g.Noise, g.MaxSlots = planner.NoiseClients, 1
@@ -282,8 +281,8 @@ func TestSolveUsers(t *testing.T) {
 	require.ErrorContains(t, err, "interval-width")
 }
 
-// TestCentralRatio: the error of the curator to which a plan compares is the error of the central mechanism, if it
-// answers the query. For many bins it is less, because Gaussian noise is better.
+// TestCentralRatio: the curator's error is that of [planner.NewCentral] if it answers the query. For many bins it is
+// less, because Gaussian noise is better.
 func TestCentralRatio(t *testing.T) {
 	for _, g := range []planner.Goal{
 		asking(task.Count, func(g *planner.Goal) { g.Noise = planner.NoiseRelays }),
@@ -303,8 +302,8 @@ func TestCentralRatio(t *testing.T) {
 	}
 }
 
-// TestCentralRatioOfVectors: no way has a smaller error than a curator with the same vectors, sparse or not. With so
-// few users, noise makes up the whole error. For sparse vectors it is the noise of two coordinates.
+// TestCentralRatioOfVectors: no way has less error than a curator with the same vectors, sparse or not. With so few
+// users the error is all noise; for a sparse vector it is the noise of two coordinates.
 func TestCentralRatioOfVectors(t *testing.T) {
 	for _, sparse := range []bool{false, true} {
 		ways, err := planner.Plan(asking(task.Vector, func(g *planner.Goal) {
@@ -350,8 +349,7 @@ func TestShift(t *testing.T) {
 	}
 }
 
-// TestServerSeconds: the estimate names every party. A client with one slot costs each party less time than a client
-// with several.
+// TestServerSeconds: every party has an estimate. A client with one slot costs each party less than one with several.
 func TestServerSeconds(t *testing.T) {
 	ways, err := planner.Plan(asking(task.Count, func(g *planner.Goal) { g.Hops = 3 }), nil)
 	require.NoError(t, err)

@@ -5,8 +5,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Shared is the effect of a quota on visitors who share a network: their number, and the share of them who come after
-// the network's reports of an epoch are used up.
+// Shared says how many visitors share one network in an epoch, and which share of them comes after the network's quota
+// is used up.
 type Shared struct {
 	Visitors uint64  `json:"visitors"`
 	ShutOut  float64 `json:"shut_out"`

@@ -2,9 +2,8 @@ package planner
 
 import "slices"
 
-// RecommendedError is the maximum ratio of a way's error to the least error of all ways with which noise by relays is
-// still recommended. With noise by relays, the guarantee needs one honest relay but no honest client. A factor of 2 in
-// the error is an acceptable price for that.
+// RecommendedError is how many times the least error of all ways noise by relays may have to be recommended. A factor
+// of 2 is the price of a guarantee that needs one honest relay and no honest client.
 const RecommendedError = 2
 
 // recommend moves the best way with noise by relays to the front, unless its error exceeds [RecommendedError] times the

@@ -13,10 +13,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestRelaysNoiseIsAsPromised: with two relays that add dummies, at (ε, δ) = (1, 10⁻⁶), an entry's root mean square
-// error and the number of dummies per relay and batch must be those in docs/accountant.md. Except for sums, they hold
-// for any number of clients. The measured error must match the prediction, and 95 % intervals must contain the truth.
-// The long form has 20,000 batches, or 2,000 for sums, of which each takes tens of milliseconds to draw.
+// TestRelaysNoiseIsAsPromised: for (ε, δ) = (1, 10⁻⁶) and two relays that add dummies, an entry's root mean square
+// error and the dummies per relay and batch must be those of docs/accountant.md. Except in sums, they hold for any
+// number of clients. The measured error must match the prediction, and 95 % intervals must contain the truth. The long
+// form has 20,000 batches, and 2,000 for sums, of which each takes tens of milliseconds to draw.
 func TestRelaysNoiseIsAsPromised(t *testing.T) {
 	repeats := 300
 	if stattest.Long {
@@ -62,8 +62,8 @@ func TestRelaysNoiseIsAsPromised(t *testing.T) {
 			t.Logf("n = %d: %.0f dummies, error %.3f predicted, %.3f found, coverage %.4f", q.Batch, laws.Dummies(),
 				predicted, out.RMSE, coverage)
 			require.LessOrEqual(t, predicted, c.rmse)
-			// With a kurtosis below 6, the relative standard error of the measured error is below √(5/4/repeats). 5 of
-			// these have a probability of 10⁻⁶.
+			// With a kurtosis below 6, the measured error has a relative standard error below √(5/4/repeats); 10⁻⁶ is 5
+			// of them.
 			require.InEpsilon(t, predicted, out.RMSE, max(.05, 5*math.Sqrt(5/4./float64(repeats))))
 			require.GreaterOrEqual(t, coverage, .95-5*math.Sqrt(.05*.95/float64(repeats)))
 		})

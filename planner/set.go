@@ -8,9 +8,9 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Set is several queries that the same visitors answer in each of several epochs. One total of ε and δ covers them all.
-// Each goal has its own limits of cost. A goal must not set a claim, a total, a number of users or of epochs, because
-// the set has them.
+// Set is several queries that the same visitors answer in each of several epochs, under one total for all. Each goal
+// has its own limits of cost. A goal must not set a claim, a total, a number of users or of epochs, because the set has
+// them.
 type Set struct {
 	Goals   []Goal
 	Weights []float64 // Per goal: its ε relative to the ε of a goal of weight 1, in (0, 1000].
@@ -101,7 +101,7 @@ func (s Set) check() error {
 	return checkClaim("total-", s.Epsilon, s.Delta)
 }
 
-// goal returns goal i with its part of the total. unit is the ε of one epoch for weight 1.
+// goal returns goal i with its part of the total. unit is ε of one epoch for weight 1.
 func (s Set) goal(i int, unit float64) Goal {
 	g := s.Goals[i]
 	g.Batch = s.Users
@@ -129,9 +129,9 @@ func (s Set) best(unit float64, done func(of int)) (ways []Way, err error) {
 	return ways, nil
 }
 
-// search returns the largest ε of one epoch for weight 1 with which the chosen ways keep the total, to within a
-// thousandth. It also returns the ways at this ε. It calibrates the ways again at each ε that it tries, with the same
-// protocols and paddings. unit is the ε at which they were chosen.
+// search returns the largest ε of one epoch for weight 1, to within a thousandth, with which the chosen ways keep the
+// total. It also returns these ways, calibrated for that ε, with the same protocols and paddings. unit is the ε at
+// which they were chosen.
 func (s Set) search(chosen []Way, unit float64) (low float64, ways []Way, err error) {
 	const step = 1.2
 	high := math.Inf(1)

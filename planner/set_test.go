@@ -14,8 +14,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// site returns six metrics of a web site, with at most 8 slots per client. In the short form it returns two of them,
-// with one slot.
+// site returns six metrics of a web site, with at most 8 slots; in the short form two of them, with 1 slot.
 func site() planner.Set {
 	s, slots := planner.Set{Users: 5000, Epochs: 30, Epsilon: 8, Delta: 1e-5}, uint64(8)
 	if !stattest.Long {
@@ -40,9 +39,9 @@ func site() planner.Set {
 }
 
 // TestSetKeepsItsTotal: all queries and epochs together must cost at most the total, composed here from the tasks' own
-// laws, and nearly all of it. The ratios of ε must be those of the weights. In a simulation, the width of each interval
-// must be within 10 % of the prediction, or within a step if answers are whole numbers. Each error must be within 10 %.
-// The long form has six metrics on 30 days.
+// laws, and nearly all of it. The weights must be kept. In simulations, each interval must have the predicted width
+// within 10 %, or within a step if answers are whole numbers, and each error must be within 10 %. The long form has six
+// metrics on 30 days.
 func TestSetKeepsItsTotal(t *testing.T) {
 	s := site()
 	plan, err := planner.PlanSet(s, nil)
@@ -82,8 +81,7 @@ func TestSetKeepsItsTotal(t *testing.T) {
 	}
 }
 
-// TestSetsNameWhatIsWrong: a set without its own claim, or with a query that no way can answer, is an error that names
-// the field.
+// TestSetsNameWhatIsWrong: a set without a claim, or with a query that has no way, is an error that names the field.
 func TestSetsNameWhatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*planner.Set)

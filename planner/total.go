@@ -12,9 +12,8 @@ import (
 )
 
 // calibrate calibrates a task with a claim of one epoch, of all epochs together, or both. one calibrates a task for one
-// epoch. If only the total is claimed, each epoch gets the largest ε with which the epochs keep the total, and half of
-// its part of the total δ. The other half is left for composition. For randomized response the choice does not matter,
-// because every δ on its curve gives the same result.
+// epoch. If only the total is claimed, each epoch gets the largest ε that keeps the total, and half of its part of δ.
+// The other half is left for composition. For randomized response, every δ on its curve gives the same result.
 func calibrate(t *task.Task, one func(*task.Task) error) error {
 	switch {
 	case t.Claim.Total.IsZero():
@@ -90,8 +89,8 @@ func (s split) search() (*task.Task, error) {
 	return best, nil
 }
 
-// between returns the next ε to try in the search for excess 0. It is the zero of the straight line through both ends.
-// It stays some distance from either end, so that the interval shrinks from both sides in a few steps.
+// between returns the next ε to try in the search for excess 0: the zero of the line through both ends. It keeps some
+// distance to either end, so that a few steps decide on both sides.
 func between(low, high, atLow, atHigh float64) float64 {
 	width := math.Log(high / low)
 	least := .9 * math.Log1p(splitTolerance)
@@ -101,8 +100,8 @@ func between(low, high, atLow, atHigh float64) float64 {
 	return low * math.Exp(min(max(width*-atLow/(atHigh-atLow), least), width-least))
 }
 
-// try calibrates the task at an ε of one epoch. It returns the task and its excess: the logarithm of the composed δ of
-// all epochs divided by the total's δ. The task keeps the total if the excess is at most 0.
+// try calibrates the task at an ε of one epoch. It returns the task and its excess: the logarithm of all epochs'
+// composed δ divided by the total's. The task keeps the total if the excess is at most 0.
 func (s split) try(eps float64) (*task.Task, float64, error) {
 	t := *s.draft
 	t.Params = slices.Clone(t.Params)

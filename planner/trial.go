@@ -34,7 +34,7 @@ type Outcome struct {
 	Repeats  int
 }
 
-// Coverage is how often intervals from the data contain the truth, as a share of the repetitions.
+// Coverage is how often intervals from the data contain the truth, as shares of the repetitions.
 type Coverage struct {
 	Confidence float64
 	Entries    []float64 // Share of repetitions in which an entry's interval contains the truth.
@@ -292,7 +292,7 @@ func (s *sums) cover(t *task.Task, d *simulatedBatch, scale float64) {
 	}
 }
 
-// laws returns the error laws of the totals over all clients, also missing ones. It is empty if there are no reports.
+// laws returns the error laws of the totals over all clients, also missing ones; none if there are no reports.
 func (d *simulatedBatch) laws() (out []protocols.ErrorLaw) {
 	if d.aggregate.Reports() == 0 {
 		return nil
@@ -343,7 +343,7 @@ func (c *covered) add(laws []protocols.ErrorLaw, intervals protocols.Intervals, 
 	}
 }
 
-// addNothing counts a batch without a usable answer. It claims nothing, so it counts as covering the truth.
+// addNothing counts a batch without a usable answer. It claims nothing, so it counts as covered.
 func (c *covered) addNothing() {
 	for j := range c.entries {
 		c.entries[j]++

@@ -90,8 +90,7 @@ func samples(t *testing.T, fast bool, m protocols.Mechanism, values [][]float64,
 	return out
 }
 
-// distance returns the Kolmogorov-Smirnov statistic of two sorted samples of equal size: the largest difference of
-// their distribution functions.
+// distance returns the Kolmogorov-Smirnov statistic of two sorted samples of equal size.
 func distance(a, b []float64) (d float64) {
 	i, j := 0, 0
 	for i < len(a) && j < len(b) {
@@ -107,9 +106,9 @@ func distance(a, b []float64) (d float64) {
 	return d
 }
 
-// TestFastPathHasTheSlowPathsDistribution compares 2,000 batches of the fast path with 2,000 of the slow path, in 70
-// statistics. If both have the same distribution, a statistic differs by more than threshold with probability at most
-// 2e^(-2000·threshold²) = 10⁻⁷. The test also checks that the same comparison detects another amount of noise.
+// TestFastPathHasTheSlowPathsDistribution compares 2,000 batches of both paths in 70 statistics. If the distributions
+// are equal, a statistic differs by more than threshold with probability at most 2e^(-2000·threshold²) = 10⁻⁷. The same
+// comparison must detect another amount of noise.
 func TestFastPathHasTheSlowPathsDistribution(t *testing.T) {
 	const runs, users = 2000, 100
 	threshold := math.Sqrt(math.Log(2e7) / runs)

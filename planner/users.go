@@ -15,9 +15,9 @@ var ErrNeverReached = errors.New("no number of users reaches this goal: it can b
 	"them, or that the target is below what any protocol proves")
 
 // SolveUsers returns the smallest number of users, within 2 %, with which the best way has 95 % intervals of at most
-// the given width. It also returns all ways for this number. A width of 0 accepts any possible way. With more users,
-// the error of a mean falls, while the error of a sum or histogram grows or stays. So SolveUsers searches from few
-// users to many, and returns the first sufficient number.
+// the given width, and all ways for this number. A width of 0 accepts any way. With more users the errors of means
+// fall, while those of sums and histograms grow or stay. So SolveUsers searches from few users to many, and returns the
+// first number that suffices.
 func SolveUsers(g Goal, width float64) (users uint64, ways []Way, err error) {
 	if !(width >= 0) {
 		return 0, nil, invalid.Field("interval-width", format(width), "a number above 0")

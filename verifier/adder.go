@@ -42,8 +42,7 @@ func (a *adder) addUp(e *epoch) error {
 	return nil
 }
 
-// count adds a batch to the total. The total must include all batches with lower numbers and no others. count withholds
-// a batch with too few valid slots.
+// count adds a batch to the total of all batches with lower numbers. It withholds a batch with too few valid slots.
 func (a *adder) count(t *total, one *signedVersion) error {
 	r, at := one.record, BatchPosition(one.record.Epoch, one.record.Seq)
 	find := func(name finding.Name, n uint64) {
@@ -124,8 +123,8 @@ func addDummies(dummies protocols.DummyAggregate, chain []onion.Manifest) {
 	dummies.AddDummies(draws, added)
 }
 
-// addLosses adds the lost slots of a released batch to the hops that lost them. Each relay lost the slots that its
-// manifest lists as dropped. The verifier lost the rest.
+// addLosses adds the lost slots of a released batch by hop. Each relay lost the slots that its manifest lists as
+// dropped; the verifier lost the rest.
 func (t *total) addLosses(chain []onion.Manifest, lost uint64) {
 	for hop, m := range chain {
 		for _, lane := range m.Lanes {
@@ -136,7 +135,7 @@ func (t *total) addLosses(chain []onion.Manifest, lost uint64) {
 	t.missing[len(chain)] += lost
 }
 
-// withhold returns why a batch may not count, as a finding and an error. The error is nil if the batch counts.
+// withhold returns why a batch may not count. The error is nil if it counts.
 func (a *adder) withhold(b *batchTotal, submissions uint64) (finding.Name, error) {
 	if err := onion.CheckCounts(a.open.Task, submissions, b.valid); err != nil {
 		return finding.TooFew, err
@@ -154,8 +153,8 @@ type batchTotal struct {
 	messages, covers, repeated uint64
 }
 
-// dropRepeats adds up a record, without the slots whose tags already count. A record usually has no repeats. In that
-// case dropRepeats uses the aggregate that the record stores.
+// dropRepeats adds up a record without the slots whose tags already count. A record usually has no repeats; then its
+// stored aggregate is used.
 func (a *adder) dropRepeats(t *total, r *Record) (*batchTotal, error) {
 	b := &batchTotal{valid: make([]uint64, a.open.Slots.Lanes), messages: r.Dedup.Messages, covers: r.Dedup.Covers}
 	copy(b.valid, r.Dedup.Valid)

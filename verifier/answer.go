@@ -85,15 +85,14 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Coun
 	return a
 }
 
-// confidencePerEpoch returns the confidence per epoch for which the intervals of all epochs hold together with
-// [Confidence]: its epochs-th root (Šidák). Clients' values may depend on earlier epochs, but each epoch's noise is
-// independent. So an epoch's intervals hold with that confidence given all earlier epochs, and all hold with the
-// product. epochs counts all epochs of the task, not only those that have begun. So a band never changes later, and
-// holds whenever it is read.
+// confidencePerEpoch returns the confidence per epoch that gives [Confidence] for all epochs together: the root of
+// order epochs (Šidák). Clients' values may depend on earlier epochs, but each epoch's noise is independent. So an
+// epoch's intervals hold with this confidence given all earlier epochs, and all hold with the product. epochs counts
+// all epochs of the task, not only those that have begun. So a band never changes later, and holds whenever it is read.
 func confidencePerEpoch(epochs uint64) float64 { return math.Pow(Confidence, 1/float64(epochs)) }
 
-// confidencePerEntry returns the confidence per entry for which the intervals of all entries hold together with
-// confidence c, by Bonferroni's correction.
+// confidencePerEntry returns the confidence per entry that gives c for all entries together, by Bonferroni's
+// correction.
 func confidencePerEntry(c float64, entries int) float64 { return 1 - (1-c)/float64(entries) }
 
 // estimate sets the estimate and its error bars.

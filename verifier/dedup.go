@@ -7,11 +7,11 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// A record keeps its slots because another batch of its epoch may repeat one of them. A single machine finds repeats
-// with a replay set. Several machines instead group tags, for example in a pipeline that groups by key, and so learn
-// which tags occur in more than one batch. [Verifier.Dedup] then replaces the slots of a record whose tags occur in no
-// other batch by their sum, which is as small as a batch's aggregate. The few other slots stay in the record. Each of
-// them counts as on a single machine: only in the first batch that has it and is not withheld.
+// A record keeps its slots because another batch of its epoch may repeat one of them. One machine finds repeats with a
+// replay set. Several machines group tags by other means, such as a pipeline that groups by key, and learn which tags
+// occur in more than one batch. [Verifier.Dedup] then replaces the slots of each record whose tags occur in no other
+// batch by their sum, which is as small as a batch's aggregate. The few other slots stay. Each counts as on one
+// machine: for the first batch that has it and is not withheld.
 
 // DedupID identifies one deduplication run, which may span several files. It is random, and zero if there was no run.
 type DedupID [32]byte

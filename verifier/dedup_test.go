@@ -20,8 +20,8 @@ type batchOf struct{ epoch, seq uint64 }
 // tagOf identifies a half tag in an epoch.
 type tagOf struct{ epoch, tag uint64 }
 
-// dedup simulates machines that each have only one file. It finds the tags that occur in several batches, and then
-// deduplicates each batch by itself. So no machine has the slots of two batches. It returns the states of all batches.
+// dedup simulates machines that each have one file. It then deduplicates each batch against the tags of the others, so
+// no machine has the slots of two batches. It returns the states.
 func dedup(t *testing.T, v *verifier.Verifier, files []file) (states [][]byte) {
 	t.Helper()
 	batches, holders := map[batchOf][]*verifier.Verifier{}, map[tagOf]map[batchOf]bool{}
@@ -94,8 +94,7 @@ func TestSharedSlotsMustStay(t *testing.T) {
 	require.NotContains(t, reportOf(t, whole), `"name":"repeated"`)
 }
 
-// TestRecordsOfTwoDedupsDoNotMix: a verifier must refuse records of two deduplication runs in one epoch, because a
-// message in both could count twice.
+// TestRecordsOfTwoDedupsDoNotMix: records of two runs must be refused, because a message in both would count twice.
 func TestRecordsOfTwoDedupsDoNotMix(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	nobody := func(uint64, uint64) bool { return false }

@@ -87,8 +87,8 @@ func TestAFullDiskPutsNoRecordAside(t *testing.T) {
 	requireReport(t, v, 1)
 }
 
-// TestABatchThatIsHereIsPulledOnce: if there was no space for the record of a stored batch, the next pull must open the
-// stored file and not pull the batch again.
+// TestABatchThatIsHereIsPulledOnce: if there was no space for a stored batch's record, the next pull must open the
+// stored file.
 func TestABatchThatIsHereIsPulledOnce(t *testing.T) {
 	defer verifier.SetScratchMemory(0)()
 	p := newKept(t)

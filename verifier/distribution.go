@@ -8,8 +8,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Distribution describes the clients' values in a histogram over a range. Values outside the range count as the nearest
-// end of the range, because the task clips them.
+// Distribution describes the clients' values in a histogram over a range. Values beyond the range count as its ends,
+// because the task clips them.
 type Distribution struct {
 	Range     [2]float64 `json:"range"`
 	Mean      Location   `json:"mean"`
@@ -102,7 +102,7 @@ type histogram struct {
 	protocols.Bins
 }
 
-// binsOf returns the error laws of a histogram's bins. Without other information they are [independent].
+// binsOf returns the error laws of a histogram's bins.
 func binsOf(m protocols.Mechanism, agg protocols.Aggregate) protocols.Bins {
 	if bins := protocols.CapabilitiesOf(m).Bins; bins != nil {
 		return bins(agg)
@@ -110,8 +110,7 @@ func binsOf(m protocols.Mechanism, agg protocols.Aggregate) protocols.Bins {
 	return independent{agg}
 }
 
-// independent has the error laws of a histogram whose bins have independent noise. The noise of each bin is the sum of
-// many small parts, so its law is normal.
+// independent is a histogram whose bins have independent, nearly normal noise: each is a sum of many small parts.
 type independent struct{ protocols.Aggregate }
 
 // Below implements [protocols.Bins]. It sums counts from the end of the range that is nearer to the edge.
@@ -143,8 +142,7 @@ func (a independent) Weighted(weights []float64) protocols.ErrorLaw {
 	return law
 }
 
-// meanOf returns the mean, formula (2) of [distribution], with its interval (3) at a confidence. It clips the interval
-// to the range.
+// meanOf returns formula (2) of [distribution] with the interval (3) at a confidence, clipped to the range.
 func meanOf(binned histogram, lo, hi float64, missing gap, confidence float64) Location {
 	counts, users := binned.Total(), float64(binned.Reports())
 	width, mean := (hi-lo)/float64(len(counts)), (lo+hi)/2
@@ -159,8 +157,8 @@ func meanOf(binned histogram, lo, hi float64, missing gap, confidence float64) L
 	return Location{Name: "mean", Estimate: mean, Interval: [2]float64{max(lo, from), min(hi, to)}}
 }
 
-// gap bounds what losses can change: clients is the largest share of clients who may be missing. messages is the
-// largest amount that missing messages add to a share of clients.
+// gap bounds what losses change: the share of clients who may be missing, and the most that missing messages add to a
+// share of clients.
 type gap struct{ clients, messages float64 }
 
 func newGap(m protocols.LossEffect, clients uint64) gap {
@@ -171,15 +169,14 @@ func newGap(m protocols.LossEffect, clients uint64) gap {
 	return gap{messages: share * max(-m.Lo, m.Hi)}
 }
 
-// widen widens the interval [lo, hi] of a mean, over the counted clients, so that it holds over all clients. The
-// quantity is between least and most for each client. Missing messages move the mean by at most reach times their
-// share.
+// widen turns the interval [lo, hi] of a mean over the counted clients into one over all clients. The quantity is
+// between least and most. Missing messages move the mean by at most reach times their share.
 func (g gap) widen(lo, hi, least, most, reach float64) (from, to float64) {
 	return (1-g.clients)*lo + g.clients*least - g.messages*reach,
 		(1-g.clients)*hi + g.clients*most + g.messages*reach
 }
 
-// biased returns the q of formula (3) of [distribution]. deviation is s there, and most is the largest bias.
+// biased returns the q of formula (3) of [distribution], for a standard deviation s and the largest bias.
 func biased(deviation, most, confidence float64) float64 {
 	if deviation == 0 {
 		return most
@@ -232,7 +229,7 @@ func (b band) at(confidence float64) band {
 	return b
 }
 
-// ends returns the ends of the p-quantile's interval, formula (4) of [distribution], as indices of edges.
+// ends returns formula (4) of [distribution] as indices of edges.
 func (b band) ends(p float64) (first, last int) {
 	k := len(b.value) - 1
 	first, last = 1, k-1

@@ -16,11 +16,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestQuantilesAndMeanAreCovered: each interval must contain the truth in at least 94.5 % of runs. In the worst case
-// for the mean, all values are at the lower ends of their bins. Then the mean's interval may contain the truth in at
-// most 96 % of runs. The limits are 5.6 standard deviations away, so each of 7 intervals in 7 cases fails by chance
-// with probability 10⁻⁸. Intervals without noise must fail, because otherwise the test would show nothing. The long
-// form has 10,000 runs and more bins.
+// TestQuantilesAndMeanAreCovered: each interval must contain the truth in at least 94.5 % of runs. The mean's may do so
+// in at most 96 % if all values are at the lower ends of their bins, its worst case. The limits are 5.6 standard
+// deviations away, so each of 7 intervals in 7 cases fails by chance with probability 10⁻⁸. Intervals without noise
+// must fail, or the test would show nothing. The long form has 10,000 runs and more bins.
 func TestQuantilesAndMeanAreCovered(t *testing.T) {
 	const users = 400
 	runs, fine := 300.0, uint64(32)
@@ -36,7 +35,7 @@ func TestQuantilesAndMeanAreCovered(t *testing.T) {
 		"skewed": {planner.Query{Bins: 16}, false,
 			func(i int) float64 { return math.Min(99, 12*math.Exp(1.2*math.Sin(float64(i)))) }},
 		"at the ends": {planner.Query{Bins: 8}, false, func(i int) float64 { return float64(100 * (i % 2)) }},
-		// Half a bin, which the mean's interval includes, is small here.
+		// half a bin, which the mean's interval includes, is small here
 		"fine": {planner.Query{Bins: fine}, false,
 			func(i int) float64 { return 100 * (float64(i%int(fine*3/4)) + 0.5) / float64(fine) }},
 		"at the edges":   {planner.Query{Bins: 4}, true, func(i int) float64 { return float64(i * i % 4 * 25) }},

@@ -23,8 +23,8 @@ type epoch struct {
 	total   *total // Sum of the batches with numbers below total.next; nil before the first.
 }
 
-// batchVersions holds everything received for one batch number: one version per different manifest that the last relay
-// signed, sorted by hash. An honest relay signs only one.
+// batchVersions holds what was received for one batch number: a version for each different manifest that the last relay
+// signed, sorted by hash. An honest relay signs one.
 type batchVersions struct{ versions []*signedVersion }
 
 type signedVersion struct {
@@ -64,8 +64,8 @@ func (all epochs) has(epoch, seq uint64) bool {
 	})
 }
 
-// whole reports whether everything of epochs 0 to count-1 was received: their signed ends, and for each batch number
-// that an end announces a batch or its manifest.
+// whole reports whether the signed ends of epochs 0 to count-1 were received, and a batch or manifest for each batch
+// number that they announce.
 func (all epochs) whole(count uint64) bool {
 	for of := range count {
 		e := all[of]
@@ -99,7 +99,7 @@ func (all epochs) records() (out []*Record) {
 	return out
 }
 
-// ended returns the number of batches of each epoch whose signed end announced at least one.
+// ended returns the number of batches of each epoch whose signed end announces any.
 func (all epochs) ended() (out []ended) {
 	for _, of := range all.sorted() {
 		if n := all[of].batches; n > 0 {
@@ -119,8 +119,8 @@ func (all epochs) findBatchFaults(t *task.Task, f findings) {
 	}
 }
 
-// put adds a record. If the same version is there already, put only adds up the copies. If a batch number has several
-// versions, none of them counts, so put keeps only their signed manifests.
+// put adds a record. Copies of the same version add up. If a batch number has several versions, none counts, so put
+// keeps only their signed manifests.
 func (e *epoch) put(hash Version, r *Record, chain []onion.Manifest) {
 	n := e.numbers[r.Seq]
 	if n == nil {
@@ -150,8 +150,7 @@ func (e *epoch) put(hash Version, r *Record, chain []onion.Manifest) {
 	}
 }
 
-// dedupID returns the id of the run in which the epoch's records were deduplicated. It is empty without such a run, and
-// without records.
+// dedupID returns the deduplication run of the epoch's records; empty without a run or without records.
 func (e *epoch) dedupID() []byte {
 	for _, n := range e.numbers {
 		return n.versions[0].record.Dedup.ID
@@ -200,7 +199,7 @@ func (e *epoch) reached() bool {
 }
 
 // findBatchFaults adds the findings about an epoch's batch numbers: several versions, copies, gaps, destroyed batches,
-// and batches after the last. It is no finding if the last batch of an epoch was destroyed because it was too small.
+// and batches after the last. A last batch that was destroyed because it was too small is no finding.
 func (e *epoch) findBatchFaults(of uint64, t *task.Task, f findings) {
 	seqs := e.seqs(0)
 	highest := e.batches

@@ -341,8 +341,8 @@ func TestEvidenceOfEquivocation(t *testing.T) {
 	}
 }
 
-// TestARemainderIsNoFault: if the first relay destroys an epoch's last batch because it is too small, this is no
-// finding. It is a finding if an earlier batch is destroyed, or if a later relay destroys one.
+// TestARemainderIsNoFault: if the first relay destroys an epoch's last batch as too small, this is no finding. If it
+// destroys an earlier batch, or a later relay destroys one, it is.
 func TestARemainderIsNoFault(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)
@@ -361,8 +361,8 @@ func TestARemainderIsNoFault(t *testing.T) {
 	requireReport(t, v, 0, finding.Destroyed)
 }
 
-// TestASignedEndShowsWhatIsMissing: if the files include an epoch's signed end, a batch that it announces but that is
-// missing must be a finding.
+// TestASignedEndShowsWhatIsMissing: a batch that a signed end among the files announces, but that is missing, must be a
+// finding.
 func TestASignedEndShowsWhatIsMissing(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	good := f.good(t, 0)
@@ -408,8 +408,8 @@ func TestWhateverIsInAFileHasAName(t *testing.T) {
 	}
 }
 
-// TestTagsOfBatchesThatDoNotCountBlockNothing: a message that came in a withheld or equivocated batch must count if it
-// comes again in another batch.
+// TestTagsOfBatchesThatDoNotCountBlockNothing: a message of a withheld or equivocated batch must count if it comes
+// again.
 func TestTagsOfBatchesThatDoNotCountBlockNothing(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	fresh := slots(t, f.cascade, batchSize)

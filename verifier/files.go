@@ -38,8 +38,7 @@ func (v *Verifier) AddFile(name string, in io.Reader) error {
 // ReadAhead is the size of the read buffer of a file, in bytes.
 const ReadAhead = 256 << 10
 
-// addBatch adds a batch file. Its error is a [Fault] or [ReadError] if the file is at fault, else an error of the
-// verifier itself.
+// addBatch adds a batch file. If the file is at fault, the error is a [Fault] or [ReadError].
 func (v *Verifier) addBatch(name string, in io.Reader) error {
 	b, err := Receive(v.open, in)
 	if err != nil {

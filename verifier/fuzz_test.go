@@ -14,9 +14,8 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// FuzzMessage adds any bytes, as a client could put them in a slot, to the aggregate of every protocol. Adding must
-// either be an error that changes nothing, or the bytes have the size of a message. In the second case the estimate
-// must still be a finite number.
+// FuzzMessage adds any bytes that a client may put in a slot to the aggregate of every protocol. They must be an error
+// that changes nothing, or a message of the task's size, after which the estimate is still a number.
 func FuzzMessage(f *testing.F) {
 	names := slices.Sorted(maps.Keys(everyProtocol))
 	mechanisms := make([]protocols.Mechanism, len(names))

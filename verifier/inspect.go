@@ -136,8 +136,8 @@ func (e *ReadError) Error() string { return e.Err.Error() }
 // Unwrap returns the reader's error.
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// readFault turns an error of reading a batch into a ReadError or a Fault. The Fault has the name other unless the file
-// is truncated or a slot has the wrong size.
+// readFault turns an error of reading a batch into a ReadError or a Fault. other names a Fault that is neither a
+// truncation nor a wrong slot size.
 func readFault(err error, other finding.Name, signed *onion.SignedManifest, m *onion.Manifest) error {
 	f := &Fault{Name: other, Err: err, Signed: signed}
 	if m != nil {

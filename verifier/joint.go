@@ -43,8 +43,8 @@ func NewJoint(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, grou
 	return &Joint{binsOf(m, agg), agg.Total(), int(t.Input.Bins) / groups}, nil
 }
 
-// weights returns weights of a sum of counts: all for each value of the group, plus more for the values in [first,
-// last). Counts of other groups have weight 0.
+// weights returns weights for a sum of counts: all for a group's values, plus more for those in [first, last), and 0
+// for other groups.
 func (j *Joint) weights(group int, all, more float64, first, last int) []float64 {
 	out := make([]float64, len(j.counts))
 	for v := range j.values {
@@ -56,7 +56,7 @@ func (j *Joint) weights(group int, all, more float64, first, last int) []float64
 	return out
 }
 
-// sum returns the weighted sum Σ w_j·ĉ_j of the counts.
+// sum returns the weighted sum Σ w_j·ĉ_j.
 func (j *Joint) sum(weights []float64) (sum float64) {
 	for i, w := range weights {
 		sum += w * j.counts[i]
@@ -65,8 +65,8 @@ func (j *Joint) sum(weights []float64) (sum float64) {
 }
 
 // interval returns the interval of the weighted sum Σ w_j·ĉ_j. A normal law gets a continuity correction, because
-// counts are whole numbers. Its step is the change of the sum if a message moves to another cell. The correction
-// matters if there is little noise or there are few messages.
+// counts are whole numbers: the change of the sum if a message moves to another cell. It matters with little noise or
+// few messages.
 func (j *Joint) interval(weights []float64, confidence float64) (lo, hi float64) {
 	law := j.bins.Weighted(weights)
 	if normal, ok := law.(protocols.Normal); ok {
@@ -129,8 +129,8 @@ func boundary(end, middle float64, outside func(s float64) bool) float64 {
 	return end
 }
 
-// maxSizeError is the largest relative error of a group's size with which [Joint.Difference] gives a result. The error
-// is half the width of the size's interval, divided by the estimate.
+// maxSizeError is the largest half-width of the interval of a group's size, divided by the estimate, with which
+// [Joint.Difference] has a result.
 const maxSizeError = .2
 
 // Difference returns a group's share of the values in [first, last) minus another group's share. For a group with

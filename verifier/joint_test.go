@@ -132,7 +132,7 @@ func TestJointFiguresWithoutNoise(t *testing.T) {
 	}))
 }
 
-// TestJointNeedsPairs: NewJoint requires labels, and a number of groups that divides the number of labels.
+// TestJointNeedsPairs: NewJoint needs labels, and a number of groups that divides theirs.
 func TestJointNeedsPairs(t *testing.T) {
 	draft, m, _ := jointTask(t, jointTasks["randomized response"])
 	_, err := verifier.NewJoint(draft, m, m.Aggregate(), 5)

@@ -78,8 +78,7 @@ func edgeTexts(t *task.Task) []string {
 	return out
 }
 
-// Ticks returns labels that are short enough for a chart's axis. For a histogram over a range these are the bins' lower
-// edges.
+// Ticks returns labels short enough for a chart's axis. For a histogram over a range they are the bins' lower edges.
 func Ticks(t *task.Task) []string {
 	if !isBinned(t) {
 		return Labels(t)

@@ -86,8 +86,8 @@ func TestLossIsSaidAtEveryHop(t *testing.T) {
 
 func width(interval [2]float64) float64 { return interval[1] - interval[0] }
 
-// TestAnUnusableReportHasNoEstimate: if a message of a splitmix client is missing, the JSON, CSV, page and terminal
-// must show no estimate, but the reason. With an override they must show the estimate and the override.
+// TestAnUnusableReportHasNoEstimate: without one splitmix message, JSON, CSV, page and terminal must show the reason
+// and no estimate. With an override they must show the estimate and the override.
 func TestAnUnusableReportHasNoEstimate(t *testing.T) {
 	c := newPair(t)
 	v := newVerifier(t, c)
@@ -138,9 +138,8 @@ func showsNumbers(form, text string) bool {
 		"terminal": "interval"}[form]) || form == "json" && !strings.Contains(text, `"estimate":null`)
 }
 
-// TestWhatMissingMessagesCanDo: 100 clients of protocol correlated send about 900 messages, for a sum with a range of
-// 500. 15 missing messages could change the sum by 113, and 80 by 600. So the report must be usable in the first case
-// only.
+// TestWhatMissingMessagesCanDo: of about 900 messages of protocol correlated from 100 clients, 15 missing ones could
+// change the sum by 113 of its range of 500, and 80 by 600. Only the second report is unusable.
 func TestWhatMissingMessagesCanDo(t *testing.T) {
 	c := newSum(t, "correlated", planner.Params{"max": 2})
 	v := newVerifier(t, c)
@@ -162,9 +161,8 @@ func TestWhatMissingMessagesCanDo(t *testing.T) {
 	require.Nil(t, r.Interval)
 }
 
-// TestTooSmallABatchOverExposesItsClients: a batch reached the verifier although it was too small for the relays to
-// release. The verifier must not open it, or must withhold its result. The ledger must not say that it cost nothing,
-// nor that the claim holds.
+// TestTooSmallABatchOverExposesItsClients: a batch below the relays' minimum reached the verifier. The verifier must
+// not open it, or withhold its result. The ledger must not state that it cost nothing, nor that the claim holds.
 func TestTooSmallABatchOverExposesItsClients(t *testing.T) {
 	c := newCascade(t)
 	for name, bad := range map[string]*onion.Batch{

@@ -27,7 +27,7 @@ type workItem struct {
 }
 
 // itemSlots is the maximum number of slots of a work item. itemsAhead is the maximum number of queued items per core.
-// Both are small, so that the queue takes little memory.
+// Both are small, to save memory.
 const (
 	itemSlots  = 128
 	itemsAhead = 8
@@ -36,8 +36,8 @@ const (
 // errStopped ends the reading of chunks after take has failed.
 var errStopped = errors.New("stopped")
 
-// openAll opens the slots of all chunks on all cores. It calls take with each slot, in the order of the batch. It
-// returns the first error of take or, if there is none, the first error of each.
+// openAll opens the slots of all chunks on all cores, and calls take with each slot in order. It returns the first
+// error of take, or else the first error of each.
 func openAll(opener *onion.Opener, each eachChunk, take func(*slot) error) error {
 	cores := runtime.GOMAXPROCS(0)
 	work, queue := make(chan *workItem, itemsAhead*cores), make(chan *workItem, itemsAhead*cores)

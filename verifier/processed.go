@@ -22,10 +22,9 @@ type Processed struct {
 	Band     Intervals `json:"band"`     // Holds for all entries at once.
 }
 
-// process sets the post-processed answer for a number of clients. The true answer is a possible one. So if an interval
-// contains it, the possible part of the interval contains it, too. The projected point may lie outside the interval of
-// an entry. In that case process extends the interval to the point. So each interval covers the truth at least as often
-// as the estimate's interval.
+// process sets the post-processed answer for a number of clients. The true answer is possible. So if an interval
+// contains it, the possible part of the interval does, too. The projected point may lie outside an entry's interval;
+// then process extends the interval to it. So each interval covers the truth at least as often as the estimate's.
 func (a *Answer) process(t *task.Task, clients uint64) {
 	least, most := protocols.Contribution(t)
 	scale := protocols.Scale(t.Query, clients) * float64(clients)

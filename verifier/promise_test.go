@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestPromiseOfNoise: if relays add the noise, the promise must say that no other client needs to be honest. It must
-// mention exact answers only if clients do not randomize.
+// TestPromiseOfNoise: if relays add the noise, the promise needs no other honest client. It mentions exact answers only
+// if clients do not randomize.
 func TestPromiseOfNoise(t *testing.T) {
 	noisy := &task.Task{Protocol: "augmented", Claim: task.Claim{Assumption: task.NoneHonest}}
 	promise, err := verifier.Promise(noisy)

@@ -20,8 +20,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestEveryProtocolEndToEnd runs every protocol with a client, two relays over HTTP and a verifier. Each entry of the
-// estimate must be within a number of standard errors of the truth. The standard errors are exact for the given values.
+// TestEveryProtocolEndToEnd: every protocol runs with a client, two relays over HTTP and a verifier. Each entry of the
+// estimate must be within some standard errors, exact for the given values, of the truth.
 func TestEveryProtocolEndToEnd(t *testing.T) {
 	for name, c := range everyProtocol {
 		t.Run(name, func(t *testing.T) {

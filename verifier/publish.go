@@ -16,15 +16,15 @@ var (
 	ErrNoLedger   = ledger.ErrNone       // A required ledger is missing, or no ledger shows the task's stream.
 )
 
-// Publishing says how the privacy cost of results is charged to a ledger. Each epoch is charged once, before a report
-// first shows a result of that epoch.
+// Publishing says how results are charged to a ledger. Each epoch is charged once, before a report first shows a result
+// of it.
 type Publishing struct {
 	// Folder holds the ledgers of all streams, one file each. All verifiers that publish results of the same stream
 	// must share this folder.
 	Folder string
 
-	// Beside is a file of this verifier, such as its key file. A rollback mark in the same folder counts the ledger's
-	// changes. So the verifier detects a ledger that was lost or rolled back, and does not start a new one.
+	// Beside is a file of this verifier, such as its key file. A rollback mark next to it counts the ledger's changes.
+	// So a ledger that was lost or rolled back is detected, and no new one is begun.
 	Beside string
 
 	// Budget is the budget that the operator chose. If nil, a task outside a stream has its claimed total as its
@@ -83,8 +83,7 @@ func (b *charger) charge(epochs []uint64, r *Report) (err error) {
 	return err
 }
 
-// showPublished sets the report's cost of all published epochs. It is read anew each time, because other tasks of the
-// stream may have added to it.
+// showPublished sets the current cost of all published epochs, to which other tasks of the stream may have added.
 func (b *charger) showPublished(r *Report) error {
 	if b == nil || b.dryRun {
 		return nil

@@ -43,15 +43,14 @@ type recordHead struct {
 	Dedup     dedupTotal // Sum of the slots that deduplication removed.
 }
 
-// SlotFaults counts the slots of a batch that cannot count, by the reason.
+// SlotFaults counts slots that cannot count, by the reason.
 type SlotFaults struct {
 	Unreadable, Malformed, OutOfDomain, Repeated uint64
 }
 
 // A slot in a record is the first half of its tag ‖ kind ‖ message. Clients draw tags at random. Among n messages, two
-// different ones share a half tag with probability below n²/2^65 (2.7·10⁻⁶ for n = 10⁷). If that happens, the estimate
-// loses one message, which is counted as repeated. A replayed message always has the same half tag, so it is always
-// found.
+// share a half tag with probability below n²/2^65 (2.7·10⁻⁶ for n = 10⁷). The estimate then loses one message, which is
+// counted as repeated. A replayed message has the same half tag, so it is always found.
 const (
 	tagHalf    = 8
 	slotHeader = tagHalf + 1
@@ -59,7 +58,7 @@ const (
 	kindBody   = 1
 )
 
-// Write writes the msgpack form of the record. It holds one piece of the slots in memory at a time.
+// Write writes the msgpack form. It holds one piece of the slots in memory at a time.
 func (r *Record) Write(out io.Writer) error {
 	w := codec.NewWriter(out)
 	if err := r.write(w); err != nil {
@@ -78,7 +77,7 @@ func (r *Record) write(w *codec.Writer) error {
 	return r.slots.write(w)
 }
 
-// Version is the SHA-256 of a signed manifest. It tells apart different manifests for the same batch number.
+// Version is the SHA-256 of a signed manifest. It identifies the manifest.
 type Version [sha256.Size]byte
 
 // newRecord returns a record without slots.

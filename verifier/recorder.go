@@ -121,7 +121,7 @@ func (rec *recorder) read(in *codec.Reader) (*Record, error) {
 	return r, nil
 }
 
-// addPiece adds the messages in a piece of a [slotBuffer] to an aggregate. size is the size of a slot, in bytes.
+// addPiece adds the messages of a piece to an aggregate. size is a slot's size in bytes.
 func addPiece(aggregate protocols.Aggregate, lane int, piece []byte, size int) error {
 	for ; len(piece) > 0; piece = piece[size:] {
 		switch kind := piece[tagHalf]; kind {
@@ -144,13 +144,13 @@ type recordBuilder struct {
 	seen      *tags // Half tags of this batch's slots.
 }
 
-// newBuilder gives a record an empty slot buffer, and returns a builder that fills it.
+// newBuilder returns a builder that fills a record's slots.
 func (rec *recorder) newBuilder(r *Record) *recordBuilder {
 	r.slots = rec.newSlots()
 	return &recordBuilder{r, rec.mechanism.Aggregate(), newTags()}
 }
 
-// add adds an opened slot to the record, or counts its fault.
+// add adds an opened slot, or counts its fault.
 func (f *recordBuilder) add(s *slot) error {
 	if fault := f.classify(s); fault != nil {
 		*fault++

@@ -24,8 +24,7 @@ func (v Values) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]float64(v))
 }
 
-// Intervals has an interval for each entry of an answer. In JSON it is [lo, hi] if there is one, else an array of
-// these.
+// Intervals has an interval for each entry. In JSON it is [lo, hi] for one entry, else an array of them.
 type Intervals [][2]float64
 
 // MarshalJSON implements [json.Marshaler].
@@ -64,7 +63,7 @@ type Ledger struct {
 	Withheld  []uint64     `json:"withheld,omitempty"` // Epochs without a result because the budget is too small.
 }
 
-// Report is the result of an analysis, as JSON and on the verifier's page.
+// Report is the result of an analysis.
 type Report struct {
 	Task     string       `json:"task"`
 	Name     string       `json:"name"`

@@ -51,7 +51,7 @@ func (v *Verifier) Total() (protocols.Aggregate, error) {
 	return total, nil
 }
 
-// report computes a report, except the parts that can change although nothing is added. The caller holds v.mu.
+// report computes a report without the parts that change with time. The caller holds v.mu.
 func (v *Verifier) report() (*Report, error) {
 	t := v.open
 	guarantee, err := describeGuarantee(t.Task, v.mechanism)
@@ -121,9 +121,8 @@ func (v *Verifier) report() (*Report, error) {
 	return r, nil
 }
 
-// epochReport returns an epoch's row of the ledger. For clients whose batch arrived although it was too small, the
-// claim does not hold. If there are any, the row states ε₀ instead, which protects a single client, or null if ε₀ is
-// infinite.
+// epochReport returns an epoch's row of the ledger. The claim does not hold for clients whose batch arrived although it
+// was too small. If there are any, the row states ε₀, or null if ε₀ is infinite.
 func (s subject) epochReport(number uint64, e *total, override bool) EpochReport {
 	t, c := s.open.Task, e.counts
 	a := answer(t, s.mechanism, e.aggregate, c, override, t.Epochs.Count)

@@ -11,10 +11,10 @@ import (
 	"github.com/doona-dp/doona/internal/secret"
 )
 
-// scratchSpace stores blocks of bytes of a limited size, as long as the process runs. It keeps them in memory up to a
-// limit, and the rest in an encrypted file. The file is unlinked before its first block is written, and its key exists
-// only in this process's memory. So when the process ends, the disk holds only bytes that nobody can decrypt. A
-// [slotBuffer] stores a record's slots here. scratchSpace is safe for concurrent use.
+// scratchSpace stores blocks of bytes while the process runs. It keeps them in memory up to a limit, and the rest in an
+// encrypted file. The file is unlinked before its first block is written, and its key exists only in this process's
+// memory. So afterwards nobody can decrypt what is left on the disk. A [slotBuffer] stores a record's slots here.
+// scratchSpace is safe for concurrent use.
 type scratchSpace struct {
 	folder   string
 	maxBlock int // maximum size of a block, in bytes
@@ -81,7 +81,7 @@ func (s *scratchSpace) Put(data []byte) (scratchBlock, error) {
 // blockBytes is the size of a sealed block in the file.
 func (s *scratchSpace) blockBytes() int64 { return int64(s.maxBlock + s.seal.Overhead()) }
 
-// open creates the file and unlinks it, unless that is done already. The caller holds s.mu.
+// open creates the file and unlinks it, once. The caller holds s.mu.
 func (s *scratchSpace) open() error {
 	if s.file != nil {
 		return nil

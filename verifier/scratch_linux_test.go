@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fileOf opens the deleted file that a scratch space uses in a folder. It returns nil if there is none.
+// fileOf opens the unlinked file that a space has in a folder; nil if there is none.
 func fileOf(t *testing.T, folder string) *os.File {
 	t.Helper()
 	links, err := filepath.Glob("/proc/self/fd/*")
@@ -126,8 +126,8 @@ func TestAChangedFileIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "couldn't read a scratch file")
 }
 
-// TestARefusedWriteLosesNothing: if the disk is full, Put must return an error and earlier blocks must stay readable.
-// Freeing a block must make space for another.
+// TestARefusedWriteLosesNothing: a full disk is an error. Earlier blocks can still be read, and freeing one makes
+// space.
 func TestARefusedWriteLosesNothing(t *testing.T) {
 	const most = 100
 	s, _ := onDisk(t, most)

@@ -50,7 +50,7 @@ func TestBlocksComeBack(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestAFullDiskIsAnError: if writing fails, Put must return an error, and earlier blocks must stay readable.
+// TestAFullDiskIsAnError: a failed write is an error, and earlier blocks can still be read.
 func TestAFullDiskIsAnError(t *testing.T) {
 	s := newScratch("/nonexistent", 10, 10)
 	b, err := s.Put(make([]byte, 10))

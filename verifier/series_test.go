@@ -17,10 +17,9 @@ import (
 )
 
 // TestBandsOverEpochsHoldAllAtOnce: in at least 94.5 % of runs, the bands of all epochs and entries must contain the
-// truth at once. Clients' values depend on the result of the previous epoch. The test fails by chance with probability
-// 10⁻⁸. The intervals of single epochs must all contain the truth far less often, because otherwise the test would show
-// nothing. If errors are nearly normal, the bands must not cover much more often than they claim. The long form has
-// 3,000 runs.
+// truth at once, although clients' values depend on the previous result. The test fails by chance with probability
+// 10⁻⁸. The epochs' own intervals must all do so far less often, or the test would show nothing. With nearly normal
+// errors, the bands must not cover much more often than they claim. The long form has 3,000 runs.
 func TestBandsOverEpochsHoldAllAtOnce(t *testing.T) {
 	const epochs = 10
 	limit := func(runs, share, side float64) int { return int(share*runs + side*5.6*math.Sqrt(runs*share*(1-share))) }

@@ -16,8 +16,8 @@ const pieceBytes = 256 << 10
 // pieceSlots returns the number of slots in each piece of a lane except the last. size is the size of a slot, in bytes.
 func pieceSlots(size int) int { return max(1, pieceBytes/size) }
 
-// slotBuffer holds the slots of a record by lane, in pieces of several slots. [slotHeader] shows the form of a slot. A
-// nil slotBuffer is empty.
+// slotBuffer holds the slots of a record by lane, in pieces; [slotHeader] shows the form of a slot. A nil slotBuffer is
+// empty.
 type slotBuffer struct {
 	space *scratchSpace
 	size  int // size of a slot, in bytes

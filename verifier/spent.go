@@ -9,10 +9,9 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// spending sums the costs of epochs, for a client who reports in each of them. All epochs whose claim holds have the
-// same privacy-loss law, which the task fixes before the first epoch. So their costs compose exactly
-// (docs/proofs/loss-laws.md, Theorem 3 (a)). For the other epochs, with over-exposed clients, the values of ε and δ are
-// added up.
+// spending sums the costs of epochs for a client who reports in each of them. Epochs whose claim holds have the same
+// privacy-loss law, fixed before the first, so their costs compose exactly (docs/proofs/loss-laws.md, Theorem 3 (a)).
+// For epochs with over-exposed clients, ε and δ are added up.
 type spending struct {
 	costs     *costs
 	plain     uint64        // Number of epochs for which the claim holds.
@@ -62,7 +61,7 @@ func (s *spending) total(plain uint64) (eps *float64, delta float64, err error) 
 }
 
 // boundSoFar returns an upper bound on the ε spent so far. It rounds a large number of epochs up by at most a
-// sixteenth, so that few numbers need computing. The rows of a year then take 1 s instead of 10 s.
+// sixteenth. So the rows of a year take 1 s instead of 10 s.
 func (s *spending) boundSoFar() (*float64, error) {
 	unit := uint64(1) << max(0, bits.Len64(s.plain)-5)
 	eps, _, err := s.total((s.plain + unit - 1) / unit * unit)

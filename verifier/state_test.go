@@ -153,7 +153,7 @@ func TestRecordsSayWhatTheirBatchIs(t *testing.T) {
 	}
 }
 
-// TestARefusedRecordLeavesNoSlots: a refused record must free its space, so that the next record uses it again.
+// TestARefusedRecordLeavesNoSlots: the next record must reuse the space of a refused one.
 func TestARefusedRecordLeavesNoSlots(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)

@@ -25,9 +25,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestPoolEndToEnd: all clients have one text, and two relays each add a pool of dummies. The verifier must find the
-// text and show it in every form. It must count this text, and a text that nobody has. The manifests must state the
-// number of dummies, and dummies must not count as reports.
+// TestPoolEndToEnd: clients have one text, and two relays each add a pool of dummies. The verifier must find the text,
+// show it in every form, and count it and a text that nobody has. Manifests must state the dummies, which do not count
+// as reports.
 func TestPoolEndToEnd(t *testing.T) {
 	cascade := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		calibrated, err := planner.Draft(planner.Query{Name: "texts", Query: task.Strings, Length: 4, Batch: 300,

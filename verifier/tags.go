@@ -76,13 +76,13 @@ type tagTable struct {
 	n     int
 }
 
-// home returns the position where the search for a number begins. It increases with the number.
+// home returns the position where the search for a number begins. It rises with the number.
 func (t *tagTable) home(x uint64) int {
 	at, _ := bits.Mul64(x<<8, uint64(t.homes))
 	return int(at)
 }
 
-// search returns the position of a number, or the position where it belongs if it is not in the table.
+// search returns the position of a number, or the position to insert it.
 func (t *tagTable) search(x uint64) int {
 	at := t.home(x)
 	for at < len(t.slots) && t.slots[at] != 0 && t.slots[at] < x {

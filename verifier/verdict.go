@@ -17,8 +17,8 @@ const (
 	verdictGood = "Everything added up."
 )
 
-// verdict says in words whether everything adds up. It does not say yes before anything was added. It does not say yes
-// either while batches may be missing, because this verifier cannot know about them.
+// verdict says in words whether everything adds up. It does not say yes before anything was added, nor while batches
+// may be missing that this verifier does not know.
 func (r *Report) verdict() string {
 	switch p := r.Progress; {
 	case finding.Faults(r.Findings) != nil:

@@ -42,7 +42,7 @@ func TestReportsThroughTwoRelaysAreCountedAndSurviveARestart(t *testing.T) {
 	require.EqualValues(t, 2*batchSize, got.Verified)
 	require.Equal(t, got.MessagesSent, got.CoverMessages+got.Verified+got.Rejected+got.Withheld)
 	require.Empty(t, got.Findings)
-	// 5.5 standard errors: the test fails by chance with probability below 10⁻⁶ for nearly normal sums
+	// 5.5 standard errors: for nearly normal sums, the test fails by chance with probability below 10⁻⁶
 	require.InDelta(t, 7, got.Estimate[0], 5.5*got.StandardError[0])
 	require.Equal(t, 2.0, *got.Ledger.Epsilon, "one epoch")
 
@@ -271,8 +271,7 @@ func TestEmptyReportIsNullAndNotZero(t *testing.T) {
 	require.False(t, math.IsNaN(r.Epsilon))
 }
 
-// TestMoreBinsThanAVerifierHolds: a task may have more bins than a machine can count in memory. The verifier must
-// refuse it.
+// TestMoreBinsThanAVerifierHolds: a verifier must refuse a task with more bins than it can count in memory.
 func TestMoreBinsThanAVerifierHolds(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		q := planner.Query{Name: "bins", Query: task.Histogram, Bins: task.Histogram.Info().MostBins, Labels: true, Batch: 20,

@@ -65,9 +65,8 @@ the command prints and charges nothing, and the exit status is 1. The same holds
 rolled back or damaged. --dry-run charges nothing. It prints all checks and counts, and what publishing
 would cost, but no answer.`
 
-// publish makes the verifier charge the epochs that it publishes to a ledger. The ledger is in the folder --ledger or,
-// without the flag, in folder. beside is a file of the verifier. If existing is true, a missing ledger is an error
-// unless --new-ledger is given.
+// publish makes the verifier charge the epochs that it publishes to the ledger in --ledger, or else in folder. beside
+// is a file of the verifier. If existing is true, a missing ledger is an error unless --new-ledger is given.
 func (r *results) publish(cmd *cobra.Command, v *verifier.Verifier, open *taskfile.Open, folder, beside string,
 	existing bool) error {
 	if r.dry && r.showUnusable {
@@ -103,7 +102,7 @@ func (r *results) rootOf(open *taskfile.Open) (id task.ID, err error) {
 	return ledger.Root(open, root)
 }
 
-// print prints the report. Afterwards it returns an error if there is no usable estimate, or if a finding is a fault.
+// print prints the report. Then it returns an error if there is no usable estimate, or if a finding is a fault.
 func (r *results) print(cmd *cobra.Command, v *verifier.Verifier) error {
 	if r.showUnusable {
 		v.ShowUnusable()

@@ -191,7 +191,7 @@ func (f *files) end(t *testing.T, paths ...string) []byte {
 	return raw
 }
 
-// TestAFileThatGrowsIsLeftForLater: a file that was written since the last scan must not count as unchanged.
+// TestAFileThatGrowsIsLeftForLater: a file written since the last scan must not count as unchanged.
 func TestAFileThatGrowsIsLeftForLater(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.batch")
 	stat := func() fs.FileInfo {

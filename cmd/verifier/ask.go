@@ -80,8 +80,7 @@ The exit status is 1 if a finding is a fault, as for 'verifier analyze'.`,
 	return cmd
 }
 
-// ask prints how many clients have each text, over everything that was added. Afterwards it returns an error if a
-// finding is a fault.
+// ask prints how many clients have each text, over all batches added. Then it returns an error if a finding is a fault.
 func ask(cmd *cobra.Command, v *verifier.Verifier, t *task.Task, list []string) error {
 	if _, err := v.Report(); err != nil { // charges the epochs
 		return err

@@ -214,7 +214,7 @@ func (k *killed) erased(t *testing.T) (epochs []uint64) {
 
 var openingLine = regexp.MustCompile(`msg=opening .*epoch=(\d+) batch=(\d+)`)
 
-// openings returns how often one process opened each batch, from its log. No process may open a batch twice.
+// openings returns how often one process opened each batch, from its log. It must be at most once.
 func (k *killed) openings(t *testing.T, log string) map[string]int {
 	t.Helper()
 	text, err := os.ReadFile(log)

@@ -87,12 +87,11 @@ func (in *intake) addFile(path string) error {
 	return in.v.AddFile(path, io.TeeReader(f, in.bar))
 }
 
-// pause is the time between two scans of the folders. A file is added when it has not changed for this time, because
+// pause is the time between two scans of the folders. A file is added once it is unchanged for this time, because
 // another program may still be writing it.
 const pause = time.Second
 
-// follow adds the given files, and files of folders as they appear. It ends when all batches and signed ends of all
-// epochs were added, or when ctx ends.
+// follow adds files, and files of folders as they appear, until all epochs are complete or ctx ends.
 func (in *intake) follow(ctx context.Context, paths []string) error {
 	before := map[string]fs.FileInfo{}
 	for {

@@ -16,7 +16,7 @@ import (
 
 func main() { os.Exit(cli.Run(root(), os.Args[1:])) }
 
-// moved lists commands of former versions of verifier, and the commands that replace them.
+// moved maps commands that moved to other programs to their replacements.
 var moved = map[string]string{
 	"amplify": "doona amplify", "compose": "doona compose", "gamma": "doona gamma", "init": "doona init",
 	"plan": "doona plan", "simulate": "doona simulate", "task": "doona task",

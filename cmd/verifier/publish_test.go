@@ -131,8 +131,8 @@ func TestAnalyzePublishesWithinABudget(t *testing.T) {
 	}
 }
 
-// TestMergeBeginsNoLedger: merge has no keys, so it has no rollback mark that shows which ledger was charged. Its flags
-// must name the ledger. It creates a ledger only with --new-ledger.
+// TestMergeBeginsNoLedger: merge has no keys, so no rollback mark shows it which ledger was charged. Its flags must
+// name the ledger. It creates one only with --new-ledger.
 func TestMergeBeginsNoLedger(t *testing.T) {
 	f := ofEpochs(t, 2)
 	ledger, out := filepath.Join(t.TempDir(), "ledger"), filepath.Join(f.dir, "state")
@@ -154,8 +154,8 @@ func TestMergeBeginsNoLedger(t *testing.T) {
 	merge(0, "--ledger", filepath.Dir(f.bundle))
 }
 
-// TestLaterTaskIsChargedToItsStream: a later task of a stream is charged to the ledger of the stream's first task.
-// Without knowing the first task, analyze must refuse to publish.
+// TestLaterTaskIsChargedToItsStream: a later task of a stream is charged to the ledger of the first task. If the first
+// task is unknown, analyze must refuse.
 func TestLaterTaskIsChargedToItsStream(t *testing.T) {
 	root := newFiles(t, func(draft *task.Task) { draft.Stream = &task.StreamPosition{Name: "site"} })
 	other := newFiles(t, func(draft *task.Task) { draft.Stream = &task.StreamPosition{Name: "other"} })
@@ -185,7 +185,7 @@ func TestLaterTaskIsChargedToItsStream(t *testing.T) {
 }
 
 // TestServeBeginsNoLedger: if only a later task of a stream is configured, serve must not create a ledger without the
-// flag. Another folder may have the ledger, with results that were already published.
+// flag. Another folder may have the ledger, with published results.
 func TestServeBeginsNoLedger(t *testing.T) {
 	f := newFiles(t, func(draft *task.Task) {
 		draft.Stream = &task.StreamPosition{Name: "site", Position: 1, Before: task.ID{5}}

@@ -53,8 +53,8 @@ func Root(name, short, example string, commands ...*cobra.Command) *cobra.Comman
 	return root
 }
 
-// Moved adds the former names of commands. Each former command only names its replacement, and help does not list it.
-// now maps each former name to its replacement. The first release will not have these commands.
+// Moved adds former commands, which only name their replacement. now maps each to its replacement. Help does not list
+// them, and the first release will not have them.
 func Moved(root *cobra.Command, now map[string]string) *cobra.Command {
 	for name, use := range now {
 		root.AddCommand(&cobra.Command{Use: name, Hidden: true, DisableFlagParsing: true,
@@ -116,7 +116,7 @@ func FlagError(err error) error {
 }
 
 // Print writes result to w: as one line of JSON if the command has the flag --json, otherwise by calling human. It
-// escapes control characters in texts from outside, which could command a terminal: see [display.Terminal].
+// escapes characters that could command a terminal: see [display.Terminal].
 func Print(cmd *cobra.Command, result any, human func(w io.Writer) error) error {
 	w := cmd.OutOrStdout()
 	if asJSON, err := cmd.Flags().GetBool("json"); err != nil || !asJSON {
@@ -148,7 +148,7 @@ func Require(cmd *cobra.Command, flags ...string) {
 // NoArgs rejects positional arguments as wrong usage.
 func NoArgs(cmd *cobra.Command, args []string) error { return Usage(cobra.NoArgs(cmd, args)) }
 
-// ParseRange reads the value of a --range flag, such as "0,180". The first number must be below the second.
+// ParseRange reads the value of a --range flag, such as "0,180".
 func ParseRange(s string) (lo, hi float64, err error) {
 	loText, hiText, ok := strings.Cut(s, ",")
 	lo, errLo := strconv.ParseFloat(loText, 64)

@@ -17,8 +17,8 @@ type trustClockOutput struct {
 	File  string `json:"file"`  // the file from which the running program reads the confirmation
 }
 
-// TrustClock returns the command by which an operator confirms this machine's clock to a program. The function file
-// returns the path of the program's clock file, given the path of its configuration.
+// TrustClock returns the command by which an operator confirms this machine's clock to a program. file returns the path
+// of the clock file, given the configuration's path.
 func TrustClock(program, example string, file func(config string) (string, error)) *cobra.Command {
 	var config string
 	cmd := &cobra.Command{

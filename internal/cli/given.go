@@ -8,8 +8,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Given returns a function that looks up a flag. That function returns the flag's value as text, and whether the user
-// gave the flag.
+// Given returns a function that returns a flag's value as text, and whether the user gave the flag.
 func Given(cmd *cobra.Command) func(name string) (value string, ok bool) {
 	return func(name string) (string, bool) {
 		f := cmd.Flags().Lookup(name)
@@ -31,9 +30,9 @@ func Refuse(cmd *cobra.Command, why string, names ...string) error {
 	return nil
 }
 
-// checkWords returns the command that args name. It returns an error if a flag that takes one value is given twice,
-// because pflag would ignore the first value. It also returns an error if a flag's value is empty, for example because
-// a shell variable is unset: the default would replace the empty value.
+// checkWords returns the command that args name. A flag with one value that is given twice is an error, because pflag
+// would ignore the first value. So is an empty value, such as that of an unset shell variable, because the default
+// would replace it.
 func checkWords(root *cobra.Command, args []string) (*cobra.Command, error) {
 	cmd, rest, err := root.Find(args)
 	if err != nil {

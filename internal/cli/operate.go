@@ -69,8 +69,7 @@ type healthOutput struct {
 	Ready bool `json:"ready"`
 }
 
-// Health returns the command "health" of a program. The function admin returns the admin address in a configuration,
-// given the configuration's path.
+// Health returns the command "health" of a program. admin returns the admin address, given the configuration's path.
 func Health(program string, admin func(config string) (string, error)) *cobra.Command {
 	var config, address string
 	cmd := &cobra.Command{

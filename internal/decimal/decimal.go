@@ -22,8 +22,8 @@ func Near(x float64, digits int) float64 {
 	return rounded
 }
 
-// Up returns x > 0 rounded up to a number of significant digits, without trailing zeros. Rounding up makes sure that a
-// number slightly above a claim is not shown as equal to the claim.
+// Up returns x > 0 rounded up to a number of significant digits, without trailing zeros. So a number slightly above a
+// claim does not look equal to the claim.
 func Up(x float64, digits int) string {
 	text := strconv.FormatFloat(x, 'e', digits-1, 64)
 	if rounded, err := strconv.ParseFloat(text, 64); err == nil && rounded < x {

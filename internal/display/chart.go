@@ -80,7 +80,7 @@ func (c Chart) SVG() template.HTML {
 	return template.HTML(p.out.String()) // safe: html.EscapeString escaped every text in it
 }
 
-// scale chooses the range and the grid of the vertical axis. It also sets the space that the labels of this axis need.
+// scale chooses the range and the grid of the vertical axis, and the space for its labels.
 func (p *plot) scale() {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, m := range p.Points {
@@ -186,7 +186,7 @@ func (p *plot) wideBand() {
 	}
 }
 
-// line draws lines between points of consecutive epochs. It leaves a gap where epochs are missing.
+// line joins the points of consecutive epochs. It leaves a gap where epochs are missing.
 func (p *plot) line() {
 	path := ""
 	for i, m := range p.Points {

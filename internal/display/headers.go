@@ -27,8 +27,8 @@ var (
 	bare        = []string{Bare}
 )
 
-// setCommon sets the headers that every answer has. They forbid to guess content types, to show the answer in a frame,
-// and to send a referrer. They also set the content security policy.
+// setCommon sets the headers of every answer. They forbid guessing content types, frames and referrers, and set the
+// content security policy.
 func setCommon(h http.Header, policy []string) {
 	h["Content-Security-Policy"] = policy
 	h["X-Content-Type-Options"] = nosniff

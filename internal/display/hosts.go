@@ -14,10 +14,10 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Hosts are the host names that the Host header of a request to an address may have. A web page can make its own domain
-// name resolve to an address that only its visitor can reach. The browser then lets the page read the answers (DNS
-// rebinding). Such requests carry the page's domain name, so a server can refuse them. IP addresses and localhost are
-// always allowed, because no name server resolves them. Hosts is safe for concurrent use.
+// Hosts are the host names that a request to an address may have. A web page can make its own name resolve to an
+// address that only its visitor reaches, and then read the answers (DNS rebinding). Such requests carry the page's
+// name, so they can be refused. IP addresses and localhost are always allowed, because no name server resolves them.
+// Hosts is safe for concurrent use.
 type Hosts struct {
 	setting string
 	names   []string

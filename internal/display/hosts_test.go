@@ -14,8 +14,7 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// TestHosts: requests for IP addresses and listed names are served. Requests for any other name are refused, because
-// that name may have been made to resolve to this server.
+// TestHosts: IP addresses and listed names are served. Any other name that may resolve to this server is refused.
 func TestHosts(t *testing.T) {
 	var log bytes.Buffer
 	hosts := display.NewHosts("admin_hosts", slog.New(slog.NewTextHandler(&log, nil)), "stats.example:8090",

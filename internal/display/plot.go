@@ -34,8 +34,8 @@ const (
 	plotTop, plotBottom   = 64, 56
 )
 
-// plotColors are colors that most color-blind readers can distinguish (Okabe and Ito). Each pair is for a light and for
-// a dark background. After the last color, further lines use the colors again, dashed.
+// plotColors are colors that most color-blind readers can distinguish (Okabe and Ito), each for a light and for a dark
+// background. Further lines repeat the colors, dashed.
 var plotColors = [][2]string{
 	{"#3b49b0", "#9aa8ff"}, {"#d55e00", "#ffa04d"}, {"#00845f", "#4fd6a9"}, {"#b0578c", "#f0a3d0"},
 	{"#2789bf", "#7cc8f2"}, {"#a87400", "#eec25a"}, {"#1b1d2c", "#eceef6"},
@@ -86,7 +86,7 @@ func (c Plot) SVG(w io.Writer) {
 	fmt.Fprintln(w, "</svg>")
 }
 
-// shown returns the points of a line that the axes can show: finite numbers, and positive ones on a logarithmic axis.
+// shown returns the points of a line that the axes can show: finite, and positive on a logarithmic axis.
 func (c Plot) shown(l Line) (points [][2]float64) {
 	for _, p := range l.Points {
 		if !math.IsNaN(p[0]+p[1]) && !math.IsInf(p[0]+p[1], 0) && (!c.LogX || p[0] > 0) && (!c.LogY || p[1] > 0) {
@@ -119,7 +119,7 @@ func (l Line) svg(w io.Writer, points [][2]float64, x, y scale, index int) {
 	fmt.Fprintf(w, `<text class="name" x="%d" y="%d">%s</text>`+"\n", atX+36, atY+4, html.EscapeString(l.Name))
 }
 
-// axes returns axes that cover all points. A linear vertical axis also covers 0.
+// axes returns axes that cover all points; a linear vertical axis also covers 0.
 func (c Plot) axes() (x, y scale) {
 	x = scale{low: 1, high: 10, from: plotLeft, to: plotWidth - plotRight, log: c.LogX}
 	y = scale{low: 0.1, high: 1, from: plotHeight - plotBottom, to: plotTop, log: c.LogY}
@@ -159,8 +159,7 @@ func (a scale) rounded() scale {
 	return a
 }
 
-// nearest returns the tick of a logarithmic axis that is nearest to v. If above is set, the tick is at or above v,
-// otherwise at or below v.
+// nearest returns the tick of a logarithmic axis that is nearest to v: at or above v if above is set, else at or below.
 func (a scale) nearest(v float64, above bool) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(v)+1e-9))
 	ends := []float64{1, 10}
@@ -211,7 +210,7 @@ func (a scale) ticks() (ticks []float64) {
 	return ticks
 }
 
-// label formats a tick. It writes values below 0.001, or of at least 100,000, as powers of ten with superscripts.
+// label formats a tick. Below 0.001 and from 100,000 on it writes powers of ten with superscripts.
 func (a scale) label(v float64) string {
 	e := math.Floor(math.Log10(math.Abs(v)) + 1e-9)
 	if v == 0 || e >= -3 && e < 5 {

@@ -10,8 +10,8 @@ import (
 )
 
 // isVisible reports whether a character of a text from outside may be shown unescaped: printable characters and spaces.
-// All others are escaped: direction marks would reorder other text, control characters command a terminal, and
-// characters without width are hidden.
+// Direction marks would reorder other text, control characters command a terminal, and characters without width are
+// hidden.
 func isVisible(r rune) bool { return unicode.IsPrint(r) || unicode.Is(unicode.Zs, r) }
 
 // Plain returns a text from outside as one line. It escapes invisible characters as Go string literals do.
@@ -42,8 +42,8 @@ type terminal struct {
 	rest []byte // the first bytes of a character whose other bytes have not come yet
 }
 
-// Terminal returns a writer for text that goes to a terminal or a page. It escapes the characters that [Plain] escapes,
-// except line ends and tabs. If the last write ends within a character, that character is lost.
+// Terminal returns a writer of text for a terminal or a page. It escapes the characters that [Plain] escapes, except
+// line ends and tabs. An incomplete character at the end is lost.
 func Terminal(w io.Writer) io.Writer { return &terminal{w: w} }
 
 func (t *terminal) Write(p []byte) (int, error) {

@@ -36,11 +36,11 @@ func newConnection(o *Options) *connection {
 // timeout limits a dial, and the time from sending a report to its answer.
 const timeout = 30 * time.Second
 
-// errNoAnswer means that the connection broke after the report was sent. The relay may have accepted the report.
+// errNoAnswer means that the connection broke before an answer. The relay may have accepted the report.
 var errNoAnswer = errors.New("the connection broke before an answer")
 
-// offer sends a report. It returns nil if the relay accepts the report, the relay's problem if it refuses, or another
-// error if the connection fails.
+// offer sends a report. It returns nil if the relay accepts it, the relay's problem if not, or an error of the
+// connection.
 func (c *connection) offer(report *LoadReport) error {
 	if err := c.open(); err != nil {
 		return err
@@ -119,9 +119,8 @@ var (
 	ends    = []byte("\r\n\r\n")
 )
 
-// acknowledged reports whether the answer is the relay's usual acknowledgement and is fully buffered. If so, it
-// consumes the answer without parsing. Parsing with net/http would take a quarter of the time that the relay needs for
-// a report.
+// acknowledged consumes an answer without parsing it, if it is the usual acknowledgement and fully buffered. Parsing it
+// with net/http would take a quarter of the time that the relay needs for a report.
 func (c *connection) acknowledged() bool {
 	if _, err := c.in.Peek(1); err != nil { // waits for the answer
 		return false

@@ -160,7 +160,7 @@ func (r *run) pace(ctx context.Context) {
 	}
 }
 
-// work sends reports over one connection until the run ends. It opens the connection again if it breaks.
+// work sends reports over one connection, which it reopens, until the run ends.
 func (r *run) work(ctx context.Context) {
 	c := newConnection(&r.Options)
 	defer c.close()
@@ -184,8 +184,8 @@ func (r *run) work(ctx context.Context) {
 	}
 }
 
-// next returns a report to send: a new one if there is one and fewer than MaxWaiting refused ones wait, else a refused
-// one. It returns nil when ctx has ended.
+// next returns a new report to send, unless more than MaxWaiting refused ones wait or there is no new one: then it
+// returns a refused one. It returns nil when ctx has ended.
 func (r *run) next(ctx context.Context) *LoadReport {
 	if len(r.retries) < r.MaxWaiting && !r.drained.Load() {
 		r.pending.Add(1) // before the report is received from fresh, so that the run does not end in between

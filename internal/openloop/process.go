@@ -24,8 +24,8 @@ func PeakRSS(pid int) (int, error) {
 	return strconv.Atoi(string(m[1]))
 }
 
-// CPUSeconds returns the user and system time of a process, in seconds. It reads fields 14 and 15 of proc_pid_stat(5),
-// which Linux counts in hundredths of a second.
+// CPUSeconds returns the user and system time of a process, in seconds (proc_pid_stat(5), fields 14 and 15, which Linux
+// counts in hundredths of a second).
 func CPUSeconds(pid int) (float64, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

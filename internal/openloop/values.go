@@ -26,12 +26,12 @@ const (
 	Zipf    = "zipf"    // The k-th bin or level has a probability proportional to 1/k.
 )
 
-// levels is how many values a numeric query's input can take under Zipf's law, from the lowest to the highest.
+// levels is how many different numbers Zipf's law draws, from the lowest to the highest.
 const levels = 100
 
-// NewValues returns the clients' values for a task. name is the name of a distribution or the path of a file. The file
-// is CSV with one row per client: the column that f names or, for vectors, all columns. For texts it is a file with one
-// text per line. If there are more clients than rows, the rows repeat.
+// NewValues returns the clients' values for a task. name is a distribution or the path of a file: CSV with one row per
+// client (the column that f names or, for vectors, all columns), or for texts one text per line. If there are more
+// clients than rows, the rows repeat.
 func NewValues(t *task.Task, name string, f table.Format) (Values, error) {
 	info := t.Query.Info()
 	switch name {
@@ -114,7 +114,7 @@ func (l *law) choices() int {
 	return levels
 }
 
-// value returns the value of client i. The client's number seeds its random numbers, so the value is always the same.
+// value returns the value of client i. It is always the same, because i seeds the random numbers.
 func (l *law) value(i int) []float64 {
 	random := rand.New(rand.NewPCG(1, uint64(i)))
 	if l.info.Shape != task.PerVector {

@@ -92,8 +92,7 @@ func TestDistributions(t *testing.T) {
 	}
 }
 
-// TestDomain: the task's randomizer accepts all drawn values, also for a protocol that takes only vectors with at most
-// one nonzero coordinate.
+// TestDomain: the task's randomizer accepts all drawn values, also if only one coordinate may differ from 0.
 func TestDomain(t *testing.T) {
 	all := queries()
 	all["sparse"] = planner.Query{Query: task.Vector, Dim: 8, Hi: 1, Protocol: "correlated"}

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Copy copies a party's folder, so that another process can run the party. Unlike [os.CopyFS], it lets only the file
-// owner read the copied files, because some are keys.
+// Copy copies a party's folder, so that another process can run the party. Unlike [os.CopyFS], it keeps the keys
+// unreadable for other users.
 func Copy(to, from string) error {
 	err := os.CopyFS(to, os.DirFS(from))
 	if err == nil {

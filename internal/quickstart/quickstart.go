@@ -166,8 +166,7 @@ func writeTask(dir, name string, draft *task.Task, parties []party, owner ed2551
 	return bundle.Open(nil)
 }
 
-// addIssuer makes the issuer's keys for a task and enters the issuer in the task. All tasks share the issuer's signing
-// key.
+// addIssuer makes the issuer's keys for a task, and adds the issuer to the task.
 func addIssuer(dir, name string, t *task.Task) (*onion.SignedKeyList, error) {
 	folder := filepath.Join(dir, "issuer")
 	if err := os.MkdirAll(folder, 0o700); err != nil {

@@ -24,7 +24,7 @@ import (
 // Pull is how often hops ask for batches. It is short, so that a visitor of the page need not wait.
 const Pull = 100 * time.Millisecond
 
-// skew is the maximum difference of the parties' clocks. It is small, because all parties use this machine's clock.
+// skew is the maximum difference of the parties' clocks, which are all this machine's.
 const skew = "5s"
 
 // RelayAt returns the description of a relay that listens at l, on this machine.

@@ -46,7 +46,7 @@ func (c *AESGCM) Clear() {
 	c.aead = nil
 }
 
-// The sizes of AES-GCM's nonce and authentication tag, in bytes.
+// The sizes of the nonce and the authentication tag, in bytes.
 const (
 	nonceSize = 12
 	tagSize   = 16

@@ -14,9 +14,9 @@ var padsPool = sync.Pool{New: func() any {
 	return &pads{make([]byte, 0, 512), make([]byte, 0, sha256.BlockSize+sha256.Size), make([]byte, 0, sha256.Size)}
 }}
 
-// HMAC writes the HMAC-SHA256 of the concatenated parts to to. The key must have at most 64 bytes. If to is shorter
-// than 32 bytes, it gets the first bytes of the result. Unlike crypto/hmac, HMAC keeps no copy of the key. The result
-// stays on the stack. If the result is itself a key, call HMAC within [Do], which clears the stack.
+// HMAC writes the HMAC-SHA256 of the concatenated parts to to. The key must have at most 64 bytes. A to of less than 32
+// bytes gets the first bytes. Unlike crypto/hmac, HMAC keeps no copy of the key. The result stays on the stack: if it
+// is itself a key, call HMAC within [Do].
 func HMAC(to, key []byte, parts ...[]byte) {
 	if len(key) > sha256.BlockSize {
 		panic("secret: HMAC with a key of more than 64 bytes, which must be hashed before")

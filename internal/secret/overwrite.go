@@ -5,9 +5,8 @@ import (
 	"unsafe"
 )
 
-// Overwrite overwrites a key object of another library with zeros, and reports whether it could. It follows the pointer
-// object, and at most one more pointer. The memory that it finds there must hold no further pointers. The object must
-// not be used afterwards.
+// Overwrite overwrites a key object of another library, and reports whether it could. The memory that the pointer leads
+// to, directly or through one more pointer, must hold no further pointers. The object must not be used afterwards.
 func Overwrite(object any) bool {
 	v := reflect.ValueOf(object).Elem()
 	if v.Kind() == reflect.Struct && v.NumField() == 1 && v.Field(0).Kind() == reflect.Pointer {

@@ -59,12 +59,11 @@ func (b *Bytes) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, hidden) }
 // MarshalText implements [encoding.TextMarshaler]. It returns "(secret)", so that no key is encoded by accident.
 func (b *Bytes) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// Text is a key that is decoded from a JSON string of unpadded base64url. If it is a field of a value that
-// [encoding/json.Unmarshal] fills, it decodes from the document without copying the text. The caller of Unmarshal must
-// clear the document.
+// Text is a key that is decoded from a JSON string of unpadded base64url. In a value that [encoding/json.Unmarshal]
+// fills, it decodes from the document without a copy of the text. The caller of Unmarshal must clear the document.
 type Text struct{ *Bytes }
 
-// errText does not quote the text, because the text may be a key.
+// errText does not quote the text, which may be a key.
 var errText = errors.New("not a key: want a JSON string of unpadded base64url")
 
 // UnmarshalJSON implements [encoding/json.Unmarshaler].
@@ -83,8 +82,8 @@ func (t *Text) UnmarshalJSON(in []byte) error {
 	return nil
 }
 
-// AppendText appends a key to a slice, as unpadded base64url. The slice must have enough capacity, because growing it
-// would leave a copy behind.
+// AppendText appends the unpadded base64url of a key to a slice. The slice must have enough capacity, because growing
+// it would leave a copy.
 func AppendText(to, key []byte) []byte { return base64.RawURLEncoding.AppendEncode(to, key) }
 
 // TextLen returns the length of the unpadded base64url of n bytes.
@@ -105,8 +104,8 @@ func Do(do func()) {
 // smallStackSize is how many bytes of stack a function called by [DoSmall] may use.
 const smallStackSize = 4 << 10
 
-// DoSmall does what [Do] does, for functions that need at most 4 KiB of stack. A server with one goroutine per
-// connection would need too much memory with 16 KiB for each.
+// DoSmall does what [Do] does, for functions that need at most 4 KiB of stack. 16 KiB would be much for each of the
+// goroutines of a server.
 func DoSmall(do func()) {
 	growStackSmall()
 	do()

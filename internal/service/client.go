@@ -23,10 +23,9 @@ type Proxies struct {
 }
 
 // Client returns the address of the client that sent a request. It starts with the address of the connection's peer.
-// While that address belongs to a trusted proxy, Client moves on to the address that this proxy names in the header.
-// The result is thus the right-most address that no trusted proxy has: the client may forge all addresses to the left
-// of it. If a trusted proxy names no readable address, the proxy itself counts as the client. All such requests then
-// share one quota, which no header can enlarge.
+// While that is a trusted proxy, it continues with the address that the proxy names. The result is the right-most
+// address that is no trusted proxy: the client may forge all addresses to the left of it. If a trusted proxy names no
+// readable address, the proxy counts as the client. All such requests share one quota, which no header can enlarge.
 func (p *Proxies) Client(r *http.Request) netip.Addr {
 	with, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -89,7 +88,7 @@ func forValue(element string) (found string) {
 
 // splitUnquoted splits s at each separator outside quoted strings. A proxy may quote a Host header, which the client
 // wrote. splitUnquoted scans from the right, where the trusted proxies' elements are. So a quotation mark that the
-// client left open on the left cannot hide an element of a trusted proxy.
+// client left open cannot hide one of these elements.
 func splitUnquoted(s string, separator byte) (parts []string) {
 	quoted, end := false, len(s)
 	for i := len(s) - 1; i >= 0; i-- {

@@ -7,12 +7,11 @@ import (
 	"sync"
 )
 
-// Connections limits the open connections of a listener. It limits their total. It also limits each network to an
-// eighth of the connections that are still free, but not the trusted proxies. A network may hold its connections, by
-// sending nothing until they time out or by reading slowly, but networks never hold all: if k networks open as many as
-// they can, (8/9)^k of the limit stays free. After its connections time out, a network cannot open new ones while it
-// still exceeds its eighth. Connections closes a connection beyond a limit at once, because there is no capacity to
-// answer it. It is safe for concurrent use.
+// Connections limits the open connections of a listener: in total, and per network to an eighth of those still free.
+// The limit per network does not apply to trusted proxies. Networks may hold connections, by sending nothing until they
+// time out or by reading slowly, but never all: if k networks open as many as they can, (8/9)^k stay free. When its
+// connections time out, a network cannot open new ones while it exceeds its eighth. A connection beyond a limit is
+// closed at once, because there is no capacity to answer it. Connections is safe for concurrent use.
 type Connections struct {
 	limit   int
 	proxies Proxies

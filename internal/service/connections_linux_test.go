@@ -62,8 +62,7 @@ func timeout(err error) bool {
 	return ok && e.Timeout()
 }
 
-// fill opens connections from an address, which send nothing, until the server refuses one. It returns how many are
-// open.
+// fill opens silent connections from an address until the server refuses one. It returns how many are open.
 func (f *flooded) fill(from string) (n int) {
 	f.t.Helper()
 	for ; ; n++ {
@@ -112,8 +111,8 @@ func TestProxyIsNoNetwork(t *testing.T) {
 	require.False(t, admitted, "no connection is free")
 }
 
-// TestProxysNeighbour: a trusted proxy's connections do not count for its network, neither while they are open nor
-// after they are closed. Another relay may be in the same network.
+// TestProxysNeighbour: a trusted proxy's connections do not count for its network, neither open nor closed. Another
+// relay may be in the same network.
 func TestProxysNeighbour(t *testing.T) {
 	f := newFlooded(t, 32, netip.MustParsePrefix("127.0.9.7/32"))
 	var held []net.Conn

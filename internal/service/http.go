@@ -29,14 +29,14 @@ type Mux struct {
 	Patterns []string
 }
 
-// HandleFunc does what [http.ServeMux.HandleFunc] does, and records the pattern in Patterns.
+// HandleFunc calls [http.ServeMux.HandleFunc] and records the pattern.
 func (m *Mux) HandleFunc(pattern string, handle func(http.ResponseWriter, *http.Request)) {
 	m.Patterns = append(m.Patterns, pattern)
 	m.ServeMux.HandleFunc(pattern, handle)
 }
 
-// Answer writes a handler's [problem.Problem] as the answer. Any other error is a fault of this program: Answer logs
-// it, and tells the client only that there was an internal error.
+// Answer writes a handler's [problem.Problem] as the answer. Any other error is this program's fault: Answer logs it,
+// and tells the client nothing about it.
 func Answer(log *slog.Logger, handle Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		err := handle(w, req)
@@ -54,8 +54,8 @@ func Answer(log *slog.Logger, handle Handler) http.HandlerFunc {
 	}
 }
 
-// TryLater returns a problem that asks the client to retry after a random 2 to 8 seconds. So clients that are refused
-// at the same time do not come back at the same time.
+// TryLater returns a problem that asks the client to retry after a random 2 to 8 seconds, so that clients refused
+// together do not return together.
 func TryLater(name problem.Name, detail string) *problem.Problem {
 	return problem.New(name, "%s", detail).Retry(time.Second + rand.N(7*time.Second))
 }
@@ -76,9 +76,9 @@ var (
 	noStore   = []string{"no-store"}
 )
 
-// CheckOrigin lets the page that sent a request read the answer if the task allows the page's origin. For any other
-// origin it returns a problem. Browsers name a page's origin in every POST, and no page can omit or change it. A
-// request without an origin comes from a program that is no browser.
+// CheckOrigin lets the page that sent a request read the answer if the task allows the page's origin. Otherwise it
+// returns a problem. Browsers name a page's origin in every POST, and no page can omit or change it. A request without
+// an origin does not come from a page.
 func CheckOrigin(w http.ResponseWriter, req *http.Request, clients task.Clients) error {
 	if len(clients.Origins) == 0 {
 		AllowOrigins(w)

@@ -74,8 +74,8 @@ func (c *coarse) Handle(ctx context.Context, r slog.Record) error {
 	return c.Handler.Handle(ctx, r)
 }
 
-// shouldOmit reports whether to omit a line, because the same line was logged in the last quietFor. If the line is to
-// be logged, it returns how many repetitions were omitted since the last time.
+// shouldOmit reports whether to omit a line, because it was logged in the last quietFor. If not, it returns how many
+// repetitions were omitted since then.
 func (s *recentLines) shouldOmit(line string, now time.Time) (omitted uint64, omit bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,8 +92,8 @@ func (s *recentLines) shouldOmit(line string, now time.Time) (omitted uint64, om
 	return omitted, false
 }
 
-// forget makes space for one line. It forgets lines older than quietFor without omitted repetitions. If maxQuiet lines
-// remain, it also forgets the oldest line.
+// forget makes space for a line. It forgets old lines without omitted repetitions and, if that is not enough, the
+// oldest line.
 func (s *recentLines) forget(now time.Time) {
 	oldest := ""
 	for line, recent := range s.lines {

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// Metric defines one metric. The program and the generator of its dashboard use the same definition.
+// Metric defines one metric, for the program and for its dashboard.
 type Metric struct {
 	Name   string // with the program's prefix
 	Kind   string
@@ -42,7 +42,7 @@ func Gauge(name, unit, help string, labels ...string) Metric {
 	return Metric{name, KindGauge, unit, help, labels}
 }
 
-// Histogram defines a histogram of durations in seconds. Its largest bucket ends at 33 s.
+// Histogram defines a histogram of durations in seconds, up to 33 s.
 func Histogram(name, help string) Metric {
 	return Metric{name, KindHistogram, UnitSeconds, help, nil}
 }
@@ -145,8 +145,8 @@ const (
 	metricOffset = "clock_offset_seconds"
 )
 
-// SetClock sets the metrics of [ClockMetrics]. doubt is the reason why the program doubts its time, or "" if it does
-// not. offsets has the lead of each other party's clock over this machine's.
+// SetClock sets the metrics of [ClockMetrics]. doubt is the reason why the program doubts its time, or "". offsets has
+// how far the other parties' clocks are ahead.
 func (m *Metrics) SetClock(prefix, doubt string, offsets map[string]time.Duration) {
 	m.Set(prefix+metricDoubt, Flag(doubt != "").Value())
 	m.Forget(prefix + metricOffset)

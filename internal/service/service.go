@@ -45,8 +45,7 @@ type Endpoint struct {
 	Wrap     func(net.Listener) net.Listener // if not nil, its result replaces the listener
 }
 
-// Listen opens all endpoints that have an address or a listener. If one fails, Listen closes the others and returns the
-// error.
+// Listen opens all endpoints that have an address or a listener. If one fails, it closes the others.
 func Listen(log *slog.Logger, endpoints ...Endpoint) (servers []*Server, err error) {
 	for _, e := range endpoints {
 		if e.Listener == nil && e.Address != "" {
@@ -97,8 +96,8 @@ func (s *Server) track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// closeUnused closes connections on which no request has come; browsers open such connections in advance. Otherwise a
-// shutdown of net/http would wait 5 s for these connections, and yet not answer a request that comes on them.
+// closeUnused closes connections on which no request has come; browsers open them in advance. A shutdown of net/http
+// would wait 5 s for them, but answer no request on them.
 func (s *Server) closeUnused() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -56,7 +56,7 @@ func TestPanicsAreLoggedWithoutAddresses(t *testing.T) {
 	require.Empty(t, standard.String())
 }
 
-// TestListenAllOrNone: if one address is in use, Listen must close the listeners of the other endpoints.
+// TestListenAllOrNone: if one address is in use, Listen must close the other listeners.
 func TestListenAllOrNone(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -8,10 +8,10 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// ClaimSQLite reserves an SQLite file for this process until it calls release or ends. If the file does not exist,
-// ClaimSQLite creates it with mode 0600. A second process gets an error, because it would not know the state that the
-// first process has in memory. ClaimSQLite then syncs the file and its write-ahead log. A killed process may have
-// committed data that is not yet on disk, and no answer or other file may rely on such data.
+// ClaimSQLite reserves an SQLite file for this process until release, or until the process ends. It creates a missing
+// file with mode 0600. A second process gets an error, because it would not know the state that the first one has in
+// memory. ClaimSQLite then syncs the file and its write-ahead log: a killed process may have committed data that is not
+// on disk, and no answer or other file may rely on such data.
 func ClaimSQLite(path string) (release func() error, err error) {
 	release, err = durable.ClaimFile(path)
 	if errors.Is(err, durable.ErrClaimed) {

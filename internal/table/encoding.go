@@ -18,7 +18,7 @@ const (
 	beginGzip = "\x1f\x8b"
 )
 
-// window is the number of bytes, from the start of a file, by which newText recognizes how the file is written.
+// window is how many bytes at the start of a file show how the file is written.
 const window = 1 << 16
 
 // text reads UTF-8 text from a plain file or from a gzip file.
@@ -68,7 +68,7 @@ func (t *text) end() error {
 	return whole(err)
 }
 
-// whole explains an unexpected end of a file: the gzip file is truncated.
+// whole explains an unexpected end: the gzip file is truncated.
 func whole(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("it is truncated: want a whole gzip file: %w", err)

@@ -8,8 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Format says how a table is written. The zero value detects the header and the delimiter from the file. It does not
-// detect the decimal sign.
+// Format says how a table is written. The zero value detects everything except the decimal sign.
 type Format struct {
 	Column    string    // Name in the header or index from 0. Default: the only column. [ReadRows] reads all.
 	Header    Header    // Default: detected (auto).
@@ -22,7 +21,7 @@ type Format struct {
 // Header says whether the first row of a table names its columns. It implements a command-line flag's value.
 type Header string
 
-// HeaderAuto detects from the first row whether it is a header. A first row that could be either is an error.
+// HeaderAuto detects whether the first row is a header. A row that could be either is an error.
 const (
 	HeaderAuto Header = ""
 	HeaderYes  Header = "yes"
@@ -53,11 +52,10 @@ func (h *Header) String() string {
 // Type returns the word that stands for the value in the help.
 func (*Header) Type() string { return "string" }
 
-// Delimiter separates the fields of a row. It implements a command-line flag's value. 0 means that the reader detects
-// it from the first lines.
+// Delimiter separates the fields of a row. It is a command-line flag's value; 0 is detected from the first lines.
 type Delimiter rune
 
-// noDelimiters are characters that cannot be delimiters, because package csv uses them for something else.
+// noDelimiters are characters that package csv uses for something else.
 const noDelimiters = "\"\r\n\ufeff\x00\ufffd"
 
 // Set sets the delimiter from a flag's text: one character, or "tab".
@@ -123,8 +121,8 @@ func (f *Format) note(format string, args ...any) {
 const delimiters = "\t;|,"
 
 // findDelimiter returns the delimiter of the table that begins with head: the first candidate that occurs equally often
-// in all lines. If there is none, it returns a candidate that occurs equally often in most lines, or else the default.
-// Reading then fails at a line that differs. If the decimal sign is a comma, a comma is not a candidate.
+// in all lines. If there is none, it returns one that does so in most lines, or the default; reading then fails at a
+// line that differs. With decimal commas, a comma is no candidate.
 func findDelimiter(head []byte, decimal Decimal) rune {
 	lines, candidates, otherwise := firstLines(head), delimiters, ','
 	if decimal == ',' {
@@ -155,8 +153,8 @@ func countLines(lines []string, d rune) (found int) {
 	return found
 }
 
-// firstLines returns the first lines without the text inside quotes. It leaves out blank lines. It leaves out a last
-// line that is cut off at the end of head, unless that is the only line.
+// firstLines returns the first lines without quoted text, and without blank lines. The last line counts only if it is
+// whole or the only one.
 func firstLines(head []byte) (lines []string) {
 	var line strings.Builder
 	quoted := false
@@ -184,8 +182,8 @@ func firstLines(head []byte) (lines []string) {
 	return lines
 }
 
-// separatorLine reads a first line such as "sep=;", which Excel writes to name the delimiter. It returns the delimiter
-// and the length of the line in bytes, or zeros if there is no such line.
+// separatorLine returns the delimiter that a first line such as "sep=;" names, as Excel writes it, and the length of
+// that line in bytes; zeros if there is no such line.
 func separatorLine(head []byte) (delimiter rune, length int) {
 	rest, ok := strings.CutPrefix(string(head[:min(len(head), 16)]), "sep=")
 	if !ok {

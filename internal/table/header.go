@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// allColumns is the value of [Format.Column] that means all columns. No column has this name, because a name has no
-// line feed at its end.
+// allColumns as [Format.Column] means all columns. No column has this name, because no name ends with a line feed.
 const allColumns = "all\n"
 
 // start decides whether the first row is a header, and finds the column to read.
@@ -38,9 +37,8 @@ func (t *reader) start(row []string) error {
 	return nil
 }
 
-// isHeader decides whether the first row names the columns. It does if no field looks like a value. It also does if
-// [Format.Column] is the name in one of its fields and all numbers in the row are whole, as years are. A row that could
-// be either is an error.
+// isHeader decides whether the first row names the columns. It does if no field looks like a value, or if one of its
+// fields is [Format.Column] and all numbers in it are whole, as years are. A row that could be either is an error.
 func (t *reader) isHeader(names []string) (bool, error) {
 	switch t.Header {
 	case HeaderYes:
@@ -144,7 +142,7 @@ func (t *reader) named(name string) (found []int) {
 	return found
 }
 
-// index reads text as a column's index, from 0. It returns false if there is no such column.
+// index reads a column's index, from 0. It returns false if there is no such column.
 func index(column string, columns int) (int, bool) {
 	i, err := strconv.Atoi(column)
 	return i, err == nil && i >= 0 && i < columns

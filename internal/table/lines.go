@@ -49,7 +49,7 @@ func ReadDistinct(path string, notes io.Writer) (distinct []string, err error) {
 	return distinct, err
 }
 
-// lines reads texts, and counts the lines that it changes or mentions in notes.
+// lines reads texts, and counts the lines that notes will mention.
 type lines struct {
 	Format
 	blank              blankLines
@@ -87,7 +87,7 @@ func (l *lines) read(in io.Reader) (texts []string, err error) {
 	return texts, nil
 }
 
-// normal returns a text in Unicode normal form C, and counts texts that are in quotes or in another form.
+// normal returns a text in Unicode normal form C. It counts what notes will mention.
 func (l *lines) normal(text string, number int) string {
 	if len(text) > 1 && text[0] == '"' && text[len(text)-1] == '"' {
 		if l.quoted++; l.quoted == 1 {

@@ -59,7 +59,7 @@ func TestListsOfPeople(t *testing.T) {
 	}
 }
 
-// TestReadLinesKeepsRepetitions: ReadLines keeps repeated lines, because each line is a client.
+// TestReadLinesKeepsRepetitions: each line is a client, so ReadLines keeps repeated lines.
 func TestReadLinesKeepsRepetitions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "list.txt")
 	require.NoError(t, os.WriteFile(path, []byte(bom+strings.Repeat("/home\n", 300)), 0o600))

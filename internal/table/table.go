@@ -19,8 +19,7 @@ func Read(path string, f Format, limit int) ([]float64, error) {
 	return readFile(path, func(in io.Reader) ([]float64, error) { return Parse(in, f, limit) })
 }
 
-// ReadRows returns each row of a CSV file as a vector over all columns. It returns at most limit rows, or all if limit
-// is 0.
+// ReadRows returns the rows of a CSV file as vectors over all columns: at most limit rows, or all if limit is 0.
 func ReadRows(path string, f Format, limit int) ([][]float64, error) {
 	f.nameBy(path)
 	return readFile(path, func(in io.Reader) ([][]float64, error) { return ParseRows(in, f, limit) })
@@ -86,7 +85,7 @@ type reader struct {
 	blank   blankLines
 }
 
-// parse calls take for each row of numbers, for at most limit rows (all if limit is 0).
+// parse calls take for each row of numbers, at most limit times (0: for all).
 func parse(in io.Reader, f Format, limit int, take func(*reader, []string) error) error {
 	text, err := newText(in)
 	if err != nil {
@@ -234,7 +233,7 @@ func (b *bounded) Read(p []byte) (n int, err error) {
 // blankLines counts the blank lines of a table or list.
 type blankLines struct{ lines, first int }
 
-// add counts the lines from one number to another. It does nothing if to is less than from.
+// add counts the lines from one number to another, if there are any.
 func (b *blankLines) add(from, to int) {
 	if to < from {
 		return

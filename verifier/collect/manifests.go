@@ -17,10 +17,9 @@ import (
 // errEquivocation means that the last relay signed two different manifests for one batch number.
 var errEquivocation = errors.New("the last relay signed two manifests for one batch number")
 
-// keepManifest returns a function that stores the signed manifest of a batch in a file beside the batch's file. The
-// puller calls it before it reads the first slot. The file is synced when the function returns. If another manifest is
-// already stored for the same batch number, the function stores the new one too, as evidence, and returns
-// errEquivocation.
+// keepManifest returns a function that stores the signed manifest of a batch in a file beside the batch's, and syncs
+// it. The puller calls it before the first slot is read. If another manifest of the same batch number is stored
+// already, it stores the new one too, as evidence, and returns errEquivocation.
 func (d *folder) keepManifest(epoch, seq uint64) handover.ManifestRecorder {
 	return func(signed *onion.SignedManifest) error {
 		path := d.manifestPath(epoch, seq)
@@ -89,9 +88,8 @@ func (d *folder) removeManifest(epoch, seq uint64) {
 	}
 }
 
-// contradiction describes how the signed end of an epoch contradicts the manifests that the same relay signed. It
-// returns "" if there is no contradiction. It does not check batches from the first one on of which no manifest is
-// stored.
+// contradiction describes how an epoch's signed end contradicts manifests that the same relay signed, or returns "". It
+// compares totals only if all manifests are stored.
 func (d *folder) contradiction(end *onion.End) (why string, err error) {
 	if next, err := d.manifest(end.Epoch, end.Batches); err != nil {
 		return "", err
@@ -126,7 +124,7 @@ func (d *folder) manifest(epoch, seq uint64) (*onion.Manifest, error) {
 	return &m, codec.Unmarshal(s.Manifest, &m)
 }
 
-// signed returns the signed manifest that is stored for a batch number, or nil if none is stored.
+// signed returns the signed manifest stored for a batch number; nil if there is none.
 func (d *folder) signed(epoch, seq uint64) (*onion.SignedManifest, error) {
 	s, err := readSigned(d.manifestPath(epoch, seq))
 	if s != nil || err != nil {

@@ -52,8 +52,8 @@ func (b *findingStore) read() error {
 	return nil
 }
 
-// show adds the stored findings of earlier runs, which are the first earlier ones of kept, to the verifier. It drops
-// the finding of a missing batch if the batch is there again.
+// show adds the first earlier findings, which earlier runs stored, to the verifier. It drops the finding of a missing
+// batch that was restored.
 func (b *findingStore) show(earlier int, cursors map[uint64]*cursor) {
 	var left []finding.Note
 	for i, n := range b.kept {
@@ -69,10 +69,10 @@ func (b *findingStore) show(earlier int, cursors map[uint64]*cursor) {
 	b.kept = left // the next finding writes it to the file
 }
 
-// note stores a finding that belongs to no record. When it returns, the finding is synced to disk. Over all runs, the
-// same finding counts once. For each name and epoch note stores only two findings: the first, and the last with the
-// count of all after the first. So no relay can fill the folder. Missing batches are stored one by one, up to
-// [mostMissing], because the operator may restore them.
+// note stores a finding that belongs to no record, and syncs it to disk. The same finding counts once over all runs.
+// For each name and epoch it stores only two: the first, and the last with the count of all after the first. So no
+// relay can fill the folder. Missing batches are stored one by one, up to [mostMissing], because the operator may
+// restore them.
 func (b *findingStore) note(name finding.Name, at verifier.Position) error {
 	all, before := slices.Clone(b.kept), []*finding.Note{}
 	for i := range all {
@@ -103,12 +103,11 @@ func (b *findingStore) note(name finding.Name, at verifier.Position) error {
 	return nil
 }
 
-// mostMissing is the maximum number of findings of missing batches in an epoch. It is limited because a false relay can
-// name any batch number.
+// mostMissing is the maximum number of findings of missing batches in an epoch, because a false relay can name any
+// batch.
 const mostMissing = 100
 
-// noteMissing notes that a batch is missing here although the relay says that it was confirmed. After mostMissing
-// batches it notes once that there are more.
+// noteMissing notes that a batch is missing here that the relay calls confirmed, or that more than mostMissing are.
 func (b *findingStore) noteMissing(epoch, seq uint64) error {
 	before := 0
 	for _, n := range b.kept {

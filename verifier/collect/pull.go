@@ -94,8 +94,8 @@ func NewPuller(v *verifier.Verifier, client *handover.Requester, dir string, log
 // Close releases the folder.
 func (p *Puller) Close() error { return p.release() }
 
-// confirmLater queues a batch of an earlier run for confirmation, because that run may have crashed before it confirmed
-// the batch. The run may also have crashed before it synced the batch's file, so confirmLater syncs the file first.
+// confirmLater queues a batch of an earlier run for confirmation, in case that run crashed before it confirmed the
+// batch. It first syncs the batch's file, because the crash may have come before that.
 func (c *cursor) confirmLater(seq uint64, manifest []byte, file string) error {
 	if err := durable.Sync(file); err != nil {
 		return fmt.Errorf("couldn't sync %s: %w", file, err)
@@ -173,7 +173,7 @@ func (p *Puller) confirm(ctx context.Context, epoch uint64, c *cursor) error {
 // errEnded is the answer of the last relay after its operator ended the epoch because of a state rollback.
 var errEnded = problem.New(problem.EpochEnded, "")
 
-// errRetry means that the answer was not the relay's batch, so the batch must be pulled again.
+// errRetry means that the batch must be pulled again, because the answer was not the relay's batch.
 var errRetry = errors.New("not the relay's batch")
 
 // slotlessPerPull is how many batches without slots one pull of an epoch processes at most. So a relay whose batches
@@ -245,10 +245,9 @@ func (p *Puller) isFull(epoch uint64, c *cursor) (bool, error) {
 		"epoch %d, from batch %d on: %d earlier batches were destroyed or refused", epoch, c.next, c.destroyed))
 }
 
-// skipMissing notes that the relay says that a batch was confirmed, although the batch is missing here. It reports
-// whether to go on with the next batch. The relay's answer is not authenticated, and a pull of the next batch would
-// tell the relay that this one was received. So skipMissing goes on only if the epoch's signed end includes this batch
-// number.
+// skipMissing notes that the relay calls a batch confirmed that is missing here, and reports whether to skip the batch.
+// The relay's answer is not authenticated, and pulling the next batch would tell the relay that this one was received.
+// So it skips only if the epoch's signed end includes this batch number.
 func (p *Puller) skipMissing(ctx context.Context, epoch uint64, c *cursor) (bool, error) {
 	if err := p.notes.noteMissing(epoch, c.next); err != nil {
 		return false, err
@@ -276,8 +275,8 @@ func (p *Puller) advance(epoch uint64, c *cursor) error {
 }
 
 // takeEnd fetches the signed end of an epoch, and reports whether it stored the end. It stores the end only if all
-// announced batches were pulled, or if a confirmed batch is missing. An end that announces fewer batches, or other
-// totals, contradicts manifests that the same relay signed. Such an end becomes a finding and is not stored.
+// announced batches were pulled, or a confirmed one is missing. An end that announces fewer batches, or other totals,
+// contradicts manifests that the same relay signed. It becomes a finding and is not stored.
 func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done bool, err error) {
 	open := p.open
 	if p.relayClock.now(ctx, p.Clock) < open.Epochs.End(epoch) {

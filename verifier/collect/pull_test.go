@@ -57,8 +57,7 @@ func (p *pulled) batch(t *testing.T, seq uint64) *onion.Batch {
 	return p.relay.Batch(t, 0, seq, batchSize, [][][]byte{slots(t, p.Cascade, batchSize)})
 }
 
-// TestAForeignBatchIsAskedForAgain: anyone on the network path can alter a batch. So the verifier must not store it,
-// and must pull the batch again.
+// TestAForeignBatchIsAskedForAgain: anyone on the network path can alter a batch, so the verifier must pull it again.
 func TestAForeignBatchIsAskedForAgain(t *testing.T) {
 	p := newPulled(t)
 	v, puller := p.start(t)
@@ -91,8 +90,8 @@ func TestAnEarlyEndIsNotBelieved(t *testing.T) {
 	requireReport(t, v, 1)
 }
 
-// TestARestartReadsBeyondAGap: the relay deletes confirmed batches, also those after a refused batch. After a restart,
-// the verifier must read them from its folder.
+// TestARestartReadsBeyondAGap: the relay deletes confirmed batches, also after a refused one. A restart must read them
+// from the folder.
 func TestARestartReadsBeyondAGap(t *testing.T) {
 	p := newPulled(t)
 	short := slots(t, p.Cascade, batchSize-1)
@@ -157,9 +156,8 @@ func cutBatch(t *testing.T, b *onion.Batch) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.Write(raw[:len(raw)-10]) }
 }
 
-// TestOneManifestOfANumber: if the relay signed two different manifests for one batch number, neither batch counts. The
-// verifier stores both as evidence, also across a restart, and even if it gets the first batch again. It goes on with
-// the next batches.
+// TestOneManifestOfANumber: if the relay signed two manifests for one batch number, neither batch counts. The verifier
+// stores both as evidence, also after a restart, and even if the first batch comes again. It pulls later batches.
 func TestOneManifestOfANumber(t *testing.T) {
 	for name, restart := range map[string]bool{"running": false, "restarted": true} {
 		t.Run(name, func(t *testing.T) {
@@ -241,8 +239,8 @@ func TestEndsThatContradict(t *testing.T) {
 	}
 }
 
-// TestAnEndOfMore: a signed end that announces more batches than were received does not end the epoch until they are
-// received. It is no finding.
+// TestAnEndOfMore: a signed end that announces more batches does not end the epoch until they have come. It is no
+// finding.
 func TestAnEndOfMore(t *testing.T) {
 	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
 	v, puller := p.start(t)
@@ -391,10 +389,10 @@ func TestSlotlessTurns(t *testing.T) {
 	}
 }
 
-// TestNoPullAfterTooManyDestroyed: a last relay signs refused, destroyed or equivocated batches without end. After
-// [onion.DestroyedAllowance] of them the verifier must stop pulling the epoch, also after a restart, and note a
-// finding. Its folder must have at most two manifests per batch, and few findings. The signed end must still end the
-// epoch. The test pretends that all but the last 20 were received before.
+// TestNoPullAfterTooManyDestroyed: a last relay signs refused, destroyed or equivocated batches without end. The
+// verifier must stop pulling the epoch at [onion.DestroyedAllowance], also after a restart, and note a finding. Its
+// folder must have at most two manifests for each and few findings. The signed end must still end the epoch. The test
+// counts all but the last 20 as received before.
 func TestNoPullAfterTooManyDestroyed(t *testing.T) {
 	const comes = 20
 	for name, tt := range map[string]struct {
@@ -513,8 +511,8 @@ func TestARelayThatIsAway(t *testing.T) {
 	require.NotContains(t, log.String(), "decode")
 }
 
-// TestAnEpochThatItsRelaysOperatorEnded: after the relay's operator ended the epoch, the report must state the loss
-// once. Received batches count, also after a restart. The verifier must not retry their confirmation forever.
+// TestAnEpochThatItsRelaysOperatorEnded: the report must state once that the relay's operator ended the epoch. Received
+// batches count, also after a restart. Their confirmation must not be retried forever.
 func TestAnEpochThatItsRelaysOperatorEnded(t *testing.T) {
 	p := newPulled(t)
 	v, puller := p.start(t)

@@ -46,8 +46,8 @@ func damage(t *testing.T, path string) {
 	require.NoError(t, os.WriteFile(path, raw, 0o600))
 }
 
-// TestWhatIsWrittenDownIsNotOpenedAgain: a verifier that restarts without the key and the batches must give the same
-// report, from the stored records. It must still detect repeated messages.
+// TestWhatIsWrittenDownIsNotOpenedAgain: a restart without the key and the batches must give the same report from the
+// records, and still detect repeated messages.
 func TestWhatIsWrittenDownIsNotOpenedAgain(t *testing.T) {
 	p := newPulled(t, past)
 	fresh := slots(t, p.Cascade, batchSize)
@@ -182,8 +182,8 @@ func TestFindingsSurviveARestart(t *testing.T) {
 	requireReport(t, v, 1, finding.Foreign)
 }
 
-// TestAnEmptyFolderErasesNoKey: the relay says that a batch was confirmed, but it is missing here. The verifier must
-// keep the epoch's key, so that it can open the batch when the operator restores it.
+// TestAnEmptyFolderErasesNoKey: the relay calls a batch confirmed that is missing here. The verifier must keep the
+// epoch's key, to open the batch when it is restored.
 func TestAnEmptyFolderErasesNoKey(t *testing.T) {
 	p := newPulled(t, past)
 	lost := p.batch(t, 0)

@@ -1,6 +1,5 @@
-// Package finding names everything that can fail to add up among a task's batches. Package verifier makes the findings.
-// Reports, the server's metrics and the programs show them. Findings protect the accuracy of answers; clients' privacy
-// does not depend on them.
+// Package finding names what can fail to add up among a task's batches. Package verifier makes the findings. Reports,
+// the server's metrics and the programs show them. Findings protect accuracy; clients' privacy does not depend on them.
 package finding
 
 import (
@@ -15,7 +14,7 @@ import (
 // Name is the name of a kind of finding.
 type Name string
 
-// Names of findings about slots. Each comment is about one slot.
+// Names of findings about a slot.
 const (
 	Dropped     Name = "dropped"       // A relay dropped the slot as unreadable or repeated.
 	Unreadable  Name = "unreadable"    // The verifier's key does not open it.
@@ -24,7 +23,7 @@ const (
 	Repeated    Name = "repeated"      // The same slot came earlier, in this batch or in another that counts.
 )
 
-// Names of findings about batches that their relays signed. Each comment is about one batch.
+// Names of findings about a batch that its relays signed.
 const (
 	Destroyed Name = "destroyed" // A relay destroyed it as too small, although it was not the last of its epoch.
 	// It has too few valid slots for the guarantee. It is withheld, and its clients are over-exposed.
@@ -37,7 +36,7 @@ const (
 	Erased       Name = "erased"       // The key that would open it is erased.
 )
 
-// Names of findings about files and relays' answers that do not count. "It" is the batch in the file or answer.
+// Names of findings about a file or a relay's answer, which does not count.
 const (
 	Truncated        Name = "truncated"          // It ends too early.
 	Tampered         Name = "tampered"           // Its ciphertexts differ from its manifest.

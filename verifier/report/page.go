@@ -21,9 +21,8 @@ var templates = template.Must(template.ParseFS(assets, "page.html", "index.html"
 // csvType is the type of CSV.
 const csvType = "text/csv; charset=utf-8"
 
-// Handler serves a verifier's page, its report as JSON at api/report, and its report as CSV at api/report.csv. With
-// ?bom=1 the CSV begins with a byte order mark, which tells Excel that the text is UTF-8. All links are relative, so
-// the handler may serve any path.
+// Handler serves a verifier's page, its report as JSON at api/report, and as CSV at api/report.csv. With ?bom=1 the CSV
+// begins with a byte order mark, which tells Excel that it is UTF-8. Links are relative, so any path will do.
 func Handler(v *verifier.Verifier) http.Handler {
 	return display.Protect(display.PagePolicy("", ""), pages(v, ""))
 }

@@ -50,8 +50,7 @@ func TestThePageAndItsJSONShowTheReport(t *testing.T) {
 		r.Alone, r.Honest)), lines[1])
 }
 
-// TestThePageInOneFileLoadsNothing: the file that `verifier analyze --html` writes must not refer to any other file or
-// address.
+// TestThePageInOneFileLoadsNothing: the file of `verifier analyze --html` must not refer to another file or address.
 func TestThePageInOneFileLoadsNothing(t *testing.T) {
 	c := newCascade(t)
 	v := newVerifier(t, c)

@@ -38,10 +38,9 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// These tests compare what the programs print for stored batches with golden files in testdata/printed. A .zip has a
-// task, the verifier's keys, and batches. The .txt of the same name has the text on the terminal, and hashes of
-// everything else that is printed or stored. A code change should change neither. -renew writes the .txt files again.
-// -renew-batches writes all files again.
+// These tests compare what programs print for stored batches with golden files. In testdata/printed, a .zip has a task,
+// the verifier's keys and files. The .txt beside it has the terminal's text, and hashes of everything else that is
+// printed or stored. A code change should change neither. -renew writes the texts again, -renew-batches everything.
 var (
 	renew        = flag.Bool("renew", false, "write the printed texts again")
 	renewBatches = flag.Bool("renew-batches", false, "make new batches, too")
@@ -71,8 +70,7 @@ func smaller(q planner.Query) planner.Query {
 	return q
 }
 
-// printedCases returns the cases with one relay that releases batches: their queries, and the value that all clients
-// have.
+// printedCases returns the tasks whose batches one relay releases, with the value that all clients have.
 func printedCases() (queries map[string]planner.Query, values map[string][]float64) {
 	queries = map[string]planner.Query{
 		"range": {Query: task.Histogram, Lo: -5, Hi: 5, Bins: 8, Clip: true, Batch: 50, Epsilon: 1, Delta: 1e-6},
@@ -196,7 +194,7 @@ func noisyBatch(t *testing.T, c *relaytest.Cascade, epoch, dropped uint64, value
 	return b
 }
 
-// addPulled adds the batches and the end that one relay serves in case "pulled".
+// addPulled adds the batches and the end that one relay serves.
 func addPulled(t *testing.T, c *relaytest.Cascade, add func(string, interface{ Bytes() ([]byte, error) }) []byte) {
 	t.Helper()
 	at := func(epoch uint64) onion.Context { return onion.Context{TaskID: c.Open.ID, Epoch: epoch} }
@@ -418,8 +416,7 @@ func (p *printed) charged(t *testing.T, stage string, how verifier.Publishing) {
 	p.report(t, stage, v)
 }
 
-// deduped records the state and the report of files that several verifiers opened, and that were deduplicated in one
-// run, as Beam does.
+// deduped records the state and report of files that were opened separately and deduplicated together, as Beam does.
 func (p *printed) deduped(t *testing.T, apart []*verifier.Verifier) {
 	t.Helper()
 	if len(apart) == 0 {
@@ -461,7 +458,7 @@ func TestPrintedOfFaultyFiles(t *testing.T) {
 	p.compare(t, v)
 }
 
-// played is an HTTP transport that answers like a relay with some batches and ends, by path.
+// played is an HTTP transport that answers like a relay with some batches and ends.
 type played map[string][]byte
 
 func (r played) RoundTrip(req *http.Request) (*http.Response, error) {

@@ -79,8 +79,8 @@ func (s *Site) now() []line {
 	return s.lines
 }
 
-// entry is a card of the list on the page. It shows a single task, or the newest task of a stream that has batches. For
-// a stream it also lists the stream's tasks.
+// entry is a card of the list: a single task, or the newest task of a stream that has batches, with all tasks of the
+// stream.
 type entry struct {
 	*view
 	Stream string

@@ -93,7 +93,7 @@ func (v *view) spent() display.Chart {
 	return chart
 }
 
-// largest returns the indices of the entries with the largest absolute values, at most maxSeries, in ascending order.
+// largest returns the indices of the entries farthest from 0, at most maxSeries, ascending.
 func (v *view) largest() []int {
 	order := make([]int, len(v.Estimate))
 	for j := range order {

@@ -1,6 +1,6 @@
-// Package report shows a verifier's report: on a terminal, as CSV, as a page, and on a site for several tasks. All of
-// them show the same words and numbers. The programs and the verifier's server call this package. It changes no state
-// of the verifier and takes only its own locks.
+// Package report shows a verifier's report: on a terminal, as CSV, as a page, and on a site of several tasks. All show
+// the same words and numbers. The programs and the verifier's server call it. It changes nothing in the verifier, and
+// takes only its own locks.
 package report
 
 import (
@@ -74,7 +74,7 @@ type epochRow struct {
 	spent *float64
 }
 
-// estimate is a number with its error bars: its interval and its standard error.
+// estimate is a number with its interval and its standard error.
 type estimate struct {
 	value, lo, hi, err float64
 	bars               []float64   // Standard errors, from the data and in the worst case; empty for a quantile.
@@ -114,11 +114,10 @@ const noBreak = "\u00a0"
 // Percent returns the confidence of intervals in percent.
 func (r *pageModel) Percent() string { return display.Number(100*r.Confidence) + noBreak + "%" }
 
-// epsilon writes a value of ε with its name, such as "ε = 1". It rounds up to 3 significant digits.
+// epsilon writes a value of ε with its name, rounded up to 3 significant digits.
 func epsilon(name string, x float64) string { return name + noBreak + "=" + noBreak + decimal.Up(x, 3) }
 
-// theOne returns the answer if it is a single number, or the median if there is a distribution. It returns nil for
-// other answers.
+// theOne returns the answer if it is one number, or the median of a distribution; nil for other answers.
 func theOne(a verifier.Answer, d *verifier.Distribution) *estimate {
 	switch {
 	case d != nil:
@@ -355,7 +354,7 @@ func (a *pageModel) hops() *table {
 	return t
 }
 
-// Messages says how many slots the first relay accepted, and what became of them.
+// Messages says what became of the slots that the first relay accepted.
 func (r *pageModel) Messages() string {
 	if r.DryRun {
 		return fmt.Sprintf("Of %s slots that the first relay accepted: %s rejected and %s withheld, by a relay or the "+
@@ -600,7 +599,7 @@ const AboutFindings = "Findings concern accuracy. Privacy does not depend on the
 // AboutFindings returns the text for the page's template.
 func (a *pageModel) AboutFindings() string { return AboutFindings }
 
-// plural returns a number with its noun, in the singular or plural.
+// plural returns a number with its noun.
 func plural(n uint64, one, many string) string {
 	if n == 1 {
 		return "1 " + one

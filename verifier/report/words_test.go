@@ -96,8 +96,8 @@ func (o object) location() string {
 		display.Figure(interval[1], err)}, " ")
 }
 
-// medianInWords returns the words of the headline about the median and its interval. If an end of the interval is an
-// end of the range, it also covers values beyond the range.
+// medianInWords returns the headline's words about the median's interval. An end of the range also covers the values
+// beyond it.
 func medianInWords(d, median object) string {
 	interval, ends := median.numbers("interval"), d.numbers("range")
 	err := (interval[1] - interval[0]) / 4
@@ -242,7 +242,7 @@ func ledgerInWords(t *testing.T, r object) (out []string) {
 	return append(out, "ε = "+decimal.Up(r.number("epsilon"), 3), total, "n_min = "+r.count("n_min"))
 }
 
-// requireSameWords requires that the page and the terminal show the words and numbers of the JSON. It returns the JSON.
+// requireSameWords requires that page and terminal show the words and numbers of the JSON, and returns the JSON.
 func requireSameWords(t *testing.T, v *verifier.Verifier) object {
 	t.Helper()
 	server := httptest.NewServer(report.Handler(v))

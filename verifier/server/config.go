@@ -37,17 +37,17 @@ type Config struct {
 	// SignKey is the file of the verifier's Ed25519 signing key (`verifier keygen --kind sign`). Required.
 	SignKey string `yaml:"sign_key"`
 
-	// OldSignKeys are files of earlier keys that SignKey has replaced in streams (`doona task rotate-key`). If a task
-	// names an earlier key, the verifier signs requests for it with that key. Default: none.
+	// OldSignKeys are files of earlier keys that SignKey replaced in streams (`doona task rotate-key`). The verifier
+	// signs requests for a task with the key that the task names. Default: none.
 	OldSignKeys []string `yaml:"old_sign_keys"`
 
-	// Data is the folder for batches. Each task has its own folder in it, named by the task's id. The verifier creates
-	// folders with mode 0700. Only one process at a time can use Data. Required.
+	// Data is the folder for batches, created with mode 0700. Each task has its own folder in it, named by the task's
+	// id. Only one process at a time can use it. Required.
 	Data string `yaml:"data"`
 
-	// Ledger is the folder of the ledgers of published results: one ledger per stream, or per task outside a stream.
-	// The verifier creates it with mode 0700. If results of the same streams are also published elsewhere, such as by
-	// `verifier analyze`, all must use the same folder. Default: the folder ledger in Data.
+	// Ledger is the folder of the ledgers of published results, one for each stream or task outside a stream, created
+	// with mode 0700. If results of the same streams are also published elsewhere, such as by `verifier analyze`, all
+	// must use the same folder. Default: ledger in Data.
 	Ledger string `yaml:"ledger"`
 
 	// CA is a file of PEM certificates. The verifier trusts these authorities in addition to the system's. Default:
@@ -64,7 +64,7 @@ type Config struct {
 	// ShowUnusable makes the pages also show unusable estimates, with a note. Default false.
 	ShowUnusable bool `yaml:"show_unusable"`
 
-	// Tasks lists the tasks whose batches the verifier pulls and counts. Required.
+	// Tasks lists the tasks to pull and count. Required.
 	Tasks []TaskConfig `yaml:"tasks"`
 
 	// Listener and AdminListener replace Listen and Admin in a program that embeds this server.
@@ -109,10 +109,9 @@ type TaskConfig struct {
 	// Set it only if no result of the stream was ever published. If false, a missing ledger is an error. Default false.
 	NewLedger bool `yaml:"new_ledger"`
 
-	// TotalEpsilon and TotalDelta are a budget for all published epochs of the task's stream, or of the task if it is
-	// in no stream. The verifier withholds results beyond the budget. All tasks of a stream must have the same budget.
-	// Set both or none. Default: the total that the task claims, or no budget for a task of a stream. Range of δ: above
-	// 0 and below 1.
+	// TotalEpsilon and TotalDelta are a budget for all published epochs of the task's stream, or of a task in no
+	// stream. The verifier withholds results beyond it. All tasks of a stream must have the same budget. Set both or
+	// none. Default: the total that the task claims, or none for a task of a stream. Range of δ: above 0 and below 1.
 	TotalEpsilon float64 `yaml:"total_epsilon"`
 	TotalDelta   float64 `yaml:"total_delta"`
 }

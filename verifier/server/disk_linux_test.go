@@ -11,8 +11,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestFullDisk: a verifier on a full disk must report that it is not ready, even before it has a batch to store. It
-// must be ready again once the disk has space.
+// TestFullDisk: a verifier is not ready while its disk is full, even before it has a batch to store.
 func TestFullDisk(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	relaytest.Mount(t, disk, "size=8m")

@@ -50,8 +50,7 @@ func start(t *testing.T, args ...string) *process {
 	return begin(t, pages, admin, append([]string{"--listen", pages, "--admin", admin, "--interval", "20ms"}, args...)...)
 }
 
-// startConfig starts a process with a configuration file, which names the addresses. It waits until the process is
-// ready.
+// startConfig does what start does, with a configuration file that has the addresses.
 func startConfig(t *testing.T, file, pages, admin string) *process {
 	t.Helper()
 	return begin(t, pages, admin, "--config", file)
@@ -75,8 +74,8 @@ func begin(t *testing.T, pages, admin string, args ...string) *process {
 	return p
 }
 
-// TestProcess: after SIGTERM a verifier must end with status 0 and release its folder. After kill -9 it must not have
-// lost anything. A second process that uses the same folder must end with status 1 and an error message.
+// TestProcess: SIGTERM must end a verifier with status 0 and release its folder. kill -9 must lose nothing. A second
+// process on the folder must end with status 1 and say why.
 func TestProcess(t *testing.T) {
 	c := newCascade(t, 1, 1)
 	rogue := c.StartFirst(t)

@@ -89,9 +89,8 @@ func TestPagesStayWithinABudget(t *testing.T) {
 	require.ErrorContains(t, err, "invalid total_delta 0")
 }
 
-// TestEntriesOfAStreamShareABudget: tasks of one stream that are listed separately charge the same ledger, whoever
-// signed them. So the server must refuse different budgets. It must also refuse a task of which it cannot find the
-// stream's first task.
+// TestEntriesOfAStreamShareABudget: tasks of one stream that are listed separately charge one ledger, whoever signed
+// them. So different budgets must be refused, and so must a task whose stream's first task is unknown.
 func TestEntriesOfAStreamShareABudget(t *testing.T) {
 	c := newCascade(t, 1, 1, relaytest.InStream())
 	_, key, err := ed25519.GenerateKey(nil)

@@ -89,9 +89,9 @@ func renewRolled(t *testing.T, c *relaytest.Cascade, verifier, issuing ed25519.P
 	return bundle, c.After(t, bundle)
 }
 
-// TestPartiesHandOnTheirKeys: from the second task of a stream on, the verifier and the issuer sign with new keys. For
-// the first task they keep signing with the old ones. Both restart with the new keys only after the owner has signed
-// the second task. Until then they must not host it, and their metrics must say so.
+// TestPartiesHandOnTheirKeys: from the second task of a stream on, the verifier and the issuer sign with new keys; in
+// the first they keep the old ones. Both get the new keys late, after the owner has signed. Until then they must not
+// host the task, and their metrics must say so.
 func TestPartiesHandOnTheirKeys(t *testing.T) {
 	c := newCascade(t, 1, 1, relaytest.InStream(), relaytest.WithTokens)
 	c.StartAll(t)

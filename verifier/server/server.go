@@ -75,7 +75,7 @@ func (s *Server) find(id task.ID) *hostedTask {
 	return nil
 }
 
-// add adds a task. If after is not nil, both belong to the same stream, and the task shares after's entry in the list.
+// add adds a task. If after is not nil, both are in one stream and share an entry of the list.
 func (s *Server) add(t, after *hostedTask) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,8 +87,7 @@ func (s *Server) add(t, after *hostedTask) {
 	s.site.Add(t.verifier, after.verifier)
 }
 
-// name returns the task's name in metrics and logs: the first 8 characters of its id, which do not reveal what the task
-// asks.
+// name returns the task's name in metrics and logs, which does not tell what the task asks.
 func (s *hostedTask) name() string { return s.open.ID.String()[:8] }
 
 // New opens the files and the folder that a configuration names, and reads the stored batches. It claims the folder for
@@ -230,8 +229,8 @@ func (s *Server) openFolder() error {
 	return checkLayout(s.cfg.Data)
 }
 
-// checkLayout returns an error if the data folder itself contains batches or a quarantine folder. Old versions, with
-// one task per verifier, stored them there. Now each task has its own folder.
+// checkLayout returns an error if batches or a quarantine folder are in the data folder itself, as in old versions. Now
+// each task has its own folder.
 func checkLayout(data string) error {
 	entries, err := os.ReadDir(data)
 	if err != nil {

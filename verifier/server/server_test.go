@@ -130,7 +130,7 @@ func (r *running) wait(t *testing.T, open *taskfile.Open, ok func(summary) bool)
 
 func batches(n uint64) func(summary) bool { return func(s summary) bool { return s.Batches == n } }
 
-// play sends the reports of some batches of task i to the first relay. first numbers the network of the first client.
+// play sends reports of task i for some batches to the first relay. first is the number of the first client's network.
 func play(t *testing.T, c *relaytest.Cascade, i, first, batches int) {
 	t.Helper()
 	client, err := shufflerclient.Connect(t.Context(),
@@ -204,8 +204,8 @@ func quarantineFile(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-// TestADamagedFileIsPutAsideAndFetchedAnew: a damaged file must move to quarantine. The verifier pulls the batch again
-// if the relay still has it. Otherwise the batch is missing. The other batches count in any case.
+// TestADamagedFileIsPutAsideAndFetchedAnew: a damaged file must move to quarantine, and be pulled again if the relay
+// still has the batch. Otherwise the batch is missing. The others count in any case.
 func TestADamagedFileIsPutAsideAndFetchedAnew(t *testing.T) {
 	for name, damage := range map[string]func(raw []byte) []byte{
 		"truncated": func(raw []byte) []byte { return raw[:len(raw)/2] },
@@ -314,8 +314,8 @@ func TestADamagedEnd(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
-// TestTheFormerLayoutIsRefused: if batches are in the data folder itself, the error must name them, and they must stay.
-// Other files of the operator there are allowed.
+// TestTheFormerLayoutIsRefused: an error must name batches in the data folder itself, and they must stay. Other files
+// there are the operator's.
 func TestTheFormerLayoutIsRefused(t *testing.T) {
 	c := newCascade(t, 1, 2)
 	for _, name := range []string{"000003-000004.batch", "000003.end", collect.QuarantineFolder} {

@@ -75,8 +75,8 @@ func (l *hostedStream) load(t *taskstream.StreamTask) (*hostedTask, error) {
 	return next, nil
 }
 
-// checkBudgets finds the ledger of each task. It returns an error if two configured tasks share a ledger but have
-// different budgets. Otherwise the task with the larger budget, or without one, could exceed the budget of the other.
+// checkBudgets finds the ledger of each task. It refuses two configured tasks of one ledger with different budgets: the
+// task with the larger budget, or without one, could exceed the other's.
 func (s *Server) checkBudgets() error {
 	firsts := map[string]*hostedTask{}
 	for _, t := range s.tasks {
@@ -159,7 +159,7 @@ func (l *hostedStream) Prepare(t *taskstream.StreamTask) error {
 // Served returns the number of the stream's hosted tasks.
 func (l *hostedStream) Served() int { return len(l.served) }
 
-// Stuck sets the metric that shows whether the stream cannot continue here. err is the reason, or nil.
+// Stuck sets the metric for a stream that cannot continue here; err is the reason, or nil.
 func (l *hostedStream) Stuck(err error) {
 	l.server.metrics.Set(metricStuck, service.Flag(err != nil).Value(), l.served[0].name())
 }
@@ -179,7 +179,7 @@ func (l *hostedStream) Serve(t *taskstream.StreamTask) error {
 	return nil
 }
 
-// join makes the verifier and the puller of the next task, and adds the task.
+// join makes the verifier and puller of the next task, and adds the task.
 func (l *hostedStream) join(t *taskstream.StreamTask) (*hostedTask, error) {
 	s := l.server
 	next, err := l.load(t)

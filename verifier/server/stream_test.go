@@ -58,8 +58,7 @@ func (r *running) awaitTask(t *testing.T, open *taskfile.Open) {
 	}, relaytest.Patience, 10*time.Millisecond)
 }
 
-// awaitStuck waits until a metric says whether a stream is stuck. admin is the party's admin address, first the
-// stream's first task, and want the value: "1" if stuck, else "0".
+// awaitStuck waits until a party's metric says whether the stream with this first task is stuck: "1" or "0".
 func awaitStuck(t *testing.T, admin, party string, first *taskfile.Open, want string) {
 	t.Helper()
 	line := "doona_" + party + `_stream_stuck{task="` + first.ID.String()[:8] + `"} ` + want + "\n"
@@ -86,8 +85,8 @@ func playEpoch(t *testing.T, c *relaytest.Cascade, epoch uint64) {
 	}
 }
 
-// TestStreamGoesOn: a verifier and an issuer must host two later tasks of a stream without a restart, with no gap
-// between epochs. After a restart they must host them again. The list must show the stream as one entry.
+// TestStreamGoesOn: a verifier and an issuer must host two later tasks without a restart or a gap between epochs, and
+// again after a restart. The list must show the stream as one entry.
 func TestStreamGoesOn(t *testing.T) {
 	c := newCascade(t, 2, 1, relaytest.InStream("name"), relaytest.WithTokens)
 	c.StartAll(t)
@@ -227,8 +226,8 @@ func TestProcessFollows(t *testing.T) {
 	require.Empty(t, p.wait(t, next.Open, batches(1)).Findings)
 }
 
-// TestStreamIsHandedOn: the previous owner of a stream names a new owner. The verifier must continue the stream with
-// the new owner's task, in the same ledger.
+// TestStreamIsHandedOn: a verifier must continue a stream under the owner whom the previous owner names, in the same
+// ledger.
 func TestStreamIsHandedOn(t *testing.T) {
 	c := newCascade(t, 1, 1, relaytest.InStream())
 	c.StartAll(t)
