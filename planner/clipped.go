@@ -6,9 +6,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// CountClipped returns how many of a client's numbers a task clips to its range, and how many numbers there are. If the
-// task bounds the length of a vector, it returns 1 of 1 if the vector is shortened, else 0 of 1. It never counts
-// yes-or-no values.
+// CountClipped returns how many of a client's numbers a task clips to its range, and how many there are. If the task
+// bounds the length of a vector, it returns 1 of 1 if the vector is shortened, else 0 of 1. It never counts yes-or-no
+// values.
 func CountClipped(t *task.Task, row []float64) (clipped, of int) {
 	info, lo, hi := t.Query.Info(), t.Input.Lo.Float64(), t.Input.Hi.Float64()
 	if info.Ball() {

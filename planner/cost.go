@@ -14,8 +14,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// withRelays returns a copy of a task with the given number of relays. A task that names its relays is returned
-// unchanged.
+// withRelays returns a copy of a task with the given number of relays, or the task itself if it names its relays.
 func withRelays(t *task.Task, hops int) *task.Task {
 	if len(t.Relays) > 0 {
 		return t
@@ -81,8 +80,8 @@ func Dummies(t *task.Task) (float64, error) {
 	return laws.Dummies(), nil
 }
 
-// worstCase returns the variance of each entry of the answer, in the query's units squared. It assumes a full batch of
-// clients who all have the worst-case value.
+// worstCase returns the variance of each entry of the answer, in the query's units squared, for a full batch of clients
+// with the worst-case value.
 func worstCase(t *task.Task, m protocols.Mechanism, hops int) ([]float64, error) {
 	_, variance, err := m.Exact(m.Worst().Value)
 	if err != nil {
@@ -191,7 +190,7 @@ func shift(t *task.Task, m protocols.Mechanism) (float64, error) {
 	return most * scale, nil
 }
 
-// modest returns the value that is farthest from what all attacks claim: the lowest value, or the last bin.
+// modest returns the value that is farthest from all attacks: the lowest, or the last bin.
 func modest(t *task.Task) []float64 {
 	switch info := t.Query.Info(); {
 	case t.Input.Labels:

@@ -187,8 +187,7 @@ func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64
 		if d.Query == task.Count || d.Query == task.Histogram {
 			return lattice(1, 2, 0)
 		}
-		// The interval covers the noise and the worst rounding, for any values. The tails are lighter than a Laplace
-		// law's.
+		// The noise and the worst rounding, for any values. The tails are lighter than a Laplace law's.
 		worst := float64(len(values)) * m.Worst().Variance * scale * scale
 		return law{0.95, func(variance float64) float64 { return 4.25 * math.Sqrt(variance+worst) }}
 	}
@@ -217,9 +216,9 @@ func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64
 	return law{}
 }
 
-// misses returns bounds on the number of runs whose interval misses the truth, each with the given probability. Chance
-// violates each bound with probability at most falseAlarm. Beyond the bounds the Poisson law, which it uses, has
-// heavier tails than the binomial law.
+// misses returns bounds on the number of runs that miss the truth, each with the given probability. Chance violates
+// each bound with probability at most falseAlarm. Beyond the bounds, the Poisson law used here has heavier tails than
+// the binomial law.
 func misses(probability float64, runs int) (least, most int) {
 	mean := probability * float64(runs)
 	if mean > 400 { // here the tails are below 10⁻⁸, with the skewness of the law

@@ -16,7 +16,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// perMille are the shares of slots that the tests lose, in thousandths.
+// perMille are the tested shares of lost slots, in thousandths.
 var perMille = []uint64{1, 20, 50}
 
 // TestIntervalsCoverWhatIsLost: for every protocol and query, 0.1 %, 2 % or 5 % of slots are lost. The report must then
@@ -129,7 +129,7 @@ func heaviest(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]floa
 }
 
 // TestTheSumOfTens: 10,000 clients all have the value 10, and 2 % of their messages are lost. An interval that ignored
-// the lost messages would be wrong by 13 standard errors in every run.
+// this would be wrong by 13 standard errors in every run.
 func TestTheSumOfTens(t *testing.T) {
 	for _, protocol := range []string{"realsum", "rappor", "correlated", "splitmix"} {
 		d, m := open(t, planner.Query{Query: task.Sum, Protocol: protocol, Hi: 10, Batch: 10_000, Honest: 0.9})
@@ -152,7 +152,7 @@ func TestTheSumOfTens(t *testing.T) {
 }
 
 // TestCorrelatedStaysUsable: clients send some hundred messages each, and 0.1 % of the slots are lost. The interval
-// must contain the truth and be narrower than the query's range.
+// must contain the truth, well inside the query's range.
 func TestCorrelatedStaysUsable(t *testing.T) {
 	d, m := open(t, planner.Query{Query: task.Mean, Protocol: "correlated", Hi: 10, Batch: 2000, Honest: 0.9})
 	trial := planner.Trial{Repeats: 4, Confidences: []float64{1 - 1e-8}, Lost: chance(1)}

@@ -122,7 +122,7 @@ func compareWays(a, b Way) int {
 	return cmp.Or(cmp.Compare(a.RMSE, b.RMSE), cmp.Compare(a.Bytes, b.Bytes))
 }
 
-// check returns an error if the goal is invalid, whatever the protocol.
+// check returns an error if the goal is invalid for every protocol.
 func (g Goal) check() error {
 	if err := CheckOptions(g.Query.Query, g.given); err != nil {
 		return err
@@ -149,7 +149,7 @@ func (g Goal) check() error {
 	return g.batch(&t)
 }
 
-// candidate is a protocol with one choice of who adds noise and of the padding.
+// candidate is a protocol with a choice of who adds noise, and of padding.
 type candidate struct {
 	goal     Goal
 	protocol protocols.Protocol

@@ -47,8 +47,7 @@ func quotaCost(t *task.Task, one float64, m protocols.Mechanism) QuotaCost {
 	return c
 }
 
-// shutOut returns the expected share of visitors who come after their network has used up its quota. The quota is
-// uniform between Least and Most.
+// shutOut returns the expected share of visitors who come after their network has used up its quota, which is uniform.
 func (c QuotaCost) shutOut(visitors uint64) float64 {
 	over := 0.0
 	for quota := c.Least; quota <= c.Most && quota < visitors; quota++ {

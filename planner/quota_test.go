@@ -11,9 +11,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestQuotaCost: the share of visitors that a quota shuts out must equal the share in a simulation of visitors who come
-// one after another. Malicious networks move a mean in proportion to their reports, unless one client alone can set the
-// answer.
+// TestQuotaCost: the share of visitors that a quota shuts out must be that of simulated visitors who come one after
+// another. Networks move a mean in proportion to their reports, unless one client alone can set the answer.
 func TestQuotaCost(t *testing.T) {
 	draft, err := planner.Draft(planner.Query{Name: "mean", Query: task.Mean, Hi: 100, Clip: true, Batch: 1000,
 		Protocol: "realsum", Honest: 1, Epsilon: 1, Delta: 1e-6})

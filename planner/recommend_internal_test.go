@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRecommendationHasALimit: a way with noise by relays is not recommended if its error is more than
-// [RecommendedError] times the least.
+// TestRecommendationHasALimit: noise by relays is not recommended with more than [RecommendedError] times the least
+// error.
 func TestRecommendationHasALimit(t *testing.T) {
 	for relays, first := range map[float64]Noise{RecommendedError: NoiseRelays, RecommendedError + .01: NoiseClients} {
 		ways := []Way{{Noise: NoiseClients, RMSE: 1}, {Noise: NoiseClients, RMSE: 1.5},

@@ -5,8 +5,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// ServerSeconds estimates how much time a million clients cost each party, in seconds of one core. The keys are "relay
-// 1", … and "verifier". Use the numbers only to compare ways.
+// ServerSeconds estimates the time that a million clients cost each party, in seconds of one core. Its keys are "relay
+// 1", … and "verifier". Use it only for comparison.
 func (w *Way) ServerSeconds() map[string]float64 {
 	const clients = 1e6
 	out := map[string]float64{}

@@ -65,7 +65,7 @@ func PlanSet(s Set, done func(of int)) (*SetPlan, error) {
 	return out, out.compose(s)
 }
 
-// worse reports whether the errors of ways are larger than those of others, by the geometric mean of their ratios.
+// worse reports whether the errors of ways exceed those of others, in the geometric mean.
 func worse(ways, others []Way) bool {
 	sum := 0.0
 	for i := range ways {
@@ -110,7 +110,7 @@ func (s Set) goal(i int, unit float64) Goal {
 	return g
 }
 
-// best returns the best way for each query. unit is the ε of one epoch for weight 1.
+// best returns the best way for each query. unit is ε of one epoch for weight 1.
 func (s Set) best(unit float64, done func(of int)) (ways []Way, err error) {
 	for i := range s.Goals {
 		of, err := Plan(s.goal(i, unit), nil)

@@ -56,8 +56,8 @@ type split struct {
 // splitTolerance is the relative amount by which ε may be below the largest possible value.
 const splitTolerance = 1e-3
 
-// search returns the task with the largest ε that keeps the total. An equal part of ε always keeps the total, except
-// for rounding of laws.
+// search returns the task with the largest ε that keeps the total. An equal part of ε always keeps it, up to the
+// rounding of laws.
 func (s split) search() (*task.Task, error) {
 	total, epochs := s.draft.Claim.Total, float64(s.draft.Epochs.Count)
 	low, high := total.Epsilon.Value()/epochs, total.Epsilon.Value()
@@ -100,8 +100,8 @@ func between(low, high, atLow, atHigh float64) float64 {
 	return low * math.Exp(min(max(width*-atLow/(atHigh-atLow), least), width-least))
 }
 
-// try calibrates the task at an ε of one epoch. It returns the task and its excess: the logarithm of all epochs'
-// composed δ divided by the total's. The task keeps the total if the excess is at most 0.
+// try calibrates the task at an ε of one epoch. The second result is its excess: the logarithm of all epochs' composed
+// δ divided by the total's. It keeps the total if the excess is at most 0.
 func (s split) try(eps float64) (*task.Task, float64, error) {
 	t := *s.draft
 	t.Params = slices.Clone(t.Params)

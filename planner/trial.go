@@ -28,13 +28,13 @@ type Outcome struct {
 	// nil if [Trial.Confidences] is empty.
 	Z        []float64
 	Coverage []Coverage // One for each of [Trial.Confidences].
-	// Share of repetitions without a usable answer because of losses. Such a repetition counts as one whose intervals
-	// hold the truth, because it claims nothing.
+	// Share of repetitions without a usable answer because of losses. They claim nothing, so they count as covering the
+	// truth.
 	Unusable float64
 	Repeats  int
 }
 
-// Coverage is how often intervals from the data contain the truth, as shares of the repetitions.
+// Coverage is in which share of repetitions intervals from the data contain the truth.
 type Coverage struct {
 	Confidence float64
 	Entries    []float64 // Share of repetitions in which an entry's interval contains the truth.
@@ -132,7 +132,7 @@ func (tr Trial) Batches(t *task.Task, m protocols.Mechanism, values [][]float64,
 	return nil
 }
 
-// predict sets the truth, the predicted variance and its sampling part.
+// predict sets the truth and the predicted variance.
 func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values [][]float64) error {
 	for first := 0; first < len(values); {
 		end := first + 1
@@ -161,7 +161,7 @@ func (o *Outcome) predict(t *task.Task, m protocols.Mechanism, values [][]float6
 // shared reports whether two clients have the same slice of values in memory, as when all have the worst-case value.
 func shared(a, b []float64) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
-// expect adds the contributions of several clients with the same value to the truth and the prediction.
+// expect adds clients with the same value to the truth and the prediction.
 func (o *Outcome) expect(m protocols.Mechanism, value []float64, clients float64) error {
 	total, variance, err := m.Exact(value)
 	if err != nil {
@@ -216,7 +216,7 @@ type sums struct {
 	err                                    error
 }
 
-// covered counts the repetitions whose interval contains the truth, by entry and for all entries together.
+// covered counts repetitions whose intervals contain the truth: by entry, and all entries together.
 type covered struct {
 	confidence float64
 	entries    []int
@@ -292,7 +292,7 @@ func (s *sums) cover(t *task.Task, d *simulatedBatch, scale float64) {
 	}
 }
 
-// laws returns the error laws of the totals over all clients, also missing ones; none if there are no reports.
+// laws returns the error laws of the totals over all clients; none if there are no reports.
 func (d *simulatedBatch) laws() (out []protocols.ErrorLaw) {
 	if d.aggregate.Reports() == 0 {
 		return nil

@@ -161,8 +161,8 @@ func TestFastPathHasTheSlowPathsDistribution(t *testing.T) {
 	}
 }
 
-// TestFastLocalAnswersHaveTheSlowOnesDistribution makes the same comparison for augmented, with clients who randomize
-// their values. Dummies are drawn the same way on both paths. There are 11 statistics.
+// TestFastLocalAnswersHaveTheSlowOnesDistribution makes the same comparison for augmented, with clients who randomize.
+// Both paths draw dummies in the same way. There are 11 statistics.
 func TestFastLocalAnswersHaveTheSlowOnesDistribution(t *testing.T) {
 	const runs, users = 2000, 100
 	threshold := math.Sqrt(math.Log(2e7) / runs)
@@ -187,8 +187,7 @@ func TestFastLocalAnswersHaveTheSlowOnesDistribution(t *testing.T) {
 	}
 }
 
-// TestMaliciousClients compares the effect of f malicious among n clients with the numbers in the protocols' package
-// comments.
+// TestMaliciousClients compares the effect of f malicious among n clients with the protocols' package comments.
 func TestMaliciousClients(t *testing.T) {
 	const n, f, repeats = 400, 8, 200
 	zeros := column(n, func(int) float64 { return 0 })

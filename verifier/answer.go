@@ -28,7 +28,7 @@ type Answer struct {
 	Band               Intervals `json:"band"`                 // Wider than Interval: holds for all entries at once.
 	// Only for an epoch. Wider than Band: holds for all entries of all the task's epochs at once.
 	BandOverEpochs Intervals `json:"band_over_epochs,omitempty"`
-	// The probability that one interval, or one band as a whole, contains the truth.
+	// The confidence of each interval by itself, and of each band as a whole.
 	Confidence float64 `json:"confidence"`
 
 	Processed *Processed `json:"processed,omitempty"` // The nearest possible answer; nil without an estimate.
@@ -37,7 +37,7 @@ type Answer struct {
 // noBatch explains why there is no answer before the first batch. It is not a fault.
 const noBatch = "no batch was released"
 
-// shown is the override of an estimate that is shown because of [Verifier.ShowUnusable].
+// shown is the override of an estimate that [Verifier.ShowUnusable] shows.
 const shown = "shown although it is unusable"
 
 // Estimate returns the answer to the aggregate of one complete batch of users clients, for callers that simulate
@@ -124,7 +124,7 @@ func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Agg
 	}
 }
 
-// dummyVariance returns the variance that relays' dummies add to an entry of the total: the largest over all entries.
+// dummyVariance returns the largest variance that relays' dummies add to an entry of the total.
 func dummyVariance(m protocols.Mechanism, agg protocols.Aggregate) float64 {
 	dummies := protocols.CapabilitiesOf(m).Dummies
 	if dummies == nil {
@@ -133,7 +133,7 @@ func dummyVariance(m protocols.Mechanism, agg protocols.Aggregate) float64 {
 	return slices.Max(dummies(agg).DummyVariance())
 }
 
-// undetermined reports whether so many messages are missing that the interval of an entry says nothing.
+// undetermined reports whether missing messages make the interval of an entry meaningless.
 func (a *Answer) undetermined(t *task.Task, agg protocols.Aggregate, loss protocols.Loss) bool {
 	lo, hi := protocols.Contribution(t)
 	span, scale := (hi-lo)*float64(loss.Clients), protocols.Scale(t.Query, loss.Clients)

@@ -14,7 +14,7 @@ import (
 )
 
 // BenchmarkRecords adds batches of 10⁵ opened messages to one epoch and counts them. It measures the cost per message:
-// time in ns, and the memory that stays in use until the epoch ends, in bytes.
+// time in ns, and memory until the epoch ends, in bytes.
 func BenchmarkRecords(b *testing.B) {
 	const clients = 100_000
 	c := relaytest.New(b, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {

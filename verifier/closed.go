@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// epochLabel is the label at the start of a complete epoch's stored form.
+// epochLabel starts the stored form of a complete epoch.
 const epochLabel = "doona-epoch"
 
 // closedEpoch is the stored form of a complete epoch.

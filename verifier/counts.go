@@ -5,7 +5,7 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// HopCounts counts the slots that one relay received, by their fate. The counts come from the relay's manifests.
+// HopCounts counts the slots that one relay received, by their fate, from the relay's manifests.
 type HopCounts struct {
 	Relay     int    `json:"relay"`     // From 1, the relay that clients submit to.
 	In        uint64 `json:"in"`        // Slots received: Out + Dropped + Destroyed.

@@ -75,7 +75,7 @@ func (v *Verifier) Dedup(among DedupID, shared func(epoch, tag uint64) bool) err
 	return nil
 }
 
-// dedup does for one record what [Verifier.Dedup] does for all.
+// dedup does what [Verifier.Dedup] does, for one record.
 func (rec *recorder) dedup(r *Record, shared func(epoch, tag uint64) bool) error {
 	removed, kept := rec.mechanism.Aggregate(), rec.mechanism.Aggregate()
 	s := dedupTotal{ID: r.Dedup.ID, Valid: make([]uint64, rec.open.Slots.Lanes)}

@@ -17,7 +17,7 @@ var among, other = verifier.DedupID{1}, verifier.DedupID{2}
 // batchOf identifies a batch.
 type batchOf struct{ epoch, seq uint64 }
 
-// tagOf identifies a half tag in an epoch.
+// tagOf identifies a tag.
 type tagOf struct{ epoch, tag uint64 }
 
 // dedup simulates machines that each have one file. It then deduplicates each batch against the tags of the others, so
@@ -52,7 +52,7 @@ func dedup(t *testing.T, v *verifier.Verifier, files []file) (states [][]byte) {
 }
 
 // TestDedupedRecordsGiveTheBytesOfOneRun: machines that never have the slots of two batches must give the same report
-// as one machine with all slots, byte for byte and in any order. After deduplication only few slots are left.
+// as one machine with all slots, byte for byte and in any order. Few slots are left.
 func TestDedupedRecordsGiveTheBytesOfOneRun(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	files := filesOf(t, f.cascade)
@@ -81,8 +81,7 @@ func TestDedupedRecordsGiveTheBytesOfOneRun(t *testing.T) {
 	}
 }
 
-// TestSharedSlotsMustStay: if slots that batches share are removed like others, messages count twice. This shows that
-// the test above can fail.
+// TestSharedSlotsMustStay: if shared slots are removed like others, messages count twice. So the test above can fail.
 func TestSharedSlotsMustStay(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	files := filesOf(t, f.cascade)

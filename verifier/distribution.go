@@ -16,7 +16,7 @@ type Distribution struct {
 	Quantiles []Location `json:"quantiles"`
 }
 
-// Location is a point in the range of the clients' values, such as the median.
+// Location is a point in the range of values, such as the median.
 type Location struct {
 	Name        string     `json:"name"`        // For example "median", "75 % quantile" or "mean".
 	Probability float64    `json:"p,omitempty"` // Which quantile, from 0 to 1; absent for the mean.
@@ -113,7 +113,7 @@ func binsOf(m protocols.Mechanism, agg protocols.Aggregate) protocols.Bins {
 // independent is a histogram whose bins have independent, nearly normal noise: each is a sum of many small parts.
 type independent struct{ protocols.Aggregate }
 
-// Below implements [protocols.Bins]. It sums counts from the end of the range that is nearer to the edge.
+// Below implements [protocols.Bins]. It sums from the end of the range that is nearer.
 func (a independent) Below() []protocols.ErrorLaw {
 	counts, laws, users := a.Total(), a.Errors(), float64(a.Reports())
 	sums, variances := make([]float64, len(counts)+1), make([]float64, len(counts)+1)
@@ -176,7 +176,7 @@ func (g gap) widen(lo, hi, least, most, reach float64) (from, to float64) {
 		(1-g.clients)*hi + g.clients*most + g.messages*reach
 }
 
-// biased returns the q of formula (3) of [distribution], for a standard deviation s and the largest bias.
+// biased returns the q of formula (3) of [distribution] for a standard deviation and the largest bias.
 func biased(deviation, most, confidence float64) float64 {
 	if deviation == 0 {
 		return most
@@ -223,7 +223,7 @@ func newBand(binned histogram, counts []float64, missing gap) band {
 	return b
 }
 
-// at returns a band with the same estimates and another confidence.
+// at returns the band with another confidence.
 func (b band) at(confidence float64) band {
 	b.confidence, b.known = confidence, map[int][2]float64{}
 	return b
@@ -242,7 +242,7 @@ func (b band) ends(p float64) (first, last int) {
 	return first - 1, last + 1
 }
 
-// interval returns the interval of F_j over all clients, counted and missing.
+// interval returns the interval of F_j over all clients.
 func (b band) interval(j int) [2]float64 {
 	out, ok := b.known[j]
 	if !ok {

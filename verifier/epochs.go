@@ -76,7 +76,7 @@ func (all epochs) whole(count uint64) bool {
 	return true
 }
 
-// reached returns the numbers of the epochs whose clients' messages reached the verifier, in ascending order.
+// reached returns the epochs whose clients' messages reached the verifier, ascending.
 func (all epochs) reached() (out []uint64) {
 	for _, number := range all.sorted() {
 		if all[number].reached() {
@@ -254,7 +254,7 @@ func (n *batchVersions) findings(at Position, last bool, t *task.Task, f finding
 	f.add(finding.Destroyed, 1, at)
 }
 
-// evidence returns all the manifests that the last relay signed for one batch number.
+// evidence returns all manifests that the last relay signed for one batch number.
 func (n *batchVersions) evidence(epoch, seq uint64) finding.Evidence {
 	e := finding.Evidence{Epoch: epoch, Batch: seq}
 	for _, v := range n.versions {

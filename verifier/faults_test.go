@@ -188,8 +188,8 @@ func findingNames(findings []finding.Finding) (names []finding.Name) {
 }
 
 // TestEveryFaultIsNamed: each fault must get its name, alone and together with each other fault. The good batches
-// count, and the JSON does not depend on the order of the files. The long form tests each pair of faults in both orders
-// of batch numbers, the short form in one.
+// count, and the JSON does not depend on the order of the files. The long form tests each pair of faults in both
+// orders, the short form in one.
 func TestEveryFaultIsNamed(t *testing.T) {
 	f := &faults{newCascade(t), newCascade(t)}
 	start := planted{files: map[string][]byte{"good": bytesOf(t, f.good(t, 0))}, counts: 1}
@@ -233,7 +233,7 @@ func TestServeNamesWhatItsRelaySigned(t *testing.T) {
 	}
 }
 
-// requirePulled pulls the batches of several faults, from number 1 on: for each fault a bad one and a good one.
+// requirePulled pulls batches from number 1 on: for each fault a bad one and a good one.
 func requirePulled(t *testing.T, c *relaytest.Cascade, rogue *relaytest.Rogue, parts ...planted) {
 	t.Helper()
 	batches, want := uint64(1), map[finding.Name]bool{}
@@ -361,8 +361,7 @@ func TestARemainderIsNoFault(t *testing.T) {
 	requireReport(t, v, 0, finding.Destroyed)
 }
 
-// TestASignedEndShowsWhatIsMissing: a batch that a signed end among the files announces, but that is missing, must be a
-// finding.
+// TestASignedEndShowsWhatIsMissing: a missing batch that a signed end among the files announces must be a finding.
 func TestASignedEndShowsWhatIsMissing(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	good := f.good(t, 0)
@@ -387,8 +386,8 @@ func TestASignedEndShowsWhatIsMissing(t *testing.T) {
 	requireReport(t, v, 1, finding.Foreign, finding.Gap)
 }
 
-// TestWhateverIsInAFileHasAName: a file with any changed byte or any truncation must be a finding, and no error of the
-// verifier. Its batch must not count.
+// TestWhateverIsInAFileHasAName: a file with a changed byte or a truncation must be a finding and no error of the
+// verifier, and must not count.
 func TestWhateverIsInAFileHasAName(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	raw := bytesOf(t, f.good(t, 0))
@@ -435,8 +434,8 @@ func requireUsers(t *testing.T, v *verifier.Verifier, users uint64, findings ...
 	require.Equal(t, findings, findingNames(r.Findings))
 }
 
-// TestDuplicatesAreDecidedByNumber: if two batches have the same message, it must count in the batch with the lower
-// number, no matter which was added first.
+// TestDuplicatesAreDecidedByNumber: a message in two batches must count in the one with the lower number, whichever was
+// added first.
 func TestDuplicatesAreDecidedByNumber(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	shared := slots(t, f.cascade, 1)

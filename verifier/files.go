@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// AddFile adds a file: a batch, or the signed end of an epoch. A fault of the file becomes a finding. AddFile returns
-// an error only for a fault of the verifier itself. It reads the file once, one chunk at a time.
+// AddFile adds a file: a batch, or the signed end of an epoch. A fault of the file becomes a finding; a returned error
+// is a fault of the verifier. AddFile reads the file once, a chunk at a time.
 func (v *Verifier) AddFile(name string, in io.Reader) error {
 	buffered := bufio.NewReaderSize(in, ReadAhead)
 	if lead, _ := buffered.Peek(1); len(lead) == 1 && lead[0] == endLead {

@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Guarantee is the privacy guarantee that the task gives to every client.
+// Guarantee is a task's privacy guarantee to every client.
 type Guarantee struct {
 	HonestFraction  float64  `json:"honest_fraction"`
 	NMin            uint64   `json:"n_min"`
@@ -79,8 +79,8 @@ func EpsilonHonest(t *task.Task, m protocols.Mechanism) float64 {
 	return t.Claim.Epsilon.Value()
 }
 
-// WithHonest describes in words the smaller ε in a batch with n_min honest clients. It applies only to tasks whose
-// claim needs no honest client; for others it returns "".
+// WithHonest describes in words the smaller ε in a batch with n_min honest clients, for a task whose claim needs no
+// honest client. For other tasks it returns "".
 func WithHonest(t *task.Task, m protocols.Mechanism) string {
 	if t.Claim.Assumption != task.NoneHonest {
 		return ""

@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Check checks a batch of the last relay without opening its slots. It returns the batch's chain of manifests, starting
-// with the first relay. It needs no key.
+// Check checks a batch of the last relay without opening its slots, and returns its chain of manifests, first relay
+// first. It needs no key.
 func Check(open *taskfile.Open, batch *onion.Batch) ([]onion.Manifest, error) {
 	header, err := batch.Header()
 	if err != nil {
@@ -40,10 +40,10 @@ func (f *Fault) Error() string { return fmt.Sprintf("%s: %v", f.Name, f.Err) }
 // Unwrap returns Err.
 func (f *Fault) Unwrap() error { return f.Err }
 
-// maxSeq is the limit of batch numbers. It is also the limit of the number of batches in a signed end.
+// maxSeq limits batch numbers, and the number of batches in a signed end.
 const maxSeq = 1 << 53
 
-// Incoming is a batch of the last relay whose manifests are checked and whose slots are not read yet.
+// Incoming is a batch of the last relay with checked manifests, before its slots are read.
 type Incoming struct {
 	Signed *onion.SignedManifest // Signed by the last relay.
 	chain  []onion.Manifest      // In order; the first relay is first.
@@ -54,7 +54,7 @@ type Incoming struct {
 // the batch is at fault. Other errors come from the reader or from do.
 type eachChunk func(do func(lane int, slots [][]byte) error) error
 
-// Check reads all slots and checks them against the manifest, without opening them.
+// Check reads all slots and checks them, without opening them.
 func (b *Incoming) Check() error { return b.each(func(int, [][]byte) error { return nil }) }
 
 // Last returns the last relay's manifest.
@@ -127,7 +127,7 @@ func (s source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadError is an error of the disk that occurs while a file is read. It does not mean that the batch is faulty.
+// ReadError is an error of the disk while a file is read, and no fault of the batch.
 type ReadError struct{ Err error }
 
 // Error returns the reader's error.

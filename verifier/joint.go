@@ -31,8 +31,8 @@ type Figure struct {
 	Interval [2]float64 `json:"interval"`
 }
 
-// NewJoint returns the joint histogram of a task over labels. groups is the number of groups. It returns an error if
-// the query is not a histogram over labels, or if groups does not divide the number of labels.
+// NewJoint returns the joint histogram of a task over labels, with a number of groups. It returns an error if the query
+// is not a histogram over labels, or if groups does not divide the number of labels.
 func NewJoint(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, groups int) (*Joint, error) {
 	switch {
 	case t.Query.Info().Shape != task.PerBin || !t.Input.Labels:

@@ -47,8 +47,8 @@ func jointTask(t *testing.T, q planner.Query) (*task.Task, protocols.Mechanism, 
 	return draft, m, values
 }
 
-// atLeast fails the test if fewer intervals contain the truth than probability p predicts, by more than 4.9 standard
-// deviations. It fails by chance with probability 10⁻⁶.
+// atLeast fails the test if the number of intervals that contain the truth is 4.9 standard deviations below what p
+// predicts. It fails by chance with probability 10⁻⁶.
 func atLeast(t *testing.T, p float64, held, of int, what string) {
 	t.Helper()
 	least := p*float64(of) - 4.9*math.Sqrt(p*(1-p)*float64(of))

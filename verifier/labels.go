@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Labels returns the names of the answer's entries: the bins or categories of a histogram, or the numbers of a vector's
-// coordinates, from 1. It is empty for a number. If a task clips, its outer bins also hold the clipped values.
+// Labels returns the names of the answer's entries: the bins or categories of a histogram, or a vector's coordinates,
+// from 1. It is empty for a number. If a task clips, the outer bins also hold clipped values.
 func Labels(t *task.Task) []string {
 	in := t.Input
 	out := make([]string, in.Bins)
@@ -113,10 +113,10 @@ func values(t *task.Task) string {
 	}
 }
 
-// plain writes a number of the task with all its digits and without an exponent.
+// plain writes a number of the task with all its digits, without exponent.
 func plain(r randomizer.Rational) string { return strconv.FormatFloat(r.Float64(), 'f', -1, 64) }
 
-// EntryName returns the word for one entry of the answer, such as "category". It is empty for a number.
+// EntryName returns the word for an entry of the answer, such as "category"; empty for a number.
 func EntryName(t *task.Task) string {
 	if t.Query.Info().Shape != task.PerBin {
 		return t.Query.Info().Entry

@@ -22,8 +22,8 @@ func binned(t *testing.T, lo, hi float64, bins uint64) *task.Task {
 	return &task.Task{Query: task.Histogram, Input: task.Input{Lo: from, Hi: to, Bins: bins}}
 }
 
-// TestLabelsOfBins: labels and ticks must distinguish all bins and be close to their edges. They must be ASCII without
-// thousands separators.
+// TestLabelsOfBins: labels and ticks must keep all bins apart and be near their edges, in ASCII without thousands
+// separators.
 func TestLabelsOfBins(t *testing.T) {
 	for _, c := range []struct {
 		lo, hi float64

@@ -85,7 +85,7 @@ func TestProcessedIsPossible(t *testing.T) {
 	}
 }
 
-// TestSimplexIsNearest: moving a small amount from one entry to another must not give a point that is nearer to x.
+// TestSimplexIsNearest: moving a little from one entry to another must not get nearer to x.
 func TestSimplexIsNearest(t *testing.T) {
 	for _, x := range [][]float64{{3, -1, 8}, {-5, -6, -7, -1}, {10}, {2, 2, 2}, {100, 0, 0}, {0, 0}} {
 		got := verifier.Simplex(x, 10)

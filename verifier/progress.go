@@ -21,8 +21,7 @@ type Progress struct {
 	Unconfirmed uint64   `json:"unconfirmed"`  // Stored batches that the verifier has not confirmed to the relay yet.
 }
 
-// ShowProgress makes reports include the progress of pulling, which the function returns. Call it before the first
-// report.
+// ShowProgress makes reports include the progress of pulling. Call it before the first report.
 func (v *Verifier) ShowProgress(progress func() Progress) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

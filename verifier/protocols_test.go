@@ -44,7 +44,7 @@ func TestEveryProtocolEndToEnd(t *testing.T) {
 	}
 }
 
-// sendAll submits the reports of a batch of clients who all have the same value.
+// sendAll submits the reports of a batch of clients with the same value.
 func sendAll(t *testing.T, c *relaytest.Cascade, value []float64) {
 	t.Helper()
 	transport := &http.Transport{MaxConnsPerHost: 8}

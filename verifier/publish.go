@@ -27,8 +27,8 @@ type Publishing struct {
 	// So a ledger that was lost or rolled back is detected, and no new one is begun.
 	Beside string
 
-	// Budget is the budget that the operator chose. If nil, a task outside a stream has its claimed total as its
-	// budget, and a task in a stream has no budget.
+	// Budget is the operator's budget. If nil, a task outside a stream has its claimed total as its budget, and a task
+	// of a stream has none.
 	Budget *Budget
 
 	// Root is the id of the stream's first task, which names the ledger. A task at position 2 or later needs it, unless
@@ -38,22 +38,21 @@ type Publishing struct {
 	// Existing makes a missing ledger an error, [ErrNoLedger]. Otherwise a new ledger is created.
 	Existing bool
 
-	// Whole makes a report fail with [ErrBudget] if the budget does not cover all of its epochs. Otherwise the report
-	// withholds the results of the epochs that the budget does not cover.
+	// Whole makes a report fail with [ErrBudget] if the budget is too small for all of its epochs. Otherwise the report
+	// withholds the results of epochs beyond the budget.
 	Whole bool
 
 	// DryRun charges nothing. Reports then have no answers.
 	DryRun bool
 }
 
-// charger charges the epochs that a verifier publishes to a ledger. A nil charger charges nothing.
+// charger charges the epochs that a verifier publishes. A nil charger charges nothing.
 type charger struct {
 	*ledger.Ledger
 	whole, dryRun bool
 }
 
-// Publish makes the verifier charge each epoch before a report first shows a result of it. Call it before the first
-// report.
+// Publish makes the verifier charge each epoch before a report shows a result of it. Call it before the first report.
 func (v *Verifier) Publish(p Publishing) error {
 	l, err := ledger.Open(v.open, v.mechanism.Law, ledger.Options{Folder: p.Folder, Beside: p.Beside, Budget: p.Budget,
 		Root: p.Root, Existing: p.Existing})
@@ -66,8 +65,8 @@ func (v *Verifier) Publish(p Publishing) error {
 	return nil
 }
 
-// charge charges the epochs whose results a report will show. It lists in the report the epochs that the budget does
-// not cover. In a dry run it only computes the cost.
+// charge charges the epochs whose results a report will show, and lists in the report those beyond the budget. In a dry
+// run it only computes the cost.
 func (b *charger) charge(epochs []uint64, r *Report) (err error) {
 	switch {
 	case b == nil:
@@ -113,7 +112,7 @@ func (e EpochReport) withheld() EpochReport {
 	return e
 }
 
-// withoutResults returns an answer without estimates and error bars. The counts of reports stay.
+// withoutResults returns an answer without estimates and error bars.
 func (a Answer) withoutResults() Answer {
 	return Answer{Reports: a.Reports, Missing: a.Missing, Usable: a.Usable, UnusableBecause: a.UnusableBecause,
 		Confidence: a.Confidence}

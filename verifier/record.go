@@ -15,7 +15,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// recordLabel is the label at the start of every record.
+// recordLabel starts every record.
 const recordLabel = "doona-record"
 
 // Record is everything that a verifier keeps of one batch and needs for estimates. It depends only on the batch and the
@@ -87,7 +87,7 @@ func newRecord(open *taskfile.Open, signed *onion.SignedManifest, epoch, seq, co
 		Seq: seq, Signed: raw, Copies: copies, Aggregate: []byte{}, Dedup: noDedup}}, err
 }
 
-// open returns the version of a record and, if the whole batch was received, its checked chain of manifests.
+// open returns a record's version and, if the whole batch was received, its chain of manifests.
 func (r *Record) open(open *taskfile.Open) (Version, []onion.Manifest, error) {
 	signed, err := onion.ParseSigned(r.Signed)
 	if err != nil {
@@ -111,15 +111,15 @@ func (r *Record) open(open *taskfile.Open) (Version, []onion.Manifest, error) {
 // tagOf returns the first half of a tag, which a slot of a record begins with.
 func tagOf(slot []byte) uint64 { return binary.BigEndian.Uint64(slot) }
 
-// strip frees everything that is needed only for a batch that counts.
+// strip frees what only a batch that counts needs.
 func (r *Record) strip() {
 	r.slots.free()
 	r.Faults, r.Aggregate, r.slots = SlotFaults{}, []byte{}, nil
 	r.Dedup = dedupTotal{r.Dedup.ID, []uint64{}, 0, 0, []byte{}}
 }
 
-// Hash returns the version of the record's manifest. It returns an error unless the last relay signed the manifest for
-// the record's epoch and batch number.
+// Hash returns the version of the record's manifest. It fails unless the last relay signed the manifest for the
+// record's epoch and number.
 func (r *Record) Hash(open *taskfile.Open) (Version, error) {
 	hash, _, err := r.open(open)
 	return hash, err
@@ -142,9 +142,9 @@ func (r *Record) aggregates(m protocols.Mechanism) (protocols.Aggregate, error) 
 	return all, all.Merge(alone)
 }
 
-// packCounters encodes the nonzero counters of an aggregate. For each one it writes the number of zero counters before
-// it, then its value, both as variable-length integers of package binary. So an array of a million bins takes no more
-// space than the messages of its batch.
+// packCounters writes the nonzero counters of an aggregate. For each it writes the number of zeros before it, then its
+// value, both as variable-length integers of package binary. So an array of a million bins takes no more space than the
+// messages of its batch.
 func packCounters(a protocols.Aggregate) []byte {
 	out, zeros := []byte{}, uint64(0)
 	a.Counters(func(n *uint64) {

@@ -82,7 +82,7 @@ func (rec *recorder) newSlots() *slotBuffer {
 // coordinate.
 const maxHead = 1 << 30
 
-// read reads a record from in. It leaves bytes after the record unread.
+// read reads a record. More bytes may follow it.
 func (rec *recorder) read(in *codec.Reader) (*Record, error) {
 	n, err := in.Array()
 	if err == nil && n != 2 {
@@ -137,7 +137,7 @@ func addPiece(aggregate protocols.Aggregate, lane int, piece []byte, size int) e
 	return nil
 }
 
-// recordBuilder adds the slots of a batch to its record, in the order in which they are opened.
+// recordBuilder adds the slots of a batch to its record as they are opened.
 type recordBuilder struct {
 	record    *Record
 	aggregate protocols.Aggregate
@@ -164,7 +164,7 @@ func (f *recordBuilder) add(s *slot) error {
 }
 
 // classify adds a valid slot's message to the batch's aggregate and returns nil. For any other slot it returns the
-// fault counter that the caller must increment.
+// fault counter to increment.
 func (f *recordBuilder) classify(s *slot) *uint64 {
 	faults := &f.record.Faults
 	switch {

@@ -58,7 +58,7 @@ type Ledger struct {
 	Composition string        `json:"composition"`
 	Epochs      []EpochReport `json:"epochs"`
 
-	// Published is the cost of all epochs published so far; nil if the verifier charges nothing.
+	// Published is the cost of all published epochs; nil if the verifier charges nothing.
 	Published *ledger.Cost `json:"published,omitempty"`
 	Withheld  []uint64     `json:"withheld,omitempty"` // Epochs without a result because the budget is too small.
 }

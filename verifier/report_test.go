@@ -53,8 +53,8 @@ func TestErrorBarsAreWhatTheySay(t *testing.T) {
 	}
 }
 
-// TestErrorBarOfACount: in randomized response, a client answers at random with probability γ. The client adds (Y -
-// γ/2)/(1-γ) to the estimated count. Its variance is (γ/2)(1-γ/2)/(1-γ)², whatever the client's value.
+// TestErrorBarOfACount: in randomized response, a client answers at random with probability γ. It adds (Y - γ/2)/(1-γ)
+// to the estimated count, whose variance is (γ/2)(1-γ/2)/(1-γ)² for any value.
 func TestErrorBarOfACount(t *testing.T) {
 	c := everyProtocol["count"]
 	c.Query.Name, c.Query.Honest = "count", 1

@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Report returns the estimate over all batches added so far. Report caches its result until something is added. The
-// caller must not change anything that the result points to.
+// Report returns the estimate over all batches added so far. It is cached until something is added. The caller must not
+// change anything that the result points to.
 func (v *Verifier) Report() (*Report, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -149,7 +149,7 @@ func (l *Ledger) add(e EpochReport, spent *spending) (err error) {
 	return nil
 }
 
-// missingAt adds the names of the hops to the numbers of lost messages. The last hop is the verifier.
+// missingAt names the hops of lost messages. The last hop is the verifier.
 func missingAt(messages []uint64) (out []MissingAt) {
 	for hop, n := range messages {
 		name := "verifier"

@@ -128,7 +128,7 @@ func (s *scratchSpace) Get(b scratchBlock, buffer []byte) (data, next []byte, er
 	return data, buffer, nil
 }
 
-// Free frees the space of a block for other blocks.
+// Free frees the space of a block.
 func (s *scratchSpace) Free(b scratchBlock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

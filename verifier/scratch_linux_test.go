@@ -30,7 +30,7 @@ func fileOf(t *testing.T, folder string) *os.File {
 	return nil
 }
 
-// onDisk returns a scratch space that stores all blocks in its file, and the folder of the file.
+// onDisk returns a space that stores all blocks in its file, and the file's folder.
 func onDisk(t *testing.T, most int) (*scratchSpace, string) {
 	folder := t.TempDir()
 	s := newScratch(folder, most, 0)
@@ -82,7 +82,7 @@ func TestTheFileTellsNothing(t *testing.T) {
 	}
 }
 
-// TestPlacesGetNewNonces: the same block, stored again at a freed offset, must be encrypted differently.
+// TestPlacesGetNewNonces: the same block at a reused offset must be encrypted differently.
 func TestPlacesGetNewNonces(t *testing.T) {
 	s, folder := onDisk(t, 64)
 	put(t, s, make([]byte, 64)) // with this block the file is not truncated
@@ -98,7 +98,7 @@ func TestPlacesGetNewNonces(t *testing.T) {
 	require.EqualValues(t, 160, s.PeakFileBytes(), "one block, used again")
 }
 
-// TestAChangedFileIsAnError: a block with a changed byte, or with another block's bytes, must be an error.
+// TestAChangedFileIsAnError: a changed byte, or another block's bytes, must be an error.
 func TestAChangedFileIsAnError(t *testing.T) {
 	s, folder := onDisk(t, 40)
 	one, two := bytes.Repeat([]byte{1}, 40), bytes.Repeat([]byte{2}, 40)

@@ -10,10 +10,10 @@ import (
 // ErrScratch means that slots could not be stored or read again. This machine is at fault, not the record.
 var ErrScratch = errors.New("couldn't keep the slots of a record")
 
-// pieceBytes is the maximum size of a piece, in bytes. A slot that is larger is a piece by itself.
+// pieceBytes is the maximum size of a piece in bytes, unless one slot is larger.
 const pieceBytes = 256 << 10
 
-// pieceSlots returns the number of slots in each piece of a lane except the last. size is the size of a slot, in bytes.
+// pieceSlots returns the number of slots in each piece of a lane except the last, for slots of size bytes.
 func pieceSlots(size int) int { return max(1, pieceBytes/size) }
 
 // slotBuffer holds the slots of a record by lane, in pieces; [slotHeader] shows the form of a slot. A nil slotBuffer is

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// stateLabel is the label at the start of every state.
+// stateLabel starts every state.
 const stateLabel = "doona-state"
 
 // stateHead is the head of a state, which is msgpack [head, [record …], [note …], [ended …]]. All parts except the
@@ -25,8 +25,8 @@ type stateHead struct {
 // ended is the number of batches of an epoch, from its signed end.
 type ended struct{ Epoch, Batches uint64 }
 
-// WriteState writes everything that was added to the verifier, in a canonical form that does not depend on the order of
-// adding. It is only for a verifier that completes no epoch, because a complete epoch has no slots to write.
+// WriteState writes everything that was added, in a canonical form that does not depend on the order of adding. It is
+// for a verifier that completes no epoch, because a complete epoch has no slots to write.
 func (v *Verifier) WriteState(out io.Writer) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -63,8 +63,7 @@ func (v *Verifier) WriteState(out io.Writer) error {
 	return nil
 }
 
-// ReadState adds the state of another verifier of the same task. If it returns an error, it may have added a part of
-// the state.
+// ReadState adds the state of another verifier of the same task. After an error, part of it may have been added.
 func (v *Verifier) ReadState(in io.Reader) error {
 	r := codec.NewReader(in)
 	if n, err := r.Array(); err != nil || n != 4 {
@@ -93,8 +92,8 @@ func (v *Verifier) ReadState(in io.Reader) error {
 	return r.End()
 }
 
-// maxPart is the maximum size of a part of a state, in bytes. It can be large: the writer is trusted, and memory grows
-// only with the bytes that are read.
+// maxPart is the maximum size of a part of a state, in bytes. The writer is trusted, and memory grows only with the
+// bytes that are read.
 const maxPart = 1 << 40
 
 func readPart(r *codec.Reader, part any) error {

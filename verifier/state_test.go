@@ -110,8 +110,8 @@ func TestAChangedStateIsRefusedOrCanonical(t *testing.T) {
 	require.Greater(t, taken, 20, "a tag may be any")
 }
 
-// TestRecordsSayWhatTheirBatchIs: a record must be read as it was written. ReadRecord must refuse a record with another
-// batch's manifest, with slots that do not match its aggregate, or with pieces of another size.
+// TestRecordsSayWhatTheirBatchIs: a record must be read as it was written. A record with another batch's manifest, with
+// slots that do not match its aggregate, or with pieces of another size must be refused.
 func TestRecordsSayWhatTheirBatchIs(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)

@@ -86,9 +86,9 @@ func TestPoolEndToEnd(t *testing.T) {
 	require.Greater(t, counts[0].Clients, counts[1].Hi/2)
 }
 
-// requireNeutral requires that a text that a client or another party chose does no harm in any form of the report. It
-// must not be a formula in a spreadsheet, reverse other text or send commands to a terminal. Formats for machines must
-// have the text unchanged.
+// requireNeutral requires that a text of a client or another party does no harm in any form of the report: it is no
+// spreadsheet formula, does not reverse other text and sends no terminal command. Formats for machines have it
+// unchanged.
 func requireNeutral(t *testing.T, v *verifier.Verifier, made *verifier.Report) {
 	t.Helper()
 	const hostile = "=1;=2\u202e\x1b[2J\t"

@@ -33,7 +33,7 @@ func newTags() *tags {
 	return &tags{flip: word(0), times: [2]uint64{word(1) | 1, word(2) | 1}}
 }
 
-// scramble is a bijection of 64-bit numbers, because each of its steps is one.
+// scramble is a bijection, because each of its steps is one.
 func (t *tags) scramble(half uint64) uint64 {
 	x := half ^ t.flip
 	for _, odd := range t.times {
@@ -54,7 +54,7 @@ func (t *tags) has(half uint64) bool {
 	return at < len(table.slots) && table.slots[at] == x
 }
 
-// add adds a half tag and reports whether it was not in the set before.
+// add adds a half tag and reports whether it is new.
 func (t *tags) add(half uint64) bool {
 	x := t.scramble(half)
 	fresh := !t.zero

@@ -23,8 +23,7 @@ type TextCount struct {
 	Interval [2]float64 `json:"interval"` // Holds for this text alone, given that the search found it.
 }
 
-// findTexts returns the texts that a search finds in an aggregate. It returns nil for other queries and if there is no
-// answer.
+// findTexts returns the texts found in an aggregate; nil for other queries and if there is no answer.
 func findTexts(a Answer, m protocols.Mechanism, agg protocols.Aggregate) *Texts {
 	find := protocols.CapabilitiesOf(m).Find
 	if find == nil || !a.Usable && a.Override == "" || agg.Reports() == 0 {

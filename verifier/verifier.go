@@ -94,9 +94,9 @@ func (v *Verifier) Task() *taskfile.Open { return v.open }
 // scratchMemory is how many bytes of slots a verifier keeps in memory at most.
 var scratchMemory = 16 << 20
 
-// Scratch sets the folder for slots that do not fit into memory. The verifier writes them to a file without a name,
-// encrypted under a key that exists only in memory. It frees them when their epoch is complete, or when the verifier is
-// closed. By default, and for "", the folder is the system's for temporary files. Call Scratch before adding anything.
+// Scratch sets the folder for slots that do not fit into memory. They go to a file without a name, encrypted under a
+// key that exists only in memory. The verifier frees them when their epoch is complete, or when it is closed. The
+// default, also for "", is the system's folder for temporary files. Call Scratch before adding anything.
 func (v *Verifier) Scratch(folder string) {
 	v.recorder.space = newScratch(folder, max(pieceBytes, v.recorder.slotSize()), scratchMemory)
 }

@@ -42,7 +42,7 @@ func TestReportsThroughTwoRelaysAreCountedAndSurviveARestart(t *testing.T) {
 	require.EqualValues(t, 2*batchSize, got.Verified)
 	require.Equal(t, got.MessagesSent, got.CoverMessages+got.Verified+got.Rejected+got.Withheld)
 	require.Empty(t, got.Findings)
-	// 5.5 standard errors: for nearly normal sums, the test fails by chance with probability below 10⁻⁶
+	// 5.5 standard errors: fails by chance with probability below 10⁻⁶ for nearly normal sums
 	require.InDelta(t, 7, got.Estimate[0], 5.5*got.StandardError[0])
 	require.Equal(t, 2.0, *got.Ledger.Epsilon, "one epoch")
 
@@ -62,7 +62,7 @@ func TestReportsThroughTwoRelaysAreCountedAndSurviveARestart(t *testing.T) {
 	require.Equal(t, got, reread)
 }
 
-// TestAReportIsMadeOnce: the verifier must use a cached report until something is added.
+// TestAReportIsMadeOnce: a report must be cached until something is added.
 func TestAReportIsMadeOnce(t *testing.T) {
 	f := &faults{newCascade(t), nil}
 	v := newVerifier(t, f.cascade)

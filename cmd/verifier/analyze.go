@@ -29,7 +29,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// results has the flags of analyze and merge about results and their publication.
+// results has the result flags of analyze and merge.
 type results struct {
 	html, csv    string
 	showUnusable bool
@@ -55,7 +55,7 @@ func (r *results) ledgerFlags(cmd *cobra.Command) {
 	r.budget.flags(cmd)
 }
 
-// aboutLedger is the help text about what analyze, merge and ask charge to a ledger.
+// aboutLedger is the help on what a command charges to a ledger.
 const aboutLedger = `Before it prints results, it charges each of their epochs to the ledger of the task's stream, or of the
 task: a file in the folder --ledger. Epochs that were charged before cost nothing. It finds a stream's
 ledger by this task or the previous task. Otherwise give the first task: --root.
@@ -90,7 +90,7 @@ func (r *results) publish(cmd *cobra.Command, v *verifier.Verifier, open *taskfi
 	return err
 }
 
-// rootOf returns the id of the stream's first task, from --root. It returns zero if the flag is not given.
+// rootOf returns the id of the stream's first task, from --root; zero without the flag.
 func (r *results) rootOf(open *taskfile.Open) (id task.ID, err error) {
 	if r.root == "" {
 		return id, nil
@@ -214,8 +214,8 @@ func analyzeCommand() *cobra.Command {
 	return cmd
 }
 
-// takeIn adds the given files. With follow it also adds files that appear later, until all epochs are complete or the
-// user interrupts.
+// takeIn adds the given files. With follow it also adds later files, until all epochs are complete or the user
+// interrupts.
 func takeIn(ctx context.Context, v *verifier.Verifier, paths []string, follow bool) error {
 	if !follow {
 		return addFiles(v, "analyzing", paths)

@@ -84,8 +84,8 @@ func TestKilledServe(t *testing.T) {
 	t.Logf("%d kills in %d rounds, %d batches opened again; a round without takes %v", kills, rounds, again, took)
 }
 
-// round runs a verifier on a new folder until it has all batches, and returns its report. It kills the verifier at most
-// kills times, each time after a random part of within, while there is work left.
+// round runs a verifier from an empty folder until it has all batches, and returns its report. It kills the verifier at
+// most kills times, while there is work left.
 func (f *files) round(t *testing.T, keys []byte, kills int, within time.Duration) (string, *killed) {
 	t.Helper()
 	dir := t.TempDir()
@@ -163,7 +163,7 @@ func (k *killed) wait(t *testing.T) (report string) {
 	return report
 }
 
-// done reports whether the verifier has no work left that a kill could interrupt.
+// done reports whether no work is left that a kill could interrupt.
 func (k *killed) done(t *testing.T) bool {
 	t.Helper()
 	return len(k.written(t)) == crashEpochs*crashBatches+crashEpochs-1 && len(k.erased(t)) == crashEpochs-1
@@ -193,7 +193,7 @@ func (k *killed) written(t *testing.T) map[string]bool {
 	return out
 }
 
-// erased returns the epochs whose keys are erased from the key file.
+// erased returns the epochs whose keys are erased.
 func (k *killed) erased(t *testing.T) (epochs []uint64) {
 	t.Helper()
 	raw, err := os.ReadFile(k.keys)
@@ -214,7 +214,7 @@ func (k *killed) erased(t *testing.T) (epochs []uint64) {
 
 var openingLine = regexp.MustCompile(`msg=opening .*epoch=(\d+) batch=(\d+)`)
 
-// openings returns how often one process opened each batch, from its log. It must be at most once.
+// openings returns how often a process opened each batch, from its log.
 func (k *killed) openings(t *testing.T, log string) map[string]int {
 	t.Helper()
 	text, err := os.ReadFile(log)

@@ -26,7 +26,7 @@ type intake struct {
 	taken map[string]bool // paths of added files
 }
 
-// addFiles adds the given files, and the files that are in the given folders now.
+// addFiles adds the given files, and the present files of folders.
 func addFiles(v *verifier.Verifier, what string, paths []string) error {
 	files, err := inFolders(paths)
 	if err != nil {
@@ -126,7 +126,7 @@ func (in *intake) follow(ctx context.Context, paths []string) error {
 	}
 }
 
-// unchanged reports whether a file's size and time are the same as in the previous scan. was is nil for a new file.
+// unchanged reports whether a file's size and time are those of the previous scan. was is nil for a new file.
 func unchanged(was, is fs.FileInfo) bool {
 	return was != nil && was.Size() == is.Size() && was.ModTime().Equal(is.ModTime())
 }

@@ -64,7 +64,7 @@ func Moved(root *cobra.Command, now map[string]string) *cobra.Command {
 	return root
 }
 
-// Prepare sets up cmd as a root command, with the flags and settings that all programs share. It adds no subcommands.
+// Prepare makes cmd a root command, and adds the flags and settings that all programs share.
 func Prepare(name, short string, cmd *cobra.Command) *cobra.Command {
 	cmd.Use, cmd.Short = name, short
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
@@ -77,7 +77,7 @@ func Prepare(name, short string, cmd *cobra.Command) *cobra.Command {
 // notParsed matches the error of package pflag about a flag value of the wrong type.
 var notParsed = regexp.MustCompile(`^invalid argument (".*") for "(?:-\w, )?--([a-z0-9-]+)" flag: `)
 
-// flagError replaces an error that matches notParsed by one with the flag's usage text, which names the allowed values.
+// flagError replaces an error that matches notParsed by one with the flag's usage, which names the allowed values.
 func flagError(cmd *cobra.Command, err error) error {
 	if m := notParsed.FindStringSubmatch(err.Error()); m != nil {
 		usage, _, _ := strings.Cut(cmd.Flag(m[2]).Usage, " (required)")

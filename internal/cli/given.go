@@ -19,8 +19,8 @@ func Given(cmd *cobra.Command) func(name string) (value string, ok bool) {
 	}
 }
 
-// Refuse returns an error if the user gave one of the named flags, because the command would ignore it. It names the
-// first such flag. why is the condition, such as "without --relay".
+// Refuse returns an error about the first of the named flags that the user gave, because the command would ignore it.
+// why is the condition, such as "without --relay".
 func Refuse(cmd *cobra.Command, why string, names ...string) error {
 	for _, name := range names {
 		if value, ok := Given(cmd)(name); ok {
@@ -63,7 +63,7 @@ func checkWords(root *cobra.Command, args []string) (*cobra.Command, error) {
 	return cmd, nil
 }
 
-// manyValued reports whether a flag may be given more than once. kind is pflag's name of the flag's type.
+// manyValued reports whether flags of a type, by pflag's name, may be repeated.
 func manyValued(kind string) bool {
 	return strings.HasSuffix(kind, "Array") || strings.HasSuffix(kind, "Slice") || strings.HasPrefix(kind, "stringTo")
 }

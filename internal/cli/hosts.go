@@ -22,7 +22,7 @@ func (f *HostsFlag) Register(cmd *cobra.Command) {
 // Check returns an error if a name is invalid.
 func (f HostsFlag) Check() error { return FlagError(display.CheckHosts(flagHosts, f)) }
 
-// Hosts returns the host names that requests for the page may use. listen is the address of the page.
+// Hosts returns the host names that requests for the page at address listen may use.
 func (f HostsFlag) Hosts(cmd *cobra.Command, listen string) *display.Hosts {
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	return display.NewHosts("--"+flagHosts, log, listen, f)

@@ -69,7 +69,7 @@ type healthOutput struct {
 	Ready bool `json:"ready"`
 }
 
-// Health returns the command "health" of a program. admin returns the admin address, given the configuration's path.
+// Health returns a program's command "health". admin returns the admin address in a configuration.
 func Health(program string, admin func(config string) (string, error)) *cobra.Command {
 	var config, address string
 	cmd := &cobra.Command{
@@ -107,7 +107,7 @@ func Health(program string, admin func(config string) (string, error)) *cobra.Co
 	return cmd
 }
 
-// adminURL returns the URL at which a program on this machine answers, given the address at which it listens.
+// adminURL returns the URL, on this machine, of a program that listens at an address.
 func adminURL(config, listen string) (string, error) {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -151,8 +151,8 @@ func Answer(resp *http.Response) string {
 	return strings.TrimSuffix(resp.Status+": "+strings.TrimSpace(string(why)), ": ")
 }
 
-// direct is an HTTP client that uses no proxy and follows no redirect. No proxy serves an admin address, and an answer
-// from another address would be about another program.
+// direct uses no proxy and follows no redirect. No proxy serves an admin address, and an answer from another address
+// would be about another program.
 var direct = &http.Client{
 	Transport:     &http.Transport{DisableKeepAlives: true},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

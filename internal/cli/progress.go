@@ -12,8 +12,8 @@ func Progress(label string, total int) *progressbar.ProgressBar {
 	return newBar(label, int64(total), progressbar.OptionShowCount())
 }
 
-// ProgressBytes returns a progress bar that counts bytes, with rate and remaining time. The caller sets the total once
-// it is known.
+// ProgressBytes returns a progress bar of bytes, with rate and remaining time. The caller sets the total once it is
+// known.
 func ProgressBytes(label string) *progressbar.ProgressBar {
 	return newBar(label, 0, progressbar.OptionShowBytes(true), progressbar.OptionShowTotalBytes(true))
 }

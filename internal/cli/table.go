@@ -10,8 +10,8 @@ import (
 // TableFlags are the names of the flags that [ReadsTables] adds.
 var TableFlags = []string{"header", "delimiter", "decimal"}
 
-// ReadsTables adds the flags [TableFlags] to a command that reads tables. The caller adds flags for columns. Notes
-// about the table go to standard error.
+// ReadsTables adds [TableFlags] to a command that reads tables. The caller adds flags for columns. Notes about tables
+// go to standard error.
 func ReadsTables(cmd *cobra.Command, f *table.Format) {
 	flags := cmd.Flags()
 	flags.Var(&f.Header, "header",

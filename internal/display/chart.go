@@ -174,8 +174,8 @@ func (p *plot) text(x, y float64, anchor, text string) {
 	fmt.Fprintf(&p.out, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x, y, anchor, html.EscapeString(text))
 }
 
-// wideBand draws the interval that holds for all points at once, as one rectangle per point. With many points, adjacent
-// rectangles touch and form a band.
+// wideBand draws the interval that holds for all points at once, as one rectangle per point. The rectangles of many
+// adjacent points touch.
 func (p *plot) wideBand() {
 	width := min(p.innerWidth()/p.slots, 72)
 	for _, m := range p.Points {

@@ -1,7 +1,7 @@
 // Package display has what all pages share: a style sheet, an icon, formatted numbers, and charts of estimates with
-// their intervals. Pages load nothing from other sites. The package also protects each server from requests that other
-// sites make through a visitor's browser. For this it sets the headers of every answer, and checks the host name of
-// requests to a private address.
+// their intervals. Pages load nothing from other sites. It also protects each server from requests that other sites
+// make through a visitor's browser: it sets the headers of every answer, and checks the host name of requests to a
+// private address.
 package display
 
 import (
@@ -16,8 +16,8 @@ import (
 //go:embed display.css icon.svg
 var Files embed.FS
 
-// Number formats x with three significant digits, or with all digits before the decimal point if there are more than
-// three. It separates thousands by commas and writes a real minus sign, like number() in www/demo/format.ts.
+// Number formats x with three significant digits, or with all digits before the decimal point if these are more. It
+// separates thousands by commas and writes a real minus sign, like number() in www/demo/format.ts.
 func Number(x float64) string {
 	if x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
 		return strconv.FormatFloat(x, 'f', -1, 64)
@@ -33,7 +33,7 @@ func Number(x float64) string {
 	return out
 }
 
-// Figure formats x down to the second significant digit of its error. Without an error it does what [Number] does.
+// Figure formats x down to the second digit of its error. Without an error it does what [Number] does.
 func Figure(x, err float64) string {
 	if !(err > 0) || math.IsInf(err, 0) || math.IsNaN(x) || math.IsInf(x, 0) {
 		return Number(x)

@@ -27,7 +27,7 @@ type Hosts struct {
 	logged []string   // refused names that were logged
 }
 
-// maxLogged limits how many different refused names are logged, because a page may try any number.
+// maxLogged limits how many refused names are logged, because a page may try any number.
 const maxLogged = 8
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*$`)
@@ -57,7 +57,7 @@ func NewHosts(setting string, log *slog.Logger, listen string, names []string) *
 }
 
 // allows reports whether a Host header is an IP address or an allowed name. It also allows an empty header: browsers
-// always send a name, and other programs cannot be tricked by DNS rebinding.
+// always send a name, and other programs cannot be tricked.
 func (h *Hosts) allows(host string) bool {
 	if host == "" {
 		return true
@@ -73,8 +73,7 @@ func (h *Hosts) allows(host string) bool {
 	return slices.Contains(h.names, strings.ToLower(strings.TrimSuffix(name, ".")))
 }
 
-// Guard answers a request for a name that is not allowed with status 421. The answer says which setting allows the
-// name.
+// Guard answers requests for names that are not allowed with status 421. The answer says which setting allows a name.
 func (h *Hosts) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h.allows(r.Host) {

@@ -96,7 +96,7 @@ func (c Plot) shown(l Line) (points [][2]float64) {
 	return points
 }
 
-// svg draws a line's points and its entry in the legend. index counts the lines drawn before.
+// svg draws a line's points and its entry in the legend.
 func (l Line) svg(w io.Writer, points [][2]float64, x, y scale, index int) {
 	color, dash := "var(--c"+strconv.Itoa(index%len(plotColors))+")", ""
 	if index >= len(plotColors) {
@@ -188,8 +188,8 @@ func (a scale) at(v float64) float64 {
 	return a.from + (a.to-a.from)*(v-a.low)/(a.high-a.low)
 }
 
-// ticks returns round values on the axis. On a logarithmic axis these are powers of ten. If there are many powers, it
-// returns only every second or third. If there are few, it adds their multiples by 2 and 5.
+// ticks returns round values on the axis. On a logarithmic axis these are powers of ten: only every second or third if
+// there are many, with their multiples by 2 and 5 if there are few.
 func (a scale) ticks() (ticks []float64) {
 	if !a.log {
 		for i := math.Round(a.low / a.step()); i*a.step() <= a.high*(1+1e-9); i++ {
@@ -245,8 +245,8 @@ func superscript(e int) string {
 	return out.String()
 }
 
-// LegendChars is the maximum number of characters of a line's name that fit in the legend of a plot.
+// LegendChars is how many characters of a line's name fit in a plot's legend.
 const LegendChars = 32
 
-// FitsLegend reports whether a line's name fits in the legend of a plot.
+// FitsLegend reports whether a line's name fits in a plot's legend.
 func FitsLegend(name string) bool { return utf8.RuneCountInString(name) <= LegendChars }

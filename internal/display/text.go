@@ -64,8 +64,8 @@ func (t *terminal) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// JSON escapes, in encoded JSON, the characters that [Plain] escapes. The values of its strings stay the same, and it
-// is safe to show on a terminal.
+// JSON escapes in encoded JSON the characters that [Plain] escapes. The strings in it stay the same, and a terminal can
+// show it safely.
 func JSON(encoded []byte) []byte {
 	out := make([]byte, 0, len(encoded))
 	for _, r := range string(encoded) { // invalid UTF-8 becomes U+FFFD

@@ -33,7 +33,7 @@ func newConnection(o *Options) *connection {
 			o.URL.RequestURI(), o.URL.Host)}
 }
 
-// timeout limits a dial, and the time from sending a report to its answer.
+// timeout limits a dial, and the wait for an answer.
 const timeout = 30 * time.Second
 
 // errNoAnswer means that the connection broke before an answer. The relay may have accepted the report.
@@ -93,7 +93,7 @@ func (c *connection) send(report *LoadReport) error {
 	return err
 }
 
-// answer reads an answer. refusal is the relay's problem, or nil if the relay accepted the report.
+// answer reads an answer. refusal is the relay's problem, or nil if it accepted the report.
 func (c *connection) answer() (refusal, err error) {
 	if c.acknowledged() {
 		return nil, nil

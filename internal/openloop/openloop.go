@@ -42,7 +42,7 @@ const (
 	Unknown             // Sent, but the connection broke before an answer: the relay may have it.
 )
 
-// Options says where, how fast and how long to send reports.
+// Options says how to send reports.
 type Options struct {
 	URL         *url.URL          // Reports are posted here. Required.
 	Header      string            // Header that carries LoadReport.Client. Default "X-Forwarded-For".
@@ -91,7 +91,7 @@ type run struct {
 	unavailable int // failures that affect every client: no connection, or a relay with a state rollback
 }
 
-// maxUnavailable is the number of first sends that end a run if all of them failed because the relay was unavailable.
+// maxUnavailable ends a run after this many sends, if the relay was unavailable for all of them.
 const maxUnavailable = 100
 
 // Pool returns a closed channel that holds the reports whose fate is Waiting.
@@ -136,7 +136,7 @@ func Run(ctx context.Context, o Options, fresh <-chan *LoadReport) *Result {
 	return &r.result
 }
 
-// pace schedules sends at the given rate until ctx ends. Without a rate it only waits for ctx.
+// pace schedules sends at the given rate, if there is one, until ctx ends.
 func (r *run) pace(ctx context.Context) {
 	if r.Rate == 0 {
 		<-ctx.Done()
@@ -184,7 +184,7 @@ func (r *run) work(ctx context.Context) {
 	}
 }
 
-// next returns a new report to send, unless more than MaxWaiting refused ones wait or there is no new one: then it
+// next returns a new report to send, unless more than MaxWaiting refused ones wait or no new one is left: then it
 // returns a refused one. It returns nil when ctx has ended.
 func (r *run) next(ctx context.Context) *LoadReport {
 	if len(r.retries) < r.MaxWaiting && !r.drained.Load() {

@@ -96,8 +96,8 @@ func TestVoid(t *testing.T) {
 	require.Equal(t, map[string]int{"connection": 1, "malformed": 1}, got.Refused)
 }
 
-// TestUnavailable: Run stops early if the relay accepts no reports, even if there are only few reports. It does not
-// stop early if the relay accepts some, or is only overloaded.
+// TestUnavailable: Run stops early if the relay accepts no reports, even if there are few. It does not stop early if
+// the relay accepts some, or is overloaded.
 func TestUnavailable(t *testing.T) {
 	var answer func(request int64) problem.Name
 	var requests atomic.Int64

@@ -11,7 +11,7 @@ import (
 
 var highWater = regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)
 
-// PeakRSS returns the peak resident memory of a process, in kB. It works on systems with /proc/PID/status.
+// PeakRSS returns the peak memory of a process, in kB, on systems with /proc/PID/status.
 func PeakRSS(pid int) (int, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -165,8 +165,7 @@ type Truth struct {
 	failed  error
 }
 
-// NewTruth returns a Truth without clients. It returns an error for a task for strings, because that task's answer is a
-// list.
+// NewTruth returns a Truth without clients. It returns an error for strings, whose answer is a list.
 func NewTruth(t *task.Task) (*Truth, error) {
 	if t.Query.Info().Shape == task.PerText {
 		return nil, errors.New("couldn't compute the answer: a task for strings has a list as its answer")
@@ -192,7 +191,7 @@ func (t *Truth) Add(value []float64) {
 	}
 }
 
-// Answer returns the exact answer and the number of clients that were added.
+// Answer returns the exact answer and its number of clients.
 func (t *Truth) Answer() (answer []float64, clients uint64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

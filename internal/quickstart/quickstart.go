@@ -87,7 +87,7 @@ func Write(dir string, relays []Relay, drafts []Draft) (*Deployment, error) {
 	return d, nil
 }
 
-// VerifierKeys returns the path of the verifier's HPKE keys for the task with that name.
+// VerifierKeys returns the path of the verifier's HPKE keys for a task.
 func (d *Deployment) VerifierKeys(name string) string {
 	return filepath.Join(d.Dir, "verifier", name+".keys")
 }

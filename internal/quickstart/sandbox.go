@@ -27,20 +27,20 @@ const Pull = 100 * time.Millisecond
 // skew is the maximum difference of the parties' clocks, which are all this machine's.
 const skew = "5s"
 
-// RelayAt returns the description of a relay that listens at l, on this machine.
+// RelayAt describes a relay that listens at l, on this machine.
 func RelayAt(l net.Listener) Relay {
 	return Relay{URL: "http://" + l.Addr().String(), Listen: l.Addr().String(), Pull: Pull.String(), Skew: skew}
 }
 
 // Sandbox runs deployments in this process until [Sandbox.Stop]: relays, and for each task a client and a verifier. It
-// does not protect anybody's values, because one process has all keys.
+// protects nobody, because one process has all keys.
 type Sandbox struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-// NewSandbox returns an empty sandbox. Its relays and verifiers stop when ctx ends.
+// NewSandbox returns an empty sandbox, which stops when ctx ends.
 func NewSandbox(ctx context.Context) *Sandbox {
 	ctx, cancel := context.WithCancel(ctx)
 	return &Sandbox{ctx: ctx, cancel: cancel}
@@ -67,13 +67,13 @@ func (s *Sandbox) StartRelays(d *Deployment, listeners []net.Listener) error {
 	return nil
 }
 
-// Stop stops the relays and verifiers, and waits until they have ended.
+// Stop stops the relays and verifiers and waits for them.
 func (s *Sandbox) Stop() {
 	s.cancel()
 	s.running.Wait()
 }
 
-// RunningTask is a task that runs in a sandbox, with its client and its verifier.
+// RunningTask is a task that runs, with its client and its verifier.
 type RunningTask struct {
 	URL      string // The task's URL at the first relay.
 	Owner    string

@@ -12,8 +12,8 @@ import (
 	"sync"
 )
 
-// AESGCM is a [cipher.AEAD] whose key can be erased from memory, together with what Go's library derives from the key.
-// It is safe for concurrent use.
+// AESGCM is a [cipher.AEAD] whose key can be cleared, with everything that Go's library derives from it. It is safe for
+// concurrent use.
 type AESGCM struct {
 	mu   sync.RWMutex
 	aead cipher.AEAD // nil once the key is cleared

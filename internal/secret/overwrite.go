@@ -19,8 +19,8 @@ func Overwrite(object any) bool {
 	return true
 }
 
-// OverwriteField overwrites the byte slice in one field of a key object of another library, and reports whether it
-// could. The object must not be used afterwards.
+// OverwriteField overwrites the bytes in one field of another library's key object, and reports whether it could. The
+// object must not be used afterwards.
 func OverwriteField(object any, name string) bool {
 	v := reflect.ValueOf(object).Elem().FieldByName(name)
 	if !v.IsValid() || v.Kind() != reflect.Slice || v.Type().Elem().Kind() != reflect.Uint8 {

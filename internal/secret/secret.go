@@ -30,8 +30,8 @@ func Own(key []byte) *Bytes {
 	return b
 }
 
-// Use calls do with the key and returns true. If the key was cleared, it returns false without calling do. do must not
-// keep, copy or change the key. Clear waits until do returns.
+// Use calls do with the key and returns true, or returns false if the key was cleared. do must not keep, copy or change
+// the key. Clear waits until do returns.
 func (b *Bytes) Use(do func(key []byte)) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -53,7 +53,7 @@ func (b *Bytes) Clear() {
 // hidden is what a key is printed as.
 const hidden = "(secret)"
 
-// Format implements [fmt.Formatter]. It prints "(secret)" for every verb.
+// Format implements [fmt.Formatter], with the same output for all verbs.
 func (b *Bytes) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, hidden) }
 
 // MarshalText implements [encoding.TextMarshaler]. It returns "(secret)", so that no key is encoded by accident.
@@ -92,9 +92,9 @@ func TextLen(n int) int { return base64.RawURLEncoding.EncodedLen(n) }
 // stackSize is how many bytes of stack a function called by [Do] may use.
 const stackSize = 16 << 10
 
-// Do calls a function that leaves parts of keys on its stack, then overwrites the part of the stack that the function
-// used. The function and its callees must need at most 16 KiB of stack, and must not panic. One gap remains: if the
-// collector shrinks the stack during the call, the old stack keeps its content until the memory is used again.
+// Do calls a function that leaves parts of keys on its stack, then overwrites that part of the stack. The function and
+// its callees must need at most 16 KiB of stack, and must not panic. One gap remains: if the collector shrinks the
+// stack during the call, the old stack keeps its content until the memory is used again.
 func Do(do func()) {
 	growStack() // before the call, because growing during it would leave a copy of the old stack
 	do()

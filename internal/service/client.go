@@ -70,8 +70,7 @@ func (p *Proxies) forwarded(h http.Header) []string {
 	return list
 }
 
-// forValue returns the value of for= in one element of a Forwarded header. It returns "" if the element has no for= or
-// more than one.
+// forValue returns the value of for= in one element of a Forwarded header. It returns "" unless there is exactly one.
 func forValue(element string) (found string) {
 	for _, pair := range splitUnquoted(element, ';') {
 		name, value, ok := strings.Cut(pair, "=")

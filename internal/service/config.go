@@ -143,7 +143,7 @@ func checkAddress(field, address string) error {
 	return nil
 }
 
-// Default sets a field to value if the field is zero.
+// Default sets a field that is zero to value.
 func Default[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {

@@ -22,8 +22,7 @@ type Connections struct {
 	refused  func()
 }
 
-// NewConnections limits the number of open connections to limit. It calls refused for each connection that it closes
-// because of a limit.
+// NewConnections limits the number of open connections. It calls refused for each connection that it closes for this.
 func NewConnections(limit int, p Proxies, refused func()) *Connections {
 	return &Connections{limit: limit, proxies: p, networks: map[netip.Prefix]int{}, refused: refused}
 }

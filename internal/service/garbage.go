@@ -11,8 +11,8 @@ import (
 // Garbage is how many bytes of garbage a server may accumulate, in addition to the garbage that GOGC allows.
 const Garbage = 32 << 20
 
-// minKept is the smallest live heap that Go's runtime assumes, in bytes. The runtime's minimum heap goal is minKept
-// times the percentage of GOGC.
+// minKept is the smallest live heap that Go's runtime assumes, in bytes. Its minimum heap goal is minKept times the
+// percentage of GOGC.
 const minKept = 4 << 20
 
 // collectLater lets this process accumulate [Garbage] bytes more than usual before the garbage collector starts. With a
@@ -27,8 +27,8 @@ var collectLater = sync.OnceFunc(func() {
 	}
 })
 
-// setPercent sets the collector's percentage so that it allows as much garbage as percent of the live heap and of
-// [Garbage] together. It repeats this after each collection.
+// setPercent sets the collector's percentage so that it allows percent of the live heap and of [Garbage] together. It
+// repeats this after each collection.
 func setPercent(percent int) {
 	kept := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"},
 		{Name: "/gc/scan/globals:bytes"}}
@@ -41,8 +41,7 @@ func setPercent(percent int) {
 	runtime.AddCleanup(new([32]byte), setPercent, percent) // runs after the next collection
 }
 
-// percentOf converts a percentage of (kept + [Garbage]) bytes to the percentage of kept that allows the same number of
-// bytes.
+// percentOf converts percent of (kept + [Garbage]) bytes to a percentage of kept bytes.
 func percentOf(percent int, kept uint64) int {
 	return int(math.Ceil(float64(percent) * (1 + Garbage/float64(max(kept, minKept)))))
 }

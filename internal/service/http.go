@@ -96,8 +96,7 @@ func CheckOrigin(w http.ResponseWriter, req *http.Request, clients task.Clients)
 	return nil
 }
 
-// AllowPost tells a browser that pages that may read an answer may also post with the given headers. Browsers remember
-// this for a day.
+// AllowPost lets pages that may read an answer also post with the given headers. Browsers remember this for a day.
 func AllowPost(w http.ResponseWriter, headers string) {
 	header := w.Header()
 	header.Set("Access-Control-Allow-Methods", "POST")
@@ -133,7 +132,7 @@ func decimal(text string) (uint64, error) {
 	return v, err
 }
 
-// PathEpoch reads an epoch's number from a request's path. It returns a problem if the task does not have that epoch.
+// PathEpoch reads an epoch's number from a request's path. An epoch that the task does not have is a problem.
 func PathEpoch(req *http.Request, t *task.Task) (uint64, error) {
 	epoch, err := decimal(req.PathValue("epoch"))
 	switch {
@@ -178,7 +177,7 @@ func Write(w http.ResponseWriter, mediaType string, body []byte) error {
 	return nil
 }
 
-// WriteTime answers with the time of this party's clock, signed together with the nonce in the request.
+// WriteTime answers with the time of this party's clock, signed with the nonce in the request.
 func WriteTime(w http.ResponseWriter, req *http.Request, key ed25519.PrivateKey, id task.ID, hop int,
 	now time.Time) error {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(req.URL.Query().Get("nonce"))

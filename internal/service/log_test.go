@@ -18,8 +18,8 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// TestCoarseLog: if a store fails for a thousand clients, the log has one line in ten minutes, with its time rounded to
-// the minute. Lines that differ are all logged.
+// TestCoarseLog: if a store fails for a thousand clients, the log has one line in ten minutes, with times to the
+// minute. Lines that differ are all logged.
 func TestCoarseLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

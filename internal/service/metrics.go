@@ -47,8 +47,7 @@ func Histogram(name, help string) Metric {
 	return Metric{name, KindHistogram, UnitSeconds, help, nil}
 }
 
-// Metrics holds a program's metrics by name, and the metrics of the Go runtime and the process. It is safe for
-// concurrent use.
+// Metrics holds a program's metrics by name, and those of Go and the process. It is safe for concurrent use.
 type Metrics struct {
 	registry   *prometheus.Registry
 	counters   map[string]*prometheus.CounterVec
@@ -130,7 +129,7 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// ClockMetrics returns the definitions of the metrics that show a program's clock. The prefix is the program's.
+// ClockMetrics returns the definitions of the metrics of a program's clock. prefix is the program's.
 func ClockMetrics(prefix string) []Metric {
 	return []Metric{
 		Gauge(prefix+metricDoubt, UnitCount,
@@ -145,8 +144,8 @@ const (
 	metricOffset = "clock_offset_seconds"
 )
 
-// SetClock sets the metrics of [ClockMetrics]. doubt is the reason why the program doubts its time, or "". offsets has
-// how far the other parties' clocks are ahead.
+// SetClock sets the metrics of [ClockMetrics]. doubt is why the program doubts its time, or "". offsets has how far
+// other parties' clocks are ahead.
 func (m *Metrics) SetClock(prefix, doubt string, offsets map[string]time.Duration) {
 	m.Set(prefix+metricDoubt, Flag(doubt != "").Value())
 	m.Forget(prefix + metricOffset)

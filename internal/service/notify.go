@@ -9,7 +9,7 @@ import (
 )
 
 // notify sends a state to the service manager that started the program, as a datagram of sd_notify(3). Without a
-// service manager it does nothing. It ignores errors, because the manager's own log shows that the state is missing.
+// service manager it does nothing. It ignores errors, because the manager's own log shows more.
 func notify(state string) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {

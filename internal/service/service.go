@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Time limits of a [Server]. The server closes the connection of a client that exceeds them. A handler of long bodies
-// or answers may extend ReadTimeout and WriteTimeout by their size.
+// Time limits of a [Server], which closes a connection that exceeds them. A handler of long bodies or answers may
+// extend ReadTimeout and WriteTimeout by their size.
 const (
 	headerTimeout = 10 * time.Second // to read a request's headers
 	ReadTimeout   = 15 * time.Second // to read the whole request
@@ -37,7 +37,7 @@ type Server struct {
 	closing bool
 }
 
-// Endpoint is a handler with the address that it is served at.
+// Endpoint is a handler with its address.
 type Endpoint struct {
 	Address  string       // "host:port"; "" if the endpoint is not served
 	Listener net.Listener // used instead of Address, if not nil
@@ -82,7 +82,7 @@ func newServer(l net.Listener, handler http.Handler, to *slog.Logger) *Server {
 	return s
 }
 
-// track keeps the set of connections on which no request has come yet.
+// track records connections on which no request has come yet.
 func (s *Server) track(conn net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,9 +107,8 @@ func (s *Server) closeUnused() {
 	}
 }
 
-// Serve serves until ctx ends, then returns nil. If a server fails earlier, Serve returns its error. In both cases the
-// caller then calls [Drain]. Serve tells a service manager such as systemd that the program is ready, running or
-// stopping.
+// Serve serves until ctx ends, then returns nil. If a server fails earlier, it returns that error. Then the caller
+// calls [Drain]. Serve tells a service manager such as systemd that the program is ready, running or stopping.
 func Serve(ctx context.Context, servers []*Server) error {
 	failed := make(chan error, len(servers))
 	for _, s := range servers {

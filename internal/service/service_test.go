@@ -119,7 +119,7 @@ func TestClaimSQLite(t *testing.T) {
 }
 
 // TestClaimSQLiteSyncs: a killed process may have left unsynced data in the file and its log. ClaimSQLite must sync
-// both, by any name of the file. If syncing fails, it must not claim the file.
+// both, by any name of the file, or fail.
 func TestClaimSQLiteSyncs(t *testing.T) {
 	folder := t.TempDir()
 	path, link := filepath.Join(folder, "a.db"), filepath.Join(folder, "link.db")

@@ -28,8 +28,7 @@ type text struct {
 	zipped io.Reader // The gzip reader; nil if the file is plain.
 }
 
-// newText prepares to read a file. It skips a byte order mark. It refuses a file that is not text, and says what the
-// file is.
+// newText prepares to read a file. It skips a byte order mark. If the file is not text, the error says what it is.
 func newText(in io.Reader) (*text, error) {
 	t := &text{Reader: bufio.NewReaderSize(in, window)}
 	if begin, _ := t.Peek(2); string(begin) == beginGzip {
@@ -89,7 +88,7 @@ func (l lineFeeds) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readFile opens the file at path and reads it. Its errors name the path.
+// readFile opens and reads a file. Its errors name the path.
 func readFile[T any](path string, read func(io.Reader) (T, error)) (T, error) {
 	var none T
 	f, err := os.Open(path)

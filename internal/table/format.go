@@ -18,7 +18,7 @@ type Format struct {
 	Name      string    // The file's name in Notes. Default: the path.
 }
 
-// Header says whether the first row of a table names its columns. It implements a command-line flag's value.
+// Header says whether the first row of a table names its columns. It is a command-line flag's value.
 type Header string
 
 // HeaderAuto detects whether the first row is a header. A row that could be either is an error.
@@ -109,7 +109,7 @@ func (d *Decimal) String() string {
 // Type returns the word that stands for the value in the help.
 func (*Decimal) Type() string { return "string" }
 
-// note writes a line about the file to [Format.Notes], if there is a writer.
+// note writes a line about the file to [Format.Notes].
 func (f *Format) note(format string, args ...any) {
 	if f.Notes != nil {
 		fmt.Fprintf(f.Notes, "%s: %s\n", f.Name, fmt.Sprintf(format, args...))

@@ -31,8 +31,7 @@ func ReadLines(path string, notes io.Writer) ([]string, error) {
 	return texts, err
 }
 
-// ReadDistinct does what [ReadLines] does, for a list of different texts: it leaves out repetitions and says so on
-// notes.
+// ReadDistinct does what [ReadLines] does, for a list of different texts: it leaves out repetitions and notes that.
 func ReadDistinct(path string, notes io.Writer) (distinct []string, err error) {
 	texts, err := ReadLines(path, notes)
 	seen := make(map[string]bool, len(texts))
@@ -112,7 +111,7 @@ func (l *lines) say() {
 	}
 }
 
-// count writes a number with its noun, in the plural if needed.
+// count writes a number with its noun.
 func count(n int, thing string) string {
 	if n != 1 {
 		thing += "s"

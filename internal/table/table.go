@@ -31,8 +31,8 @@ func (f *Format) nameBy(path string) {
 	}
 }
 
-// Parse does what [Read] does, from a reader. The caller sets [Format.Name], and adds the name to errors. Parse
-// recognizes gzip by its first bytes.
+// Parse does what [Read] does, from a reader. The caller sets [Format.Name], and adds it to errors. Parse recognizes
+// gzip by its first bytes.
 func Parse(in io.Reader, f Format, limit int) ([]float64, error) {
 	var values []float64
 	err := parse(in, f, limit, func(t *reader, row []string) error {

@@ -139,7 +139,7 @@ func utf16Text(text string, at int) string {
 	return string(out)
 }
 
-// TestFilesOfPeople: each file is read correctly, or is an error that names the place. A gzip file of it gives the same
+// TestFilesOfPeople: each file is read correctly, or is an error that names the place. Its gzip file gives the same
 // result.
 func TestFilesOfPeople(t *testing.T) {
 	require.GreaterOrEqual(t, len(files), 40)

@@ -28,8 +28,7 @@ func writeChecked(path string, content []byte) error {
 
 var errDamaged = errors.New("its content does not match its hash")
 
-// readChecked reads the content of a file that writeChecked wrote. It returns errDamaged if the content does not match
-// the hash.
+// readChecked reads the content that writeChecked wrote. It returns errDamaged if the hash does not match.
 func readChecked(path string) ([]byte, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -45,7 +44,7 @@ func readChecked(path string) ([]byte, error) {
 	return content, nil
 }
 
-// streamChecked does what writeChecked does, for content that is too large for memory.
+// streamChecked does what writeChecked does, for content that is not in memory.
 func streamChecked(path string, write func(io.Writer) error) error {
 	f, err := durable.Create(path, 0o600)
 	if err != nil {
@@ -72,7 +71,7 @@ type checkedFile struct {
 	read hash.Hash // hash of the content read so far
 }
 
-// openChecked opens a file at the start of its content. It returns errDamaged if the file is too short for a hash.
+// openChecked opens a file at its content. It returns errDamaged if the file is too short for a hash.
 func openChecked(path string) (*checkedFile, error) {
 	file, err := os.Open(path)
 	if err != nil {

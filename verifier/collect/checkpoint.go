@@ -62,7 +62,7 @@ func (cp *checkpoints) addManifest(signed *onion.SignedManifest, epoch, seq uint
 	return cp.write(r)
 }
 
-// addEquivocation adds both manifests that the last relay signed for one batch number. Neither batch counts.
+// addEquivocation adds both manifests that the relay signed for one batch number. Neither batch counts.
 func (cp *checkpoints) addEquivocation(epoch, seq uint64) error {
 	path := cp.folder.manifestPath(epoch, seq)
 	for _, path := range []string{path, path + secondSuffix} {
@@ -93,8 +93,7 @@ func (cp *checkpoints) write(r *verifier.Record) error {
 	return cp.verifier.AddRecord(r)
 }
 
-// readRecord reads a record that an earlier run stored, and the signed manifest in it. After an error, the record's
-// slots are freed.
+// readRecord reads a record of an earlier run and its signed manifest. After an error, the record's slots are freed.
 func (cp *checkpoints) readRecord(name string) (r *verifier.Record, signed *onion.SignedManifest, err error) {
 	file, err := openChecked(filepath.Join(cp.folder.dir, name))
 	if err != nil {
@@ -120,9 +119,9 @@ func (cp *checkpoints) readRecord(name string) (r *verifier.Record, signed *onio
 	return r, signed, err
 }
 
-// finish stores the sum of an epoch whose signed end was received. Then it erases the epoch's key and its records,
-// which hold single messages. If a step fails, the next pull retries it. The caller does not call finish while a batch
-// is missing: the operator may have to correct the folder or restore it.
+// finish stores the sum of an epoch whose signed end was received. Then it erases the epoch's key, and its records,
+// which hold single messages. The next pull retries a failed step. The caller does not call finish while a batch is
+// missing: the folder may be the wrong one, or be restored.
 func (cp *checkpoints) finish(epoch uint64, c *cursor) error {
 	if err := cp.verifier.Complete(epoch); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 
-// TestClockJumps: if the verifier's clock is wrong, fast or slow, the verifier must not erase a key early or keep it
-// longer. The last relay's signed end triggers the erasure, and the last relay's clock decides when to ask for the end.
+// TestClockJumps: with a wrong clock, fast or slow, the verifier must not erase a key early or keep it longer. The last
+// relay's signed end triggers the erasure, and that relay's clock decides when to ask for it.
 func TestClockJumps(t *testing.T) {
 	for _, size := range []time.Duration{10 * time.Minute, 24 * time.Hour, 3653 * 24 * time.Hour} {
 		for _, by := range []time.Duration{size, -size} {

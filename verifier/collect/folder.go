@@ -94,8 +94,8 @@ func (d *folder) eraseRecords(epoch uint64) error {
 	return nil
 }
 
-// QuarantineFolder is the folder for files that did not match their names. The operator may inspect it. The verifier
-// reads no file in it.
+// QuarantineFolder is for files that did not match their names. The operator may inspect it; the verifier reads no file
+// in it.
 const QuarantineFolder = "quarantine"
 
 // FileName is the parsed name of a stored file.

@@ -43,8 +43,7 @@ func (d *folder) keepManifest(epoch, seq uint64) handover.ManifestRecorder {
 	}
 }
 
-// Suffixes of manifest files, after the name of the batch's file: for the first manifest of a batch number and for a
-// second one.
+// Suffixes of manifest files beside a batch's file: for the first manifest of a batch number, and for a second one.
 const (
 	manifestSuffix = ".manifest"
 	secondSuffix   = ".second"
@@ -80,7 +79,7 @@ func keepSigned(path string, s *onion.SignedManifest) error {
 	return nil
 }
 
-// removeManifest removes the manifest file of a stored batch. The batch's own file contains the manifest, too.
+// removeManifest removes the manifest file of a stored batch, whose own file has the manifest.
 func (d *folder) removeManifest(epoch, seq uint64) {
 	path := d.manifestPath(epoch, seq)
 	if _, err := os.Stat(path + secondSuffix); errors.Is(err, fs.ErrNotExist) {

@@ -20,7 +20,7 @@ type findingStore struct {
 	kept     []finding.Note // As stored in the file.
 }
 
-// notesLabel is the label at the start of the file of findings.
+// notesLabel starts the file of findings.
 const notesLabel = "doona-findings"
 
 // notes is the content of the file of findings.

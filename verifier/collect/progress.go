@@ -22,8 +22,8 @@ type pullStatus struct {
 	pending int             // Number of stored batches not yet confirmed to the relay.
 }
 
-// progress returns the progress of a task at time now, in Unix seconds. An epoch without a signed end is late once the
-// duration late has passed since the epoch's end.
+// progress returns the progress of a task at time now, in Unix seconds. An epoch without a signed end is late from the
+// duration late after its end.
 func (s *pullStatus) progress(epochs task.Epochs, now uint64, late time.Duration) verifier.Progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +94,7 @@ func (p *Puller) Progress() verifier.Progress {
 // Failing reports whether the last pull could not write a file, because the disk is full or broken.
 func (p *Puller) Failing() bool { return p.status.isFailing() }
 
-// notePending counts the stored batches that are not yet confirmed to the relay.
+// notePending counts the stored but unconfirmed batches.
 func (p *Puller) notePending() {
 	n := 0
 	for _, c := range p.cursors {

@@ -1,6 +1,6 @@
 // Package collect pulls a task's batches from its last relay and stores them in a folder. The verifier's server and the
-// demo use it. Once a batch is on disk, the package passes it to a [verifier.Verifier] by a method call. The two
-// packages do not use each other's locks.
+// demo use it. Once a batch is on disk, it passes the batch to a [verifier.Verifier] by a method call. Neither package
+// uses the other's locks.
 package collect
 
 import (
@@ -153,7 +153,7 @@ func (p *Puller) Pull(ctx context.Context) error {
 	return failed
 }
 
-// confirm tells the relay which batches are stored here, so that the relay may delete them.
+// confirm tells the relay that the pending batches are stored here and may be deleted.
 func (p *Puller) confirm(ctx context.Context, epoch uint64, c *cursor) error {
 	open := p.open
 	var failed error
@@ -173,7 +173,7 @@ func (p *Puller) confirm(ctx context.Context, epoch uint64, c *cursor) error {
 // errEnded is the answer of the last relay after its operator ended the epoch because of a state rollback.
 var errEnded = problem.New(problem.EpochEnded, "")
 
-// errRetry means that the batch must be pulled again, because the answer was not the relay's batch.
+// errRetry means that the answer was not the relay's batch: pull it again.
 var errRetry = errors.New("not the relay's batch")
 
 // slotlessPerPull is how many batches without slots one pull of an epoch processes at most. So a relay whose batches
@@ -234,9 +234,9 @@ func (c *cursor) pass(released bool) {
 	}
 }
 
-// isFull reports whether the puller stops pulling batches of an epoch, no matter what the relay offers. It stops after
-// the maximum number of batches that the task can have. It also stops after far too many destroyed or refused batches,
-// because each takes space in the folder. It still accepts the signed end.
+// isFull reports whether the puller pulls no further batch of an epoch, whatever the relay offers. That is so after the
+// maximum number of batches of the task. It is also so after far too many destroyed or refused batches, because each
+// takes space in the folder. The signed end may still come.
 func (p *Puller) isFull(epoch uint64, c *cursor) (bool, error) {
 	if !onion.TooManyDestroyed(c.released, c.destroyed) {
 		return !p.open.HasBatch(c.next), nil
@@ -261,8 +261,7 @@ func (p *Puller) skipMissing(ctx context.Context, epoch uint64, c *cursor) (bool
 	return c.end != nil && c.next < c.end.Batches, nil
 }
 
-// advance moves past the batches that are stored already. The epoch is complete when its signed end announces no
-// further batch.
+// advance moves past the stored batches. The epoch is complete when its signed end announces no further batch.
 func (p *Puller) advance(epoch uint64, c *cursor) error {
 	for c.kept[c.next] {
 		c.pass(!c.slotless[c.next])
@@ -317,7 +316,7 @@ func (p *Puller) takeEnd(ctx context.Context, epoch uint64, c *cursor) (done boo
 	return true, p.verifier.End(epoch, end.Batches)
 }
 
-// fetchEnd fetches the signed end of an epoch again, if the stored file was damaged. The epoch's sum is already stored.
+// fetchEnd fetches the signed end of an epoch again if its file was damaged. The epoch's sum is stored already.
 func (p *Puller) fetchEnd(ctx context.Context, epoch uint64, c *cursor) error {
 	signed, chain, err := p.client.End(ctx, p.open, p.open.VerifierHop()-1, epoch)
 	if err != nil {
@@ -330,9 +329,9 @@ func (p *Puller) fetchEnd(ctx context.Context, epoch uint64, c *cursor) error {
 	return nil
 }
 
-// pullOne pulls, stores and adds the next batch of an epoch. It reports whether the batch had slots. If the last relay
-// signed a batch that fails its checks, the relay is at fault, and this is final: the batch becomes a finding and is
-// neither stored nor confirmed. Any other fault may come from someone on the network, so pullOne returns errRetry.
+// pullOne pulls, stores and adds the next batch of an epoch, and reports whether it had slots. If the last relay signed
+// a batch that fails its checks, that is final: the batch becomes a finding and is neither stored nor confirmed. Any
+// other fault may come from someone on the network path, so pullOne returns errRetry.
 func (p *Puller) pullOne(ctx context.Context, epoch uint64, c *cursor) (hasSlots bool, err error) {
 	open, seq := p.open, c.next
 	take := func(b *verifier.Incoming) error {

@@ -129,8 +129,7 @@ func TestACompleteEpochIsOver(t *testing.T) {
 	require.ErrorContains(t, v.Add(p.batch(t, 4)), "the epoch is complete")
 }
 
-// TestTheEndIsKept: only the last relay's signed end ends an epoch. After a restart the verifier finds it in its
-// folder.
+// TestTheEndIsKept: only the last relay's signed end ends an epoch. A restart must find it in the folder.
 func TestTheEndIsKept(t *testing.T) {
 	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
 	_, puller := p.start(t)
@@ -330,8 +329,8 @@ func (p *pulled) confirmedAll(t *testing.T, upTo uint64) {
 }
 
 // TestConfirmedIsAnyonesWord: anyone on the network path can answer that a batch was confirmed. The verifier must not
-// go on to the next batch, because that would tell the last relay that it has this one. It goes on only when the signed
-// end includes the batch number.
+// pull the next batch, because that would tell the last relay that it has this one, until the signed end includes this
+// batch number.
 func TestConfirmedIsAnyonesWord(t *testing.T) {
 	p := newPulled(t, past)
 	p.confirmedAll(t, 3)
@@ -355,8 +354,8 @@ func TestConfirmedIsAnyonesWord(t *testing.T) {
 	require.NoError(t, p.keyOf(t, 0), "one may be found")
 }
 
-// TestSlotlessTurns: a last relay offers refused or destroyed batches without end. One pull must process only 16 of
-// them, so that other epochs are pulled, too.
+// TestSlotlessTurns: a last relay offers refused or destroyed batches without end. One pull must process only 16, so
+// that other epochs are pulled, too.
 func TestSlotlessTurns(t *testing.T) {
 	for name, empty := range map[string]func(p *pulled, seq uint64) *onion.Batch{
 		"refused": func(p *pulled, seq uint64) *onion.Batch {

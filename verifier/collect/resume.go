@@ -105,8 +105,8 @@ func (p *Puller) restoreRecord(name string) error {
 	return c.confirmLater(r.Seq, signed.Manifest, filepath.Join(p.folder.dir, name))
 }
 
-// reloadFile reads one stored file. If the file is damaged, it moves the file to quarantine. The disk or someone who
-// wrote to it is at fault, and the relay may still have the batch.
+// reloadFile reads one stored file, or moves it to quarantine if it is damaged. The disk or someone who wrote to it is
+// at fault, and the relay may still have the batch.
 func (p *Puller) reloadFile(name string) error {
 	var fault, err error
 	f, ok := ParseFileName(name)
@@ -174,8 +174,8 @@ func (p *Puller) reloadEnd(epoch uint64) error {
 	return p.verifier.End(epoch, c.end.Batches)
 }
 
-// reloadManifest reads a manifest file. If it is the second manifest of its batch number, it adds both manifests. It
-// ignores files that are no manifests.
+// reloadManifest reads a manifest file. If it is the second one of its batch number, it adds both. It ignores other
+// files.
 func (p *Puller) reloadManifest(name string) error {
 	first, second := strings.CutSuffix(name, secondSuffix)
 	batch, ok := strings.CutSuffix(first, manifestSuffix)

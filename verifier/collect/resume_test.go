@@ -18,10 +18,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// past moves a task's epochs into the past, so that all have ended.
+// past moves a task's epochs far into the past.
 func past(draft *task.Task) { draft.Epochs.Start -= 10 * draft.Epochs.Length }
 
-// glob returns the path of the only file in the folder of batches that matches a pattern.
+// glob returns the only file in the folder of batches that matches a pattern.
 func (p *pulled) glob(t *testing.T, pattern string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(p.dir, pattern))
@@ -77,8 +77,8 @@ func TestWhatIsWrittenDownIsNotOpenedAgain(t *testing.T) {
 	requireReport(t, v, 2, finding.Repeated)
 }
 
-// TestAKeyGoesWithTheSignedEnd: the verifier erases the key when the signed end comes and not before, no matter how
-// long ago the epoch ended. After a restart it needs no batches.
+// TestAKeyGoesWithTheSignedEnd: the verifier erases the key when the signed end comes and not before, however long ago
+// the epoch ended. A restart then needs no batches.
 func TestAKeyGoesWithTheSignedEnd(t *testing.T) {
 	p := newPulled(t, past)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))

@@ -57,8 +57,8 @@ func TestAnEndOfAnyNumberOfBatches(t *testing.T) {
 	require.Fail(t, "no batch is missing")
 }
 
-// TestADamagedRecordGoesWithItsEpoch: records in quarantine hold single messages, so the verifier must erase them with
-// their epoch's key.
+// TestADamagedRecordGoesWithItsEpoch: records in quarantine hold single messages, so they must be erased with their
+// epoch.
 func TestADamagedRecordGoesWithItsEpoch(t *testing.T) {
 	p := newPulled(t, past)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))

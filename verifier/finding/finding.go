@@ -104,16 +104,15 @@ type Note struct {
 	Text       string // Describes where the first was found.
 }
 
-// Evidence proves that the last relay equivocated: it has at least two manifests that the relay signed for one batch
-// number.
+// Evidence proves that the last relay equivocated: at least two manifests that it signed for one batch number.
 type Evidence struct {
 	Epoch     uint64   `json:"epoch"`
 	Batch     uint64   `json:"batch"`
 	Manifests []string `json:"manifests"` // Signed manifests: msgpack in unpadded base64url.
 }
 
-// Fault reports whether a finding means that something is wrong with the verifier's input. Slots that a relay drops are
-// no fault, because any client can send the same slot twice.
+// Fault reports whether a finding means that the verifier's input is wrong. Slots that a relay drops are no fault,
+// because any client can send the same slot twice.
 func (f Finding) Fault() bool { return f.Name != Dropped }
 
 // Line describes the finding in a line, with its count and where the first was found.

@@ -93,7 +93,7 @@ func processedOf(p *verifier.Processed, j int) []string {
 	return append(written(p.Estimate[j], p.Interval[j][0], p.Interval[j][1], p.Band[j][0], p.Band[j][1]), p.Method)
 }
 
-// bound formats a bound on ε. It returns "" if the bound is infinite.
+// bound formats a bound on ε; "" if it is infinite.
 func bound(eps *float64) string {
 	if eps == nil {
 		return ""

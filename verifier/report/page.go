@@ -27,7 +27,7 @@ func Handler(v *verifier.Verifier) http.Handler {
 	return display.Protect(display.PagePolicy("", ""), pages(v, ""))
 }
 
-// pages serves the pages of one task. home is the URL of the list of tasks; empty if there is no list.
+// pages serves the pages of one task. home is the URL of the list of tasks; empty if there is none.
 func pages(v *verifier.Verifier, home string) http.Handler {
 	mux := http.NewServeMux()
 	serve := func(path, kind string, write func(io.Writer, *verifier.Report) error) {
@@ -53,7 +53,7 @@ func pages(v *verifier.Verifier, home string) http.Handler {
 	return mux
 }
 
-// files serves the style sheet, script and icon of the pages.
+// files serves the pages' style sheet, script and icon.
 func files() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /page.css", func(w http.ResponseWriter, _ *http.Request) {
@@ -65,7 +65,7 @@ func files() http.Handler {
 	return mux
 }
 
-// respond writes either the whole response or an error, but never a part of a response.
+// respond writes a whole response or an error, never a part.
 func respond(w http.ResponseWriter, kind string, write func(io.Writer) error) {
 	var body bytes.Buffer
 	w.Header().Set("Cache-Control", "no-store")
@@ -77,7 +77,7 @@ func respond(w http.ResponseWriter, kind string, write func(io.Writer) error) {
 	w.Write(body.Bytes())
 }
 
-// writePage writes a page. It escapes invisible characters, which texts from outside may contain.
+// writePage writes a page. It escapes invisible characters in texts from outside.
 func writePage(w io.Writer, name string, data any) error {
 	return templates.ExecuteTemplate(display.Terminal(w), name, data)
 }

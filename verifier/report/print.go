@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// Print writes the report as text for people. It uses the same words as the page.
+// Print writes the report as text for people, in the words of the page.
 func Print(w io.Writer, r *verifier.Report) error {
 	a, p := newPageModel(r), &printer{w: w}
 	p.line(a.Name)
@@ -78,7 +78,7 @@ func (a *pageModel) printRest(p *printer) {
 	p.line(AboutFindings)
 }
 
-// printer writes lines and tables. It keeps the first error and writes nothing after it.
+// printer writes lines and tables, until the first error, which it keeps.
 type printer struct {
 	w   io.Writer
 	err error

@@ -282,7 +282,7 @@ func (p *printed) hash(t *testing.T, what string, raw []byte) {
 	}
 }
 
-// report records all forms in which a verifier's report is printed and served.
+// report records all printed and served forms of a verifier's report.
 func (p *printed) report(t *testing.T, stage string, v *verifier.Verifier) {
 	t.Helper()
 	if p.slow[stage] {
@@ -353,8 +353,7 @@ func onlyHere(t *testing.T) {
 }
 
 // TestPrintedOfEveryProtocol compares text, JSON, CSV, pages and state with the golden files, for every protocol and
-// query. Its stages go from no batch to several epochs with findings. They include withheld epochs, a dry run, and an
-// unusable report.
+// query: from no batch to several epochs with findings, with withheld epochs, in a dry run, and if unusable.
 func TestPrintedOfEveryProtocol(t *testing.T) {
 	onlyHere(t)
 	queries, _ := printedCases()

@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Site serves the pages of several tasks: a list of the tasks, and for each task the page that [Handler] serves. The
-// tasks of one stream share an entry of the list. Site is safe for concurrent use.
+// Site serves the pages of several tasks: a list, and for each task the page that [Handler] serves. The tasks of a
+// stream share an entry of the list. Site is safe for concurrent use.
 type Site struct {
 	mu    sync.Mutex // guards the rest
 	lines []line
@@ -49,7 +49,7 @@ func (s *Site) Add(v, after *verifier.Verifier) {
 	s.lines = lines
 }
 
-// Handler serves the list of tasks at /, the same list as JSON at /api/tasks, and the pages of each task at /tasks/ID/.
+// Handler serves the list of tasks at /, the list as JSON at /api/tasks, and the pages of each task at /tasks/ID/.
 func (s *Site) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", files())
@@ -94,7 +94,7 @@ type member struct {
 	From, To string // First and last day in UTC.
 }
 
-// writeIndex writes the page with the list of tasks and their latest estimates.
+// writeIndex writes the page with the list of tasks.
 func (s *Site) writeIndex(w io.Writer) error {
 	var entries []*entry
 	for _, l := range s.now() {
@@ -107,8 +107,8 @@ func (s *Site) writeIndex(w io.Writer) error {
 	return writePage(w, "index.html", entries)
 }
 
-// reports returns the reports of an entry's tasks, and the index of the report to show: the newest one with batches, or
-// else the first.
+// reports returns the reports of an entry's tasks, and the index of the one to show: the newest with batches, or else
+// the first.
 func (l line) reports() (all []*verifier.Report, shown int, err error) {
 	for i, v := range l {
 		r, err := v.Report()
@@ -142,8 +142,8 @@ func (l line) entry() (*entry, error) {
 // day formats a Unix time as a day in UTC.
 func day(unix uint64) string { return time.Unix(int64(unix), 0).UTC().Format(time.DateOnly) }
 
-// listed is an entry of the list in JSON. For a stream, users and batches are sums over its tasks. The other fields are
-// those of the newest task with batches.
+// listed is an entry of the list as JSON. For a stream, users and batches are sums over its tasks. The other fields are
+// those of the task shown.
 type listed struct {
 	Task     string     `json:"task"` // The task's id; its report is at tasks/TASK/api/report.
 	Name     string     `json:"name"`

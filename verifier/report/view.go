@@ -29,7 +29,7 @@ type series struct {
 	Chart template.HTML
 }
 
-// maxSeries is the maximum number of entries that have a chart by epoch.
+// maxSeries is the maximum number of entries with a chart by epoch.
 const maxSeries = 6
 
 // Widths of charts in pixels.

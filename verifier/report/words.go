@@ -60,7 +60,7 @@ func whole(n uint64) cell { return text(count(n)) }
 
 func count(n uint64) string { return display.Number(float64(n)) }
 
-// figure returns a cell with a number, rounded to as many decimals as its error justifies.
+// figure returns a cell with a number, with as many decimals as its error justifies.
 func figure(x, err float64) cell { return cell{display.Figure(x, err), &x} }
 
 // plain returns a cell with a number that has no error.
@@ -140,7 +140,7 @@ func entryOf(a *verifier.Answer, j int) *estimate {
 	return e
 }
 
-// Summary says in a sentence what the task asks, and by which protocol.
+// Summary says what the task asks, and by which protocol.
 func (r *pageModel) Summary() string {
 	values := ""
 	if r.Values != "" {
@@ -200,7 +200,7 @@ func (a *pageModel) tiles() []tile {
 	return append(out, tile{epsilon("ε", *a.Ledger.Epsilon), "spent by a client who reported in each of them"})
 }
 
-// Waiting says what must happen before there is an estimate. It is empty if there is an estimate, or an unusable one.
+// Waiting says what the estimate waits for. It is empty if there is an estimate, or an unusable one.
 func (r *pageModel) Waiting() string {
 	if r.Batches > 0 || r.Unusable() != "" {
 		return ""
@@ -441,7 +441,7 @@ func (e epochRow) numbers(columns int) []cell {
 	return out
 }
 
-// cost returns the cell with the ε of this and all earlier epochs together.
+// cost returns the cell with the ε of this and all earlier epochs.
 func (e epochRow) cost() cell {
 	out := text("no bound")
 	if e.spent != nil {
@@ -501,7 +501,7 @@ func (a *pageModel) costs() []fact {
 	}, a.published())
 }
 
-// published returns the cost and the budget in the verifier's own ledger.
+// published returns the cost and the budget in the verifier's ledger.
 func (r *pageModel) published() []fact {
 	p := r.Ledger.Published
 	if p == nil {
@@ -549,7 +549,7 @@ func (r *pageModel) Exposed() string {
 		count(r.OverExposed))
 }
 
-// lastRelay says whether the last relay answers the verifier's pulls, and what is missing or unconfirmed.
+// lastRelay says whether the last relay answers, and what is missing or unconfirmed.
 func (a *pageModel) lastRelay() []fact {
 	p := a.Progress
 	if p == nil {
@@ -596,7 +596,7 @@ func named(of []uint64) string {
 const AboutFindings = "Findings concern accuracy. Privacy does not depend on them, because each relay enforces its " +
 	"own conditions."
 
-// AboutFindings returns the text for the page's template.
+// AboutFindings returns the text for the page.
 func (a *pageModel) AboutFindings() string { return AboutFindings }
 
 // plural returns a number with its noun.
@@ -624,7 +624,7 @@ func (a *pageModel) found() *table {
 	return t
 }
 
-// AboutTexts explains which texts the list has, and which texts it can miss. It is empty if there is no list.
+// AboutTexts explains which texts the list has, and which it can miss. It is empty if there is no list.
 func AboutTexts(r *verifier.Report) string {
 	x := r.Texts
 	if x == nil {
@@ -646,5 +646,5 @@ func AboutTexts(r *verifier.Report) string {
 	return out
 }
 
-// AboutTexts returns the text for the page's template.
+// AboutTexts returns the text for the page.
 func (a *pageModel) AboutTexts() string { return AboutTexts(a.Report) }

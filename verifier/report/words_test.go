@@ -74,7 +74,7 @@ func (o object) pairs(name string) (out [][]float64) {
 	return out
 }
 
-// row returns the numbers of one entry of an answer as the page shows them, without its band.
+// row returns the shown numbers of one entry of an answer, without its band.
 func (o object) row(j int) string {
 	err := o.numbers("standard_error")[j]
 	interval := o.pairs("interval")[j]
@@ -82,13 +82,13 @@ func (o object) row(j int) string {
 		display.Figure(interval[1], err), display.Number(err), display.Number(o.numbers("standard_error_worst")[j])}, " ")
 }
 
-// overEpochs returns the ends of the band over epochs as the page shows them.
+// overEpochs returns the shown ends of the band over epochs.
 func (o object) overEpochs(j int, err float64) string {
 	band := o.pairs("band_over_epochs")[j]
 	return display.Figure(band[0], err) + " " + display.Figure(band[1], err)
 }
 
-// location returns the numbers of a quantile or a mean as the page shows them.
+// location returns the shown numbers of a quantile or a mean.
 func (o object) location() string {
 	interval := o.numbers("interval")
 	err := (interval[1] - interval[0]) / 4
@@ -289,9 +289,8 @@ func template(x float64) string {
 	return html.EscapeString(strings.ReplaceAll(fmt.Sprint(x), "+", "&#43;"))
 }
 
-// TestTheSameWordsEverywhere: the page and the terminal must show the same words and numbers as the JSON, for every
-// query and protocol. It tests a report before any batch, with one epoch, and with two epochs, of which one lacks
-// messages.
+// TestTheSameWordsEverywhere: page and terminal must show the words and numbers of the JSON, for every query and
+// protocol: before any batch, for one epoch, and for two epochs, one with missing messages.
 func TestTheSameWordsEverywhere(t *testing.T) {
 	all := map[string]planner.Query{
 		"range": {Query: task.Histogram, Lo: -5, Hi: 5, Bins: 8, Clip: true, Batch: 50, Epsilon: 1, Delta: 1e-6},

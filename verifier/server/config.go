@@ -83,8 +83,8 @@ type TaskConfig struct {
 	// File is the task's bundle, which `doona task new` wrote. Required.
 	File string `yaml:"file"`
 
-	// Owner is the public key, "ed25519:…", that must have signed the task. By default any key may have signed it,
-	// because the verifier's operator is often the owner.
+	// Owner is the public key, "ed25519:…", that must have signed the task. Default: any key, because the verifier's
+	// operator is often the owner.
 	Owner string `yaml:"owner"`
 
 	// Recovery is a public key, "ed25519:…". Its holder may replace the owner's key in a stream, or stop the stream.
@@ -95,10 +95,10 @@ type TaskConfig struct {
 	// Required.
 	HPKEKeys string `yaml:"hpke_keys"`
 
-	// Successors is a folder for the later tasks of a stream, if this task is the stream's first. The verifier finds
-	// later tasks at the first relay, and stores each permanently as POSITION.bundle. Make the keys for a task of N
-	// epochs there before the owner signs the task (`verifier keygen --kind hpke --epochs N --out
-	// FOLDER/POSITION-N.keys`). Default: the folder successors/ID in Data.
+	// Successors is a folder for the later tasks of the stream that this task begins. The verifier finds them at the
+	// first relay, and stores each permanently as POSITION.bundle. Make the keys for a task of N epochs there before
+	// the owner signs it (`verifier keygen --kind hpke --epochs N --out FOLDER/POSITION-N.keys`). Default: the folder
+	// successors/ID in Data.
 	Successors string `yaml:"successors"`
 
 	// Root is the bundle of the stream's first task, which names the stream's ledger. Set it for a later task, unless
@@ -124,7 +124,7 @@ func (t *TaskConfig) budget() *verifier.Budget {
 	return &verifier.Budget{Epsilon: t.TotalEpsilon, Delta: t.TotalDelta}
 }
 
-// budgetText writes the budget for an error message.
+// budgetText writes the budget for an error.
 func (t *TaskConfig) budgetText() string {
 	if t.budget() == nil {
 		return "none"
@@ -153,7 +153,7 @@ func LoadConfig(path string) (Config, error) {
 	return c, nil
 }
 
-// validate sets defaults and checks the ranges of all fields.
+// validate sets defaults and checks ranges.
 func (c *Config) validate() error {
 	service.Default(&c.Listen, DefaultListen)
 	if c.Data != "" {

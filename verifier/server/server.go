@@ -49,7 +49,7 @@ type Server struct {
 	tasks []*hostedTask // Configured tasks and their stored successors, then tasks that joined later.
 }
 
-// hostedTask is a task whose batches the server pulls and counts.
+// hostedTask is a task that the server pulls and counts.
 type hostedTask struct {
 	open     *taskfile.Open
 	verifier *verifier.Verifier
@@ -58,7 +58,7 @@ type hostedTask struct {
 	config   TaskConfig // configuration of the task, or of its stream's first task
 }
 
-// hostedTasks returns a copy of the list of current tasks.
+// hostedTasks returns a copy of the current tasks.
 func (s *Server) hostedTasks() []*hostedTask {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// load loads the keys, tasks and stored batches. After an error, the caller must call Close.
+// load loads keys, tasks and stored batches. After an error, the caller must call Close.
 func (s *Server) load() (err error) {
 	if s.signers, err = keyfile.LoadSigners(s.cfg.SignKey, s.cfg.OldSignKeys); err != nil {
 		return err
@@ -155,8 +155,7 @@ func (s *Server) loadTasks() error {
 	return s.checkBudgets()
 }
 
-// openPuller opens the ledger to which a task's results are charged. Then it opens the folder of the task's batches and
-// reads them.
+// openPuller opens the ledger to charge for a task, then the folder of its batches, which it reads.
 func (s *Server) openPuller(t *hostedTask) (err error) {
 	if err := t.verifier.Publish(t.charging); errors.Is(err, verifier.ErrNoLedger) {
 		return fmt.Errorf("%s: %w (ledger: in verifier.yaml names the folder of the ledgers; new_ledger: true of the task "+
@@ -193,7 +192,7 @@ func (s *Server) loadTask(open *taskfile.Open, file string, c TaskConfig) (*host
 	return &hostedTask{open: open, verifier: v, charging: charging, config: c}, nil
 }
 
-// loadBundle reads a task's bundle. If the configuration names an owner, that owner must have signed the task.
+// loadBundle reads a task's bundle. If an owner is configured, that owner must have signed the task.
 func loadBundle(c TaskConfig) (raw []byte, open *taskfile.Open, err error) {
 	var owner *task.SignKey
 	if c.Owner != "" {

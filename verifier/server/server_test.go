@@ -80,7 +80,7 @@ func serve(t *testing.T, cfg server.Config) *running {
 	return r
 }
 
-// fetch requests a URL and returns the status and the body of the answer.
+// fetch requests a URL and returns the answer's status and body.
 func fetch(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	resp, err := http.Get(url)
@@ -130,7 +130,7 @@ func (r *running) wait(t *testing.T, open *taskfile.Open, ok func(summary) bool)
 
 func batches(n uint64) func(summary) bool { return func(s summary) bool { return s.Batches == n } }
 
-// play sends reports of task i for some batches to the first relay. first is the number of the first client's network.
+// play sends reports of task i for some batches to the first relay. first numbers the clients' networks.
 func play(t *testing.T, c *relaytest.Cascade, i, first, batches int) {
 	t.Helper()
 	client, err := shufflerclient.Connect(t.Context(),
@@ -336,8 +336,8 @@ func TestTheFormerLayoutIsRefused(t *testing.T) {
 	}
 }
 
-// TestOneProcessAFolder: a second verifier must not start on a folder that is in use, or on the folder of one of its
-// tasks. The first verifier must not notice it.
+// TestOneProcessAFolder: a second verifier must not start on a folder in use, or on one of its tasks' folders. The
+// first must not notice it.
 func TestOneProcessAFolder(t *testing.T) {
 	c := newCascade(t, 1, 2)
 	data := filepath.Join(t.TempDir(), "data")
@@ -353,7 +353,7 @@ func TestOneProcessAFolder(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// metric returns the value of a metric, with its labels in name.
+// metric returns the value of a metric.
 func (r *running) metric(t *testing.T, name string) string {
 	t.Helper()
 	_, text := fetch(t, r.admin+"/metrics")
@@ -439,7 +439,7 @@ func TestLate(t *testing.T) {
 	require.Equal(t, "Everything added up.", got.Verdict)
 }
 
-// TestARemainderIsNoFinding: a last batch of an epoch with fewer than n clients is expected, and no finding.
+// TestARemainderIsNoFinding: a last batch of an epoch with fewer than n clients is no finding.
 func TestARemainderIsNoFinding(t *testing.T) {
 	c := newCascade(t, 1, 1)
 	rogue := c.StartFirst(t)

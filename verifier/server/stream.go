@@ -132,7 +132,7 @@ func (s *Server) findRoot(t *hostedTask) error {
 	return err
 }
 
-// followEvery is the number of pull intervals between two requests for later tasks of a stream.
+// followEvery is the number of pull intervals between two polls for later tasks of a stream.
 const followEvery = 6
 
 // follow hosts later tasks of all streams when they appear, and pulls their batches, until ctx ends.

@@ -145,8 +145,8 @@ func TestStreamGoesOn(t *testing.T) {
 	require.Contains(t, metrics, `doona_verifier_stream_stuck{task="`+c.Open.ID.String()[:8]+`"} 0`)
 }
 
-// TestStreamGoesOnBeforeAnyResult: a verifier must host the task at position 2 even if nothing was charged yet, so that
-// no ledger shows the task's stream.
+// TestStreamGoesOnBeforeAnyResult: a verifier must host position 2 even if nothing was charged, so that no ledger shows
+// the task's stream.
 func TestStreamGoesOnBeforeAnyResult(t *testing.T) {
 	c := newCascade(t, 1, 1, relaytest.InStream())
 	c.StartAll(t)
@@ -165,8 +165,8 @@ func TestStreamGoesOnBeforeAnyResult(t *testing.T) {
 	require.FileExists(t, filepath.Join(cfg.Data, "ledger", c.Open.ID.String()+".ledger"))
 }
 
-// TestStreamWithoutKeys: a verifier must not host a later task until it has its keys for the task. It must refuse a
-// forked stream, and its metric must show that.
+// TestStreamWithoutKeys: a verifier must not host a later task until it has its keys. It must refuse a forked stream,
+// and its metric must show that.
 func TestStreamWithoutKeys(t *testing.T) {
 	c := newCascade(t, 1, 1, relaytest.InStream())
 	c.StartAll(t)
