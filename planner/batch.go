@@ -100,7 +100,6 @@ func (b *batches) next(src *randomizer.Source, count bool) (*simulatedBatch, err
 // DefaultRelays is the number of relays that add dummies in a simulation, if the task does not name its relays yet.
 const DefaultRelays = 2
 
-// relays returns how many relays add dummies to a batch.
 func relays(t *task.Task) int {
 	if len(t.Relays) == 0 {
 		return DefaultRelays

@@ -62,7 +62,6 @@ type losing struct {
 	Unusable float64      `json:"unusable"` // share of the runs; they claim nothing, so they count as covered
 }
 
-// loseSome tests one task with each kind of loss.
 func loseSome(t *testing.T, q planner.Query, runs int) (out []losing) {
 	d, m := open(t, q)
 	values := various(d, m)
@@ -106,7 +105,6 @@ func oneMessage(protocol string) bool {
 	return slices.Contains([]string{"histogram", "realsum", "vectorsum", "vectorgrid", "strings"}, protocol)
 }
 
-// chance returns a loss of slots at random.
 func chance(perMille uint64) planner.Lost {
 	return func(src *randomizer.Source, _ int, _ task.Message) bool { return src.Below(1000) < perMille }
 }

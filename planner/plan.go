@@ -260,7 +260,6 @@ func (c candidate) impossible(why error) Way {
 
 func (g Goal) limited() bool { return g.MaxSlots > 0 || g.MaxMessages > 0 || g.MaxDummies > 0 }
 
-// entries returns the number of entries of the answer.
 func (g Goal) entries() uint64 { return max(g.Bins, g.Dim, 1) }
 
 // draft tries the candidate's protocol with a value of its cost parameter; 0 lets the protocol choose.

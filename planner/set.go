@@ -27,7 +27,6 @@ type SetPlan struct {
 	Added   float64 // For comparison: ε if each query is composed by itself and the results are added.
 }
 
-// mostQueries is the maximum number of queries in a set.
 const mostQueries = 64
 
 // PlanSet splits a total of ε and δ among queries and epochs. The owner fixes all tasks before the first report, so the
@@ -208,7 +207,6 @@ func (s Set) observations(ways []Way) (seen []compose.Observation, err error) {
 	return seen, nil
 }
 
-// compose sets the ε that all queries cost together.
 func (p *SetPlan) compose(s Set) error {
 	seen, err := s.observations(p.Ways)
 	if err != nil {

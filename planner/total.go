@@ -47,7 +47,6 @@ func kept(t *task.Task, one func(*task.Task) error) error {
 	return m.CheckClaim()
 }
 
-// split divides the total of a task among its epochs.
 type split struct {
 	draft *task.Task
 	one   func(*task.Task) error // Calibrates a task for one epoch.

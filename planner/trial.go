@@ -272,7 +272,6 @@ func (s *sums) run(t *task.Task, b *batches, repeats int, tr Trial) {
 	}
 }
 
-// cover compares the error bars of a batch with the truth.
 func (s *sums) cover(t *task.Task, d *simulatedBatch, scale float64) {
 	laws := d.laws()
 	if !d.usable(t, laws, s.covered[0].confidence) {

@@ -95,7 +95,6 @@ func confidencePerEpoch(epochs uint64) float64 { return math.Pow(Confidence, 1/f
 // correction.
 func confidencePerEntry(c float64, entries int) float64 { return 1 - (1-c)/float64(entries) }
 
-// estimate sets the estimate and its error bars.
 func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, loss protocols.Loss,
 	epochs uint64) {
 	scale := protocols.Scale(t.Query, loss.Clients)

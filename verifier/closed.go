@@ -9,7 +9,6 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// epochLabel starts the stored form of a complete epoch.
 const epochLabel = "doona-epoch"
 
 // closedEpoch is the stored form of a complete epoch.

@@ -15,7 +15,6 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// recordLabel starts every record.
 const recordLabel = "doona-record"
 
 // Record is everything that a verifier keeps of one batch and needs for estimates. It depends only on the batch and the
@@ -80,7 +79,6 @@ func (r *Record) write(w *codec.Writer) error {
 // Version is the SHA-256 of a signed manifest. It identifies the manifest.
 type Version [sha256.Size]byte
 
-// newRecord returns a record without slots.
 func newRecord(open *taskfile.Open, signed *onion.SignedManifest, epoch, seq, copies uint64) (*Record, error) {
 	raw, err := signed.Bytes()
 	return &Record{recordHead: recordHead{Label: recordLabel, Version: task.Version, TaskID: open.ID[:], Epoch: epoch,

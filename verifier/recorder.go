@@ -70,10 +70,8 @@ func (s subject) checkCounts(last *onion.Manifest) error {
 	return onion.CheckCounts(s.open.Task, last.Submissions, out)
 }
 
-// slotSize is the size of a slot in a record, in bytes.
 func (rec *recorder) slotSize() int { return slotHeader + int(rec.open.Slots.MessageBytes) }
 
-// newSlots returns an empty buffer for the slots of a record.
 func (rec *recorder) newSlots() *slotBuffer {
 	return newSlotBuffer(rec.space, rec.slotSize(), int(rec.open.Slots.Lanes))
 }
@@ -184,7 +182,6 @@ func (f *recordBuilder) classify(s *slot) *uint64 {
 	return nil
 }
 
-// finish completes the record after the last slot.
 func (f *recordBuilder) finish() error {
 	f.record.Aggregate = packCounters(f.aggregate)
 	return f.record.slots.finish()

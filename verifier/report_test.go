@@ -69,7 +69,6 @@ func TestErrorBarOfACount(t *testing.T) {
 	require.InEpsilon(t, math.Sqrt(7*gamma/2*(1-gamma/2))/(1-gamma), a.StandardError[0], 1e-12)
 }
 
-// aggregate returns the aggregate of clients who all have the same value.
 func aggregate(t *testing.T, m protocols.Mechanism, clients int, value []float64) protocols.Aggregate {
 	t.Helper()
 	agg, src := m.Aggregate(), randomizer.NewSource()

@@ -139,7 +139,6 @@ func (s subject) epochReport(number uint64, e *total, override bool) EpochReport
 	return r
 }
 
-// add adds an epoch to the ledger.
 func (l *Ledger) add(e EpochReport, spent *spending) (err error) {
 	spent.add(&e)
 	if e.Spent, err = spent.boundSoFar(); err != nil {

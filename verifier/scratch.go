@@ -78,7 +78,6 @@ func (s *scratchSpace) Put(data []byte) (scratchBlock, error) {
 	return b, nil
 }
 
-// blockBytes is the size of a sealed block in the file.
 func (s *scratchSpace) blockBytes() int64 { return int64(s.maxBlock + s.seal.Overhead()) }
 
 // open creates the file and unlinks it, once. The caller holds s.mu.
@@ -145,7 +144,6 @@ func (s *scratchSpace) Free(b scratchBlock) {
 	}
 }
 
-// errScratchClosed is the error of Put after Close.
 var errScratchClosed = errors.New("couldn't keep a block: the scratch space is closed")
 
 // Close frees all blocks, in memory and on disk. Afterwards Put fails, and Get fails for blocks in the file.

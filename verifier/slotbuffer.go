@@ -105,7 +105,6 @@ func (p *slotBuffer) each(f func(lane int, slot []byte) error) error {
 	})
 }
 
-// free removes all slots and frees their space.
 func (p *slotBuffer) free() {
 	if p == nil {
 		return

@@ -19,7 +19,6 @@ type spending struct {
 	unbounded bool
 }
 
-// add adds the cost of an epoch.
 func (s *spending) add(e *EpochReport) {
 	switch {
 	case e.Epsilon == nil:
@@ -31,7 +30,6 @@ func (s *spending) add(e *EpochReport) {
 	}
 }
 
-// addSpends returns the sum of two costs.
 func addSpends(a, b compose.Spend) compose.Spend {
 	return compose.Spend{Epsilon: sumUp(a.Epsilon, b.Epsilon), Delta: sumUp(a.Delta, b.Delta)}
 }

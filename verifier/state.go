@@ -11,7 +11,6 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// stateLabel starts every state.
 const stateLabel = "doona-state"
 
 // stateHead is the head of a state, which is msgpack [head, [record …], [note …], [ended …]]. All parts except the

@@ -43,7 +43,6 @@ func (t *tags) scramble(half uint64) uint64 {
 	return x
 }
 
-// has reports whether a half tag is in the set.
 func (t *tags) has(half uint64) bool {
 	x := t.scramble(half)
 	if x == 0 {

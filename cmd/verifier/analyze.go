@@ -29,7 +29,6 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// results has the result flags of analyze and merge.
 type results struct {
 	html, csv    string
 	showUnusable bool
@@ -47,7 +46,6 @@ func (r *results) flags(cmd *cobra.Command) {
 	r.ledgerFlags(cmd)
 }
 
-// ledgerFlags adds the flags of the ledger and the budget.
 func (r *results) ledgerFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.ledger, "ledger", "", "folder of the ledgers")
 	cmd.Flags().StringVar(&r.root, "root", "", "bundle of the first task of the stream, for a later one")
@@ -228,7 +226,6 @@ func takeIn(ctx context.Context, v *verifier.Verifier, paths []string, follow bo
 // later reports whether a task is a later task of a stream. The stream's ledger should then exist.
 func later(open *taskfile.Open) bool { return open.Stream != nil && open.Stream.Position > 0 }
 
-// newVerifier returns a task and its verifier, with the keys in a file.
 func newVerifier(bundle, keyFile string) (*taskfile.Open, *verifier.Verifier, error) {
 	open, err := taskfile.LoadBundle(bundle)
 	if err != nil {
@@ -266,7 +263,6 @@ func shardOf(paths []string, shard string) ([]string, error) {
 	return out, nil
 }
 
-// stateWritten is the JSON output of `verifier analyze --out`.
 type stateWritten struct {
 	Out   string `json:"out"`
 	Files int    `json:"files"`
@@ -354,7 +350,6 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// verification is the JSON output of `verifier verify`.
 type verification struct {
 	OK       bool              `json:"ok"`
 	Findings []finding.Finding `json:"findings"`

@@ -21,7 +21,6 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// asked is the JSON output of `verifier ask`.
 type asked struct {
 	Reports    uint64            `json:"reports"`    // number of clients counted
 	Confidence float64           `json:"confidence"` // confidence that all intervals hold together

@@ -7,7 +7,6 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// budgetFlags are the flags of the operator's privacy budget.
 type budgetFlags struct{ verifier.Budget }
 
 func (b *budgetFlags) flags(cmd *cobra.Command) {

@@ -193,7 +193,6 @@ func (k *killed) written(t *testing.T) map[string]bool {
 	return out
 }
 
-// erased returns the epochs whose keys are erased.
 func (k *killed) erased(t *testing.T) (epochs []uint64) {
 	t.Helper()
 	raw, err := os.ReadFile(k.keys)

@@ -26,7 +26,6 @@ type intake struct {
 	taken map[string]bool // paths of added files
 }
 
-// addFiles adds the given files, and the present files of folders.
 func addFiles(v *verifier.Verifier, what string, paths []string) error {
 	files, err := inFolders(paths)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/doona-dp/doona/internal/clock"
 )
 
-// trustClockOutput is the output of the command trust-clock.
 type trustClockOutput struct {
 	Clock string `json:"clock"` // the time of this machine's clock, RFC 3339, UTC
 	File  string `json:"file"`  // the file from which the running program reads the confirmation

@@ -24,7 +24,6 @@ type keygenOutput struct {
 	Public string `json:"public"` // "ed25519:…", or the path of the signed key list
 }
 
-// keygenFlags are the flags of keygen.
 type keygenFlags struct {
 	kind, out, sign string
 	kem             task.KEM

@@ -17,7 +17,6 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// versionOutput is the output of the command version.
 type versionOutput struct {
 	Program  string `json:"program"`
 	Version  string `json:"version"`            // version of the module; "(devel)" if built from a folder
@@ -64,7 +63,6 @@ func versionOf(program string) versionOutput {
 	return b
 }
 
-// healthOutput is the output of the command health if the program is ready.
 type healthOutput struct {
 	Ready bool `json:"ready"`
 }

@@ -133,7 +133,6 @@ func (p *plot) innerWidth() float64 { return float64(p.Width) - p.left - rightEd
 
 func (p *plot) x(m Point) float64 { return p.left + (m.At-p.first+0.5)*p.innerWidth()/p.slots }
 
-// innerHeight is the height of the plotting area.
 func (p *plot) innerHeight() int { return p.height() - topEdge - bottom }
 
 func (p *plot) y(v float64) float64 { return topEdge + float64(p.innerHeight())*(p.hi-v)/(p.hi-p.lo) }

@@ -96,7 +96,6 @@ func (c Plot) shown(l Line) (points [][2]float64) {
 	return points
 }
 
-// svg draws a line's points and its entry in the legend.
 func (l Line) svg(w io.Writer, points [][2]float64, x, y scale, index int) {
 	color, dash := "var(--c"+strconv.Itoa(index%len(plotColors))+")", ""
 	if index >= len(plotColors) {
@@ -231,7 +230,6 @@ func (a scale) fineness(v float64) float64 {
 	return a.step()
 }
 
-// superscript writes an exponent in superscript digits.
 func superscript(e int) string {
 	digits := []rune("⁰¹²³⁴⁵⁶⁷⁸⁹")
 	var out strings.Builder

@@ -73,7 +73,6 @@ func (r *Result) Quantile(q float64) float64 {
 	return r.Latency[min(int(q*float64(len(r.Latency))), len(r.Latency)-1)]
 }
 
-// run is the state of a run.
 type run struct {
 	Options
 	start   time.Time

@@ -22,7 +22,6 @@ func draft(t *testing.T, q planner.Query) *task.Task {
 	return planned
 }
 
-// answer returns the exact answer for the first n clients.
 func answer(t *testing.T, of *task.Task, n int, values Values) []float64 {
 	truth, err := NewTruth(of)
 	require.NoError(t, err)

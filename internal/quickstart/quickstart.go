@@ -44,7 +44,6 @@ type Deployment struct {
 	Bundles []*taskfile.Open // The signed tasks, in the order of the drafts.
 }
 
-// party is a relay or the verifier, with its folder and its signing key.
 type party struct {
 	folder string
 	url    string

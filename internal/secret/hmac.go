@@ -55,7 +55,6 @@ func pad(block, key []byte, with byte) []byte {
 
 type digest [sha256.Size]byte
 
-// hash appends the SHA-256 of data to to.
 func hash(to, data []byte) []byte {
 	h := digest(sha256.Sum256(data))
 	to = append(to, h[:]...)

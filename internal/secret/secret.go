@@ -50,7 +50,6 @@ func (b *Bytes) Clear() {
 	b.key = nil
 }
 
-// hidden is what a key is printed as.
 const hidden = "(secret)"
 
 // Format implements [fmt.Formatter], with the same output for all verbs.

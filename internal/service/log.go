@@ -32,7 +32,6 @@ type coarse struct {
 	recent *recentLines
 }
 
-// recentLines remembers recent lines.
 type recentLines struct {
 	mu    sync.Mutex
 	lines map[string]*recentLine

@@ -88,7 +88,6 @@ func (l lineFeeds) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readFile opens and reads a file. Its errors name the path.
 func readFile[T any](path string, read func(io.Reader) (T, error)) (T, error) {
 	var none T
 	f, err := os.Open(path)

@@ -132,7 +132,6 @@ func (t *reader) checkNames() error {
 	return nil
 }
 
-// named returns the indices of columns with a name.
 func (t *reader) named(name string) (found []int) {
 	for i, n := range t.names {
 		if n == name {

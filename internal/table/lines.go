@@ -111,7 +111,6 @@ func (l *lines) say() {
 	}
 }
 
-// count writes a number with its noun.
 func count(n int, thing string) string {
 	if n != 1 {
 		thing += "s"

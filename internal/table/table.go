@@ -70,7 +70,6 @@ func ParseRows(in io.Reader, f Format, limit int) ([][]float64, error) {
 	return rows, nil
 }
 
-// reader reads the rows of a table.
 type reader struct {
 	Format
 	rows    *csv.Reader
@@ -157,7 +156,6 @@ func (t *reader) readRows(limit int, take func(*reader, []string) error) error {
 	return nil
 }
 
-// next returns the next row. It counts the blank lines before that row.
 func (t *reader) next() ([]string, error) {
 	row, err := t.rows.Read()
 	var wrong *csv.ParseError

@@ -227,7 +227,6 @@ func TestLongRow(t *testing.T) {
 	require.ErrorContains(t, err, "a row of more than 33554432 bytes")
 }
 
-// endless reads as an endless row of digits.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {

@@ -80,7 +80,6 @@ func (cp *checkpoints) addEquivocation(epoch, seq uint64) error {
 	return nil
 }
 
-// write stores a record and then adds it to the verifier.
 func (cp *checkpoints) write(r *verifier.Record) error {
 	hash, err := r.Hash(cp.folder.open)
 	if err == nil {

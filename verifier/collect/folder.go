@@ -142,7 +142,6 @@ func (d *folder) quarantine(name string) error {
 	return nil
 }
 
-// quarantined returns the names of the files in quarantine.
 func (d *folder) quarantined() (names []string, err error) {
 	files, err := os.ReadDir(filepath.Join(d.dir, QuarantineFolder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -20,10 +20,8 @@ type findingStore struct {
 	kept     []finding.Note // As stored in the file.
 }
 
-// notesLabel starts the file of findings.
 const notesLabel = "doona-findings"
 
-// notes is the content of the file of findings.
 type notes struct {
 	Label    string
 	Version  uint64
@@ -127,7 +125,6 @@ func (b *findingStore) noteMissing(epoch, seq uint64) error {
 	return b.note(finding.Missing, at)
 }
 
-// positionOf returns the position of a batch with the given text.
 func positionOf(epoch, seq uint64, format string, args ...any) verifier.Position {
 	return verifier.Position{Epoch: epoch, Seq: seq, Text: fmt.Sprintf(format, args...)}
 }

@@ -18,7 +18,6 @@ var assets embed.FS
 
 var templates = template.Must(template.ParseFS(assets, "page.html", "index.html"))
 
-// csvType is the type of CSV.
 const csvType = "text/csv; charset=utf-8"
 
 // Handler serves a verifier's page, its report as JSON at api/report, and as CSV at api/report.csv. With ?bom=1 the CSV
@@ -102,7 +101,6 @@ func WriteHTML(w io.Writer, r *verifier.Report) error {
 	return nil
 }
 
-// styles returns the pages' style sheet.
 func styles() template.CSS {
 	common, err := display.Files.ReadFile("display.css")
 	if err != nil {

@@ -52,7 +52,6 @@ var renewed = map[string]bool{}
 
 const printedFolder = "testdata/printed"
 
-// fileOf returns the file name of a case, without extension.
 func fileOf(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, ",", ""), " ", "-")
 }
@@ -271,7 +270,6 @@ func (p *printed) verifier(t *testing.T) *verifier.Verifier {
 	return v
 }
 
-// hash records the hash of printed bytes.
 func (p *printed) hash(t *testing.T, what string, raw []byte) {
 	t.Helper()
 	fmt.Fprintf(&p.out, "%x  %s\n", sha256.Sum256(raw), what)
@@ -303,7 +301,6 @@ func (p *printed) report(t *testing.T, stage string, v *verifier.Verifier) {
 	p.pages(t, stage, report.Handler(v), "/", "/api/report", "/api/report.csv", "/page.css", "/page.js", "/icon.svg")
 }
 
-// pages records the answers of a handler.
 func (p *printed) pages(t *testing.T, stage string, h http.Handler, paths ...string) {
 	t.Helper()
 	for _, path := range paths {
@@ -323,7 +320,6 @@ func (p *printed) state(t *testing.T, stage string, v *verifier.Verifier) {
 	p.hash(t, stage+" state", state.Bytes())
 }
 
-// compare compares everything recorded with the golden file.
 func (p *printed) compare(t *testing.T, v *verifier.Verifier) {
 	t.Helper()
 	r, err := v.Report()
@@ -557,7 +553,6 @@ func TestPrintedOfAFolder(t *testing.T) {
 	p.compare(t, v)
 }
 
-// folder records the files in a folder.
 func (p *printed) folder(t *testing.T, stage, dir string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

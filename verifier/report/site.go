@@ -94,7 +94,6 @@ type member struct {
 	From, To string // First and last day in UTC.
 }
 
-// writeIndex writes the page with the list of tasks.
 func (s *Site) writeIndex(w io.Writer) error {
 	var entries []*entry
 	for _, l := range s.now() {
@@ -139,7 +138,6 @@ func (l line) entry() (*entry, error) {
 	return e, nil
 }
 
-// day formats a Unix time as a day in UTC.
 func day(unix uint64) string { return time.Unix(int64(unix), 0).UTC().Format(time.DateOnly) }
 
 // listed is an entry of the list as JSON. For a stream, users and batches are sums over its tasks. The other fields are
@@ -156,7 +154,6 @@ type listed struct {
 	Tasks    []listed   `json:"tasks,omitempty"`    // The tasks of the stream, by position.
 }
 
-// writeList writes the list of tasks as JSON.
 func (s *Site) writeList(w io.Writer) error {
 	list := []listed{}
 	for _, l := range s.now() {

@@ -23,7 +23,6 @@ type view struct {
 	Spent  template.HTML // Chart of the cumulative ε by epoch.
 }
 
-// series is the chart of one entry of the answer by epoch.
 type series struct {
 	Name  string
 	Chart template.HTML
@@ -107,7 +106,6 @@ func (v *view) largest() []int {
 	return order
 }
 
-// bars returns the bar chart of an answer with several entries.
 func (v *view) bars() display.Chart {
 	ticks := verifier.Ticks(v.Asked)
 	shown := min(len(v.Estimate), maxEntries)

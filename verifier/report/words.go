@@ -39,7 +39,6 @@ type pageModel struct {
 // tile is an important number with its description.
 type tile struct{ Figure, Words string }
 
-// fact is a term with its text.
 type fact struct{ Term, Text string }
 
 // table has a heading for each column. The first cell of each row is the row's name.
@@ -93,7 +92,6 @@ func (e estimate) cells() []cell {
 	return out
 }
 
-// newPageModel turns a report into words and tables.
 func newPageModel(r *verifier.Report) *pageModel {
 	a := &pageModel{Report: r}
 	a.Hidden = max(len(r.Estimate)-maxEntries, 0)
@@ -130,7 +128,6 @@ func theOne(a verifier.Answer, d *verifier.Distribution) *estimate {
 	return nil
 }
 
-// entryOf returns entry j of an answer.
 func entryOf(a *verifier.Answer, j int) *estimate {
 	e := &estimate{a.Estimate[j], a.Interval[j][0], a.Interval[j][1], a.StandardError[j],
 		[]float64{a.StandardError[j], a.StandardErrorWorst[j]}, nil}
@@ -249,12 +246,10 @@ func (r *pageModel) ErrorBars() string {
 	return text
 }
 
-// intervalHead returns the column names of a number with its interval.
 func (r *pageModel) intervalHead(name string) []string {
 	return []string{name, r.Percent() + " from", r.Percent() + " to"}
 }
 
-// answerHead returns the column names of an answer.
 func (r *pageModel) answerHead() []string {
 	return append(r.intervalHead("estimate"), "standard error", "worst case")
 }
@@ -599,7 +594,6 @@ const AboutFindings = "Findings concern accuracy. Privacy does not depend on the
 // AboutFindings returns the text for the page.
 func (a *pageModel) AboutFindings() string { return AboutFindings }
 
-// plural returns a number with its noun.
 func plural(n uint64, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -610,7 +604,6 @@ func plural(n uint64, one, many string) string {
 // quoted quotes a text that clients chose, so that no terminal or spreadsheet interprets characters in it.
 func quoted(c verifier.TextCount) string { return strconv.Quote(c.Text) }
 
-// found returns the table of the texts found.
 func (a *pageModel) found() *table {
 	if a.Texts == nil || len(a.Texts.List) == 0 {
 		return nil

@@ -124,7 +124,6 @@ func (t *TaskConfig) budget() *verifier.Budget {
 	return &verifier.Budget{Epsilon: t.TotalEpsilon, Delta: t.TotalDelta}
 }
 
-// budgetText writes the budget for an error.
 func (t *TaskConfig) budgetText() string {
 	if t.budget() == nil {
 		return "none"

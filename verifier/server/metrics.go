@@ -91,7 +91,6 @@ func endsLater(m *service.Metrics, l *hostedStream) {
 	}
 }
 
-// setGauges sets all gauges to their current values.
 func (s *Server) setGauges(ctx context.Context) {
 	s.metrics.Set(metricReady, service.Flag(s.isReady(ctx) == nil).Value())
 	for _, t := range s.hostedTasks() {
@@ -115,7 +114,6 @@ func (s *Server) setGauges(ctx context.Context) {
 	}
 }
 
-// setReportGauges sets the gauges that a task's report determines.
 func (s *Server) setReportGauges(name string, r *verifier.Report) {
 	s.metrics.Set(metricBatches, float64(r.Batches), name)
 	s.metrics.Set(metricUsers, float64(r.Users), name)

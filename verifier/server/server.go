@@ -65,7 +65,6 @@ func (s *Server) hostedTasks() []*hostedTask {
 	return slices.Clone(s.tasks)
 }
 
-// find returns the hosted task with an id, or nil.
 func (s *Server) find(id task.ID) *hostedTask {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +214,6 @@ func loadBundle(c TaskConfig) (raw []byte, open *taskfile.Open, err error) {
 	return raw, open, nil
 }
 
-// openFolder creates and claims the data folder.
 func (s *Server) openFolder() error {
 	if err := durable.MakeFolder(s.cfg.Data, 0o700); err != nil {
 		return fmt.Errorf("couldn't keep batches: %w", err)

@@ -80,7 +80,6 @@ func serve(t *testing.T, cfg server.Config) *running {
 	return r
 }
 
-// fetch requests a URL and returns the answer's status and body.
 func fetch(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	resp, err := http.Get(url)
@@ -107,7 +106,6 @@ func (s *summary) names() (out []finding.Name) {
 	return out
 }
 
-// report returns the report of a task as JSON.
 func (r *running) report(t *testing.T, open *taskfile.Open) (out summary) {
 	t.Helper()
 	status, body := fetch(t, r.pages+"/tasks/"+open.ID.String()+"/api/report")
@@ -193,7 +191,6 @@ func TestOneTaskThenTwoThenOne(t *testing.T) {
 	require.Empty(t, r.wait(t, c.Bundles[0], batches(3)).Findings)
 }
 
-// quarantineFile returns the names of the files in a folder's quarantine.
 func quarantineFile(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	files, err := os.ReadDir(filepath.Join(folder, collect.QuarantineFolder))
@@ -353,7 +350,6 @@ func TestOneProcessAFolder(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// metric returns the value of a metric.
 func (r *running) metric(t *testing.T, name string) string {
 	t.Helper()
 	_, text := fetch(t, r.admin+"/metrics")

@@ -22,7 +22,6 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// streamConfig returns the configuration of a verifier for a stream.
 func streamConfig(t *testing.T, c *relaytest.Cascade, data string) server.Config {
 	t.Helper()
 	cfg := config(t, c, data, 0)
@@ -49,7 +48,6 @@ func (r *running) list(t *testing.T) (out []entry) {
 	return out
 }
 
-// awaitTask waits until a verifier serves a task.
 func (r *running) awaitTask(t *testing.T, open *taskfile.Open) {
 	t.Helper()
 	require.Eventually(t, func() bool {
