@@ -147,7 +147,8 @@ func (s Set) search(chosen []Way, unit float64) (low float64, ways []Way, err er
 		if kept {
 			low *= step
 		} else if low /= step; low < unit/1e3 {
-			return 0, nil, invalid.Field("total-epsilon", format(s.Epsilon), "a larger total, or fewer queries or epochs")
+			return 0, nil, invalid.Field("total-epsilon", format(s.Epsilon),
+				"a larger total, or fewer queries or epochs")
 		}
 	}
 	for low = high / step; high > low*(1+splitTolerance); {

@@ -109,8 +109,8 @@ those of a task. docs/verifier.md is the manual.`,
 // load returns the configuration from the file --config, or else from the other flags.
 func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 	if f.config != "" {
-		if err := cli.Refuse(cmd, "with --config: the file has this setting", "task", "keys", "sign-key", "data", "listen",
-			"admin", "hosts", "admin-hosts", "ca", "interval", "show-unusable", "ledger", "new-ledger",
+		if err := cli.Refuse(cmd, "with --config: the file has this setting", "task", "keys", "sign-key", "data",
+			"listen", "admin", "hosts", "admin-hosts", "ca", "interval", "show-unusable", "ledger", "new-ledger",
 			"total-epsilon", "total-delta"); err != nil {
 			return server.Config{}, err
 		}
@@ -125,8 +125,8 @@ func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 		return server.Config{}, cli.Usagef("invalid interval %v: want 10ms to 1h", f.interval)
 	}
 	if len(f.keys) != len(f.tasks) {
-		return server.Config{}, cli.Usagef("invalid keys: want --keys once for each of %d tasks, not %d times", len(f.tasks),
-			len(f.keys))
+		return server.Config{}, cli.Usagef("invalid keys: want --keys once for each of %d tasks, not %d times",
+			len(f.tasks), len(f.keys))
 	}
 	budget, err := f.budget.get(cmd)
 	if err != nil {

@@ -66,7 +66,8 @@ func (s *Server) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 func (l *hostedStream) load(t *taskstream.StreamTask) (*hostedTask, error) {
 	next, err := l.server.loadTask(t.Open, l.Keys(t.Task), l.config)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("the owner signed a task, but this verifier has no keys for it in %s: %w", l.config.Successors, err)
+		err = fmt.Errorf("the owner signed a task, but this verifier has no keys for it in %s: %w",
+			l.config.Successors, err)
 	}
 	if err != nil {
 		return nil, err
