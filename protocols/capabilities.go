@@ -2,71 +2,67 @@ package protocols
 
 import "github.com/doona-dp/doona/randomizer"
 
-// Capabilities lists what a mechanism can do beyond [Mechanism]. What it cannot do is nil or false. A function of an
-// [Aggregate] takes an aggregate of the same mechanism.
+// Capabilities holds the optional functions of a mechanism, beyond [Mechanism]. A function that the mechanism lacks is
+// nil. Functions that take an [Aggregate] need an aggregate of the same mechanism.
 type Capabilities struct {
-	// Dummies returns the aggregate of a task whose relays add dummies.
+	// Dummies returns the aggregate's methods for dummies. It is set if the task's relays add dummies.
 	Dummies func(a Aggregate) DummyAggregate
 
-	// Bins returns the bins of a histogram's aggregate if the errors of their counts are correlated. nil: the errors
-	// are independent.
+	// Bins returns a histogram aggregate's methods for sums of bins. It is set if the errors of the bins' counts are
+	// correlated. nil: the errors are independent.
 	Bins func(a Aggregate) Bins
 
-	// Find lists frequent texts, without a list of candidates.
+	// Find searches for frequent texts without a list of candidates.
 	Find func(a Aggregate, confidence float64) FoundTexts
 
-	// Ask counts given texts, cut as clients' texts are. All intervals hold together with the given confidence, in
-	// (0, 1). A string that is not a valid text is an error about "value".
+	// Ask estimates how many clients hold each of the given texts. It first cuts the texts to the task's length, as
+	// clients do. With the given confidence, in (0, 1), all intervals hold at once. A string that is not a valid text
+	// is an error about "value".
 	Ask func(a Aggregate, texts []string, confidence float64) ([]TextCount, error)
 
 	// CheckComplete is set if the aggregate is useless unless every message of a batch was added. It returns an error
-	// that says what is missing, unless the messages added since the last AddUsers are those of this many clients.
-	// Call it before AddUsers.
+	// unless the messages added since the last AddUsers are exactly those of this many clients. The error says what is
+	// missing. Call CheckComplete before AddUsers.
 	CheckComplete func(a Aggregate, users uint64) error
 
-	// EpsilonHonest is set if the mechanism needs no honest client but its clients randomize nevertheless. It returns
-	// the ε, at a δ, of a client in a batch with this many honest clients. It is at most the claim, which assumes
-	// none.
+	// EpsilonHonest is set if the mechanism's claim assumes no honest clients, although clients randomize. It returns
+	// the ε, at a given δ, of a client in a batch with this many honest clients. The ε is at most the claimed one.
 	EpsilonHonest func(honest uint64, delta float64) float64
 
-	// For plans.
-
-	// Messages returns the expected number of messages of a client with the worst-case value. nil: estimate it by
-	// drawing.
+	// Messages returns the expected number of messages of a client with the worst-case value. The planner uses it. nil:
+	// the planner estimates the number by drawing reports.
 	Messages func() float64
 
-	// Reach returns the most that one malicious client can move an entry of the estimated total. nil: estimates are
-	// linear, so the most is this client's own contribution to the estimate, less the contribution it should have
-	// made.
+	// Reach returns the most that one malicious client can move an entry of the estimated total. nil: the estimate is
+	// linear, so the planner takes the difference between what the client added and what it should have added.
 	Reach func() float64
 
-	// OneSetsAll says that one malicious client can set the whole answer, so that more of them change nothing
-	// further.
+	// OneSetsAll is true if one malicious client can set the whole answer, so that further malicious clients change
+	// nothing.
 	OneSetsAll bool
 
-	// Lists is set if the answer is a list that nobody wrote beforehand. It returns how many clients must hold an
-	// entry for it to be listed in about 98 of 100 full batches, each with dummies of this many relays; 0 if no
-	// number is enough. It also returns the variance of the count of an entry that this many clients hold.
+	// Lists is set if the answer is a list of entries that the analysis discovers. It returns how many clients must
+	// hold an entry for it to be listed in about 98 of 100 full batches, if this many relays add dummies to each batch.
+	// It returns 0 if no number is enough. variance is the variance of the count of an entry that this many clients
+	// hold.
 	Lists func(relays int) (clients, variance float64)
 
-	// For simulations.
-
-	// Fast prepares clients with the given values. Their aggregate can then be drawn without drawing every message.
+	// Fast prepares simulated clients with the given values. The returned function then draws their aggregate without
+	// drawing every message.
 	Fast func(values [][]float64) (Draw, error)
 
-	// Sampling returns the part of the variance of [Mechanism.Exact] that comes from sampling: a client reports only
-	// some of its coordinates.
+	// Sampling returns the part of the variance of [Mechanism.Exact] that arises because a client reports only some of
+	// its coordinates.
 	Sampling func(value []float64) (variance []float64, err error)
 
 	// Attack draws what a malicious client sends instead of a report of value, in the shape of [Mechanism.Randomize].
-	// The client has number index, from 0, in a coalition. The messages are well-formed and fit the task's slots, so
-	// nobody can tell them from an honest client's. An unknown attack is the error [UnknownAttack].
+	// index is the client's number, from 0, among the malicious clients. The messages are well-formed and fit the
+	// task's slots, so nobody can tell them from an honest client's. An unknown attack is the error [UnknownAttack].
 	Attack func(src *randomizer.Source, attack string, index int, value []float64) (Messages, error)
 }
 
-// CapabilitiesOf returns the result of a mechanism's method Capabilities, or the zero value if it has none.
-// Capabilities is not a method of [Mechanism], because the linker would then keep it in doona.wasm, which does not
-// call it.
+// CapabilitiesOf returns the result of the mechanism's Capabilities method, or the zero value if it has no such method.
+// Capabilities is not part of [Mechanism], because the linker would then keep it in doona.wasm, which does not call it.
 func CapabilitiesOf(m Mechanism) Capabilities {
 	if can, ok := m.(interface{ Capabilities() Capabilities }); ok {
 		return can.Capabilities()
@@ -74,24 +70,25 @@ func CapabilitiesOf(m Mechanism) Capabilities {
 	return Capabilities{}
 }
 
-// Dummies is an [Aggregate] of a task whose relays add dummies.
+// DummyAggregate is an [Aggregate] of a task whose relays add dummies.
 type DummyAggregate interface {
-	// AddDummies records that the messages added include dummies. Each relay draws them once for each batch by the
-	// task's law; draws is the total number of such draws.
+	// AddDummies records how many of the added messages are dummies. Each relay draws a number of dummies once per
+	// batch, by the distribution that the task states. draws is the total number of these draws.
 	AddDummies(draws, dummies uint64)
 	// DummyVariance returns the variance that dummies add to each entry of Total.
 	DummyVariance() []float64
 }
 
-// Bins are the numbers c_1, …, c_K of clients in K bins, with the laws of the errors of sums of them.
+// Bins are the estimated numbers c_1, …, c_K of clients in K bins, with the error distributions of sums of them.
 type Bins interface {
-	// Below returns K-1 laws: of the number of clients in the first bin, in the first two, …, in the first K-1.
+	// Below returns K-1 error distributions: for the number of clients in the first bin, in the first two, …, in the
+	// first K-1.
 	Below() []ErrorLaw
-	// Weighted returns the law of Σ a_j·c_j for K weights a.
+	// Weighted returns the error distribution of Σ a_j·c_j for K weights a.
 	Weighted(a []float64) ErrorLaw
 }
 
-// TextCount is the estimated number of clients that hold a text, with its interval.
+// TextCount is the estimated number of clients that hold a text, and its confidence interval.
 type TextCount struct {
 	Text    string
 	Clients float64
@@ -100,19 +97,20 @@ type TextCount struct {
 
 // FoundTexts is the result of a search for frequent texts.
 type FoundTexts struct {
-	List []TextCount // By falling number of clients. Each interval alone has the confidence, given listing.
+	List []TextCount // Most clients first. Each interval holds with the confidence for itself, given listing.
 
-	// Least is how many clients must hold a text for it to be listed in about 98 of 100 batches like this one, if
-	// other texts do not share its beginning; 0 if no number is enough.
+	// Least is how many clients must hold a text for it to be listed in about 98 of 100 batches like this one, provided
+	// that no other text shares its beginning. 0 if no number is enough.
 	Least float64
 
-	// Threshold is the least number of messages of its own that a listed text has. They count only in cells that no
-	// other listed text shares.
+	// Threshold is the least number of its own messages that a listed text has. A message counts only if it lies in a
+	// cell that no other listed text shares.
 	Threshold float64
 
-	// PlantedByRelay is how many texts that nobody holds one relay can have listed by choosing its dummies.
+	// PlantedByRelay is how many texts one relay can put on the list by choosing its dummies, although no client holds
+	// them.
 	PlantedByRelay uint64
 
-	// FalseChance bounds the probability that chance lists a text that nobody holds.
+	// FalseChance bounds the probability that by chance the list contains a text that no client holds.
 	FalseChance float64
 }

@@ -2,40 +2,43 @@ package protocols
 
 import "math"
 
-// Cell is the law of a count by randomized response. Of n clients, ν hold the counted value. Each of these sends it
-// with probability a = Own, and each other client with probability b = Other. With N the number of clients that send
-// it,
+// Cell is the error distribution of a count that is estimated by randomized response. Of n clients, ν hold the counted
+// value. Each holder sends it with probability a = Own, and each other client with probability b = Other. With N the
+// number of clients that send it,
 //
 //	N ~ Bin(ν, a) + Bin(n-ν, b),   a > b                    (1)
 //	ν ≈ (N - nb) / (a-b),   Var = (ν·a(1-a) + (n-ν)·b(1-b)) / (a-b)²   (2)
 //
-// The interval inverts a test of (1), that of [B00]. Let t_ν(s) be the smaller of Pr_ν[N ≥ s] and Pr_ν[N ≤ s]. The
-// interval holds every ν under which the numbers s with t_ν(s) ≤ t_ν(seen) have a probability above 1-confidence. So
-// it holds the truth with at least the confidence; the excess is at most the probability of one number. It is within
-// the interval of Clopper and Pearson, which spends half of 1-confidence on either side. That one is taken where N
-// has enough likely values that the two hardly differ. The interval is not cut off at 0 and n: beyond them the law
-// of N is taken to shift without changing shape.
+// The confidence interval inverts the test of [B00] of the distribution (1). Let t_ν(s) be the smaller of Pr_ν[N ≥ s]
+// and Pr_ν[N ≤ s]. The interval contains every ν for which the numbers s with t_ν(s) ≤ t_ν(seen) have a probability
+// above 1-confidence. So it contains the true ν with at least the confidence; the excess is at most the probability of
+// one number. It lies within the interval of Clopper and Pearson, which allows half of 1-confidence on either side. If
+// N has so many likely values that the two hardly differ, Interval returns that of Clopper and Pearson. The interval
+// may extend below 0 and above n: there the distribution of N is assumed to shift without changing shape.
 //
 // [B00]: H. Blaker, Confidence curves and improved exact confidence intervals for discrete distributions, Canadian
 // Journal of Statistics 28, 2000
 type Cell struct {
-	Seen       uint64  // N.
-	Users      uint64  // n. At least 1.
-	Own, Other float64 // a and b, in (0, 1).
+	Seen       uint64  // N, the number of clients that sent the counted value.
+	Users      uint64  // n, the number of clients. At least 1.
+	Own, Other float64 // a and b: the probabilities that a holder and another client send it, in (0, 1), a > b.
 }
 
-// Estimate returns the ν of (2).
+// Estimate returns the unbiased estimate of ν, the number of clients that hold the counted value: formula (2) of
+// [Cell].
 func (c Cell) Estimate() float64 {
 	return (float64(c.Seen) - float64(c.Users)*c.Other) / (c.Own - c.Other)
 }
 
-// Variance implements [ErrorLaw.Variance]: (2) at the estimate, in which it is linear, or at the nearer end of 0..n.
+// Variance implements [ErrorLaw.Variance] by formula (2) of [Cell]. The formula is linear in ν. It takes ν at the
+// estimate or, if that is outside 0..n, at the nearer end.
 func (c Cell) Variance() float64 {
 	at := c.cumulants(c.nearest())
 	return at.variance / ((c.Own - c.Other) * (c.Own - c.Other))
 }
 
-// cumulants are the mean and variance of N, and its third and fourth cumulants.
+// cumulants are the mean, the variance, and the third and fourth cumulants of N, the number of clients that send the
+// value.
 type cumulants struct{ mean, variance, third, fourth float64 }
 
 func (c Cell) cumulants(nu float64) cumulants {
@@ -59,23 +62,24 @@ func (c Cell) Interval(confidence float64) (lo, hi float64) {
 	return c.inward(lo, 2*tail, -1), c.inward(hi, 2*tail, 1)
 }
 
-// nearest returns the ν in [0, n] nearest to the estimate.
+// nearest returns the estimate of ν, clamped to [0, n].
 func (c Cell) nearest() float64 { return min(max(c.Estimate(), 0), float64(c.Users)) }
 
-// inward moves an end of Clopper's and Pearson's interval inward to that of [Cell]. side is -1 for the lower end and
-// 1 for the upper. Let near be the probability of N at seen or beyond it, away from the estimate; it grows as ν moves
-// inward. Let far(y) be the probability of N at y or beyond on the end's side; it falls. At the end, near is half of
-// miss. With y the innermost number for which far(y) ≤ near, the interval holds ν as soon as near + far(y) is above
-// miss, or at the latest when the far of the number next to y is no more than near too.
+// inward moves an end of the interval of Clopper and Pearson inward, to the narrower interval that [Cell] describes.
+// side is -1 for the lower end and 1 for the upper. near is the probability that N is at seen or beyond it, in the
+// direction opposite to side; it grows as ν moves inward. far(y) is the probability that N is at y or beyond on the
+// end's side; it falls as ν moves inward. At the original end, near is half of miss, which is 1-confidence. Let y be
+// the innermost number for which far(y) ≤ near. The new interval contains ν as soon as near + far(y) exceeds miss. It
+// contains ν at the latest when far of the number next to y is no more than near either.
 func (c Cell) inward(end, miss, side float64) float64 {
 	near := func(nu float64) float64 { return c.beyond(float64(c.Seen), nu, -side) }
 	far := func(y, nu float64) float64 { return c.beyond(y, nu, side) }
 	from := min(max(end, 0), float64(c.Users))
-	if (from-end)*side > 0 { // the whole range is on the other side
+	if (from-end)*side > 0 { // the whole interval lies outside 0..n
 		return end
 	}
 	reached := near(from)
-	if reached > miss { // at the end itself, where there is next to no noise: N is almost certainly seen
+	if reached > miss { // the end is plausible itself: with almost no noise, N almost certainly equals seen
 		return end
 	}
 	k, y := c.cumulants(from), 0.0
@@ -91,12 +95,12 @@ func (c Cell) inward(end, miss, side float64) float64 {
 	inner := c.nearest()
 	to := crossing(func(nu float64) float64 { return near(nu) - far(y-side, nu) }, from, inner)
 	if to == inner && near(to) < far(y-side, to) && near(to)+far(y, to) <= miss {
-		return inner - side/(2*(c.Own-c.Other)) // the interval holds no ν of the range
+		return inner - side/(2*(c.Own-c.Other)) // the interval contains no ν in 0..n
 	}
 	return crossing(func(nu float64) float64 { return near(nu) + far(y, nu) - miss }, from, to)
 }
 
-// beyond returns Pr_ν[N ≤ y] where side is -1, and Pr_ν[N ≥ y] where it is 1.
+// beyond returns Pr_ν[N ≤ y] if side is -1, and Pr_ν[N ≥ y] if it is 1.
 func (c Cell) beyond(y, nu, side float64) float64 {
 	if side < 0 {
 		return c.below(y, nu)
@@ -104,8 +108,8 @@ func (c Cell) beyond(y, nu, side float64) float64 {
 	return 1 - c.below(y-1, nu)
 }
 
-// crossing returns where f, which is at most 0 at from, reaches 0 on the way to the point to; it returns to if f does
-// not. It uses false position (Illinois).
+// crossing returns the x between from and to where f reaches 0; f(from) must be at most 0. It returns to if f stays
+// below 0. It uses the false position method (Illinois variant).
 func crossing(f func(x float64) float64, from, to float64) float64 {
 	low, high, last := f(from), f(to), 0.0
 	if high <= 0 || low >= 0 {
@@ -166,7 +170,7 @@ func (c Cell) high(tail float64) float64 {
 	return c.solve(reached, tail, 1)
 }
 
-// quantile returns the least y with Pr_ν[N ≤ y] ≥ p. p must be at least [least] away from 0 and 1.
+// quantile returns the least y with Pr_ν[N ≤ y] ≥ p. p must differ from 0 and 1 by at least [least].
 func (c Cell) quantile(nu, p float64) float64 {
 	k := c.cumulants(nu)
 	span := 40*math.Sqrt(k.variance) + 40
@@ -181,9 +185,9 @@ func (c Cell) quantile(nu, p float64) float64 {
 	return hi
 }
 
-// solve returns the ν in [0, n] at which a tail probability has the given value. The probability rises with ν if side
-// is -1 and falls if side is 1. On the scale of normal quantiles it is almost straight, so that false position
-// (Illinois) from the normal interval's end needs few steps.
+// solve returns the ν in [0, n] at which the function probability, a tail probability, equals tail. The probability
+// rises with ν if side is -1 and falls if side is 1. On the scale of normal quantiles it is almost a straight line. So
+// the false position method (Illinois variant), started from the normal interval's end, needs few steps.
 func (c Cell) solve(probability func(nu float64) float64, tail, side float64) float64 {
 	reach := Quantile(1 - 2*tail)
 	f := func(nu float64) float64 { // rises with ν
@@ -216,11 +220,11 @@ func (c Cell) solve(probability func(nu float64) float64, tail, side float64) fl
 	return x
 }
 
-// least is the smallest tail probability that below distinguishes from 0.
+// least is the smallest tail probability that the method below can distinguish from 0.
 const least = 1e-13
 
-// below returns Pr_ν[N ≤ y] for a whole y. If ν is not whole, one client sends the value with a probability between
-// Other and Own, which keeps (1) a law and monotone.
+// below returns Pr_ν[N ≤ y] for a whole y. If ν is not whole, it assumes one client that sends the value with a
+// probability between Other and Own. N's distribution, formula (1) of [Cell], then still moves up as ν grows.
 func (c Cell) below(y, nu float64) float64 {
 	k := c.cumulants(nu)
 	if k.variance > many {
@@ -238,11 +242,12 @@ func (c Cell) below(y, nu float64) float64 {
 	return min(max(c.inverted(first, y, points, nu), 0), 1)
 }
 
-// inverted returns Pr[first ≤ N ≤ y] from N's characteristic function φ at M points, M odd, with θ = 2πj/M:
+// inverted returns Pr[first ≤ N ≤ y] by inverting N's characteristic function φ at M points, M = points, odd. With θ =
+// 2πj/M:
 //
 //	1/M · Σ_j φ(θ)·Σ_{x=first..y} e^{-iθx} = 1/M · Σ_j |φ|·cos(arg φ - θ(first+y)/2) · sin(θw/2)/sin(θ/2)
 //
-// w = y-first+1. The error is the probability of numbers that lie M or more away.
+// w = y-first+1. The result is off by the probability of numbers that lie M or more away.
 func (c Cell) inverted(first, y, points, nu float64) float64 {
 	width := y - first + 1
 	whole, part := math.Modf(nu)
@@ -271,18 +276,18 @@ func (c Cell) inverted(first, y, points, nu float64) float64 {
 	return sum / points
 }
 
-// logFactor returns the logarithm of the modulus of 1-p + p·e^{iθ}, and its argument, given the sine and cosine of
+// logFactor returns the logarithm of the modulus of 1-p + p·e^{iθ}, and its argument. It takes the sine and cosine of
 // θ/2 ∈ [0, π/2).
 func logFactor(p, sin, cos float64) (log, argument float64) {
 	return math.Log1p(-4*p*(1-p)*sin*sin) / 2, math.Atan2(2*p*sin*cos, 1-2*p*sin*sin)
 }
 
-// many is the variance from which the normal distribution, corrected for the next two cumulants, replaces the exact
-// law.
+// many is the variance of N above which Cell replaces the exact distribution by the normal one, corrected for the third
+// and fourth cumulants.
 const many = 400
 
-// nearNormal returns Pr[N ≤ y] by the inverse Cornish-Fisher expansion of the second order, with the
-// continuity correction for whole numbers.
+// nearNormal returns Pr[N ≤ y] by the inverse Cornish-Fisher expansion of the second order, with the continuity
+// correction for whole numbers.
 func (k cumulants) nearNormal(y float64) float64 {
 	sd := math.Sqrt(k.variance)
 	x, skew, excess := (y+0.5-k.mean)/sd, k.third/(k.variance*sd), k.fourth/(k.variance*k.variance)

@@ -2,21 +2,21 @@ package protocols
 
 import "math"
 
-// ErrorLaw is the law of the error of one entry of an aggregate's total. Clients' values are fixed: all randomness is
-// the protocol's.
+// ErrorLaw is the probability distribution of the error of one entry of an aggregate's total. The clients' values are
+// fixed: all randomness comes from the protocol.
 type ErrorLaw interface {
-	// Variance returns the variance of the entry, estimated from the data. The data cannot show how values were
-	// rounded to levels; the largest possible variance is taken for it.
+	// Variance returns the variance of the entry, estimated from the data. The data cannot show how much rounding to
+	// levels adds, so Variance assumes the largest possible amount.
 	Variance() float64
 
-	// Interval returns the totals that the data do not contradict. It holds the true total with a probability of at
-	// least confidence, in (0, 1). It misses it about as often on either side, as nearly as a law on a lattice
+	// Interval returns a confidence interval for the true total. It contains the true total with a probability of at
+	// least confidence, in (0, 1). It misses about equally often on either side, as far as the discrete distribution
 	// allows.
 	Interval(confidence float64) (lo, hi float64)
 }
 
-// Intervals caches intervals of equal laws of cells or noise. Of a million bins, most were seen one of a few numbers
-// of times. Not safe for concurrent use.
+// Intervals caches the intervals of equal cells and equal noise. It saves time because most of a million bins share a
+// few counts. Not safe for concurrent use.
 type Intervals map[intervalKey][2]float64
 
 type intervalKey struct {
@@ -25,7 +25,7 @@ type intervalKey struct {
 	confidence float64
 }
 
-// Of returns law.Interval(confidence).
+// Of returns law.Interval(confidence), from the cache if possible.
 func (i Intervals) Of(law ErrorLaw, confidence float64) (lo, hi float64) {
 	switch e := law.(type) {
 	case completeLaw:
@@ -50,25 +50,26 @@ func (i Intervals) Of(law ErrorLaw, confidence float64) (lo, hi float64) {
 	return law.Interval(confidence)
 }
 
-// Quantile returns the z for which a standard normal variable is in ±z with the given probability.
+// Quantile returns the z such that a standard normal variable lies in [-z, z] with the given probability.
 func Quantile(confidence float64) float64 { return math.Sqrt2 * math.Erfinv(confidence) }
 
-// Normal is the law of a sum of many small independent parts.
+// Normal is the error distribution of an estimate that sums many small independent parts: nearly normal.
 type Normal struct {
 	Estimate float64
-	Plugged  float64 // Variance, from the data.
+	Plugged  float64 // Variance of the estimate, estimated from the data.
 
-	// Largest is the square of the most that one report can add. Limit is the variance for the worst values. If
-	// reports that add much are rare, a batch may happen to hold none, and the variance of the data is then too
-	// small. A Poisson number N of them has a mean of at most N + z·√(N+z²), so Plugged + z²·Largest, but no more
-	// than Limit, is enough. Largest is 0 if the parts are known to be many.
+	// Largest is the square of the most that one report can add to the estimate. Limit is the variance for the worst
+	// values. If reports that add much are rare, a batch may by chance hold none, and Plugged is then too small. A
+	// Poisson variable with value N has a mean of at most N + z·√(N+z²). So Interval uses the variance Plugged +
+	// z²·Largest, but no more than Limit. Largest is 0 if there are surely many such reports.
 	Largest, Limit float64
 
-	// Excess is the excess kurtosis: the second order of the Cornish-Fisher expansion corrects the interval for it.
+	// Excess is the excess kurtosis of the error. Interval corrects for it by the second order of the Cornish-Fisher
+	// expansion.
 	Excess float64
 
-	// Step is the distance between the values that the estimate can take. The interval is half a step longer on
-	// either side: the continuity correction.
+	// Step is the distance between neighbouring values that the estimate can take. Interval adds half a step on either
+	// side, as the continuity correction.
 	Step float64
 }
 
@@ -85,28 +86,29 @@ func (e Normal) Interval(confidence float64) (lo, hi float64) {
 	return e.Estimate - reach, e.Estimate + reach
 }
 
-// RoundedLevels are n reports of levels y ∈ {0, …, k}. Each is a value x ∈ [0, 1], rounded stochastically and then
-// put through randomized response with blanket probability γ over the k+1 levels.
+// RoundedLevels summarizes n reports of levels y ∈ {0, …, k}. A client rounds its value x ∈ [0, 1] stochastically to a
+// level. Then it applies randomized response with blanket probability γ over the k+1 levels.
 type RoundedLevels struct {
-	K            uint64
-	Gamma        float64
-	Reports      float64 // n.
+	K            uint64  // k, the highest level.
+	Gamma        float64 // γ, the blanket probability.
+	Reports      float64 // n, the number of reports.
 	Sum, Squares float64 // Σy and Σy².
 }
 
-// Mean returns the estimate of the mean x, (Σy/k - nγ/2)/(n(1-γ)).
+// Mean returns the unbiased estimate of the clients' mean value x: (Σy/k - nγ/2)/(n(1-γ)).
 func (l RoundedLevels) Mean() float64 {
 	return (l.Sum/float64(l.K)/l.Reports - l.Gamma/2) / (1 - l.Gamma)
 }
 
-// Parts estimates two sums over the rounded values x̃ = x + rounding:
+// Parts estimates two sums over the clients' rounded values x̃ = x + rounding error. squares is Q and rounding is R:
 //
 //	Q = Σ(x_i-½)² + R,   R = Σ Var(x̃_i)
 //
-// Randomized response gives Σ(y/k-½)² the mean (1-γ)Q + nγ·v, v = (k+2)/(12k), which yields Q. The data do not show
-// R: values at levels and values between them produce the same levels. So R is the largest possible. That is n/(4k²)
-// for k > 1. For k = 1, Q is n/4, and R is n/4 less n(x-½)² ≤ Σ(x_i-½)², x the mean value. For k > 1 that bound would
-// be sharper too, but its randomness makes intervals miss too often.
+// Under randomized response the mean of Σ(y/k-½)² is (1-γ)Q + nγ·v, with v = (k+2)/(12k). Parts solves that for Q. The
+// data do not show R: values at levels and values between levels can produce the same reports. So Parts returns the
+// largest possible R. For k > 1 that is n/(4k²). For k = 1, Q is n/4, and R is at most n/4 - n(x-½)², x the mean value,
+// because Σ(x_i-½)² ≥ n(x-½)². For k > 1 a bound from the mean would be sharper too, but it is random and would make
+// intervals miss too often.
 func (l RoundedLevels) Parts() (squares, rounding float64) {
 	k, n := float64(l.K), l.Reports
 	seen := l.Squares/(k*k) - l.Sum/k + n/4
@@ -121,8 +123,8 @@ func (l RoundedLevels) Parts() (squares, rounding float64) {
 // blanketVariance returns the variance (k+2)/(12k) of y/k for a uniform y in {0, …, k}.
 func blanketVariance(k uint64) float64 { return float64(k+2) / float64(12*k) }
 
-// Variance returns the variance of the estimate of Σx: (1) of [RoundedVariance], summed and divided by (1-γ)², in the
-// terms Q, R and v of [RoundedLevels.Parts],
+// Variance returns the variance of the estimate of Σx: the formula of [RoundedVariance], summed over clients and
+// divided by (1-γ)². In the terms Q, R and v of [RoundedLevels.Parts] it is
 //
 //	R + (nγ·v + γ(1-γ)Q) / (1-γ)²
 func (l RoundedLevels) Variance() float64 {

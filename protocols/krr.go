@@ -13,16 +13,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// KRR is k-ary randomized response. A client reports its symbol with probability 1-γ and otherwise a uniform one of
-// K. Several protocols share it.
+// KRR is k-ary randomized response, which several protocols share. A client reports its symbol with probability 1-γ.
+// With probability γ it reports one of the K symbols, drawn uniformly.
 type KRR struct {
 	K     uint64              // Number of symbols, 2..2³²-1.
 	Gamma randomizer.Rational // Blanket probability γ, in (0, 1).
 }
 
-// NewKRR returns the randomized response over k symbols with the task's parameter gamma. Its denominator must be a
-// power of two of at most 2⁶², and its numerator below 2⁵³. So the accountant's floating-point γ is exactly the
-// randomizer's.
+// NewKRR returns the randomized response over k symbols with the task's parameter gamma. gamma's denominator must be a
+// power of two of at most 2⁶², and its numerator below 2⁵³. A float64 then holds gamma exactly, so that the accountant
+// and the randomizer use the same γ.
 func NewKRR(t *task.Task, k uint64) (KRR, error) {
 	gamma, ok := t.Param("gamma")
 	if !ok {
@@ -47,16 +47,16 @@ func CalibrateKRR(t *task.Task, k uint64) (KRR, error) {
 	return KRR{k, randomizer.NewRational(int64(num), den)}, nil
 }
 
-// Rule returns the task's rule or, if it names none yet, the tightest for K symbols.
+// Rule returns the task's privacy rule or, if the task names no rule, the tightest rule for K symbols.
 func (r KRR) Rule(t *task.Task) string { return cmp.Or(t.Rule, string(accountant.Tightest(r.K))) }
 
-// BlanketVariance returns the variance of y/(K-1) for a uniform symbol y.
+// BlanketVariance returns the variance of y/(K-1) for a symbol y drawn uniformly from 0..K-1.
 func (r KRR) BlanketVariance() float64 { return blanketVariance(r.K - 1) }
 
 // Epsilon0 returns ε₀ = ln(1 + K(1-γ)/γ), rounded up.
 func (r KRR) Epsilon0() float64 { return accountant.KRREpsilon0(r.K, r.Gamma.Float64()) }
 
-// CheckClaim implements [Mechanism.CheckClaim] for randomized response.
+// CheckClaim implements [Mechanism.CheckClaim] for protocols that use randomized response.
 func (r KRR) CheckClaim(t *task.Task) error {
 	derived, err := accountant.KRRDelta(accountant.Rule(t.Rule), r.K, r.Gamma.Float64(), t.Batch.Min,
 		t.Claim.Epsilon.Value())
@@ -71,30 +71,31 @@ func (r KRR) CheckClaim(t *task.Task) error {
 	return CheckTotal(t, func() (*compose.Law, error) { return r.Law(t) })
 }
 
-// Law implements [Mechanism.Law] for randomized response.
+// Law implements [Mechanism.Law] for protocols that use randomized response.
 func (r KRR) Law(t *task.Task) (*compose.Law, error) {
 	return compose.KRRLaw(accountant.Rule(t.Rule), r.K, r.Gamma.Float64(), t.Batch.Min)
 }
 
-// Cell returns the law of the number of clients that hold a symbol. n clients report, and seen of the reports name
-// the symbol. A holder names it with probability 1-γ+γ/K, any other client with γ/K.
+// Cell returns the distribution of the error when one estimates how many clients hold a symbol. n clients reported, and
+// seen of the reports name the symbol. A client that holds it names it with probability 1-γ+γ/K, any other client with
+// γ/K.
 func (r KRR) Cell(seen, n uint64) Cell {
 	gamma, k := r.Gamma.Float64(), float64(r.K)
 	return Cell{Seen: seen, Users: n, Own: 1 - gamma*(k-1)/k, Other: gamma / k}
 }
 
 // WeightedVariance returns the variance that randomized response adds to the estimate of Σ a_x·c_x, for weights a and
-// estimated counts c of n clients. A client with symbol x reports Y = x with probability 1-γ, else a uniform one, and
-// adds
+// estimated counts c of n clients. A client with symbol x reports Y, which is x with probability 1-γ, else a uniform
+// symbol. It adds
 //
 //	v_x = Var(a_Y)/(1-γ)²
 //
-// to the variance, which is Σ v_x·c_x. This is linear in the counts, so plugging in the estimates is unbiased. The
-// result is kept between n times the least and the largest v_x. One report names one symbol, so the errors of two
-// counts are correlated; v_x includes that.
+// to the variance, which is Σ v_x·c_x. The sum is linear in the counts, so the result is unbiased with estimated
+// counts. It is clamped to at least n times the least v_x and at most n times the largest. One report names one symbol,
+// so the errors of two counts are correlated; v_x accounts for that.
 func (r KRR) WeightedVariance(weights, counts []float64, n float64) float64 {
 	gamma, k := r.Gamma.Float64(), float64(r.K)
-	first, second := 0.0, 0.0 // First and second moment of the weight under the blanket.
+	first, second := 0.0, 0.0 // First and second moment of the weight of a uniform symbol.
 	for _, w := range weights {
 		first, second = first+w/k, second+w*w/k
 	}
@@ -109,8 +110,9 @@ func (r KRR) WeightedVariance(weights, counts []float64, n float64) float64 {
 	return min(max(variance, n*least), n*most)
 }
 
-// CellsVariance returns [KRR.WeightedVariance] for weights that are 1 for some symbols and 0 for the rest, from the
-// counts of both. a_Y is a Bernoulli variable then.
+// CellsVariance returns [KRR.WeightedVariance] for weights that are 1 for some symbols and 0 for the rest. symbols is
+// how many have weight 1; count and rest are the estimated numbers of clients with weight 1 and 0. The weight of a
+// report is then a Bernoulli variable.
 func (r KRR) CellsVariance(symbols, count, rest, n float64) float64 {
 	gamma := r.Gamma.Float64()
 	bernoulli := func(p float64) float64 { return p * (1 - p) / ((1 - gamma) * (1 - gamma)) }
@@ -119,12 +121,12 @@ func (r KRR) CellsVariance(symbols, count, rest, n float64) float64 {
 	return min(max(in*count+out*rest, n*min(in, out)), n*max(in, out))
 }
 
-// Slots returns the slots of randomized response: one message per client.
+// Slots returns the task's slots under randomized response: one message per client, in one lane.
 func (r KRR) Slots() task.Slots {
 	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: uint64(r.width())}
 }
 
-// width is the size of a symbol in bytes: 1, 2 or 4.
+// width returns the size of an encoded symbol: 1, 2 or 4 bytes.
 func (r KRR) width() int {
 	switch {
 	case r.K <= 1<<8:
@@ -135,14 +137,14 @@ func (r KRR) width() int {
 	return 4
 }
 
-// Report randomizes a symbol and encodes it as a big-endian integer, in the shape that
-// [Mechanism.Randomize] returns.
+// Report randomizes a symbol and encodes the result as a big-endian integer, in the shape that [Mechanism.Randomize]
+// returns.
 func (r KRR) Report(src *randomizer.Source, symbol uint64) Messages {
 	return r.Certain(src.RandomizedResponse(symbol, r.K, r.Gamma))
 }
 
-// Certain encodes a symbol without randomizing it, in the same shape as [KRR.Report]. A malicious client would send
-// this.
+// Certain encodes a symbol without randomizing it, in the same shape as [KRR.Report]. Simulations use it for malicious
+// clients.
 func (r KRR) Certain(y uint64) Messages {
 	message := make([]byte, r.width())
 	for i := range message {

@@ -2,29 +2,29 @@ package protocols
 
 import "math"
 
-// Noise is the law of a sum of independent symmetric variables on the whole numbers, or on the numbers half way
-// between them. It models what a protocol adds to a total whatever the values are, with the rounding that makes it
-// widest. Not safe for concurrent use.
+// Noise is the probability distribution of a sum of independent symmetric variables. The sum takes whole numbers, or
+// numbers half way between whole numbers. It models the noise that a protocol adds to a total, which does not depend on
+// the values, and the rounding that widens it most. Not safe for concurrent use.
 type Noise struct {
 	noiseLaw
-	used     int // Number of parts.
+	used     int // Number of entries of parts in use.
 	variance float64
-	values   []float64 // Characteristic function at 2πj/points, j ≥ 0, until it vanishes.
-	points   int       // M, odd.
-	reached  map[float64]float64
+	values   []float64           // Characteristic function at 2πj/points, j ≥ 0, until it is below vanished.
+	points   int                 // Number M of points on the circle, odd.
+	reached  map[float64]float64 // Results of Reach by confidence.
 }
 
-// noiseLaw determines the distribution of a Noise.
+// noiseLaw holds the fields that determine a Noise's distribution. It serves as a cache key in [Intervals].
 type noiseLaw struct {
 	parts  [3]noisePart
-	offset float64 // 0, or ½ for a law on numbers half way between whole numbers.
+	offset float64 // 0 if the sum takes whole numbers, ½ if it takes numbers half way between them.
 }
 
-// noisePart is a part of a Noise: the logarithm of its characteristic function at θ ∈ [0, π] is
+// noisePart is one summand of a Noise, or several alike. At θ ∈ [0, π] the logarithm of its characteristic function is
 // power·ln(1 + factor·s²), s = sin(θ/2).
 type noisePart struct{ power, factor float64 }
 
-// add adds a part. At most three kinds of part are allowed.
+// add adds a summand. A Noise holds at most three.
 func (n *Noise) add(power, factor float64) {
 	n.parts[n.used] = noisePart{power, factor}
 	n.used++
@@ -41,7 +41,7 @@ func (n *Noise) AddPolya(r, s float64) {
 	n.variance += r / (2 * half * half)
 }
 
-// AddHalves adds the errors of clients whose values lie half way between two levels. Each error is ±½, with
+// AddHalves adds the rounding errors of clients whose values lie half way between two levels. Each error is ±½, with
 // characteristic function cos(θ/2).
 func (n *Noise) AddHalves(clients uint64) {
 	n.add(float64(clients)/2, -1)
@@ -58,14 +58,15 @@ func (n *Noise) AddBinomials(trials, p float64) {
 	n.variance += 2 * trials * p * (1 - p)
 }
 
-// Variance returns the variance.
+// Variance returns the variance of the sum.
 func (n *Noise) Variance() float64 { return n.variance }
 
-// vanished is the value below which the falling characteristic function of a Noise is cut off.
+// vanished is the value below which a characteristic function is treated as 0.
 const vanished = 1e-18
 
-// prepare evaluates the characteristic function at 2πj/M. M is so large that nothing lies beyond M less the argument:
-// some 30 standard deviations, where a discrete Laplace variable has probability 10⁻¹⁸.
+// prepare evaluates the characteristic function at 2πj/M. It chooses M so large that |X| practically never reaches M
+// less any q that Reach tries: some 30 standard deviations, which a discrete Laplace variable exceeds with probability
+// 10⁻¹⁸.
 func (n *Noise) prepare() {
 	n.points = 2*int(math.Ceil(20*math.Sqrt(n.variance)+20)) + 1
 	n.reached = map[float64]float64{}
@@ -83,12 +84,12 @@ func (n *Noise) prepare() {
 	}
 }
 
-// within returns Pr[|X| ≤ q] for a q ≥ 0 that X can attain. With φ the characteristic function and M points on the
-// circle, of which all but the first come in pairs,
+// within returns Pr[|X| ≤ q] for a q ≥ 0 that X can attain. It inverts the characteristic function φ at M points of the
+// circle, which come in pairs except the first:
 //
 //	1/M · Σ_j φ(2πj/M)·sin((2q+1)πj/M) / sin(πj/M)
 //
-// The error is the probability of values that lie M - q or more from 0.
+// The result is off by the probability of values that lie M - q or more from 0.
 func (n *Noise) within(q float64) float64 {
 	sum := 2*q + 1
 	for j, value := range n.values[1:] {
@@ -106,7 +107,7 @@ func (n *Noise) Reach(confidence float64) float64 {
 	if q, ok := n.reached[confidence]; ok {
 		return q
 	}
-	lo, hi := -1, n.points/2 // The reach is above offset+lo, and at most offset+hi.
+	lo, hi := -1, n.points/2 // The result is above offset+lo, and at most offset+hi.
 	for hi-lo > 1 {
 		if mid := lo + (hi-lo)/2; n.within(n.offset+float64(mid)) >= confidence {
 			hi = mid
@@ -118,9 +119,9 @@ func (n *Noise) Reach(confidence float64) float64 {
 	return n.reached[confidence]
 }
 
-// NoisyEstimate is the law of an estimate whose error is a [Noise].
+// NoisyEstimate is the error distribution of an estimate whose error is a [Noise] in steps of Unit.
 type NoisyEstimate struct {
-	Estimate, Unit float64 // Unit is the value of one step of the noise.
+	Estimate, Unit float64 // Unit is the size of one step of the noise, in the estimate's units.
 	Noise          *Noise
 }
 

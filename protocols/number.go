@@ -8,8 +8,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Number maps the value of a query of one number (count, sum or mean) into [0, 1] as [Unit] does. For a count it must
-// be 0 or 1.
+// Number maps the value of a count, sum or mean query into [0, 1] as [Unit] does. For a count the value must be 0 or 1.
 func Number(t *task.Task, value []float64) (float64, error) {
 	x, err := Unit(t.Input, value)
 	if err == nil && t.Query == task.Count && x != 0 && x != 1 {
@@ -18,7 +17,7 @@ func Number(t *task.Task, value []float64) (float64, error) {
 	return x, err
 }
 
-// CheckNumber returns an error unless the task's query is of one number.
+// CheckNumber returns an error unless the task's query is a count, sum or mean.
 func CheckNumber(t *task.Task) error {
 	if t.Query != task.Count && t.Query != task.Sum && t.Query != task.Mean {
 		return invalid.Field("query", strconv.Quote(string(t.Query)), "count, sum or mean for protocol "+t.Protocol)

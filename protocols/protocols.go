@@ -1,10 +1,10 @@
-// Package protocols defines the interface of all protocols: a local randomizer, an aggregate for the analyzer, and a
-// guarantee that anyone can re-derive from a task.
+// Package protocols defines the interface that every protocol implements: a local randomizer, an aggregate for the
+// verifier, and a privacy guarantee that anyone can re-derive from a task.
 //
-// Each protocol has a folder with the same files: NAME.go (package comment and parameters), randomizer.go,
-// analyzer.go, privacy.go, calibrate.go (parameters of new tasks, and the protocol's row), simulation.go,
-// example_test.go. Package registry holds the one table of protocols. All of them are linked into doona.wasm, so they
-// import no fmt, no reflection and no math/big.
+// Each protocol has a folder with the same files: NAME.go (package comment and parameters), randomizer.go, analyzer.go,
+// privacy.go, calibrate.go (chooses the parameters of new tasks, and describes the protocol to the planner),
+// simulation.go, example_test.go. Package registry holds the one table of protocols. The linker puts all protocols into
+// doona.wasm, so they import no fmt, no reflection and no math/big.
 package protocols
 
 import (
@@ -19,83 +19,85 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Messages are one client's messages: Messages[l][i] is message i of lane l, Slots.MessageBytes long.
+// Messages are one client's messages: Messages[l][i] is message i of lane l. Each is Slots.MessageBytes bytes long.
 type Messages [][][]byte
 
 // Mechanism is a protocol with the parameters of one task. It is immutable and safe for concurrent use.
 type Mechanism interface {
-	// Randomize draws the messages of one client with a value of shape (1,), or (dim,) for vector
-	// queries. A value outside the task's input domain is an [invalid.FieldError] about "value".
+	// Randomize draws the messages of one client. The value has shape (1,), or (dim,) for vector queries. A value
+	// outside the task's input domain is an [invalid.FieldError] about "value".
 	Randomize(src *randomizer.Source, value []float64) (Messages, error)
 
 	// Aggregate returns an empty aggregate.
 	Aggregate() Aggregate
 
-	// CheckClaim re-derives the guarantee from the parameters and n_min, by one evaluation of the task's rule. It
-	// returns an error unless the guarantee is at least as strong as the task's claim. If the task claims a total
-	// over all epochs, it checks that too.
+	// CheckClaim re-derives the guarantee from the parameters and n_min by the task's rule. It returns an error unless
+	// the guarantee is at least as strong as the task's claim. If the task claims a total over all epochs, CheckClaim
+	// checks the total too.
 	CheckClaim() error
 
-	// Law returns an upper bound of the cost of one epoch: a law that dominates what the task's rule derives, at
-	// every ε.
+	// Law returns an upper bound of the privacy cost of one epoch, as a curve δ(ε). At every ε the curve is at least
+	// the δ that the task's rule derives.
 	Law() (*compose.Law, error)
 
-	// Epsilon0 returns ε₀, rounded up: the ε of one client's messages against an adversary who knows which messages
-	// are whose. It is +Inf for a protocol without local privacy.
+	// Epsilon0 returns ε₀, rounded up: the ε of one client's messages against an adversary who knows which client sent
+	// which messages. It is +Inf for a protocol without local privacy.
 	Epsilon0() float64
 
-	// Exact returns one client's contribution to the query's exact total, after clipping, and to the variance of the
-	// estimated total. Both have the shape of the estimate and add up over clients. Multiply by [Scale] and its
-	// square for the query's units.
+	// Exact returns, after clipping, what one client adds to the query's exact total and to the variance of the
+	// estimated total. Both have the shape of the estimate and add up over clients. Multiply the total by [Scale], and
+	// the variance by its square, to get the query's units.
 	Exact(value []float64) (total, variance []float64, err error)
 
-	// Worst returns the worst-case variance; [Aggregate.Errors] returns the variance that the data show.
+	// Worst returns the largest variance that one client can add, and a value that adds it. [Aggregate.Errors] returns
+	// the variance estimated from the data.
 	Worst() WorstCase
 }
 
-// WorstCase is a value at which one client adds most to the variance of an entry of the estimated total.
+// WorstCase is a client's value that adds the largest variance to an entry of the estimated total.
 type WorstCase struct {
 	Value    []float64
-	Variance float64 // Variance that the client adds.
+	Variance float64 // The variance that the client adds, in the square of the query's units.
 }
 
-// Aggregate is the sufficient statistic of the messages of a task's released batches.
+// Aggregate holds what the estimate needs of the messages in a task's released batches: a few sums and counts.
 type Aggregate interface {
 	// Add adds a message from a slot of a lane. A malformed message is an error and changes nothing.
 	Add(lane int, message []byte) error
-	// AddUsers records that the messages added include those of n clients. Protocols of one message per client ignore
-	// it: they count messages.
+	// AddUsers records that the messages added so far include those of n more clients. Protocols with one message per
+	// client ignore it, because they count messages.
 	AddUsers(n uint64)
-	// Merge adds all of other, an aggregate of the same mechanism.
+	// Merge adds the contents of other, an aggregate of the same mechanism, to this aggregate.
 	Merge(other Aggregate) error
 	// Reports returns the number of clients aggregated.
 	Reports() uint64
 	// Total returns the unbiased estimate of the sum over clients: shape (1,), (bins,) or (dim,).
 	Total() []float64
-	// Errors returns the law of the error of each entry of Total. Reports must not be 0.
+	// Errors returns, for each entry of Total, the probability distribution of its error. Call it only if Reports is
+	// above 0.
 	Errors() []ErrorLaw
-	// LossEffect bounds how a loss changed an entry of Total.
+	// LossEffect bounds how much lost messages changed an entry of Total.
 	LossEffect(l Loss, entry int) LossEffect
-	// Counters visits the numbers of the statistic, always equally many and in the same order. The visitor may change
-	// them. A store writes and reads an aggregate this way.
+	// Counters calls visit with each number that the aggregate consists of: always equally many, in the same order. The
+	// visitor may change them. A store saves and restores an aggregate this way.
 	Counters(visit func(*uint64))
 }
 
-// VisitAll visits numbers in order, for [Aggregate.Counters].
+// VisitAll calls visit with each of the numbers in order. It helps to implement [Aggregate.Counters].
 func VisitAll(numbers []uint64, visit func(*uint64)) {
 	for j := range numbers {
 		visit(&numbers[j])
 	}
 }
 
-// VisitFloat visits the bits of a number, for [Aggregate.Counters].
+// VisitFloat calls visit with the bits of a floating-point number. It helps to implement [Aggregate.Counters].
 func VisitFloat(number *float64, visit func(*uint64)) {
 	bits := math.Float64bits(*number)
 	visit(&bits)
 	*number = math.Float64frombits(bits)
 }
 
-// Scale returns the factor from totals to the units of a query over a number of clients.
+// Scale returns the factor that turns a total into a query's answer: 1/reports for a mean, else 1.
 func Scale(query task.Query, reports uint64) float64 {
 	if query.Info().Mean {
 		return 1 / float64(max(reports, 1))
@@ -103,8 +105,8 @@ func Scale(query task.Query, reports uint64) float64 {
 	return 1
 }
 
-// Unit maps a real value into [0, 1] by the task's range, and clips it if the task says so. NaN, ±Inf, and values
-// outside the range of a task that does not clip are an [invalid.FieldError].
+// Unit maps a real value from the task's range to [0, 1]. It clips a value outside the range if the task says so. If
+// not, such a value is an [invalid.FieldError], as NaN and ±Inf always are.
 func Unit(in task.Input, value []float64) (float64, error) {
 	x, err := scalar(value)
 	if err != nil {
@@ -117,8 +119,8 @@ func Unit(in task.Input, value []float64) (float64, error) {
 	return min(max((x-lo)/(hi-lo), 0), 1), nil
 }
 
-// Category returns the bin of a value. For labels it is the value itself. Else it is one of Bins intervals of equal
-// width, closed on the left; the last is closed on both sides.
+// Category returns the bin of a value, from 0. If the task's bins are labels, the value is the bin. Otherwise the range
+// is cut into Bins intervals of equal width, closed on the left; the last is closed on both sides.
 func Category(in task.Input, value []float64) (uint64, error) {
 	if !in.Labels {
 		u, err := Unit(in, value)

@@ -6,58 +6,61 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Protocol is a row of the one table of protocols, package registry.
+// Protocol is a row in the table of protocols, which package registry holds.
 //
-// Clients call only ProtocolName and Open. The linker drops the rest from doona.wasm, so calibration adds nothing to
-// a page's download. Methods have pointer receivers, because value receivers would be linked twice. The method is not
-// called Name, because that would link the Name methods of the standard library's types.
+// Clients call only ProtocolName and Open. The linker drops the other methods from doona.wasm, so calibration adds
+// nothing to a page's download. Methods have pointer receivers, because the linker would include methods with value
+// receivers twice. ProtocolName is not called Name: the linker would then also keep the Name methods of the standard
+// library's types.
 type Protocol interface {
 	// ProtocolName returns the protocol's name in tasks.
 	ProtocolName() string
 
-	// Open returns the mechanism of a task. It checks the parameters but not the claim: see [Mechanism.CheckClaim].
+	// Open returns the mechanism of a task. It checks the parameters but not the privacy claim; [Mechanism.CheckClaim]
+	// does.
 	Open(t *task.Task) (Mechanism, error)
 
-	// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are set. It sets
-	// the rule too if [Row.Rule] is empty. It keeps parameters that the task already names, if the protocol has a
-	// choice.
+	// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are set. It also sets
+	// the rule if the task has none and [Row.Rule] is empty. It keeps a parameter that the task already names, if the
+	// protocol can work with several values of it.
 	Calibrate(t *task.Task) error
 
-	// Row returns what the planner and the tables in documents need to know of the protocol.
+	// Row describes the protocol for the planner and for the tables in documents.
 	Row() Row
 }
 
-// NoiseOptions says how much noise an owner wants relays to add.
+// NoiseOptions says how much noise a task owner wants relays to add.
 type NoiseOptions struct {
-	MaxDummies   float64 // Most dummies per relay and batch, on average; 0 for no bound.
-	LocalEpsilon float64 // ε₀, in (0, 64], that remains if all relays collude; 0: no protection remains.
+	MaxDummies   float64 // Largest expected number of dummies per relay and batch; 0 for no bound.
+	LocalEpsilon float64 // ε₀ in (0, 64] that a client keeps if all relays collude; 0: it keeps no protection.
 }
 
-// Row describes a protocol to the planner and to the tables in documents.
+// Row describes a protocol for the planner and for the tables in documents.
 type Row struct {
-	Queries    []task.Query // Queries that it answers. At least one.
-	Default    []task.Query // Those of them for which it is the default protocol.
-	Rule       string       // Rule of new tasks that name none. Empty: Calibrate chooses.
-	NeedsFirst bool         // The claim needs an honest first relay under every padding. Else see registry.TrustOf.
-	ClientsToo bool         // With CalibrateRelayNoise: clients may add the noise instead, by [Protocol.Calibrate].
-	Sparse     bool         // Of vectors it takes only those with at most one coordinate that is not 0.
-	Costs      []Case       // Tasks of docs/costs.md, for the document's numbers of clients. At least one.
-	Trials     []Case       // Tasks of docs/simulations.md: small ones. At least one.
-	CostParam  *CostParam   // Parameter that a planner may vary; nil: Calibrate alone decides.
+	Queries    []task.Query // Queries that the protocol answers. At least one.
+	Default    []task.Query // Those queries for which it is the default protocol.
+	Rule       string       // Privacy rule of new tasks that name no rule. Empty: Calibrate chooses one.
+	NeedsFirst bool         // The claim needs an honest first relay under every padding, if clients send several slots.
+	ClientsToo bool         // Either clients ([Protocol.Calibrate]) or relays (CalibrateRelayNoise) can add the noise.
+	Sparse     bool         // The protocol accepts a vector only if at most one coordinate is not 0.
+	Costs      []Case       // Example tasks for docs/costs.md, which sets the numbers of clients. At least one.
+	Trials     []Case       // Small example tasks, simulated for docs/simulations.md. At least one.
+	CostParam  *CostParam   // Parameter that a planner may vary; nil: Calibrate sets all parameters.
 
-	// CalibrateRelayNoise replaces [Protocol.Calibrate] if relays add the noise. A task may claim a total over all
-	// epochs and leave out the claim of one epoch, which it then derives. nil: relays add no noise.
+	// CalibrateRelayNoise replaces [Protocol.Calibrate] in a task whose relays add the noise. If the task claims a
+	// total over all epochs, it may leave out the claim of one epoch; CalibrateRelayNoise then derives it. nil: relays
+	// cannot add noise in this protocol.
 	CalibrateRelayNoise func(t *task.Task, d NoiseOptions) error
 }
 
-// CostParam is a whole-numbered parameter that trades the cost of a report for the error of the answer.
+// CostParam is a whole-numbered parameter that trades the cost of a report against the error of the answer.
 type CostParam struct {
 	Key    string
-	Values func(entries uint64) []uint64 // Values to try for an answer with this many entries, by rising cost.
-	Best   bool                          // Calibrate's own choice has the least error and costs most.
+	Values func(entries uint64) []uint64 // Values to try, by rising cost, if the answer has this many entries.
+	Best   bool                          // Calibrate, if left free, chooses the value of least error and highest cost.
 }
 
-// Doublings returns 1, 2, 4, …, ending with most.
+// Doublings returns the powers of two below most, and then most.
 func Doublings(most uint64) (out []uint64) {
 	for v := uint64(1); v < most; v *= 2 {
 		out = append(out, v)
@@ -65,8 +68,8 @@ func Doublings(most uint64) (out []uint64) {
 	return append(out, most)
 }
 
-// Paddings returns the paddings that a task of the protocol may have: those of its examples. The empty padding stands
-// for no choice.
+// Paddings returns the paddings that the protocol's tasks may have: those of the examples in Costs. The empty padding
+// means that the protocol leaves no choice.
 func (r Row) Paddings() (out []task.Padding) {
 	for _, c := range r.Costs {
 		if !slices.Contains(out, c.Padding) {
@@ -76,16 +79,16 @@ func (r Row) Paddings() (out []task.Padding) {
 	return out
 }
 
-// Case is an example task.
+// Case describes an example task of a protocol.
 type Case struct {
 	Query   task.Query
-	Hi      float64      // The range is 0 to Hi. 0 means 1.
-	Bins    uint64       // Labels of a histogram.
-	Dim     uint64       // Coordinates of a vector or vectormean.
-	Length  uint64       // Largest number of bytes of a text.
-	Params  []task.Param // Parameters to keep: whole numbers.
-	Padding task.Padding // Empty: the protocol's default.
-	Lanes   uint64       // 0: the protocol's default.
-	Users   uint64       // n. 0 in [Row.Costs].
-	Epsilon float64      // 0 means 1.
+	Hi      float64      // Upper end of the values' range, which starts at 0. 0 means 1.
+	Bins    uint64       // Number of a histogram's labels.
+	Dim     uint64       // Number of coordinates, for query vector or vectormean.
+	Length  uint64       // Largest length of a text in bytes, for query strings.
+	Params  []task.Param // Whole-numbered parameters that calibration must keep.
+	Padding task.Padding // Padding of lanes with covers. Empty: the protocol's default.
+	Lanes   uint64       // Number of lanes. 0: the protocol's default.
+	Users   uint64       // Number n of clients. 0 in [Row.Costs], where the document sets it.
+	Epsilon float64      // Claimed ε. 0 means 1.
 }

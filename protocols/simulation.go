@@ -7,33 +7,35 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Draw returns an aggregate with the distribution that all messages of some clients give it, before AddUsers. The
-// function messages draws the number of those messages; it can take longer than the aggregate.
+// Draw draws the aggregate of a fixed set of simulated clients, before AddUsers, directly from its distribution. The
+// returned function draws the number of messages they sent. It is separate because it can take longer than the
+// aggregate.
 type Draw func(src *randomizer.Source) (a Aggregate, messages func() uint64)
 
-// FixedCount returns a fixed number of messages in the form of [Draw].
+// FixedCount returns a function for [Draw] that always returns n.
 func FixedCount(n uint64) func() uint64 { return func() uint64 { return n } }
 
-// The attacks of malicious clients in simulations.
+// The attacks of malicious clients in simulations. Each is a strategy of all malicious clients together.
 const (
-	AttackMax           = "max"            // The messages that move the answer most.
-	AttackOneCoordinate = "one-coordinate" // All messages on one entry of the answer.
-	AttackDropNoise     = "drop-noise"     // The client's value, and none of the protocol's noise.
+	AttackMax           = "max"            // Send the messages that move the answer most.
+	AttackOneCoordinate = "one-coordinate" // Aim all messages at one entry of the answer.
+	AttackDropNoise     = "drop-noise"     // Send the client's true value without the protocol's noise.
 )
 
-// UnknownAttack returns the error for an attack that a protocol does not know; known lists those that it does.
+// UnknownAttack returns the error for an attack that a protocol does not support. known lists the supported attacks.
 func UnknownAttack(attack, known string) error {
 	return invalid.Field("attack", strconv.Quote(attack), known+" for this protocol")
 }
 
-// RoundingGroup is a number of simulated clients whose values round alike: to Whole, or with probability Up to
-// Whole+1.
+// RoundingGroup stands for simulated clients with equal values. Each client's value rounds to Whole+1 with probability
+// Up, and otherwise to Whole.
 type RoundingGroup struct {
 	Clients, Whole uint64
 	Up             randomizer.Rational
 }
 
-// RoundingGroups groups simulated clients by the values that unit maps them to, for stochastic rounding to 0..k.
+// RoundingGroups groups simulated clients with equal values, for stochastic rounding to 0..k. The function unit maps a
+// client's value into [0, 1].
 func RoundingGroups(values [][]float64, k uint64, unit func([]float64) (float64, error)) ([]RoundingGroup, error) {
 	at := map[uint64]int{}
 	var groups []RoundingGroup
@@ -55,9 +57,9 @@ func RoundingGroups(values [][]float64, k uint64, unit func([]float64) (float64,
 	return groups, nil
 }
 
-// Answers draws the randomized response of the clients' rounded values, with blanket probability gamma. It calls add
-// with a level and the number of clients who report it as theirs. It returns the number of clients who report the
-// blanket instead.
+// Answers draws the randomized response of the group's clients, with blanket probability gamma. It calls add with a
+// level and the number of clients who report it as their own value. It returns the number of clients whose report comes
+// from the blanket. The caller draws those reports.
 func (g RoundingGroup) Answers(src *randomizer.Source, gamma randomizer.Rational,
 	add func(clients, level uint64)) (blanket uint64) {
 	blanket = src.Binomial(g.Clients, gamma)
@@ -67,20 +69,20 @@ func (g RoundingGroup) Answers(src *randomizer.Source, gamma randomizer.Rational
 	return blanket
 }
 
-// Sum draws the sum of the clients' rounded values.
+// Sum draws the sum of the group's rounded values.
 func (g RoundingGroup) Sum(src *randomizer.Source) uint64 {
 	return g.Clients*g.Whole + src.Binomial(g.Clients, g.Up)
 }
 
-// Spread draws how n clients distribute over the given cells, each client in one cell, all equally likely. It calls
-// add with a number of clients and a cell from 0, at most a few times for each cell. It takes n/64 draws for every
-// halving of the cells, instead of one draw for each client. cells ≥ 1.
+// Spread assigns each of n clients to a uniformly random cell from 0 to cells-1. It calls add with a cell and the
+// number of clients in it, at most a few times per cell. It takes far fewer random draws than one per client, because
+// it halves the cells repeatedly and draws n/64 numbers per halving. cells ≥ 1.
 func Spread(src *randomizer.Source, n, cells uint64, add func(clients, cell uint64)) {
 	width := uint64(1)
 	for width < cells {
 		width *= 2
 	}
-	for n >= cells { // Clients beyond the last cell are drawn again.
+	for n >= cells { // halve covers a power of two: assign the clients beyond the last cell again.
 		n = halve(src, n, 0, width, cells, add)
 	}
 	for ; n > 0; n-- {
@@ -88,8 +90,8 @@ func Spread(src *randomizer.Source, n, cells uint64, add func(clients, cell uint
 	}
 }
 
-// halve spreads n clients over width cells from first, width a power of two. It returns how many fall beyond the last
-// cell.
+// halve spreads n clients over the width cells from first on; width is a power of two. It returns the number of clients
+// in cells that do not exist, because they lie at cells or beyond.
 func halve(src *randomizer.Source, n, first, width, cells uint64, add func(clients, cell uint64)) (beyond uint64) {
 	switch {
 	case n == 0:

@@ -8,10 +8,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Pad turns one client's messages into the slots that the task's padding asks for, by lane, each lane in random
-// order. Under padding full every lane has exactly PerLane slots; more messages than that are an error. Under padding
-// none a lane without messages gets one cover. The verifier can recognize a cover, so whether a lane is empty must
-// not depend on the value.
+// Pad turns one client's messages into slots by the task's padding, lane by lane, each lane in random order. Under
+// padding full every lane gets exactly PerLane slots; a lane with more messages is an error. Under padding none a lane
+// without messages gets one cover. The verifier can recognize a cover, so a protocol must not let the value decide
+// whether a lane is empty.
 func Pad(t *task.Task, src *randomizer.Source, messages Messages) ([][]task.Message, error) {
 	slots := make([][]task.Message, len(messages))
 	for lane, bodies := range messages {

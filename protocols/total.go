@@ -10,9 +10,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// CheckTotal returns an error unless all epochs together keep the task's total, if it claims one. law returns the law
-// of each epoch. The claim of one epoch must have been checked. The epochs have one law, fixed before the first:
-// docs/proofs/loss-laws.md, Theorem 3 (a).
+// CheckTotal returns an error unless all epochs together keep the task's claimed total, if the task has one. law
+// returns the privacy law of one epoch. The caller must have checked the claim of one epoch. All epochs have the same
+// law, fixed before the first; then Theorem 3 (a) of docs/proofs/loss-laws.md lets their losses add up.
 func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 	total := t.Claim.Total
 	if total.IsZero() {
@@ -23,7 +23,7 @@ func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 	}
 	sum := AddedClaims(t.Claim, t.Epochs.Count)
 	if sum.Epsilon <= total.Epsilon.Value() && sum.Delta <= total.Delta.Value() {
-		return nil // The claims of the epochs add up to no more.
+		return nil // The epochs' claims, added up, are within the total.
 	}
 	one, err := law()
 	if err != nil {
@@ -32,14 +32,14 @@ func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 	derived := compose.Delta([]compose.Observation{one.Observation(t.Epochs.Count)}, total.Epsilon.Value(),
 		total.Delta.Value())
 	if !(derived <= total.Delta.Value()) {
-		return invalid.Field("claim.total.delta", total.Delta.String(), "at least "+decimal.Up(derived, 7)+
-			", what "+strconv.FormatUint(t.Epochs.Count, 10)+" epochs add up to at epsilon "+total.Epsilon.String())
+		return invalid.Field("claim.total.delta", total.Delta.String(), "at least "+decimal.Up(derived, 7)+", the delta of "+
+			strconv.FormatUint(t.Epochs.Count, 10)+" epochs together at epsilon "+total.Epsilon.String())
 	}
 	return nil
 }
 
-// AddedClaims returns the claim times a number of epochs. Decimals of up to 15 digits give exact multiples; longer
-// ones are rounded up.
+// AddedClaims returns the claimed ε and δ of one epoch, each multiplied by the number of epochs. The product is exact
+// for up to 99999 epochs if the decimal has at most 10 characters before its exponent; otherwise it is rounded up.
 //
 //go:noinline
 func AddedClaims(claim task.Claim, epochs uint64) compose.Spend {
@@ -49,20 +49,21 @@ func AddedClaims(claim task.Claim, epochs uint64) compose.Spend {
 	}
 }
 
-// multiple returns the number nearest to a multiple of a decimal. Up to 15 digits are exact: the product is off by a
-// relative 2.3e-16, and half a unit of the last digit is at least 5e-16.
+// multiple returns the float64 nearest to times × the decimal that text denotes and value approximates. A decimal of 15
+// digits identifies the exact product: the float64 product is off by a relative 2.3e-16, and half a unit of the last of
+// 15 digits is at least 5e-16.
 func multiple(text string, value float64, times uint64) float64 {
 	product := value * float64(times)
 	mantissa, _, _ := strings.Cut(text, "e")
 	if len(mantissa) > 10 || times > 99999 {
-		product *= 1 + 6e-15 // More than the rounding below.
+		product *= 1 + 6e-15 // More than Near can round down.
 	}
 	return decimal.Near(product, 15)
 }
 
-// EpochsSpend returns the cost of a number of a task's epochs to one client. It is the least ε of three: the composed
-// laws and the added claims, both at the sum of their δ, and the task's total. The task's claim must have been
-// checked. The theorem is that of [CheckTotal].
+// EpochsSpend returns the (ε, δ) that a number of a task's epochs cost one client. It compares three bounds and takes
+// the least ε: the composed laws, at the sum of the epochs' claimed δ; the sum of the claims; and the task's total. The
+// caller must have checked the task's claim. The composition is that of [CheckTotal].
 func EpochsSpend(t *task.Task, law func() (*compose.Law, error), epochs uint64) (compose.Spend, error) {
 	best := AddedClaims(t.Claim, epochs)
 	if epochs > 1 && best.Delta < 1 {
@@ -70,7 +71,7 @@ func EpochsSpend(t *task.Task, law func() (*compose.Law, error), epochs uint64) 
 		if err != nil {
 			return best, err
 		}
-		// An error means only that unbounded losses are as likely as δ allows.
+		// compose.Epsilon fails if unbounded losses are as likely as δ allows. Then the sum of the claims stands.
 		eps, err := compose.Epsilon([]compose.Observation{one.Observation(epochs)}, best.Delta)
 		if err == nil && eps > 0 && eps < best.Epsilon {
 			best.Epsilon = eps

@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Vector maps a vector of Bins coordinates into [0, 1]^d, each by the task's range as [Unit] does. A randomizer
-// clears the result after use, so that a client's memory does not keep the value.
+// Vector maps a vector of in.Bins coordinates into [0, 1]^d, each by the task's range as [Unit] does. Randomizers clear
+// the result after use, so that the client's memory does not keep the value.
 func Vector(in task.Input, value []float64) ([]float64, error) {
 	if err := checkDim(in, value); err != nil {
 		return nil, err
@@ -27,11 +27,11 @@ func Vector(in task.Input, value []float64) ([]float64, error) {
 	return out, nil
 }
 
-// ballTolerance is how far above 1 a norm may be, to allow for the rounding of the caller's own division.
+// ballTolerance is how far a vector's norm may exceed 1. It allows for rounding when the caller normalizes the vector.
 const ballTolerance = 1e-9
 
-// Ball returns a vector of Bins coordinates and Euclidean norm at most 1. It scales a longer vector to norm 1 if the
-// task clips; otherwise that is an [invalid.FieldError]. NaN and ±Inf always are.
+// Ball returns the value as a vector of in.Bins coordinates and Euclidean norm at most 1. If the task clips, Ball
+// scales a longer vector to norm 1. If not, a longer vector is an [invalid.FieldError], as NaN and ±Inf always are.
 func Ball(in task.Input, value []float64) ([]float64, error) {
 	if err := checkDim(in, value); err != nil {
 		return nil, err
@@ -71,24 +71,24 @@ func checkDim(in task.Input, value []float64) error {
 	return nil
 }
 
-// RoundedVariance returns the variance of y/k. y is x ∈ [0, 1], rounded stochastically to {0, …, k} and then put
-// through randomized response with blanket probability γ over these k+1 symbols:
+// RoundedVariance returns the variance of y/k, where y is drawn as follows. Round xk stochastically to a whole number
+// in {0, …, k}, for an x ∈ [0, 1]. Then apply randomized response with blanket probability γ over these k+1 symbols:
 //
 //	v(x) = (1-γ)·f(1-f)/k² + γ(k+2)/(12k) + γ(1-γ)(x-½)²,   f the fractional part of xk   (1)
 //
-// The three terms are those of the rounding, of the blanket (uniform on {0, 1/k, …, 1}), and of the choice between
-// the two.
+// The first term is the variance of rounding, the second that of the blanket (uniform on {0, 1/k, …, 1}). The third
+// comes from choosing between the two.
 func RoundedVariance(gamma float64, k uint64, x float64) float64 {
 	levels := float64(k)
 	_, f := math.Modf(x * levels)
-	return (1-gamma)*f*(1-f)/(levels*levels) + gamma*(levels+2)/(12*levels) + gamma*(1-gamma)*(x-0.5)*(x-0.5) // (1)
+	return (1-gamma)*f*(1-f)/(levels*levels) + gamma*(levels+2)/(12*levels) + gamma*(1-gamma)*(x-0.5)*(x-0.5)
 }
 
-// WorstRounded returns an x in [0, 1] that maximises a·v(x) + b·(x-½)², v being (1) of [RoundedVariance] and a, b ≥
-// 0. With f the fractional part of xk this is A·f(1-f) + D·(x-½)² plus a constant, where A = a(1-γ)/k² and D =
-// aγ(1-γ) + b. At equal f, the cell [0, 1/k] has the largest |x-½| of the lower half, and the upper half mirrors the
-// lower. So the maximum lies in that cell, at x = f/k. If the parabola is concave (A > D/k²), f = (A-D/k) /
-// (2(A-D/k²)), clamped to [0, 1]; else f = 0.
+// WorstRounded returns an x in [0, 1] that maximises a·v(x) + b·(x-½)². v(x) is the variance that [RoundedVariance]
+// returns, and a, b ≥ 0. With f the fractional part of xk, the sum is A·f(1-f) + D·(x-½)² plus a constant, where A =
+// a(1-γ)/k² and D = aγ(1-γ) + b. For a given f, the cell [0, 1/k] has the largest |x-½| in the lower half; the upper
+// half mirrors the lower. So the maximum lies in that cell, at x = f/k. If the parabola is concave (A > D/k²), f =
+// (A-D/k) / (2(A-D/k²)), clamped to [0, 1]; otherwise f = 0.
 func WorstRounded(gamma float64, k uint64, a, b float64) float64 {
 	levels := float64(k)
 	rounding := a * (1 - gamma) / (levels * levels)
@@ -100,7 +100,7 @@ func WorstRounded(gamma float64, k uint64, a, b float64) float64 {
 	return min(max((rounding-distance/levels)/(2*curve), 0), 1) / levels
 }
 
-// WholeParam returns the task's whole-numbered parameter with the given key, which must lie in lo..hi.
+// WholeParam returns the task's parameter with the given key. It must be a whole number in lo..hi.
 func WholeParam(t *task.Task, key string, lo, hi uint64) (uint64, error) {
 	p, ok := t.Param(key)
 	if !ok || p.Den != 1 || p.Num < 0 || uint64(p.Num) < lo || uint64(p.Num) > hi {
@@ -114,15 +114,16 @@ func WholeParam(t *task.Task, key string, lo, hi uint64) (uint64, error) {
 	return uint64(p.Num), nil
 }
 
-// Whole returns a task parameter with a whole-numbered value.
+// Whole returns a task parameter whose value is the whole number v.
 func Whole(key string, v uint64) task.Param {
 	return task.Param{Key: key, Value: randomizer.NewRational(int64(v), 1)}
 }
 
-// Indices encodes the whole numbers below its value as messages: big-endian integers of [Indices.Bytes] bytes.
+// Indices encodes whole numbers as messages. Indices(count) covers the numbers 0..count-1, as big-endian integers of
+// [Indices.Bytes] bytes each.
 type Indices uint64
 
-// Encode appends a number.
+// Encode appends the encoding of the number v to out.
 func (count Indices) Encode(out []byte, v uint64) []byte {
 	for i := count.Bytes() - 1; i >= 0; i-- {
 		out = append(out, byte(v>>(8*i)))
@@ -130,7 +131,8 @@ func (count Indices) Encode(out []byte, v uint64) []byte {
 	return out
 }
 
-// Decode reads what [Indices.Encode] wrote. A wrong size or a number that is too large is an error.
+// Decode returns the number in a message that [Indices.Encode] wrote. A wrong size or a number of count or more is an
+// error.
 func (count Indices) Decode(message []byte) (uint64, error) {
 	if len(message) != count.Bytes() {
 		return 0, invalid.Field("message", strconv.Itoa(len(message))+" bytes", strconv.Itoa(count.Bytes())+" bytes")
@@ -146,7 +148,7 @@ func (count Indices) Decode(message []byte) (uint64, error) {
 	return v, nil
 }
 
-// Bytes returns how many bytes a number takes, at least 1.
+// Bytes returns the size of an encoded number in bytes, at least 1.
 func (count Indices) Bytes() int {
 	n := 1
 	for count > 1<<8 {

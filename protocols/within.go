@@ -9,10 +9,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// EpochsEpsilon returns an upper bound of the ε that a number of a task's epochs cost one client together, at a δ in
-// (0, 1). It is the least of those that apply: the task's total, if it covers as many epochs at this δ; the sum of
-// the epochs' claims, if their δ add up to no more; the composed law. In a stream there may be more epochs than the
-// task has. The task's claim must have been checked. The theorem is that of [CheckTotal].
+// EpochsEpsilon returns an upper bound of the ε that a number of a task's epochs together cost one client, at a δ in
+// (0, 1). It takes the least of three bounds, where they apply: the task's total, if it covers that many epochs and its
+// δ is at most this δ; the sum of the epochs' claims, if their δ add up to at most this δ; the composed laws of the
+// epochs. epochs may exceed the task's own number, because a stream continues in further tasks. The caller must have
+// checked the task's claim. The composition is that of [CheckTotal].
 func EpochsEpsilon(t *task.Task, law func() (*compose.Law, error), epochs uint64, delta float64) (float64, error) {
 	total, added := t.Claim.Total, AddedClaims(t.Claim, epochs)
 	best := math.Inf(1)
@@ -21,7 +22,7 @@ func EpochsEpsilon(t *task.Task, law func() (*compose.Law, error), epochs uint64
 	}
 	if !total.IsZero() && epochs <= t.Epochs.Count && total.Delta.Value() <= delta {
 		best = min(best, total.Epsilon.Value())
-		if epochs == t.Epochs.Count { // The noise was chosen for this total.
+		if epochs == t.Epochs.Count { // The noise was calibrated for this total: no need to compose.
 			return best, nil
 		}
 	}
@@ -37,7 +38,7 @@ func EpochsEpsilon(t *task.Task, law func() (*compose.Law, error), epochs uint64
 	}
 	if math.IsInf(best, 1) {
 		return 0, invalid.Field("delta", decimal.Format(delta, -1),
-			"more, for epochs whose losses may be without bound")
+			"a larger delta: at this one, the epochs' privacy loss may be unbounded")
 	}
 	return best, nil
 }

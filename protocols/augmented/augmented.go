@@ -47,13 +47,13 @@ const Rule = "dummies"
 // maxK bounds the levels: the largest number that a tilted law supports.
 const maxK = 1<<10 - 1
 
-// Protocol is the row of this protocol in the registry.
+// Protocol is the entry of this protocol in the table of package registry.
 type Protocol struct{}
 
-// ProtocolName is [Name].
+// ProtocolName returns [Name].
 func (*Protocol) ProtocolName() string { return Name }
 
-// Mechanism is the protocol with the parameters of one task.
+// Mechanism is this protocol with the parameters of one task.
 type Mechanism struct {
 	task *task.Task
 	krr  protocols.KRR // For K cells; with Gamma 0 clients send their values unchanged.
@@ -68,7 +68,7 @@ type Mechanism struct {
 	shapes    map[*float64][2]float64 // Results of [Mechanism.moments].
 }
 
-// Capabilities returns what [protocols.CapabilitiesOf] returns.
+// Capabilities returns the optional functions of the mechanism, for [protocols.CapabilitiesOf].
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	can := protocols.Capabilities{
 		Dummies:       func(a protocols.Aggregate) protocols.DummyAggregate { return a.(*aggregate) },

@@ -54,10 +54,10 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "correlated"
 
-// Protocol is the row of this protocol in the registry.
+// Protocol is the entry of this protocol in the table of package registry.
 type Protocol struct{}
 
-// ProtocolName is [Name].
+// ProtocolName returns [Name].
 func (*Protocol) ProtocolName() string { return Name }
 
 // The rules by which a claim is proven.
@@ -94,7 +94,7 @@ type source struct {
 	jump   uint64
 }
 
-// Mechanism is the protocol with the parameters of one task.
+// Mechanism is this protocol with the parameters of one task.
 type Mechanism struct {
 	task    *task.Task
 	top     uint64 // Δ
@@ -105,7 +105,7 @@ type Mechanism struct {
 	noise   *randomizer.Superposition
 }
 
-// Capabilities returns what [protocols.CapabilitiesOf] returns.
+// Capabilities returns the optional functions of the mechanism, for [protocols.CapabilitiesOf].
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	can := protocols.Capabilities{
 		Messages: func() float64 {

@@ -2,8 +2,8 @@ package histogram
 
 import "github.com/doona-dp/doona/protocols"
 
-// aggregate is the sufficient statistic: N_j for every value j, and n. Formulas (1) and (2) are in the package
-// comment.
+// aggregate counts, for every value j, the reports N_j equal to j, and all reports n. The package comment has formula
+// (1) for the estimated counts and formula (2) for their variance.
 type aggregate struct {
 	krr     protocols.KRR
 	counts  []uint64
@@ -47,17 +47,18 @@ func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.reports)
 }
 
-// Total returns formula (1) for every value.
+// Total returns the estimated number of clients that hold each value: formula (1) of the package comment.
 func (a *aggregate) Total() []float64 {
 	gamma, k := a.krr.Gamma.Float64(), float64(a.krr.K)
 	out := make([]float64, len(a.counts))
 	for j, n := range a.counts {
-		out[j] = (float64(n) - float64(a.reports)*gamma/k) / (1 - gamma) // (1)
+		out[j] = (float64(n) - float64(a.reports)*gamma/k) / (1 - gamma)
 	}
 	return out
 }
 
-// Errors implements [protocols.Aggregate.Errors]: N_j is the sum of two binomial variables.
+// Errors implements [protocols.Aggregate.Errors]. N_j is the sum of two binomial variables: reports from clients that
+// hold j, and reports from others.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	out := make([]protocols.ErrorLaw, len(a.counts))
 	for j, n := range a.counts {
@@ -66,13 +67,15 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// LossEffect implements [protocols.Aggregate.LossEffect]: a missing client holds the value counted, or another.
+// LossEffect implements [protocols.Aggregate.LossEffect]. A missing client adds 1 to the count of a value if it holds
+// that value, else 0.
 func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	return l.ClientLossEffect(a.reports, 0, 1)
 }
 
-// Below implements [protocols.Bins.Below]: a client in the first j bins reports one of them with probability
-// 1-γ+γj/K, another with γj/K, so that their number is the sum of two binomial variables too.
+// Below implements [protocols.Bins.Below]. A client whose value is in the first j bins reports one of these bins with
+// probability 1-γ+γj/K. Any other client does so with probability γj/K. So their number is the sum of two binomial
+// variables too.
 func (a *aggregate) Below() []protocols.ErrorLaw {
 	gamma, k := a.krr.Gamma.Float64(), float64(a.krr.K)
 	out, seen := make([]protocols.ErrorLaw, a.krr.K-1), uint64(0)
@@ -94,7 +97,8 @@ func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	return law
 }
 
-// Exact implements [protocols.Mechanism.Exact]; the variance is one client's part of formula (2).
+// Exact implements [protocols.Mechanism.Exact]. The variance is one client's part of formula (2) of the package
+// comment.
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := protocols.Category(m.task.Input, value)
 	if err != nil {
@@ -109,8 +113,8 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return total, variance, nil
 }
 
-// Worst implements [protocols.Mechanism.Worst]. The client holds the counted value. All values are equally bad; it
-// returns the lowest.
+// Worst implements [protocols.Mechanism.Worst]. A client adds most to the count of the value that it holds. This is the
+// same for all values, so Worst returns the lowest value.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	own, other := m.variances()
 	lowest := 0.0
@@ -120,7 +124,8 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: []float64{lowest}, Variance: max(own, other)}
 }
 
-// variances returns one client's part of formula (2) for the value it holds and for any other.
+// variances returns what one client adds to the variance of a count, by formula (2) of the package comment: own to the
+// count of the value that it holds, other to every other count.
 func (m *Mechanism) variances() (own, other float64) {
 	gamma, k := m.krr.Gamma.Float64(), float64(m.krr.K)
 	q := gamma / k

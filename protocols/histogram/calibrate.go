@@ -15,8 +15,8 @@ func (*Protocol) Row() protocols.Row {
 	}
 }
 
-// Calibrate sets the parameters and slots of a task whose query, input, claim and batch are set:
-// the smallest γ that proves the claim, by the task's rule or else by the tightest for K.
+// Calibrate sets the parameters and slots of a task whose query, input, claim and batch are set. It takes the smallest
+// γ that proves the claim, by the task's rule or, if it has none, by the tightest rule for K values.
 func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkQuery(t); err != nil {
 		return err

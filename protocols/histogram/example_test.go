@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Each client randomizes, the shuffler removes the link between client and message, and the analyzer counts.
+// Each client randomizes its value. The shuffler removes the link between client and message, and the analyzer counts.
 func Example() {
 	t := &task.Task{
 		Name: "browser", Query: task.Histogram, Protocol: histogram.Name, Rule: "revealed", KEM: task.KEMX25519,

@@ -1,8 +1,8 @@
 // Package histogram counts how many clients hold each of K values: k-ary randomized response in
 // the shuffle model [BBGN19].
 //
-// A client with value x reports y = x with probability 1-γ and a uniform one of the K values
-// otherwise. With N_j the number of reports equal to j among n, the analyzer estimates
+// A client with value x reports y = x with probability 1-γ, and otherwise one of the K values, drawn uniformly. Of n
+// reports, N_j are equal to j. The analyzer estimates c_j, the number of clients that hold j:
 //
 //	ĉ_j = (N_j - nγ/K) / (1-γ)                                              (1)
 //	Var ĉ_j = [c_j·p(1-p) + (n-c_j)·q(1-q)] / (1-γ)²,  p = 1-γ+γ/K, q = γ/K (2)
@@ -11,11 +11,11 @@
 // other values, once the messages of n_min honest clients are shuffled together; γ is calibrated
 // by the task's rule (package accountant). Participation is not protected.
 //
-// Accuracy: unbiased; worst-case variance of one count nγ(K-1)/K·p/(1-γ)², independent of how the
-// others are spread.
+// Accuracy: the estimates are unbiased. The worst-case variance of one count is nγ(K-1)/K·p/(1-γ)². It does not depend
+// on how the other values are spread.
 //
-// Limits: one message per client. If every relay colludes with the verifier, ε₀-LDP remains,
-// ε₀ = ln(1+K(1-γ)/γ). One malicious client moves counts by at most 1/(1-γ) each.
+// Limits: one message per client. If every relay colludes with the verifier, ε₀-LDP remains, with ε₀ = ln(1+K(1-γ)/γ).
+// One malicious client moves each count by at most 1/(1-γ).
 //
 // [BBGN19]: https://arxiv.org/abs/1903.02837
 package histogram
@@ -30,19 +30,19 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "histogram"
 
-// Protocol is the row of this protocol in the registry.
+// Protocol is the entry of this protocol in the table of package registry.
 type Protocol struct{}
 
-// ProtocolName is [Name].
+// ProtocolName returns [Name].
 func (*Protocol) ProtocolName() string { return Name }
 
-// Mechanism is the protocol with the parameters of one task.
+// Mechanism is this protocol with the parameters of one task.
 type Mechanism struct {
 	task *task.Task
 	krr  protocols.KRR
 }
 
-// Capabilities returns what [protocols.CapabilitiesOf] returns.
+// Capabilities returns the optional functions of the mechanism, for [protocols.CapabilitiesOf].
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{
 		Bins:   func(a protocols.Aggregate) protocols.Bins { return a.(*aggregate) },
@@ -51,7 +51,7 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 	}
 }
 
-// Open returns the mechanism of a task: query histogram, parameter gamma, K = Input.Bins.
+// Open returns the mechanism of a task with query histogram and parameter gamma. K is Input.Bins.
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkQuery(t); err != nil {
 		return nil, err

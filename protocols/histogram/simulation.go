@@ -5,8 +5,8 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// fast implements [protocols.Capabilities]. Of the clients with each value, a binomial number report the blanket,
-// each of them a uniform value.
+// fast implements [protocols.Capabilities.Fast]. Of the clients with each value, a binomial number report the blanket
+// instead: a uniformly random value.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	held := make([]uint64, m.krr.K)
 	for _, v := range values {
@@ -29,8 +29,8 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// attack implements [protocols.Capabilities]: max and one-coordinate both report value 0 without a blanket,
-// which moves its count by 1/(1-γ); drop-noise reports the client's own value.
+// attack implements [protocols.Capabilities.Attack]. With max or one-coordinate, a client always reports value 0, which
+// moves the count of 0 by 1/(1-γ). With drop-noise, it reports its own value.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Category(m.task.Input, value)
 	if err != nil {

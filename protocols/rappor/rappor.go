@@ -42,16 +42,16 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "rappor"
 
-// Protocol is the row of this protocol in the registry.
+// Protocol is the entry of this protocol in the table of package registry.
 type Protocol struct{}
 
-// ProtocolName is [Name].
+// ProtocolName returns [Name].
 func (*Protocol) ProtocolName() string { return Name }
 
 // maxK bounds the levels: the error grows with √k for a given range.
 const maxK = 1 << 12
 
-// Mechanism is the protocol with the parameters of one task.
+// Mechanism is this protocol with the parameters of one task.
 type Mechanism struct {
 	task *task.Task
 	k    uint64              // Levels above 0.
@@ -59,7 +59,7 @@ type Mechanism struct {
 	f    randomizer.Rational // Probability that a bit is flipped.
 }
 
-// Capabilities returns what [protocols.CapabilitiesOf] returns.
+// Capabilities returns the optional functions of the mechanism, for [protocols.CapabilitiesOf].
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{Fast: m.fast, Attack: m.attack}
 }

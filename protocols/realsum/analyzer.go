@@ -9,8 +9,8 @@ import (
 
 var infinity = math.Inf(1)
 
-// aggregate is the sufficient statistic: Σy and n, and Σy² for error bars. Formulas (1) and (2) are in the package
-// comment.
+// aggregate holds the sum of the reported levels y, the sum of y² for error bars, and the number n of reports. The
+// package comment has formula (1) for the estimated sum and formula (2) for the variance of one report.
 type aggregate struct {
 	m            *Mechanism
 	sum, squares uint64
@@ -30,7 +30,7 @@ func (a *aggregate) Add(lane int, message []byte) error {
 	return nil
 }
 
-// add adds a level that some clients reported.
+// add adds the reports of some clients that all reported level y.
 func (a *aggregate) add(clients, y uint64) {
 	a.sum += clients * y
 	a.squares += clients * y * y
@@ -58,15 +58,15 @@ func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.reports)
 }
 
-// Total returns formula (1), moved from [0, 1] to the task's range.
+// Total returns the estimated sum, formula (1) of the package comment, converted from [0, 1] to the task's range.
 func (a *aggregate) Total() []float64 {
 	gamma, n := a.m.krr.Gamma.Float64(), float64(a.reports)
-	z := (float64(a.sum)/float64(a.m.k) - n*gamma/2) / (1 - gamma) // (1)
+	z := (float64(a.sum)/float64(a.m.k) - n*gamma/2) / (1 - gamma)
 	return []float64{a.m.task.Input.Lo.Float64()*n + a.m.task.Input.Width()*z}
 }
 
-// Errors implements [protocols.Aggregate.Errors]. The law is that of randomized response for a count, and normal for
-// a sum.
+// Errors implements [protocols.Aggregate.Errors]. For a count, the error has the distribution of randomized response.
+// For a sum or mean it is nearly normal.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	if a.m.task.Query == task.Count {
 		return []protocols.ErrorLaw{a.m.krr.Cell(a.sum, a.reports)}
@@ -86,7 +86,8 @@ func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	return l.ClientLossEffect(a.reports, lo, hi)
 }
 
-// Exact implements [protocols.Mechanism.Exact]; the variance is formula (2) in the query's units.
+// Exact implements [protocols.Mechanism.Exact]. The variance is that of one client's report, formula (2) of the package
+// comment, divided by (1-γ)² and in the query's units.
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := m.unit(value)
 	if err != nil {
@@ -105,10 +106,10 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	}
 }
 
-// worstFraction returns the f at which formula (2) is largest, at x = f/k. In the cell [i/k, (i+1)/k] the formula is
-// a concave parabola in f. At equal f, every cell of the lower half lies below the first one, which has the larger
-// |x-½|; by symmetry the first cell holds the maximum. There the derivative vanishes at f = (1-γk)/(2(1-γ)). A count
-// has f = 0.
+// worstFraction returns the f at which v(x), formula (2) of the package comment for the variance of one report, is
+// largest; x = f/k. In the cell [i/k, (i+1)/k] v is a concave parabola in f. For a given f, v is largest in the first
+// cell of the lower half, which has the larger |x-½|. By symmetry the first cell holds the maximum of all. There the
+// derivative vanishes at f = (1-γk)/(2(1-γ)). A count has f = 0.
 func (m *Mechanism) worstFraction() float64 {
 	if m.task.Query == task.Count {
 		return 0
@@ -117,10 +118,11 @@ func (m *Mechanism) worstFraction() float64 {
 	return min(max((1-gamma*k)/(2*(1-gamma)), 0), 1)
 }
 
-// variance returns formula (2), divided by (1-γ)², in the square of the query's units.
+// variance returns what one client adds to the variance of the sum: formula (2) of the package comment, divided by
+// (1-γ)², in the square of the query's units.
 func (m *Mechanism) variance(x, f float64) float64 {
 	gamma, k := m.krr.Gamma.Float64(), float64(m.k)
-	v := (1-gamma)*f*(1-f)/(k*k) + gamma*(k+2)/(12*k) + gamma*(1-gamma)*(x-0.5)*(x-0.5) // (2)
+	v := (1-gamma)*f*(1-f)/(k*k) + gamma*(k+2)/(12*k) + gamma*(1-gamma)*(x-0.5)*(x-0.5)
 	scale := m.task.Input.Width() / (1 - gamma)
 	return v * scale * scale
 }

@@ -17,9 +17,9 @@ func (*Protocol) Row() protocols.Row {
 	}
 }
 
-// Calibrate sets the parameters and slots of a task whose query, input, claim and batch are set. It chooses k, and
-// the smallest γ that proves the claim for that k, so as to minimise the worst-case mean squared error. It uses the
-// task's rule, or else the tightest for k+1 values.
+// Calibrate sets the parameters and slots of a task whose query, input, claim and batch are set. It chooses k, with the
+// smallest γ that proves the claim for that k, to minimise the worst-case mean squared error. It uses the task's rule
+// or, if the task has none, the tightest rule for k+1 values.
 func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkQuery(t); err != nil {
 		return err
@@ -40,16 +40,16 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	return nil
 }
 
-// candidate returns the mechanism with k levels and its smallest γ.
+// candidate returns the mechanism with k levels above 0 and the smallest γ that proves the claim.
 func candidate(t *task.Task, k uint64) (*Mechanism, error) {
 	krr, err := protocols.CalibrateKRR(t, k+1)
 	return &Mechanism{t, k, krr}, err
 }
 
-// searchK returns the mechanism of least worst-case variance, given the one for k = 1. That one is separate, because
-// two values have a rule of their own. From k = 2 on the error falls and then rises. The search doubles k until the
-// error rises, and then narrows by thirds. A k for which no γ < 1 is private, or that the rule does not cover, has
-// infinite cost.
+// searchK returns the mechanism of least worst-case variance. first is the mechanism for k = 1, which is searched
+// apart: two values have a rule of their own. From k = 2 on, the variance first falls and then rises. The search
+// doubles k until the variance rises, and then narrows the range by thirds. If no γ < 1 proves the claim for a k, or
+// the rule does not cover that k, its cost is infinite.
 func searchK(t *task.Task, first *Mechanism) *Mechanism {
 	known := map[uint64]*Mechanism{1: first}
 	cost := func(k uint64) float64 {

@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Each client randomizes, the shuffler removes the link between client and message, and the analyzer adds up.
+// Each client randomizes its value. The shuffler removes the link between client and message, and the analyzer adds up.
 func Example() {
 	t := &task.Task{
 		Name: "load time", Query: task.Sum, Protocol: realsum.Name, Rule: "revealed", KEM: task.KEMX25519,
@@ -26,7 +26,7 @@ func Example() {
 		panic(err)
 	}
 
-	// Clients: a load time of 2.5 seconds each.
+	// Clients: each has a load time of 2.5 seconds.
 	src := randomizer.NewSource()
 	var messages [][]byte
 	for range 100000 {

@@ -17,7 +17,7 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 	return m.krr.Report(src, src.Round(randomizer.Fixed(x), m.k)), nil
 }
 
-// unit maps a client's value into [0, 1]; for a count it must be 0 or 1.
+// unit maps a client's value into [0, 1]. For a count, the value must be 0 or 1.
 func (m *Mechanism) unit(value []float64) (float64, error) {
 	x, err := protocols.Unit(m.task.Input, value)
 	if err == nil && m.task.Query == task.Count && x != 0 && x != 1 {

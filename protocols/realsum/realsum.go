@@ -1,22 +1,23 @@
-// Package realsum adds up one real number per client: fixed-point rounding and randomized response in the shuffle
-// model [BBGN19] (section 3.2, Algorithm 2 and 3).
+// Package realsum adds up one real number per client, with fixed-point rounding and randomized response in the shuffle
+// model [BBGN19] (section 3.2, Algorithms 2 and 3).
 //
 // A client maps its value to x in [0, 1] and rounds it stochastically to x̄ in {0, …, k}. It sends y = x̄ with
-// probability 1-γ, else a uniform one of the K = k+1 values. With f the fractional part of xk and n reports, the
-// analyzer estimates
+// probability 1-γ, and otherwise one of the K = k+1 values, drawn uniformly. With f the fractional part of xk and n
+// reports, the analyzer estimates
 //
 //	Σx ≈ (Σ y/k - nγ/2) / (1-γ)                                                  (1)
 //	v(x) = (1-γ)·f(1-f)/k² + γ(k+2)/(12k) + γ(1-γ)(x-½)²,  variance of one y/k    (2)
 //
-// Queries count (x is 0 or 1, k = 1), sum and mean are read from (1).
+// The answers to queries count (x is 0 or 1, k = 1), sum and mean all follow from (1).
 //
 // Guarantee: (ε, δ)-DP by substitution of one client's value, against a verifier who knows all other values, once the
-// messages of n_min honest clients are shuffled together. γ is calibrated for K = k+1 by the task's rule (package
-// accountant). Here the paper uses k for K. Participation is not protected.
+// messages of n_min honest clients are shuffled together. The task's rule (package accountant) calibrates γ for K = k+1
+// symbols; where this package has K, the paper has k. Participation is not protected.
 //
-// Accuracy: unbiased; mean squared error Σv(x)/(1-γ)², at most n·v* / (1-γ)² with v* the maximum of v (see worst).
-// [Protocol.Calibrate] chooses k and γ together to minimise that under the exact γ(k). The paper's k = (n/c)^{1/3}
-// gives only the rate, O(n^{1/3}), which matches its lower bound for one message.
+// Accuracy: the estimate is unbiased. Its mean squared error is Σv(x)/(1-γ)². That is at most n·v* / (1-γ)², with v*
+// the maximum of v (see worstFraction). [Protocol.Calibrate] chooses k and γ together to minimise this bound, with the
+// exact γ needed for each k. The paper's k = (n/c)^{1/3} gives only the rate, O(n^{1/3}), which matches its lower bound
+// for one message.
 //
 // Limits: one message per client. If every relay colludes with the verifier, ε₀-LDP remains, ε₀ = ln(1+K(1-γ)/γ). One
 // malicious client moves the sum by at most 1/(1-γ) of the range.
@@ -35,28 +36,28 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "realsum"
 
-// Protocol is the row of this protocol in the registry.
+// Protocol is the entry of this protocol in the table of package registry.
 type Protocol struct{}
 
-// ProtocolName is [Name].
+// ProtocolName returns [Name].
 func (*Protocol) ProtocolName() string { return Name }
 
-// maxK bounds the fixed-point levels: beyond it rounding is negligible for any n < 2³².
+// maxK is the largest number k of fixed-point levels above 0. Beyond it rounding is negligible for any n < 2³².
 const maxK = 1 << 16
 
-// Mechanism is the protocol with the parameters of one task.
+// Mechanism is this protocol with the parameters of one task.
 type Mechanism struct {
 	task *task.Task
 	k    uint64 // Levels above 0; the domain has K = k+1 values.
 	krr  protocols.KRR
 }
 
-// Capabilities returns what [protocols.CapabilitiesOf] returns.
+// Capabilities returns the optional functions of the mechanism, for [protocols.CapabilitiesOf].
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{Fast: m.fast, Attack: m.attack}
 }
 
-// Open returns the mechanism of a task: query count, sum or mean, parameters gamma and k.
+// Open returns the mechanism of a task with query count, sum or mean and parameters gamma and k.
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkQuery(t); err != nil {
 		return nil, err

@@ -5,8 +5,8 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// fast implements [protocols.Capabilities]. Of the clients with each value, a binomial number report the blanket,
-// each of those a uniform level, and of the others a binomial number are rounded up.
+// fast implements [protocols.Capabilities.Fast]. Of the clients with each value, a binomial number report the blanket:
+// a uniformly random level. Of the others, a binomial number round up and the rest round down.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := protocols.RoundingGroups(values, m.k, m.unit)
 	if err != nil {
@@ -22,8 +22,8 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// attack implements [protocols.Capabilities]: max reports level k, which moves the sum by up to 1/(1-γ) of the
-// range; drop-noise reports the client's own value, rounded.
+// attack implements [protocols.Capabilities.Attack]. With max, a client always reports level k, which moves the sum by
+// up to 1/(1-γ) of the range. With drop-noise, it reports its own value, rounded.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	x, err := m.unit(value)
 	if err != nil {

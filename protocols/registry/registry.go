@@ -1,4 +1,4 @@
-// Package registry holds the one table of protocols. Everything that lists or chooses protocols is made from it.
+// Package registry holds the one table of protocols. Code that lists or chooses protocols uses this table.
 package registry
 
 import (
@@ -33,7 +33,7 @@ var all = []protocols.Protocol{
 	&strings.Protocol{},
 }
 
-// All returns the table.
+// All returns all protocols, in the order of the table.
 func All() []protocols.Protocol { return slices.Clone(all) }
 
 // find returns the protocol of a task.
@@ -48,8 +48,8 @@ func find(t *task.Task) (protocols.Protocol, error) {
 	return nil, invalid.Field("protocol", strconv.Quote(t.Protocol), "one of"+names)
 }
 
-// Open calls [protocols.Protocol.Open] of the task's protocol. It refuses tasks that no party supports yet:
-// [task.Task.CheckSupported].
+// Open returns the mechanism of a task, from the Open method of the task's protocol ([protocols.Protocol.Open]). It
+// refuses a task with features that no party supports yet ([task.Task.CheckSupported]).
 func Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := t.CheckSupported(); err != nil {
 		return nil, err
@@ -65,8 +65,9 @@ func Open(t *task.Task) (protocols.Mechanism, error) {
 	return p.Open(t)
 }
 
-// Calibrate calls [protocols.Protocol.Calibrate] of the task's protocol. A task that names no protocol gets the
-// default for its query. A task that names no rule gets the protocol's, or the one of the least error.
+// Calibrate sets the parameters of a task, by the Calibrate method of the task's protocol
+// ([protocols.Protocol.Calibrate]). If the task names no protocol, it gets the default for its query. If it names no
+// rule, it gets the protocol's default rule; if the protocol has no default, it gets the rule of least error.
 func Calibrate(t *task.Task) error {
 	if t.Protocol == "" {
 		name, err := byQuery(t.Query)
@@ -88,8 +89,8 @@ func Calibrate(t *task.Task) error {
 	return p.Calibrate(t)
 }
 
-// CalibrateRelayNoise calls the function of this name in the [protocols.Row] of the task's protocol. A task without a
-// protocol gets the default protocol with noise by relays.
+// CalibrateRelayNoise sets the parameters of a task whose relays add the noise, by the function CalibrateRelayNoise in
+// the protocol's [protocols.Row]. If the task names no protocol, it gets the default one with relay noise.
 func CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) error {
 	if t.Protocol == "" {
 		if t.Protocol = augmented.Name; t.Query == task.Strings {

@@ -48,10 +48,10 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "splitmix"
 
-// Protocol is the row of this protocol in the registry.
+// Protocol is the entry of this protocol in the table of package registry.
 type Protocol struct{}
 
-// ProtocolName is [Name].
+// ProtocolName returns [Name].
 func (*Protocol) ProtocolName() string { return Name }
 
 // Bounds of the parameters. Within them, products of n, p and q stay exact in float64 and in 64 bits.
@@ -61,7 +61,7 @@ const (
 	maxM = 65535 // slots in a lane
 )
 
-// Mechanism is the protocol with the parameters of one task.
+// Mechanism is this protocol with the parameters of one task.
 type Mechanism struct {
 	task    *task.Task
 	m, p, q uint64              // Messages of a client, levels above 0, modulus.
@@ -69,7 +69,7 @@ type Mechanism struct {
 	noise   *randomizer.Superposition
 }
 
-// Capabilities returns what [protocols.CapabilitiesOf] returns.
+// Capabilities returns the optional functions of the mechanism, for [protocols.CapabilitiesOf].
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{
 		CheckComplete: func(a protocols.Aggregate, users uint64) error { return a.(*aggregate).checkComplete(users) },

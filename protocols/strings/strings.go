@@ -59,13 +59,13 @@ const (
 	maxCells  = 1 << 22 // In all tables together, so that an aggregate has at most 32 MB.
 )
 
-// Protocol is the row of this protocol in the registry.
+// Protocol is the entry of this protocol in the table of package registry.
 type Protocol struct{}
 
-// ProtocolName is [Name].
+// ProtocolName returns [Name].
 func (*Protocol) ProtocolName() string { return Name }
 
-// Mechanism is the protocol with the parameters of one task.
+// Mechanism is this protocol with the parameters of one task.
 type Mechanism struct {
 	task *task.Task
 	krr  protocols.KRR // Over the b cells of a table; Gamma is 0 if relays add noise.
@@ -78,7 +78,7 @@ type plan struct {
 	b, seed                uint64
 }
 
-// Capabilities returns what [protocols.CapabilitiesOf] returns.
+// Capabilities returns the optional functions of the mechanism, for [protocols.CapabilitiesOf].
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{
 		Dummies: func(a protocols.Aggregate) protocols.DummyAggregate { return a.(*aggregate) },

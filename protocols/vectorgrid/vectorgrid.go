@@ -41,10 +41,10 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "vectorgrid"
 
-// Protocol is the row of this protocol in the registry.
+// Protocol is the entry of this protocol in the table of package registry.
 type Protocol struct{}
 
-// ProtocolName is [Name].
+// ProtocolName returns [Name].
 func (*Protocol) ProtocolName() string { return Name }
 
 // Bounds of r, and of the number of points of a grid.
@@ -53,14 +53,14 @@ const (
 	maxPoints = 1<<32 - 1
 )
 
-// Mechanism is the protocol with the parameters of one task.
+// Mechanism is this protocol with the parameters of one task.
 type Mechanism struct {
 	task *task.Task
 	d, r uint64 // Coordinates, and levels above 0 of each.
 	krr  protocols.KRR
 }
 
-// Capabilities returns what [protocols.CapabilitiesOf] returns.
+// Capabilities returns the optional functions of the mechanism, for [protocols.CapabilitiesOf].
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{Fast: m.fast, Attack: m.attack}
 }

@@ -77,10 +77,10 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "vectormean"
 
-// Protocol is the row of this protocol in the registry.
+// Protocol is the entry of this protocol in the table of package registry.
 type Protocol struct{}
 
-// ProtocolName is [Name].
+// ProtocolName returns [Name].
 func (*Protocol) ProtocolName() string { return Name }
 
 // Bounds of the parameters. Trials and slots are bounded by what a lane holds, dim by the frame of a lane per
@@ -92,7 +92,7 @@ const (
 	maxUnits   = 1 << 12
 )
 
-// Mechanism is the protocol with the parameters of one task.
+// Mechanism is this protocol with the parameters of one task.
 type Mechanism struct {
 	task  *task.Task
 	frame *frame  // With a lane per coefficient; nil with one lane.
@@ -121,7 +121,7 @@ func (n noise) variance() float64 {
 	return n.mean() * (1 - n.chance.Float64())
 }
 
-// Capabilities returns what [protocols.CapabilitiesOf] returns.
+// Capabilities returns the optional functions of the mechanism, for [protocols.CapabilitiesOf].
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{Fast: m.fast, Attack: m.attack}
 }

@@ -51,10 +51,10 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "vectorsum"
 
-// Protocol is the row of this protocol in the registry.
+// Protocol is the entry of this protocol in the table of package registry.
 type Protocol struct{}
 
-// ProtocolName is [Name].
+// ProtocolName returns [Name].
 func (*Protocol) ProtocolName() string { return Name }
 
 // Bounds of the parameters. Beyond maxK rounding is negligible for any n < 2³²; a task has at most maxT lanes.
@@ -63,14 +63,14 @@ const (
 	maxT = 1<<16 - 1
 )
 
-// Mechanism is the protocol with the parameters of one task.
+// Mechanism is this protocol with the parameters of one task.
 type Mechanism struct {
 	task    *task.Task
 	d, t, k uint64 // Coordinates, blocks, and levels above 0.
 	krr     protocols.KRR
 }
 
-// Capabilities returns what [protocols.CapabilitiesOf] returns.
+// Capabilities returns the optional functions of the mechanism, for [protocols.CapabilitiesOf].
 func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{
 		Fast: m.fast,
