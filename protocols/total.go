@@ -32,8 +32,9 @@ func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 	derived := compose.Delta([]compose.Observation{one.Observation(t.Epochs.Count)}, total.Epsilon.Value(),
 		total.Delta.Value())
 	if !(derived <= total.Delta.Value()) {
-		return invalid.Field("claim.total.delta", total.Delta.String(), "at least "+decimal.Up(derived, 7)+", the delta of "+
-			strconv.FormatUint(t.Epochs.Count, 10)+" epochs together at epsilon "+total.Epsilon.String())
+		return invalid.Field("claim.total.delta", total.Delta.String(), "at least "+decimal.Up(derived, 7)+
+			", the delta of "+strconv.FormatUint(t.Epochs.Count, 10)+" epochs together at epsilon "+
+			total.Epsilon.String())
 	}
 	return nil
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// aggregate is the sufficient statistic: N_j, D, and the number of dummies. Formulas (1) and (2) are in the package
-// comment.
+// aggregate holds, for every cell j, the number N_j of messages, and for all cells the number of dummies and of their
+// draws. The package comment has formula (1) for estimated counts and formula (2) for estimated sums.
 type aggregate struct {
 	m       *Mechanism
 	counts  []uint64
-	draws   uint64 // D: draws of relays, over all batches.
-	dummies uint64 // By the relays' manifests.
+	draws   uint64 // D: how often relays drew dummies. Each relay draws once per batch.
+	dummies uint64 // Number of dummies that the relays' manifests state.
 }
 
 // Aggregate implements [protocols.Mechanism.Aggregate].
@@ -74,8 +74,8 @@ func (a *aggregate) DummyVariance() []float64 {
 	return out
 }
 
-// Reports returns the number of messages that are not dummies. Relays may have dropped dummies of upstream relays, so
-// it can be slightly below the number of clients.
+// Reports returns the number of messages that are not dummies. It can be slightly below the number of clients, because
+// relays may have dropped dummies of upstream relays.
 func (a *aggregate) Reports() uint64 {
 	all := uint64(0)
 	for _, n := range a.counts {
@@ -91,7 +91,8 @@ func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.dummies)
 }
 
-// Total returns (1) or, for sums, (2) in the task's range. For a count it is that of cell 1.
+// Total returns the estimated counts, formula (1) of the package comment. For a count query that is the count of cell
+// 1. For a sum or mean it returns the estimated sum, formula (2), converted to the task's range.
 func (a *aggregate) Total() []float64 {
 	gamma, k, n := a.m.gamma(), float64(a.m.krr.K), float64(a.Reports())
 	a.m.laws()
@@ -100,17 +101,17 @@ func (a *aggregate) Total() []float64 {
 		for j, messages := range a.counts {
 			sum += float64(j) * float64(messages)
 		}
-		z := (sum/(k-1) - n*gamma/2) / (1 - gamma) // (2)
+		z := (sum/(k-1) - n*gamma/2) / (1 - gamma)
 		return []float64{a.m.task.Input.Lo.Float64()*n + a.m.task.Input.Width()*z}
 	}
 	out := make([]float64, 0, len(a.counts))
 	for j := a.firstEntry(); j < len(a.counts); j++ {
-		out = append(out, (float64(a.counts[j])-float64(a.draws)*a.m.means[j]-n*gamma/k)/(1-gamma)) // (1)
+		out = append(out, (float64(a.counts[j])-float64(a.draws)*a.m.means[j]-n*gamma/k)/(1-gamma))
 	}
 	return out
 }
 
-// firstEntry returns the cell of the answer's first entry. A count has only cell 1.
+// firstEntry returns the cell of the answer's first entry: 1 for a count, whose answer has only cell 1, else 0.
 func (a *aggregate) firstEntry() int {
 	if a.m.task.Query.Info().Shape == task.Scalar {
 		return 1
@@ -118,8 +119,8 @@ func (a *aggregate) firstEntry() int {
 	return 0
 }
 
-// Errors implements [protocols.Aggregate.Errors]. It is the exact law of the dummies, widened by a normal law for
-// rounding and local randomization, which have many small parts.
+// Errors implements [protocols.Aggregate.Errors]. The error has the exact distribution of the dummies. A normal
+// distribution widens it for rounding and local randomization, which add up many small errors.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	laws, totals, gamma := a.m.laws(), a.Total(), a.m.gamma()
 	if summed(a.m.task) {
@@ -134,7 +135,8 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// randomized returns the variance that local randomization adds to N_j, if held clients hold value j.
+// randomized returns the variance that local randomization adds to the number N_j of messages of a cell, if held
+// clients hold it.
 func (a *aggregate) randomized(held float64) float64 {
 	gamma, n := a.m.gamma(), float64(a.Reports())
 	if gamma == 0 || n == 0 {
@@ -144,7 +146,8 @@ func (a *aggregate) randomized(held float64) float64 {
 	return cell.Variance() * (1 - gamma) * (1 - gamma)
 }
 
-// clients returns the variance that rounding and local randomization add to Σ j·N_j.
+// clients returns the variance that rounding and local randomization of clients add to Σ j·N_j, the sum of the reported
+// levels.
 func (a *aggregate) clients() float64 {
 	a.m.laws()
 	levels := protocols.RoundedLevels{K: a.m.krr.K - 1, Gamma: a.m.gamma(), Reports: float64(a.Reports())}
@@ -160,15 +163,15 @@ func (a *aggregate) clients() float64 {
 	return levels.Variance() * scale * scale
 }
 
-// LossEffect implements [protocols.Aggregate.LossEffect]. Each missing message changes an entry by at most one client
-// in either direction: it may be a client's message or a dummy, and a relay that misstates its dummies turns them into
-// clients.
+// LossEffect implements [protocols.Aggregate.LossEffect]. Each missing message changes an entry by at most what one
+// client can add, up or down. The message may be a client's or a dummy. If a relay misstates its number of dummies, the
+// difference counts as clients.
 func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	lo, hi := protocols.Contribution(a.m.task)
 	return l.ClientLossEffect(a.Reports(), lo, hi)
 }
 
-// Exact implements [protocols.Mechanism.Exact]. The variance is that of rounding and local randomization.
+// Exact implements [protocols.Mechanism.Exact]. The variance covers rounding and local randomization, but no dummies.
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	if m.task.Query == task.Histogram {
 		j, err := protocols.Category(m.task.Input, value)
@@ -193,16 +196,16 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return []float64{lo + width*x}, []float64{width * width * m.level(x)}, nil
 }
 
-// answers returns the variance that a client adds to the count of a cell. share is 1 if the client holds the cell,
-// else 0.
+// answers returns the variance that local randomization of one client adds to the count of a cell. share is 1 if the
+// client holds the cell, 0 if it holds another. For a count query it is the client's value.
 func (m *Mechanism) answers(share float64) float64 {
 	gamma, k := m.gamma(), float64(m.krr.K)
 	p := share*(1-gamma) + gamma/k
 	return p * (1 - p) / ((1 - gamma) * (1 - gamma))
 }
 
-// level returns the variance that a client with value x in [0, 1] adds to the sum: formula (2) of package realsum,
-// divided by (1−γ)².
+// level returns the variance that a client with value x in [0, 1] adds to the sum by rounding and local randomization:
+// the variance v(x) of one report in package realsum (its formula (2)), divided by (1−γ)².
 func (m *Mechanism) level(x float64) float64 {
 	gamma, k := m.gamma(), float64(m.krr.K-1)
 	_, f := math.Modf(x * k)
@@ -210,8 +213,8 @@ func (m *Mechanism) level(x float64) float64 {
 	return v / ((1 - gamma) * (1 - gamma))
 }
 
-// Worst implements [protocols.Mechanism.Worst]. A client adds most half way between the two lowest levels, or
-// slightly beside the middle.
+// Worst implements [protocols.Mechanism.Worst]. For a sum, a client adds most half way between the two lowest levels
+// or, with local randomization, somewhat lower.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	lo, width := m.task.Input.Lo.Float64(), m.task.Input.Width()
 	if !summed(m.task) {
@@ -220,15 +223,16 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: []float64{lo + width*m.worst()}, Variance: width * width * m.level(m.worst())}
 }
 
-// worst returns the value in [0, 1] with the largest variance of a sum. Between two levels the variance is a concave
-// parabola in x, and the lowest cell holds the maximum, at f = (1−γk)/(2(1−γ)) of the cell, as in package realsum.
+// worst returns the value in [0, 1] that adds most variance to a sum. Between two levels the variance is a concave
+// parabola in x. The lowest cell holds the maximum, at the fraction f = (1−γk)/(2(1−γ)) of the cell, as in package
+// realsum.
 func (m *Mechanism) worst() float64 {
 	gamma, k := m.gamma(), float64(m.krr.K-1)
 	return min(max((1-gamma*k)/(2*(1-gamma)), 0), 1) / k
 }
 
-// laws returns the laws of the dummies that one relay adds, and sets the means. [relaynoise.New] has checked that
-// they exist.
+// laws returns the distributions of the dummies that one relay adds per batch. It also sets m.means and m.mean. It
+// ignores the error, because [relaynoise.New] has checked the task's noise.
 func (m *Mechanism) laws() *relaynoise.Laws {
 	m.once.Do(func() {
 		m.known, _ = relaynoise.NewLaws(m.task.Noise)

@@ -1,28 +1,29 @@
-// Package augmented counts what clients hold and hides each client by dummies that relays add: the augmented shuffle
+// Package augmented counts what clients hold, and relays hide each client by adding dummies: the augmented shuffle
 // model ([MSE25]). No other client needs to be honest.
 //
 // A client sends its value unchanged: the bin or label of a histogram, or 0 or 1 for a count. For a sum it maps its
-// value to x in [0, 1] and rounds it stochastically to a level x̄ in {0, …, k}. Every relay adds Z_j dummies of each
-// cell j, by the law in the task, before it permutes. Relays draw dummies D times in all. With N_j the messages of
-// cell j, and n messages of clients in total, the analyzer estimates
+// value to x in [0, 1] and rounds xk stochastically to a level x̄ in {0, …, k}. A cell is a value that a message can
+// have. Before it permutes, every relay adds Z_j dummies of each cell j, drawn by the law in the task. Let D be the
+// number of these draws, over all relays and batches, N_j the number of messages of cell j, and n the number of
+// messages from clients. The analyzer estimates
 //
 //	ĉ_j = (N_j − D·E[Z_j] − nγ/K) / (1−γ)                                                        (1)
 //	Σx ≈ (Σ_j j·N_j − D·E[Σ_j j·Z_j])/k, and then (… − nγ/2)/(1−γ)                                (2)
 //
-// γ is 0 unless the task also asks for local randomization. Then a client sends a uniform one of the K cells with
-// probability γ.
+// γ is 0 unless the task also asks for local randomization. Then a client sends one of the K cells, drawn uniformly,
+// with probability γ.
 //
 // Guarantee: (ε, δ)-DP by substitution of one client's value, against everybody else together, if any one relay is
-// honest: package accountant/relaynoise, docs/proofs/relay-noise.md. It does not depend on the number of clients.
-// Participation is not protected. With γ = 0 the verifier receives exact answers, unlinked, and no protection remains
-// if all relays collude with it. With γ > 0, ε₀ = ln(1 + K(1−γ)/γ) remains.
+// honest (package accountant/relaynoise, docs/proofs/relay-noise.md). It does not depend on the number of clients.
+// Participation is not protected. With γ = 0 the verifier receives exact values, unlinked from clients, and no
+// protection remains if all relays collude with it. With γ > 0, ε₀ = ln(1 + K(1−γ)/γ) then remains.
 //
-// Accuracy: unbiased. The variance of a count is D times that of one cell's dummies, for any n. The variance of a sum
-// is D·Var[Σ_j j·Z_j]/k² and, for the worst values, n/(4k²) more. γ adds the same variance as in packages histogram
-// and realsum.
+// Accuracy: the estimates are unbiased. The variance of a count is D times that of one cell's dummies, for any n. The
+// variance of a sum is D·Var[Σ_j j·Z_j]/k² and, for the worst values, n/(4k²) more. γ adds the same variance as in
+// packages histogram and realsum.
 //
-// Limits: one slot per client. One malicious client moves one count by one, or by 1/(1−γ). A malicious relay can
-// choose its dummies, as many as it states.
+// Limits: one slot per client. One malicious client moves one count by one, or by 1/(1−γ). A malicious relay can choose
+// its dummies freely, as many as it states in its manifest.
 //
 // [MSE25]: https://arxiv.org/abs/2504.07362
 package augmented
@@ -41,10 +42,10 @@ import (
 // Name is the protocol's name in tasks.
 const Name = "augmented"
 
-// Rule is the only rule: [relaynoise.Curve].
+// Rule is the only privacy rule of this protocol: [relaynoise.Curve].
 const Rule = "dummies"
 
-// maxK bounds the levels: the largest number that a tilted law supports.
+// maxK is the largest number k of levels above 0. A tilted law, which sums use, supports no more.
 const maxK = 1<<10 - 1
 
 // Protocol is the entry of this protocol in the table of package registry.
@@ -56,12 +57,12 @@ func (*Protocol) ProtocolName() string { return Name }
 // Mechanism is this protocol with the parameters of one task.
 type Mechanism struct {
 	task *task.Task
-	krr  protocols.KRR // For K cells; with Gamma 0 clients send their values unchanged.
+	krr  protocols.KRR // Over the K cells. With Gamma 0 clients send their values unchanged.
 
 	once  sync.Once
 	known *relaynoise.Laws
 	means []float64 // Mean numbers of dummies that one relay adds, by cell.
-	mean  float64   // Mean of their weighted sum, for a tilted law.
+	mean  float64   // For a tilted law: mean of the weighted sum of one relay's dummies.
 
 	lock      sync.Mutex
 	dummyLaws dummyLaws
@@ -82,8 +83,9 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return can
 }
 
-// Open returns the mechanism of a task with query histogram, count, sum or mean. The noise is of kind cells; for sums
-// it has a tilt whose weights are the levels. Parameters are k for sum and mean, and an optional gamma.
+// Open returns the mechanism of a task with query histogram, count, sum or mean. The task's noise must be of kind
+// cells. For sums and means it must have a tilt whose weights are the levels. Parameters are k for sum and mean, and an
+// optional gamma.
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	cells, err := cellsOf(t)
 	if err != nil {
@@ -124,13 +126,14 @@ func cellsOf(t *task.Task) (uint64, error) {
 func checkParams(t *task.Task) error {
 	for _, p := range t.Params {
 		if p.Key != "gamma" && (p.Key != "k" || !summed(t)) {
-			return invalid.Field("params."+p.Key, p.Value.String(), "k for sum and mean, and gamma if wanted")
+			return invalid.Field("params."+p.Key, p.Value.String(),
+				"no such parameter: k for sum and mean, optionally gamma")
 		}
 	}
 	return nil
 }
 
-// summed reports whether the answer is a sum over levels.
+// summed reports whether the query is a sum or mean, whose answer adds up levels.
 func summed(t *task.Task) bool { return t.Query == task.Sum || t.Query == task.Mean }
 
 func checkNoise(t *task.Task, cells uint64) error {
@@ -158,5 +161,5 @@ func checkNoise(t *task.Task, cells uint64) error {
 	return nil
 }
 
-// gamma returns γ.
+// gamma returns γ, the probability of a uniformly random cell; 0 without local randomization.
 func (m *Mechanism) gamma() float64 { return m.krr.Gamma.Float64() }

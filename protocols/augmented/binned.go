@@ -5,18 +5,18 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// Weighted implements [protocols.Bins.Weighted], for a histogram: the law of the weighted dummies of the cells, D
-// draws each, and of local randomization.
+// Weighted implements [protocols.Bins.Weighted] for a histogram. The error comes from the weighted dummies of the
+// cells, with D draws each, and from local randomization.
 //
-// Without a total in the task's noise the numbers of dummies Z_j are independent, so the variance is D·Σ
-// w_j²·Var[Z_j]. With a total T they are exchangeable and their sum is constant: Var[Z_j] = σ² and Cov[Z_i, Z_j] =
+// If the task's noise has no total, the numbers of dummies Z_j are independent, so the variance is D·Σ w_j²·Var[Z_j].
+// If it has a total T, they are exchangeable and their sum is constant. Then Var[Z_j] = σ² and Cov[Z_i, Z_j] =
 // −σ²/(K−1). With w̄ the mean weight,
 //
 //	Var[Σ w_j·Z_j] = σ²·K/(K−1) · Σ (w_j − w̄)²                                                    (3)
 //
-// So a sum of cells varies less than independent cells would, and the difference of two varies more. The excess
-// kurtosis e of Z_j becomes e/D·Σ w_j⁴/(Σ w_j²)². With a total the weights are w_j − w̄, and there is a factor
-// K/(K−1): this is exact for two cells and tends to the independent case.
+// So a sum of cells varies less than that of independent cells, and the difference of two cells varies more. The excess
+// kurtosis of the weighted sum is e/D·Σ w_j⁴/(Σ w_j²)², with e that of Z_j. With a total the weights are w_j − w̄, and
+// there is a factor K/(K−1); this is exact for two cells and tends to the independent case.
 func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	cells, draws, counts := a.m.laws().Cells, float64(a.draws), a.Total()
 	estimate := 0.0
@@ -44,13 +44,13 @@ func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	return law
 }
 
-// normal returns the law of the dummies' Σ w_j·Z_j, from Σ (w_j − w̄)²·Var[Z_j] and Σ (w_j − w̄)⁴·Var[Z_j]²·e_j.
-// Without a total, w̄ is 0.
+// normal returns the error distribution of the dummies' Σ w_j·Z_j. It takes variance = Σ (w_j − w̄)²·Var[Z_j] and
+// fourth = Σ (w_j − w̄)⁴·Var[Z_j]²·e_j. w̄ is the mean weight if the noise has a total, else 0.
 func (a *aggregate) normal(variance, fourth float64) (law protocols.Normal) {
 	growth, left := 1.0, 1-a.m.gamma()
 	if a.m.task.Noise.Total != nil {
 		k := float64(len(a.counts))
-		growth = k / (k - 1) // (3)
+		growth = k / (k - 1) // by (3) of Weighted
 	}
 	if variance > 0 {
 		law.Excess = fourth / (variance * variance) * growth
@@ -59,9 +59,10 @@ func (a *aggregate) normal(variance, fourth float64) (law protocols.Normal) {
 	return law
 }
 
-// Below implements [protocols.Bins.Below]. The laws are those of [aggregate.Weighted] for the first cells. Sums grow
-// cell by cell, because K separate laws would take K² steps. Beyond half of the cells the laws are n minus the other
-// cells' counts. Without a total this has less noise; with one it has equal noise.
+// Below implements [protocols.Bins.Below]. It returns what [aggregate.Weighted] would for weights 1 of the first cells
+// and 0 of the others. It sums up cell by cell, because K separate calls would take K² steps. Beyond half of the cells
+// it returns n minus the other cells' count. If the noise has no total, that is less noisy; with a total it is equally
+// noisy.
 func (a *aggregate) Below() []protocols.ErrorLaw {
 	counts, n := a.Total(), float64(a.Reports())
 	sums := make([]part, len(counts)+1)
@@ -83,7 +84,7 @@ func (a *aggregate) Below() []protocols.ErrorLaw {
 	return out
 }
 
-// part holds sums over some of the cells: the number of cells, their counts, and the variances and fourth cumulants
+// part holds sums over some of the cells: their number, their estimated counts, and the variances and fourth cumulants
 // of their dummies.
 type part struct{ cells, count, variance, fourth float64 }
 
@@ -91,8 +92,8 @@ func (p part) plus(q part, sign float64) part {
 	return part{p.cells + sign*q.cells, p.count + sign*q.count, p.variance + sign*q.variance, p.fourth + sign*q.fourth}
 }
 
-// whole returns the law of from + sign·x, where x is the count of the cells in part in; rest holds the other cells.
-// The result is a number of clients, and its estimate moves in steps.
+// whole returns the error distribution of from + sign·x. x is the number of clients in the cells of in; rest holds the
+// other cells. The estimate moves in steps of 1/(1-γ), one client.
 func (a *aggregate) whole(in, rest part, from, sign float64) protocols.ErrorLaw {
 	middle := 0.0
 	if a.m.task.Noise.Total != nil {
@@ -107,7 +108,7 @@ func (a *aggregate) whole(in, rest part, from, sign float64) protocols.ErrorLaw 
 	return law
 }
 
-// moments returns the variance and the excess kurtosis of a law of this mechanism. It caches them.
+// moments returns the variance and the excess kurtosis of one of the mechanism's dummy distributions. It caches them.
 func (m *Mechanism) moments(law relaynoise.Law) (variance, excess float64) {
 	m.lock.Lock()
 	defer m.lock.Unlock()

@@ -30,17 +30,18 @@ func (p *Protocol) Row() protocols.Row {
 	}
 }
 
-// defaultRelays is how many relays add dummies if a task does not name its relays yet.
+// defaultRelays is the number of relays that are assumed to add dummies if a task names no relays yet.
 const defaultRelays = 2
 
 // Calibrate sets the noise, parameters and slots of a task whose query, input, claim and batch are set. It keeps a
-// parameter gamma that the task names. It takes the cheapest noise whose error is close to the least possible: within
-// a fifth for sums, a hundredth for histograms.
+// parameter gamma that the task names. It takes the cheapest noise whose error is close to the least possible: within a
+// fifth for sums, within a hundredth for histograms.
 func (*Protocol) Calibrate(t *task.Task) error { return fit(t, 0) }
 
-// CalibrateRelayNoise implements [protocols.Row.CalibrateRelayNoise]: Calibrate with a bound on the dummies per relay
-// and batch, and with the gamma of a local ε₀. If the task claims a total over all epochs and nothing for one epoch,
-// the claim of one epoch becomes what the noise gives at an epoch's share of δ.
+// CalibrateRelayNoise implements [protocols.Row.CalibrateRelayNoise]. It calibrates like Calibrate, with a bound on the
+// dummies per relay and batch, and with the gamma of a local ε₀. If the task claims only a total over all epochs,
+// CalibrateRelayNoise derives the claim of one epoch: δ is the total's δ divided by the number of epochs, and ε is what
+// the noise gives at that δ.
 func (*Protocol) CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) error {
 	if !(d.MaxDummies >= 0 && d.MaxDummies <= 1<<32) {
 		return invalid.Field("max-dummies", decimal.Format(d.MaxDummies, -1), "0 to 4294967296")
@@ -49,7 +50,7 @@ func (*Protocol) CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) err
 	if err := fit(t, d.MaxDummies); err != nil || d.LocalEpsilon == 0 {
 		return err
 	}
-	for range 8 { // The noise depends on gamma. For sums gamma depends on the number of cells, which the noise decides.
+	for range 8 { // The noise depends on gamma. For sums the noise decides the number of cells, and so gamma.
 		cells := t.Noise.Cells
 		num, den, err := accountant.LocalGamma(cells, d.LocalEpsilon)
 		if err != nil {
@@ -62,10 +63,11 @@ func (*Protocol) CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) err
 			return err
 		}
 	}
-	return invalid.Field("local-epsilon", decimal.Format(d.LocalEpsilon, -1), "another: no number of levels fits it")
+	return invalid.Field("local-epsilon", decimal.Format(d.LocalEpsilon, -1),
+		"a different local epsilon: no number of levels fits this one")
 }
 
-// fit is Calibrate with at most most dummies per relay and batch; 0 for no bound.
+// fit does the work of Calibrate, with at most most expected dummies per relay and batch; 0 for no bound.
 func fit(t *task.Task, most float64) error {
 	gamma, local := t.Param("gamma")
 	t.Rule, t.Claim.Assumption, t.Params = Rule, task.NoneHonest, nil
@@ -84,7 +86,7 @@ func fit(t *task.Task, most float64) error {
 	return claimEpoch(t)
 }
 
-// leastEpsilon is the least claim of one epoch that is derived from a total: a task's ε must be above 0.
+// leastEpsilon is the least ε that claimEpoch claims for one epoch: a task's ε must be above 0.
 const leastEpsilon = 1e-4
 
 // claimEpoch sets the claim of one epoch if the task claims only a total.
@@ -114,8 +116,9 @@ func claimEpoch(t *task.Task) error {
 	return nil
 }
 
-// claimOf returns the claim that the noise must prove: the total over all epochs if there is one. Local randomization
-// would allow slightly less noise, as [relaynoise.Curve.Local] says; over several epochs that stays as slack.
+// claimOf returns the claim that the noise must prove: the total over all epochs if there is one, else that of one
+// epoch. Local randomization allows slightly less noise ([relaynoise.Curve.Local]). claimOf uses that for one epoch,
+// but not for a total: there the noise is somewhat more than needed.
 func claimOf(t *task.Task) relaynoise.Target {
 	if total := t.Claim.Total; !total.IsZero() {
 		return relaynoise.Target{Epsilon: total.Epsilon.Value(), Delta: total.Delta.Value(), Epochs: t.Epochs.Count}
@@ -129,10 +132,12 @@ func claimOf(t *task.Task) relaynoise.Target {
 	}
 }
 
-// fewCells is the largest number of cells for which a fixed total of dummies is worth its certificate.
+// fewCells is the largest number of cells for which noise tries a fixed total of dummies. With more cells, its proof
+// takes too much time.
 const fewCells = 16
 
-// noise returns the law of the task's dummies, and its number of cells.
+// noise returns the distribution of the task's dummies and its number of cells. most bounds the expected dummies per
+// relay and batch; 0 for no bound.
 func noise(t *task.Task, claim relaynoise.Target, most float64) (cells uint64, n *task.Noise, err error) {
 	if summed(t) {
 		relays := len(t.Relays)
@@ -147,7 +152,7 @@ func noise(t *task.Task, claim relaynoise.Target, most float64) (cells uint64, n
 	}
 	if cells <= fewCells && most == 0 {
 		if n, err = relaynoise.FixedTotal(cells, claim); err == nil {
-			return cells, n, nil // Otherwise its certificate takes too long, as for many epochs.
+			return cells, n, nil // An error means that the proof takes too long, for example for many epochs.
 		}
 	}
 	n, err = relaynoise.Independent(cells, claim, most/float64(cells))

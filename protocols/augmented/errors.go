@@ -9,25 +9,26 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// errorLaw is the law of an estimate whose error is unit·(X + Y). X is the number of dummies minus its mean, and Y is
-// normal.
+// errorLaw is the error distribution of an estimate. The error is unit·(X + Y). X is the number of dummies less its
+// mean. Y is normal, and stands for rounding and local randomization.
 type errorLaw struct {
 	*dummyLaw
 	estimate, unit float64
-	sigma          float64 // Standard deviation of Y; 0 for none.
+	sigma          float64 // Standard deviation of Y; 0 if there is no Y.
 }
 
-// mostPoints is the largest support for which the law of X is computed. With more draws, X is practically normal.
+// mostPoints is the largest support for which the distribution of X, the dummies less their mean, is computed. Beyond
+// it, with more draws, X is practically normal.
 const mostPoints = 1 << 17
 
-// dummyLaws caches the laws of the dummies of several draws, by the masses of the law of one draw. Most batches and
-// epochs have the same number of draws.
+// dummyLaws caches distributions of the dummies of several draws. The key is the slice of probabilities of one draw. It
+// caches one number of draws, because most batches and epochs have the same number.
 type dummyLaws struct {
 	draws uint64
 	known map[*float64]*dummyLaw
 }
 
-// dummyLaw returns the law of the sum of several draws of a law.
+// dummyLaw returns the distribution of the sum of this many independent draws of law.
 func (m *Mechanism) dummyLaw(law relaynoise.Law, draws uint64) *dummyLaw {
 	m.lock.Lock()
 	defer m.lock.Unlock()
@@ -42,19 +43,20 @@ func (m *Mechanism) dummyLaw(law relaynoise.Law, draws uint64) *dummyLaw {
 	return known
 }
 
-// dummyLaw is the law of the dummies added to one sum of cells. Many cells share one. It is safe for concurrent use.
+// dummyLaw is the distribution of X, the dummies added to one sum of cells less their mean. Many cells share one. It is
+// safe for concurrent use.
 type dummyLaw struct {
-	normal   bool      // Practically normal: there are no masses then.
+	normal   bool      // X is practically normal. Then masses and sums are empty.
 	variance float64   // Variance of X.
-	first    float64   // The smallest X.
+	first    float64   // The smallest value of X.
 	masses   []float64 // Probabilities of first, first+1, …
-	sums     []float64 // Sums of the first masses: of none, of one, …
+	sums     []float64 // sums[i] is the sum of the first i masses.
 
 	lock    sync.Mutex
 	reached map[reach][2]float64
 }
 
-// reach is the key of a cached interval: it determines the ends between which X+Y lies.
+// reach is the key of a cached interval between whose ends X+Y lies: the standard deviation of Y and the confidence.
 type reach struct{ sigma, confidence float64 }
 
 // mostReaches is the largest number of cached intervals.
@@ -75,7 +77,8 @@ func newDummyLaw(law relaynoise.Law, draws uint64) *dummyLaw {
 	return d
 }
 
-// errorLaw returns the law of an estimate, given the variance of Y in squared units.
+// errorLaw returns the error distribution of an estimate. variance is that of Y, the normal part of the error, in steps
+// of size unit squared.
 func (d *dummyLaw) errorLaw(estimate, unit, variance float64) protocols.ErrorLaw {
 	if d.normal {
 		return protocols.Normal{Estimate: estimate, Plugged: (d.variance + variance) * unit * unit, Step: unit}
@@ -83,7 +86,8 @@ func (d *dummyLaw) errorLaw(estimate, unit, variance float64) protocols.ErrorLaw
 	return &errorLaw{d, estimate, unit, math.Sqrt(variance)}
 }
 
-// power returns the masses of the sum of independent variables with the given masses, times of them.
+// power returns the probabilities of the sum of several independent variables with the given probabilities; times is
+// their number.
 func power(masses []float64, times int) []float64 {
 	length := times*(len(masses)-1) + 1
 	size := 1
@@ -135,7 +139,7 @@ func (e *errorLaw) Interval(confidence float64) (lo, hi float64) {
 	return e.estimate - e.unit*ends[1], e.estimate - e.unit*ends[0]
 }
 
-// least returns the least x with Pr[X+Y ≤ x] ≥ p; without Y, x is on the lattice.
+// least returns the least x with Pr[X+Y ≤ x] ≥ p. Without Y, x is a value that X can take.
 func (e *errorLaw) least(p float64) float64 {
 	if e.sigma == 0 {
 		sum := 0.0
@@ -149,8 +153,8 @@ func (e *errorLaw) least(p float64) float64 {
 	return e.root(p)
 }
 
-// root returns the x with Pr[X+Y ≤ x] = p for σ > 0, to within 10⁻⁶ standard deviations above. It uses false position
-// with halved weight for a retained end (Illinois).
+// root returns the x with Pr[X+Y ≤ x] = p for σ > 0, or at most 10⁻⁶ standard deviations more. It uses the false
+// position method that halves the weight of a retained end (Illinois).
 func (e *errorLaw) root(p float64) float64 {
 	spread := 10 * e.sigma
 	lo, hi := e.first-spread, e.first+float64(len(e.masses))+spread
@@ -192,8 +196,8 @@ func (e *errorLaw) last(p float64) float64 {
 	return e.first + float64(len(e.masses)-1)
 }
 
-// below returns Pr[X+Y ≤ x] for σ > 0. It ignores Y where X is more than 9 standard deviations of Y away, an error of
-// 10⁻¹⁸.
+// below returns Pr[X+Y ≤ x] for σ > 0. It ignores Y for values of X more than 9 standard deviations of Y away from x,
+// an error of 10⁻¹⁸.
 func (e *errorLaw) below(x float64) float64 {
 	place := func(x float64) int { return int(min(max(x-e.first, 0), float64(len(e.masses)))) }
 	from, to := place(x-9*e.sigma), place(x+9*e.sigma+1)

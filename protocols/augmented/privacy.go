@@ -11,7 +11,8 @@ import (
 )
 
 // CheckClaim implements [protocols.Mechanism.CheckClaim]. It checks the claim of one epoch, and the total over all
-// epochs if there is one. A client is in only one of an epoch's batches.
+// epochs if the task claims one. One batch's dummies prove the claim of an epoch, because a client is in only one of
+// the epoch's batches.
 func (m *Mechanism) CheckClaim() error {
 	curve, err := relaynoise.New(m.task.Noise)
 	if err != nil {
@@ -44,12 +45,13 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 }
 
 func tooSmall(field, delta string, derived float64, eps string) error {
-	return invalid.Field(field, delta, "at least "+decimal.Up(derived, 7)+", what follows from the noise at epsilon "+
+	return invalid.Field(field, delta, "at least "+decimal.Up(derived, 7)+", the delta of the noise at epsilon "+
 		eps)
 }
 
-// honestEpsilon implements [protocols.Capabilities]. It is the ε of local randomization among this many clients, where
-// dummies are post-processing, or the claim if that is less.
+// honestEpsilon implements [protocols.Capabilities.EpsilonHonest]. It returns the claimed ε or, if that is less, the ε
+// of local randomization among this many honest clients. The latter may ignore dummies, because adding them is
+// post-processing.
 func (m *Mechanism) honestEpsilon(honest uint64, delta float64) float64 {
 	claimed, rule := m.task.Claim.Epsilon.Value(), accountant.Exact
 	if m.gamma() == 0 {
@@ -65,7 +67,8 @@ func (m *Mechanism) honestEpsilon(honest uint64, delta float64) float64 {
 	return min(eps, claimed)
 }
 
-// Epsilon0 implements [protocols.Mechanism.Epsilon0], the ε₀ of local randomization, if the task has it.
+// Epsilon0 implements [protocols.Mechanism.Epsilon0]. It is the ε₀ of local randomization, or +Inf if the task has
+// none.
 func (m *Mechanism) Epsilon0() float64 {
 	if m.gamma() == 0 {
 		return math.Inf(1)

@@ -20,7 +20,8 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 	return m.krr.Report(src, cell), nil
 }
 
-// cell returns the cell of a value.
+// cell returns the cell that a client with this value sends, before local randomization. It rounds the value of a sum
+// stochastically.
 func (m *Mechanism) cell(src *randomizer.Source, value []float64) (uint64, error) {
 	if m.task.Query == task.Histogram {
 		return protocols.Category(m.task.Input, value)
@@ -32,7 +33,7 @@ func (m *Mechanism) cell(src *randomizer.Source, value []float64) (uint64, error
 	return src.Round(randomizer.Fixed(x), m.krr.K-1), nil
 }
 
-// unit maps a client's number into [0, 1]; for a count it must be 0 or 1.
+// unit maps a client's number into [0, 1]. For a count, the number must be 0 or 1.
 func (m *Mechanism) unit(value []float64) (float64, error) {
 	x, err := protocols.Unit(m.task.Input, value)
 	if err == nil && m.task.Query == task.Count && x != 0 && x != 1 {

@@ -6,8 +6,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// fast implements [protocols.Capabilities]. It draws the rounding and randomized response of all clients with the
-// same value at once. Dummies are not included.
+// fast implements [protocols.Capabilities.Fast]. It draws the rounding and randomized response of all clients with the
+// same value at once. It draws no dummies.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := m.groups(values)
 	if err != nil {
@@ -23,7 +23,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// groups groups the clients by value. Categories are levels that need no rounding.
+// groups groups the clients by value. The bins of a histogram are levels that need no rounding.
 func (m *Mechanism) groups(values [][]float64) ([]protocols.RoundingGroup, error) {
 	if m.task.Query != task.Histogram {
 		return protocols.RoundingGroups(values, m.krr.K-1, m.unit)
@@ -42,8 +42,8 @@ func (m *Mechanism) groups(values [][]float64) ([]protocols.RoundingGroup, error
 	return groups, nil
 }
 
-// attack implements [protocols.Capabilities]: max sends the highest cell, one-coordinate cell 0; drop-noise sends the
-// client's value without local randomization.
+// attack implements [protocols.Capabilities.Attack]. With max, a client sends the highest cell; with one-coordinate,
+// cell 0. With drop-noise, it sends its value without local randomization.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	cell, err := m.cell(src, value)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// aggregate is the sufficient statistic: the sum of the reported levels, and n. Formulas (1) and (2) are in the
-// package comment.
+// aggregate holds the sum of the reported levels and the number n of clients. The package comment has formula (1) for
+// the estimated sum and formula (2) for its variance.
 type aggregate struct {
 	m       *Mechanism
 	sum     uint64
@@ -52,15 +52,15 @@ func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.reports)
 }
 
-// Total returns formula (1), moved from levels to the task's range.
+// Total returns the estimated sum, formula (1) of the package comment, converted from levels to the task's range.
 func (a *aggregate) Total() []float64 {
 	f, k, n := a.m.f.Float64(), float64(a.m.k), float64(a.reports)
-	levels := (float64(a.sum) - n*f*k*(k+1)/2) / (1 - 2*f) // (1)
+	levels := (float64(a.sum) - n*f*k*(k+1)/2) / (1 - 2*f)
 	return []float64{a.m.task.Input.Lo.Float64()*n + a.m.task.Input.Width()*levels/k}
 }
 
-// Errors implements [protocols.Aggregate.Errors]. For a count it is the law of two binomial variables. For a sum it
-// is normal, with the worst rounding.
+// Errors implements [protocols.Aggregate.Errors]. For a count the error is that of a sum of two binomial variables. For
+// a sum or mean it is nearly normal, with rounding at its worst.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	f := a.m.f.Float64()
 	if a.m.task.Query == task.Count {
@@ -71,13 +71,14 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 		Plugged: float64(a.reports) * a.m.Worst().Variance, Step: step}}
 }
 
-// LossEffect implements [protocols.Aggregate.LossEffect]. A missing slot held a level from 1 to k, or a cover. By (1)
-// it adds at most k/(1-2f) levels.
+// LossEffect implements [protocols.Aggregate.LossEffect]. A missing slot held a level from 1 to k, or a cover. By
+// formula (1) of the package comment it would add at most k/(1-2f) levels to the estimate.
 func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	return protocols.LossEffect{Parts: l.Messages, Hi: a.m.task.Input.Width() / (1 - 2*a.m.f.Float64())}
 }
 
-// Exact implements [protocols.Mechanism.Exact]; the variance is one client's part of formula (2).
+// Exact implements [protocols.Mechanism.Exact]. The variance is one client's part of formula (2) of the package
+// comment.
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := protocols.Number(m.task, value)
 	if err != nil {
@@ -87,7 +88,7 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*x}, []float64{m.variance(part)}, nil
 }
 
-// Worst implements [protocols.Mechanism.Worst]: halfway between two levels.
+// Worst implements [protocols.Mechanism.Worst]. The worst value lies halfway between two levels.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	f := m.worstPart()
 	return protocols.WorstCase{
@@ -96,7 +97,7 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	}
 }
 
-// worstPart returns the fraction of a level at which rounding is worst; a count is not rounded.
+// worstPart returns the fraction of a level at which rounding adds the most variance; a count is not rounded.
 func (m *Mechanism) worstPart() float64 {
 	if m.task.Query == task.Count {
 		return 0
@@ -104,9 +105,10 @@ func (m *Mechanism) worstPart() float64 {
 	return 0.5
 }
 
-// variance returns one client's part of formula (2) in the square of the query's units.
+// variance returns what one client adds to the variance of the sum, formula (2) of the package comment, in the square
+// of the query's units. part is the value's fraction of a level.
 func (m *Mechanism) variance(part float64) float64 {
 	f, k, scale := m.f.Float64(), float64(m.k), m.task.Input.Width()/float64(m.k)
 	flips := f * (1 - f) / ((1 - 2*f) * (1 - 2*f)) * k * (k + 1) * (2*k + 1) / 6
-	return (flips + part*(1-part)) * scale * scale // (2)
+	return (flips + part*(1-part)) * scale * scale
 }

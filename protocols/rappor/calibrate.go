@@ -21,9 +21,9 @@ func (*Protocol) Row() protocols.Row {
 	}
 }
 
-// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are set: the smallest
-// f, and the fewest slots, that prove the claim. It keeps a k that the task names; else it takes the k of the least
-// worst-case variance.
+// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are set. It takes the
+// smallest f and the fewest slots that prove the claim. It keeps a k that the task names; else it takes the k with the
+// least worst-case variance.
 func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkTask(t); err != nil {
 		return err
@@ -52,14 +52,14 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	return nil
 }
 
-// calibrate returns the mechanism with k levels and the smallest f.
+// calibrate returns the mechanism with k levels above 0 and the smallest f that proves the claim.
 func (g target) calibrate(t *task.Task, k uint64) (*Mechanism, error) {
 	f, err := g.leastFlip(min(k, 2))
 	return &Mechanism{task: t, k: k, f: f}, err
 }
 
-// bestLevels returns the mechanism of the k with the least worst-case variance. f is the same for every k ≥ 2, where
-// two bits differ; for k = 1 one bit differs.
+// bestLevels returns the mechanism of the k with the least worst-case variance. f is the same for every k ≥ 2, because
+// a changed value changes two bits. For k = 1 it changes one bit.
 func (g target) bestLevels(t *task.Task) (*Mechanism, error) {
 	best, err := g.calibrate(t, 1)
 	if err != nil {
@@ -78,7 +78,8 @@ func (g target) bestLevels(t *task.Task) (*Mechanism, error) {
 	return best, nil
 }
 
-// slots returns the least B for which (3) holds, at most k.
+// slots returns the least number B of slots, at most k, for which overflowing slots cost at most 1 % of δ (formula (3)
+// of the package comment).
 func (g target) slots(m *Mechanism) uint64 {
 	for b := uint64(1); b < m.k; b++ {
 		if g.overflow(m.k, b, m.f.Float64()) <= overflowShare*g.delta {

@@ -13,30 +13,30 @@ import (
 
 // RuleOthers bounds δ over all values that the other clients can hold.
 //
-// When one client's value goes from x to x', both above 0, the counts of two bits change, and they are independent.
-// At one bit, let u of the N = n_min-1 others hold a one. The count is u plus
+// When one client's value changes from x to x', both above 0, the counts of two bits change, and these counts are
+// independent. At one bit, let u of the N = n_min-1 other clients hold a one. The count is u plus
 //
 //	D_u = Bin(N-u, f) - Bin(u, f)                                                  (4)
 //
-// plus the client's own bit, and the pair of distributions to tell apart is
+// plus the client's own bit. The pair of distributions to tell apart is
 //
 //	E_u: D_u + Ber(1-f)  against  D_u + Ber(f).                                     (5)
 //
-// At bit x the pair is E_u. At bit x' it is E_v with its two sides exchanged, which is the mirror image of E_{N-v}.
-// So the divergence is that of E_u ⊗ E_w for some u and w in 0..N, in either direction. From 0 to x or back, it is
-// that of E_u alone.
+// At bit x the pair is E_u. At bit x' it is E_v with its two sides exchanged, which is the mirror image of E_{N-v}. So
+// the divergence is that of E_u ⊗ E_w for some u and w in 0..N, in either direction. If x or x' is 0, only one bit
+// changes, and the divergence is that of E_u alone.
 //
-// One pair bounds all u in an interval [lo, hi]: give the adversary the flips of the hi-lo clients that may or may
-// not hold a one. Bin(N-hi, f) - Bin(lo, f) remains as noise, and the adversary knows no less than before. So
-// finitely many pairs dominate all, and so does the pair whose curve δ(ε), over all real ε, is the maximum of theirs:
-// it is convex in e^ε. That pair is composed with itself. The intervals are narrow near u = 0 and u = N, where the
-// worst case is, and give away 0.2 % of the noise there. The result is n·f = 50.3 at ε = 1, δ = 10⁻⁶, where 50.0 is
-// exact. If n·f is in the thousands, the intervals are up to 12 times wider, to bound the time, and f is some percent
-// too large.
+// One pair bounds all u in an interval [lo, hi]. To see this, give the adversary the flips of the hi-lo clients that
+// may or may not hold a one. Bin(N-hi, f) - Bin(lo, f) remains as noise, and the adversary knows no less than before.
+// So finitely many pairs dominate all E_u. One pair dominates these in turn: the pair whose curve δ(ε), over all real
+// ε, is the maximum of their curves. It exists because the maximum is convex in e^ε. That pair is composed with itself
+// for two bits. The intervals are narrow near u = 0 and u = N, where the worst case is, and give away 0.2 % of the
+// noise there. The result is n·f = 50.3 at ε = 1, δ = 10⁻⁶, where 50.0 is exact. If n·f is in the thousands, the
+// intervals are up to 12 times wider, to bound the time, and f is some percent too large.
 //
-// In every case tried the worst case is exactly u = w = N: the count is u minus Bin(N, f) there, whose lower tail is
-// the lightest. But that fails for the curves of a single bit at every ε, because the counts are whole. So the bound
-// uses intervals, not that corner alone.
+// In every case tried the worst case is exactly u = w = N. There the count is u minus Bin(N, f), whose lower tail is
+// the lightest. But for the curve of a single bit, u = N is not the worst at every ε, because the counts are whole. So
+// the bound uses intervals and not u = w = N alone.
 const RuleOthers = "others"
 
 // CheckClaim implements [protocols.Mechanism.CheckClaim].
@@ -58,8 +58,8 @@ func (m *Mechanism) CheckClaim() error {
 	return protocols.CheckTotal(m.task, m.Law)
 }
 
-// Law implements [protocols.Mechanism.Law]. It is the law of the bound of [RuleOthers] at every ε, plus the cost of
-// an overflow of slots.
+// Law implements [protocols.Mechanism.Law]. Its curve is the bound of [RuleOthers] at every ε, plus the cost of flips
+// that do not fit the slots.
 func (m *Mechanism) Law() (*compose.Law, error) {
 	g, err := newTarget(m.task)
 	if err != nil {
@@ -91,8 +91,8 @@ func (m *Mechanism) Epsilon0() float64 {
 	return float64(min(m.k, 2)) * localEpsilon(m.f.Float64())
 }
 
-// localEpsilon returns ln((1−f)/f), the local privacy of one flipped bit, rounded up. The difference 1−2f keeps its
-// digits as f goes to ½; the quotient (1−f)/f, close to 1, would not.
+// localEpsilon returns ln((1−f)/f), the local ε of one flipped bit, rounded up. It computes with the difference 1−2f,
+// which keeps its digits as f nears ½. The quotient (1−f)/f nears 1 there and would lose them.
 func localEpsilon(f float64) float64 { return math.Log1p((1-2*f)/f) * (1 + 1e-15) }
 
 // target is the claim that the parameters must prove.
@@ -101,7 +101,8 @@ type target struct {
 	users, all uint64 // n_min and n
 }
 
-// minDelta is the least δ for which float64 arithmetic is accurate enough here. slack covers its rounding.
+// minDelta is the least δ of a claim for which float64 arithmetic is accurate enough here. slack exceeds the rounding
+// errors of a δ.
 const (
 	minDelta = 1e-12
 	slack    = 1e-15
@@ -115,9 +116,9 @@ func newTarget(t *task.Task) (target, error) {
 	return target{eps, delta, t.Batch.Min, t.Batch.Size}, nil
 }
 
-// overflow returns (3): the cost of drawing flips conditioned on fitting b slots. For b up to the mean, where τ may
-// be near 1/2, it takes τ as 1. Above the mean the terms of the tail fall from the first on. They are computed by
-// logarithms, because Pr[Bin(k, f) = 0] may be too small for a float64.
+// overflow returns formula (3) of the package comment: the cost in δ of redrawing flips until they fit b slots. For b
+// up to the mean number of flips, where τ may be near 1/2, it takes τ as 1. Above the mean the terms of the tail fall
+// from the first on. It computes them by logarithms, because Pr[Bin(k, f) = 0] may be too small for a float64.
 func (g target) overflow(k, b uint64, f float64) float64 {
 	if b >= k {
 		return 0
@@ -128,7 +129,7 @@ func (g target) overflow(k, b uint64, f float64) float64 {
 		in, _ := math.Lgamma(from + 1)
 		out, _ := math.Lgamma(n - from + 1)
 		p := math.Exp(whole - in - out + from*math.Log(f) + (n-from)*math.Log1p(-f)) // Pr[Bin(k, f) = b]
-		tail = 0x1p-1000                                                             // for underflow
+		tail = 0x1p-1000                                                             // not 0, in case p underflows
 		for j := from; j <= n; j++ {
 			tail += p
 			p *= (n - j) / (j + 1) * f / (1 - f)
@@ -137,7 +138,8 @@ func (g target) overflow(k, b uint64, f float64) float64 {
 	return (1 + math.Exp(g.eps)) * float64(g.all) * tail * (1 + 1e-9)
 }
 
-// leastFlip returns the smallest f, to a relative 10⁻⁴, that proves the target for a number of bits.
+// leastFlip returns the smallest flip probability f, to a relative 10⁻⁴, that proves the target if a change of value
+// changes this number of bits.
 func (g target) leastFlip(bits uint64) (randomizer.Rational, error) {
 	budget := g.delta * (1 - overflowShare)
 	proves := func(f randomizer.Rational) (bool, error) {
@@ -161,7 +163,7 @@ func (g target) leastFlip(bits uint64) (randomizer.Rational, error) {
 					"more, or more honest users: no flip probability below 1/2 proves this claim")
 		}
 	}
-	lo := hi / 2.2 // This f fails, or is below the first try.
+	lo := hi / 2.2 // An f that proves too little, or one below the first try.
 	for hi-lo > 1e-4*lo {
 		mid := math.Sqrt(lo * hi)
 		ok, err := proves(dyadic(mid))
@@ -184,7 +186,7 @@ func dyadic(f float64) randomizer.Rational {
 	return randomizer.NewRational(int64(math.Ceil(math.Ldexp(frac, exp+shift))), 1<<shift)
 }
 
-// flipsDelta returns the bound of [RuleOthers] for one changed bit or two.
+// flipsDelta returns the bound on δ of [RuleOthers] if one changed value changes one bit or two.
 func (g target) flipsDelta(f float64, bits uint64) (float64, error) {
 	pairs, err := dominatingPairs(float64(g.users-1), f)
 	if err != nil {
@@ -197,10 +199,10 @@ func (g target) flipsDelta(f float64, bits uint64) (float64, error) {
 	return min(1, e.twice(math.Exp(g.eps))*(1+1e-9)+slack), nil
 }
 
-// work bounds the products of probabilities in one evaluation, and so its time.
+// work is about how many products of probabilities one evaluation may compute. It bounds the time.
 const work = 1.5e7
 
-// dominatingPairs returns pairs (5) that dominate E_u for every u in 0..n.
+// dominatingPairs returns pairs that together dominate E_u, the pair (5) of [RuleOthers], for every u in 0..n.
 func dominatingPairs(n, f float64) ([]pair, error) {
 	spread := 18 * math.Sqrt(n*f*(1-f)) // Approximate length of D_u's support.
 	if spread > 2600 {
@@ -216,7 +218,7 @@ func dominatingPairs(n, f float64) ([]pair, error) {
 	}
 	pairs := []pair{}
 	for i, hi := range edges {
-		lo := hi // every u by itself
+		lo := hi // with few clients, each u is an interval of its own
 		if n > 64 {
 			if i == 0 {
 				continue
@@ -240,8 +242,9 @@ func mirrored(p []float64) []float64 {
 	return out
 }
 
-// intervals returns the ends of intervals that cover 0..n. For n of at most 64 each number is an interval. Else the
-// intervals have 0.2 % of n near both ends and grow by 15 % of the distance from the end, all multiplied by scale.
+// intervals returns the ends of intervals that cover 0..n. For n of at most 64 each number is an interval. Otherwise
+// the intervals near both ends are 0.2 % of n long. Further in, they are 15 % of their distance from the nearer end.
+// scale multiplies all lengths.
 func intervals(n, scale float64) []float64 {
 	if n <= 64 {
 		out := []float64{}
@@ -264,11 +267,12 @@ func intervals(n, scale float64) []float64 {
 	return left
 }
 
-// pair is two distributions P and Q with P_j/Q_j growing with j, as tails: p[i] = Σ_{j≥i} P_j, q likewise.
+// pair is two distributions P and Q for which the ratio P_j/Q_j grows with j. It stores their tails: p[i] = Σ_{j≥i}
+// P_j, and q[i] likewise.
 type pair struct{ p, q []float64 }
 
-// newPair returns noise + Ber(1-f) against noise + Ber(f). The likelihood ratio grows with the
-// value, because noise, a difference of binomials, has a log-concave distribution.
+// newPair returns the pair noise + Ber(1-f) against noise + Ber(f). Its likelihood ratio grows with the value, because
+// noise, a difference of binomials, has a log-concave distribution.
 func newPair(noise []float64, f float64) pair {
 	x := pair{make([]float64, len(noise)+2), make([]float64, len(noise)+2)}
 	for i := len(noise); i >= 0; i-- {
@@ -285,7 +289,8 @@ func newPair(noise []float64, f float64) pair {
 	return x
 }
 
-// delta returns Σ (P - x·Q)₊ = max_i p[i] - x·q[i]; the maximum suffices because the ratio grows with i.
+// delta returns Σ (P - x·Q)₊, which is δ at e^ε = x. It equals max_i p[i] - x·q[i], because the ratio P_j/Q_j grows
+// with j.
 func (d pair) delta(x float64) float64 {
 	lo, hi := 0, len(d.p)-1
 	for lo < hi {
@@ -299,7 +304,7 @@ func (d pair) delta(x float64) float64 {
 	return d.p[lo] - x*d.q[lo]
 }
 
-// highest returns the largest delta of several pairs.
+// highest returns the largest delta of several pairs at e^ε = x.
 func highest(pairs []pair, x float64) (delta float64) {
 	for _, d := range pairs {
 		delta = max(delta, d.delta(x))
@@ -307,11 +312,11 @@ func highest(pairs []pair, x float64) (delta float64) {
 	return delta
 }
 
-// cut is the share of the mode's probability below which binomials are cut; slack covers it.
+// cut is the probability, relative to the mode's, below which binomial drops a value; slack covers the dropped values.
 const cut = 1e-20
 
-// binomial returns the probabilities of Bin(n, f), from the lowest to the highest value kept; callers do not need the
-// values. Ratios of neighbours and a sum keep all digits.
+// binomial returns the probabilities of Bin(n, f) for consecutive values, lowest first. It does not return the values,
+// because callers do not need them. It computes ratios of neighbours and divides by their sum, which keeps all digits.
 func binomial(n, f float64) []float64 {
 	mode := math.Min(n, math.Floor((n+1)*f))
 	up, down := []float64{}, []float64{}
@@ -340,7 +345,7 @@ func binomial(n, f float64) []float64 {
 	return out
 }
 
-// difference returns the probabilities of X - Y.
+// difference returns the probabilities of X - Y for independent X and Y with probabilities x and y.
 func difference(x, y []float64) []float64 {
 	out := make([]float64, len(x)+len(y)-1)
 	for j, q := range y {
@@ -352,18 +357,18 @@ func difference(x, y []float64) []float64 {
 	return out
 }
 
-// envelope is the pair whose curve is the maximum of several curves. Between the points of a grid it is linear in x =
-// e^ε, which is no lower, because the maximum is convex. It holds probability mass q[i] of Q at likelihood ratio
-// x[i], and mass beyond of P where Q has none.
+// envelope is the pair of distributions whose curve is at least the maximum of several curves. Between the points of a
+// grid its curve is linear in x = e^ε, which is no lower than the maximum, because the maximum is convex. At likelihood
+// ratio x[i] it holds probability q[i] of Q. P has the further probability beyond where Q has none.
 type envelope struct {
 	x, q   []float64
 	beyond float64
 }
 
-// gridPoints is how many points the grid has on either side of ε = 0.
+// gridPoints is the number of the envelope's grid points on either side of ε = 0.
 const gridPoints = 200
 
-// newEnvelope returns the envelope of pairs, whose privacy loss is at most maxLoss.
+// newEnvelope returns the envelope of pairs. maxLoss is the largest privacy loss of these pairs.
 func newEnvelope(pairs []pair, maxLoss float64) envelope {
 	reach := 0.25
 	for reach < maxLoss && highest(pairs, math.Exp(reach)) > 1e-20 {
@@ -371,7 +376,7 @@ func newEnvelope(pairs []pair, maxLoss float64) envelope {
 	}
 	reach = min(reach, maxLoss)
 	e := envelope{x: []float64{0}}
-	lastX, last, slope := 0.0, 1.0, -1.0 // The curve is 1 at x = 0, and falls as 1-x at first.
+	lastX, last, slope := 0.0, 1.0, -1.0 // The curve starts as 1-x at x = 0.
 	for i := -gridPoints; i <= gridPoints; i++ {
 		x := math.Exp(reach * float64(i) / gridPoints)
 		now := highest(pairs, x)
@@ -385,18 +390,18 @@ func newEnvelope(pairs []pair, maxLoss float64) envelope {
 	return e
 }
 
-// curve returns the result of twice at ε = eps.
+// curve returns δ at ε = eps of the envelope composed with itself.
 func (e envelope) curve(eps float64) float64 { return e.twice(math.Exp(eps)) }
 
 // twice returns δ at e^ε = x of the envelope composed with itself.
 func (e envelope) twice(x float64) float64 {
 	n := len(e.x)
-	p, q := make([]float64, n+1), make([]float64, n+1) // tails
+	p, q := make([]float64, n+1), make([]float64, n+1) // probabilities of P and Q at x[i] and above
 	for i := n - 1; i >= 0; i-- {
 		p[i], q[i] = p[i+1]+e.x[i]*e.q[i], q[i+1]+e.q[i]
 	}
 	delta, from := 1-(1-e.beyond)*(1-e.beyond), n
-	for i := 1; i < n; i++ { // The larger the one ratio, the more of the other pair exceeds x together with it.
+	for i := 1; i < n; i++ { // As the first ratio grows, smaller second ratios suffice for a product above x.
 		for from > 0 && e.x[from-1]*e.x[i] > x {
 			from--
 		}

@@ -18,8 +18,8 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 	return m.encode(bits), nil
 }
 
-// flips draws which bits are flipped. If B < k, it redraws their binomial number until it fits. Their positions are
-// drawn without replacement.
+// flips draws which bits are flipped. If B < k, it redraws the number of flips until it is at most B-1. Their positions
+// are drawn without replacement.
 func (m *Mechanism) flips(src *randomizer.Source) []bool {
 	count := src.Binomial(m.k, m.f)
 	for m.b < m.k && count > m.b-1 {
@@ -36,7 +36,7 @@ func (m *Mechanism) flips(src *randomizer.Source) []bool {
 	return bits
 }
 
-// encode returns one message for every bit that is one: its index, from 0.
+// encode returns one message for every bit that is one: the bit's index, from 0.
 func (m *Mechanism) encode(bits []bool) protocols.Messages {
 	messages := [][]byte{}
 	for i, one := range bits {

@@ -5,9 +5,9 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// fast implements [protocols.Capabilities.Fast]. For each level j, all but a binomial number of the clients that hold
-// j report it, and so do a binomial number of the others. It ignores that flips are redrawn to fit the slots, an
-// event whose probability over all clients is below δ/100.
+// fast implements [protocols.Capabilities.Fast]. For each level j, two binomial numbers of clients report j: holders of
+// j whose bit is not flipped, and others whose bit is flipped. It ignores that clients redraw flips that do not fit the
+// slots. The probability that any client does so is below δ/100.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := protocols.RoundingGroups(values, m.k,
 		func(v []float64) (float64, error) { return protocols.Number(m.task, v) })
@@ -16,7 +16,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}
 	n := uint64(len(values))
 	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
-		held := make([]uint64, m.k+2) // A group at the top has Up = 0.
+		held := make([]uint64, m.k+2) // One entry more than levels: held[g.Whole+1] is 0 for a group at level k.
 		for _, g := range groups {
 			up := src.Binomial(g.Clients, g.Up)
 			held[g.Whole] += g.Clients - up
@@ -32,8 +32,8 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// attack implements [protocols.Capabilities.Attack]. With max, every slot holds level k, which nobody can tell from
-// the level k of others. With drop-noise, the client sends only its own level.
+// attack implements [protocols.Capabilities.Attack]. With max, every slot holds level k; nobody can tell these messages
+// from other clients' reports of level k. With drop-noise, the client sends only its own level.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Number(m.task, value)
 	if err != nil {

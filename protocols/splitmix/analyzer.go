@@ -9,13 +9,13 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// aggregate is the sufficient statistic: the sum mod q of the current batch, and the decoded sums of the previous
-// batches. A sum mod q means nothing until all messages of a batch are in; AddUsers ends a batch. Formulas (2) and
-// (3) are in the package comment.
+// aggregate holds the sum mod q of the current batch's messages, and the decoded sums of the previous batches. A sum
+// mod q means nothing until all messages of a batch are added; AddUsers ends a batch. The package comment has formula
+// (2) for the estimated sum and formula (3) for its variance.
 type aggregate struct {
 	m        *Mechanism
 	residue  uint64  // Sum of the current batch's messages mod q.
-	messages uint64  // Number of them.
+	messages uint64  // Number of the current batch's messages.
 	sum      float64 // Decoded sums of the previous batches, in units of 1/p. Exact below 2⁵³.
 	reports  uint64  // Clients of the previous batches.
 }
@@ -36,7 +36,7 @@ func (a *aggregate) Add(lane int, message []byte) error {
 	return nil
 }
 
-// AddUsers ends a batch of n clients: formula (2), corrected for underflow. It leaves out an incomplete batch.
+// AddUsers ends a batch of n clients and adds its decoded sum. It leaves out an incomplete batch.
 func (a *aggregate) AddUsers(n uint64) {
 	if a.checkComplete(n) == nil {
 		a.sum += a.m.decode(a.residue, n)
@@ -45,9 +45,10 @@ func (a *aggregate) AddUsers(n uint64) {
 	a.residue, a.messages = 0, 0
 }
 
-// decode returns the integer sum of n clients with the given residue: the one in [-(q-np)/2, (np+q)/2].
+// decode returns the whole number in [-(q-np)/2, (np+q)/2] whose residue mod q is z: the sum of n clients' rounded
+// values and noise, in units of 1/p.
 func (m *Mechanism) decode(z, n uint64) float64 {
-	if 2*z > n*m.p+m.q { // (2)
+	if 2*z > n*m.p+m.q {
 		return float64(z) - float64(m.q)
 	}
 	return float64(z)
@@ -57,7 +58,7 @@ func (m *Mechanism) decode(z, n uint64) float64 {
 func (a *aggregate) checkComplete(users uint64) error {
 	if want := users * a.m.m; a.messages != want {
 		return invalid.Field("batch", strconv.FormatUint(a.messages, 10)+" messages",
-			strconv.FormatUint(want, 10)+": with a share missing or added, the sum of a batch is any number")
+			strconv.FormatUint(want, 10)+": with a share missing or added, the sum of a batch is meaningless")
 	}
 	return nil
 }
@@ -84,13 +85,13 @@ func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.reports)
 }
 
-// Total moves the decoded sum from [0, 1] to the task's range.
+// Total returns the estimated sum: the decoded sums, converted from [0, 1] to the task's range.
 func (a *aggregate) Total() []float64 {
 	return []float64{a.m.task.Input.Lo.Float64()*float64(a.reports) + a.m.task.Input.Width()*a.sum/float64(a.m.p)}
 }
 
-// Errors implements [protocols.Aggregate.Errors]. The law has n/n_min times the noise of n_min clients, which is
-// discrete Laplace, and the worst rounding.
+// Errors implements [protocols.Aggregate.Errors]. The error is n/n_min times the noise of n_min clients, which is
+// discrete Laplace, plus rounding errors at their largest.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	noise := &protocols.Noise{}
 	noise.AddPolya(float64(a.reports)/float64(a.m.task.Batch.Min), a.m.s.Float64())
@@ -101,14 +102,15 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return []protocols.ErrorLaw{protocols.NoisyEstimate{Estimate: a.Total()[0], Unit: unit, Noise: noise}}
 }
 
-// LossEffect implements [protocols.Aggregate.LossEffect]. If one share is missing, only the query's range is known of
-// the clients of its batch, and the whole batch is left out ([aggregate.checkComplete]).
+// LossEffect implements [protocols.Aggregate.LossEffect]. If one share is missing, the whole batch is left out
+// ([aggregate.checkComplete]). Then only the query's range bounds what its clients would have added.
 func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	lo, hi := protocols.Contribution(a.m.task)
 	return l.ClientLossEffect(a.reports, lo, hi)
 }
 
-// Exact implements [protocols.Mechanism.Exact]; the variance is one client's part of formula (3).
+// Exact implements [protocols.Mechanism.Exact]. The variance is one client's part of formula (3) of the package
+// comment.
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := protocols.Number(m.task, value)
 	if err != nil {
@@ -118,7 +120,7 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return []float64{m.task.Input.Lo.Float64() + m.task.Input.Width()*x}, []float64{m.variance(f)}, nil
 }
 
-// Worst implements [protocols.Mechanism.Worst]: halfway between two levels.
+// Worst implements [protocols.Mechanism.Worst]. The worst value lies halfway between two levels.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	f := m.worstFraction()
 	return protocols.WorstCase{
@@ -127,7 +129,7 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	}
 }
 
-// worstFraction returns the f at which rounding is worst; a count is not rounded.
+// worstFraction returns the fraction f of a level at which rounding adds the most variance; a count is not rounded.
 func (m *Mechanism) worstFraction() float64 {
 	if m.task.Query == task.Count {
 		return 0
@@ -135,11 +137,11 @@ func (m *Mechanism) worstFraction() float64 {
 	return 0.5
 }
 
-// variance returns one client's part of formula (3) in the square of the query's units. A client adds one of n_min
-// shares of the noise, and all n clients add theirs.
+// variance returns what one client adds to the variance of the sum, in the square of the query's units: formula (3) of
+// the package comment. Each client adds 1/n_min of the variance of discrete Laplace noise.
 func (m *Mechanism) variance(f float64) float64 {
 	scale := m.task.Input.Width() / float64(m.p)
-	return (f*(1-f) + NoiseVariance(m.s.Float64())/float64(m.task.Batch.Min)) * scale * scale // (3)
+	return (f*(1-f) + NoiseVariance(m.s.Float64())/float64(m.task.Batch.Min)) * scale * scale
 }
 
 // NoiseVariance returns the variance 2α/(1-α)² of the discrete Laplace distribution, α = e^{-s}.

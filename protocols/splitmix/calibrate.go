@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// roundingShare is the largest share of the noise's variance that rounding may add.
+// roundingShare is the most that rounding may add to the variance, as a fraction of the noise's variance.
 const roundingShare = 0.02
 
 // Row implements [protocols.Protocol.Row].
@@ -27,10 +27,10 @@ func (*Protocol) Row() protocols.Row {
 	}
 }
 
-// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are set. p is such that
-// rounding adds at most 2 % to the variance, and s = ε/p. q is the smallest with which the noise wraps around with a
-// probability of at most [MaxWrap]. m is the smallest that proves the claim by the rule. It keeps parameters p and m
-// that the task names.
+// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are set. It takes the p
+// for which rounding adds at most 2 % to the variance, and s = ε/p. It takes the smallest q with which the noise wraps
+// around with a probability of at most [MaxWrap]. It takes the smallest m that proves the claim by the rule. It keeps
+// parameters p and m that the task names.
 func (*Protocol) Calibrate(t *task.Task) error {
 	if err := protocols.CheckNumber(t); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (g target) exponent(p uint64) (randomizer.Rational, error) {
 	return randomizer.NewRational(eps.Num, eps.Den*p), nil
 }
 
-// messages returns the smallest m that proves the target by a rule.
+// messages returns the smallest number m of messages per client that proves the target by a rule, with modulus q.
 func (g target) messages(rule string, q uint64) (uint64, error) {
 	proves := func(m uint64) bool { return statisticalDistance(rule, g.users, m, q)*(1+math.Exp(g.eps)) <= g.delta }
 	hi := uint64(1)
@@ -113,7 +113,7 @@ func (g target) messages(rule string, q uint64) (uint64, error) {
 				"a delta that "+strconv.Itoa(maxM)+" messages can prove by rule "+rule+"; more honest users need fewer")
 		}
 	}
-	lo := hi / 2 // does not prove it, or is 0
+	lo := hi / 2 // 0, or a number of messages that is too small
 	for hi-lo > 1 {
 		if mid := (lo + hi) / 2; proves(mid) {
 			hi = mid

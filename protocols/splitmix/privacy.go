@@ -10,16 +10,16 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// The rules: bounds on the statistical distance SD between the shuffled shares of n clients and a
-// function of their sum.
+// The privacy rules. Each bounds the statistical distance SD between the shuffled shares of n clients and a function of
+// their sum.
 const (
-	// RulePaper is [BBGN19b] (Lemma 2.1): m = 2 + 5⌈log₂q⌉ + ⌈2σ + 2log₂(n-1)⌉ gives SD ≤ 2^-σ.
+	// RulePaper is Lemma 2.1 of [BBGN19b]: m = 2 + 5⌈log₂q⌉ + ⌈2σ + 2log₂(n-1)⌉ messages per client give SD ≤ 2^-σ.
 	RulePaper = "paper"
-	// RuleRoot is [BBGN19b] (section 5.1): m is the root of m = 1 + σ + 5⌈log₂q⌉/2 +
+	// RuleRoot is the rule of [BBGN19b], section 5.1: SD ≤ 2^-σ, where m is the root of m = 1 + σ + 5⌈log₂q⌉/2 +
 	// log₂(π(m+½))/4 + log₂(n-1), rounded up.
 	RuleRoot = "section5.1"
-	// RuleComponents counts the components of a random graph, with proof in
-	// docs/proofs/splitmix.md: SD ≤ ½√(Z-1), Z = E[q^{C-1}] for m-1 shares. The default.
+	// RuleComponents counts the connected components of a random graph (proof in docs/proofs/splitmix.md). It is the
+	// default rule: SD ≤ ½√(Z-1), with Z = E[q^{C-1}] for m-1 shares and C the number of components.
 	RuleComponents = "components"
 )
 
@@ -30,9 +30,9 @@ func checkRule(rule string) error {
 	return nil
 }
 
-// statisticalDistance returns the bound of a rule, at most 1, for n clients of m messages each. Lemma 1.2 of the
-// paper turns it into δ = (1+e^ε)·SD; the paper's Theorem 4.1 omits the factor. For one client the bound is 0: its
-// messages are a function of the sum anyway.
+// statisticalDistance returns the rule's bound on the statistical distance SD, at most 1, for n clients of m messages
+// each and modulus q. δ = (1+e^ε)·SD follows by Lemma 1.2 of [BBGN19b]; the paper's Theorem 4.1 omits the factor. For
+// one client the bound is 0, because its messages are a function of the sum anyway.
 func statisticalDistance(rule string, n, m, q uint64) float64 {
 	if n == 1 {
 		return 0
@@ -50,7 +50,8 @@ func statisticalDistance(rule string, n, m, q uint64) float64 {
 	return min(1, math.Exp2(-sigma)*(1+1e-12))
 }
 
-// CheckClaim implements [protocols.Mechanism.CheckClaim]: formula (4).
+// CheckClaim implements [protocols.Mechanism.CheckClaim] by formula (4) of the package comment: ε = s·p, δ =
+// (1+e^ε)·SD.
 func (m *Mechanism) CheckClaim() error {
 	g := newTarget(m.task)
 	if eps := m.epsilon(); !(eps <= g.eps) {
@@ -66,9 +67,9 @@ func (m *Mechanism) CheckClaim() error {
 	return protocols.CheckTotal(m.task, m.Law)
 }
 
-// Law implements [protocols.Mechanism.Law]. It combines two losses. One is that of discrete Laplace noise against its
-// shift by p; no smaller shift exceeds it, because the noise is log-concave. The other is the statistical distance of
-// the shares from a function of the sum.
+// Law implements [protocols.Mechanism.Law]. It adds up two losses. One is that of discrete Laplace noise against the
+// same noise shifted by p; smaller shifts lose no more, because the noise is log-concave. The other is the statistical
+// distance of the shares from a function of the sum.
 func (m *Mechanism) Law() (*compose.Law, error) {
 	distance := statisticalDistance(m.task.Rule, newTarget(m.task).users, m.m, m.q) * (1 + 1e-12)
 	s, p := m.s.Float64(), float64(m.p)
@@ -77,11 +78,12 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	}, m.epsilon()*(1+1e-15)), nil
 }
 
-// shifted returns δ(ε), rounded up, of noise k with probabilities ∝ e^{−s|k|} against the same noise plus p:
+// shifted returns δ(ε), rounded up, for telling noise k with probabilities ∝ e^{−s|k|} from the same noise plus p:
 //
 //	max_t Pr[k ≤ t] − e^ε·Pr[k ≤ t−p] = 1 − α^{t+1}/(1+α) − e^ε·α^{p−t}/(1+α),   0 ≤ t < p,  α = e^−s
 //
-// The likelihood ratio falls with k, so the best t is the last with s(p−2t) > ε, or a neighbour of it.
+// The likelihood ratio falls with k. So the best t is the last with s(p−2t) > ε or a neighbour of it, and the function
+// tries these.
 func shifted(s, p, eps float64) (delta float64) {
 	if eps >= s*p {
 		return 0
@@ -93,7 +95,7 @@ func shifted(s, p, eps float64) (delta float64) {
 	return delta + 1e-15
 }
 
-// epsilon returns s·p: the sum changes by at most p, and the noise is discrete Laplace.
+// epsilon returns s·p. One client changes the sum by at most p, and the noise is discrete Laplace with exponent s.
 func (m *Mechanism) epsilon() float64 {
 	return float64(m.s.Num) * float64(m.p) / float64(m.s.Den)
 }
@@ -105,12 +107,13 @@ func (m *Mechanism) Epsilon0() float64 { return math.Inf(1) }
 // 2^-40.
 const MaxWrap = 0x1p-40
 
-// leastQ returns the smallest q that proves wrap-around no likelier than [MaxWrap]. The noise of all n clients is X -
-// Y, both NB(r, α), r = n/n_min. By Chernoff's bound, for every θ in (0, s),
+// leastQ returns the smallest modulus q for which a bound proves that the sum wraps around with probability at most
+// [MaxWrap]. The noise of all n clients is X - Y, both NB(r, α), r = n/n_min. By Chernoff's bound, for every θ in (0,
+// s),
 //
 //	Pr[|X-Y| ≥ T] ≤ 2·e^{K(θ)-θT},  K(θ) = r·ln((1-α)² / ((1-αe^θ)(1-αe^-θ)))
 //
-// so T = (K(θ) + ln(2/MaxWrap))/θ suffices for any θ. leastQ takes the least such T, and q = np + 2T.
+// So T = (K(θ) + ln(2/MaxWrap))/θ suffices for any θ. leastQ takes the least such T, and q = np + 2T.
 func (m *Mechanism) leastQ() uint64 {
 	s, r := m.s.Float64(), float64(m.task.Batch.Size)/float64(m.task.Batch.Min)
 	reach := func(theta float64) float64 {
@@ -118,7 +121,7 @@ func (m *Mechanism) leastQ() uint64 {
 		return (r*k - math.Log(MaxWrap/2)) / theta
 	}
 	lo, hi := 0.0, s
-	for range 100 { // (K+c)/θ falls and then rises, because K is convex and c positive
+	for range 100 { // the bound falls and then rises in θ: it is (K+c)/θ, K convex, c positive
 		a, b := lo+(hi-lo)/3, hi-(hi-lo)/3
 		if reach(a) < reach(b) {
 			hi = b
@@ -130,17 +133,18 @@ func (m *Mechanism) leastQ() uint64 {
 	return m.task.Batch.Size*m.p + 2*uint64(min(t, maxQ))
 }
 
-// maxTable bounds the table of logExcess, and with it the time of a claim check. Up to tableUsers clients it goes up
-// to all of them.
+// maxTable is the largest size of logExcess's table. It bounds the time of a claim check. With at most tableUsers
+// clients, the table has an entry for each number of clients up to theirs.
 const (
 	maxTable   = 1024
 	tableUsers = 64
 )
 
-// negligible is the logarithm, relative to the largest, below which a term is counted as e^negligible.
+// negligible is a logarithm, relative to the largest term. logSum counts every smaller term as e^negligible times the
+// largest, which rounds up.
 const negligible = -45
 
-// slack is added to logarithms of sums. It exceeds their rounding errors.
+// slack is added to the logarithms of sums. It exceeds their rounding errors, so results are upper bounds.
 const slack = 1e-8
 
 // logExcess returns an upper bound on ln(Z_n - 1), where Z_n = E[q^{C-1}] and C is the number of
@@ -149,17 +153,18 @@ const slack = 1e-8
 //
 //	b_N(t) = C(N-1, t)/C(mN, mt),   κ_N = 1/N + N·(2/(N-1))^{m-1}
 //
-// the component of the first vertex leaves t others in components of their own, so that
+// the component of the first vertex leaves t other vertices in components of their own, so that
 //
 //	Z_N - 1 ≤ Σ_{t=1}^{N-1} b_N(t)·q·Z_t                                    (5)
 //
-// A table holds Z_1, Z_2, … by (5) up to the first N where (5) and 2q·κ·N/C(mN, m) together are at
-// most 1 at N+1. From there on, Z stays below 2 and for every n > N
+// logExcess fills a table with Z_1, Z_2, … by the recursion (5). It stops at the first N for which, at N+1, (5) and
+// 2q·κ·N/C(mN, m) together are at most 1. From there on, Z stays below 2, and for every n > N
 //
 //	Z_n - 1 ≤ Σ_{t=1}^{N} b_n(t)·q·Z_t + 2q·κ_n·n/C(mn, m)                  (6)
 //
-// For few clients κ_n is far above 1, which cost them a message: up to tableUsers of them it takes (5) for n itself. It
-// returns +Inf where the table would need more than maxTable entries or m < 2.
+// For few clients κ_n is far above 1 and would cost one message more. So for up to tableUsers clients logExcess uses
+// (5) up to n itself. It returns +Inf if the table would need more than maxTable entries, or if m is too small: m < 1,
+// or m < 2 beyond maxTable clients.
 func logExcess(n, m uint64, q float64) float64 {
 	if m < 1 || m < 2 && n > maxTable {
 		return math.Inf(1)
@@ -170,8 +175,8 @@ func logExcess(n, m uint64, q float64) float64 {
 		if size == n {
 			return excess
 		}
-		if m >= 2 && n > tableUsers && logAdd(excess, z.rest(size)) <= 0 { // Here size is N+1.
-			return logAdd(z.far(n), z.rest(n)) // (6)
+		if m >= 2 && n > tableUsers && logAdd(excess, z.rest(size)) <= 0 { // size is N+1 of (6)
+			return logAdd(z.far(n), z.rest(n))
 		}
 		z.push(size, log1pExp(excess))
 	}
@@ -185,7 +190,7 @@ type table struct {
 	logZ     []float64 // logZ[t-1] = ln Z_t
 	others   []float64 // others[t-1] = ln(Z_t·(mt)!/t!)
 	first    []float64 // first[s-1] = ln((ms)!/(s-1)!)
-	exponent []float64 // scratch
+	exponent []float64 // Scratch memory for the terms of a sum, as logarithms.
 }
 
 func newTable(m uint64, q float64) *table {
@@ -194,7 +199,7 @@ func newTable(m uint64, q float64) *table {
 	return z
 }
 
-// push appends ln Z_t.
+// push appends ln Z_t and the logarithms that depend on t.
 func (z *table) push(t uint64, logZ float64) {
 	all, fact := logFactorial(t*z.m), logFactorial(t)
 	z.logZ = append(z.logZ, logZ)
@@ -202,7 +207,8 @@ func (z *table) push(t uint64, logZ float64) {
 	z.first = append(z.first, all-fact+math.Log(float64(t)))
 }
 
-// next returns (5) for N one more than the entries of the table, in the form
+// next returns the logarithm of the bound (5) of [logExcess] on Z_N - 1, with N one more than the table's entries. It
+// computes (5) in the form
 //
 //	q·(N-1)!/(mN)! · Σ Z_t·(mt)!/t! · (m(N-t))!/(N-t-1)!
 func (z *table) next() float64 {
@@ -220,12 +226,13 @@ func logFactorial(n uint64) float64 {
 	return v
 }
 
-// far returns the sum in (6), for an n beyond the table, with binomials that do not cancel.
+// far returns the logarithm of the sum in (6) of [logExcess], for n beyond the table. It multiplies ratios of
+// neighbouring binomials, because differences of large logarithms would lose digits.
 func (z *table) far(n uint64) float64 {
 	z.exponent = z.exponent[:0]
 	users, m := float64(n), float64(z.m)
 	b := 0.0
-	for t := range z.logZ { // b_n(t+1) from b_n(t); others is the sum so far
+	for t := range z.logZ { // b becomes ln b_n(t+1), from ln b_n(t)
 		done := float64(t)
 		b += math.Log((users - 1 - done) / (done + 1))
 		for i := 1.0; i <= m; i++ {
@@ -236,7 +243,7 @@ func (z *table) far(n uint64) float64 {
 	return logSum(z.exponent)
 }
 
-// rest returns ln(2q·κ_n·n/C(mn, m)).
+// rest returns ln(2q·κ_n·n/C(mn, m)), the second term of (6) of [logExcess], rounded up.
 func (z *table) rest(n uint64) float64 {
 	users, m := float64(n), float64(z.m)
 	b := math.Log(users)

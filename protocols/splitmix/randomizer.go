@@ -5,13 +5,14 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Randomize implements [protocols.Mechanism.Randomize]: formula (1), split.
+// Randomize implements [protocols.Mechanism.Randomize]. It rounds the value, adds noise (formula (1) of the package
+// comment), and splits the result into shares.
 func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Number(m.task, value)
 	if err != nil {
 		return nil, err
 	}
-	y := m.residue(int64(src.Round(randomizer.Fixed(x), m.p)) + m.draw(src)) // (1)
+	y := m.residue(int64(src.Round(randomizer.Fixed(x), m.p)) + m.draw(src))
 	return m.split(src, y), nil
 }
 
@@ -36,8 +37,8 @@ func (m *Mechanism) residue(v int64) uint64 {
 	return uint64(v)
 }
 
-// split returns m messages that are uniform among those that add up to y mod q: m-1 are uniform, and the last one
-// completes the sum.
+// split returns m messages that are uniform among those that add up to y mod q: m-1 are uniform numbers below q, and
+// the last one completes the sum.
 func (m *Mechanism) split(src *randomizer.Source, y uint64) protocols.Messages {
 	width := protocols.Indices(m.q).Bytes()
 	buffer := make([]byte, 0, int(m.m)*width)

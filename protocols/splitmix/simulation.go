@@ -5,8 +5,9 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// fast implements [protocols.Capabilities]. The residue of a batch is that of its rounded values plus the noise of
-// all its clients, NB(n/n_min, α) - NB(n/n_min, α). The shares cancel.
+// fast implements [protocols.Capabilities.Fast]. It draws only the residue of a batch, because the shares of a client
+// add up to the client's number. The residue comes from the rounded values and the noise of all clients, NB(n/n_min, α)
+// - NB(n/n_min, α).
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := protocols.RoundingGroups(values, m.p,
 		func(v []float64) (float64, error) { return protocols.Number(m.task, v) })
@@ -26,9 +27,9 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 }
 
 // attack implements [protocols.Capabilities.Attack]. With max, the first malicious client adds ⌊q/2⌋ to the sum. This
-// moves the estimate of a batch by at least ⌊q/2⌋/p, half of the decodable range, wherever it was. The others report
-// as honest clients do, because more of the same would undo it. With drop-noise, every malicious client shares its
-// rounded value without noise.
+// moves the estimate of a batch, whatever it was, by at least ⌊q/2⌋/p, half of the decodable range. The other malicious
+// clients report honestly, because a second shift would undo the first. With drop-noise, every malicious client shares
+// its rounded value without noise.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, index int, value []float64) (protocols.Messages,
 	error) {
 	x, err := protocols.Number(m.task, value)
@@ -49,8 +50,8 @@ func (m *Mechanism) attack(src *randomizer.Source, attack string, index int, val
 	return m.split(src, m.residue(y)), nil
 }
 
-// reach returns the most that one malicious client can move the estimated total of a batch: from one end of the
-// decodable range to the other, q−1 steps.
+// reach returns the most that one malicious client can move the estimated total of a batch: q−1 steps, from one end of
+// the decodable range to the other.
 func (m *Mechanism) reach() float64 {
 	lo, hi := m.task.Input.Lo.Float64(), m.task.Input.Hi.Float64()
 	return float64(m.q-1) / float64(m.p) * (hi - lo)

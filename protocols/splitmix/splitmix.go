@@ -1,11 +1,11 @@
-// Package splitmix adds up one real number per client with the error of a trusted curator: split and mix ([IKOS06])
-// with Pólya noise in the shuffle model [BBGN19b] (Algorithms 1 and 2).
+// Package splitmix adds up one real number per client, with nearly the error of a trusted curator: split and mix
+// ([IKOS06]) with Pólya noise in the shuffle model [BBGN19b] (Algorithms 1 and 2).
 //
-// A client maps its value to x in [0, 1], rounds it stochastically to x̃ in {0, …, p}, adds noise,
+// A client maps its value to x in [0, 1], rounds xp stochastically to x̃ in {0, …, p}, and adds noise:
 //
 //	y = x̃ + Pólya(1/n_min, α) - Pólya(1/n_min, α),   α = e^{-s}              (1)
 //
-// and sends m uniform numbers below q that add up to y mod q, one in each message. With z the sum mod q of all
+// It then sends m messages, the shares: uniform numbers below q that add up to y mod q. With z the sum mod q of all
 // messages of a batch of n clients, the analyzer estimates
 //
 //	Σx ≈ (z - q·1{z > (np+q)/2}) / p                                          (2)
@@ -16,21 +16,20 @@
 //
 //	ε = s·p,   δ = (1+e^ε)·SD                                                 (4)
 //
-// The noise of n_min clients adds up to a discrete Laplace variable, which is ε-DP. SD is the statistical distance of
-// the shuffled shares to a function of their sum, by one of the rules ([RulePaper], [RuleRoot], [RuleComponents];
-// privacy.go, docs/proofs/splitmix.md). If a first relay puts the shares of a client into different batches, δ by the
-// default rule still holds as long as only one batch of the epoch is released; for more batches nothing is proven
-// (docs/proofs/slots.md). Participation is not protected.
+// The noise of n_min clients adds up to a discrete Laplace variable, which is ε-DP. SD is the statistical distance
+// between the shuffled shares and a function of their sum. One of the rules bounds it ([RulePaper], [RuleRoot],
+// [RuleComponents]; privacy.go, docs/proofs/splitmix.md). A first relay may put the shares of a client into different
+// batches. Then δ by the default rule still holds if only one batch of the epoch is released; for more batches nothing
+// is proven (docs/proofs/slots.md). Participation is not protected.
 //
-// Accuracy: unbiased except for wrap-around. That is noise beyond (q-np)/2, and has a probability of at most
-// [MaxWrap] per batch. (3) is the error of the central discrete Laplace mechanism times n/n_min, plus rounding;
-// [Protocol.Calibrate] takes a p for which rounding adds at most 2 % to the variance.
+// Accuracy: the estimate is unbiased unless the sum wraps around. It wraps around if the noise exceeds (q-np)/2, with a
+// probability of at most [MaxWrap] per batch. The variance (3) is that of the central discrete Laplace mechanism times
+// n/n_min, plus rounding. [Protocol.Calibrate] takes a p for which rounding adds at most 2 % to the variance.
 //
-// Limits: m messages per client, all of which must arrive. One lost, repeated or forged share makes the sum any
-// number mod q, undetectably if the count of messages is right. A batch with a wrong count is refused
-// ([aggregate.checkComplete]). One malicious client can therefore set the estimate to anything. If every relay
-// colludes with the verifier, nothing protects a client: the shares of one client add up to its value and a little
-// noise (ε₀ = +Inf).
+// Limits: m messages per client, all of which must arrive. One lost, repeated or forged share makes the sum any number
+// mod q. Nobody can detect it if the number of messages is right; the verifier refuses a batch with a wrong number
+// ([aggregate.checkComplete]). One malicious client can therefore set the estimate to anything. If every relay colludes
+// with the verifier, nothing protects a client: its shares add up to its value and a little noise (ε₀ = +Inf).
 //
 // [BBGN19b]: https://arxiv.org/abs/1906.09116 [IKOS06]: https://doi.org/10.1109/FOCS.2006.25
 package splitmix
@@ -58,13 +57,13 @@ func (*Protocol) ProtocolName() string { return Name }
 const (
 	maxP = 1 << 31
 	maxQ = 1 << 56
-	maxM = 65535 // slots in a lane
+	maxM = 65535 // A lane has at most this many slots per client.
 )
 
 // Mechanism is this protocol with the parameters of one task.
 type Mechanism struct {
 	task    *task.Task
-	m, p, q uint64              // Messages of a client, levels above 0, modulus.
+	m, p, q uint64              // m messages per client, p levels above 0, modulus q.
 	s       randomizer.Rational // Exponent of the noise: α = e^{-s}.
 	noise   *randomizer.Superposition
 }
@@ -80,7 +79,7 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 	}
 }
 
-// Open returns the mechanism of a task: query count, sum or mean, parameters m, p, q and s.
+// Open returns the mechanism of a task with query count, sum or mean and parameters m, p, q and s.
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := protocols.CheckNumber(t); err != nil {
 		return nil, err
@@ -118,14 +117,14 @@ func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	return mech, protocols.CheckSlots(t, mech.slots())
 }
 
-// newMechanism returns the mechanism with parameters known to be in range.
+// newMechanism returns the mechanism with the given parameters, which the caller has checked.
 func newMechanism(t *task.Task, m, p, q uint64, s randomizer.Rational) *Mechanism {
 	jumps := randomizer.NewJumps(s, 0)
 	signs := []randomizer.Atom{{Weight: 1, Jumps: jumps}, {Weight: 1, Jumps: jumps}}
 	return &Mechanism{t, m, p, q, s, randomizer.NewSuperposition(signs, t.Batch.Min)}
 }
 
-// slots returns how the shares travel: m messages per client, all in one lane.
+// slots returns the task's slots: m messages per client, all in one lane.
 func (m *Mechanism) slots() task.Slots {
 	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: m.m,
 		MessageBytes: uint64(protocols.Indices(m.q).Bytes())}

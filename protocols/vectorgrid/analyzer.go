@@ -5,8 +5,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// aggregate is the sufficient statistic: Σ w_j for every coordinate, and n. It also has Σ w_j², for error bars.
-// Formulas (1) and (2) are in the package comment.
+// aggregate holds, for every coordinate, the sum of the reported levels w_j and of their squares (for error bars), and
+// the number n of reports. The package comment has formula (1) for the estimates and formula (2) for their variance.
 type aggregate struct {
 	m             *Mechanism
 	sums, squares []uint64
@@ -31,7 +31,7 @@ func (a *aggregate) Add(lane int, message []byte) error {
 	return nil
 }
 
-// add adds a level that some clients reported for coordinate j.
+// add adds the reports of some clients that all reported this level for coordinate j.
 func (a *aggregate) add(j int, clients, level uint64) {
 	a.sums[j] += clients * level
 	a.squares[j] += clients * level * level
@@ -61,18 +61,18 @@ func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.reports)
 }
 
-// Total returns formula (1), moved from [0, 1] to the task's range.
+// Total returns the estimated sums, formula (1) of the package comment, converted from [0, 1] to the task's range.
 func (a *aggregate) Total() []float64 {
 	gamma, n, r := a.m.krr.Gamma.Float64(), float64(a.reports), float64(a.m.r)
 	out := make([]float64, len(a.sums))
 	for j, sum := range a.sums {
-		z := (float64(sum)/r - n*gamma/2) / (1 - gamma) // (1)
+		z := (float64(sum)/r - n*gamma/2) / (1 - gamma)
 		out[j] = a.m.task.Input.Lo.Float64()*n + a.m.task.Input.Width()*z
 	}
 	return out
 }
 
-// Errors implements [protocols.Aggregate.Errors]. Each coordinate of a point of the grid is randomized response over
+// Errors implements [protocols.Aggregate.Errors]. Each coordinate of a reported grid point is randomized response over
 // its r+1 levels.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	n, width := float64(a.reports), a.m.task.Input.Width()
@@ -95,7 +95,8 @@ func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	return l.ClientLossEffect(a.reports, lo, hi)
 }
 
-// Exact implements [protocols.Mechanism.Exact]; the variance is formula (2) in the query's units.
+// Exact implements [protocols.Mechanism.Exact]. The variance is formula (2) of the package comment, in the query's
+// units.
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	u, err := m.unit(value)
 	if err != nil {
@@ -109,18 +110,19 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return total, variance, nil
 }
 
-// variance returns formula (2) in the square of the query's units.
+// variance returns what one client adds to the variance of a coordinate, formula (2) of the package comment, in the
+// square of the query's units. x is the coordinate in [0, 1].
 func (m *Mechanism) variance(x float64) float64 {
 	scale := m.task.Input.Width() / (1 - m.krr.Gamma.Float64())
-	return protocols.RoundedVariance(m.krr.Gamma.Float64(), m.r, x) * scale * scale // (2)
+	return protocols.RoundedVariance(m.krr.Gamma.Float64(), m.r, x) * scale * scale
 }
 
-// worst returns the u_j at which formula (2) is largest. A vector of norm at most 1 can have this value in only one
-// coordinate.
+// worst returns the u_j in [0, 1] that adds the most variance, by formula (2) of the package comment. A vector of norm
+// at most 1 can have this value in only one coordinate.
 func (m *Mechanism) worst() float64 { return protocols.WorstRounded(m.krr.Gamma.Float64(), m.r, 1, 0) }
 
-// Worst implements [protocols.Mechanism.Worst]. Every coordinate is at its worst. For vectors of norm at most 1 only
-// the first is, and the others are 0.
+// Worst implements [protocols.Mechanism.Worst]. For query vector, every coordinate is at its worst. For vectors of norm
+// at most 1, only the first coordinate is, and the others are 0.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	out := make([]float64, m.d)
 	for j := range out {
@@ -131,9 +133,9 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: out, Variance: m.variance(m.worst())}
 }
 
-// WorstTotal returns a bound on the variance that one client can add to every entry of the estimated total. For query
-// vector it is the worst of each coordinate. For vectormean it is each coordinate's share of the worst sum, which has
-// f = ½ in every coordinate and Σ(u_j-½)² = ¼.
+// WorstTotal returns bounds on the variance that one client can add to the entries of the estimated total. For query
+// vector each bound is the worst case of that coordinate. For vectormean each is an equal part of the worst sum over
+// the coordinates, which has f = ½ in every coordinate and Σ(u_j-½)² = ¼. f is the fractional part of u_j·r.
 func (m *Mechanism) WorstTotal() []float64 {
 	out := make([]float64, m.d)
 	for j := range out {
@@ -142,7 +144,7 @@ func (m *Mechanism) WorstTotal() []float64 {
 	return out
 }
 
-// cost returns the sum of [Mechanism.WorstTotal].
+// cost returns the sum of the bounds of [Mechanism.WorstTotal]. Calibration minimises it.
 func (m *Mechanism) cost() float64 {
 	d, r := float64(m.d), float64(m.r)
 	if m.task.Query == task.Vector {

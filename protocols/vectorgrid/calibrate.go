@@ -20,7 +20,7 @@ func (*Protocol) Row() protocols.Row {
 }
 
 // Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are set. It keeps a
-// parameter r that the task names, and chooses r otherwise. γ is the smallest that proves the claim.
+// parameter r that the task names, and otherwise chooses r. γ is the smallest that proves the claim.
 func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkQuery(t); err != nil {
 		return err
@@ -45,9 +45,9 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	return nil
 }
 
-// search returns the mechanism of least cost with r in lo..hi. The cost falls and then rises in r. The search doubles
-// r until the cost rises, and then narrows by thirds. An r for which no γ < 1 is private has infinite cost, unless it
-// is the smallest r.
+// search returns the mechanism of least cost with r in lo..hi. The cost first falls and then rises in r. The search
+// doubles r until the cost rises, and then narrows the range by thirds. If no γ < 1 proves the claim for an r, its cost
+// is infinite; for r = lo that is an error.
 func search(t *task.Task, lo, hi uint64) (*Mechanism, error) {
 	first, err := candidate(t, lo)
 	if err != nil {
@@ -89,7 +89,7 @@ func search(t *task.Task, lo, hi uint64) (*Mechanism, error) {
 	return known[best], nil
 }
 
-// candidate returns the mechanism with the given r and its smallest γ.
+// candidate returns the mechanism with the given r and the smallest γ that proves the claim.
 func candidate(t *task.Task, r uint64) (*Mechanism, error) {
 	points, err := checkPoints(t.Input.Bins, r)
 	if err != nil {
@@ -102,7 +102,7 @@ func candidate(t *task.Task, r uint64) (*Mechanism, error) {
 	return &Mechanism{t, t.Input.Bins, r, krr}, nil
 }
 
-// mostLevels returns the largest r whose grid has at most maxPoints points, 0 if none has.
+// mostLevels returns the largest r for which a grid of d coordinates has at most maxPoints points; 0 if no r does.
 func mostLevels(d uint64) uint64 {
 	lo, hi := uint64(0), uint64(maxR+1)
 	for hi-lo > 1 {

@@ -6,7 +6,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Randomize implements [protocols.Mechanism.Randomize]. A grid point w is the number Σ w_j·(r+1)^j.
+// Randomize implements [protocols.Mechanism.Randomize]. It encodes a grid point w as the number Σ w_j·(r+1)^j.
 func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	u, err := m.unit(value)
 	if err != nil {
@@ -16,7 +16,7 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 	return m.krr.Report(src, m.point(src, u)), nil
 }
 
-// point rounds u to a point of the grid.
+// point rounds u stochastically to a grid point and returns the point's number.
 func (m *Mechanism) point(src *randomizer.Source, u []float64) (point uint64) {
 	place := uint64(1)
 	for _, x := range u {

@@ -7,8 +7,8 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// fast implements [protocols.Capabilities]. Of the clients with each vector, a binomial number report the blanket,
-// each of those a uniform point, and in every coordinate a binomial number of the others are rounded up.
+// fast implements [protocols.Capabilities.Fast]. Of the clients with each vector, a binomial number report the blanket:
+// a uniformly random point. Of the others, a binomial number round up in each coordinate.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := m.group(values)
 	if err != nil {
@@ -26,7 +26,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 			}
 			blanket += hidden
 		}
-		for j := range a.sums { // every coordinate of a uniform point is uniform
+		for j := range a.sums { // every coordinate of a uniformly random point is uniform
 			protocols.Spread(src, blanket, m.r+1, func(clients, level uint64) { a.add(j, clients, level) })
 		}
 		a.reports = uint64(len(values))
@@ -34,7 +34,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// group is a number of simulated clients with the same vector, in fixed point.
+// group stands for simulated clients with the same vector, in fixed point.
 type group struct {
 	clients uint64
 	vector  []uint64
@@ -64,9 +64,10 @@ func (m *Mechanism) group(values [][]float64) (groups []group, err error) {
 	return groups, nil
 }
 
-// attack implements [protocols.Capabilities.Attack]: max reports the corner of the grid where every coordinate is
-// largest, which for vectormean lies √d times as far out as a valid vector; one-coordinate reports the client's own
-// vector with the first coordinate replaced by the largest; drop-noise reports its own vector, rounded.
+// attack implements [protocols.Capabilities.Attack]. With max, a client reports the corner of the grid where every
+// coordinate is largest. For vectormean, this point is √d times as far from 0 as a valid vector can be. With
+// one-coordinate, it reports its own vector with the first coordinate replaced by the largest value. With drop-noise,
+// it reports its own vector, rounded.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	u, err := m.unit(value)
 	if err != nil {

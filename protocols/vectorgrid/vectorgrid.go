@@ -1,30 +1,31 @@
-// Package vectorgrid adds up one vector of d numbers per client in a single message: randomized response over a grid
-// [AFNNTZ24] (Algorithms 5 and 6), for small d.
+// Package vectorgrid adds up one vector of d numbers per client, for small d. Each client sends a single message by
+// randomized response over a grid [AFNNTZ24] (Algorithms 5 and 6).
 //
-// A client maps its vector to u ∈ [0, 1]^d (u = (v+1)/2 for query vectormean, whose vectors have Euclidean norm at
-// most 1), and rounds every coordinate stochastically to {0, …, r}. This gives a point w of a grid of K = (r+1)^d
-// points. The client sends w with probability 1-γ, else a uniform point. With n reports the analyzer estimates
+// A client maps its vector to u ∈ [0, 1]^d. For query vectormean, whose vectors v have Euclidean norm at most 1, u =
+// (v+1)/2. It rounds every coordinate u_j·r stochastically to {0, …, r}. This gives a point w of a grid of K = (r+1)^d
+// points. The client sends w with probability 1-γ, else a uniformly random point. With n reports the analyzer estimates
 //
 //	Σu_j ≈ (Σ w_j/r - nγ/2) / (1-γ)                                              (1)
 //	Var  = v(u_j)/(1-γ)², one client's part of the variance                      (2)
 //
-// with v the variance of one w_j/r ([protocols.RoundedVariance]: every coordinate of a uniform grid point is
-// uniform).
+// with v the variance of one w_j/r. It is that of [protocols.RoundedVariance], because every coordinate of a uniform
+// grid point is uniform.
 //
-// The paper prints γ = c(r+1)/n, which is not private for d > 1: the blanket must cover K points, not r+1 (a test
-// breaks the printed one). The paper subtracts c(r+1)/2, which is nγ/2 for its γ; here it is nγ/2 for the γ used.
+// The paper prints γ = c(r+1)/n, which is not private for d > 1: the blanket must cover K points, not r+1. A test
+// breaks the privacy of the printed γ. The paper subtracts c(r+1)/2, which is nγ/2 for its γ; this package subtracts
+// nγ/2 for the γ it uses.
 //
-// Guarantee: (ε, δ)-DP by substitution of one client's vector, against a verifier who knows all other vectors, once
-// the messages of n_min honest clients are shuffled together. γ is calibrated for K by the task's rule (package
-// accountant). Participation is not protected.
+// Guarantee: (ε, δ)-DP by substitution of one client's vector, against a verifier who knows all other vectors, once the
+// messages of n_min honest clients are shuffled together. The task's rule (package accountant) calibrates γ for K
+// symbols. Participation is not protected.
 //
-// Accuracy: unbiased. [Protocol.Calibrate] takes the r and γ that together minimise the largest sum of (2) over the
-// coordinates. The error grows as d·n^{d/(d+2)}, which is optimal for one message. Use it for d of 1 to about 4;
-// package vectormean has the error of central noise at more messages.
+// Accuracy: the estimates are unbiased. [Protocol.Calibrate] takes the r and γ that together minimise the largest sum
+// of (2) over the coordinates. The error grows as d·n^{d/(d+2)}, which is optimal for one message. Use this protocol
+// for d from 1 to about 4. Package vectormean has nearly the error of central noise, but sends more messages.
 //
-// Limits: one message per client; (r+1)^d below 2³². If every relay colludes with the verifier, ε₀-LDP remains, ε₀ =
-// ln(1+K(1-γ)/γ). One malicious client moves every coordinate of the sum by at most 1/(1-γ) of the range: for query
-// vectormean by 2√d/(1-γ) in norm, a corner of the cube being as good a message as any.
+// Limits: one message per client, and (r+1)^d below 2³². If every relay colludes with the verifier, ε₀-LDP remains, ε₀
+// = ln(1+K(1-γ)/γ). One malicious client moves every coordinate of the sum by at most 1/(1-γ) of the range. For query
+// vectormean that is 2√d/(1-γ) in norm, because a client may send any corner of the cube.
 //
 // [AFNNTZ24]: https://arxiv.org/abs/2404.10201
 package vectorgrid
@@ -47,7 +48,7 @@ type Protocol struct{}
 // ProtocolName returns [Name].
 func (*Protocol) ProtocolName() string { return Name }
 
-// Bounds of r, and of the number of points of a grid.
+// maxR is the largest r, and maxPoints the largest number of points of a grid.
 const (
 	maxR      = 1 << 16
 	maxPoints = 1<<32 - 1
@@ -56,7 +57,7 @@ const (
 // Mechanism is this protocol with the parameters of one task.
 type Mechanism struct {
 	task *task.Task
-	d, r uint64 // Coordinates, and levels above 0 of each.
+	d, r uint64 // d coordinates, each with r levels above 0.
 	krr  protocols.KRR
 }
 
@@ -65,8 +66,7 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{Fast: m.fast, Attack: m.attack}
 }
 
-// Open returns the mechanism of a task: query vector or vectormean, parameters gamma and r,
-// d = Input.Bins.
+// Open returns the mechanism of a task with query vector or vectormean and parameters gamma and r. d is Input.Bins.
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkQuery(t); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	return &Mechanism{t, t.Input.Bins, r, krr}, protocols.CheckSlots(t, krr.Slots())
 }
 
-// points returns (r+1)^d, and whether it is at most maxPoints.
+// points returns (r+1)^d and true if that is at most maxPoints, else 0 and false.
 func points(d, r uint64) (uint64, bool) {
 	n := uint64(1)
 	for range min(d, 64) {

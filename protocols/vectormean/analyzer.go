@@ -8,7 +8,9 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// aggregate is the sufficient statistic: the counters and n. Formulas (1) to (4) are in the package comment.
+// aggregate holds the counters, one for each kind of message, and the number n of clients. The package comment has
+// formulas (1) and (3) for the estimates with one lane and with a lane per coefficient. Formulas (2) and (4) are their
+// variances.
 type aggregate struct {
 	m      *Mechanism
 	counts []uint64
@@ -54,7 +56,7 @@ func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.users)
 }
 
-// Total returns (1), or (3) for a task with a lane per coefficient.
+// Total returns the estimated sums: formula (1) of the package comment, or formula (3) with a lane per coefficient.
 func (a *aggregate) Total() []float64 {
 	m := a.m
 	out := make([]float64, m.size)
@@ -62,13 +64,13 @@ func (a *aggregate) Total() []float64 {
 		out[j] = m.difference(a.counts, j, float64(a.users)) * m.bound / m.units
 	}
 	if m.frame != nil {
-		return m.frame.synthesize(out) // (3)
+		return m.frame.synthesize(out)
 	}
 	return out
 }
 
-// Errors implements [protocols.Aggregate.Errors]. The law is the noise of two counters and the worst rounding. With a
-// frame, an entry averages the errors of N coefficients, and is normal.
+// Errors implements [protocols.Aggregate.Errors]. With one lane, the error is the noise of two counters plus rounding
+// at its worst. With a frame, an entry averages the errors of N coefficients, so the error is nearly normal.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	totals := a.Total()
 	out := make([]protocols.ErrorLaw, len(totals))
@@ -89,10 +91,10 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// LossEffect implements [protocols.Aggregate.LossEffect]. A missing slot held a unit of either sign, or nothing. By (1)
-// it adds at most one unit to an entry. With a lane per coefficient, the difference between a unit sent and not sent is
-// c/h. If units not sent are not counted, the difference between sent and nothing is twice that. By (3) an entry has
-// 1/√N of it, because every entry of U is ±1/√N.
+// LossEffect implements [protocols.Aggregate.LossEffect]. A missing slot held a unit of either sign, or nothing. With
+// one lane, it changes an entry by at most one unit. With a lane per coefficient, a unit sent instead of a unit not
+// sent changes a coefficient by c/h. If units not sent are not counted, a unit sent instead of nothing changes it by
+// twice that. An entry changes by 1/√N of it, because every entry of U is ±1/√N (formula (3) of the package comment).
 func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	unit := a.m.bound / a.m.units
 	if a.m.frame != nil {
@@ -104,20 +106,21 @@ func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	return protocols.LossEffect{Parts: l.Messages, Lo: -unit, Hi: unit}
 }
 
-// difference returns the units of coefficient j's positive part less those of its negative part, for n clients. With
+// difference returns, over n clients, the units of coefficient j's positive part less those of its negative part. With
 // a lane per coefficient, it returns the units sent less those not sent.
 func (m *Mechanism) difference(counts []uint64, j int, n float64) float64 {
 	if m.frame == nil {
-		return float64(counts[2*j]) - float64(counts[2*j+1]) // (1)
+		return float64(counts[2*j]) - float64(counts[2*j+1])
 	}
 	if m.null.trials > 0 {
 		sent, not := float64(counts[2*j]), float64(counts[2*j+1])
 		return sent - not - n*(m.noise.mean()-m.null.mean())
 	}
-	return 2*float64(counts[j]) - n*(m.units+2*m.noise.mean()) // (3)
+	return 2*float64(counts[j]) - n*(m.units+2*m.noise.mean())
 }
 
-// Exact implements [protocols.Mechanism.Exact]; the variance is (2) or (4).
+// Exact implements [protocols.Mechanism.Exact]. The variance is one client's: formula (2) of the package comment, or
+// formula (4) with a lane per coefficient.
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	if total, err = protocols.Ball(m.task.Input, value); err != nil {
 		return nil, nil, err
@@ -141,7 +144,8 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return total, variance, nil
 }
 
-// variance returns (2) or (4) for f(1-f) or its mean.
+// variance returns one client's variance in an entry, formula (2) or (4) of the package comment. rounding is f(1-f) of
+// that entry, f the fraction of a unit, or with a lane per coefficient the mean of f(1-f).
 func (m *Mechanism) variance(rounding float64) float64 {
 	unit, noise := m.bound/m.units, 2*m.noise.variance()
 	if m.frame != nil {
@@ -153,15 +157,17 @@ func (m *Mechanism) variance(rounding float64) float64 {
 	return unit * unit * (noise + rounding)
 }
 
-// Worst implements [protocols.Mechanism.Worst], f = ½.
+// Worst implements [protocols.Mechanism.Worst]. The variance is that of entries half way between two whole numbers of
+// units.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: m.halfWay(), Variance: m.variance(0.25)}
 }
 
-// halfWay returns half a unit in every coordinate, or in as many as fit norm 1. With a frame it returns half a unit
-// between two whole numbers in every coefficient. That is 0 if h is odd. Else it lies along the first axis, whose
-// coefficients are all equal except for their signs. If h < κ, that vector is longer than 1, and the axis itself is
-// close to it: for h = 2, κ = 11/5 it has 0.99 times that rounding's variance.
+// halfWay returns a vector whose entries round worst. With one lane it has half a unit in every coordinate, or in as
+// many as fit norm 1. With a frame, every coefficient should lie half way between two whole numbers of units. The
+// vector is 0 if h is odd. Otherwise it lies along the first axis, whose coefficients are all equal except for their
+// signs. If h < κ, that vector would be longer than 1. The unit vector of the axis is close to it: for h = 2, κ = 11/5
+// it has 0.99 times that rounding's variance.
 func (m *Mechanism) halfWay() []float64 {
 	v := make([]float64, m.task.Input.Bins)
 	half := 0.5 / m.units

@@ -29,10 +29,10 @@ func (*Protocol) Row() protocols.Row {
 	}
 }
 
-// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are set. It keeps
-// parameters units, kashin and seed that the task names, the padding (full if empty) and the choice between one lane
-// and one per coefficient (one lane if 0). Otherwise the frame is the first of a few whose constant is small, and the
-// units are those of [plan.choose]. The noise is the least that proves the claim.
+// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are set. It keeps what
+// the task already names: parameters units, kashin and seed, the padding (full if empty), and the number of lanes (one
+// if 0, or one per coefficient). For the rest it chooses. The frame is the first of a few with a small Kashin constant.
+// The units are those of [plan.choose]. The noise is the least that proves the claim.
 func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkQuery(t); err != nil {
 		return err
@@ -73,12 +73,13 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	return nil
 }
 
-// leastDelta is the least δ of claims. Below twice 2⁻⁶⁰, for counters and null messages, no curve falls, and slightly
-// above it a claim would take much noise ([quarters]).
+// leastDelta is the least δ that a task may claim. No curve falls below twice 2⁻⁶⁰, once for counters of units and once
+// for null messages. A claim slightly above that would take much noise ([quarters]).
 const leastDelta = 0x1p-58
 
-// fill sets the units to the largest number, up to limit, that the given trials of a counter hide. It returns false
-// if less noise than these trials at q = ½ is enough for the limit, or if the trials are too few for any units.
+// fill sets the units to the largest number, up to limit, that a counter's noise of this many trials hides. It returns
+// false if less noise than these trials at q = ½ suffices even for the limit, or if the trials are too few for any
+// units.
 func (m *Mechanism) fill(units *randomizer.Rational, trials uint64, limit, eps, delta float64) bool {
 	half := noise{trials, randomizer.NewRational(1, 2)}
 	private := func(k int64) bool {
@@ -104,7 +105,8 @@ func (m *Mechanism) fill(units *randomizer.Rational, trials uint64, limit, eps, 
 	return true
 }
 
-// params returns the parameters of a task in the order of their keys, given those that are not noise.
+// params returns all parameters of a task in the order of their keys. others are the parameters that do not describe
+// noise.
 func (m *Mechanism) params(others []task.Param) (out []task.Param) {
 	add := func(key string) {
 		for _, p := range others {
@@ -127,13 +129,13 @@ func (m *Mechanism) params(others []task.Param) (out []task.Param) {
 	return out
 }
 
-// plan holds what the choice of units depends on. It uses the Gaussian limit, which the calibrated noise comes close
-// to.
+// plan holds the numbers on which the choice of units depends. It computes with the Gaussian limit, because the
+// calibrated noise comes close to it.
 type plan struct {
-	n, size float64 // n_min, and d or N.
+	n, size float64 // n_min; and the number of coefficients, d or (with a lane per coefficient) N.
 	square  float64 // μ² of the Gaussian mechanism that meets the claim.
-	none    bool    // Padding is none.
-	lanes   bool    // A lane per coefficient.
+	none    bool    // The task's padding is none.
+	lanes   bool    // Each coefficient has a lane.
 }
 
 func newPlan(t *task.Task, eps, delta float64) plan {
@@ -145,29 +147,30 @@ func newPlan(t *task.Task, eps, delta float64) plan {
 	return p
 }
 
-// Variances in one lane, relative to the central Gaussian mechanism's: aim is what rounding may add where that is
-// cheap, and enough is a good enough total, a standard error of 1.14.
+// Variances with one lane, relative to the central Gaussian mechanism's. aim is what rounding may add if that is cheap.
+// enough is a total that is good enough: a standard error of 1.14 times the Gaussian mechanism's.
 const (
 	aim    = 0.26
 	enough = 1.30
 )
 
-// coarse is the largest ratio of the rounding's variance to the noise's, with a lane per coefficient: a standard
-// error of 1.16.
+// coarse is the largest allowed ratio of the rounding's variance to the noise's, with a lane per coefficient. It gives
+// 1.16 times the standard error of the noise.
 const coarse = 0.35
 
-// fewTrials is the largest number of noise messages of a kind worth sending for a variance of [enough].
+// fewTrials is the largest number of noise messages per kind and client that is worth sending for a variance of
+// [enough].
 const fewTrials = 3
 
-// choose returns the units, s or h. In one lane under padding full it also returns the trials of a counter that
-// should suffice, else 0.
+// choose returns the units, s or h. With one lane under padding full it also returns the trials of noise per counter
+// that should suffice, else 0.
 //
-// With a lane per coefficient it takes the least h for which rounding adds at most [coarse] to the variance. A
-// client's noise there is ∝ h², and a malicious client's reach is 1 + m/h, so fewer units are better for both. In one
-// lane under padding none it takes the s that minimises messages times the 5/2 power of the variance, with A ≤
-// max(7.75·d, 124). Under padding full, A ≤ max(16d, 256), and for every m it takes the largest s that m trials at q
-// = ½ hide. It returns the least m ≤ 3 that is good [enough], else the m that minimises slots times variance squared.
-// For d = 1 see [plan.chooseWhole].
+// With a lane per coefficient it takes the least h for which rounding adds at most [coarse] to the variance. A client's
+// noise there is ∝ h², and a malicious client can move a coefficient by 1 + m/h, so fewer units are better for both.
+// With one lane under padding none it takes the s that minimises the number of messages times the 5/2 power of the
+// variance, with A ≤ max(7.75·d, 124). Under padding full, A ≤ max(16d, 256). For every m it takes the largest s that m
+// trials at q = ½ hide. It returns the least m ≤ 3 whose variance is at most [enough], else the m that minimises slots
+// times variance squared. For d = 1 see [plan.chooseWhole].
 func (p plan) choose() (units randomizer.Rational, trials uint64) {
 	if p.lanes {
 		h := math.Sqrt(p.n * p.square / (4 * p.size * coarse))
@@ -201,9 +204,9 @@ func (p plan) choose() (units randomizer.Rational, trials uint64) {
 	return fine(best), trials
 }
 
-// chooseWhole returns the units for d = 1. A whole number makes ±1 whole, so that no rounding moves a client beyond s
-// units: just above a whole number, rare roundings would cost half of ε. Of these it takes the least that is good
-// [enough], or else minimises the cost of [plan.choose].
+// chooseWhole returns the units for d = 1, a whole number. Then ±1 is a whole number of units, and no rounding moves a
+// client beyond s units. With s just above a whole number, rare roundings would cost half of ε. It takes the least s
+// whose variance is at most [enough], or else the s of least cost, as in [plan.choose].
 func (p plan) chooseWhole() (best float64) {
 	most, least := 256.0, math.Inf(1)
 	if p.none {
@@ -234,21 +237,21 @@ func fine(s float64) randomizer.Rational {
 	return randomizer.NewRational(max(int64(s*fineness), fineness), fineness)
 }
 
-// most returns the largest s worth its messages and with A ≤ max(each·d, least).
+// most returns the largest s that is worth its messages, with A ≤ max(each·d, least).
 func (p plan) most(each, least float64) float64 {
 	return min((max(each*p.size, least)-1)/math.Sqrt(p.size), math.Sqrt((p.size/4+p.n*p.square/16)/aim), maxUnits)
 }
 
-// nullTimes is how much more variance, per coordinate, the noise of the null message has than a counter's, in one
-// lane. Its share of the squared distance is then 1/(2·nullTimes) of the counters'.
+// nullTimes is how many times as much noise variance the null message has, per coordinate, as a counter of units, with
+// one lane. Null messages then add 1/(2·nullTimes) of the counters' part to the squared distance.
 const nullTimes = 2
 
-// variance returns the variance of the estimate relative to the central Gaussian mechanism's.
+// variance returns the variance of the estimate with s units, relative to the central Gaussian mechanism's.
 func (p plan) variance(s float64) float64 {
 	return p.noise(s)*p.square/(2*s*s) + p.n*p.square/(16*s*s)
 }
 
-// noise returns the variance of a counter, over all n_min clients together.
+// noise returns the noise variance that a counter needs with s units, over all n_min clients together.
 func (p plan) noise(s float64) float64 {
 	square := 2 * (s*s + p.size/4)
 	if p.size == 1 { // Whole units.
@@ -260,7 +263,8 @@ func (p plan) noise(s float64) float64 {
 	return square / p.square
 }
 
-// hidden returns the largest s worth its messages for which m trials of a counter suffice.
+// hidden returns the largest s that m trials of noise per counter hide, or the largest that is worth its messages if
+// that is less.
 func (p plan) hidden(m float64) float64 {
 	square := p.n*m/4*p.square/2 - p.size/4
 	return min(p.most(16, 256), math.Sqrt(max(square, 0)))
@@ -272,8 +276,9 @@ func (p plan) messages(s float64) float64 {
 	return s*math.Sqrt(p.size) + (2+nullTimes)*p.size*p.noise(s)/p.n
 }
 
-// calibrate sets the least noise that proves the claim, to a relative 10⁻³ of the variance. If slots count, one trial
-// fewer at q = ½, whose tails waste least, may suffice although more trials of that variance would not.
+// calibrate sets the least noise that proves the claim, to a relative 10⁻³ of the variance. Under padding full, where
+// slots count, it also tries one trial fewer at q = ½. That may suffice although more trials of the same variance would
+// not, because the tails at q = ½ waste least.
 func (m *Mechanism) calibrate(eps, delta float64) error {
 	private := func(lambda float64) bool {
 		return m.setNoise(lambda) && m.curve().delta(eps) <= delta
@@ -296,7 +301,8 @@ func (m *Mechanism) calibrate(eps, delta float64) error {
 	return nil
 }
 
-// lower returns a value at most hi that is good enough, within a relative 10⁻³ above one that is not; or 10⁻³.
+// lower returns a value at most hi for which goodEnough holds. It lies within a relative 10⁻³ above a value for which
+// goodEnough fails, or near 10⁻³.
 func lower(goodEnough func(float64) bool, hi float64) float64 {
 	lo := hi / 2
 	for goodEnough(lo) && lo > 1e-3 {
@@ -312,10 +318,10 @@ func lower(goodEnough func(float64) bool, hi float64) float64 {
 	return hi
 }
 
-// setNoise sets noise of variance lambda for each counter over n_min clients. The null message of padding none gets
-// nullTimes·d times that, or with a lane per coefficient the same. It returns false if that is more noise than can be
-// summed up. The fewest trials are 4·λ/n, at q = ½. Under padding none, where slots do not count, it takes twice as
-// many, at q ≈ 0.15, with fewer messages for the same variance.
+// setNoise sets noise of variance lambda for each counter, over n_min clients. Under padding none the null message gets
+// nullTimes·d times that variance, or with a lane per coefficient the same. setNoise returns false if that is more
+// noise than the accountant can sum up. Under padding full it takes the fewest trials: 4·λ/n, at q = ½. Under padding
+// none, where slots do not count, it takes twice as many, at q ≈ 0.15, which is fewer messages for the same variance.
 func (m *Mechanism) setNoise(lambda float64) bool {
 	none := m.task.Slots.Padding == task.PaddingNone
 	per := 4.0
@@ -341,7 +347,8 @@ func (m *Mechanism) noiseFor(lambda, trialsPer float64) noise {
 	return noise{uint64(trials), randomizer.NewRational(num, 1<<32)}
 }
 
-// checkSlots returns an error if the trials do not fit a lane. The error says how many clients would suffice.
+// checkSlots returns an error if units and noise do not fit a lane. If more clients would help, the error says how many
+// suffice.
 func (m *Mechanism) checkSlots() error {
 	most := min(m.task.MostPerLane(m.lanes), maxPerLane)
 	slots := m.slots()
@@ -349,12 +356,12 @@ func (m *Mechanism) checkSlots() error {
 		return nil
 	}
 	kinds := float64(m.perLane())
-	room := float64(most) - float64(m.most()) - kinds // trials round up
-	if room > 0 && most >= maxPerLane/2 {             // otherwise it is a large batch that leaves no room
+	room := float64(most) - float64(m.most()) - kinds // less one per kind, because trials are rounded up
+	if room > 0 && most >= maxPerLane/2 {             // otherwise the batch is so large that a lane has few slots
 		enough := math.Ceil(float64(slots.PerLane-m.most()) * float64(m.task.Batch.Min) / room)
 		return invalid.Field("users", strconv.FormatUint(m.task.Batch.Min, 10),
 			"at least "+strconv.FormatFloat(enough, 'f', 0, 64)+
-				" honest ones, for the noise of each to fit the slots of a lane, or a smaller dim")
+				" honest clients, so that each one's noise fits the slots of a lane, or a smaller dim")
 	}
 	return invalid.Field("slots.perLane", strconv.FormatUint(slots.PerLane, 10),
 		"at most "+strconv.FormatUint(most, 10)+": a smaller dim or batch, or a lane per coefficient")

@@ -2,21 +2,21 @@ package vectormean
 
 import "math"
 
-// frame is a tight frame of R^d: N ≥ 2d vectors u_1, …, u_N, the rows of an N×d matrix U with orthonormal columns,
-// UᵀU = 1. The columns are d random columns, with random signs, of the Hadamard matrix of order N, divided by √N. So
-// Uz and Uᵀa take N·log₂ N additions, and every entry of U is ±1/√N.
+// frame is a tight frame of R^d: N ≥ 2d vectors u_1, …, u_N, the rows of an N×d matrix U with orthonormal columns, UᵀU
+// = 1. The columns of U are d randomly drawn columns of the Hadamard matrix of order N, with random signs, divided by
+// √N. So Uz and Uᵀa take N·log₂ N additions, and every entry of U is ±1/√N.
 //
-// The columns must be random. If they were the first d, as when zeros are appended to z, a vector could have
-// coefficients as large as its norm.
+// The columns must be random. With the first d columns, as when zeros are appended to z, a vector could have a
+// coefficient as large as its norm.
 type frame struct {
 	size    int       // N, a power of two.
-	columns []int     // Column of the Hadamard matrix for each coordinate.
-	signs   []float64 // ±1/√N.
+	columns []int     // For each coordinate, the index of its column in the Hadamard matrix.
+	signs   []float64 // For each coordinate, the sign of its column times 1/√N.
 }
 
-// newFrame returns the frame of a seed. Coordinates are numbered in the order in which a generator, SplitMix64
-// started at the seed, draws their columns. The top bits of each number are the column, redrawn if it is taken. The
-// lowest bit is the sign, 1 being negative.
+// newFrame returns the frame for a dimension d and a seed. SplitMix64, started at the seed, draws a column for one
+// coordinate after the other. The top bits of each random number give the column, and it draws again if the column is
+// taken. The lowest bit gives the sign; 1 means negative.
 func newFrame(d int, seed uint64) *frame {
 	f := &frame{size: frameSize(d), columns: make([]int, d), signs: make([]float64, d)}
 	unit := 1 / math.Sqrt(float64(f.size))
@@ -57,7 +57,7 @@ func frameSize(d int) int {
 	return n
 }
 
-// analyze returns Uz.
+// analyze returns Uz, the coefficients of least norm that represent z.
 func (f *frame) analyze(z []float64) []float64 {
 	out := make([]float64, f.size)
 	for l, x := range z {
@@ -67,7 +67,7 @@ func (f *frame) analyze(z []float64) []float64 {
 	return out
 }
 
-// synthesize returns Uᵀa. It overwrites a.
+// synthesize returns Uᵀa, the vector that coefficients a represent. It overwrites a.
 func (f *frame) synthesize(a []float64) []float64 {
 	hadamard(a)
 	out := make([]float64, len(f.columns))

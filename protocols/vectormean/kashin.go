@@ -8,13 +8,13 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// defaultKashin is κ for frames of ratio 2, which are random enough for d above a few: every vector tried has a
-// representation within it.
+// defaultKashin is the default bound κ on the coefficients. With N ≥ 2d and d above a few, frames are random enough:
+// every vector tried has a representation within this κ.
 var defaultKashin = randomizer.NewRational(11, 5)
 
-// chooseFrame returns parameters kashin and seed: the given ones, or the first of 16 seeds with which a family of
-// vectors, among them the hardest known, have representations within κ. κ is 1, 3/2, 7/4 or 2 for small d, else 11/5
-// and up.
+// chooseFrame returns the parameters kashin and seed, as the task gives them or chosen here. It takes the first of 16
+// seeds for which a family of test vectors, among them the hardest known, have representations within κ. It tries κ of
+// 1, 3/2, 7/4 and 2 for small d, then 11/5 and up.
 func chooseFrame(t *task.Task) []task.Param {
 	kashin, hasKashin := t.Param("kashin")
 	seed, hasSeed := t.Param("seed")
@@ -39,7 +39,8 @@ func chooseFrame(t *task.Task) []task.Param {
 	return []task.Param{{Key: "kashin", Value: kashin}, {Key: "seed", Value: seed}}
 }
 
-// levels returns the κ to try. Below 11/5, a family of vectors says too little about all vectors unless d is small.
+// levels returns the κ to try, in rising order. It starts at 11/5 unless d is small, because below that a family of
+// test vectors says too little about all vectors.
 func levels(d int) (out []randomizer.Rational) {
 	if d <= 8 {
 		out = append(out, randomizer.NewRational(1, 1), randomizer.NewRational(3, 2), randomizer.NewRational(7, 4),
@@ -49,9 +50,9 @@ func levels(d int) (out []randomizer.Rational) {
 		randomizer.NewRational(3, 1), randomizer.NewRational(4, 1))
 }
 
-// holds reports whether a family of vectors has representations within κ. The family holds the coordinate axes; Uᵀs
-// for s with one to half of the entries ±1, whose coefficients Ux stand out the most; vectors of signs; and sums of
-// signs at random. A fixed generator draws all of them.
+// holds reports whether a family of test vectors has representations within kashin. The family consists of four kinds:
+// coordinate axes; Uᵀs for s with few entries ±1; Uᵀs for s with up to half of the entries ±1, whose coefficients stand
+// out most; and sums of random signs. A fixed generator draws all of them.
 func (f *frame) holds(kashin float64) bool {
 	if kashin > math.Sqrt(float64(f.size)) {
 		return false

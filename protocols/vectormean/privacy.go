@@ -10,11 +10,11 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// Rule is the name of the protocol's only rule: every counter is dominated by a Gaussian
+// Rule is the name of this protocol's only privacy rule: a Gaussian dominates every counter
 // (docs/proofs/vectormean.md).
 const Rule = "gaussian"
 
-// slack exceeds the relative error of norms and their roots.
+// slack exceeds the relative rounding error of norms and their roots.
 const slack = 1e-9
 
 // CheckClaim implements [protocols.Mechanism.CheckClaim].
@@ -31,37 +31,40 @@ func (m *Mechanism) CheckClaim() error {
 	return protocols.CheckTotal(m.task, m.Law)
 }
 
-// Law implements [protocols.Mechanism.Law]. It is the law of the curve that proves the claim.
+// Law implements [protocols.Mechanism.Law], with the curve δ(ε) that proves the claim.
 func (m *Mechanism) Law() (*compose.Law, error) {
 	c := m.curve()
 	return compose.LawOf(c.delta, c.reach(m.task.Claim.Epsilon.Value())), nil
 }
 
-// gaussianBound describes the Gaussians that dominate a counter and a counter of null messages, except for a
-// probability missed over all counters.
+// gaussianBound describes the Gaussians that dominate the counters. rate is the shift of the Gaussian per unit on a
+// counter of units, null that on a counter of null messages. The domination fails with a probability of at most missed,
+// over all counters.
 type gaussianBound struct{ rate, null, missed float64 }
 
-// curve is the bound of the rule at every ε. The best missed is a few shares of the Gaussian's δ. With much noise
-// missed is close to 0; with little noise it makes up most of δ.
+// curve is the rule's bound δ(ε) at every ε. Each level trades missed, the probability that the bound gives away,
+// against the Gaussian's δ. At the best level missed is some fraction of the Gaussian's δ. With much noise missed is
+// close to 0; with little noise it makes up most of δ.
 type curve struct {
 	m       *Mechanism
-	levels  []gaussianBound // By falling missed, each a quarter of the previous one.
+	levels  []gaussianBound // missed falls: at each level it is about a quarter of that at the previous level.
 	moments []float64       // Values of [curve.moment], 0 if not computed yet.
 }
 
-// quarters is how often missed is quartered: down to 2⁻⁶⁰, the least that laws may cut off.
+// quarters is how many times missed is quartered: down to 2⁻⁶⁰, the least probability that the accountant's laws may
+// ignore.
 const quarters = 30
 
-// A bound tries a number of levels. It starts a few before the one where missed meets the Gaussian's δ without
-// rounding, which is less than that with rounding, and ends at a thousandth of that δ.
+// curve.delta tries only tried levels. They start ahead levels before the one where missed meets the Gaussian's δ
+// without rounding, which is less than δ with rounding. They end at about a thousandth of that δ.
 const (
 	ahead = 2
 	tried = 8
 )
 
-// curve returns the bound of the mechanism's noise. It has no levels if the noise is more than anybody needs, and
-// more than fits in memory. A client's own noise counts among that of the n_min clients: it does not depend on the
-// vector.
+// curve returns the privacy bound of the mechanism's noise. It has no levels, and so proves nothing, if the noise is
+// too much to fit in memory, which is more than anybody needs. A client's own noise counts among that of the n_min
+// clients, because it does not depend on the vector.
 func (m *Mechanism) curve() *curve {
 	c, n := &curve{m: m, moments: make([]float64, 2*momentSteps+2)}, m.task.Batch.Min
 	if float64(n)*max(m.noise.variance(), m.null.variance()) > compose.MaxVariance {
@@ -80,9 +83,9 @@ func (m *Mechanism) curve() *curve {
 	return c
 }
 
-// rates returns the Gaussian rates of some counters with the noise of n_min clients. Over all counters together,
-// missed is at most ¼, a sixteenth, and so on. Counters of units have that much, and counters of null messages the
-// same again.
+// rates returns, at each level, the Gaussian rate for some counters with the noise of n_min clients. Over these
+// counters together, missed is at most ¼ at the first level, a sixteenth at the second, and so on. Counters of units
+// and counters of null messages each have that much.
 func (m *Mechanism) rates(noise noise, shift uint64, counters float64) []compose.Rate {
 	misses := make([]float64, quarters)
 	for k := range misses {
@@ -95,7 +98,8 @@ func (m *Mechanism) rates(noise noise, shift uint64, counters float64) []compose
 	return rates
 }
 
-// delta returns an upper bound on δ(eps) (Theorem 2 of docs/proofs/vectormean.md).
+// delta returns an upper bound on δ(eps) by Theorem 2 of docs/proofs/vectormean.md, the bound for one lane: missed,
+// plus a Gaussian's δ with rounding. With a lane per coefficient it adds up the same two terms without rounding.
 func (c *curve) delta(eps float64) float64 {
 	crossing, least := 0, 1.0
 	for ; crossing < len(c.levels); crossing++ {
@@ -111,7 +115,7 @@ func (c *curve) delta(eps float64) float64 {
 	return least
 }
 
-// reach returns an ε beyond which the curve falls negligibly, given one at which it does fall.
+// reach returns an ε beyond which the curve falls negligibly. eps must be an ε at which it still falls.
 func (c *curve) reach(eps float64) float64 {
 	if len(c.levels) == 0 {
 		return eps
@@ -122,10 +126,11 @@ func (c *curve) reach(eps float64) float64 {
 	return eps
 }
 
-// mostReach is the largest ε of a law.
+// mostReach is the largest ε up to which reach follows the curve, apart from one step.
 const mostReach = 40
 
-// leastSquare returns the squared norm of the shifts before any rounding: see [curve.gaussian].
+// leastSquare returns the squared norm of the Gaussians' shifts without rounding; see [curve.gaussian]. rate scales the
+// counters of units, rate0 those of null messages.
 func (m *Mechanism) leastSquare(rate, rate0 float64) float64 {
 	if m.frame != nil {
 		return float64(m.size) * m.square() * (rate*rate + rate0*rate0)
@@ -133,17 +138,17 @@ func (m *Mechanism) leastSquare(rate, rate0 float64) float64 {
 	return math.Pow(rate0*float64(m.most()), 2) + 2*rate*rate*m.square()
 }
 
-// square returns the square of the largest norm, in units.
+// square returns the square of a vector's largest norm, in units, raised by slack.
 func (m *Mechanism) square() float64 { return m.units * m.units * (1 + slack) }
 
-// gaussian bounds δ(eps) of the Gaussians that dominate counters and null messages. Shifts of the counters are scaled
-// by rate, those of the null messages by rate0. With a lane for each of N coefficients of 0 to h units, the squared
-// norm is at most N·h²·(rate²+rate0²). In one lane, given the roundings, the squared norm is
+// gaussian bounds δ(eps) of the Gaussians that dominate the counters. rate scales the shifts of counters of units,
+// rate0 those of counters of null messages. With a lane for each of N coefficients of 0 to h units, the squared norm of
+// all shifts is at most N·h²·(rate²+rate0²). With one lane, given the roundings, the squared norm is
 //
 //	S ≤ rate²·(‖x‖² + ‖x'‖²) + rate0²·A²                                              (5)
 //
-// ln δ is concave in S, with slope κ at S₀, so E[δ] ≤ δ(S₀)·E[e^{κ(S-S₀)}] for every S₀. If δ(S₀) is too small to
-// have a slope, lowest proceeds to larger S₀.
+// ln δ is concave in S. With slope κ at S₀, E[δ] ≤ δ(S₀)·E[e^{κ(S-S₀)}] for every S₀. gaussian minimises this bound
+// over S₀. If δ(S₀) is too small to have a slope, lowest proceeds to larger S₀.
 func (c *curve) gaussian(rate, rate0, eps float64) float64 {
 	if math.IsInf(rate+rate0, 1) {
 		return 1
@@ -166,7 +171,8 @@ func (c *curve) gaussian(rate, rate0, eps float64) float64 {
 	return bound
 }
 
-// lowest returns an approximate minimizer in lo..hi of a function with one dip, by golden sections.
+// lowest returns an approximate minimizer in lo..hi of a function that first falls and then rises, by golden-section
+// search.
 func lowest(f func(float64) float64, lo, hi float64) float64 {
 	const golden = 0.6180339887498949
 	left, right := hi-golden*(hi-lo), lo+golden*(hi-lo)
@@ -185,17 +191,19 @@ func lowest(f func(float64) float64, lo, hi float64) float64 {
 	return (lo + hi) / 2
 }
 
-// [curve.moment] evaluates at powers of momentStep, up to this one and its inverse: 10⁻⁹⁹ to 10⁹⁹.
+// curve.moment evaluates the bound only at powers of momentStep. The exponents go from -momentSteps to momentSteps:
+// 10⁻⁹⁹ to 10⁹⁹.
 const (
 	momentStep  = 1.1
 	momentSteps = 2400
 )
 
-// moment bounds ln E[e^{a‖x‖²}] over all vectors of norm at most s. It takes the chord between two values of a that
-// are evaluated once for all ε: the maximum of logarithms of moments is convex in a.
+// moment bounds ln E[e^{a‖x‖²}] over all vectors of norm at most s, x being the vector in whole units after rounding.
+// It takes the chord between two powers of momentStep, which are evaluated once for all ε. The chord is no lower,
+// because the maximum of logarithms of moments is convex in a.
 func (c *curve) moment(a float64) float64 {
 	at := math.Floor(math.Log(a) / math.Log(momentStep))
-	if !(math.Abs(at) <= momentSteps) { // There is no slope.
+	if !(math.Abs(at) <= momentSteps) { // δ had no slope, or an extreme one.
 		return math.NaN()
 	}
 	low, high := math.Pow(momentStep, at), math.Pow(momentStep, at+1)
@@ -211,13 +219,13 @@ func (c *curve) momentAt(at int, a float64) float64 {
 	return *known
 }
 
-// roundingMoment bounds ln E[e^{a‖x‖²}] over all vectors t of squared norm at most square, x being t rounded (Lemma
-// 4). For every α,
+// roundingMoment bounds ln E[e^{a‖x‖²}] over all vectors t of squared norm at most square, x being t rounded (Lemma 4
+// of docs/proofs/vectormean.md). For every α,
 //
 //	Σ_l ln E[e^{a·x_l²}] ≤ α·Σ t_l² + d·β(α),   β(α) = max_t { ln E[e^{a·x²}] - α·t² }
 //
-// It is convex in α, as a maximum of lines; any α gives a bound. The only entry of a vector of one is worst at the
-// largest t, exactly the units: there is nothing to share, and no norm to round.
+// β(α) is convex, as a maximum of lines, and any α gives a bound. A vector with only one entry is worst at the largest
+// t, which is exactly the units: it shares the norm with no other entry, and its norm needs no rounding.
 func (m *Mechanism) roundingMoment(a, square float64) float64 {
 	if m.size == 1 {
 		y, f := math.Modf(m.units)
@@ -227,11 +235,12 @@ func (m *Mechanism) roundingMoment(a, square float64) float64 {
 	return at(lowest(at, a, 8*a))
 }
 
-// excess returns β(α). Between the whole numbers y and y+1, with t = y+f, the function is
+// excess returns β(α), the excess of one rounded entry in [Mechanism.roundingMoment]. Between the whole numbers y and
+// y+1, with t = y+f, the function to maximise is
 //
 //	ln(1 + f·r) + a·y² - α(y+f)²,   r = e^{a(2y+1)} - 1
 //
-// This is concave in f, with its peak at 2α(y+f)(1+fr) = r. Where that overflows there is no bound.
+// This is concave in f, with its peak at 2α(y+f)(1+fr) = r. Where that overflows, excess returns +Inf: no bound.
 func (m *Mechanism) excess(a, alpha float64) (most float64) {
 	for y := 0.0; y < m.units; y++ {
 		r := math.Expm1(a * (2*y + 1))
@@ -245,6 +254,6 @@ func (m *Mechanism) excess(a, alpha float64) (most float64) {
 	return most
 }
 
-// Epsilon0 implements [protocols.Mechanism.Epsilon0]. It is +Inf: if a client happens to draw no noise, its messages
-// show its units.
+// Epsilon0 implements [protocols.Mechanism.Epsilon0]. It is +Inf, because a client may happen to draw no noise, and
+// then its messages show its units.
 func (m *Mechanism) Epsilon0() float64 { return math.Inf(1) }

@@ -24,11 +24,11 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 	return m.messages(counts), nil
 }
 
-// messages returns the counted number of messages of each kind, by lane.
+// messages returns counts[kind] messages of each kind, by lane.
 func (m *Mechanism) messages(counts []uint64) protocols.Messages {
 	lanes := make(protocols.Messages, m.lanes)
 	width := protocols.Indices(m.kinds()).Bytes()
-	buffer := make([]byte, 0, 4096) // one buffer for all messages: a slice for each would burden the garbage collector
+	buffer := make([]byte, 0, 4096) // one buffer for all messages, to spare the garbage collector
 	for kind, n := range counts {
 		lane := &lanes[uint64(kind)/m.perLane()]
 		for range n {
@@ -39,7 +39,7 @@ func (m *Mechanism) messages(counts []uint64) protocols.Messages {
 	return lanes
 }
 
-// noiseOf returns the noise of a kind of message.
+// noiseOf returns one client's noise on the counter of a kind of message.
 func (m *Mechanism) noiseOf(kind uint64) noise {
 	if m.null.trials > 0 && kind%m.perLane() == m.perLane()-1 {
 		return m.null
@@ -47,8 +47,8 @@ func (m *Mechanism) noiseOf(kind uint64) noise {
 	return m.noise
 }
 
-// addUnits counts the messages of one client's rounded coefficients. Under padding none it also counts the null
-// messages that fill each lane up to [Mechanism.most].
+// addUnits adds to counts the messages for one client's rounded coefficients x. Under padding none it also adds the
+// null messages that fill each lane up to [Mechanism.most].
 func (m *Mechanism) addUnits(counts []uint64, x []int64) {
 	kinds := m.perLane()
 	if m.null.trials > 0 {
@@ -71,18 +71,19 @@ func (m *Mechanism) addUnits(counts []uint64, x []int64) {
 	}
 }
 
-// part is a coefficient in units: a whole number and a fraction of [one]; in one lane also its sign.
+// part is a coefficient in units: a whole number, and a fraction in units of 1/[one]. With one lane, it has a sign.
 type part struct {
 	whole    int64
 	fraction uint64
 	negative bool
 }
 
-// one is a whole unit in the fixed-point form of fractions.
+// one stands for a whole unit in the fixed-point form of fractions.
 const one = 1 << 53
 
-// parts returns a client's coefficients in units, cut off at [Mechanism.units]: later steps must never see a larger
-// one, whatever the search for a representation did. Fractions are rounded down, so that norms do not grow.
+// parts returns a client's coefficients in units, clipped at [Mechanism.units]. Whatever the search for a
+// representation did, later steps never see a larger one. It rounds fractions down to fixed point, so that norms do not
+// grow.
 func (m *Mechanism) parts(value []float64) ([]part, error) {
 	v, err := protocols.Ball(m.task.Input, value)
 	if err != nil {
@@ -105,7 +106,8 @@ func (m *Mechanism) parts(value []float64) ([]part, error) {
 	return out, nil
 }
 
-// round rounds coefficients to whole units. Each is unbiased. With a lane per coefficient they are independent.
+// round rounds coefficients to whole units at random. Each rounding is unbiased. With a lane per coefficient the
+// roundings are independent.
 func (m *Mechanism) round(src *randomizer.Source, parts []part) []int64 {
 	f, x := make([]uint64, len(parts)), make([]int64, len(parts))
 	defer clear(f)
@@ -113,7 +115,8 @@ func (m *Mechanism) round(src *randomizer.Source, parts []part) []int64 {
 	return x
 }
 
-// roundTo is [Mechanism.round] into x, using f for the fractions. Both are as long as parts.
+// roundTo does the work of [Mechanism.round]. It writes the result to x and uses f as scratch memory for the fractions.
+// Both are as long as parts.
 func (m *Mechanism) roundTo(x []int64, f []uint64, src *randomizer.Source, parts []part) {
 	for k, p := range parts {
 		f[k] = p.fraction
@@ -132,13 +135,13 @@ func (m *Mechanism) roundTo(x []int64, f []uint64, src *randomizer.Source, parts
 	}
 }
 
-// roundTogether replaces each fraction by 0 or one, by dependent rounding ([S01]). Of two fractions at a time, one
-// becomes a whole number, at random, such that neither's expected value changes and their sum stays. So the sum of
-// all becomes one of the two adjacent whole numbers.
+// roundTogether replaces each fraction by 0 or one, by dependent rounding ([S01]). It takes two fractions at a time.
+// One of them becomes 0 or one at random, the expected values of both are kept, and so is their sum. So the sum of all
+// becomes one of the two adjacent whole numbers.
 //
 // [S01]: https://doi.org/10.1109/SFCS.2001.959935
 func roundTogether(src *randomizer.Source, f []uint64) {
-	open := -1 // Index of the remaining fraction.
+	open := -1 // Index of the only fraction so far that is not 0 or one; -1 if there is none.
 	for k := range f {
 		switch {
 		case f[k] == 0:
@@ -153,7 +156,7 @@ func roundTogether(src *randomizer.Source, f []uint64) {
 	}
 }
 
-// roundFraction replaces a fraction by 0 or one.
+// roundFraction replaces fraction k by one, with a probability equal to the fraction, or else by 0.
 func roundFraction(src *randomizer.Source, f []uint64, k int) {
 	if src.Below(one) < f[k] {
 		f[k] = one
@@ -162,8 +165,8 @@ func roundFraction(src *randomizer.Source, f []uint64, k int) {
 	}
 }
 
-// pair rounds one of two fractions to 0 or one and gives the other the rest of their sum. It returns which one still
-// is a fraction, or -1.
+// pair rounds one of two fractions to 0 or one and gives the other the rest of their sum. It returns the index that
+// still holds a fraction, or -1 if none does.
 //
 //	sum ≤ 1: (sum, 0) with probability f_j/sum, else (0, sum)
 //	sum > 1: (1, sum-1) with probability (1-f_k)/(2-sum), else (sum-1, 1)

@@ -5,8 +5,8 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// fast implements [protocols.Capabilities]. It computes representations once, and draws the noise of all clients on a
-// counter as one binomial.
+// fast implements [protocols.Capabilities.Fast]. It computes the clients' representations once. It draws the noise of
+// all clients on a counter as one binomial number.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	clients := make([][]part, len(values))
 	for i, v := range values {
@@ -18,7 +18,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}
 	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
 		a := &aggregate{m: m, counts: make([]uint64, m.kinds())}
-		x, f := make([]int64, m.size), make([]uint64, m.size) // of one client at a time
+		x, f := make([]int64, m.size), make([]uint64, m.size) // scratch memory for one client at a time
 		for _, parts := range clients {
 			m.roundTo(x, f, src, parts)
 			m.addUnits(a.counts, x)
@@ -33,10 +33,11 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// attack implements [protocols.Capabilities.Attack]: one-coordinate and max put all slots on (0, +). With a lane per
-// coefficient they put all or none on every coefficient, so that each moves the first entry of the answer up: an
-// error of norm about √d + 2m·d/s, or κ(1+m/h). Under padding none they send null messages instead of none.
-// drop-noise sends only the client's units.
+// attack implements [protocols.Capabilities.Attack]. With one-coordinate or max, a client with one lane sends only
+// messages (0, +), as many as it has slots. With a lane per coefficient it fills a lane or sends no unit in it, so that
+// each coefficient moves the first entry of the answer up. The error has norm about √d + 2m·d/s with one lane, else
+// κ(1+m/h). Under padding none it fills a lane with null messages instead of sending nothing. With drop-noise, a client
+// sends only its own units.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	parts, err := m.parts(value)
 	if err != nil {
@@ -61,7 +62,7 @@ func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value [
 	return m.messages(counts), nil
 }
 
-// targets returns, for the first coefficient of every lane, whether its sign in the answer's first entry is positive.
+// targets returns, for each lane, whether raising its first counter raises the first entry of the answer.
 func (m *Mechanism) targets() []bool {
 	if m.frame == nil {
 		return []bool{true}

@@ -7,14 +7,14 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// aggregate is the sufficient statistic: for every coordinate Σy and |y_l|, and n; and Σy² for error bars. Formulas
-// (1) to (3) are in the package comment.
+// aggregate holds, for every coordinate, the sum of the reported levels y, the number |y_l| of reports, and the sum of
+// y² for error bars. The package comment has formulas (1) and (2) for the estimates and formula (3) for their variance.
 type aggregate struct {
 	m        *Mechanism
 	sums     []uint64
 	squares  []uint64
 	counts   []uint64
-	messages []uint64 // Per block.
+	messages []uint64 // Number of messages of each block.
 	users    uint64
 }
 
@@ -43,7 +43,7 @@ func (a *aggregate) Add(lane int, message []byte) error {
 	return nil
 }
 
-// add adds a level that some clients reported for coordinate l.
+// add adds the reports of some clients that all reported level y for coordinate l.
 func (a *aggregate) add(l, clients, y uint64) {
 	a.sums[l] += clients * y
 	a.squares[l] += clients * y * y
@@ -79,7 +79,8 @@ func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.users)
 }
 
-// Reports counts messages if there is one per client.
+// Reports implements [protocols.Aggregate.Reports]. With one message per client it counts messages, so that lost
+// reports are not counted.
 func (a *aggregate) Reports() uint64 {
 	if a.m.t == 1 {
 		return a.messages[0]
@@ -87,24 +88,25 @@ func (a *aggregate) Reports() uint64 {
 	return a.users
 }
 
-// Reported returns formula (1). For every coordinate it gives the unbiased estimate of the sum, in [0, 1] units, over
-// the clients that reported it, and their number |y_l|.
+// Reported returns formula (1) of the package comment. For every coordinate it gives the unbiased estimate of the sum,
+// in [0, 1] units, over the clients that reported the coordinate, and their number |y_l|.
 func (a *aggregate) Reported() (sums []float64, counts []uint64) {
 	gamma, k := a.m.krr.Gamma.Float64(), float64(a.m.k)
 	sums = make([]float64, len(a.sums))
 	for l := range sums {
-		sums[l] = (float64(a.sums[l])/k - float64(a.counts[l])*gamma/2) / (1 - gamma) // (1)
+		sums[l] = (float64(a.sums[l])/k - float64(a.counts[l])*gamma/2) / (1 - gamma)
 	}
 	return sums, append(counts, a.counts...)
 }
 
-// Total returns formula (2), moved from [0, 1] to the task's range.
+// Total returns the estimated sums over all clients, formula (2) of the package comment, converted from [0, 1] to the
+// task's range.
 func (a *aggregate) Total() []float64 {
 	out, counts := a.Reported()
 	lo := a.m.task.Input.Lo.Float64()
 	for l, z := range out {
 		n := float64(a.messages[a.m.blockOf(uint64(l))])
-		sum := n/2 + a.m.sizeOf(l)*(z-float64(counts[l])/2) // (2)
+		sum := n/2 + a.m.sizeOf(l)*(z-float64(counts[l])/2)
 		out[l] = lo*n + a.m.task.Input.Width()*sum
 	}
 	return out
@@ -119,13 +121,14 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	return out
 }
 
-// errorOf returns the law of the error of a coordinate. The reports about it are a sample of the block's n with known
-// probability 1/s, so n/|y_l| times their levels stand for those of all clients. With Q and R of
-// [protocols.RoundedLevels], formula (3) adds up to
+// errorOf returns the error distribution of coordinate l. The reports about l are a sample of the block's n reports
+// with known probability 1/s. So n/|y_l| times their levels stand for the levels of all clients. With Q and R of
+// [protocols.RoundedLevels.Parts], the variance (formula (3) of the package comment) adds up to
 //
 //	R + s·nγ·v/(1-γ)² + (sγ/(1-γ) + s-1)·Q,   v the blanket's variance,
 //
-// because it is s·(γ(1-γ)Q + R(1-γ)²)/(1-γ)² + (s-1)(Q-R). One report moves the estimate by at most s/(2(1-γ)).
+// because it is s·(γ(1-γ)Q + R(1-γ)²)/(1-γ)² + (s-1)(Q-R) plus the blanket's term. One report moves the estimate by at
+// most s/(2(1-γ)).
 func (a *aggregate) errorOf(l uint64, total float64) protocols.ErrorLaw {
 	gamma, s, n := a.m.krr.Gamma.Float64(), a.m.sizeOf(int(l)), float64(a.messages[a.m.blockOf(l)])
 	unit := a.m.task.Input.Width() * a.m.task.Input.Width()
@@ -146,14 +149,15 @@ func (a *aggregate) errorOf(l uint64, total float64) protocols.ErrorLaw {
 	return out
 }
 
-// LossEffect implements [protocols.Aggregate.LossEffect]. A coordinate's total is of the clients whose message of its
+// LossEffect implements [protocols.Aggregate.LossEffect]. A coordinate's total covers the clients whose message of its
 // block arrived. Each client whose message is missing may have any value of the range in that coordinate.
 func (a *aggregate) LossEffect(l protocols.Loss, entry int) protocols.LossEffect {
 	lo, hi := protocols.Contribution(a.m.task)
 	return l.ClientLossEffect(a.messages[a.m.blockOf(uint64(entry))], lo, hi)
 }
 
-// Exact implements [protocols.Mechanism.Exact]; the variance is formula (3) in the query's units.
+// Exact implements [protocols.Mechanism.Exact]. The variance is formula (3) of the package comment, in the query's
+// units.
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := protocols.Vector(m.task.Input, value)
 	if err != nil {
@@ -168,8 +172,9 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return total, noise, nil
 }
 
-// Split returns the two terms of formula (3) for one client's value. noise is the variance of rounding and randomized
-// response, which is the paper's. sampling is the variance of sampling the coordinates.
+// Split returns the two parts of the variance that one client adds to each coordinate: the terms of formula (3) of the
+// package comment. noise comes from rounding and randomized response, and is all that the paper counts. sampling comes
+// from sampling the coordinates.
 func (m *Mechanism) Split(value []float64) (noise, sampling []float64, err error) {
 	x, err := protocols.Vector(m.task.Input, value)
 	if err != nil {
@@ -187,23 +192,23 @@ func (m *Mechanism) parts(x []float64) (noise, sampling []float64) {
 	return noise, sampling
 }
 
-// terms returns the two terms of formula (3) in the query's units, for one coordinate in [0, 1] of a
-// block of the given size.
+// terms returns the two parts of the variance (see [Mechanism.Split]) for one coordinate x in [0, 1], in a block of the
+// given size, in the square of the query's units.
 func (m *Mechanism) terms(x, size float64) (noise, sampling float64) {
 	gamma := m.krr.Gamma.Float64()
 	unit := m.task.Input.Width() * m.task.Input.Width()
-	noise = size * protocols.RoundedVariance(gamma, m.k, x) / ((1 - gamma) * (1 - gamma)) // (3)
+	noise = size * protocols.RoundedVariance(gamma, m.k, x) / ((1 - gamma) * (1 - gamma))
 	return noise * unit, (size - 1) * (x - 0.5) * (x - 0.5) * unit
 }
 
-// worstVariance returns the largest variance of a coordinate of a block of the given size.
+// worstVariance returns the largest variance that one client can add to a coordinate, in a block of the given size.
 func (m *Mechanism) worstVariance(size float64) float64 {
 	noise, sampling := m.terms(m.worst(size), size)
 	return noise + sampling
 }
 
-// Worst implements [protocols.Mechanism.Worst]. Every coordinate can be at the worst of its block, and adds most in
-// the largest block.
+// Worst implements [protocols.Mechanism.Worst]. In the value, every coordinate is the worst for its block. The variance
+// is that of a coordinate in the largest block, where it is largest.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	out := make([]float64, m.d)
 	for l := range out {
@@ -212,14 +217,15 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: out, Variance: m.worstVariance(m.largest())}
 }
 
-// worst returns the x at which formula (3) is largest in a block of the given size.
+// worst returns the x in [0, 1] that adds the most variance in a block of the given size, by formula (3) of the package
+// comment.
 func (m *Mechanism) worst(size float64) float64 {
 	gamma := m.krr.Gamma.Float64()
 	return protocols.WorstRounded(gamma, m.k, size/((1-gamma)*(1-gamma)), size-1)
 }
 
-// meanVariance returns formula (3) in the largest block, averaged over x uniform in [0, 1]: f(1-f) has mean 1/6 and
-// (x-½)² has mean 1/12.
+// meanVariance returns the variance that one client adds in the largest block (formula (3) of the package comment),
+// averaged over x uniform in [0, 1]. f(1-f) has mean 1/6 and (x-½)² has mean 1/12.
 func (m *Mechanism) meanVariance() float64 {
 	gamma, size, k := m.krr.Gamma.Float64(), m.largest(), float64(m.k)
 	v := (1-gamma)/(6*k*k) + gamma*(k+2)/(12*k) + gamma*(1-gamma)/12

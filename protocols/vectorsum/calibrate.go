@@ -25,7 +25,8 @@ func (*Protocol) Row() protocols.Row {
 }
 
 // Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are set, with the
-// smallest γ that proves the claim. It keeps parameters k and t that the task names; else t is 1 and it chooses k.
+// smallest γ that proves the claim. It keeps parameters k and t that the task names; otherwise t is 1 and Calibrate
+// chooses k.
 func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkTask(t); err != nil {
 		return err
@@ -51,7 +52,8 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	return nil
 }
 
-// choose returns the mechanism with the given k, or the best one if it is 0.
+// choose returns the mechanism that reports this many coordinates, with the given number k of levels. If levels is 0,
+// it chooses k.
 func choose(t *task.Task, reported, levels uint64) (*Mechanism, error) {
 	if levels == 0 && t.Rule == RuleSCM21 {
 		levels = newTarget(t).publishedK(t.Input.Bins)
@@ -62,18 +64,18 @@ func choose(t *task.Task, reported, levels uint64) (*Mechanism, error) {
 	return bestLevels(t, reported)
 }
 
-// candidate returns the mechanism with the smallest γ for its t and k.
+// candidate returns the mechanism with the given t and k and the smallest γ that proves the claim.
 func candidate(t *task.Task, reported, k uint64) (*Mechanism, error) {
 	krr, err := calibrate(t, reported, k+1)
 	return &Mechanism{t, t.Input.Bins, reported, k, krr}, err
 }
 
-// slack is how much worse than the best the worst case of a chosen k may be.
+// slack is the largest allowed ratio of the chosen k's worst-case variance to the least one.
 const slack = 1.01
 
-// bestLevels tries k = 1, 2, 3, 4, 6, 8, 12, … until the worst case has doubled. The worst case is nearly flat in k
-// if sampling dominates it, while values inside the range gain from a larger k. So among those within the slack of
-// the best, it takes the k with the least variance on average over the range.
+// bestLevels tries k = 1, 2, 3, 4, 6, 8, 12, … until the worst-case variance has doubled. If sampling dominates the
+// worst case, k hardly changes it, but a larger k helps values inside the range. So among the k whose worst case is
+// within the slack, it takes the k with the least variance on average over the range.
 func bestLevels(t *task.Task, reported uint64) (*Mechanism, error) {
 	var tried []*Mechanism
 	least := math.Inf(1)
@@ -100,7 +102,7 @@ func bestLevels(t *task.Task, reported uint64) (*Mechanism, error) {
 	return best, nil
 }
 
-// levelsAt returns the i-th of 1, 2, 3, 4, 6, 8, 12, …
+// levelsAt returns the i-th number, from 0, of 1, 2, 3, 4, 6, 8, 12, …
 func levelsAt(i int) uint64 {
 	if i > 0 && i%2 == 0 {
 		return 3 << (i/2 - 1)

@@ -13,13 +13,13 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// RuleSCM21 names the γ and k that [SCM21] publishes. The bound of the paper's proof is not used: the claim is
-// checked by rule exact.
+// RuleSCM21 is the rule by which a task takes the γ and k that [SCM21] publishes. The bound in the paper's proof is not
+// used: the claim is checked by rule exact.
 //
 // [SCM21]: https://arxiv.org/abs/2112.05464
 const RuleSCM21 = "scm21"
 
-// target is what a task claims.
+// target is the claim that the parameters must prove.
 type target struct {
 	users      uint64 // n_min.
 	eps, delta float64
@@ -30,8 +30,8 @@ func newTarget(t *task.Task) target {
 	return target{t.Batch.Min, eps, delta}
 }
 
-// calibrate returns randomized response over k symbols with the γ of the task's rule, for clients that send the given
-// number of messages.
+// calibrate returns randomized response over k symbols with the γ of the task's rule, if every client sends reported
+// messages.
 func calibrate(t *task.Task, reported, k uint64) (protocols.KRR, error) {
 	if t.Rule == RuleSCM21 {
 		gamma, err := newTarget(t).publishedGamma(t.Input.Bins, k-1, reported)
@@ -69,7 +69,7 @@ func (m *Mechanism) CheckClaim() error {
 	return protocols.CheckTotal(t, m.Law)
 }
 
-// checked returns the task with the rule that its claim is checked by.
+// checked returns the task with the rule by which its claim is checked: exact if the task's rule is scm21.
 func (m *Mechanism) checked() *task.Task {
 	if m.task.Rule != RuleSCM21 {
 		return m.task
@@ -79,7 +79,7 @@ func (m *Mechanism) checked() *task.Task {
 	return &checked
 }
 
-// Law implements [protocols.Mechanism.Law]. It is the law of one message, composed over the t messages.
+// Law implements [protocols.Mechanism.Law]. It composes the law of one message over the client's t messages.
 func (m *Mechanism) Law() (*compose.Law, error) {
 	if m.t == 1 {
 		return m.krr.Law(m.checked())
@@ -91,14 +91,15 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	return c.law(m.krr.Gamma.Float64())
 }
 
-// composedBound is the bound for t ≥ 2. The message in each lane is one observation of randomized response with a
-// secret coordinate, shuffled among n_min clients. Given the values, the messages of all lanes are independent. So δ
-// is that of t observations, each of which is dominated by plain randomized response over K values
-// (docs/proofs/vectors.md, theorem 2). The claim uses t copies of the law of the task's rule. A client computes it in
-// a few milliseconds. Rule revealed takes much more noise for few clients: twice γ and more if γ is not small.
+// composedBound is the privacy bound for t ≥ 2 messages per client. The message in each lane is one observation of
+// randomized response with a secret coordinate, shuffled among n_min clients. Given the clients' values, the messages
+// of all lanes are independent. So δ is that of t observations. Plain randomized response over K values dominates each
+// of them (docs/proofs/vectors.md, Theorem 2). composedBound composes t copies of the law of the task's rule, which
+// takes a client a few milliseconds. For few clients, rule revealed takes much more noise than exact: γ is at least
+// doubled unless it is small.
 type composedBound struct {
 	goal target
-	rule accountant.Rule // Exact or revealed.
+	rule accountant.Rule // accountant.Exact or accountant.Revealed.
 	t, k uint64
 }
 
@@ -112,7 +113,7 @@ func newComposed(t *task.Task, reported, k uint64) (*composedBound, error) {
 	return &composedBound{goal, rule, reported, k}, err
 }
 
-// law returns the law of all messages of a client, for γ in (0, 1].
+// law returns the privacy law of all messages of a client together, for γ in (0, 1].
 func (c *composedBound) law(gamma float64) (*compose.Law, error) {
 	one, err := compose.KRRLaw(c.rule, c.k, gamma, c.goal.users)
 	if err != nil {
@@ -121,7 +122,7 @@ func (c *composedBound) law(gamma float64) (*compose.Law, error) {
 	return one.Copies(c.t)
 }
 
-// delta returns δ(ε) of the law, for γ in (0, 1]. It is 0 if ε is at least that of t local randomizers.
+// delta returns δ at the claimed ε, for γ in (0, 1]. It is 0 if that ε is at least the ε of t local randomizers.
 func (c *composedBound) delta(gamma float64) (float64, error) {
 	if float64(c.t)*accountant.KRREpsilon0(c.k, gamma) <= c.goal.eps {
 		return 0, nil
@@ -133,13 +134,13 @@ func (c *composedBound) delta(gamma float64) (float64, error) {
 	return law.Delta(c.goal.eps), nil
 }
 
-// smallest returns the least γ, to a relative 2⁻¹⁶, for which δ is at most the claimed one.
+// smallest returns the least γ, to a relative 2⁻¹⁶, for which δ is at most the claimed δ.
 func (c *composedBound) smallest() randomizer.Rational {
 	rational := func(gamma float64) randomizer.Rational {
 		return randomizer.NewRational(int64(math.Ceil(gamma*0x1p40)), 1<<40)
 	}
 	e := math.Expm1(c.goal.eps / float64(c.t))
-	lo, hi := 0.0, float64(c.k)/(e+float64(c.k))*(1+1e-9) // pure local privacy at hi
+	lo, hi := 0.0, float64(c.k)/(e+float64(c.k))*(1+1e-9) // at hi, local privacy alone proves the claim
 	hi = math.Min(hi, 1-0x1p-40)
 	for range 60 {
 		mid := math.Sqrt(math.Max(lo, hi*0x1p-8) * hi)
@@ -155,11 +156,11 @@ func (c *composedBound) smallest() randomizer.Rational {
 	return rational(hi)
 }
 
-// Epsilon0 implements [protocols.Mechanism.Epsilon0]. It is t times that of randomized response.
+// Epsilon0 implements [protocols.Mechanism.Epsilon0]. It is t times the ε₀ of randomized response.
 func (m *Mechanism) Epsilon0() float64 { return float64(m.t) * m.krr.Epsilon0() }
 
-// publishedGamma returns γ as printed in [SCM21], rounded up to a multiple of 2⁻⁴⁰: section 4.5 for t = 1, else
-// Theorem 4.1. The paper has k where the domain has k+1 values.
+// publishedGamma returns γ as printed in [SCM21], rounded up to a multiple of 2⁻⁴⁰: section 4.5 for t = 1, else Theorem
+// 4.1. Where the paper has k, the domain has k+1 values.
 //
 // [SCM21]: https://arxiv.org/abs/2112.05464
 func (g target) publishedGamma(d, k, t uint64) (randomizer.Rational, error) {
@@ -176,7 +177,7 @@ func (g target) publishedGamma(d, k, t uint64) (randomizer.Rational, error) {
 	return randomizer.NewRational(int64(math.Ceil(need/float64(g.users-1)*0x1p40)), 1<<40), nil
 }
 
-// publishedNeed returns γ(n-1).
+// publishedNeed returns γ(n-1) by the formulas of [SCM21]: section 4.5 for t = 1, else Theorem 4.1.
 func (g target) publishedNeed(d, k, t float64) float64 {
 	log := math.Log(2 * t / g.delta)
 	switch {
@@ -190,7 +191,7 @@ func (g target) publishedNeed(d, k, t float64) float64 {
 	return d * k * max(80*log/(g.eps*g.eps), 36/(11*g.eps))
 }
 
-// publishedK returns the k of [SCM21] (section 4.5) rounded down, at least 1.
+// publishedK returns the k of [SCM21] (section 4.5), rounded down to a whole number of at least 1.
 //
 // [SCM21]: https://arxiv.org/abs/2112.05464
 func (g target) publishedK(d uint64) uint64 {

@@ -8,9 +8,9 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// fast implements [protocols.Capabilities]. Of the clients with each vector, multinomial numbers report each
-// coordinate of a block. Of those who report the same value of the same coordinate, a binomial number report the
-// blanket, and a binomial number of the others are rounded up.
+// fast implements [protocols.Capabilities.Fast]. It draws how many of the clients with equal vectors report each
+// coordinate of a block: multinomial numbers. Of the clients who report the same value of the same coordinate, a
+// binomial number report the blanket. A binomial number of the others round up.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	c, err := m.newSimulation(values)
 	if err != nil {
@@ -25,15 +25,15 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// simulatedClients holds the simulated clients: for every coordinate the groups of equal values, and the clients with
-// equal vectors.
+// simulatedClients holds the simulated clients in two ways: for every coordinate, groups of clients with equal values;
+// and clients with equal vectors.
 type simulatedClients struct {
 	m            *Mechanism
 	groups       [][]protocols.RoundingGroup
 	equalClients []equalClients
 }
 
-// equalClients is a number of simulated clients with equal vectors: for every coordinate, the number of its group.
+// equalClients stands for simulated clients with equal vectors. member[l] is the index of their group at coordinate l.
 type equalClients struct {
 	clients uint64
 	member  []uint32
@@ -65,7 +65,7 @@ func (m *Mechanism) newSimulation(values [][]float64) (*simulatedClients, error)
 	return c, nil
 }
 
-// vectorGroups returns the numbers of a vector's groups. It adds groups that are not known yet.
+// vectorGroups returns the index of the vector's group at every coordinate. It adds groups for values that are new.
 func (c *simulatedClients) vectorGroups(known []map[uint64]uint32, x []float64) []uint32 {
 	member := make([]uint32, len(x))
 	for l := range x {
@@ -82,7 +82,7 @@ func (c *simulatedClients) vectorGroups(known []map[uint64]uint32, x []float64) 
 	return member
 }
 
-// report adds the messages of block b.
+// report draws the clients' messages about block b and adds them to a.
 func (c *simulatedClients) report(src *randomizer.Source, a *aggregate, b int) {
 	first, size := c.m.block(uint64(b))
 	drawn := make([][]protocols.RoundingGroup, size)
@@ -102,10 +102,10 @@ func (c *simulatedClients) report(src *randomizer.Source, a *aggregate, b int) {
 	}
 }
 
-// attack implements [protocols.Capabilities.Attack]: max reports level k for one coordinate of every block, each of
-// which it moves by s/(2(1-γ)) of the range, s being the block's size; one-coordinate does so for the first
-// coordinate of every block, so that all malicious clients move the same ones; drop-noise reports one of the client's
-// own coordinates per block, rounded.
+// attack implements [protocols.Capabilities.Attack]. With max, a client reports level k for a random coordinate of
+// every block. Each such report moves the coordinate by s/(2(1-γ)) of the range, s being the block's size. With
+// one-coordinate, it does so for the first coordinate of every block, so that all malicious clients move the same
+// coordinates. With drop-noise, it reports one of its own coordinates per block, rounded.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Vector(m.task.Input, value)
 	if err != nil {

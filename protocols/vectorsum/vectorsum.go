@@ -1,40 +1,40 @@
-// Package vectorsum adds up one vector of d numbers per client: every client reports t of its coordinates through
+// Package vectorsum adds up one vector of d numbers per client. Every client reports t of its coordinates through
 // randomized response in the shuffle model [SCM21] (Algorithms 2 and 3).
 //
 // The d coordinates are cut into t blocks of d/t, rounded up or down: coordinate l is in block ⌊lt/d⌋. A client maps
-// its vector to x ∈ [0, 1]^d. From every block it draws one coordinate l uniformly and rounds x_l stochastically to
-// {0, …, k}. It sends the message (l, y): y is the rounded number with probability 1-γ, else a uniform one of the K =
-// k+1 values. It sends t messages, one in each of t lanes. With s the size of l's block, n the messages of the block
-// and |y_l| those of them about l, the analyzer estimates
+// its vector to x ∈ [0, 1]^d. From every block it draws one coordinate l uniformly and rounds x_l·k stochastically to
+// {0, …, k}. It sends the message (l, y): y is the rounded number with probability 1-γ, else one of the K = k+1 values,
+// drawn uniformly. So it sends t messages, one in each of t lanes. Let s be the size of l's block, n the number of
+// messages of the block, and |y_l| the number of those about l. The analyzer estimates
 //
 //	z_l  = (Σ y/k - |y_l|·γ/2) / (1-γ)              the reporting clients' sum, [SCM21]   (1)
 //	Σx_l ≈ n/2 + s·(z_l - |y_l|/2)                  the sum over all clients              (2)
 //	Var  = s·v(x_l)/(1-γ)² + (s-1)·(x_l-½)²         one client's part of the variance     (3)
 //
-// with v the variance of one y/k ([protocols.RoundedVariance]). The paper's error is that of (1) against the clients
-// that happened to report l, the first term. The second term is the variance of sampling the coordinates.
-// [Mechanism.Split] returns both, and every predicted variance includes both. Scaling z_l by s, as the paper's
-// normalisation does, is unbiased too, but has (s-1)·x² as its second term: up to four times more. The constant ½ has
-// the least worst case.
+// with v the variance of one y/k ([protocols.RoundedVariance]). The paper counts only the first term of (3): the error
+// of (1) against the clients that happened to report l. The second term is the variance of sampling the coordinates.
+// [Mechanism.Split] returns both, and every predicted variance includes both. The paper's normalisation scales z_l by
+// s. That is unbiased too, but its second term is (s-1)·x²: up to four times more. The constant ½ has the least worst
+// case.
 //
 // Guarantee: (ε, δ)-DP by substitution of one client's vector, against a verifier who knows all other vectors, once
-// every lane's messages of n_min honest clients are shuffled together. Within its block the coordinate is secret, and
-// one message is as private as plain randomized response over K values among n clients, without a factor d. The t
-// messages of a client are drawn independently, and each travels in its own lane, so that δ is exactly that of t such
+// every lane's messages of n_min honest clients are shuffled together. Within its block the reported coordinate is
+// secret. So one message is as private as plain randomized response over K values among n clients, without a factor d.
+// The t messages of a client are drawn independently, and each is in its own lane. So δ is exactly that of t such
 // observations (privacy.go; proofs in docs/proofs/vectors.md). This holds per slot: a first relay may put a client's
-// messages into different batches. Participation is not protected. The paper draws its t coordinates from all d
-// without replacement, which makes the messages dependent, and sends them as one, which is not private for t ≥ 2.
-// This package offers neither.
+// messages into different batches. Participation is not protected. The paper draws its t coordinates from all d without
+// replacement, which makes the messages dependent. It sends them as one message, which is not private for t ≥ 2. This
+// package does neither.
 //
 // Rule scm21 takes γ and k from the paper (Theorem 4.1 and section 4.5), for comparison. They add far more noise than
-// needed. The claim is still checked by rule exact.
+// needed. The claim is still checked by rule exact of package accountant.
 //
-// Accuracy: unbiased; [Mechanism.Worst] has the worst case of (3), in the largest block. Unless the task names t and
-// k, [Protocol.Calibrate] takes t = 1 and a k whose worst case is within 1 % of the least.
+// Accuracy: the estimates are unbiased. [Mechanism.Worst] returns the worst case of (3), in the largest block. Unless
+// the task names t and k, [Protocol.Calibrate] takes t = 1 and a k whose worst case is within 1 % of the least.
 //
 // Limits: t messages per client. If every relay colludes with the verifier, tε₀-LDP remains, ε₀ = ln(1+K(1-γ)/γ). One
-// malicious client moves one coordinate of each block by s/(2(1-γ)) of the range: a message about a coordinate of
-// another lane's block is rejected.
+// malicious client moves only one coordinate of each block, by s/(2(1-γ)) of the range, because a message about a
+// coordinate of another lane's block is rejected.
 //
 // [SCM21]: https://arxiv.org/abs/2112.05464
 package vectorsum
@@ -57,7 +57,7 @@ type Protocol struct{}
 // ProtocolName returns [Name].
 func (*Protocol) ProtocolName() string { return Name }
 
-// Bounds of the parameters. Beyond maxK rounding is negligible for any n < 2³²; a task has at most maxT lanes.
+// Bounds of the parameters k and t. Beyond maxK rounding is negligible for any n < 2³²; a task has at most maxT lanes.
 const (
 	maxK = 1 << 16
 	maxT = 1<<16 - 1
@@ -66,7 +66,7 @@ const (
 // Mechanism is this protocol with the parameters of one task.
 type Mechanism struct {
 	task    *task.Task
-	d, t, k uint64 // Coordinates, blocks, and levels above 0.
+	d, t, k uint64 // d coordinates, t blocks, and k levels above 0.
 	krr     protocols.KRR
 }
 
@@ -82,7 +82,7 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 	}
 }
 
-// Open returns the mechanism of a task: query vector, parameters gamma, k and t, d = Input.Bins.
+// Open returns the mechanism of a task with query vector and parameters gamma, k and t. d is Input.Bins.
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkTask(t); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	return m, protocols.CheckSlots(t, m.slots())
 }
 
-// slots returns how the reports travel: one message per client in each block's lane.
+// slots returns the task's slots: one message per client in each block's lane.
 func (m *Mechanism) slots() task.Slots {
 	return task.Slots{Padding: task.PaddingFull, Lanes: m.t, PerLane: 1,
 		MessageBytes: uint64(protocols.Indices(m.d * m.krr.K).Bytes())}
@@ -134,7 +134,7 @@ func checkTask(t *task.Task) error {
 	if t.Query != task.Vector {
 		return invalid.Field("query", strconv.Quote(string(t.Query)), "vector for protocol vectorsum")
 	}
-	if t.Rule == string(accountant.Others) { // Its proof covers one count, not d of them.
+	if t.Rule == string(accountant.Others) { // The proof of that rule covers one count, not d counts.
 		return invalid.Field("rule", t.Rule, "exact, revealed or scm21 for protocol vectorsum")
 	}
 	return nil
