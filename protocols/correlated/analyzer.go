@@ -7,8 +7,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// aggregate is the sufficient statistic: the sum of the messages of every coordinate, and n. Formulas (2) and (3) are
-// in the package comment.
+// aggregate holds the sum of the messages of every coordinate, and the number n of clients. The package comment has
+// formula (2) for the estimated sum and formula (3) for its variance.
 type aggregate struct {
 	m     *Mechanism
 	sums  []int64
@@ -53,19 +53,19 @@ func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.users)
 }
 
-// visitSigned visits a number that may be negative, for [protocols.Aggregate.Counters]. It visits 0, -1, 1, -2, … as
-// 0, 1, 2, 3, …, so that numbers of small magnitude stay small.
+// visitSigned calls visit with a number that may be negative. It helps to implement [protocols.Aggregate.Counters]. It
+// encodes 0, -1, 1, -2, … as 0, 1, 2, 3, …, so that numbers near 0 stay small.
 func visitSigned(number *int64, visit func(*uint64)) {
 	folded := uint64(*number<<1) ^ uint64(*number>>63)
 	visit(&folded)
 	*number = int64(folded>>1) ^ -int64(folded&1)
 }
 
-// Total returns formula (2), moved from {0, …, Δ} to the task's range.
+// Total returns the estimated sums, formula (2) of the package comment, converted from {0, …, Δ} to the task's range.
 func (a *aggregate) Total() []float64 {
 	out := make([]float64, len(a.sums))
 	for j, s := range a.sums {
-		out[j] = float64(s) * a.m.scale() // (2)
+		out[j] = float64(s) * a.m.scale()
 	}
 	if a.m.task.Query == task.Sum || a.m.task.Query == task.Mean {
 		out[0] += a.m.task.Input.Lo.Float64() * float64(a.users)
@@ -73,9 +73,9 @@ func (a *aggregate) Total() []float64 {
 	return out
 }
 
-// Errors implements [protocols.Aggregate.Errors]. The law is n/n_min times the central noise of n_min clients, and
-// the worst rounding. Atoms add up to 0. It ignores noise that was drawn again to fit the slots: over all clients
-// this has a probability below δ/100.
+// Errors implements [protocols.Aggregate.Errors]. The error is n/n_min times the central noise of n_min clients, plus
+// rounding at its worst. Atoms add up to 0. It ignores that clients redraw noise that does not fit the slots: the
+// probability that any client does is below δ/100.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	noise := a.noise(1)
 	if !unit(a.m.task) {
@@ -89,19 +89,21 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 }
 
 // LossEffect implements [protocols.Aggregate.LossEffect]. A missing slot held a cover or a message from -⌈Δ/2⌉ to Δ for
-// one coordinate, whether a value or noise. By (2) it adds that much.
+// one coordinate, either a value or noise. It would add that number to the estimate (formula (2) of the package
+// comment).
 //
-// Under padding full most lost slots are covers, but the interval cannot be narrower. Let ℓ of n clients hold the
-// least value, which has no message, and lose ℓ covers; or let them hold the largest value, and lose their own ℓ
-// messages. The noise has one law in both cases, and so has everything that the verifier sees. So an interval that
-// holds the truth with probability 1-α whichever slots are lost is ℓ values wide with a probability of at least 1-2α.
+// Under padding full most lost slots are covers, but the interval cannot be narrower. Compare two cases of n clients
+// that lose ℓ slots. In one, ℓ clients hold the least value, which has no message, and lose ℓ covers. In the other,
+// they hold the largest value and lose their own ℓ messages. The noise has the same distribution in both cases, and so
+// has everything that the verifier sees. So an interval that holds the truth with probability 1-α, whichever slots are
+// lost, is ℓ values wide with a probability of at least 1-2α.
 func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	unit := a.m.scale()
 	return protocols.LossEffect{Parts: l.Messages, Lo: -float64(a.m.offset()) * unit, Hi: float64(a.m.top) * unit}
 }
 
-// Below implements [protocols.Bins.Below], for a histogram. The noise of j bins adds up. Beyond half of the bins the
-// laws are n minus the other bins' counts, which has less noise.
+// Below implements [protocols.Bins.Below] for a histogram. The noise of j bins adds up. Beyond half of the bins it
+// returns n minus the other bins' count, which has less noise.
 func (a *aggregate) Below() []protocols.ErrorLaw {
 	k := len(a.sums)
 	out, sum, all := make([]protocols.ErrorLaw, k-1), int64(0), int64(0)
@@ -119,19 +121,19 @@ func (a *aggregate) Below() []protocols.ErrorLaw {
 	return out
 }
 
-// noise returns the noise of the sum of some coordinates.
+// noise returns the noise in the sum of this many coordinates.
 func (a *aggregate) noise(coordinates int) *protocols.Noise {
 	noise := &protocols.Noise{}
 	noise.AddPolya(float64(coordinates)*a.shares(), a.m.central.Float64())
 	return noise
 }
 
-// shares returns how many times the noise of n_min clients is present.
+// shares returns n/n_min: how many times the noise of n_min clients is present.
 func (a *aggregate) shares() float64 { return float64(a.users) / float64(a.m.task.Batch.Min) }
 
-// Weighted implements [protocols.Bins.Weighted], for a histogram. The error is the weighted sum of K independent
-// variables of variance rv, with r the shares and v the variance of the discrete Laplace distribution. Its excess
-// kurtosis is (3 + 1/v)/r.
+// Weighted implements [protocols.Bins.Weighted] for a histogram. The error is the weighted sum of K independent
+// variables of variance rv. r is n/n_min, and v is the variance of the discrete Laplace distribution. Each variable has
+// excess kurtosis (3 + 1/v)/r.
 func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	v, r := centralVariance(a.m.central.Float64()), a.shares()
 	law, squares, fourths := protocols.Normal{}, 0.0, 0.0
@@ -146,7 +148,7 @@ func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	return law
 }
 
-// scale is the value of a message 1 in the query's units.
+// scale returns what a message of value 1 adds to the estimate, in the query's units.
 func (m *Mechanism) scale() float64 {
 	if m.task.Query == task.Histogram {
 		return 1
@@ -154,7 +156,8 @@ func (m *Mechanism) scale() float64 {
 	return m.task.Input.Width() / float64(m.top)
 }
 
-// Exact implements [protocols.Mechanism.Exact]; the variance is formula (3).
+// Exact implements [protocols.Mechanism.Exact]. The variance is one client's part of formula (3) of the package
+// comment.
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	at, x, err := m.input(value)
 	if err != nil {
@@ -173,19 +176,19 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return total, variance, nil
 }
 
-// noiseVariance returns one client's part of the variance of the central noise, 2p/((1-p)²·n_min), p = e^{-ε*/Δ}, in
+// noiseVariance returns what one client's central noise adds to the variance: 2p/((1-p)²·n_min), p = e^{-ε*/Δ}, in
 // squared steps of 1/Δ of the range.
 func (m *Mechanism) noiseVariance() float64 {
 	return centralVariance(m.central.Float64()) / float64(m.task.Batch.Min)
 }
 
-// centralVariance returns 2p/(1-p)², p = e^{-s}: the variance of the discrete Laplace distribution.
+// centralVariance returns the variance of the discrete Laplace distribution: 2p/(1-p)², p = e^{-s}.
 func centralVariance(s float64) float64 {
 	half := math.Sinh(s / 2)
 	return 1 / (2 * half * half)
 }
 
-// Worst implements [protocols.Mechanism.Worst]. The value is half way between two levels.
+// Worst implements [protocols.Mechanism.Worst]. The worst value is half way between two levels.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	v := m.noiseVariance()
 	if !unit(m.task) {
@@ -194,7 +197,7 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: m.halfWay(), Variance: v * m.scale() * m.scale()}
 }
 
-// halfWay returns a value half way between two levels, if there is one.
+// halfWay returns a value half way between two levels, or the lowest value if there are no levels between.
 func (m *Mechanism) halfWay() []float64 {
 	in := m.task.Input
 	lo := in.Lo.Float64()

@@ -14,31 +14,31 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Objectives of [Options].
+// The values of [Options.Objective]: what calibration minimises.
 const (
-	Expected = "expected" // Fewest messages on average, in slots that a task can have.
+	Expected = "expected" // Fewest messages on average that fit the slots of a task.
 	Slots    = "slots"    // Fewest slots per client.
 )
 
-// Options are choices of [CalibrateWith]. The zero value is what [Protocol.Calibrate] uses.
+// Options are the choices of [CalibrateWith]. [Protocol.Calibrate] uses the zero value.
 type Options struct {
 	Share     float64 // ε*/ε, in (0, 1): the part of ε spent on the central noise. Default 0.9.
 	Objective string  // Default: Slots under padding full, Expected under padding none.
 }
 
-// defaultShare is the part of ε spent on the central noise, as in the experiments of [GKMPS21]. The error is then
-// about 1/0.9 times that of a trusted curator, before rounding.
+// defaultShare is the part of ε that is spent on the central noise, as in the experiments of [GKMPS21]. The error is
+// then about 1/0.9 times that of a trusted curator, before rounding.
 //
 // [GKMPS21]: https://arxiv.org/abs/2109.13158
 const defaultShare = 0.9
 
-// roundingShare is the largest share of the noise's variance that rounding may add. With ε* = 0.9·ε the standard
-// error is then within 24 % of the central discrete Laplace mechanism's. A smaller share takes more messages: their
-// number grows as Δ, and Δ as the root of 1/roundingShare.
+// roundingShare is the most that rounding may add to the variance, as a fraction of the noise's variance. With ε* =
+// 0.9·ε the standard error is then within 24 % of the central discrete Laplace mechanism's. A smaller roundingShare
+// takes more messages: their number grows as Δ, and Δ as √(1/roundingShare).
 const roundingShare = 0.3
 
-// The largest B to try first, and the largest of all. Through two relays with X25519 a report is then below 16 MiB, and
-// below 32 MiB.
+// The limits on the slots B per client. Under padding none, calibration tries usualSlots first, then maxSlots. With two
+// relays and X25519, a report is then below 16 MiB or below 32 MiB.
 const (
 	usualSlots = 120_000
 	maxSlots   = 250_000
@@ -68,7 +68,7 @@ func (*Protocol) Row() protocols.Row {
 // are set. It keeps a parameter max that the task names.
 func (*Protocol) Calibrate(t *task.Task) error { return CalibrateWith(t, Options{}) }
 
-// CalibrateWith is [Protocol.Calibrate] with options.
+// CalibrateWith does what [Protocol.Calibrate] does, with options.
 func CalibrateWith(t *task.Task, o Options) error {
 	if t.Slots.Padding == "" {
 		t.Slots.Padding = task.PaddingNone
@@ -97,11 +97,11 @@ func CalibrateWith(t *task.Task, o Options) error {
 		if kept || top < 4 {
 			return err
 		}
-		top = top * 3 / 4 // Fewer levels: more rounding, fewer slots.
+		top = top * 3 / 4 // Fewer levels mean more rounding, but fewer slots.
 	}
 }
 
-// complete checks the options and fills in the defaults for a padding.
+// complete checks the options and fills in the defaults for the padding.
 func (o Options) complete(padding task.Padding) (Options, error) {
 	o.Share = cmp.Or(o.Share, defaultShare)
 	if !(o.Share > 0 && o.Share < 1) {
@@ -119,9 +119,9 @@ func (o Options) complete(padding task.Padding) (Options, error) {
 	return o, nil
 }
 
-// firstTop returns the Δ to try first, and whether it is the task's own. Otherwise it is 1 for a count, or the Δ for
-// which rounding adds [roundingShare]. In units of a level, rounding has the variance 1/4 for each of n clients, and
-// the noise about 2/s² with s = ε/Δ.
+// firstTop returns the Δ to try first. kept says that the task names it. Otherwise Δ is 1 for a count or histogram, and
+// else the Δ for which rounding adds [roundingShare]. In units of a level, rounding has the variance 1/4 for each of n
+// clients, and the noise about 2/s² with s = ε/Δ.
 func firstTop(t *task.Task, eps float64) (top uint64, kept bool, err error) {
 	if _, kept = t.Param("max"); kept {
 		top, err = readTop(t)
@@ -134,7 +134,8 @@ func firstTop(t *task.Task, eps float64) (top uint64, kept bool, err error) {
 	return uint64(min(max(ideal, 1), maxTop)), false, nil
 }
 
-// slotLimits returns the largest B to try, in order. Under padding full every client sends all its slots.
+// slotLimits returns the limits on B to try, in order. Under padding full there is one, because every client sends all
+// its slots.
 func slotLimits(t *task.Task) []int {
 	if t.Slots.Padding == task.PaddingNone {
 		return []int{usualSlots, maxSlots}
@@ -142,21 +143,21 @@ func slotLimits(t *task.Task) []int {
 	return []int{int(min(1<<16-1, t.MostPerLane(1)))}
 }
 
-// Multiples to try for the longest burst, the messages of one jump. The unit is the slots that the central noise
-// takes alone. 0 means no bound.
+// The bounds to try on a burst, the messages of one jump. They are multiples of the slots that the central noise takes
+// alone. 0 means no bound.
 var (
-	// If messages count, long bursts come first, because they need the fewest messages.
+	// For the fewest messages, long bursts come first, because they need fewer messages.
 	burstsForMessages = []float64{4, 8, 16, 0, 2.5, 1.5, 1, 0.8, 0.5, 0.3}
-	// If slots count, bursts are shorter than those of the central noise.
+	// For the fewest slots, bursts are shorter than those of the central noise.
 	burstsForSlots = []float64{0.6, 0.25}
 )
 
 const (
-	leastBurst   = 6     // Two messages of each of an atom's three kinds.
-	longBurst    = 2.5   // Above this multiple a burst is dropped unless it is cheap.
-	cheap        = 1.1   // A cheap burst takes at most this many times the messages of unbounded bursts.
-	worthwhile   = 0.97  // A shorter burst is useful if it takes at most this share of the slots.
-	roundingRoom = 0.999 // Share of δ that the search uses; the rest allows for rounding the parameters.
+	leastBurst   = 6     // Smallest bound on a burst: a jump of size 2 of an atom of three messages.
+	longBurst    = 2.5   // Bounds above this multiple must be cheap, else they are skipped.
+	cheap        = 1.1   // A cheap bound takes at most this many times the messages of unbounded bursts.
+	worthwhile   = 0.97  // A shorter bound is kept only if it needs at most this fraction of the slots.
+	roundingRoom = 0.999 // Fraction of δ that the search uses; the rest allows for rounding the parameters.
 )
 
 // calibration searches for the noise of one Δ.
@@ -166,10 +167,10 @@ type calibration struct {
 	eps, delta float64
 	central    randomizer.Rational // ε*/Δ
 	objective  string
-	limit      int // Largest number of slots.
+	limit      int // Largest number of slots per client.
 }
 
-// newCalibration prepares the search for one Δ. A substitution changes two coordinates of a 1-sparse vector; each
+// newCalibration prepares the search for one Δ. In a 1-sparse vector, a substitution changes two coordinates, so each
 // gets half of ε*.
 func newCalibration(t *task.Task, top uint64, eps, delta float64, o Options, limit int) *calibration {
 	share := o.Share
@@ -179,7 +180,7 @@ func newCalibration(t *task.Task, top uint64, eps, delta float64, o Options, lim
 	return &calibration{*t, top, eps, delta, down(share * eps / float64(top)), o.Objective, limit}
 }
 
-// run returns the task with its parameters and slots.
+// run searches, and returns the task with its parameters and slots.
 func (c *calibration) run() (*task.Task, error) {
 	if c.task.Rule == RuleTheorem2 {
 		return c.finish([]task.Param{{Key: "central", Value: c.central}, protocols.Whole("max", c.top)})
@@ -188,7 +189,7 @@ func (c *calibration) run() (*task.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.limit == usualSlots && 3*least > c.limit { // Bursts that fit the rest would take many messages.
+	if c.limit == usualSlots && 3*least > c.limit { // Bursts short enough for the remaining slots take many messages.
 		return nil, c.orNoRoom(nil)
 	}
 	goal := design.Target{
@@ -207,7 +208,7 @@ func (c *calibration) run() (*task.Task, error) {
 	return c.fewestMessages(goal, least)
 }
 
-// centralSlots returns the slots that the central noise takes alone.
+// centralSlots returns the slots per client that the central noise takes alone.
 func (c *calibration) centralSlots() (int, error) {
 	mass := 2 * float64(dim(&c.task)) / float64(c.task.Batch.Min)
 	alone := []design.Group{{Weight: 1, Mass: mass, S: c.central.Float64()}}
@@ -218,8 +219,8 @@ func (c *calibration) centralSlots() (int, error) {
 	return least, nil
 }
 
-// unbounded returns the design without a bound on bursts, which has the fewest messages. If even those are more than
-// half of the slots, other designs are useless.
+// unbounded returns the design without a bound on bursts, which has the fewest messages. If these messages take more
+// than half of the slots, no other design can help, and it returns an error.
 func (c *calibration) unbounded(goal design.Target) (*design.Solved, error) {
 	free, ok := goal.Solve()
 	if !ok {
@@ -236,7 +237,8 @@ func (c *calibration) unbounded(goal design.Target) (*design.Solved, error) {
 	return &free, nil
 }
 
-// bounded returns the design with bursts of at most a multiple of the slots of the central noise.
+// bounded returns the design with bursts of at most multiple times the slots of the central noise. It returns nil
+// without an error if the design would not fit the slots.
 func (c *calibration) bounded(goal design.Target, least int, multiple float64) (*design.Solved, error) {
 	if multiple == 0 {
 		return goal.Near, nil
@@ -255,7 +257,7 @@ func (c *calibration) bounded(goal design.Target, least int, multiple float64) (
 	return &d, nil
 }
 
-// fewestMessages returns the task with the first bound on bursts that fits the slots.
+// fewestMessages returns the task with the first bound on bursts whose design fits the slots.
 func (c *calibration) fewestMessages(goal design.Target, least int) (*task.Task, error) {
 	var failed error
 	for _, multiple := range burstsForMessages {
@@ -273,8 +275,8 @@ func (c *calibration) fewestMessages(goal design.Target, least int) (*task.Task,
 	return nil, c.orNoRoom(failed)
 }
 
-// fewestSlots returns the task with the bound on bursts that needs the fewest slots. Shorter bursts need more
-// messages, so it stops once they hardly save slots.
+// fewestSlots returns the task with the bound on bursts that needs the fewest slots. Shorter bursts need more messages,
+// so it stops once a shorter bound hardly saves slots.
 func (c *calibration) fewestSlots(goal design.Target, least int) (best *task.Task, failed error) {
 	for _, multiple := range burstsForSlots {
 		d, err := c.bounded(goal, least, multiple)
@@ -298,7 +300,8 @@ func (c *calibration) fewestSlots(goal design.Target, least int) (best *task.Tas
 	return best, nil
 }
 
-// finish returns the task with parameters and the slots for them, if it proves its claim.
+// finish returns the task with the given parameters and with the slots that they need. It returns an error unless the
+// task proves its claim.
 func (c *calibration) finish(params []task.Param) (*task.Task, error) {
 	done := c.task
 	done.Params = params
@@ -320,8 +323,8 @@ func (c *calibration) finish(params []task.Param) (*task.Task, error) {
 	return &done, m.CheckClaim()
 }
 
-// average returns the least bound on the slots of a batch, divided by its clients, that their messages exceed with a
-// probability of at most 2^-40. It is 0 if B bounds them better.
+// average returns a bound on the average slots per client in a batch, rounded up. The clients' messages exceed it with
+// a probability of at most 2^-40. It returns 0 if the bound is not below B.
 func average(groups []design.Group, t *task.Task) uint64 {
 	n := float64(t.Batch.Size)
 	most := 1 + design.MostOnAverage(groups, n, 40*math.Ln2)
@@ -331,8 +334,8 @@ func average(groups []design.Group, t *task.Task) uint64 {
 	return uint64(math.Ceil(most))
 }
 
-// tooMany returns the error for noise that does not fit into the slots of a task. It names the smallest n at which
-// the noise would fit. If n is not the reason, it asks for a smaller Δ.
+// tooMany returns the error for noise that does not fit into a client's slots. It names about the smallest n at which
+// the noise would fit. If no n helps, it asks for a smaller Δ.
 func (c *calibration) tooMany(groups []design.Group) error {
 	room := "the noise takes more than the slots of a client, from 2 to " + strconv.Itoa(c.limit)
 	for n := 2 * c.task.Batch.Size; n < 1<<33; n *= 2 {
@@ -358,13 +361,13 @@ func (c *calibration) invalidTop(want string) error {
 	return invalid.Field("params.max", strconv.FormatUint(c.top, 10), want)
 }
 
-// The denominators of the parameters that select the bound. Any θ and cut give a valid bound.
+// The denominators of the parameters theta and cut, which select the bound. Any θ and cut give a valid bound.
 const (
 	thetaUnit = 1 << 10
 	cutUnit   = 1 << 60
 )
 
-// params returns the parameters of a solved design, rounded toward more noise.
+// params returns the task parameters of a design, rounded toward more noise.
 func params(d *design.Solved, central randomizer.Rational, top uint64) (out []task.Param) {
 	add := func(key string, v randomizer.Rational) { out = append(out, task.Param{Key: key, Value: v}) }
 	one := func(name string, n design.Noise) {
@@ -388,9 +391,9 @@ func params(d *design.Solved, central randomizer.Rational, top uint64) (out []ta
 	return out
 }
 
-// Search calibrates the noise for values of one number, without a task's limits on slots, from Δ, (ε, δ) and ε*/ε. It
-// returns the expected number of zero-sum messages of all clients together and the δ that the certificate derives. ok
-// is false if it found no noise.
+// Search calibrates the noise for a sum of one number per client, from Δ, (ε, δ) and share = ε*/ε. It ignores a task's
+// limits on slots. It returns the expected number of zero-sum messages of all clients together, and the δ that the
+// certificate derives. ok is false if it found no noise.
 func Search(top uint64, eps, delta, share float64) (messages, derived float64, ok bool) {
 	if top < 1 || top > maxTop || !(eps > 0) || !(delta > 0 && delta < 1) || !(share > 0 && share < 1) {
 		return 0, 1, false

@@ -1,42 +1,44 @@
-// Package correlated adds up one number per client with nearly the error of a trusted curator, and nearly one
-// message: correlated noise in the shuffle model [GKMPS21].
+// Package correlated adds up one number per client, with nearly the error of a trusted curator and little more than one
+// message per client: correlated noise in the shuffle model [GKMPS21].
 //
-// A client maps its value to x in [0, 1] and rounds it stochastically to x̄ in {0, …, Δ}. It sends x̄, unless that is
-// 0, as one message. It also draws noise from several sources. With r and q the parameters of a source:
+// A client maps its value to x in [0, 1] and rounds xΔ stochastically to x̄ in {0, …, Δ}. It sends x̄ as one message,
+// or nothing if x̄ is 0. It also draws noise from several sources. With r and q the parameters of a source, a client's
+// noise from it is
 //
 //	compound Poisson with r/n_min · q^k/k expected jumps of size k;  n_min clients: NB(r, q)       (1)
 //
-// Sources are the central noise, a message +1 and a message -1 with r = 1 and q = e^{-ε*/Δ}, and the atoms, sets of
-// messages whose sum is 0: {-1, +1}, {v, -⌈v/2⌉, -⌊v/2⌋} and its negative. Every jump of size k of a source sends k
-// copies of its messages. The size of an atom's jumps may be bounded. With n reports the analyzer estimates
+// There are two kinds of source. The central noise is a message +1 and a message -1, each with r = 1 and q = e^{-ε*/Δ}.
+// The atoms are sets of messages whose sum is 0: {-1, +1}, {v, -⌈v/2⌉, -⌊v/2⌋} and its negative. For every jump of size
+// k of a source, the client sends k copies of the source's messages. The size of an atom's jumps may be bounded. With n
+// reports the analyzer estimates
 //
 //	Σx ≈ (Σ messages) / Δ                                                        (2)
 //	Var = Σ f(1-f)/Δ² + n/n_min · 2p/((1-p)²Δ²),  p = e^{-ε*/Δ}, f the fractional part of xΔ  (3)
 //
-// Queries count (Δ = 1), sum and mean take one number; histogram and vector take 1-sparse vectors ([GKMPS21],
-// Corollary 3): messages carry the coordinate, every coordinate has noise of its own, and each of the two coordinates
-// that a substitution may change gets half of ε*.
+// Queries count (Δ = 1), sum and mean take one number. Queries histogram and vector take 1-sparse vectors ([GKMPS21],
+// Corollary 3): messages carry the coordinate, and every coordinate has noise of its own. A substitution may change two
+// coordinates, and each gets half of ε*.
 //
 // Guarantee: (ε, δ)-DP by substitution of one client's value, against a verifier who knows all other values, once the
 // messages of n_min honest clients are shuffled together. This needs an honest first relay: a later relay cannot know
-// whether they are (docs/proofs/slots.md, section 6). By rule [RuleMoments] the noise is in the task's parameters and
-// δ is derived from it, for every pair of values (internal/design, docs/proofs/correlated.md). [RuleTheorem2] is the
-// paper's closed form. Participation is not protected.
+// whether they are together (docs/proofs/slots.md, section 6). By rule [RuleMoments] the task's parameters contain the
+// noise, and δ is derived from it, for every pair of values (internal/design, docs/proofs/correlated.md).
+// [RuleTheorem2] is the paper's closed form. Participation is not protected.
 //
-// Padding full: exactly B slots. Noise is drawn again while it does not fit into B-1 slots, which adds (1+e^ε)·n·τ ≤
-// δ/100 to δ, τ the probability that one client's noise does not fit. Padding none: as many slots as messages. There
-// 0 is a message too, with noise {0} of its own: the verifier can count covers, so a cover in its place would show it
-// the exact number of zeros. The first relay sees the number of messages, which is 1 more than the number of noise
-// messages. So it must be honest.
+// Padding full: every client has exactly B slots. It draws its noise again until it fits into B-1 slots. This adds
+// (1+e^ε)·n·τ ≤ δ/100 to δ, with τ the probability that one client's noise does not fit. Padding none: a client has as
+// many slots as messages. There 0 is a message too, with noise {0} of its own. A cover in place of that message would
+// show the verifier, who can count covers, the exact number of zeros. The first relay sees each client's number of
+// messages, which is 1 more than the number of noise messages. So the first relay must be honest.
 //
-// Accuracy: unbiased. (3) is the error of the central discrete Laplace mechanism at ε* < ε times n/n_min, plus
-// rounding. [Protocol.Calibrate] takes ε* = 0.9·ε. Unless the task names Δ, it takes the Δ with which rounding adds a
-// share of 0.3, or a smaller Δ if the slots do not suffice.
+// Accuracy: the estimate is unbiased. Its variance (3) is that of the central discrete Laplace mechanism at ε* < ε
+// times n/n_min, plus rounding. [Protocol.Calibrate] takes ε* = 0.9·ε. Unless the task names Δ, it takes the Δ with
+// which rounding adds 0.3 times the noise's variance, or a smaller Δ if the slots do not suffice.
 //
-// Limits: noise comes in bursts, so B is at least 17.5·Δ/ε* (δ = 10⁻⁶). If every relay colludes with the verifier,
-// nothing protects a client: its messages hold its value (ε₀ = +Inf). If fewer than n_min clients are honest, the
-// noise is less than the claim needs. One malicious client sends at most B messages between -⌈Δ/2⌉ and Δ, and so
-// moves a sum by at most B times the range upwards and half of that downwards, undetectably.
+// Limits: noise comes in bursts, so B is at least 17.5·Δ/ε* (at δ = 10⁻⁶). If every relay colludes with the verifier,
+// nothing protects a client, because its messages contain its value (ε₀ = +Inf). If fewer than n_min clients are
+// honest, the noise is less than the claim needs. One malicious client sends at most B messages between -⌈Δ/2⌉ and Δ.
+// So it moves a sum by at most B times the range upwards and half of that downwards, undetectably.
 //
 // [GKMPS21]: https://arxiv.org/abs/2109.13158
 package correlated
@@ -62,31 +64,32 @@ func (*Protocol) ProtocolName() string { return Name }
 
 // The rules by which a claim is proven.
 const (
-	// RuleMoments is the bound (P2) of internal/design/certificate.go, from the noise in the task's parameters.
+	// RuleMoments is the moment bound (P2) of internal/design/certificate.go, for the noise in the task's parameters.
 	RuleMoments = "moments"
-	// RuleTheorem2 is the closed form of [GKMPS21] (Theorem 2), which determines the noise.
+	// RuleTheorem2 is the closed form of [GKMPS21] (Theorem 2), which determines the noise from the claim.
 	//
 	// [GKMPS21]: https://arxiv.org/abs/2109.13158
 	RuleTheorem2 = "theorem2"
 )
 
-// maxTop bounds Δ: a client's check of a claim takes time proportional to it.
+// maxTop is the largest Δ. The time in which a client checks a claim is proportional to Δ.
 const maxTop = 1 << 13
 
-// maxTheta bounds θ. Larger θ prove nothing useful and let the rounding errors of sums matter.
+// maxTheta is the largest θ of the bound (P2). A larger θ proves nothing useful, and the rounding errors of sums would
+// matter.
 const maxTheta = 1e6
 
-// maxDraws bounds the expected number of candidates for jumps that a client draws.
+// maxDraws is the largest allowed expected number of candidates for jumps that one client draws.
 const maxDraws = 1 << 20
 
-// The denominators of parameters: r in 64ths, exponents in units of 2⁻⁴⁰. Floats represent both exactly.
+// The denominators of parameters: r is in 64ths, exponents are in units of 2⁻⁴⁰. A float64 holds both exactly.
 const (
 	rateUnit     = 64
 	exponentUnit = 1 << 40
 )
 
-// source is an atom, or several that behave alike, with its noise. Over n_min clients the noise is compound Poisson
-// with weight/rateUnit·e^{-sk}/k expected jumps of size k ≤ jump.
+// source is a source of noise: an atom, or one of the two messages of the central noise. Over n_min clients its noise
+// is compound Poisson, with weight/rateUnit·e^{-sk}/k expected jumps of size k ≤ jump.
 type source struct {
 	design.Atom
 	weight uint64
@@ -98,9 +101,9 @@ type source struct {
 type Mechanism struct {
 	task    *task.Task
 	top     uint64 // Δ
-	dim     uint64 // Coordinates of a 1-sparse vector or histogram, else 1.
+	dim     uint64 // Number of coordinates of a 1-sparse vector or bins of a histogram, else 1.
 	central randomizer.Rational
-	proof   design.Solved // Used by [RuleMoments].
+	proof   design.Solved // The design from which [RuleMoments] proves the claim.
 	sources []source
 	noise   *randomizer.Superposition
 }
@@ -122,9 +125,9 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 }
 
 // Open returns the mechanism of a task with query count, sum, mean, histogram or vector. Parameters are max (Δ) and
-// central (ε*/Δ). Rule moments adds theta and cut, which select the bound, and for each noise NAME.r, NAME.s and, if
-// jumps are bounded, NAME.jump. NAME is pair for {-1,+1}, zero for {0} under padding none, and level.00, level.01, …
-// for the levels.
+// central (ε*/Δ). Rule moments adds theta and cut, which select the bound. For each noise it also adds NAME.r, NAME.s
+// and, if jumps are bounded, NAME.jump. NAME is pair for {-1,+1}, zero for {0} under padding none, and level.00,
+// level.01, … for the levels of the other atoms.
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	m, err := newMechanism(t)
 	if err != nil {
@@ -192,7 +195,7 @@ func checkTask(t *task.Task) error {
 	return nil
 }
 
-// unit reports whether Δ is 1: every value is 0 or 1.
+// unit reports whether Δ must be 1, because every value is 0 or 1.
 func unit(t *task.Task) bool { return t.Query == task.Count || t.Query == task.Histogram }
 
 func sparse(t *task.Task) bool { return t.Query == task.Histogram || t.Query == task.Vector }
@@ -204,7 +207,7 @@ func dim(t *task.Task) uint64 {
 	return 1
 }
 
-// readTop returns Δ.
+// readTop returns Δ, the task's parameter max.
 func readTop(t *task.Task) (uint64, error) {
 	if unit(t) {
 		return protocols.WholeParam(t, "max", 1, 1)
@@ -212,7 +215,7 @@ func readTop(t *task.Task) (uint64, error) {
 	return protocols.WholeParam(t, "max", 1, maxTop)
 }
 
-// reader reads parameters and keeps the first error.
+// reader reads the task's parameters, counts them, and keeps the first error.
 type reader struct {
 	task *task.Task
 	used int
@@ -241,7 +244,7 @@ func (r *reader) exponent(key string, zero bool) randomizer.Rational {
 	})
 }
 
-// noise reads the noise with one name.
+// noise reads the parameters of the noise with this name.
 func (r *reader) noise(name string) (design.Noise, source) {
 	s := source{}
 	if _, bounded := r.task.Param(name + ".jump"); bounded {
@@ -292,13 +295,13 @@ func (m *Mechanism) readMoments(r *reader) {
 	})
 }
 
-// needsZero reports whether 0 is a message with noise of its own: under padding none a client sends one message for
-// any value. A histogram has no 0.
+// needsZero reports whether 0 is a message, with noise of its own. Under padding none it is, so that a client sends one
+// message for any value. A histogram has no 0.
 func (m *Mechanism) needsZero() bool {
 	return m.task.Slots.Padding == task.PaddingNone && m.task.Query != task.Histogram
 }
 
-// superpose builds the noise of one client. All noise except that of 0 is drawn for every coordinate.
+// superpose builds the noise of one client. Every coordinate has all noise of its own, except that of the message 0.
 func (m *Mechanism) superpose() error {
 	for _, v := range []int64{1, -1} {
 		m.sources = append(m.sources,
@@ -335,7 +338,7 @@ func (m *Mechanism) slots(b, average uint64) task.Slots {
 		MessageBytes: uint64(protocols.Indices(m.values() * m.dim).Bytes())}
 }
 
-// groups returns one client's noise in the form that gives its number of messages.
+// groups returns one client's noise, grouped by what determines its number of messages.
 func (m *Mechanism) groups() (out []design.Group) {
 	type kind struct {
 		size int

@@ -14,21 +14,22 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// overflowShare is the share of δ that an overflow of slots may take.
+// overflowShare is the part of δ that noise which does not fit the slots may cost.
 const overflowShare = 0.01
 
-// claimSlack raises a derived δ before the comparison with a claim, because machines round differently. New tasks
-// leave a margin of a thousandth.
+// claimSlack raises a derived δ before it is compared with a claim, because machines round differently. New tasks leave
+// a margin of a thousandth.
 const claimSlack = 1 + 1e-6
 
-// CheckClaim implements [protocols.Mechanism.CheckClaim]. It checks one evaluation of (P2), or that the closed form
-// matches the claim, and the overflow of slots.
+// CheckClaim implements [protocols.Mechanism.CheckClaim]. Under rule moments it evaluates the bound (P2) of
+// internal/design. Under rule theorem2 it checks that ε* is below the claimed ε, for which closedForm sets the noise.
+// It also checks the cost of noise that does not fit the slots.
 func (m *Mechanism) CheckClaim() error {
 	eps, delta := m.task.Claim.Epsilon.Value(), m.task.Claim.Delta.Value()
 	gain := (1 + math.Exp(eps)) * m.overflow() * claimSlack
 	if !(gain <= overflowShare*delta) {
 		return invalid.Field("slots.perLane", strconv.FormatUint(m.task.Slots.PerLane, 10),
-			"more: noise that does not fit costs a delta of "+format(gain)+", which may be a hundredth of the claim's")
+			"more: noise that does not fit costs a delta of "+format(gain)+", above a hundredth of the claimed delta")
 	}
 	derived := delta * (1 - overflowShare)
 	if m.task.Rule == RuleMoments {
@@ -44,11 +45,12 @@ func (m *Mechanism) CheckClaim() error {
 	return protocols.CheckTotal(m.task, m.Law)
 }
 
-// orders are multiples of a task's θ. Rule moments takes the bound (P2) at each. The first suffices for the claim;
-// composition over epochs needs small ones.
+// orders are the multiples of the task's θ at which rule moments evaluates the bound (P2) of internal/design. The first
+// suffices for the claim. Composition over epochs needs the smaller ones.
 var orders = [...]float64{1, .6, .3}
 
-// moments returns the least of (P2) over the orders, or the first value that is at most enough.
+// moments returns the least δ that the bound (P2) of internal/design gives at eps, over the orders. It stops at the
+// first δ that is at most enough.
 func (m *Mechanism) moments(eps, enough float64) float64 {
 	least := 1.0
 	for _, order := range orders {
@@ -59,10 +61,10 @@ func (m *Mechanism) moments(eps, enough float64) float64 {
 	return least
 }
 
-// Law implements [protocols.Mechanism.Law]. Under rule moments it is the law of the least of (P2) over the
-// orders, each of which falls by e^{−θε} except for the missed probability. If slots hold too little noise for any
-// bound, δ is 1. Of the closed form only the claim is known: the law is that of the worst mechanism that meets the
-// claim ([KOV15]).
+// Law implements [protocols.Mechanism.Law]. Under rule moments, δ at each ε is the least that the bound (P2) of
+// internal/design gives over the orders. Each bound falls by e^{−θε}, except for the missed probability. If no number
+// of slots within the limit holds enough of the noise, δ is 1. Under the closed form only the claim is known, so the
+// law is that of the worst mechanism that meets the claim ([KOV15]).
 //
 // [KOV15]: https://arxiv.org/abs/1311.0776
 func (m *Mechanism) Law() (*compose.Law, error) {
@@ -89,8 +91,8 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	}, lawReach*eps), nil
 }
 
-// overflow returns n·τ: the statistical distance by which redrawing noise that does not fit the slots moves the
-// messages of all clients.
+// overflow returns n·τ, with τ the probability that one client's noise does not fit the slots. It bounds how far
+// redrawing the noise moves the distribution of all clients' messages, in statistical distance.
 func (m *Mechanism) overflow() float64 {
 	claim := m.task.Claim
 	t, ok := design.NewTail(m.groups(), overflowLimit(m.task, claim.Epsilon.Value(), claim.Delta.Value()), maxSlots)
@@ -100,27 +102,28 @@ func (m *Mechanism) overflow() float64 {
 	return float64(m.task.Batch.Size) * t.Above(int(m.task.Slots.PerLane)-1)
 }
 
-// lawReach is how far the law extends, in multiples of the claim's ε.
+// lawReach is the largest ε of the law, as a multiple of the claim's ε.
 const lawReach = 2.5
 
-// Epsilon0 implements [protocols.Mechanism.Epsilon0]. It is +Inf: one client's messages hold its value in clear.
+// Epsilon0 implements [protocols.Mechanism.Epsilon0]. It is +Inf, because one client's messages contain its value in
+// the clear.
 func (m *Mechanism) Epsilon0() float64 { return math.Inf(1) }
 
 func format(v float64) string { return decimal.Up(v, 7) }
 
-// overflowLimit returns the largest allowed probability τ that one client's noise does not fit, for n clients:
-// (1+e^ε)·n·τ ≤ overflowShare·δ.
+// overflowLimit returns the largest allowed probability τ that one client's noise does not fit the slots. For n
+// clients, (1+e^ε)·n·τ ≤ overflowShare·δ.
 func overflowLimit(t *task.Task, eps, delta float64) float64 {
 	return overflowShare * delta / ((1 + math.Exp(eps)) * float64(t.Batch.Size))
 }
 
-// closedForm sets the noise of [GKMPS21] (Theorem 2): with ε₁ = ε₂ = min(1, ε-ε*)/2, δ₁ = δ₂ = 0.99·δ/2, and the
-// dominating vector t_v = ⌈Γ/v⌉, Γ = Δ·(⌈log₂ Δ⌉+1),
+// closedForm sets the noise of [GKMPS21] (Theorem 2). With ε₁ = ε₂ = min(1, ε-ε*)/2, δ₁ = δ₂ = 0.99·δ/2, and the
+// dominating vector t_v = ⌈Γ/v⌉, Γ = Δ·(⌈log₂ Δ⌉+1), the noise is
 //
 //	{-1,+1}: NB(3(1+ln(1/δ₁)), e^{-0.2·ε₁/Δ}) and as every atom of value v   NB(3(1+ln(|S|/δ₂)), e^{-0.2·ε₂/(2t_v)})
 //
-// |S| = 2Δ-1 is the paper's, although this package leaves out atoms that no input needs. With the natural logarithm
-// in Γ, t does not dominate.
+// S| = 2Δ-1 is the paper's, although this package leaves out atoms that no input needs. Γ needs the logarithm to base
+// 2: with the natural logarithm, t does not dominate.
 //
 // [GKMPS21]: https://arxiv.org/abs/2109.13158
 func (m *Mechanism) closedForm() error {
@@ -133,7 +136,7 @@ func (m *Mechanism) closedForm() error {
 	top := float64(m.top)
 	gamma := m.top * uint64(bits.Len64(m.top-1)+1)
 	rate := func(share float64) uint64 { return uint64(math.Ceil(3 * (1 + math.Log(1/share)) * rateUnit)) }
-	if least := 0.2 * rest / 2 / (2 * float64(gamma)); !(least >= 1.0/exponentUnit) { // of the exponents below
+	if least := 0.2 * rest / 2 / (2 * float64(gamma)); !(least >= 1.0/exponentUnit) { // the smallest exponent
 		return invalid.Field("params.central", m.central.String(),
 			"further below epsilon over max: noise with exponents below 2^-40 cannot be drawn")
 	}
@@ -149,13 +152,13 @@ func (m *Mechanism) closedForm() error {
 	return nil
 }
 
-// down returns an exponent rounded down to a task's precision.
+// down returns an exponent s, rounded down to the precision of a task's parameters, which means more noise.
 func down(s float64) randomizer.Rational {
 	return randomizer.NewRational(int64(s*exponentUnit), exponentUnit)
 }
 
-// Messages returns how many noise messages a client sends on average: of atoms whose sum is 0, and of the central
-// noise.
+// Messages returns how many noise messages a client sends on average. zeroSum counts those of atoms, whose sum is 0,
+// and central those of the central noise.
 func (m *Mechanism) Messages() (zeroSum, central float64) {
 	for _, g := range m.groups() {
 		mean := float64(g.Weight) * design.Noise{R: g.Mass, S: g.S, Jump: g.Jump}.Mean()

@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Randomize implements [protocols.Mechanism.Randomize]. Noise that does not fit into B-1 slots is drawn again:
-// one slot is for the value.
+// Randomize implements [protocols.Mechanism.Randomize]. It draws the noise again until it fits into B-1 slots; the last
+// slot is for the value.
 func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	at, x, err := m.input(value)
 	if err != nil {
@@ -27,7 +27,7 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 	return protocols.Messages{m.own(messages, at, rounded)}, nil
 }
 
-// own appends the message of a client's rounded value, if it has one.
+// own appends the message of a client's rounded value. A value of 0 has a message only if [Mechanism.needsZero].
 func (m *Mechanism) own(messages [][]byte, at uint64, rounded int64) [][]byte {
 	switch {
 	case rounded != 0:
@@ -38,7 +38,7 @@ func (m *Mechanism) own(messages [][]byte, at uint64, rounded int64) [][]byte {
 	return messages
 }
 
-// draw returns one draw of a client's noise, or nil if it does not fit.
+// draw returns the messages of one draw of a client's noise, or nil if they do not fit the slots.
 func (m *Mechanism) draw(src *randomizer.Source) [][]byte {
 	messages := [][]byte{}
 	room := m.task.Slots.PerLane - 1
@@ -92,12 +92,13 @@ func (m *Mechanism) input(value []float64) (at uint64, x float64, err error) {
 	return 0, x, err
 }
 
-// encode returns the message of a value of a coordinate: coordinate·values + (value + ⌈Δ/2⌉).
+// encode returns the message for a value of a coordinate: the number coordinate·values + (value + ⌈Δ/2⌉).
 func (m *Mechanism) encode(at uint64, value int64) []byte {
 	return protocols.Indices(m.values()*m.dim).Encode(nil, at*m.values()+uint64(value+int64(m.offset())))
 }
 
-// decode reads what encode wrote. A message of value 0 is an error if 0 is not a message.
+// decode returns the coordinate and value of a message that encode wrote. Value 0 is an error unless
+// [Mechanism.needsZero].
 func (m *Mechanism) decode(lane int, message []byte) (at uint64, value int64, err error) {
 	if lane != 0 {
 		return 0, 0, invalid.Field("message", "one in lane "+strconv.Itoa(lane), "lane 0")

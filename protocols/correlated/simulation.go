@@ -7,10 +7,10 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// fast implements [protocols.Capabilities]. The noise of n clients is that of one client whose atoms have n times the
-// weight. Of clients with equal values a binomial number are rounded up. The messages of atoms add up to 0, so their
-// number suffices. It ignores that noise is drawn again to fit the slots, an event whose probability over all clients
-// is below δ/100.
+// fast implements [protocols.Capabilities.Fast]. The noise of n clients is that of one client whose sources have n
+// times the weight. Of clients with equal values, a binomial number round up. The messages of atoms add up to 0, so it
+// draws only their number. It ignores that clients redraw noise that does not fit the slots: the probability that any
+// client does is below δ/100.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	groups, err := m.group(values)
 	if err != nil {
@@ -41,10 +41,10 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// pool is the noise of all clients' atoms of one size and one law.
+// pool is the noise of all clients from the atoms of one size and one distribution.
 type pool struct {
 	size   uint64
-	weight uint64 // Over clients and coordinates, in 1/rateUnit.
+	weight uint64 // Sum over atoms, clients and coordinates, in units of 1/rateUnit.
 	s      randomizer.Rational
 	jump   uint64
 	min    uint64
@@ -55,9 +55,9 @@ func (m *Mechanism) pool(clients uint64) (out []pool) {
 	for _, s := range m.sources {
 		p := pool{size: uint64(s.Size), weight: s.weight * clients, s: s.s, jump: s.jump, min: m.task.Batch.Min}
 		switch {
-		case s.Messages == [3]int64{}: // of 0, in no coordinate
+		case s.Messages == [3]int64{}: // the message 0, which has no coordinate
 		case s.Size == 1:
-			continue // central
+			continue // central noise, which fast draws itself
 		default:
 			p.weight *= m.dim
 		}
@@ -71,7 +71,7 @@ func (m *Mechanism) pool(clients uint64) (out []pool) {
 	return out
 }
 
-// draw returns the number of messages.
+// draw draws the number of messages of the pool.
 func (p pool) draw(src *randomizer.Source) (messages uint64) {
 	if p.jump == 0 {
 		return p.size * src.NegativeBinomial(randomizer.NewRational(int64(p.weight), rateUnit*p.min), p.s)
@@ -82,7 +82,7 @@ func (p pool) draw(src *randomizer.Source) (messages uint64) {
 	return messages
 }
 
-// group groups the clients of every coordinate by their values.
+// group groups the clients of each coordinate by their values.
 func (m *Mechanism) group(values [][]float64) ([][]protocols.RoundingGroup, error) {
 	held := make([][][]float64, m.dim)
 	for _, v := range values {
@@ -105,8 +105,8 @@ func (m *Mechanism) group(values [][]float64) ([][]protocols.RoundingGroup, erro
 }
 
 // attack implements [protocols.Capabilities.Attack]. With max, every malicious client fills its B slots with messages
-// Δ, of coordinates in turn; with one-coordinate, of the first coordinate. With drop-noise, it sends its rounded
-// value without noise. That moves nothing on average but removes its share of the noise.
+// Δ, for the coordinates in turn. With one-coordinate, all messages are for the first coordinate. With drop-noise, it
+// sends its rounded value without noise. That moves nothing on average, but removes the client's part of the noise.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, index int, value []float64) (protocols.Messages,
 	error) {
 	at, x, err := m.input(value)

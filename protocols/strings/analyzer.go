@@ -4,13 +4,13 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// aggregate is the sufficient statistic: the number of messages of every cell of every table. Formula (2) is in the
-// package comment.
+// aggregate holds the number of messages in every cell of every table. The package comment has formula (2) for the
+// estimated number of clients in a cell.
 type aggregate struct {
 	m       *Mechanism
 	counts  []uint64
-	draws   uint64 // D′: draws of relays, over all batches.
-	dummies uint64 // By the relays' manifests.
+	draws   uint64 // D′: how often relays drew dummies. Each relay draws once per batch.
+	dummies uint64 // Number of dummies that the relays' manifests state.
 }
 
 // Aggregate implements [protocols.Mechanism.Aggregate].
@@ -20,7 +20,6 @@ func (m *Mechanism) newAggregate() *aggregate {
 	return &aggregate{m: m, counts: make([]uint64, m.plan.cells())}
 }
 
-// Add implements [protocols.Aggregate.Add].
 func (a *aggregate) Add(lane int, message []byte) error {
 	y, err := a.m.read(lane, message)
 	if err != nil {
@@ -30,7 +29,6 @@ func (a *aggregate) Add(lane int, message []byte) error {
 	return nil
 }
 
-// AddUsers implements [protocols.Aggregate.AddUsers].
 func (a *aggregate) AddUsers(uint64) {}
 
 // AddDummies implements [protocols.DummyAggregate.AddDummies].
@@ -39,7 +37,6 @@ func (a *aggregate) AddDummies(draws, dummies uint64) {
 	a.dummies += dummies
 }
 
-// Merge implements [protocols.Aggregate.Merge].
 func (a *aggregate) Merge(other protocols.Aggregate) error {
 	o, ok := other.(*aggregate)
 	if !ok || o.m.krr != a.m.krr || o.m.plan != a.m.plan {
@@ -52,8 +49,8 @@ func (a *aggregate) Merge(other protocols.Aggregate) error {
 	return nil
 }
 
-// Reports returns the number of messages that are not dummies. Relays may have dropped dummies of upstream relays, so
-// it can be slightly below the number of clients.
+// Reports returns the number of messages that are not dummies. It can be slightly below the number of clients, because
+// relays may have dropped dummies of upstream relays.
 func (a *aggregate) Reports() uint64 {
 	all := a.messages()
 	return all - min(all, a.dummies)
@@ -73,7 +70,7 @@ func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.dummies)
 }
 
-// added returns D′·M.
+// added returns D′·M, the number of dummies that relays should have added; 0 if clients add the noise.
 func (a *aggregate) added() float64 {
 	if a.m.task.Noise == nil {
 		return 0
@@ -81,7 +78,8 @@ func (a *aggregate) added() float64 {
 	return float64(a.draws) * float64(a.m.task.Noise.Pool)
 }
 
-// Total returns (2) for every cell of every table: the estimated number of clients whose texts fall in it.
+// Total returns, for every cell of every table, the estimated number of clients whose texts fall in it: formula (2) of
+// the package comment.
 func (a *aggregate) Total() []float64 {
 	_, other := a.m.shares()
 	background := float64(a.Reports())*other + a.added()/float64(a.m.plan.cells())
@@ -102,8 +100,8 @@ func (a *aggregate) DummyVariance() []float64 {
 	return out
 }
 
-// Errors implements [protocols.Aggregate.Errors]. With noise by clients, a cell's messages are the sum of two
-// binomial variables. With noise by relays, they have many small parts.
+// Errors implements [protocols.Aggregate.Errors]. With noise by clients, a cell's number of messages is the sum of two
+// binomial variables. With noise by relays, it has many small parts, so its error is nearly normal.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	out := make([]protocols.ErrorLaw, len(a.counts))
 	if a.m.task.Noise == nil {
@@ -128,7 +126,8 @@ func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	return l.ClientLossEffect(a.Reports(), 0, 1)
 }
 
-// variances returns a client's part of the variance of (2): for a cell that its text falls in, and for another.
+// variances returns what one client adds to the variance of a cell's count: own for a cell that its text falls in,
+// other for any other cell.
 func (m *Mechanism) variances() (own, other float64) {
 	p, q := m.shares()
 	unit := m.unit()
@@ -153,7 +152,8 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return total, variance, nil
 }
 
-// Worst implements [protocols.Mechanism.Worst]. The client's text falls in the cell. All texts are equally bad.
+// Worst implements [protocols.Mechanism.Worst]. A client adds most to a cell that its text falls in. This is the same
+// for all texts, so Worst returns an arbitrary one.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	own, other := m.variances()
 	return protocols.WorstCase{Value: Value("a"), Variance: max(own, other)}

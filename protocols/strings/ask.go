@@ -7,10 +7,10 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// Ask counts given texts, cut as clients' texts are, in the tables that hash a whole text. All intervals hold
-// together with the given confidence, in (0, 1), by Bonferroni's correction. A string that is not a valid text is an
-// error about "value". To keep frequent texts from counting for others, a text does not use a cell that a more
-// frequent text of the list has, unless it has no other cells.
+// Ask counts given texts in the tables that hash a whole text. It cuts each text as clients do. With the given
+// confidence, in (0, 1), all intervals hold together, by Bonferroni's correction. A string that is not a valid text is
+// an error about "value". A frequent text's messages must not count for other texts. So a text does not use a cell that
+// a more frequent text of the list has, unless it has no other cells.
 func (a *aggregate) Ask(texts []string, confidence float64) ([]protocols.TextCount, error) {
 	out, padded := make([]protocols.TextCount, len(texts)), make([][]byte, len(texts))
 	s := newCellStats(a)
@@ -51,14 +51,14 @@ func (a *aggregate) Ask(texts []string, confidence float64) ([]protocols.TextCou
 	return out, nil
 }
 
-// cellStats describes the cells of an aggregate: the background beside frequent texts, and which cells belong to known
-// texts.
+// cellStats describes the cells of an aggregate: the background (the messages in cells of no frequent text), and which
+// cells belong to known texts.
 type cellStats struct {
 	*aggregate
-	mean, variance []float64 // Messages of a cell, by table, without those of frequent texts.
-	free           []int     // Cells of each table that no known text claims.
-	full           []int     // Number of them with more messages than the background.
-	claims         []uint8   // Number of known texts that have each cell.
+	mean, variance []float64 // Background by table: messages in a cell, without frequent texts.
+	free           []int     // By table: number of cells that no known text claims.
+	full           []int     // By table: number of unclaimed cells with more messages than the background.
+	claims         []uint8   // By cell: number of known texts that fall in it, at most 255.
 }
 
 func newCellStats(a *aggregate) *cellStats {
@@ -69,7 +69,8 @@ func newCellStats(a *aggregate) *cellStats {
 	return s
 }
 
-// refresh takes the background from the cells that no known text has, or from all cells if every cell is taken.
+// refresh recomputes the background of each table from the cells that no known text claims, or from all cells if every
+// cell is claimed.
 func (s *cellStats) refresh() {
 	b := int(s.m.plan.b)
 	for table := range s.mean {
@@ -93,22 +94,22 @@ func (s *cellStats) refresh() {
 	}
 }
 
-// isFull reports whether a number of messages exceeds the background of a table.
+// isFull reports whether a cell with this many messages exceeds the background of a table.
 func (s *cellStats) isFull(table int, messages uint64) bool {
 	return float64(messages) > most(s.mean[table])
 }
 
-// most returns the largest number of messages of a cell that counts as background.
+// most returns the largest number of messages with which a cell still counts as background.
 func most(mean float64) float64 { return mean + trim*math.Sqrt(mean) + 1 }
 
-// trim is how many standard deviations of a Poisson law above the mean a cell's messages may lie to count as
-// background.
+// trim is how far above the mean a cell's messages may lie to count as background, in standard deviations of a Poisson
+// distribution.
 const trim = 3.5
 
-// background returns the mean and the variance of the cells without a frequent text. It drops cells more than trim
-// standard deviations above the mean until none is left to drop. For a Poisson law that is about one cell in a
-// thousand. The variance is at least the mean, as for a Poisson law. It is larger if there are many texts of a few
-// clients.
+// background returns the mean and the variance of the messages in cells without a frequent text. It repeatedly drops
+// cells more than trim standard deviations above the mean, until it drops none. For a Poisson distribution that drops
+// about one cell in a thousand. The variance is at least the mean, as for a Poisson distribution. It is larger if there
+// are many texts of a few clients each.
 func background(counts []uint64) (mean, variance float64) {
 	limit := math.Inf(1)
 	for range 50 {
@@ -129,15 +130,16 @@ func background(counts []uint64) (mean, variance float64) {
 	return mean, variance
 }
 
-// whole returns the cells of a padded text in the tables that hash all of it. With free, it omits claimed cells.
+// whole returns the cells of a padded text in the tables that hash all of it. If free is true, it omits claimed cells.
 func (s *cellStats) whole(text []byte, free bool) []uint64 {
 	return s.cells(text, s.m.plan.levels-1, free)
 }
 
-// checks returns the unclaimed cells of a padded text in the checks.
+// checks returns the unclaimed cells of a padded text in the check tables.
 func (s *cellStats) checks(text []byte) []uint64 { return s.cells(text, s.m.plan.levels, true) }
 
-// cells returns the cells of a padded text in the tables from first on, which must hash all of it.
+// cells returns the cells of a padded text in the tables from first on. These tables must hash all of the text. If free
+// is true, it omits claimed cells.
 func (s *cellStats) cells(text []byte, first int, free bool) (cells []uint64) {
 	state := absorb(s.m.plan.seed, text)
 	for table := first; table < s.m.plan.tables(); table++ {
@@ -151,7 +153,7 @@ func (s *cellStats) cells(text []byte, first int, free bool) (cells []uint64) {
 // tableOf returns the table of a cell.
 func (s *cellStats) tableOf(y uint64) int { return int(y / s.m.plan.b) }
 
-// claim marks all cells of a text as those of a known text. by is 1, or -1 to remove the mark.
+// claim marks all cells of a text as claimed by a known text. by is 1, or -1 to undo the mark.
 func (s *cellStats) claim(text []byte, by int) {
 	for table := range s.m.plan.tables() {
 		y := s.m.plan.of(table, text)
@@ -167,7 +169,8 @@ func (s *cellStats) claim(text []byte, by int) {
 	}
 }
 
-// excess returns by how much the messages of cells exceed the background, and the variance of that number.
+// excess returns by how much the number of messages in some cells exceeds their background, and the variance of that
+// excess.
 func (s *cellStats) excess(cells []uint64) (more, variance float64) {
 	for _, y := range cells {
 		table := y / s.m.plan.b
@@ -177,19 +180,19 @@ func (s *cellStats) excess(cells []uint64) (more, variance float64) {
 	return more, variance
 }
 
-// share returns the probability that a client's message is in one of the given number of its text's cells, other than
-// by chance.
+// share returns the probability that a client sends a message in one of its text's cells, if there are this many such
+// cells. It does not count messages that fall there by chance.
 func (s *cellStats) share(cells int) float64 { return float64(cells) / s.m.unit() }
 
-// count estimates the number of clients that have a text, from some of its cells.
+// count estimates the number of clients that hold a text, from some of the text's cells.
 func (s *cellStats) count(cells []uint64) float64 {
 	more, _ := s.excess(cells)
 	return more / s.share(len(cells))
 }
 
-// interval returns the numbers c of clients that the messages in some cells do not contradict. With more the excess
-// of messages, w the share of a text's messages that fall there, v the background's variance and z the normal
-// quantile,
+// interval returns a confidence interval for the number c of clients that hold a text, from some of the text's cells.
+// With more the excess of messages, w the share of a text's messages that fall in these cells, v the background's
+// variance and z the normal quantile, it contains every c with
 //
 //	|more − c·w| ≤ z·√(c·w(1−w) + v) + ½,   c·w = max(0, c)·w under the root
 func (s *cellStats) interval(cells []uint64, z float64) (lo, hi float64) {

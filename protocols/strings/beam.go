@@ -6,24 +6,24 @@ import (
 	"slices"
 )
 
-// node is a prefix of a text in the search. Its last byte may be partial: only its highest bits are set.
+// node is a prefix of a text in the search. Its last byte may be partial: then only its highest bits are set.
 type node struct {
 	text  []byte // The prefix; zeros for the missing bits of its last byte.
 	state uint64 // State of the hash after the whole bytes.
-	score int32  // In 1/nat nats.
-	mode  uint8  // Mode after the whole bytes.
+	score int32  // Logarithm of the likelihood, in units of 1/nat nats.
+	mode  uint8  // What may follow the whole bytes in UTF-8: one of the modes below.
 }
 
-// child is a prefix with some more bits.
+// child is a prefix of the previous step, continued by some bits.
 type child struct {
 	parent, score int32
 	next          uint8
 }
 
-// beam returns at most width padded texts that the levels lead to, by falling score. The score is the logarithm of a
-// likelihood ratio, of the messages if ref of them in each of its cells are the text's own, plus the logarithm of the
-// probability of its bytes under the model. Of each level it keeps the prefixes of the highest scores; the trail
-// records which.
+// beam searches level by level and returns at most width padded texts, by falling score. The score of a text is a
+// log-likelihood ratio plus the logarithm of the probability of its bytes under the model. The ratio compares the
+// messages in its cells if ref of them per cell are the text's own with those if none are. At each level it keeps the
+// prefixes with the highest scores. The trail records which scores were high enough.
 func (s *search) beam(ref float64, width int) ([]node, *trail) {
 	way := &trail{ref: ref, model: s.model}
 	nodes, keep := []node{{state: s.m.plan.seed}}, &selection{width: width}
@@ -47,23 +47,23 @@ func (s *search) beam(ref float64, width int) ([]node, *trail) {
 	return nodes, way
 }
 
-// levelScores holds what a level adds to scores.
+// levelScores holds what the cells of one level add to scores.
 type levelScores struct {
-	mean, ref, full float64            // Messages: mean of a cell, and a text's own. Share of cells that are full.
-	taken           map[uint64]float64 // Cells of listed texts, and the messages of those texts.
-	least           uint64             // Fewer messages than this score the same in a cell that no listed text has.
-	known           []int32            // Scores by number of messages, from least on; more messages score as the last.
-	cells           []int32
-	most            int32            // Largest score of a cell.
-	prefixScores    map[uint64]int32 // Extra scores of prefixes of listed texts, by the state of the hash.
-	continued       map[uint64]bool  // States after all whole bytes but the last: prefixes that kin continue.
+	mean, ref, full float64            // Mean messages of a cell; a text's own messages; share of full cells.
+	taken           map[uint64]float64 // By cell: messages of the listed texts that fall in it.
+	least           uint64             // In a cell of no listed text, fewer messages score the same as least.
+	known           []int32            // Scores by number of messages, from least on. The last is for more too.
+	cells           []int32            // Score of each cell of the level's table.
+	most            int32              // Largest score of a cell.
+	prefixScores    map[uint64]int32   // Extra scores of prefixes of listed texts, by hash state.
+	continued       map[uint64]bool    // Hash states of listed texts' prefixes without their last byte.
 }
 
 // scores returns what each cell of a level adds to a score. A text with ref messages of its own in a cell makes N
 // messages there likelier by the factor e^(N·ln(1+ref/mean) − ref). A share f of the cells is full because of other
-// texts, so the factor is capped at 1/f: neither such a cell nor a shared prefix can carry a text alone. In a listed
-// text's cell, only the remaining messages count. Prefixes of listed texts get a higher score if theirs is lower than
-// a text's usually is: they are known to exist, and other texts may continue them.
+// texts. So the factor is capped at 1/f: a full cell or a shared prefix alone must not make a text likely. In a listed
+// text's cell, only the messages beyond the listed text's count. A prefix of a listed text exists for sure, and other
+// texts may continue it. So it gets an extra score if its own is lower than a text's usually is.
 func (s *search) scores(level int, ref float64) *levelScores {
 	first, b := uint64(level)*s.m.plan.b, s.m.plan.b
 	mean := s.mean[level]
@@ -100,12 +100,12 @@ func (s *search) scores(level int, ref float64) *levelScores {
 	return l
 }
 
-// score returns the log-likelihood ratio that evidence for a text contributes, as a score.
+// score returns the capped log-likelihood ratio for evidence in nats, in units of 1/nat nats.
 func (l *levelScores) score(evidence float64) int32 {
 	return int32(math.Round(-nat * math.Log(l.full+math.Exp(min(-evidence, 16)))))
 }
 
-// of returns the score of a cell with a number of messages.
+// of returns the score of cell y with this number of messages.
 func (l *levelScores) of(y, messages uint64) int32 {
 	if others, ok := l.taken[y]; ok {
 		rest := float64(messages) - l.mean - others
@@ -114,23 +114,23 @@ func (l *levelScores) of(y, messages uint64) int32 {
 	return l.free(messages)
 }
 
-// free returns the score of a cell that no listed text has.
+// free returns the score of a cell of no listed text.
 func (l *levelScores) free(messages uint64) int32 {
 	return l.known[min(max(messages, l.least)-l.least, uint64(len(l.known)-1))]
 }
 
-// knownShare sets the least score of a prefix of a listed text: that of a cell with this share of the messages
-// searched for.
+// knownShare sets the least score of a prefix of a listed text. It is the score of a cell with this share of the
+// messages of a text that the pass searches for.
 const knownShare = .8
 
-// step is what [search.grow] adds to prefixes: a number of bits from a position on, and the scores of the level if
-// these bits complete it.
+// step describes one step of [search.grow]: the number of bits that it adds to prefixes from position at on. If these
+// bits complete a level, it holds the level's scores.
 type step struct {
 	at, bits, level int
 	*levelScores
 }
 
-// grow continues prefixes by some bits of one byte and keeps those of the highest scores.
+// grow continues prefixes by some bits of one byte and keeps the continuations with the highest scores.
 func (s *search) grow(nodes []node, st step, keep *selection) []node {
 	keep.reset()
 	have := st.at % 8
@@ -145,8 +145,8 @@ func (s *search) grow(nodes []node, st step, keep *selection) []node {
 	return childNodes(nodes, keep.all(), st)
 }
 
-// family adds the children of one prefix, whose last byte already has some bits. The likeliest come first: once one
-// is too unlikely whatever its cell holds, the rest are too.
+// family adds the children of one prefix to keep. bits are the bits that the prefix's partial byte already has. moves
+// come likeliest first: once a child is too unlikely whatever its cell holds, all later ones are too.
 func (st step) family(p plan, parent int32, n *node, bits uint8, moves []move, keep *selection) {
 	heir := st.continued[n.state]
 	for _, m := range moves {
@@ -165,15 +165,16 @@ func (st step) family(p plan, parent int32, n *node, bits uint8, moves []move, k
 	}
 }
 
-// selection keeps a fixed number of children of the highest scores; among equal scores it keeps the first.
+// selection keeps the width children with the highest scores. Among children of equal score it keeps the first.
 type selection struct {
 	width int
 	kept  []child
-	floor int32 // A child must score more than this.
+	floor int32 // A child must score more than this to be kept.
 	tally []int32
 }
 
-// rankedRange is how far below the best score, in 1/nat nats, children are still ranked.
+// rankedRange limits the range of scores that are told apart, in units of 1/nat nats. All scores further below the best
+// count as equal.
 const rankedRange = 1 << 20
 
 func (k *selection) reset() { k.kept, k.floor = k.kept[:0], math.MinInt32 }
@@ -187,7 +188,7 @@ func (k *selection) add(c child) {
 	}
 }
 
-// all returns the kept children in the order in which they came.
+// all returns the kept children in the order of their arrival.
 func (k *selection) all() []child {
 	k.cut()
 	return k.kept
@@ -226,7 +227,7 @@ func (k *selection) cut() {
 	k.kept, k.floor = out, floor
 }
 
-// childNodes turns children into prefixes.
+// childNodes turns the kept children into the prefixes of the next step.
 func childNodes(nodes []node, children []child, st step) []node {
 	length := st.at/8 + 1
 	out, arena := make([]node, len(children)), make([]byte, len(children)*length)
@@ -246,23 +247,23 @@ func childNodes(nodes []node, children []child, st step) []node {
 	return out
 }
 
-// model gives the probability of each byte after the bytes before it, in nats. It starts from what an analyzer may
-// guess of texts before seeing any, and then follows the texts found. The search orders candidates by it. Which texts
-// are listed does not depend on it.
+// model gives the logarithm of the probability of each byte, given the bytes before it, in units of 1/nat nats. It
+// starts from a general guess about texts, and then follows the texts found. The search orders candidates by it. It
+// does not decide which texts are listed: the checks do.
 type model struct {
-	// prefix is ln Pr of the first bits of a byte, by mode, number of bits and their value.
+	// prefix holds ln Pr of the first bits of a byte, by mode, number of bits and their value.
 	prefix [modes][9][]int32
-	cache  [8][9][][]move // Lists of moves.
+	cache  [8][9][][]move // Results of the method moves.
 }
 
-// move is a continuation of a prefix: its next bits, and their score after the bits before.
+// move is a continuation of a prefix: its next bits, and what they add to the score given the bits before.
 type move struct {
 	gain int32
 	next uint8
 }
 
-// moves returns the possible next bits of a partial byte, the likeliest first. The index of a prefix's list is its
-// mode and its present bits as one number.
+// moves returns the possible next bits of a partial byte, the likeliest first. A prefix's list has as its index the
+// number mode<<have | the present bits.
 func (m *model) moves(have, bits int) [][]move {
 	if m.cache[have][bits] != nil {
 		return m.cache[have][bits]
@@ -281,8 +282,8 @@ func (m *model) moves(have, bits int) [][]move {
 	return out
 }
 
-// The modes of a text: after a character of one byte or at the start, after a longer character, inside a character
-// that lacks one to three bytes, and after the text's end.
+// The modes of a text say what may come next: after a one-byte character or at the start, after a longer character,
+// inside a character that lacks one to three bytes, and after the text's end.
 const (
 	modeASCII = iota
 	modeWide
@@ -295,11 +296,12 @@ const (
 
 const (
 	nat        = 256               // Scores are whole numbers of 1/nat nats.
-	impossible = math.MinInt32 / 2 // ln 0.
+	impossible = math.MinInt32 / 2 // Stands for ln 0.
 )
 
-// The shares of what may come where a character may begin: the end of the text; longer characters, after a one-byte
-// character and after a longer one; and of one-byte characters the common, the other printable ones and the controls.
+// The guessed probabilities of what comes where a character may begin. They are for the text's end, and for a longer
+// character after a one-byte character and after a longer one. One-byte characters divide into common ones, other
+// printable ones and controls.
 const (
 	shareEnd      = .05
 	shareWide     = .05
@@ -310,8 +312,8 @@ const (
 	priorBytes    = 64 // The prior weighs as much as this many bytes of found texts.
 )
 
-// follow returns the mode after a byte, and false if the byte cannot come. Valid are UTF-8, except some forms that
-// unpad refuses, and zeros after the text.
+// follow returns the mode after a byte, or false if the byte cannot come in this mode. It accepts UTF-8, with a few
+// invalid forms that unpad refuses later, followed by zeros.
 func follow(mode uint8, next byte) (uint8, bool) {
 	switch {
 	case mode == modeEnded:
@@ -341,7 +343,7 @@ func lacking(first byte) uint8 {
 	return modeLacks3
 }
 
-// newModel returns the model after the texts found so far.
+// newModel returns the model, adapted to the texts found so far.
 func newModel(found [][]byte) *model {
 	var seen [256]float64
 	all := 0.0
@@ -374,7 +376,7 @@ func newModel(found [][]byte) *model {
 	return m
 }
 
-// set stores the logarithms of the shares of all bit prefixes of a byte.
+// set stores the logarithms of the probabilities of all bit prefixes of a byte, given the probabilities p of the bytes.
 func (m *model) set(mode uint8, p [256]float64) {
 	for bits := range 9 {
 		sums := make([]float64, 1<<bits)
@@ -391,7 +393,7 @@ func (m *model) set(mode uint8, p [256]float64) {
 	}
 }
 
-// guess returns the share of a valid byte before anything was found.
+// guess returns the probability of a valid byte before any text was found.
 func guess(mode uint8, c byte) float64 {
 	wide := float64(shareWide)
 	if mode == modeWide {
@@ -415,7 +417,7 @@ func guess(mode uint8, c byte) float64 {
 	}
 }
 
-// common reports whether a character is one of the 42 that identifiers, addresses and words consist of.
+// common reports whether a character is one of the 42 of which identifiers, addresses and words mostly consist.
 func common(c byte) bool {
 	switch c {
 	case ' ', '-', '.', '/', '_', ':':

@@ -23,9 +23,9 @@ func (p *Protocol) Row() protocols.Row {
 	}
 }
 
-// Calibrate sets the tables, noise and slots of a task whose query, input, claim and batch are set, with noise by
-// clients. A γ of about a third gives the least error, because the error of a count is proportional to 1/(γ(1−γ)²).
-// It keeps levels, checks and b if the task names them.
+// Calibrate sets the tables, noise and slots of a task whose query, input, claim and batch are set. Clients add the
+// noise. It takes the largest tables for which γ is at most a third. That γ gives the least error, because the error of
+// a count is proportional to 1/(γ(1−γ)²). It keeps levels, checks and b if the task names them.
 func (*Protocol) Calibrate(t *task.Task) error {
 	p, err := begin(t)
 	if err != nil {
@@ -47,22 +47,22 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	return nil
 }
 
-// dummiesPerClient is how many dummies a relay adds for each client of a full batch by default. Clients then add
+// dummiesPerClient is the default number of dummies that a relay adds for each client of a full batch. Clients then add
 // about half as much to the error as two relays do.
 const dummiesPerClient = 0.7
 
-// CalibrateRelayNoise implements [protocols.Row.CalibrateRelayNoise]. It takes the largest tables that the dummies
-// protect.
+// CalibrateRelayNoise implements [protocols.Row.CalibrateRelayNoise]. Unless the task names b, it takes the largest
+// tables that the dummies protect.
 func (*Protocol) CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) error {
 	if d.LocalEpsilon != 0 {
 		return invalid.Field("local-epsilon", decimal.Format(d.LocalEpsilon, -1),
-			"none for protocol "+Name+": noise by clients, or by relays")
+			"none: in protocol "+Name+" either clients or relays add noise, not both")
 	}
 	if !(d.MaxDummies >= 0 && d.MaxDummies <= 1<<32) {
 		return invalid.Field("max-dummies", decimal.Format(d.MaxDummies, -1), "0 to 4294967296")
 	}
 	if t.Claim.Epsilon.Value() == 0 {
-		return invalid.Field("claim.epsilon", "none", "one of an epoch for protocol "+Name)
+		return invalid.Field("claim.epsilon", "none", "the epsilon of one epoch for protocol "+Name)
 	}
 	p, err := begin(t)
 	if err != nil {
@@ -92,15 +92,15 @@ func (*Protocol) CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) err
 	return nil
 }
 
-// levelBits is how many bits a level hashes beyond the previous level: for texts of up to 8 bytes, and for longer
-// ones. With fewer bits, fewer prefixes fall in cells that are full because of other texts. But with more tables,
-// each says less about a text whose neighbours share much of it.
+// levelBits is how many bits each level hashes beyond the previous level, for texts of up to 8 bytes; levelBitsLong is
+// for longer texts. With fewer bits, fewer prefixes fall in cells that are full because of other texts. But then there
+// are more tables, so each says less about a text, if similar texts share much of it.
 const (
 	levelBits     = 3
 	levelBitsLong = 4
 )
 
-// begin returns the tables of a task. b is 0 if the task does not name it.
+// begin returns the tables of a task, with defaults for levels and checks. b is 0 if the task does not name it.
 func begin(t *task.Task) (p plan, err error) {
 	if err := checkQuery(t); err != nil {
 		return p, err
@@ -124,7 +124,7 @@ func begin(t *task.Task) (p plan, err error) {
 	return p, err
 }
 
-// kept returns a parameter that the task already names, or otherwise.
+// kept returns the task's parameter with this key, or the value otherwise if the task does not name it.
 func kept(t *task.Task, key string, otherwise, least, most uint64) (uint64, error) {
 	if _, ok := t.Param(key); !ok {
 		return otherwise, nil
@@ -132,10 +132,11 @@ func kept(t *task.Task, key string, otherwise, least, most uint64) (uint64, erro
 	return protocols.WholeParam(t, key, least, most)
 }
 
-// mostB returns the largest b for these tables.
+// mostB returns the largest number b of cells per table for this number of tables.
 func (p plan) mostB() uint64 { return maxCells / uint64(p.tables()) }
 
-// largestB returns the largest b up to most for which a monotone condition holds, and leastB if it holds for none.
+// largestB returns the largest b up to most for which holds is true, and leastB if there is none. holds must be true up
+// to some b and false beyond it.
 func largestB(most uint64, holds func(b uint64) bool) uint64 {
 	lo, hi := uint64(leastB), most+1
 	for hi-lo > 1 {
@@ -148,7 +149,8 @@ func largestB(most uint64, holds func(b uint64) bool) uint64 {
 	return lo
 }
 
-// set writes the tables into a task. The parameters in between sort after checks and before levels.
+// set writes the parameters and slots of the tables into a task. Parameters in between come after checks and before
+// levels in the order of keys.
 func (p plan) set(t *task.Task, between ...task.Param) {
 	number := func(key string, n uint64) task.Param {
 		return task.Param{Key: key, Value: randomizer.NewRational(int64(n), 1)}
@@ -158,9 +160,10 @@ func (p plan) set(t *task.Task, between ...task.Param) {
 	t.Slots = p.slots()
 }
 
-// CountVariance returns the variance of the count of a listed text that a number of clients of a full batch hold. No
-// other listed text shares its checks. With C checks, a client's message is in one of the text's with probability w =
-// C(1−γ)/T. The messages of the n others and of D′ relays' M dummies are there with probability C/(Tb) each:
+// CountVariance returns the variance of the estimated count of a listed text that this many clients of a full batch
+// hold. It assumes that no other listed text shares the text's checks. With C checks, a client's message is in one of
+// the text's check cells with probability w = C(1−γ)/T. Each message of the other clients, and each of the D′M dummies
+// (D′ = relays), is there with probability C/(Tb):
 //
 //	(clients·w(1−w) + (n − clients + D′M)·C/(Tb)) / w²
 func (m *Mechanism) CountVariance(clients float64, relays int) float64 {
@@ -173,7 +176,7 @@ func (m *Mechanism) CountVariance(clients float64, relays int) float64 {
 	return (clients*w*(1-w) + others*checks/float64(m.plan.cells())) / (w * w)
 }
 
-// Reach returns the most by which a malicious client moves the count of a text: it sends a message in one of the
-// text's checks, and an honest client of the text sends there only with the probability w of
-// [Mechanism.CountVariance].
+// Reach returns the most by which one malicious client moves the count of a text. It sends a message in one of the
+// text's checks. An honest holder of the text sends there only with the probability w of [Mechanism.CountVariance], so
+// the message counts for 1/w clients.
 func (m *Mechanism) Reach() float64 { return m.unit() / float64(m.plan.checks) }

@@ -1,23 +1,24 @@
 package strings
 
-// This file bounds what chance alone reaches in a search, and how many clients a text needs to stand out from it.
+// This file computes how many messages chance alone leaves in a text's cells, and how many clients a text needs to
+// stand out from chance.
 
 import "math"
 
-// law is the distribution of a number of messages on a grid: p[i] is the probability of least + i·step.
+// law is the probability distribution of a number of messages on a grid: p[i] is the probability of least + i·step.
 type law struct {
 	least, step int
 	p           []float64
 }
 
-// mostSteps is the largest number of grid steps of a cell. For more messages, steps are larger than 1.
+// mostSteps is the largest number of grid steps for one cell. If a cell has more messages, steps are larger than 1.
 const mostSteps = 1 << 10
 
-// null returns the law of [cellStats.capped] for a text that nobody holds. In each table its cell is a uniform one of
-// the unclaimed cells. A share of the cells is full: those with more messages than the background, and one more in
-// each table, as if the text's own were full; with alone, no cell is full. The others are negative binomial, or
-// Poisson, with the background's mean and variance. On a grid each cell's messages are rounded up, so that limits err
-// on the high side.
+// null returns the distribution of [cellStats.capped] for a text that nobody holds. In each table the text's cell is
+// one of the unclaimed cells, drawn uniformly. Some of these cells are full: those with more messages than the
+// background, and one more in each table, as if the text's own cell were full. If alone is true, no cell is full. The
+// messages of the other cells are negative binomial, or Poisson, with the background's mean and variance. On a grid
+// each cell's messages are rounded up, so that limits err on the high side.
 func (s *cellStats) null(tables []int, ref float64, alone bool) law {
 	spreads, step := make([]law, len(tables)), 1
 	for i, table := range tables {
@@ -35,8 +36,8 @@ func (s *cellStats) null(tables []int, ref float64, alone bool) law {
 	return sum
 }
 
-// cell returns the law of the messages in a uniform cell of a table, capped at limit, on a grid. A share full of the
-// cells is full.
+// cell returns the distribution of the messages in a uniform cell of a table, capped at limit, on a grid. full is the
+// fraction of full cells, which count as limit.
 func (l law) cell(limit, step int, full float64) law {
 	last := (limit - l.least + step - 1) / step
 	p := make([]float64, last+1)
@@ -47,11 +48,11 @@ func (l law) cell(limit, step int, full float64) law {
 	return law{l.least, step, p}
 }
 
-// unlikely is the probability, relative to the mode's, below which numbers are left out.
+// unlikely is the probability, relative to the mode's, below which spread drops numbers.
 const unlikely = 1e-25
 
-// spread returns a negative binomial law, or a Poisson law if the variance is no more than the mean. It proceeds up
-// and down from the mean, so that nothing underflows whatever the mean is.
+// spread returns a negative binomial distribution, or a Poisson distribution if the variance is at most the mean. It
+// proceeds up and down from the mean, so that nothing underflows, whatever the mean is.
 func spread(mean, variance float64) law {
 	ratio := func(k float64) float64 { return mean / (k + 1) } // Pr[k+1] / Pr[k]
 	if over := variance - mean; over > 1e-6*mean {
@@ -82,7 +83,7 @@ func spread(mean, variance float64) law {
 	return out
 }
 
-// plus returns the law of the sum of two independent numbers on grids of the same step.
+// plus returns the distribution of the sum of two independent numbers on grids of the same step.
 func (l law) plus(o law) law {
 	sum := law{l.least + o.least, l.step, make([]float64, len(l.p)+len(o.p)-1)}
 	for i, p := range l.p {
@@ -96,8 +97,8 @@ func (l law) plus(o law) law {
 	return sum
 }
 
-// threshold returns the least number that the law reaches with a probability of at most p; one step beyond the
-// support if there is none.
+// threshold returns the least number on the grid that is reached or exceeded with a probability of at most p. It
+// returns one step beyond the support if there is no such number.
 func (l law) threshold(p float64) float64 {
 	tail := 0.0
 	for k := len(l.p) - 1; k >= 0; k-- {
@@ -108,8 +109,7 @@ func (l law) threshold(p float64) float64 {
 	return float64(l.least)
 }
 
-// quantile returns the least number of messages, on the grid, that the law exceeds with a probability of at most 1 −
-// u.
+// quantile returns the least number of messages, on the grid, that is exceeded with a probability of at most 1 − u.
 func (l law) quantile(u float64) uint64 {
 	for k, p := range l.p {
 		if u -= p; u <= 0 {
@@ -119,20 +119,20 @@ func (l law) quantile(u float64) uint64 {
 	return uint64(l.least + (len(l.p)-1)*l.step)
 }
 
-// trail records what one beam kept: a text passes if it scores more than the floor of each step.
+// trail records which scores one beam search kept: a text passes if its score exceeds the floor of each step.
 type trail struct {
 	ref   float64
 	model *model
 	steps []beamStep
 }
 
-// beamStep is a step of a beam with its floor.
+// beamStep is a step of a beam search, with the floor of that step.
 type beamStep struct {
 	step
 	floor int32
 }
 
-// probe is a text that nobody holds, planted to see whether the search would list it.
+// probe is a text that nobody holds. The search plants it, with messages, to see whether it would be listed.
 type probe struct {
 	text  []byte
 	cells []uint64  // By table.
@@ -141,14 +141,14 @@ type probe struct {
 
 const (
 	probes    = 300
-	sureShare = .98 // Share of probes that must be listed.
+	sureShare = .98 // Fraction of the probes that must be listed.
 )
 
-// foundDownTo returns how many clients must hold a text for it to be listed in 98 of 100 batches like this one, up to
-// most; 0 if no number is enough. It plants texts of common characters, as long as possible, in the actual counts. A
-// planted text is listed if its prefixes score more than what one of the beams dropped, and if it passes the checks.
-// So the result includes the effect of other texts that begin alike or share cells. Planted texts do not change the
-// background, and share no beginning.
+// foundDownTo returns how many clients, up to most, must hold a text for it to be listed in 98 of 100 batches like this
+// one; 0 if no number is enough. It plants texts of common characters, as long as possible, in the actual counts. A
+// planted text is listed if its prefixes score more than what one of the beam searches dropped, and if it passes the
+// checks. So the result includes the effect of other texts that begin alike or share cells. Planted texts do not change
+// the background, and do not begin alike.
 func (s *search) foundDownTo(least, most float64) float64 {
 	s.renew()
 	planted := s.m.plan.probes(probes, s.m.plan.seed)
@@ -177,7 +177,7 @@ func (s *search) foundDownTo(least, most float64) float64 {
 	return hi
 }
 
-// probes returns texts to plant, always the same for a task and a random number.
+// probes returns n texts to plant. They are always the same for a task and a start value random.
 func (p plan) probes(n int, random uint64) []probe {
 	var letters []byte
 	for c := range byte(0x7f) {
@@ -200,16 +200,17 @@ func (p plan) probes(n int, random uint64) []probe {
 	return out
 }
 
-// uniform returns the next number of a deterministic sequence as one in (0, 1).
+// uniform returns the next number of a deterministic sequence, in (0, 1).
 func uniform(state *uint64) float64 { return (float64(next(state)>>11) + .5) / (1 << 53) }
 
-// next returns the next number of a deterministic sequence, that of [mix].
+// next returns the next number of a deterministic sequence, by [mix].
 func next(state *uint64) uint64 {
 	*state += golden
 	return mix(*state)
 }
 
-// lists reports whether a planted text is listed, if its own messages in each cell follow the given law.
+// lists reports whether the search lists a planted text, if the text's own messages in each cell follow the given
+// distribution.
 func (s *search) lists(p probe, law law, least float64) bool {
 	for table, y := range p.cells {
 		own := law.quantile(p.draws[table])
@@ -227,7 +228,7 @@ func (s *search) lists(p probe, law law, least float64) bool {
 	return false
 }
 
-// leadsTo reports whether the prefixes of a planted text score enough at each step.
+// leadsTo reports whether the prefixes of a planted text score enough to be kept at each step.
 func (t *trail) leadsTo(p probe, s *cellStats) bool {
 	score, mode := int32(0), uint8(0)
 	for _, st := range t.steps {
@@ -247,10 +248,10 @@ func (t *trail) leadsTo(p probe, s *cellStats) bool {
 	return true
 }
 
-// FoundDownTo returns how many clients must hold a text for it to be listed in about 98 of 100 full batches, with
-// dummies of a number of relays; 0 if no number is enough. It equals [protocols.FoundTexts.Least] for a batch where
-// up to ten texts have that many clients each, and all other clients have texts of their own that do not begin alike.
-// If texts begin alike, a text needs more.
+// FoundDownTo returns how many clients must hold a text for it to be listed in about 98 of 100 full batches, if this
+// many relays add dummies; 0 if no number is enough. It predicts [protocols.FoundTexts.Least] for a batch in which up
+// to ten texts have that many clients each. All other clients have texts of their own that do not begin alike. If texts
+// begin alike, a text needs more clients.
 func (m *Mechanism) FoundDownTo(relays int) float64 {
 	clients := 0.0
 	for range mostRounds {
@@ -267,18 +268,19 @@ func (m *Mechanism) FoundDownTo(relays int) float64 {
 }
 
 const (
-	cellsEach  = 25 // Cells of a table per planted text, at least.
-	mostRounds = 8  // Rounds of planting texts with as many clients as the previous round needed.
-	frequent   = 10 // Largest number of them.
+	cellsEach  = 25 // Least number of a table's cells per planted text.
+	mostRounds = 8  // Most rounds. Each plants texts with as many clients as the previous round needed.
+	frequent   = 10 // Largest number of texts that a round plants.
 )
 
-// fewCells is the number of cells of a table below which a text changes the background itself.
+// fewCells is the number of a table's cells below which one frequent text changes the background.
 const fewCells = 100
 
-// leastBeside returns how many clients a text must have beside ten others with the given number of clients each,
-// which are listed if they can be. In small tables, one such text is itself part of the background until it is
-// listed. The result is 0 if no number is enough. The ten have at most half of the clients, and there are fewer of
-// them if they would fill a table. To save time, the searches keep fewer prefixes than a real one.
+// leastBeside returns how many clients a text must have to be listed beside ten other texts with the given number of
+// clients each; 0 if no number is enough. The ten texts together have at most half of the clients, and there are fewer
+// of them if they would fill a table. They are listed if they can be. In small tables, it also plants one such text
+// that is not listed yet, and so is part of the background. To save time, the searches keep fewer prefixes than a real
+// search.
 func (m *Mechanism) leastBeside(clients float64, relays int) float64 {
 	size := float64(m.task.Batch.Size)
 	texts := math.Floor(min(frequent, size/2/max(1, clients), float64(m.plan.b)/cellsEach))
@@ -295,9 +297,9 @@ func (m *Mechanism) leastBeside(clients float64, relays int) float64 {
 	return max(alone, least)
 }
 
-// expected returns the expected aggregate of a full batch. Dummies, and messages of clients whose texts nobody
-// shares, fall uniformly in all cells. The other clients' messages fall in the cells of a number of texts with the
-// given number of clients each.
+// expected returns the expected aggregate of a full batch. This many texts have the given number of clients each, and
+// their messages fall in these texts' cells. All other clients have texts that nobody shares. Their messages, and
+// dummies, fall uniformly in all cells.
 func (m *Mechanism) expected(clients, texts float64, relays int) *aggregate {
 	a := m.newAggregate()
 	others := float64(m.task.Batch.Size)

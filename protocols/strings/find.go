@@ -8,18 +8,18 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// The search. Each pass searches for texts of fewer clients than the previous pass. What one pass lists, the next ones
-// take as known.
+// The search. Each pass searches for texts with fewer clients than the previous pass did. Later passes treat texts that
+// a pass lists as known.
 const (
-	wide        = 1 << 15 // Prefixes that each level keeps in the passes for the fewest clients.
-	narrowed    = 8       // Factor by which passes for more clients keep fewer.
-	wideBytes   = 1 << 21 // Bytes of prefixes, so that the time does not grow with texts of more than 64 bytes.
+	wide        = 1 << 15 // Prefixes that each level keeps, in the passes for the texts with the fewest clients.
+	narrowed    = 8       // The other passes keep wide/narrowed prefixes.
+	wideBytes   = 1 << 21 // Most bytes of kept prefixes. So texts above 64 bytes take no more time.
 	mostPasses  = 16
-	lastPasses  = 6 // Most passes for the fewest clients.
+	lastPasses  = 6 // Most passes for the texts with the fewest clients.
 	falseChance = .005
-	leastSigmas = 12.5 // Standard deviations of a count over all tables that a text must have of its own.
-	sureSigmas  = 2.1  // This far above the threshold, 98 of 100 batches list the text.
-	fewestFree  = 3    // Least number of checks whose cell no listed text has.
+	leastSigmas = 12.5 // Messages a text needs of its own, in standard deviations of a count over all tables.
+	sureSigmas  = 2.1  // A text this many standard deviations above the threshold is listed in 98 of 100 batches.
+	fewestFree  = 3    // A listed text needs this many checks whose cell no other listed text has.
 )
 
 // search is the state of a search.
@@ -29,19 +29,19 @@ type search struct {
 	list   [][]byte  // Padded texts.
 	sizes  []float64 // Messages of each listed text in each of its cells.
 	known  map[string]bool
-	cache  map[nullKey]float64 // Limits, valid as long as backgrounds and full cells stay.
-	trails []*trail            // Trails of the passes; of those for the fewest clients, only the last.
+	cache  map[nullKey]float64 // Results of limit. Cleared when the background or the full cells change.
+	trails []*trail            // One trail per pass. Of the last, repeated passes, only the latest is kept.
 	dryRun bool                // The search lists nothing.
 }
 
-// Find lists frequent texts. The levels alone propose texts. The checks, whose counts had no part in the proposal,
-// decide. Together, all passes list a text without clients with a probability of at most FalseChance. Each listed
-// text claims its cells; their messages do not count for others.
+// Find lists frequent texts. The levels alone propose texts, and the checks decide. The checks' counts play no part in
+// the proposals. So the probability that all passes together list a text without clients is at most FalseChance. Each
+// listed text claims its cells: their messages do not count for other texts.
 func (a *aggregate) Find(confidence float64) protocols.FoundTexts {
 	return newSearch(a).find(confidence, wide)
 }
 
-// find is [aggregate.Find] with at most width prefixes.
+// find does the work of [aggregate.Find], and keeps at most width prefixes per level.
 func (s *search) find(confidence float64, width int) protocols.FoundTexts {
 	a := s.aggregate
 	out := protocols.FoundTexts{FalseChance: falseChance}
@@ -62,8 +62,8 @@ func (s *search) find(confidence float64, width int) protocols.FoundTexts {
 	return out
 }
 
-// passAll runs passes from texts of an eighth of the clients down to those of the fewest. It repeats the last pass as
-// long as it lists something.
+// passAll runs passes, first for texts of an eighth of the clients, then for texts of ever fewer clients. It repeats
+// the last pass, for the fewest, as long as it lists something.
 func (s *search) passAll(least, clients float64, width int) {
 	left := mostPasses - lastPasses
 	for ref := clients / 8 / s.m.unit(); ref > 1.4*least && left > 0; ref /= 2 {
@@ -81,7 +81,7 @@ func newSearch(a *aggregate) *search {
 	return &search{cellStats: newCellStats(a), known: map[string]bool{}, cache: map[nullKey]float64{}}
 }
 
-// least returns how many messages in each of its cells a text needs to be found in 98 of 100 batches.
+// least returns how many messages of its own a text needs in each cell to be found in 98 of 100 batches.
 func (s *search) least() float64 {
 	var tables []int
 	for table := s.m.plan.levels; table < s.m.plan.tables(); table++ {
@@ -92,17 +92,17 @@ func (s *search) least() float64 {
 	for _, table := range tables {
 		mean += s.mean[table]
 	}
-	for range 4 { // The cap of the counts changes with it.
+	for range 4 { // Iterate, because the cap of a cell's count depends on ref.
 		limit = s.null(tables, ref, true).threshold(chance)
 		ref = (limit - mean + sureSigmas*math.Sqrt(limit)) / float64(len(tables))
 	}
 	return ref
 }
 
-// chance is the probability that a proposed text without clients passes.
+// chance is the largest probability with which a proposed text without clients may pass the checks.
 const chance = falseChance / (mostPasses * wide)
 
-// pass searches for texts with ref messages in each of their cells, and returns how many it lists.
+// pass searches for texts with ref messages of their own in each of their cells. It returns how many texts it lists.
 func (s *search) pass(ref float64, width int) (more int) {
 	s.renew()
 	s.model = newModel(s.list)
@@ -122,7 +122,7 @@ func (s *search) pass(ref float64, width int) (more int) {
 	return more
 }
 
-// proposed returns the texts that the beam leads to, and keeps its trail.
+// proposed returns the texts that the beam search finds, and keeps the search's trail.
 func (s *search) proposed(ref float64, width int) []node {
 	nodes, way := s.beam(ref, width)
 	if last := len(s.trails) - 1; last >= 0 && s.trails[last].ref == ref {
@@ -132,7 +132,7 @@ func (s *search) proposed(ref float64, width int) []node {
 	return nodes
 }
 
-// shortlist returns the texts of the beam that may pass, ordered by their likelihood from levels and checks together.
+// shortlist returns the proposed texts that may pass the checks, the likeliest first, by levels and checks together.
 func (s *search) shortlist(nodes []node, ref float64) [][]byte {
 	type entry struct {
 		text  []byte
@@ -159,19 +159,20 @@ func (s *search) shortlist(nodes []node, ref float64) [][]byte {
 	return out
 }
 
-// size returns the average excess of messages over the background in some cells.
+// size returns the average excess of messages over the background in some cells, at least 0.
 func (s *search) size(cells []uint64) float64 {
 	more, _ := s.excess(cells)
 	return max(0, more) / float64(len(cells))
 }
 
-// enough reports whether cells have half of the messages of a text with ref in each.
+// enough reports whether the cells' excess over the background is at least half of what a text with ref messages in
+// each of them has.
 func (s *search) enough(cells []uint64, ref float64) bool {
 	return s.capped(cells, ref)-s.meanOf(cells) >= ref*float64(len(cells))/2
 }
 
-// own returns the excess of messages over the background in a text's unclaimed cells. A level whose cell has more
-// than the checks' cells does not count, because its prefix is shared with other texts.
+// own returns the excess of messages over the background in a text's unclaimed cells. If a level's cell has clearly
+// more messages than the check cells, other texts share the prefix, and the level does not count.
 func (s *search) own(text []byte) float64 {
 	checks := s.checks(text)
 	own, _ := s.excess(checks)
@@ -186,7 +187,8 @@ func (s *search) own(text []byte) float64 {
 	return own
 }
 
-// needed returns how many messages of its own a text must have. A coalition of fewer clients cannot plant a text.
+// needed returns how many messages of its own a text must have to be listed. A coalition of fewer clients cannot plant
+// a text.
 func (s *search) needed() float64 {
 	total := 0.0
 	for _, v := range s.variance {
@@ -195,16 +197,17 @@ func (s *search) needed() float64 {
 	return leastSigmas * math.Sqrt(total)
 }
 
-// passes reports whether a text's checks have more messages than chance leaves there, by the limit for the tables of
-// its free checks.
+// passes reports whether a text is to be listed. Its unclaimed checks must have at least as many messages as limit
+// returns for their tables, more than chance leaves there. There must be enough such checks, and the text must have
+// enough messages of its own.
 func (s *search) passes(c []byte, ref float64, limit func(tables []int) float64) bool {
 	free := s.checks(c)
 	return len(free) >= min(fewestFree, s.m.plan.checks) && s.enough(free, ref) && s.own(c) >= s.needed() &&
 		s.capped(free, ref) >= limit(s.tablesOf(free))
 }
 
-// recheck drops listed texts that do not pass if all others are known, or that have too few cells of their own to
-// tell. Dropped texts fill cells for the others again, so it repeats until all pass.
+// recheck drops listed texts that do not pass once all other listed texts are known. It also drops those with too few
+// unclaimed checks to tell. When it drops a text, cells of other listed texts change. So it repeats until all pass.
 func (s *search) recheck(ref float64) {
 	for before := -1; before != len(s.list); {
 		before = len(s.list)
@@ -223,7 +226,7 @@ func (s *search) recheck(ref float64) {
 	}
 }
 
-// limitBeside returns the limit of a listed text beside all other listed texts.
+// limitBeside returns the limit for a listed text, with the cells of all other listed texts claimed.
 func (s *search) limitBeside(c []byte, ref float64) float64 {
 	s.claim(c, -1)
 	tables := s.tablesOf(s.checks(c))
@@ -231,22 +234,23 @@ func (s *search) limitBeside(c []byte, ref float64) float64 {
 	return s.limit(tables, ref, false)
 }
 
-// renew recomputes the background after the list of known texts changed.
+// renew recomputes the background after the list of known texts has changed.
 func (s *search) renew() {
 	s.refresh()
 	clear(s.cache)
 }
 
-// nullKey is what a limit depends on, as long as backgrounds and full cells stay.
+// nullKey is the key of a cached limit: what the limit depends on besides the background and the full cells.
 type nullKey struct {
 	tables string
 	ref    float64
 	alone  bool
 }
 
-// limit returns how many messages chance leaves in cells of some tables with a probability of at most chance.
+// limit returns the number of messages that chance alone reaches, in cells of some tables, with a probability of at
+// most the constant chance. alone is as in [cellStats.null].
 func (s *search) limit(tables []int, ref float64, alone bool) float64 {
-	names := make([]byte, len(tables)) // A task has at most 192.
+	names := make([]byte, len(tables)) // A task has at most 192 tables.
 	for i, table := range tables {
 		names[i] = byte(table)
 	}
@@ -259,7 +263,7 @@ func (s *search) limit(tables []int, ref float64, alone bool) float64 {
 	return limit
 }
 
-// counted returns the counts of the listed texts.
+// counted returns the estimated counts of the listed texts, with their intervals.
 func (s *search) counted(confidence, ref float64) []protocols.TextCount {
 	out := make([]protocols.TextCount, 0, len(s.list))
 	for _, l := range s.list {
@@ -280,19 +284,20 @@ func (s *search) counted(confidence, ref float64) []protocols.TextCount {
 	return out
 }
 
-// bar returns the least number of messages in a listed text's free checks, whatever chance leaves there. It is half
-// of what the pass searches for; with the given levels, it is also enough for the text to have enough of its own.
+// bar returns the least number of messages in a listed text's unclaimed checks without which it would not be listed,
+// apart from the limit of chance. That is half of what the pass searches for. It is also what the text needs, with its
+// messages in the levels, to have enough of its own.
 func (s *search) bar(text []byte, free []uint64, ref float64) float64 {
 	more, _ := s.excess(free)
 	levels := s.own(text) - more
 	return s.meanOf(free) + max(ref*float64(len(free))/2, s.needed()-levels)
 }
 
-// cut describes the messages in some cells of a text that is listed only if they reach limit.
+// cut describes the number of messages in some cells of a text that is listed only if the number reaches limit.
 type cut struct{ seen, limit, mean, variance, share float64 }
 
-// interval returns the numbers of clients c under which neither this many messages nor this few have a probability
-// below (1 − confidence)/2, given that they reach the limit. With w the share field,
+// interval returns a confidence interval for the number c of clients, given that the text is listed. For c in it, both
+// of these probabilities are at least (1 − confidence)/2. With w the share field,
 //
 //	Pr[N ≥ seen | N ≥ limit],  Pr[N ≤ seen | N ≥ limit],  N normal with mean + c·w and variance + c·w(1−w)
 func (l cut) interval(confidence float64) (lo, hi float64) {
@@ -308,14 +313,13 @@ func (l cut) interval(confidence float64) (lo, hi float64) {
 	return lo, hi
 }
 
-// survival returns Pr[N ≥ x] for c clients, kept above 0.
+// survival returns Pr[N ≥ x] if c clients hold the text, kept above 0.
 func (l cut) survival(c, x float64) float64 {
 	sd := math.Sqrt(l.variance + c*l.share*(1-l.share))
 	return max(.5*math.Erfc((x-l.mean-c*l.share)/sd/math.Sqrt2), 1e-300)
 }
 
-// bisect returns the point at which a condition that holds from lo on stops holding, and lo if it does not hold
-// there.
+// bisect returns the point in lo..hi up to which holds is true. It returns lo if holds is false everywhere.
 func bisect(lo, hi float64, holds func(float64) bool) float64 {
 	for range 60 {
 		if mid := (lo + hi) / 2; holds(mid) {
@@ -327,7 +331,7 @@ func bisect(lo, hi float64, holds func(float64) bool) float64 {
 	return lo
 }
 
-// tablesOf returns the tables of cells.
+// tablesOf returns the table of each cell.
 func (s *search) tablesOf(cells []uint64) []int {
 	out := make([]int, len(cells))
 	for i, y := range cells {
@@ -336,7 +340,7 @@ func (s *search) tablesOf(cells []uint64) []int {
 	return out
 }
 
-// meanOf returns the sum of the backgrounds of cells.
+// meanOf returns the sum of the background means of some cells.
 func (s *search) meanOf(cells []uint64) (sum float64) {
 	for _, y := range cells {
 		sum += s.mean[s.tableOf(y)]
@@ -344,8 +348,8 @@ func (s *search) meanOf(cells []uint64) (sum float64) {
 	return sum
 }
 
-// capAt returns how many messages of a cell count at most, if a text has ref of its own there. A cell that is full
-// because of another text must not carry one.
+// capAt returns how many messages of a cell count at most, in a search for texts with ref messages of their own per
+// cell. The cap prevents a cell that is full because of another text from making this text pass.
 func (s *cellStats) capAt(table int, ref float64) int { return int(math.Ceil(s.mean[table] + 1.5*ref)) }
 
 // capped returns the messages in some cells, each capped by [cellStats.capAt].

@@ -35,7 +35,8 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	return compose.PoolLaw(m.plan.b, m.task.Noise.Pool), nil
 }
 
-// Epsilon0 implements [protocols.Mechanism.Epsilon0], that of randomized response over the cells of one table.
+// Epsilon0 implements [protocols.Mechanism.Epsilon0]. With noise by clients it is the ε₀ of randomized response over
+// the cells of one table. With noise by relays it is +Inf.
 func (m *Mechanism) Epsilon0() float64 {
 	if m.task.Noise != nil {
 		return math.Inf(1)

@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Randomize implements [protocols.Mechanism.Randomize]. A value is the bytes of a text, at most 65536. The part
-// beyond L is cut at a character boundary.
+// Randomize implements [protocols.Mechanism.Randomize]. A value is the bytes of a text, at most 65536. It cuts off what
+// exceeds L bytes, at a character boundary.
 func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	text, err := m.text(value)
 	if err != nil {
@@ -22,7 +22,7 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 	return m.message(m.randomize(src, int(src.Below(uint64(m.plan.tables()))), text)), nil
 }
 
-// randomize returns the number of the cell that a client sends from a table.
+// randomize returns the number of the cell that a client with this text sends if it draws the given table.
 func (m *Mechanism) randomize(src *randomizer.Source, table int, text []byte) uint64 {
 	y := m.plan.of(table, text)
 	if m.gamma() == 0 {
@@ -32,7 +32,7 @@ func (m *Mechanism) randomize(src *randomizer.Source, table int, text []byte) ui
 	return first + src.RandomizedResponse(y-first, m.plan.b, m.krr.Gamma)
 }
 
-// message encodes the number of a cell among those of all tables.
+// message encodes the number of a cell. Cells are numbered over all tables.
 func (m *Mechanism) message(y uint64) protocols.Messages {
 	out := make([]byte, m.task.Slots.MessageBytes)
 	for i := range out {
@@ -57,10 +57,10 @@ func (m *Mechanism) read(lane int, message []byte) (uint64, error) {
 	return y, nil
 }
 
-// Value returns a text as the numbers that [Mechanism.Randomize] and shufflerclient.Client.Report take: its bytes.
-// The text must be in Unicode normal form C, else one word counts as two. Callers normalize people's texts first
-// (norm.NFC of golang.org/x/text), and cut off what names a person, such as the query of an address: texts that many
-// clients have are published.
+// Value returns the bytes of a text as numbers, the form that [Mechanism.Randomize] and shufflerclient.Client.Report
+// take. The text must be in Unicode normal form C; otherwise two forms of one word count as two texts. So callers
+// normalize people's texts first (norm.NFC of golang.org/x/text). They also cut off what names a person, such as the
+// query of a web address: texts that many clients have are published.
 func Value(text string) []float64 {
 	out := make([]float64, len(text))
 	for i := range len(text) {
@@ -69,7 +69,7 @@ func Value(text string) []float64 {
 	return out
 }
 
-// text returns a client's value as a padded text.
+// text converts a client's value into a padded text.
 func (m *Mechanism) text(value []float64) ([]byte, error) {
 	if len(value) > mostText {
 		return nil, invalid.Field("value", strconv.Itoa(len(value))+" bytes", "at most "+strconv.Itoa(mostText))
@@ -84,7 +84,7 @@ func (m *Mechanism) text(value []float64) ([]byte, error) {
 	return m.plan.pad(raw)
 }
 
-// Cut returns a text in UTF-8 as clients report it: up to the last character that ends within length bytes.
+// Cut returns the part of a UTF-8 text that clients report: up to the last character that ends within length bytes.
 func Cut(text []byte, length int) []byte {
 	end := min(len(text), length)
 	for end < len(text) && end > 0 && !utf8.RuneStart(text[end]) {
@@ -93,7 +93,7 @@ func Cut(text []byte, length int) []byte {
 	return text[:end]
 }
 
-// pad cuts a text and fills it up with zeros. Invalid UTF-8 or a zero byte is an error.
+// pad cuts a text to the task's length and fills it up with zeros. Invalid UTF-8 or a zero byte is an error.
 func (p plan) pad(text []byte) ([]byte, error) {
 	if slices.Contains(text, 0) || !utf8.Valid(text) {
 		return nil, invalid.Field("value", "bytes that are no text", "a text in UTF-8, without zero bytes")
@@ -103,8 +103,7 @@ func (p plan) pad(text []byte) ([]byte, error) {
 	return out, nil
 }
 
-// unpad returns the text that was padded. ok is false unless the part before the first zero is UTF-8 and only zeros
-// follow.
+// unpad returns the text of a padded text. ok is false unless it is valid UTF-8 followed only by zeros.
 func unpad(padded []byte) (string, bool) {
 	end := len(padded)
 	for end > 0 && padded[end-1] == 0 {

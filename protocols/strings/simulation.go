@@ -5,8 +5,9 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// attack implements [protocols.Capabilities]. max and one-coordinate send the cell of the last check that the
-// client's text has, which moves one estimate by T/(1−γ); drop-noise sends a cell of the text without randomization.
+// attack implements [protocols.Capabilities.Attack]. With max or one-coordinate, a client sends its text's cell in the
+// last check table, which moves that cell's estimate by T/(1−γ). With drop-noise, it sends the cell of its text in a
+// random table without randomization.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
 	text, err := m.text(value)
 	if err != nil {
@@ -23,8 +24,8 @@ func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value [
 	return m.message(m.plan.of(table, text)), nil
 }
 
-// fast implements [protocols.Capabilities]. It draws the table of each client and encodes no message. Dummies are not
-// included.
+// fast implements [protocols.Capabilities.Fast]. It draws the table of each client, but encodes no message. It draws no
+// dummies.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	cells, held := map[string]int{}, []uint64{}
 	var texts [][]byte

@@ -2,11 +2,11 @@ package design
 
 import "math"
 
-// Noise is the distribution of one atom's total over n_min clients: compound Poisson with r·e^{-sk}/k expected jumps
-// of size k, k ≤ jump (no bound if 0). Without the bound it is the negative binomial NB(r, e^{-s}). For r ≥ 1 it is
-// log-concave. The sequence 1, r·q, r·q², …, 0, … is log-concave, and E. A. Bender and E. R. Canfield (J. Combin.
-// Theory A 74, 1996, Theorem 1; also B. G. Hansen, Ann. Probab. 16, 1988) carry that over to the coefficients of
-// exp(Σ r·q^k·z^k/k).
+// Noise is the distribution of one atom's total over n_min clients. It is compound Poisson with r·e^{-sk}/k expected
+// jumps of size k, k ≤ jump (no bound if 0). Without the bound it is the negative binomial NB(r, e^{-s}). For r ≥ 1 it
+// is log-concave. The sequence 1, r·q, r·q², …, 0, … with q = e^{-s} is log-concave. E. A. Bender and E. R. Canfield
+// (J. Combin. Theory A 74, 1996, Theorem 1; also B. G. Hansen, Ann. Probab. 16, 1988) carry that over to the
+// coefficients of exp(Σ r·q^k·z^k/k).
 type Noise struct {
 	R, S float64
 	Jump uint64
@@ -23,11 +23,13 @@ func (n Noise) Mean() float64 {
 	return n.R * -math.Expm1(-n.S*float64(n.Jump)) / math.Expm1(n.S)
 }
 
-// nearlyFree reports whether the bound on jumps is so high that the law without a bound can replace the actual one.
+// nearlyFree reports whether the bound on jumps is so high that the distribution without a bound can stand for the
+// actual one.
 func (n Noise) nearlyFree() bool { return n.S*float64(n.Jump) >= 40 }
 
-// excess returns a bound of the statistical distance to the noise without a bound on jumps: the expected number of
-// jumps beyond the bound, r·Σ_{k > jump} e^{-sk}/k.
+// excess bounds the statistical distance to the noise without a bound on jumps, if [Noise.nearlyFree]. The bound is the
+// expected number of jumps beyond jump, r·Σ_{k > jump} e^{-sk}/k. Otherwise excess is 0, because the proof uses the
+// actual noise.
 func (n Noise) excess() float64 {
 	if n.Jump == 0 || !n.nearlyFree() {
 		return 0
@@ -36,9 +38,9 @@ func (n Noise) excess() float64 {
 	return n.R * math.Exp(-n.S*j) / (j * math.Expm1(n.S))
 }
 
-// law gives the probabilities of a log-concave distribution on the integers from 0, and its moments over a set T of
-// them. With a bound on jumps the losses of the upper tail have no bound, and T leaves out a rare part of it. With
-// cut, T also leaves out a rare lower tail.
+// law gives the probabilities of a log-concave distribution on the integers from 0, and moments of its privacy loss
+// over a set T of integers. If jumps are bounded, the losses of the upper tail have no bound, and T leaves out a rare
+// part of it. With cut, T also leaves out a rare lower tail.
 type law interface {
 	// logP returns ln P(z), z ≥ 0.
 	logP(z int64) float64
@@ -46,17 +48,18 @@ type law interface {
 	//
 	//	ln Σ_{z ∈ T} P(z)·(P(z)/P(z+d))^θ                                     (M1)
 	//
-	// A d < 0 needs cut. It is convex in d for every θ ≥ 0 and T: ln P(z+d) is concave in d, so every term is
-	// log-convex in d, and sums of log-convex sequences are log-convex.
+	// If d < 0, cut must be true. The moment is convex in d for every θ ≥ 0 and T: ln P(z+d) is concave in d, so every
+	// term is log-convex in d, and sums of log-convex sequences are log-convex.
 	moment(theta float64, d int64, cut bool) float64
-	// missed returns an upper bound of the probability outside T.
+	// missed returns an upper bound of the probability of the integers outside T.
 	missed(cut bool) float64
 }
 
-// newLaw returns the law of n for shifts up to reach. T leaves out a mass of at most miss on either side, or what a
-// shift of -reach requires.
+// newLaw returns the distribution n for shifts up to reach. T leaves out a probability of at most miss in either tail,
+// or as much as a shift of -reach requires.
 //
-// If the bound on jumps hardly matters, it returns the law without a bound: see [Noise.excess].
+// If the bound on jumps hardly matters ([Noise.nearlyFree]), newLaw returns the distribution without a bound;
+// [Noise.excess] bounds the difference.
 func newLaw(n Noise, reach int64, miss float64) law {
 	if n.Jump == 0 || n.nearlyFree() {
 		return newNegativeBinomial(n, reach, miss)
@@ -64,19 +67,19 @@ func newLaw(n Noise, reach int64, miss float64) law {
 	return newTable(n, reach, miss)
 }
 
-// negativeBinomial is the law without a bound on jumps.
+// negativeBinomial is the distribution of noise without a bound on jumps.
 type negativeBinomial struct {
 	Noise
 	constant float64 // -ln Γ(r) + r·ln(1-p)
 	from     int64   // T is z ≥ from with cut, else all z.
-	low, to  int64   // Blocks are summed for low ≤ z < to.
+	low, to  int64   // The blocks cover low ≤ z < to.
 	blocks   []block
 }
 
 func newNegativeBinomial(n Noise, reach int64, miss float64) *negativeBinomial {
 	lg, _ := math.Lgamma(n.R)
 	b := &negativeBinomial{Noise: n, constant: n.R*math.Log(-math.Expm1(-n.S)) - lg}
-	mode := int64((n.R - 1) / math.Expm1(n.S)) // Pr[z+1] < Pr[z] from z = (r-1)/(e^s-1) on; at most one off.
+	mode := int64((n.R - 1) / math.Expm1(n.S)) // from here on, Pr[z+1] < Pr[z]; off by at most one
 	quantile := func(mass float64) int64 {
 		return search(0, mode, func(z int64) bool { return b.below(z+1) > mass })
 	}
@@ -99,17 +102,17 @@ func newNegativeBinomial(n Noise, reach int64, miss float64) *negativeBinomial {
 	return b
 }
 
-// block is a range of z, with the values at its middle.
+// block is a range of z, with ln P and two other functions at its middle.
 type block struct {
 	first, mid, end     int64
 	logP, gammas, slope float64
 }
 
-// edge is the mass of either tail that is bounded as a whole.
+// edge is the probability of each tail that moment bounds as a whole instead of by blocks.
 const edge = 1e-12
 
-// search returns the least z in [lo, hi] for which f holds, f being monotone; hi if there is no smaller one. If f is
-// not monotone, it still returns some z.
+// search returns the least z in [lo, hi] for which f holds, and hi if there is no smaller one. f must be false below
+// some z and true from it on. If it is not, search still returns some z.
 func search(lo, hi int64, f func(int64) bool) int64 {
 	for lo < hi {
 		if mid := lo + (hi-lo)/2; f(mid) {
@@ -121,8 +124,8 @@ func search(lo, hi int64, f func(int64) bool) int64 {
 	return lo
 }
 
-// gammas returns ln Γ(z+r) - ln Γ(z+1) for z ≥ 0. From z = 16 on it uses the difference of Stirling's series, without
-// cancellation; the omitted terms are below 10⁻¹³.
+// gammas returns ln Γ(z+r) - ln Γ(z+1) for z ≥ 0. From z = 16 on it computes the difference of Stirling's series in a
+// form without cancellation. The omitted terms are below 10⁻¹³.
 func gammas(z, r float64) float64 {
 	if z < 16 {
 		hi, _ := math.Lgamma(z + r)
@@ -147,8 +150,8 @@ func (b *negativeBinomial) slope(z int64) float64 {
 	return math.Log1p((b.R-1)/float64(z+1)) - b.S
 }
 
-// below bounds P(< z), for z up to the mode, and above bounds P(≥ z) beyond it. By log-concavity the terms fall at
-// least as fast as a geometric series with the first ratio.
+// below bounds P(< z) from above, for z up to the mode, and above bounds P(≥ z) from above, for z beyond the mode. By
+// log-concavity the terms fall at least as fast as a geometric series with the first ratio.
 func (b *negativeBinomial) below(z int64) float64 {
 	if z <= 0 {
 		return 0
@@ -178,20 +181,21 @@ func (b *negativeBinomial) missed(cut bool) float64 {
 	return b.below(b.from)
 }
 
-// loss returns ln P(z)/P(z+d).
+// loss returns the privacy loss ln P(z)/P(z+d).
 func (b *negativeBinomial) loss(z, d int64) float64 {
 	return gammas(float64(z), b.R) - gammas(float64(z+d), b.R) + b.S*float64(d)
 }
 
-// blockWidth is the width of a block of (M1) relative to z. Within a block, ln P lies below its tangent by
-// (r-1)·(w/z)²/24 on average, 0.002 for r = 20.
+// blockWidth is the width of a block of moment, relative to z. Within a block, ln P lies below its tangent by
+// (r-1)·(w/z)²/24 on average (w is the width): 0.002 for r = 20.
 const blockWidth = 0.05
 
-// moment sums (M1) by blocks. In a block it replaces ln P by a line through its middle, with a slope between the two
-// differences there, which lies above it. The loss ln P(z)/P(z+d) has the derivative φ(z) - φ(z+d), where φ(z) =
-// ψ(z+r) - ψ(z+1) with the digamma function ψ. φ is positive, falling and convex for r ≥ 1. So for d > 0 the loss
-// rises up to d·s and is concave; a line through its middle replaces it too. For d < 0 it falls and is convex; its
-// chord replaces it. The result is a geometric series. The tails are bounded by their mass and largest loss.
+// moment bounds the moment (M1) of law by a sum over blocks. In a block it replaces ln P by a line through its middle,
+// with a slope between the two differences there. The line lies above ln P. The loss ln P(z)/P(z+d) has the derivative
+// φ(z) - φ(z+d), where φ(z) = ψ(z+r) - ψ(z+1) with the digamma function ψ. φ is positive, falling and convex for r ≥ 1.
+// So for d > 0 the loss rises up to d·s and is concave, and a line through its middle replaces it. For d < 0 the loss
+// falls and is convex, and its chord replaces it. Each block then sums a geometric series. moment bounds the tails by
+// their probability and largest loss.
 func (b *negativeBinomial) moment(theta float64, d int64, cut bool) float64 {
 	from, total := b.low, 0.0
 	if cut {

@@ -2,19 +2,19 @@ package design
 
 import "math"
 
-// Target is what a design has to achieve.
+// Target is what a design must achieve: a claim for given inputs, within limits on bursts.
 type Target struct {
 	Top            uint64
 	Sparse         bool
 	Star           float64 // ε*/Δ
 	Epsilon, Delta float64
 	Burst          uint64  // Most messages of one jump of zero-sum noise; 0 for no bound.
-	Zero           bool    // 0 is a message with noise of its own.
-	Near           *Solved // Where to begin the search; nil for the default.
-	coarse         bool    // Set while searching.
+	Zero           bool    // The message 0 exists and has noise of its own.
+	Near           *Solved // A design near which to begin the search; nil for the default start.
+	coarse         bool    // Set during a search: designs are coarse.
 }
 
-// Solved is a design with what its certificate needs.
+// Solved is a design with the parameters Theta and Miss at which its certificate proves the target.
 type Solved struct {
 	Design
 	Theta, Miss float64
@@ -34,31 +34,31 @@ func (d *Design) Messages() float64 {
 	return total
 }
 
-// The search. If the scale of the noise is large against 1, (M1) depends only on r, θ and x = s·shift, and every
-// level costs alike. So all levels share r and x, with a shift by 2^ℓ, and {-1,+1} has its own for a shift by Δ. A
-// level whose jumps are bounded well below its scale 1/s takes s = 0 and the r with which (M1) is the same. The
+// The search. If the noise is wide against 1, the moment (M1) depends only on r, θ and x = s·shift, and every level
+// costs alike. So all levels share r and x, with a shift by 2^ℓ at level ℓ. {-1,+1} has its own r and x, with a shift
+// by Δ. A level whose jumps are bounded well below its scale 1/s takes s = 0 and the r with the same moment. The
 // certificate of the whole design determines x. Coordinate descent finds the other unknowns, starting from their
 // optimum at ε = 1, δ = 10⁻⁶.
 
-// point is a position of the search, in logarithms.
+// point is a position of the search. Its fields are logarithms.
 type point struct {
 	pairR, pairX, r, theta float64
 	tilt                   float64 // Growth of ln x from one level to the next: 0 unless jumps are bounded.
 }
 
-// cut returns how much an atom may leave out of T: all atoms that two inputs touch leave out about a quarter of δ
-// together.
+// cut returns the probability that one atom may leave out of T. All atoms that two inputs touch together then leave out
+// about a quarter of δ.
 func (t *Target) cut() float64 { return t.Delta / float64(8*Levels(t.Top)+8) }
 
-// margin keeps claims true on platforms that round differently.
+// margin is the relative reserve of δ that keeps claims true on platforms that round differently.
 const margin = 2e-3
 
-// Steps of the search, in logarithms.
+// The sizes of the steps of the search, in logarithms.
 const (
 	firstStep = 0.24
-	nearStep  = 0.1  // Once, starting from a design that is close.
-	lastStep  = 0.05 // Below it messages change by less than a hundredth.
-	retryStep = 0.6  // Between the points tried until one is private.
+	nearStep  = 0.1  // First step if the search starts from a design that is close.
+	lastStep  = 0.05 // Smaller steps change the number of messages by less than a hundredth.
+	retryStep = 0.6  // Distance between the points that begin tries until one is private.
 )
 
 // start returns where the search starts: the optimum at ε = 1, δ = 10⁻⁶, Δ = 16, scaled with ln(1/δ) and with the
@@ -78,7 +78,7 @@ type descent struct {
 	found  bool
 }
 
-// Solve returns the design of fewest messages that (P2) proves private. ok is false if it found none.
+// Solve returns the design of fewest messages that the bound (P2) proves private. ok is false if it found none.
 func (t *Target) Solve() (best Solved, ok bool) {
 	rest := t.Epsilon - t.Star*float64(t.Top)
 	if t.Sparse {
@@ -97,7 +97,7 @@ func (t *Target) Solve() (best Solved, ok bool) {
 	for ; s.found && step > lastStep; step /= 2 {
 		s.sweep(step)
 	}
-	if s.found && s.target.coarse { // Once more, with tables that are not scaled down.
+	if s.found && s.target.coarse { // Solve the last point again, with full tables.
 		s.best, s.best.x, s.found = t.at(s.at, s.x)
 		s.best.at = s.at
 	}
@@ -158,8 +158,8 @@ func (s *descent) move(k func(*point) *float64, by float64) (moved bool) {
 	return moved
 }
 
-// Guess returns about the least slots of a solution with bursts of at most t.Burst, or more than most: those of the
-// noise near which the search begins.
+// Guess estimates the least number of slots per client for a solution with bursts of at most t.Burst, or more than
+// most. It takes the noise at which the search begins, near t.Near.
 func (t *Target) Guess(clients, limit float64, most int) int {
 	d := t.design(t.Near.at, t.Near.x)
 	groups := []Group{{1, 2 / clients, t.Star, 0}, {2, d.Pair.R / clients, d.Pair.S, d.Pair.Jump}}
@@ -174,7 +174,7 @@ func (t *Target) Guess(clients, limit float64, most int) int {
 	return b
 }
 
-// at returns the design of largest x that is private at a point, starting the search at x.
+// at returns the private design of largest x at a point. A larger x means fewer messages. The search begins at x.
 func (t *Target) at(p point, x float64) (best Solved, bestX float64, ok bool) {
 	if p.r < 0 || p.pairR < 0 {
 		return best, x, false
@@ -202,7 +202,7 @@ func (t *Target) at(p point, x float64) (best Solved, bestX float64, ok bool) {
 		if excess <= 0 && excess > -near || hi-lo < 1e-3 {
 			break
 		}
-		next := x - 0.25*excess - 0.001*math.Copysign(1, excess) // ln of the bound rises 3 to 10 times as fast as x.
+		next := x - 0.25*excess - 0.001*math.Copysign(1, excess) // ln of the bound rises 3 to 10 times as fast as x
 		switch {
 		case math.IsInf(hi, 1) || math.IsInf(lo, -1):
 			next = min(max(next, x-1), x+0.5)
@@ -214,7 +214,8 @@ func (t *Target) at(p point, x float64) (best Solved, bestX float64, ok bool) {
 	return best, bestX, ok
 }
 
-// maxTabulated bounds the sum of the means of the laws that a client must tabulate for its check.
+// maxTabulated is the largest sum of the means of the distributions that a client must tabulate to check a claim. It
+// bounds the client's time and memory.
 const maxTabulated = 1 << 24
 
 func (d *Design) tabulated() (sum float64) {
@@ -226,7 +227,7 @@ func (d *Design) tabulated() (sum float64) {
 	return sum
 }
 
-// design returns the design of a point and ln x.
+// design returns the design for a point of the search and ln x.
 func (t *Target) design(p point, x float64) *Design {
 	d := &Design{Top: t.Top, Sparse: t.Sparse, Star: t.Star, coarse: t.coarse}
 	theta, r := math.Exp(p.theta), math.Exp(p.r)
@@ -240,8 +241,9 @@ func (t *Target) design(p point, x float64) *Design {
 	return d
 }
 
-// noise returns the noise with r and s = x/reach. If jumps are bounded too low for that, it returns a similar noise:
-// of the same variance, and of the variance that the Gaussian limit of (M1) asks for.
+// noise returns the noise with r and s = x/reach. If the bound on jumps is too low for that, it returns a similar
+// noise: with at least the same variance, and at least the variance for which the Gaussian limit of the moment (M1) is
+// the same.
 func (t *Target) noise(theta, r, x float64, reach, jump uint64) Noise {
 	n := Noise{R: r, S: x / float64(reach), Jump: jump}
 	if jump == 0 || float64(jump)*n.S > 12 {
@@ -272,7 +274,7 @@ func (t *Target) noise(theta, r, x float64, reach, jump uint64) Noise {
 	return n
 }
 
-// variance returns r·Σ_{k ≤ jump} k·e^{-sk}, if jumps are bounded.
+// variance returns the variance of the noise, r·Σ_{k ≤ jump} k·e^{-sk}, if jumps are bounded.
 func (n Noise) variance() float64 {
 	j := float64(n.Jump)
 	if n.S*j < 1e-4 {

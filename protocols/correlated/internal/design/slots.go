@@ -2,29 +2,30 @@ package design
 
 import "math"
 
-// Group is the noise of like atoms in one client: count·r/n_min times the measure of jumps e^{-sk}/k, k ≤ jump, each
-// jump of weight·k messages.
+// Group is the noise of similar atoms in one client. It has count·r/n_min·e^{-sk}/k expected jumps of size k ≤ jump.
+// Each jump is weight·k messages.
 type Group struct {
-	Weight int
+	Weight int     // Messages of an atom.
 	Mass   float64 // count·r/n_min
 	S      float64
 	Jump   uint64 // 0: no bound.
 }
 
-// tail is the law of the number N of one client's noise messages, a compound Poisson variable:
+// tail is the distribution of the number N of one client's noise messages. N is a compound Poisson variable:
 //
 //	m·Pr[N=m] = Σ_groups weight·mass·Σ_k e^{-sk}·Pr[N = m - weight·k]              (S1)
 //
-// All terms are positive, so its far tail is as accurate as its bulk.
+// All terms are positive, so the far tail is as accurate as the bulk.
 type tail struct {
 	upTo []float64 // Pr[N ≥ m], m < len.
 }
 
-// maxJumps is how many jumps a client may expect. Pr[N=0] = e^-650 is still a normal float, and more jumps do not fit
-// anyway.
+// maxJumps is the largest number of jumps that a client may expect. Pr[N=0] = e^-650 is still a normal float64, and
+// more jumps would not fit the slots anyway.
 const maxJumps = 650
 
-// NewTail computes the tail down to a probability of least. ok is false beyond most messages or 650 jumps.
+// NewTail computes the tail down to a probability of least. ok is false if that takes more than most messages, or if a
+// client expects 650 jumps or more.
 func NewTail(groups []Group, least float64, most int) (t tail, ok bool) {
 	jumps := events(groups)
 	if !(jumps < maxJumps) {
@@ -70,7 +71,7 @@ func (t tail) Above(m int) float64 {
 	return t.upTo[m+1] * (1 + 1e-9)
 }
 
-// state carries the inner sums of (S1) for one group, one for each residue modulo the weight.
+// state holds the inner sums of the recursion (S1) for one group, one sum for each residue modulo the weight.
 type state struct {
 	Group
 	windows []window
@@ -105,8 +106,8 @@ func events(groups []Group) (sum float64) {
 	return sum
 }
 
-// rest bounds Pr[N ≥ m] by (E[e^{ηN}]-1)/(e^{ηm}-1), for the best of some η below the smallest decay rate of an
-// unbounded group.
+// rest bounds Pr[N ≥ m] by (E[e^{ηN}]-1)/(e^{ηm}-1). It tries several η below the smallest decay rate of an unbounded
+// group, and takes the least bound.
 func rest(groups []Group, m int) float64 {
 	most := math.Inf(1)
 	for _, g := range groups {
@@ -133,7 +134,7 @@ func cumulant(groups []Group, eta float64) (sum float64) {
 			sum += g.Mass * (math.Log(-math.Expm1(-g.S)) - math.Log(-math.Expm1(step-g.S)))
 			continue
 		}
-		for k := uint64(1); k <= g.Jump; { // By blocks of sizes, each with its largest terms.
+		for k := uint64(1); k <= g.Jump; { // Sum by blocks of sizes k, and bound each term by the largest in its block.
 			end := min(k+max(k/16, 1), g.Jump+1)
 			sum += g.Mass * math.Exp(-g.S*float64(k)) * math.Expm1(step*float64(end-1)) * float64(end-k) / float64(k)
 			k = end
@@ -142,8 +143,9 @@ func cumulant(groups []Group, eta float64) (sum float64) {
 	return sum
 }
 
-// MostOnAverage returns a bound on the messages of n clients, divided by n, that they exceed with a probability of at
-// most e^-rare: by Chernoff's bound, for the best of some η below the smallest decay rate of an unbounded group.
+// MostOnAverage returns a bound on the messages of n clients, divided by n. They exceed it with a probability of at
+// most e^-rare, by Chernoff's bound. It tries several η below the smallest decay rate of an unbounded group, and takes
+// the least bound.
 func MostOnAverage(groups []Group, n, rare float64) float64 {
 	eta, least := 1.0, math.Inf(1)
 	for _, g := range groups {
@@ -160,8 +162,8 @@ func MostOnAverage(groups []Group, n, rare float64) float64 {
 	return least
 }
 
-// LeastSlots returns the smallest B ≤ most with Pr[N > B-1] ≤ limit; one slot is for the value. ok is false if there
-// is none.
+// LeastSlots returns the smallest number of slots B ≤ most with Pr[N > B-1] ≤ limit; one slot is for the value. ok is
+// false if there is none.
 func LeastSlots(groups []Group, limit float64, most int) (b int, ok bool) {
 	t, ok := NewTail(groups, limit, most)
 	if !ok {

@@ -2,38 +2,39 @@ package design
 
 import "math"
 
-// table is the law with a bound on jumps, from
+// table is the distribution of noise with a bound on jumps, computed by the recursion
 //
 //	z·P(z) = r·Σ_{1 ≤ k ≤ min(jump, z)} e^{-sk}·P(z-k),  P(0) = exp(-r·Σ_k e^{-sk}/k)       (M2)
 //
-// All terms are positive, so every P(z) has a relative error of at most 8z·2⁻⁵³. A wide law keeps every width-th P(z),
-// and the sums between. Where ln P(z) is needed between them, the chord is below it, by log-concavity.
+// All terms are positive, so every P(z) has a relative error of at most 8z·2⁻⁵³. A wide distribution keeps only every
+// width-th P(z), and the sums between. If ln P(z) is needed between kept ones, the chord is used, which is below it by
+// log-concavity.
 type table struct {
 	Noise
 	width  int64
-	cells  []cell // from 0 on, each of width values
+	cells  []cell // Ranges of width values each, from 0 on.
 	blocks []tableBlock
-	from   int64 // T is from ≤ z < to with cut, else z < to; multiples of width
+	from   int64 // T is from ≤ z < to with cut, else z < to. Both are multiples of width.
 	to     int64
-	below  float64 // P(< from)
-	miss   float64
-	end    int64 // number of values that cells hold
+	below  float64 // P(z < from).
+	miss   float64 // Upper bound of P(z ≥ to).
+	end    int64   // Number of values of z that cells cover.
 }
 
-// cell has the first ln P(z) of a range of z, and the logarithm of the sum.
+// cell holds ln P(z) for the first z of a range, and the logarithm of the range's probability.
 type cell struct{ first, sum float64 }
 
-// tableBlock is a range of z in which the maximum of the loss replaces it.
+// tableBlock is a range of z in which moment replaces the loss by its maximum.
 type tableBlock struct {
-	first, last       int64   // last may be the next block's first: the monotone loss is no smaller there.
-	mass              float64 // ln P of the block
-	logFirst, logLast float64 // ln P(first), ln P(last)
+	first, last       int64   // Ends at which the monotone loss is evaluated; last may be the next block's first.
+	mass              float64 // ln of the block's probability.
+	logFirst, logLast float64 // ln P(first), ln P(last).
 }
 
 const (
-	upperShare  = 4       // The ratio of the lower tail's mass to the upper tail's, both outside T.
-	maxTable    = 1 << 25 // Bounds the support. Calibration stays below it, and a task above it is refused.
-	maxCells    = 1 << 16 // About as many cells as a law of an average mean has.
+	upperShare  = 4       // T leaves out miss in the lower tail and miss/upperShare in the upper tail.
+	maxTable    = 1 << 25 // Largest support. Calibration stays below it, and a task above it is refused.
+	maxCells    = 1 << 16 // A distribution with a large mean gets about this many cells.
 	tableBlocks = 1024
 	rescaleAt   = 1e200
 )
@@ -53,12 +54,12 @@ func newTable(n Noise, reach int64, miss float64) *table {
 	return t
 }
 
-// fill computes the cells up to reach beyond the end of T. There the remaining probability is below miss. It returns
-// false if they do not fit: then the table proves nothing. Memory is allocated for about expected values at once: in a
-// page, memory of a slice that has grown is never free again.
+// fill computes the cells up to reach beyond the end of T, where the remaining probability is below miss. It returns
+// false if they do not fit maxTable; then the table proves nothing. It allocates memory for about expected values at
+// once, because in a page the memory of a slice that has grown is never free again.
 func (t *table) fill(reach int64, expected int) bool {
 	t.cells = make([]cell, 0, expected/int(t.width)*3/2+1024)
-	q, log := math.Exp(-t.S), 0.0 // log is the logarithm of the unit of value.
+	q, log := math.Exp(-t.S), 0.0 // log is ln(P(z)/value).
 	for k, power := uint64(1), q; k <= t.Jump; k, power = k+1, power*q {
 		log -= t.R * power / float64(k)
 	}
@@ -115,7 +116,7 @@ func (t *table) divide(reach int64, miss float64) {
 	}
 }
 
-// mass returns ln P(first ≤ · < end).
+// mass returns ln P(first ≤ z < end).
 func (t *table) mass(first, end int64) float64 {
 	cells, top, sum := t.cells[first/t.width:end/t.width], math.Inf(-1), 0.0
 	for _, c := range cells {
@@ -127,7 +128,7 @@ func (t *table) mass(first, end int64) float64 {
 	return math.Log(sum) + top
 }
 
-// logP returns ln P(z) at multiples of the width, and the chord between them.
+// logP returns ln P(z) at multiples of the width, and otherwise the chord between the two nearest.
 func (t *table) logP(z int64) float64 {
 	at, rest := z/t.width, z%t.width
 	first := t.cells[at].first
@@ -147,7 +148,8 @@ func (t *table) missed(cut bool) float64 {
 	return t.miss
 }
 
-// moment sums (M1) by blocks. The loss is monotone in z, by log-concavity, so it is largest at an end of the block.
+// moment bounds the moment (M1) of law by a sum over blocks. By log-concavity the loss is monotone in z, so it is
+// largest at an end of the block.
 func (t *table) moment(theta float64, d int64, cut bool) float64 {
 	total := 0.0
 	for _, b := range t.blocks {
@@ -157,24 +159,24 @@ func (t *table) moment(theta float64, d int64, cut bool) float64 {
 		loss := max(b.logFirst-t.logP(b.first+d), b.logLast-t.logP(b.last+d))
 		total += math.Exp(theta*loss + b.mass)
 	}
-	if total == 0 { // The table holds nothing, and proves nothing.
+	if total == 0 { // The table is empty and proves nothing.
 		return math.Inf(1)
 	}
-	return math.Log(total) + 1e-6 + theta*float64(t.end)*0x1p-49 // Two errors of every loss, as above.
+	return math.Log(total) + 1e-6 + theta*float64(t.end)*0x1p-49 // rounding errors of two ln P in every loss
 }
 
-// window is a queue of the last max values v₁, v₂, … (newest first). It yields Σ_k q^k·v_k with additions only: the
-// newest values are one running sum, the older ones are sums of suffixes.
+// window is a queue of the last max values v₁, v₂, … (newest first). It yields Σ_k q^k·v_k with additions only. The
+// newest values are one running sum; the older ones are stored as sums.
 type window struct {
 	q      float64
 	max    int
-	old    []float64 // old[j] = Σ of the j+1 newest of the older values, discounted within.
-	fresh  []float64 // Newest values since the last turn, oldest first.
-	recent float64   // Σ q^k over fresh.
+	old    []float64 // old[j] is the discounted sum of the j+1 newest of the older values.
+	fresh  []float64 // Values since the last call of turn, oldest first.
+	recent float64   // Discounted sum Σ q^k·v_k over fresh.
 	factor float64   // q^len(fresh)
 }
 
-// newWindow returns a window with room for some values.
+// newWindow returns an empty window, with memory for this many values.
 func newWindow(q float64, max, values int) *window {
 	room := min(max, values)
 	return &window{q: q, max: max, old: make([]float64, 0, room), fresh: make([]float64, 0, room)}
@@ -182,7 +184,7 @@ func newWindow(q float64, max, values int) *window {
 
 // push adds the newest value and returns the sum over the last max values.
 func (w *window) push(v float64) float64 {
-	if w.max == 0 { // No bound: all values.
+	if w.max == 0 { // No bound: the sum is over all values.
 		w.recent = w.q * (w.recent + v)
 		return w.recent
 	}
@@ -202,7 +204,7 @@ func (w *window) push(v float64) float64 {
 	return sum
 }
 
-// turn turns the fresh values into older ones.
+// turn makes the fresh values the older ones, and drops the previous older ones.
 func (w *window) turn() {
 	w.old = w.old[:0]
 	sum, power := 0.0, w.q
