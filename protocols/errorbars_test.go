@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// binomial returns the law of Bin(n, p) on 0..n by n convolutions.
+// binomial returns the probabilities of Bin(n, p) on 0..n, by n convolutions.
 func binomial(n int, p float64) []float64 {
 	out := []float64{1}
 	for range n {
@@ -28,7 +28,7 @@ func convolve(a, b []float64) []float64 {
 	return out
 }
 
-// tails returns Pr[N ≤ s] and Pr[N ≥ s] for every s of a law.
+// tails returns Pr[N ≤ s] and Pr[N ≥ s] for every s of a distribution.
 func tails(law []float64) (below, above []float64) {
 	below, above = make([]float64, len(law)), make([]float64, len(law))
 	sum := 0.0
@@ -44,10 +44,12 @@ func tails(law []float64) (below, above []float64) {
 	return below, above
 }
 
-// TestCellsAreExact: the interval of a count holds a ν if the numbers whose smaller tail, by the exact law of N under
-// ν, is at most that of the seen number have a probability above 1-confidence. It does not hold ν if the tail is
-// below half of that. In between it holds a ν only if it holds one further out. If the variance is large, nothing is
-// in between. A tail within 1 % of the limit may go either way, because the normal distribution takes over.
+// TestCellsAreExact checks the intervals of counts against the exact distribution of N. For a true count ν, call the
+// smaller tail of a number the smaller of Pr[N ≤ s] and Pr[N ≥ s]. Add up the probability of all numbers whose smaller
+// tail is at most that of the seen number. The interval must contain ν if the sum is above 1-confidence. It must not
+// contain ν if even the smaller tail of the seen number is below half of 1-confidence. Between these limits it may
+// contain ν only because a ν further out must be in it, and that must be rare. If the variance is large, nothing is
+// between. A tail within 1 % of the limit may go either way there, because the normal distribution takes over.
 func TestCellsAreExact(t *testing.T) {
 	between, held := 0, 0
 	for _, c := range []struct {
@@ -98,15 +100,15 @@ func TestCellsAreExact(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("of %d between, %d are held", between, held)
+	t.Logf("of %d counts between the limits, intervals contain %d", between, held)
 	require.Less(t, 4*held, between)
 }
 
-// TestNoiseIsExact: the reach is the quantile of the exact law, by convolution.
+// TestNoiseIsExact checks that Reach is the quantile of the exact distribution, which the test computes by convolution.
 func TestNoiseIsExact(t *testing.T) {
 	for _, s := range []float64{0.05, 1, 4} {
 		for _, clients := range []uint64{0, 1, 2, 25} {
-			law := make([]float64, 4001) // of the discrete Laplace variable, 0 in the middle
+			law := make([]float64, 4001) // discrete Laplace probabilities, with value 0 in the middle
 			for k := range law {
 				law[k] = math.Exp(-s*math.Abs(float64(k-2000))) * math.Tanh(s/2)
 			}
@@ -137,8 +139,8 @@ func TestNoiseIsExact(t *testing.T) {
 	}
 }
 
-// TestNoiseOfPolyaAndBinomials: parts add up. Pólya(2, ·) is twice Pólya(1, ·), and two binomials differ by Bin(2n,
-// ½) - n if p is ½.
+// TestNoiseOfPolyaAndBinomials checks that parts of a Noise add up. Pólya(2, ·) must equal twice Pólya(1, ·). The
+// difference of two Bin(n, ½) must equal Bin(2n, ½) - n.
 func TestNoiseOfPolyaAndBinomials(t *testing.T) {
 	var whole, halves protocols.Noise
 	whole.AddPolya(2, 0.3)
@@ -156,22 +158,22 @@ func TestNoiseOfPolyaAndBinomials(t *testing.T) {
 	require.InDelta(t, 25, bits.Variance(), 1e-12)
 }
 
-// TestNormalInterval: ±1.96 standard errors hold 95 % of a normal law. With reports that add much, the interval
-// allows for as many more as chance may have omitted, up to the worst values.
+// TestNormalInterval checks that ±1.96 standard errors contain 95 % of a normal distribution. If some reports may add
+// much, the interval must allow for those that chance may have left out, but no more than the worst values give.
 func TestNormalInterval(t *testing.T) {
 	lo, hi := protocols.Normal{Estimate: 3, Plugged: 4}.Interval(0.95)
 	require.InDelta(t, 3-2*1.959964, lo, 1e-6)
 	require.InDelta(t, 3+2*1.959964, hi, 1e-6)
 	_, hi = protocols.Normal{Plugged: 1, Step: 0.5}.Interval(0.95)
 	require.InDelta(t, 1.959964+0.25, hi, 1e-5)
-	_, hi = protocols.Normal{Largest: 1, Limit: 100}.Interval(0.95) // none of a Poisson number seen
+	_, hi = protocols.Normal{Largest: 1, Limit: 100}.Interval(0.95) // a Poisson number of which none was seen
 	require.InDelta(t, 1.959964*1.959964, hi, 1e-5)
 	_, hi = protocols.Normal{Largest: 1, Limit: 1}.Interval(0.95)
 	require.InDelta(t, 1.959964, hi, 1e-5)
 }
 
-// TestRoundedLevels: if all values are equal, the levels on average show the variance of the formula, with the worst
-// rounding if there are more than two levels.
+// TestRoundedLevels checks the variance estimate for clients with equal values. On average it must be the formula's
+// variance, with rounding at its worst if there are more than two levels.
 func TestRoundedLevels(t *testing.T) {
 	const n = 10_000.0
 	for _, k := range []uint64{1, 2, 7} {
@@ -183,7 +185,7 @@ func TestRoundedLevels(t *testing.T) {
 				second := n * ((1-gamma)*(x*x*levels*levels+f*(1-f)) + gamma*levels*(2*levels+1)/6)
 				l := protocols.RoundedLevels{K: k, Gamma: gamma, Reports: n, Sum: mean, Squares: second}
 				want := n * protocols.RoundedVariance(gamma, k, x) / ((1 - gamma) * (1 - gamma))
-				if k > 1 { // levels do not show where between them values are
+				if k > 1 { // the levels do not show how far values are from them
 					want += n * (0.25 - f*(1-f)) / (levels * levels)
 				}
 				require.InEpsilon(t, want, l.Variance(), 1e-9, "k %d, γ %g, x %g", k, gamma, x)
@@ -193,8 +195,8 @@ func TestRoundedLevels(t *testing.T) {
 	}
 }
 
-// TestCellsNextToNoNoise: if a report differs from its value only once in 10¹³, the interval is a point, and no
-// search for its ends loops forever.
+// TestCellsNextToNoNoise checks counts with almost no noise: a report differs from its value only once in 10¹³. The
+// interval must be nearly a point, and no search for its ends may loop forever.
 func TestCellsNextToNoNoise(t *testing.T) {
 	for _, cell := range []protocols.Cell{
 		{Seen: 0, Users: 1, Own: 1 - 4e-14, Other: 1e-14},

@@ -173,8 +173,8 @@ func TestPadFillsWithCoversAndRefusesOverflow(t *testing.T) {
 	require.Equal(t, []task.Message{cover}, slots[1])
 }
 
-// TestPadOrdersSlotsAtRandom: under either padding a client's slots, messages and covers, are in a uniform order in
-// each lane, and the orders of two lanes are independent.
+// TestPadOrdersSlotsAtRandom checks the order of a client's slots, messages and covers, under either padding. In each
+// lane the order must be uniformly random, and the orders of two lanes must be independent.
 func TestPadOrdersSlotsAtRandom(t *testing.T) {
 	for padding, messages := range map[task.Padding]int{task.PaddingFull: stattest.Things - 1,
 		task.PaddingNone: stattest.Things} {

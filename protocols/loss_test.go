@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// lossy are tasks whose clients send several messages.
+// lossy are queries of protocols whose clients send several messages.
 var lossy = map[string]planner.Query{
 	"rappor":                {Query: task.Sum, Protocol: "rappor", Lo: -3, Hi: 6, Params: planner.Params{"k": 5}},
 	"correlated, sum":       {Query: task.Sum, Protocol: "correlated", Lo: -3, Hi: 6, Params: planner.Params{"max": 6}},
@@ -28,8 +28,8 @@ var lossy = map[string]planner.Query{
 		Lanes: 4, Padding: task.PaddingNone},
 }
 
-// TestOneMissingMessage: whichever of a few clients' messages is missing, the total with it lies in the protocol's
-// range for one missing message. Some message reaches the end of that range.
+// TestOneMissingMessage leaves out one message of a few clients at a time. The complete total must lie in the
+// protocol's range for one missing message. For some message it must reach the end of that range.
 func TestOneMissingMessage(t *testing.T) {
 	for name, q := range lossy {
 		q.Name, q.Batch, q.Honest, q.Delta = "lossy", 100, 0.9, 1e-6
@@ -54,7 +54,7 @@ func TestOneMissingMessage(t *testing.T) {
 	}
 }
 
-// checkEach leaves out one message at a time.
+// checkEach leaves out each message in turn and compares the totals.
 func checkEach(t *testing.T, name string, m protocols.Mechanism, all []protocols.Messages) {
 	t.Helper()
 	whole := totalWithout(t, m, all, nil).Total()
@@ -98,8 +98,8 @@ func totalWithout(t *testing.T, m protocols.Mechanism, all []protocols.Messages,
 	return agg
 }
 
-// TestMissingClients: of ten clients four are missing. Their values may be anything from 2 to 5. The estimate takes
-// them to be like the others, but at least 2 and at most 5.
+// TestMissingClients checks the effect of four missing clients of ten, whose values may be anything from 2 to 5. The
+// estimate must assume that the missing clients resemble the others, but have values of at least 2 and at most 5.
 func TestMissingClients(t *testing.T) {
 	m := protocols.Loss{Clients: 10}.ClientLossEffect(6, 2, 5)
 	require.Equal(t, protocols.LossEffect{Parts: 4, Lo: 2, Hi: 5, Counted: 6}, m)
@@ -113,7 +113,7 @@ func TestMissingClients(t *testing.T) {
 	require.Zero(t, protocols.Loss{Clients: 6}.ClientLossEffect(6, 2, 5).Parts)
 }
 
-// TestDrowns: an interval is uninformative if it is as wide as the range because of missing messages.
+// TestDrowns checks that an interval counts as uninformative only if missing messages make it as wide as the range.
 func TestDrowns(t *testing.T) {
 	m := protocols.LossEffect{Parts: 10, Lo: -2, Hi: 4}
 	for _, c := range []struct {
@@ -124,8 +124,9 @@ func TestDrowns(t *testing.T) {
 	}
 }
 
-// TestWhatAMissingClientCanHold: for protocols of one message, 40 of 100 clients' messages arrived. In each entry the
-// others may have any value of the query; for vectorsum, those whose message of its block is missing.
+// TestWhatAMissingClientCanHold checks protocols with one message per client. The messages of 40 of 100 clients
+// arrived. In each entry the other clients may have any value of the query. For vectorsum, these are the clients whose
+// message of the entry's block is missing.
 func TestWhatAMissingClientCanHold(t *testing.T) {
 	for name, c := range map[string]struct {
 		query  planner.Query
@@ -161,8 +162,8 @@ func TestWhatAMissingClientCanHold(t *testing.T) {
 	}
 }
 
-// TestEachLaneMissesItsOwn: for vectorsum with two coordinates per client, one client's message of the second block
-// is missing. The first block is not affected.
+// TestEachLaneMissesItsOwn drops one client's message of the second block, in vectorsum with two coordinates per
+// client. Only the entries of the second block may have a missing part.
 func TestEachLaneMissesItsOwn(t *testing.T) {
 	d, err := planner.Draft(planner.Query{Name: "lanes", Query: task.Vector, Dim: 4, Protocol: "vectorsum", Hi: 1,
 		Params: planner.Params{"t": 2}, Batch: 100, Honest: 0.9, Epsilon: 4, Delta: 1e-6})

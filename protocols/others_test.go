@@ -11,7 +11,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// drafted returns the task of a query among honest clients at δ = 10⁻⁶, its k and its worst-case error.
+// drafted returns the task of a query with only honest clients at δ = 10⁻⁶, its number k of levels, and its worst-case
+// error.
 func drafted(t *testing.T, q planner.Query) (d *task.Task, k int64, rmse float64) {
 	q.Name, q.Hi, q.Honest, q.Delta = "test", 1, 1, 1e-6
 	d, err := planner.Draft(q)
@@ -23,7 +24,8 @@ func drafted(t *testing.T, q planner.Query) (d *task.Task, k int64, rmse float64
 	return d, levels.Num, math.Sqrt(float64(q.Batch) * m.Worst().Variance)
 }
 
-// A count, and a histogram of two bins, take rule others. The error is the true one.
+// TestTwoValuesTakeRuleOthers checks that a count and a histogram of two bins use rule others. Their error must be that
+// of the rule's exact noise.
 func TestTwoValuesTakeRuleOthers(t *testing.T) {
 	for _, tt := range []struct {
 		users     uint64
@@ -45,7 +47,8 @@ func TestTwoValuesTakeRuleOthers(t *testing.T) {
 	require.Equal(t, "exact", three.Rule)
 }
 
-// One level with its better γ competes with more levels: it wins if noise outweighs rounding.
+// TestSumsChooseTheRuleWithTheLevels checks the choice of k for sums. k = 1 has a rule with a better γ and must win
+// only if noise outweighs rounding.
 func TestSumsChooseTheRuleWithTheLevels(t *testing.T) {
 	for _, tt := range []struct {
 		users uint64
@@ -63,7 +66,8 @@ func TestSumsChooseTheRuleWithTheLevels(t *testing.T) {
 	}
 }
 
-// A rule proven for a count must not be used for anything else.
+// TestRuleOthersIsRefusedElsewhere checks that rule others, which is proven only for a count, is refused for other
+// queries.
 func TestRuleOthersIsRefusedElsewhere(t *testing.T) {
 	for _, q := range []planner.Query{
 		{Query: task.Histogram, Bins: 3, Labels: true},

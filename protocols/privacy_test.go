@@ -20,7 +20,7 @@ func claim(rule string, users uint64, eps, delta string) *task.Task {
 	}
 }
 
-// responses returns Pr[R(x) = y] for all y, from γ and K alone.
+// responses returns Pr[R(x) = y] for all symbols y, computed from γ and K alone.
 func responses(r protocols.KRR, x uint64) []float64 {
 	gamma, k := r.Gamma.Float64(), float64(r.K)
 	out := make([]float64, r.K)
@@ -31,8 +31,8 @@ func responses(r protocols.KRR, x uint64) []float64 {
 	return out
 }
 
-// shuffled returns the distribution of the multiset of reports, keyed by its counts, of clients with the given
-// values. It enumerates every outcome of every client.
+// shuffled returns the distribution of the shuffled reports of clients with the given values: a multiset, keyed by its
+// counts. It enumerates every outcome of every client.
 func shuffled(r protocols.KRR, values []uint64) map[string]float64 {
 	dist := map[string]float64{string(make([]byte, r.K)): 1}
 	for _, x := range values {
@@ -49,7 +49,7 @@ func shuffled(r protocols.KRR, values []uint64) map[string]float64 {
 	return dist
 }
 
-// hockeyStick returns Σ (P - e^ε Q)₊.
+// hockeyStick returns the divergence Σ (P - e^ε Q)₊, which is δ at ε.
 func hockeyStick(p, q map[string]float64, eps float64) (delta float64) {
 	for outcome, mass := range p {
 		delta += max(mass-math.Exp(eps)*q[outcome], 0)
@@ -57,7 +57,7 @@ func hockeyStick(p, q map[string]float64, eps float64) (delta float64) {
 	return delta
 }
 
-// worstDelta enumerates every input of the other clients and every substitution of one client's value.
+// worstDelta returns the largest δ over every input of the other clients and every substitution of one client's value.
 func worstDelta(r protocols.KRR, users int, eps float64) (worst float64) {
 	others := make([]uint64, users-1)
 	for {
@@ -73,7 +73,7 @@ func worstDelta(r protocols.KRR, users int, eps float64) (worst float64) {
 	}
 }
 
-// advance counts through all vectors over {0, …, k-1}; it returns false after the last.
+// advance moves v to the next vector over {0, …, k-1}. It returns false after the last.
 func advance(v []uint64, k uint64) bool {
 	for i := range v {
 		if v[i]++; v[i] < k {

@@ -11,9 +11,10 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// TestSpread: the number of clients in each cell is binomial, and every pair of cells is as negatively correlated as
-// in a multinomial draw. Means and second moments are within 6 standard errors. The variance of the squares of
-// binomial numbers is at most 3 times that of a normal variable's.
+// TestSpread checks that Spread draws a multinomial distribution. The number of clients in each cell must be binomial.
+// Every pair of cells must be as negatively correlated as in a multinomial draw. Means and second moments must be
+// within 6 standard errors. The test allows for squares of binomial numbers, whose variance is at most 3 times that of
+// a normal variable's squares.
 func TestSpread(t *testing.T) {
 	const runs = 20000
 	src := randomizer.NewSource()

@@ -9,7 +9,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Sums are the decimals' multiples, or above them: 30·1e-6 is 2.9999999999999997e-05 in binary.
+// TestSumsOfClaims checks that added claims are the exact multiples of the decimals, or above them. Plain arithmetic
+// would be too low: 30·1e-6 is 2.9999999999999997e-05 in binary.
 func TestSumsOfClaims(t *testing.T) {
 	for _, c := range []struct {
 		epsilon, delta string
@@ -24,7 +25,8 @@ func TestSumsOfClaims(t *testing.T) {
 		sum := protocols.AddedClaims(task.NewClaim(c.epsilon, c.delta), c.epochs)
 		require.Equal(t, c.want, [2]float64{sum.Epsilon, sum.Delta}, "%+v", c)
 	}
-	long := protocols.AddedClaims(task.NewClaim("1.0000000000000001", "1.00000000000000009e-6"), 3) // 1 and 1e-6 in binary.
+	// As float64 numbers, these decimals are 1 and 1e-6.
+	long := protocols.AddedClaims(task.NewClaim("1.0000000000000001", "1.00000000000000009e-6"), 3)
 	require.Greater(t, long.Epsilon, 3.0000000000000003)
 	require.Greater(t, long.Delta, 3.0000000000000003e-6)
 	require.InEpsilon(t, 3, long.Epsilon, 2e-14)

@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// claims are the tasks whose certificates take a client the longest, by kind.
+// claims are, by kind, the tasks whose claims take a client the longest to check.
 var claims = map[string]struct {
 	query          task.Query
 	bins           uint64
@@ -28,7 +28,8 @@ var claims = map[string]struct {
 		epochs: 365},
 }
 
-// BenchmarkCheckClaim measures a client's check before its first report; docs/accountant.md has its figures in WASM.
+// BenchmarkCheckClaim measures the check that a client makes before its first report. docs/accountant.md has the
+// figures in WASM.
 func BenchmarkCheckClaim(b *testing.B) {
 	for name, c := range claims {
 		one := randomizer.NewRational(1, 1)

@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestBelowIsWeighted: the laws at all edges, computed in one pass, equal those of the sums of the cells below or
-// above.
+// TestBelowIsWeighted checks that Below, which computes all error distributions in one pass, agrees with Weighted for
+// the sum of the cells below each edge, or above it.
 func TestBelowIsWeighted(t *testing.T) {
 	for name, noise := range map[string]*planner.RelayNoise{
 		"fixed total":             {},

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRootsAreWhereTheLawIs: the probability up to a root, summed over the whole law, is at least the requested one,
-// and slightly below the root it is not.
+// TestRootsAreWhereTheLawIs checks the quantiles that root finds. Summed over the whole distribution, the probability
+// up to a root must be at least the requested one. Slightly below the root it must be less.
 func TestRootsAreWhereTheLawIs(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {

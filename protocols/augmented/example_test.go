@@ -39,7 +39,7 @@ func Example() {
 		messages = append(messages, lanes[0]...)
 	}
 
-	// Relays: they draw the number of dummies of every cell; the total is fixed.
+	// Relays: each draws the number of dummies of every cell; their total is fixed.
 	law, added := dummies.New(t.Noise), 0
 	for range 2 {
 		cells, err := law.Draw(src)

@@ -18,12 +18,12 @@ import (
 
 const (
 	repeats    = 6000
-	deviations = 5 // For a mean: two-sided 6·10⁻⁷ for each entry of each case.
-	quantile   = 4.9
-	kurtosis   = 6 // That of the discrete Laplace distribution, the largest of the estimates here.
+	deviations = 5   // Allowed for a mean. It fails by chance with 6·10⁻⁷ for each entry of each case.
+	quantile   = 4.9 // Standard deviations allowed for a sample variance.
+	kurtosis   = 6   // Largest kurtosis of an estimate here: that of the discrete Laplace distribution.
 )
 
-// draft returns a task of the protocol before calibration.
+// draft returns an uncalibrated task of the protocol. All n clients are honest.
 func draft(query task.Query, padding task.Padding, n uint64, eps, delta string, params ...task.Param) *task.Task {
 	t := &task.Task{
 		Name: "test", Query: query, Protocol: correlated.Name, Rule: correlated.RuleMoments, Params: params,
@@ -122,7 +122,7 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 				}
 				zeroSum, central := m.Messages()
 				require.InDelta(t, zeroSum+central+1, out.MessagesPerUser, 0.55,
-					"messages per user; full padding sends none for 0")
+					"messages per user; under padding full, value 0 has no message")
 				t.Logf("bias %.3g, variance %.4g of predicted %.4g, %.1f messages per user, B = %d",
 					out.Estimate[0]-out.Truth[0], out.Variance[0], out.PredictedVariance[0], out.MessagesPerUser,
 					d.Slots.PerLane)
@@ -184,7 +184,7 @@ func TestOtherTasksAreRefused(t *testing.T) {
 		"two lanes":       {func(d *task.Task) { d.Slots.Lanes = 2 }, "slots"},
 		"no slot for it":  {func(d *task.Task) { d.Slots.PerLane = 1 }, "slots.perLane"},
 		"other size":      {func(d *task.Task) { d.Slots.MessageBytes = 9 }, "slots"},
-		// zero.* are superfluous
+		// Under padding full, the parameters zero.* are not allowed.
 		"padding full":    {func(d *task.Task) { d.Slots.Padding = task.PaddingFull }, "params"},
 		"histogram query": {func(d *task.Task) { d.Query = task.Histogram; d.Input.Bins = 3 }, "params.max"},
 	} {
@@ -232,9 +232,9 @@ func TestValuesAndMessages(t *testing.T) {
 	}{{0, nil}, {1, []byte{0}}, {0, []byte{200}}, {0, []byte{0, 0}}, {0, []byte{2 + 6}}} {
 		require.Error(t, a.Add(bad.lane, bad.message), "%v", bad)
 	}
-	require.NoError(t, a.Add(0, []byte{2}))     // 0
-	require.NoError(t, a.Add(0, []byte{6 + 5})) // 3 for coordinate 1
-	require.NoError(t, b.Add(0, []byte{6 + 1})) // -1
+	require.NoError(t, a.Add(0, []byte{2}))     // value 0
+	require.NoError(t, a.Add(0, []byte{6 + 5})) // value 3 for coordinate 1
+	require.NoError(t, b.Add(0, []byte{6 + 1})) // value -1 for coordinate 1
 	a.AddUsers(2)
 	b.AddUsers(1)
 	require.NoError(t, a.Merge(b))
@@ -245,7 +245,8 @@ func TestValuesAndMessages(t *testing.T) {
 	require.True(t, math.IsInf(m.Epsilon0(), 1))
 }
 
-// Under padding none the number of messages is one more than the number of noise messages, whatever the value.
+// TestTheNumberOfMessagesDoesNotDependOnTheValue checks that under padding none a client sends one message more than
+// its noise messages, whatever its value.
 func TestTheNumberOfMessagesDoesNotDependOnTheValue(t *testing.T) {
 	m := calibrated(t, draft(task.Sum, task.PaddingNone, 1000, "3", "1e-3", whole("max", 3)), correlated.Options{})
 	for _, x := range []float64{0, 0.2, 1} {
@@ -296,8 +297,8 @@ func want(t *testing.T, first *[]int, counts []int) []int {
 	return *first
 }
 
-// TestClosedFormNextToEpsilon: the closed form may leave too little for the zero-sum noise to be drawn. That is an
-// error of the task and must not end the client.
+// TestClosedFormNextToEpsilon checks tasks whose closed form leaves so little of ε that the zero-sum noise cannot be
+// drawn. The client must return an error and must not panic.
 func TestClosedFormNextToEpsilon(t *testing.T) {
 	d := draft(task.Count, task.PaddingFull, 1000, "1", "1e-6", whole("max", 1))
 	d.Rule = correlated.RuleTheorem2
@@ -312,7 +313,7 @@ func TestClosedFormNextToEpsilon(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Calibration and certificate at Δ = 4096, n = 10⁷; it prints the time.
+// TestLargeDelta calibrates and certifies the noise for Δ = 4096 and n = 10⁷. It logs the time.
 func TestLargeDelta(t *testing.T) {
 	start := time.Now()
 	messages, derived, ok := correlated.Search(4096, 1, 1e-6, 0.9)
@@ -323,8 +324,8 @@ func TestLargeDelta(t *testing.T) {
 	require.Less(t, messages/1e7, 10.0)
 }
 
-// TestNearlyCentralForManyClients: a mean of many clients at (1, 10⁻⁸) has nearly the error of a curator, and few
-// messages on average. The slots of a batch are bounded close to those that come.
+// TestNearlyCentralForManyClients checks a mean of many clients at (1, 10⁻⁸). Its error must be nearly a trusted
+// curator's, with few messages on average. The bound on a batch's slots must be close to the number that arrives.
 func TestNearlyCentralForManyClients(t *testing.T) {
 	cases := map[uint64]float64{1e5: 60}
 	if stattest.Long {

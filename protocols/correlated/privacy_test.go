@@ -27,8 +27,8 @@ func tinyTask(query task.Query, padding task.Padding, eps, delta string, n, top 
 	return t
 }
 
-// clientNoise returns the law of the total size of one client's jumps of a source, from the sampler's jump rates, up
-// to a tail below edge. It uses the recursion of compound Poisson variables (Panjer), term by term.
+// clientNoise returns the distribution of the total size of one client's jumps of a source, up to a tail below edge. It
+// uses the sampler's jump rates and the recursion of compound Poisson variables (Panjer), term by term.
 func clientNoise(s source, users uint64, edge float64) []float64 {
 	mass, decay := float64(s.weight)/rateUnit/float64(users), math.Exp(-s.s.Float64())
 	jumps := 0.0
@@ -61,9 +61,10 @@ func convolve(a, b []float64, edge float64) []float64 {
 	return out
 }
 
-// shuffledNoise returns the law of the histogram of all clients' noise messages. For every atom it convolves the
-// clients' laws, and over the atoms it sums their messages, by enumeration of all outcomes. It also returns the
-// probability of the tails that it cuts. Kinds are those of [Mechanism.encode].
+// shuffledNoise returns the distribution of the histogram of all clients' noise messages, by enumeration of all
+// outcomes. For every atom it convolves the clients' distributions, and over the atoms it adds up their messages. It
+// also returns the probability of the tails that it cuts. The histogram has an entry for each message of
+// [Mechanism.encode].
 func shuffledNoise(m *Mechanism, users int, edge float64) (stattest.Law, float64) {
 	kinds := int(m.values() * m.dim)
 	law, cut := stattest.NoMessage(kinds), 0.0
@@ -108,7 +109,7 @@ func shuffledNoise(m *Mechanism, users int, edge float64) (stattest.Law, float64
 }
 
 // shuffledDelta returns δ(ε) of the shuffled mechanism, maximised over all substitutions. The other clients' values
-// shift both laws alike and change nothing. Inputs are rounded values with their coordinate.
+// shift both distributions alike and change nothing. Inputs are rounded values with their coordinate.
 func shuffledDelta(m *Mechanism, users int, eps, edge float64) (worst, cut float64) {
 	law, cut := shuffledNoise(m, users, edge)
 	var seen []stattest.Law
@@ -162,12 +163,12 @@ func TestShuffledMechanismIsPrivate(t *testing.T) {
 			t.Logf("exact δ %.4g (tails cut %.2g) of claimed %g; B %d", exact, cut, delta, d.Slots.PerLane)
 			require.LessOrEqual(t, exact, delta)
 			require.Less(t, cut, delta/2)
-			// The same test must detect too little noise.
+			// The same enumeration must show that too little noise breaks the claim.
 			for i := range m.sources {
 				weak := *m
 				weak.sources = append(append([]source{}, m.sources[:i]...), m.sources[i+1:]...)
 				e, _ := shuffledDelta(&weak, int(c.users), eps, edge)
-				require.Greater(t, e, 2*delta, "without atom %v", m.sources[i].Messages)
+				require.Greater(t, e, 2*delta, "claim holds without atom %v", m.sources[i].Messages)
 			}
 			weak := *m
 			weak.sources = append([]source{}, m.sources...)
@@ -180,7 +181,8 @@ func TestShuffledMechanismIsPrivate(t *testing.T) {
 	}
 }
 
-// At Δ = 16, n = 10⁶ the paper's closed form sends over ten messages of noise per user.
+// TestClosedForm checks the paper's closed form. At Δ = 16, n = 10⁶ it must send over ten noise messages per user. With
+// few levels a task can use it, and must not prove a smaller ε.
 func TestClosedForm(t *testing.T) {
 	d := tinyTask("sum", "full", "1", "1e-6", 1e6, 16)
 	d.Rule = RuleTheorem2
@@ -190,7 +192,7 @@ func TestClosedForm(t *testing.T) {
 	zeroSum, _ := m.Messages()
 	t.Logf("closed form: %.1f zero-sum messages per user", zeroSum)
 	require.InDelta(t, 14, zeroSum, 6)
-	// It can be a task if there are few levels.
+	// With few levels, the closed form fits the slots of a task.
 	d = tinyTask("sum", "full", "2", "1e-3", 1000, 2)
 	d.Rule = RuleTheorem2
 	require.NoError(t, CalibrateWith(d, Options{Share: 0.5}))

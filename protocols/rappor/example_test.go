@@ -11,7 +11,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Each client flips bits and sends those that are one, the shuffler mixes them, and the analyzer counts.
+// Each client flips bits and sends the indices of those that are one. The shuffler mixes them, and the analyzer adds
+// them up.
 func Example() {
 	t := &task.Task{
 		Name: "stars", Query: task.Mean, Protocol: rappor.Name, Rule: rappor.RuleOthers, KEM: task.KEMX25519,
@@ -29,7 +30,7 @@ func Example() {
 		panic(err)
 	}
 
-	// Clients: 0 to 5 stars, the mean is 2.5.
+	// Clients: each gives 0 to 5 stars, on average 2.5.
 	src := randomizer.NewSource()
 	var messages [][]byte
 	for i := range 10000 {

@@ -10,9 +10,10 @@ import (
 	"github.com/doona-dp/doona/protocols/rappor"
 )
 
-// The step of theorem 3 behind (6), for all ways to put two slots of each of four clients into two batches of four:
-// on average, a verifier learns no more than from the other clients whose message of the changed bit is in the same
-// batch. The test catches half the flips.
+// TestPartedClientsAreHiddenByTheirBatch checks step (iv) of the proof of Theorem 3 in docs/proofs/slots.md. It
+// enumerates all ways to put two slots of each of four clients into two batches of four. On average, a verifier must
+// learn no more than if the changed bit were hidden by the clients whose message of that bit is in the same batch. The
+// test must catch half the flips.
 func TestPartedClientsAreHiddenByTheirBatch(t *testing.T) {
 	const f = 0.2
 	groupings, caught, stronger := 0, 0, 0
@@ -32,20 +33,20 @@ func TestPartedClientsAreHiddenByTheirBatch(t *testing.T) {
 			if worstParted(first, f/2, eps) > bound {
 				caught++
 			}
-			if exact > whole[1]*(1+1e-9) { // n_min = 2
+			if exact > whole[1]*(1+1e-9) { // more than with whole clients, n_min = 2
 				stronger++
 			}
 		}
 	}
 	require.Equal(t, 57, groupings)
 	require.Equal(t, groupings, caught)
-	require.Equal(t, 6, stronger, "parting can tell more than whole clients do")
+	require.Equal(t, 6, stronger, "groupings in which parted clients reveal more than whole ones")
 }
 
-// hidden averages whole, δ by the number of others, over which slots hold the two changed bits. first[i] of client
+// hidden averages whole[n], the δ among n other clients, over which slots hold the two changed bits. first[i] of client
 // i's two slots are in batch 0.
 func hidden(first [4]int, whole [5]float64) (bound float64) {
-	for places := range 16 { // bit i: whether client i's message of the first bit is in its slot 0
+	for places := range 16 { // bit i of places: whether client i's message of the first bit is in its slot 0
 		var batch [2][4]int
 		for i, n := range first {
 			slots := [2]int{0, 1}
@@ -68,8 +69,8 @@ func hidden(first [4]int, whole [5]float64) (bound float64) {
 	return bound
 }
 
-// worstParted returns the largest Σ(P-e^ε·Q)₊ over all values of four clients with two bits. first[i] of client i's
-// two slots are in batch 0. Any client may be the one whose value changes from client 0's.
+// worstParted returns the largest divergence Σ(P-e^ε·Q)₊ over all values of four clients with two bits. first[i] of
+// client i's two slots are in batch 0. Client 0's value changes; the others' values are enumerated.
 func worstParted(first [4]int, f, eps float64) (worst float64) {
 	var others func(i int, d distribution)
 	others = func(i int, d distribution) {
@@ -93,8 +94,8 @@ func worstParted(first [4]int, f, eps float64) (worst float64) {
 	return worst
 }
 
-// parted adds a client of two bits that holds x. Its messages are in random slots, first of them in batch 0, and are
-// counted by batch and bit.
+// parted adds a client of two bits that holds x. Its messages are in random slots. The first slots of them are in batch
+// 0, and messages are counted by batch and bit.
 func (d distribution) parted(first, x int, f float64) distribution {
 	out := distribution{}
 	for flips := range 4 {
@@ -125,7 +126,7 @@ func (d distribution) parted(first, x int, f float64) distribution {
 	return out
 }
 
-// A first relay gains less by parting clients the more there are.
+// TestPartedDelta checks that a first relay that parts clients gains less the more clients there are.
 func TestPartedDelta(t *testing.T) {
 	for _, c := range []struct {
 		users uint64

@@ -17,11 +17,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// distribution is the distribution of the counts of the k indices, one byte each.
+// distribution is the probability distribution of the shuffled messages: the counts of the k indices, one byte each.
 type distribution map[string]float64
 
-// client adds a client that holds level x, each of its k bits flipped with probability f. If limit ≥ 0, there are at
-// most limit flips, as the slots require.
+// client adds a client that holds level x and flips each of its k bits with probability f. If limit ≥ 0, the client
+// makes at most limit flips, as the slots require.
 func (d distribution) client(k, x int, f float64, limit int) distribution {
 	reports, total := map[string]float64{}, 0.0
 	for flips := range 1 << k {
@@ -53,8 +53,8 @@ func (d distribution) client(k, x int, f float64, limit int) distribution {
 	return out
 }
 
-// worstDelta returns the largest Σ(P-e^ε·Q)₊ over all values of n clients, or, for zeros, over the
-// client's value with all others at 0.
+// worstDelta returns the largest divergence Σ(P-e^ε·Q)₊ over all values of n clients. If zeros is true, all clients but
+// one hold 0.
 func worstDelta(n, k int, f, eps float64, limit int, zeros bool) (worst float64) {
 	var others func(left, from int, d distribution)
 	others = func(left, from int, d distribution) {
@@ -95,8 +95,8 @@ func draft(t *testing.T, q planner.Query) (*task.Task, protocols.Mechanism) {
 }
 
 // TestShuffledMechanismIsPrivate enumerates everything that up to 6 clients can hold and send. The calibrated
-// mechanism, with the flips that fit its slots, keeps its claim. Calibrated for others that hold 0, or with half the
-// flips, it does not.
+// mechanism, with the flips that fit its slots, must keep its claim. With half the flips, or calibrated for others that
+// all hold 0, it must break the claim.
 func TestShuffledMechanismIsPrivate(t *testing.T) {
 	zeros, half, all := 0, 0, 0
 	for _, target := range []struct{ eps, delta float64 }{{0.5, 0.05}, {1, 0.01}, {1, 0.1}, {2, 0.003}} {
@@ -137,8 +137,9 @@ func TestShuffledMechanismIsPrivate(t *testing.T) {
 	require.Greater(t, zeros, all/2)
 }
 
-// TestBoundIsAboveEveryPair: for 200 others, the bound is above the exact divergence for every u and w. That is
-// largest if all others hold the client's value, where the bound is within 2 % of n·f.
+// TestBoundIsAboveEveryPair compares the bound with the exact divergence among 200 others, for every u and w of
+// [RuleOthers]. The bound must be above it. The divergence must be largest if all others hold the client's value, and
+// there the bound must be within 2 % of n·f.
 func TestBoundIsAboveEveryPair(t *testing.T) {
 	const n = 200
 	for _, c := range []struct{ eps, f float64 }{{1, 0.15}, {0.5, 0.25}, {2, 0.1}} {
@@ -152,7 +153,7 @@ func TestBoundIsAboveEveryPair(t *testing.T) {
 				}
 			}
 		}
-		require.Equal(t, [2]int{n, n}, at, "the worst corner")
+		require.Equal(t, [2]int{n, n}, at, "u and w of the worst case")
 		require.LessOrEqual(t, worst, bound)
 		less, err := rappor.FlipsDelta(c.eps, c.f*1.02, n+1, 2)
 		require.NoError(t, err)
@@ -160,8 +161,8 @@ func TestBoundIsAboveEveryPair(t *testing.T) {
 	}
 }
 
-// TestFlipsAgainstExact: ε = 1, δ = 10⁻⁶. With others at 0 and n·f = 42.6 the true δ is 4.7e-6. n·f = 50.0 is
-// necessary; the bound takes 50.3.
+// TestFlipsAgainstExact checks figures at ε = 1, δ = 10⁻⁶. n·f = 42.6 suffices if the others hold 0, but the true δ is
+// then 4.7e-6. n·f = 50.0 is necessary, and the bound must be satisfied with 50.3.
 func TestFlipsAgainstExact(t *testing.T) {
 	const n = 100_000
 	require.InEpsilon(t, 4.72e-6, rappor.Twice(1, 42.6/n, n-1, n-1, n-1), 0.001)
@@ -172,7 +173,7 @@ func TestFlipsAgainstExact(t *testing.T) {
 	require.Less(t, delta, 1e-6)
 }
 
-// TestClaims: tasks prove their calibrated claims and no stronger ones.
+// TestClaims checks that calibrated tasks prove their claims and no stronger ones.
 func TestClaims(t *testing.T) {
 	for _, n := range []uint64{1, 2, 10, 66, 1000, 100_000, 10_000_000} {
 		for _, eps := range []float64{0.2, 1, 4} {
@@ -210,8 +211,9 @@ func column(n int, value func(i int) float64) [][]float64 {
 	return out
 }
 
-// TestEstimatesHaveThePredictedErrors: mean within 5 standard errors, variance within 4.9 standard
-// deviations; the estimates are near normal, √(2/R).
+// TestEstimatesHaveThePredictedErrors checks the mean of many estimates within 5 standard errors of the truth. Their
+// variance must be within 4.9 standard deviations of the prediction. For near-normal estimates a sample variance has
+// the relative deviation √(2/R).
 func TestEstimatesHaveThePredictedErrors(t *testing.T) {
 	const repeats = 6000
 	for name, c := range map[string]struct {
@@ -243,7 +245,7 @@ func TestEstimatesHaveThePredictedErrors(t *testing.T) {
 	}
 }
 
-// TestSlotsHoldEveryReport: no client ever has more messages than slots, and there are few slots.
+// TestSlotsHoldEveryReport checks that no client ever has more messages than slots, and that there are few slots.
 func TestSlotsHoldEveryReport(t *testing.T) {
 	d, m := draft(t, planner.Query{Batch: 10_000, Honest: 1, Hi: 64, Epsilon: 1, Delta: 1e-6,
 		Params: planner.Params{"k": 64}})
@@ -317,9 +319,9 @@ func TestBadParametersAreNamed(t *testing.T) {
 	}
 }
 
-// TestFewSlotsForManyFlips: with k = 4096 and f = 0.3 every client has hundreds of flips: Pr[Bin(k, f) = 0] is below
-// the smallest float64. A client limited to 1200 slots has exactly 1199 flips once in 20 times. Then the indices of x
-// and x' in its report exclude each other.
+// TestFewSlotsForManyFlips checks that CheckClaim refuses δ = 10⁻¹⁰ with k = 4096 and f = 0.3, where every client flips
+// hundreds of bits. Pr[Bin(k, f) = 0] is below the smallest float64 there. A client limited to 1200 slots has exactly
+// 1199 flips once in 20 times. Then its report cannot contain both the indices of x and x', which tells them apart.
 func TestFewSlotsForManyFlips(t *testing.T) {
 	for _, users := range []uint64{1, 10} {
 		for _, slots := range []uint64{1, 1000, 1200, 1240, 1400} {

@@ -17,8 +17,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// proves reports whether the rule of a task derives another claim from its parameters. known is false if the claim is
-// refused for a field other than δ.
+// proves reports whether the task's rule derives the claim (eps, delta) from the task's parameters. known is false if
+// the claim is refused for a field other than δ.
 func proves(t *testing.T, draft *task.Task, eps, delta float64) (proven, known bool) {
 	other := *draft
 	other.Claim.Epsilon = task.NewEpsilon(strconv.FormatFloat(eps, 'f', 12, 64))
@@ -34,9 +34,10 @@ func proves(t *testing.T, draft *task.Task, eps, delta float64) (proven, known b
 	return err == nil, true
 }
 
-// checkLaw checks the law of a task and returns at how many ε. The law must nowhere be below the task's rule, and at
-// most 1 % in ε above it. For some protocols it checks only the claim: their rule is the least of several bounds, and
-// tests of their own compare the law with what these prove together (LawIsItsRuleAtEveryEpsilon).
+// checkLaw checks the law of a task against the task's rule, and returns at how many ε it compared them. The law must
+// nowhere be below the rule, and at most 1 % in ε above it. For correlated and vectormean it compares only at the
+// claim, because their rule is the least of several bounds. Their own tests LawIsItsRuleAtEveryEpsilon compare the law
+// with what these bounds prove together.
 func checkLaw(t *testing.T, draft *task.Task) (checked int) {
 	m, err := registry.Open(draft)
 	require.NoError(t, err)
@@ -58,7 +59,7 @@ func checkLaw(t *testing.T, draft *task.Task) (checked int) {
 			continue
 		}
 		checked++
-		if !proven && eps > claimed { // Added terms grow with ε. A proof at a smaller ε holds too.
+		if !proven && eps > claimed { // The rule's bound may grow with ε; a proof at a smaller ε holds too.
 			proven, _ = proves(t, draft, claimed, delta*(1+1e-4))
 		}
 		require.True(t, proven, "%s %s: δ(%v) is above the law's %v", draft.Protocol, draft.Query, eps, delta)
@@ -71,8 +72,8 @@ func checkLaw(t *testing.T, draft *task.Task) (checked int) {
 	if !several {
 		checkFar(t, draft, law)
 	}
-	// Both directions have one curve, so ε < 0 is its mirror image. Both are rounded up, and laws that are composed of
-	// several by up to 10⁻⁶ of themselves.
+	// Both directions of a substitution have the same curve, so at ε < 0 the curve is the mirror image. Both are
+	// rounded up; composed laws by up to 10⁻⁶ of their δ.
 	for _, eps := range []float64{.003, .1, 1, 2.9, 8} {
 		mirrored, name := -math.Expm1(-eps)+math.Exp(-eps)*law.Delta(eps), draft.Protocol+" "+string(draft.Query)
 		require.GreaterOrEqual(t, law.Delta(-eps), mirrored*(1-1e-6), "%s at −%v", name, eps)
@@ -84,7 +85,8 @@ func checkLaw(t *testing.T, draft *task.Task) (checked int) {
 	return checked
 }
 
-// points returns the ε at which a law's δ is between 10⁻¹ and 10⁻¹², in full runs by half a power of ten.
+// points returns ε at which the law's δ is between 10⁻¹ and 10⁻¹², and the claimed ε. In full runs, neighbouring δ
+// differ by half a power of ten.
 func points(law *compose.Law, claimed float64) (all []float64) {
 	step := 2.75
 	if stattest.Long {
@@ -99,7 +101,7 @@ func points(law *compose.Law, claimed float64) (all []float64) {
 				hi = mid
 			}
 		}
-		hi = math.Floor(hi*1e6) / 1e6 // A claim's decimals equal this number too.
+		hi = math.Floor(hi*1e6) / 1e6 // So that a claim's decimals give exactly this number.
 		if hi < 10 && law.Delta(hi) >= 1e-12 && hi > 1e-3*claimed {
 			all = append(all, hi)
 		}
@@ -107,8 +109,7 @@ func points(law *compose.Law, claimed float64) (all []float64) {
 	return append(all, claimed)
 }
 
-// checkFar checks that a law is nowhere below its rule far from its claim either, up to ε = 8 and as far as rules
-// apply.
+// checkFar checks that a law is not below its rule far from its claim either: up to ε = 8, where the rule applies.
 func checkFar(t *testing.T, draft *task.Task, law *compose.Law) {
 	claimed, far := draft.Claim.Epsilon.Value(), []float64{8}
 	if stattest.Long {
@@ -116,7 +117,7 @@ func checkFar(t *testing.T, draft *task.Task, law *compose.Law) {
 	}
 	for _, eps := range far {
 		delta := law.Delta(eps) * (1 + 1e-9)
-		if delta < 1e-12 || delta > .9 { // Some rules prove nothing for a smaller δ.
+		if delta < 1e-12 || delta > .9 { // Some rules prove nothing for a δ below 1e-12.
 			continue
 		}
 		proven, known := proves(t, draft, eps, delta)
@@ -129,7 +130,7 @@ func checkFar(t *testing.T, draft *task.Task, law *compose.Law) {
 	}
 }
 
-// checkTogether checks that more epochs cost more, and none less than the mean of their losses.
+// checkTogether checks that more epochs cost more, and that n epochs cost at least n times the mean loss of one.
 func checkTogether(t *testing.T, draft *task.Task, law *compose.Law) {
 	epochs, last := []uint64{7, 30, 1500}, 0.0
 	if stattest.Long {
@@ -146,8 +147,8 @@ func checkTogether(t *testing.T, draft *task.Task, law *compose.Law) {
 	}
 }
 
-// meanLoss returns a lower bound of the mean of a symmetric pair's finite losses, ∫ δ(ε)(1+e^{−ε})dε without the
-// infinite ones. It returns 0 if infinite losses are too probable to neglect: the true ε could be below this mean.
+// meanLoss returns a lower bound of the mean privacy loss of one epoch, ∫ δ(ε)(1+e^{−ε})dε, without infinite losses. It
+// returns 0 if infinite losses are too probable to neglect: the true ε could then be below the mean.
 func meanLoss(law *compose.Law) (mean float64) {
 	const step, infinite = 1e-3, 50
 	if law.Delta(infinite) > 1e-9 {
@@ -159,7 +160,7 @@ func meanLoss(law *compose.Law) (mean float64) {
 	return mean
 }
 
-// Every protocol's law agrees with its rule, wherever the rule proves something.
+// TestEveryLawIsItsRule checks that every protocol's law agrees with its rule, wherever the rule proves something.
 func TestEveryLawIsItsRule(t *testing.T) {
 	for _, p := range registry.All() {
 		checked := 0

@@ -32,7 +32,7 @@ func names() (out []string) {
 	return out
 }
 
-// TestTheTableHoldsEveryProtocol: every folder beside this one whose package is a protocol has its row in the table.
+// TestTheTableHoldsEveryProtocol checks that every protocol package in a neighbouring folder has its row in the table.
 func TestTheTableHoldsEveryProtocol(t *testing.T) {
 	files, err := filepath.Glob("../*/*.go")
 	require.NoError(t, err)
@@ -47,7 +47,8 @@ func TestTheTableHoldsEveryProtocol(t *testing.T) {
 	require.ElementsMatch(t, folders, names(), "protocols/registry/registry.go has the table")
 }
 
-// TestEveryProtocolHasTheSameFiles checks also for an Example that runs: one with an output.
+// TestEveryProtocolHasTheSameFiles checks that every protocol has the standard files, and an Example with an output, so
+// that it runs.
 func TestEveryProtocolHasTheSameFiles(t *testing.T) {
 	output := regexp.MustCompile(`(?s)\nfunc Example\(\) \{.*\n\t// (Unordered o|O)utput:\n`)
 	for _, name := range names() {
@@ -77,7 +78,8 @@ func TestEveryQueryHasOneDefault(t *testing.T) {
 	}
 }
 
-// TestEveryProtocolAnswersTheQueriesItSays checks also that it refuses the others by the field's name.
+// TestEveryProtocolAnswersTheQueriesItSays checks that every protocol answers the queries in its row, and refuses the
+// others with an error about the field "query".
 func TestEveryProtocolAnswersTheQueriesItSays(t *testing.T) {
 	for _, p := range registry.All() {
 		for _, query := range queries {
@@ -107,8 +109,8 @@ func TestEveryProtocolAnswersTheQueriesItSays(t *testing.T) {
 	}
 }
 
-// TestEveryTrialRuns: a client of each small example randomizes, attacks in the ways that every protocol knows, and
-// the aggregate accepts all messages.
+// TestEveryTrialRuns runs each small example: a client randomizes, and attacks in the way that every protocol knows.
+// The aggregate must accept all messages.
 func TestEveryTrialRuns(t *testing.T) {
 	src := randomizer.NewSource()
 	for _, p := range registry.All() {
@@ -152,13 +154,13 @@ func TestUnknownNamesAreListed(t *testing.T) {
 	}
 }
 
-// TestProtocolsAreReadable: a protocol's folder has few files, and no function is long.
+// TestProtocolsAreReadable checks that a protocol's folder has few files and that no function is long.
 func TestProtocolsAreReadable(t *testing.T) {
 	const mostFiles, mostLines = 10, 60
 	for _, name := range names() {
 		files, err := filepath.Glob(filepath.Join("..", name, "*.go"))
 		require.NoError(t, err)
-		if name != "correlated" { // Whose tests count, too.
+		if name != "correlated" { // In correlated, test files count too.
 			files = slices.DeleteFunc(files, func(file string) bool { return strings.HasSuffix(file, "_test.go") })
 		}
 		require.LessOrEqual(t, len(files), mostFiles, "%v", files)
@@ -182,7 +184,7 @@ func TestProtocolsAreReadable(t *testing.T) {
 	require.Greater(t, functions, 100)
 }
 
-// TestTrust: the relay that a task relies on is that of docs/proofs/slots.md and www/sdk/guarantee.ts.
+// TestTrust checks that TrustOf names the relays that docs/proofs/slots.md and www/sdk/guarantee.ts name.
 func TestTrust(t *testing.T) {
 	for _, c := range []struct {
 		protocol       string

@@ -12,10 +12,10 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
-// mostFilesOutside is the largest number of Go files that a new protocol may touch outside of its folder.
+// mostFilesOutside is the largest number of Go files outside its own folder that a new protocol may touch.
 const mostFilesOutside = 5
 
-// clone is a copy of the module in a folder of its own.
+// clone is a copy of the module in a temporary folder.
 type clone struct {
 	t   *testing.T
 	dir string
@@ -23,7 +23,7 @@ type clone struct {
 
 func newClone(t *testing.T) clone {
 	c := clone{t, t.TempDir()}
-	for _, module := range []string{".", "beam", "lab"} { // Each has its own files.
+	for _, module := range []string{".", "beam", "lab"} { // three modules
 		doctest.EachFile(t, filepath.Join("../..", module), func(name string) {
 			name = filepath.Join(module, name)
 			text, err := os.ReadFile(filepath.Join("../..", name))
@@ -40,8 +40,8 @@ func (c clone) write(name string, text []byte) {
 	require.NoError(c.t, os.WriteFile(path, text, 0o600))
 }
 
-// run runs a command in the clone and returns its output. It uses no network. Without file paths in the output
-// (-trimpath), unchanged packages are not compiled again.
+// run runs a command in the clone and returns its output. The command uses no network. With -trimpath, Go reuses the
+// compiled packages that are unchanged, because their output contains no file paths.
 func (c clone) run(name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = c.dir
@@ -51,10 +51,10 @@ func (c clone) run(name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestToyProtocol: testdata/toy.patch adds a complete protocol: a sampler, vectors and negatives, its row with the
-// examples of the cost and simulation tables, a line of docs/protocols.md, and the list of what doona.wasm links. The
-// test applies it to a copy of the module, whose tests then pass. It touches few Go files outside of the protocol's
-// folder. Without the line in the table a test fails.
+// TestToyProtocol applies testdata/toy.patch to a copy of the module. The patch adds a complete protocol: a sampler,
+// test vectors with invalid cases, its row with examples, lines in the cost and simulation tables and in
+// docs/protocols.md, and the list of what doona.wasm links. The tests of the copy must pass, and the patch must touch
+// few Go files outside the protocol's folder. Without the row in the table, a test of the copy must fail.
 func TestToyProtocol(t *testing.T) {
 	patch, err := filepath.Abs("testdata/toy.patch")
 	require.NoError(t, err)

@@ -22,10 +22,10 @@ func column(n int, value func(i int) float64) [][]float64 {
 	return out
 }
 
-// TestEstimatesHaveThePredictedErrors: the mean of 6,000 estimates is within 5 standard errors of the
-// truth (false alarm 6·10⁻⁷), and their variance in the two-sided 10⁻⁶ interval, 4.9 standard
-// deviations, of the prediction. A sample variance of R draws has the relative deviation
-// √((2+κ)/R), κ ≤ 3 + 1/2 the excess kurtosis of the noise of a whole discrete Laplace or more.
+// TestEstimatesHaveThePredictedErrors checks that the mean of 6,000 estimates is within 5 standard errors of the truth,
+// which fails by chance with probability 6·10⁻⁷. Their variance must be in the two-sided 10⁻⁶ interval around the
+// prediction: 4.9 standard deviations. A sample variance of R draws has the relative deviation √((2+κ)/R). κ ≤ 3 + 1/2
+// is the excess kurtosis of noise that is at least a whole discrete Laplace variable.
 func TestEstimatesHaveThePredictedErrors(t *testing.T) {
 	const repeats = 6000
 	for name, c := range map[string]struct {
@@ -73,8 +73,8 @@ func addAll(t *testing.T, a protocols.Aggregate, lanes protocols.Messages) {
 	}
 }
 
-// TestNegativeSumsAndSeveralBatches: noise below zero is decoded, batch by batch, in whatever order the batches are
-// merged.
+// TestNegativeSumsAndSeveralBatches checks that sums below zero are decoded correctly, and that an aggregate decodes
+// several batches one by one.
 func TestNegativeSumsAndSeveralBatches(t *testing.T) {
 	_, m := open(t, planner.Query{Query: task.Sum, Batch: 20, Honest: 1, Epsilon: 0.1, Delta: 1e-6})
 	src := randomizer.NewSource()
@@ -122,7 +122,8 @@ func TestMerge(t *testing.T) {
 	require.ErrorIs(t, one.Merge(other.Aggregate()), protocols.ErrMerge)
 }
 
-// TestIncompleteBatchesAreLeftOut: with one share too few or too many, the batch is left out.
+// TestIncompleteBatchesAreLeftOut checks that the aggregate leaves out a batch with a share missing, and refuses shares
+// in another lane, of another size, or of q or more.
 func TestIncompleteBatchesAreLeftOut(t *testing.T) {
 	_, m := open(t, planner.Query{Query: task.Sum, Batch: 10, Honest: 1, Epsilon: 1, Delta: 1e-6})
 	src := randomizer.NewSource()
@@ -145,8 +146,8 @@ func TestIncompleteBatchesAreLeftOut(t *testing.T) {
 	require.Error(t, a.Add(0, []byte{255, 255}), "q or more")
 }
 
-// TestSharesAreUniform: any m-1 of the shares of one value are uniform (checked in 8 cells; the
-// chance of a false alarm is that of 6 deviations).
+// TestSharesAreUniform checks that every share of one value is uniform, by counts in 8 cells. It allows 6 standard
+// deviations.
 func TestSharesAreUniform(t *testing.T) {
 	d, m := open(t, planner.Query{Query: task.Count, Batch: 1000, Honest: 1, Epsilon: 1, Delta: 1e-6})
 	q, _ := d.Param("q")
@@ -178,8 +179,8 @@ func TestWorstValueHasTheWorstVariance(t *testing.T) {
 	}
 }
 
-// TestWrapIsRare: with the least q, the noise of a batch exceeds (q-np)/2 with a probability below
-// MaxWrap by the exact tail 2α^T/(1+α) of the discrete Laplace distribution, and not far below.
+// TestWrapIsRare checks the choice of q. By the exact tail 2α^T/(1+α) of the discrete Laplace distribution, the noise
+// of a batch must exceed (q-np)/2 with a probability below MaxWrap, and not far below.
 func TestWrapIsRare(t *testing.T) {
 	for _, n := range []uint64{10, 1000, 100_000} {
 		d, _ := open(t, planner.Query{Query: task.Mean, Batch: n, Honest: 1, Epsilon: 0.5, Delta: 1e-6})

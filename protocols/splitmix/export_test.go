@@ -1,6 +1,6 @@
 package splitmix
 
-// For tests.
+// Unexported functions that the tests of package splitmix_test call.
 var (
 	StatisticalDistance = statisticalDistance
 	LogExcess           = logExcess

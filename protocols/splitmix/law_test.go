@@ -11,9 +11,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The law is nowhere below discrete Laplace noise against its shift by p, summed term by term, plus the statistical
-// distance of the shares, at ε in [−8, 8]. It is at most 1 % in ε above it for δ in [1e-12, .1], or a thousandth in δ
-// where the curve is flat.
+// TestLawIsItsRuleAtEveryEpsilon compares the law with the rule at ε in [−8, 8]. The rule is the divergence of discrete
+// Laplace noise from its shift by p, summed term by term, plus the statistical distance of the shares. The law must
+// nowhere be below the rule. For δ in [1e-12, .1] it must be at most 1 % in ε above it, or a thousandth in δ where the
+// curve is flat.
 func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 	for _, claim := range []task.Claim{task.NewClaim("1", "1e-6"), task.NewClaim("4", "1e-9")} {
 		draft := &task.Task{
@@ -31,7 +32,7 @@ func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 		distance, s, p := statisticalDistance(m.task.Rule, 500, m.m, m.q), m.s.Float64(), float64(m.p)
 		scale, least := math.Tanh(s/2), 1.0
 		var values []stattest.Point
-		step := m.epsilon() / math.Ceil(m.epsilon()/.005) // Beyond s·p only the distance of the shares remains.
+		step := m.epsilon() / math.Ceil(m.epsilon()/.005) // s·p is on the grid
 		for i := 0.0; i*step <= 8.1; i++ {
 			eps, sum := i*step, 0.0
 			for k := -math.Ceil(45 / s); k <= math.Ceil(45/s); k++ {
@@ -53,7 +54,8 @@ func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 	}
 }
 
-// The divergence of discrete Laplace noise against its shift equals the sum over all outcomes.
+// TestShiftedIsTheSum checks that shifted, the divergence of discrete Laplace noise from its shift, equals the sum over
+// all outcomes.
 func TestShiftedIsTheSum(t *testing.T) {
 	for _, c := range []struct{ s, p float64 }{{.5, 2}, {.1, 10}, {.03, 41}, {1.5, 1}} {
 		scale := (1 - math.Exp(-c.s)) / (1 + math.Exp(-c.s))

@@ -9,9 +9,10 @@ import (
 	"github.com/doona-dp/doona/protocols/splitmix"
 )
 
-// The first relay fills one batch with all shares of some clients and some shares of others. From this batch alone a
-// verifier learns no more than the claim. The test enumerates every number k of complete clients and of other slots
-// with which the batch has the n_min·m slots that relays require, and no second batch has.
+// TestOneBatchOfPartedClientsIsPrivate covers a first relay that fills one batch with all shares of some clients and
+// some shares of others. From this batch alone a verifier must learn no more than the claim. The test enumerates every
+// number k of complete clients and of other slots with which the batch has the n_min·m slots that relays require, and
+// no second batch has them. Without the other slots, the claim must be broken.
 func TestOneBatchOfPartedClientsIsPrivate(t *testing.T) {
 	caught := 0
 	for _, c := range []struct{ least, m, p, q uint64 }{{2, 8, 2, 4}, {2, 9, 1, 3}, {3, 6, 2, 4}, {3, 9, 1, 3},
@@ -36,9 +37,9 @@ func TestOneBatchOfPartedClientsIsPrivate(t *testing.T) {
 	require.Equal(t, 26, caught, "of 36 batches without the other slots")
 }
 
-// Parted clients may reveal more than whole ones, or less. Of all ways to put two messages mod 2 of each of four
-// clients into two batches of four, some tell the values of clients 0 and 3 apart better than a batch of these two
-// does, and some worse.
+// TestPartingCanTellMoreOrLess shows that a first relay that parts clients may learn more or less than from whole
+// clients. It enumerates all ways to put two messages mod 2 of each of four clients into two batches of four. Some ways
+// tell the values of clients 0 and 3 apart better than a batch of these two clients does, and some worse.
 func TestPartingCanTellMoreOrLess(t *testing.T) {
 	distance := func(slots [][2]int) float64 {
 		return statisticalDistance(inBatches(2, slots, []uint64{0, 0, 0, 0}), inBatches(2, slots, []uint64{1, 0, 0, 1}))
@@ -61,8 +62,8 @@ func TestPartingCanTellMoreOrLess(t *testing.T) {
 	require.InDelta(t, 0.125, least, 1e-12)
 }
 
-// inBatches returns the distribution of the multisets of two batches together, for the values ys. slots[i] of the
-// batches' messages are client i's.
+// inBatches returns the joint distribution of the multisets of two batches, for clients with the values ys. Client i
+// has slots[i][0] of its messages in the first batch and slots[i][1] in the second.
 func inBatches(q uint64, slots [][2]int, ys []uint64) distribution {
 	out := distribution{string(make([]byte, 2*q)): 1}
 	for i, y := range ys {

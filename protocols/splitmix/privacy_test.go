@@ -16,7 +16,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// exactZ returns E[q^{C-1}] over all (mn)! matchings of out-stubs to in-stubs of n vertices.
+// exactZ returns Z = E[q^{C-1}] over all (mn)! matchings of out-stubs to in-stubs of n vertices; C is the number of
+// connected components.
 func exactZ(n, m int, q float64) float64 {
 	perm := make([]int, n*m)
 	for i := range perm {
@@ -61,7 +62,7 @@ func components(n, m int, perm []int) int {
 	return left
 }
 
-// distribution is the distribution of a multiset of messages, keyed by its counts.
+// distribution is the probability distribution of a multiset of messages, keyed by its counts.
 type distribution map[string]float64
 
 func (d distribution) add(e distribution) distribution {
@@ -86,7 +87,7 @@ func (d distribution) scale(by float64) distribution {
 	return out
 }
 
-// shares returns the distribution of the multiset of m uniform messages that add up to y mod q.
+// shares returns the distribution of m uniform messages that add up to y mod q, as a multiset.
 func shares(m, q, y uint64) distribution {
 	all := distribution{}
 	residues := map[string]uint64{}
@@ -159,9 +160,10 @@ func vectors(n int, q uint64, visit func([]uint64)) {
 	fill(0)
 }
 
-// TestComponentsBoundByBruteForce: for every tiny (n, m, q) with m ≥ 2 messages, any inputs are within ½√(Z-1) of the
-// ideal view of their sum. Z is exact for m-1, and (5) bounds it. The ideal view is the proof's: the average over the
-// inputs with the same sum.
+// TestComponentsBoundByBruteForce checks rule components for tiny (n, m, q) with m ≥ 2 messages. By the proof, the view
+// of any inputs is within ½√(Z-1) of an ideal view, with Z for m-1: the average over the inputs with the same sum. So
+// the views of two inputs with the same sum must be within twice that. The recursion (5) of logExcess must bound the
+// exact Z, and not be far above it.
 func TestComponentsBoundByBruteForce(t *testing.T) {
 	for _, c := range []struct{ n, m, q int }{
 		{2, 2, 2}, {2, 2, 3}, {2, 2, 5}, {2, 3, 2}, {2, 3, 4}, {2, 3, 5}, {2, 4, 2}, {2, 4, 3}, {2, 5, 2}, {2, 5, 3},
@@ -174,7 +176,7 @@ func TestComponentsBoundByBruteForce(t *testing.T) {
 			excess := exactZ(c.n, c.m-1, float64(q)) - 1
 			bound := math.Exp(splitmix.LogExcess(uint64(c.n), uint64(c.m-1), float64(q)))
 			require.LessOrEqual(t, excess, bound*(1+1e-6), "recursion (5)")
-			require.Less(t, bound, 6*excess, "recursion (5) is loose by the connectivity of small graphs only")
+			require.Less(t, bound, 6*excess, "recursion (5) is too loose")
 
 			views := map[uint64][]distribution{}
 			vectors(c.n, q, func(ys []uint64) {
@@ -190,7 +192,7 @@ func TestComponentsBoundByBruteForce(t *testing.T) {
 			for _, same := range views {
 				for i := range same {
 					for j := range i {
-						// Both are within the bound of the ideal.
+						// Each view is within half of this of the ideal view.
 						require.LessOrEqual(t, statisticalDistance(same[i], same[j]), 2*0.5*math.Sqrt(excess)+1e-12)
 					}
 				}
@@ -199,9 +201,9 @@ func TestComponentsBoundByBruteForce(t *testing.T) {
 	}
 }
 
-// ideal returns the proof's ideal view of a sum. It consists of shuffled shares of inputs x - r for a uniform r,
-// whose own shares are those of uniform inputs with the right sum, and of r. It is the average of the views over all
-// inputs with that sum.
+// ideal returns the proof's ideal view for a sum: the average of the views over all inputs with that sum. It arises
+// from shuffling the shares of inputs x - r, for uniform r whose own shares are shuffled too. The inputs x - r and r
+// are then uniform inputs with the right sum.
 func ideal(n int, m, q, sum uint64) distribution {
 	out, count := distribution{}, 0.0
 	vectors(n, q, func(ys []uint64) {
@@ -220,7 +222,7 @@ func ideal(n int, m, q, sum uint64) distribution {
 	return out.scale(1 / count)
 }
 
-// TestDistanceToTheIdealView checks the bound itself, not twice it, on a few cases.
+// TestDistanceToTheIdealView checks, in a few cases, that views are within ½√(Z-1) of the ideal view itself.
 func TestDistanceToTheIdealView(t *testing.T) {
 	for _, c := range []struct{ n, m, q int }{{2, 2, 3}, {2, 4, 3}, {2, 5, 4}, {3, 3, 3}, {4, 3, 2}, {4, 3, 3}} {
 		q := uint64(c.q)
@@ -236,7 +238,8 @@ func TestDistanceToTheIdealView(t *testing.T) {
 	}
 }
 
-// TestFarBoundAgreesWithTheTable: formula (6), which truncates the table of (5), is above (5) and close to it.
+// TestFarBoundAgreesWithTheTable checks formula (6) of logExcess, which continues a short table of (5) to many clients.
+// It must be above the full table and close to it.
 func TestFarBoundAgreesWithTheTable(t *testing.T) {
 	for _, c := range []struct {
 		n, m uint64
@@ -251,13 +254,14 @@ func TestFarBoundAgreesWithTheTable(t *testing.T) {
 	}
 }
 
-// TestFewClientsNeedNoMoreThanTheTable: for few clients the bound is (5) itself, and (5) is the exact Z by its
-// recursion up to a thousandth. Three clients at (1, 10⁻⁶) need 21 messages where κ₃ of (6) asked for 22.
+// TestFewClientsNeedNoMoreThanTheTable checks that the bound for few clients is the recursion (5) of logExcess, and not
+// the looser (6). It must exceed the exact Z by at most a few percent. Three clients at (1, 10⁻⁶) must need 21
+// messages, where κ₃ of (6) would ask for 22.
 func TestFewClientsNeedNoMoreThanTheTable(t *testing.T) {
 	for _, n := range []uint64{2, 3, 4, 5, 8, 13, 20, 40, 64} {
 		for _, m := range []uint64{2, 5, 9, 16, 21} {
 			for _, q := range []float64{64, 1 << 16, 1 << 32} {
-				if exact := math.Log(exactExcess(n, m, q)); exact < 0 { // Otherwise the claim is none.
+				if exact := math.Log(exactExcess(n, m, q)); exact < 0 { // with Z - 1 of 1 or more, nothing is proven
 					require.GreaterOrEqual(t, splitmix.LogExcess(n, m, q), exact-1e-6, "n=%d m=%d q=%g", n, m, q)
 					require.LessOrEqual(t, splitmix.LogExcess(n, m, q), exact+.04, "n=%d m=%d q=%g", n, m, q)
 				}
@@ -268,7 +272,8 @@ func TestFewClientsNeedNoMoreThanTheTable(t *testing.T) {
 	require.EqualValues(t, 21, d.Slots.PerLane)
 }
 
-// exactExcess is Z_n − 1 by the recursion that (5) bounds, with the probability c_s that s vertices are connected.
+// exactExcess returns Z_n − 1 by the exact recursion that (5) of logExcess bounds. connected[s] is the probability that
+// s vertices are connected.
 func exactExcess(n, m uint64, q float64) float64 {
 	z, connected := make([]float64, n+1), make([]float64, n+1)
 	z[1], connected[1] = 1, 1
@@ -285,7 +290,7 @@ func exactExcess(n, m uint64, q float64) float64 {
 	return excess
 }
 
-// fullTable is recursion (5) up to n, in plain form.
+// fullTable returns ln(Z_n − 1) by the recursion (5) of logExcess up to n, in plain form.
 func fullTable(n, m uint64, q float64) float64 {
 	logZ := make([]float64, n+1)
 	last := 0.0
@@ -315,7 +320,8 @@ func logBinomial(n, k uint64) float64 {
 	return a - b - c
 }
 
-// TestPublishedFigures: 1,000 users, a 32-bit q and σ = 40 need 262 messages by rule paper, 12 by rule components.
+// TestPublishedFigures checks the published numbers of messages for 1,000 users, a 32-bit q and σ = 40: 262 by rule
+// paper, 134 by rule section5.1, 12 by rule components.
 func TestPublishedFigures(t *testing.T) {
 	least := func(rule string, n, q uint64, sigma float64) uint64 {
 		m := uint64(1)
@@ -329,8 +335,8 @@ func TestPublishedFigures(t *testing.T) {
 	require.EqualValues(t, 12, least(splitmix.RuleComponents, 1000, 1<<32, 40))
 }
 
-// noisePMF returns the distribution mod q of one client's noise, Pólya(r, α) - Pólya(r, α), from the sampler's
-// parameters.
+// noisePMF returns the distribution mod q of one client's noise, Pólya(r, α) - Pólya(r, α), with α = e^{-s}. It
+// computes it from the sampler's parameters.
 func noisePMF(r, s float64, q uint64) []float64 {
 	polya := make([]float64, q)
 	p := math.Pow(-math.Expm1(-s), r)
@@ -347,14 +353,14 @@ func noisePMF(r, s float64, q uint64) []float64 {
 	return out
 }
 
-// tiny is a mechanism whose shuffled output is enumerated.
+// tiny is a mechanism so small that its shuffled output can be enumerated.
 type tiny struct {
 	users, m, p, q uint64
-	s, share       float64 // Exponent; r of one client's Pólya noise.
-	strays         uint64  // Messages of clients whose other shares are elsewhere: uniform.
+	s, share       float64 // Exponent s of the noise; parameter r of one client's Pólya noise.
+	strays         uint64  // Messages of clients whose other shares are in another batch: uniform.
 }
 
-// besides returns the mechanism with a number of strays.
+// besides returns the mechanism with this many strays in its batch.
 func (c tiny) besides(strays uint64) tiny {
 	c.strays = strays
 	return c
@@ -371,8 +377,8 @@ func (c tiny) reports(x uint64) distribution {
 	return out
 }
 
-// worstDelta returns the largest Σ(P-e^ε·Q)₊ over all values of all clients and both directions.
-// Values between levels are mixtures of levels, whose divergence is no larger (joint convexity).
+// worstDelta returns the largest divergence Σ(P-e^ε·Q)₊ over all values of all clients, in both directions. Values
+// between levels are mixtures of levels, so their divergence is no larger (joint convexity).
 func (c tiny) worstDelta(eps float64) (worst float64) {
 	var others func(left, from uint64, d distribution)
 	others = func(left, from uint64, d distribution) {
@@ -407,9 +413,9 @@ func (c tiny) worstDelta(eps float64) (worst float64) {
 	return worst
 }
 
-// TestShuffledMechanismIsPrivate enumerates the shuffled mechanism for up to 6 clients with the
-// sampler's probabilities, and finds at most the δ that the claim check derives. Less noise, or
-// fewer messages, are caught by the same test.
+// TestShuffledMechanismIsPrivate enumerates the shuffled mechanism for up to 6 clients with the sampler's
+// probabilities. δ must be at most what the claim check derives. With less noise or fewer messages, most cases must
+// exceed it.
 func TestShuffledMechanismIsPrivate(t *testing.T) {
 	weaker, caught := 0, map[string]int{}
 	for _, c := range []struct{ users, m, p, q uint64 }{
@@ -439,7 +445,7 @@ func TestShuffledMechanismIsPrivate(t *testing.T) {
 	}
 	require.Equal(t, 30, weaker)
 	t.Log("caught of 30:", caught)
-	require.GreaterOrEqual(t, caught["α²"], 23, "the rest has q = 2, where the noise wraps around")
+	require.GreaterOrEqual(t, caught["α²"], 23, "all cases except those with q = 2, where the noise wraps around")
 	require.GreaterOrEqual(t, caught["Pólya(1/2n)"], 18)
 	require.GreaterOrEqual(t, caught["one client's noise"], 27)
 	require.GreaterOrEqual(t, caught["one message"], 24)
@@ -461,8 +467,8 @@ func draft(t *testing.T, q planner.Query) *task.Task {
 	return d
 }
 
-// TestTenThousandUsers: at most 12 messages, and an error within 5 % of the central discrete Laplace mechanism plus
-// rounding.
+// TestTenThousandUsers checks the figures for 10,000 users. A client must send 8 messages. The error must be within 5 %
+// of the central discrete Laplace mechanism's, with rounding.
 func TestTenThousandUsers(t *testing.T) {
 	d := draft(t, planner.Query{Batch: 10_000, Honest: 1, Epsilon: 1, Delta: 1e-8})
 	m, err := registry.Open(d)
@@ -471,12 +477,12 @@ func TestTenThousandUsers(t *testing.T) {
 	p, _ := d.Param("p")
 	variance, rounding := 10_000*m.Worst().Variance, 10_000*0.25/float64(p.Num)/float64(p.Num)
 	central := splitmix.NoiseVariance(1/p.Float64()) / p.Float64() / p.Float64()
-	require.InEpsilon(t, central, variance-rounding, 1e-9, "exactly the central mechanism's")
+	require.InEpsilon(t, central, variance-rounding, 1e-9, "the variance without rounding is the central mechanism's")
 	require.Less(t, math.Sqrt(variance/central), 1.05, "rounding included")
 }
 
-// TestClaims: calibrated claims hold at every size and are checked in well under 50 ms. With one message fewer they
-// do not hold, and a stronger claim is refused by name.
+// TestClaims checks that calibrated claims hold at every size. With one message fewer they must not hold, and
+// CheckClaim must refuse a smaller ε with an error about it.
 func TestClaims(t *testing.T) {
 	for _, rule := range []string{splitmix.RuleComponents, splitmix.RuleRoot, splitmix.RulePaper} {
 		for _, n := range []uint64{1, 2, 3, 10, 100, 1000, 100_000, 10_000_000} {
@@ -505,7 +511,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestHonestFractionCalibratesForTheFewest: m and the noise for n_min, q for n.
+// TestHonestFractionCalibratesForTheFewest checks a task with few honest clients. m and the noise must suffice for
+// n_min clients, and q for the noise of all n.
 func TestHonestFractionCalibratesForTheFewest(t *testing.T) {
 	d := draft(t, planner.Query{Batch: 1000, Honest: 0.1, Epsilon: 1, Delta: 1e-8})
 	all := draft(t, planner.Query{Batch: 1000, Honest: 1, Epsilon: 1, Delta: 1e-8})

@@ -20,7 +20,8 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// searchEnv names the folder with a setting and its aggregate for a separate process to search.
+// searchEnv names the environment variable with a folder. It makes this test binary search the setting and aggregate in
+// the folder, as a separate process.
 const searchEnv = "DOONA_SEARCH"
 
 func TestMain(m *testing.M) {
@@ -34,7 +35,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// searchAlone searches what [setting.cost] wrote and prints how many texts it found.
+// searchAlone searches the batch that [setting.cost] wrote to a folder. It prints how many texts it found and its peak
+// memory.
 func searchAlone(folder string) error {
 	text, err := os.ReadFile(filepath.Join(folder, "setting"))
 	if err != nil {
@@ -69,7 +71,7 @@ func searchAlone(folder string) error {
 	return err
 }
 
-// cost is the cost of a search.
+// cost is the measured cost of searching one batch.
 type cost struct {
 	Name    string  `json:"name"`
 	Users   uint64  `json:"users"`
@@ -77,11 +79,11 @@ type cost struct {
 	Cells   uint64  `json:"cells"`
 	Found   int     `json:"found"`
 	Seconds float64 `json:"cpuSeconds"` // Of a process that reads the aggregate and searches it, on one core.
-	PeakKB  int     `json:"peakKB"`     // Peak memory of the process.
+	PeakKB  int     `json:"peakKB"`     // Peak memory of that process in kB.
 }
 
-// TestFindCost: a process that searches a batch uses less than 300 MB. The long form covers batches of up to a
-// million and the longest possible texts, and also limits the time: 10 s on one core.
+// TestFindCost checks that a process that searches a batch uses less than 300 MB. The long form covers batches of up to
+// a million clients and the longest possible texts. It also limits the time to 10 s on one core.
 func TestFindCost(t *testing.T) {
 	rows := []setting{{Name: "a million", Users: 1e6, PerClient: .7, Share: .00025, Planted: 100, Length: 8, Heads: 5,
 		Least: .8},
@@ -117,7 +119,7 @@ func TestFindCost(t *testing.T) {
 	}
 }
 
-// cost searches one batch of a setting in a separate process.
+// cost measures the search of one batch of a setting, in a separate process.
 func (s setting) cost(t *testing.T) cost {
 	t.Helper()
 	folder := t.TempDir()

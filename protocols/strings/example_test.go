@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// Each client sends one cell of its text, two relays add dummies, and the analyzer counts given texts.
+// Each client sends the number of one cell of its text, two relays add dummies, and the analyzer counts given texts.
 func Example() {
 	t := &task.Task{
 		Name: "broken links", Query: task.Strings, Protocol: strings.Name, KEM: task.KEMX25519,
@@ -29,7 +29,7 @@ func Example() {
 		panic(err)
 	}
 
-	// Clients: four in ten found the same broken link, the others one of their own.
+	// Clients: four in ten found the same broken link, and each other client one that nobody else found.
 	src := randomizer.NewSource()
 	var messages [][]byte
 	for i := range 20000 {
@@ -71,7 +71,7 @@ func Example() {
 	// /new/prices: about 0 thousand
 }
 
-// pool draws the dummies of a relay: messages of two bytes.
+// pool draws the dummies of one relay: messages of two bytes.
 func pool(n *task.Noise, src *randomizer.Source) (messages [][]byte) {
 	cells, err := dummies.New(n).Draw(src)
 	if err != nil {

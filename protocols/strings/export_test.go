@@ -1,6 +1,6 @@
 package strings
 
-// Aggregate is aggregate.
+// Aggregate makes the unexported type aggregate known to tests.
 type Aggregate = aggregate
 
 // Message encodes the number of a cell.
@@ -15,7 +15,8 @@ func (m *Mechanism) Cell(table int, text string) uint64 {
 	return m.plan.of(table, padded)
 }
 
-// CheckCount returns the estimate of a text's clients from its checks, even if the text is not listed.
+// CheckCount returns the estimated number of clients that hold a text, from the text's checks, even if it is not
+// listed.
 func (a *aggregate) CheckCount(text string) float64 {
 	padded, err := a.m.plan.pad([]byte(text))
 	if err != nil {
@@ -28,8 +29,8 @@ func (a *aggregate) CheckCount(text string) float64 {
 // Tables returns the numbers of levels and checks.
 func (m *Mechanism) Tables() (levels, checks int) { return m.plan.levels, m.plan.checks }
 
-// FullShare returns the share of cells that count as full under the law of a text that nobody holds, in one table
-// beside known texts.
+// FullShare returns the fraction of a table's cells that count as full in the distribution for a text that nobody
+// holds, if the given texts are known.
 func (a *aggregate) FullShare(table int, known ...string) float64 {
 	s := newCellStats(a)
 	for _, text := range known {
@@ -41,14 +42,15 @@ func (a *aggregate) FullShare(table int, known ...string) float64 {
 	return law[len(law)-1]
 }
 
-// Spread returns the negative binomial law of a mean and a variance, from the first number that is not left out.
+// Spread returns a negative binomial distribution by its mean and variance: the first number that is kept, and the
+// probabilities from there on.
 func Spread(mean, variance float64) (first int, p []float64) {
 	l := spread(mean, variance)
 	return l.least, l.p
 }
 
-// Threshold returns the sum that a number of cells with Poisson laws of the mean, capped at limit, reach with a
-// probability of at most 1e-8, on a grid of the given step.
+// Threshold returns the number that the sum of several cells reaches with a probability of at most 1e-8, on a grid of
+// the given step. Each cell is Poisson with this mean, capped at limit.
 func Threshold(mean float64, cells, limit, step int) float64 {
 	l := law{step: step, p: []float64{1}}
 	for range cells {

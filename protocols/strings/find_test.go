@@ -24,27 +24,29 @@ import (
 
 const alphabet40 = "abcdefghijklmnopqrstuvwxyz0123456789-/._"
 
-// setting is a row of requirements for the search, with two relays that add dummies.
+// setting describes batches to search, and what the search must find in them. Two relays add dummies, unless PerClient
+// is below 0.
 type setting struct {
 	Name      string  `json:"name"`
 	Users     uint64  `json:"users"`
 	PerClient float64 `json:"dummiesPerClientAndRelay"` // Below 0: clients randomize instead.
-	Share     float64 `json:"share"`                    // Share of clients that hold each planted text.
+	Share     float64 `json:"share"`                    // Fraction of the clients that hold each planted text.
 	Planted   int     `json:"plantedPerRun"`            // Number of planted texts.
 	Length    uint64  `json:"length"`
-	Alphabet  string  `json:"alphabet,omitempty"` // None: of all bytes that are UTF-8.
-	Heads     int     `json:"heads"`              // Texts of 10 %, 5 %, 3.3 %, …
-	Prefixes  int     `json:"prefixes"`           // One of which is the first half of each text.
-	Malicious int     `json:"malicious"`          // Clients who know the hashes and agree on one text.
-	Plot      string  `json:"plot,omitempty"`     // Choice of their text and messages: see plots.
-	Least     float64 `json:"leastFound"`         // Least share of planted texts to find.
+	Alphabet  string  `json:"alphabet,omitempty"` // Characters of texts. Empty: all of UTF-8.
+	Heads     int     `json:"heads"`              // Number of very frequent texts: held by 10 %, 5 %, 3.3 %, …
+	Prefixes  int     `json:"prefixes"`           // Number of prefixes. Each text begins with one, half its length.
+	Malicious int     `json:"malicious"`          // Number of clients who know the hashes and plant one text.
+	Plot      string  `json:"plot,omitempty"`     // How they choose the text and messages: one of the plots below.
+	Least     float64 `json:"leastFound"`         // Least fraction of the planted texts that must be found.
 	Runs      int     `json:"runs"`
 	short     int     // Runs in CI.
 }
 
-// The plots of malicious clients: a text of their own, whose cells in all tables they fill as evenly as possible; the
-// same, but only in the checks, which decide; a text that differs from the most frequent one in its last byte; and,
-// of 2,000 texts, the one whose cells the texts of honest clients fill most, all of which the attackers know.
+// The plots of malicious clients, who agree on one text. all tables: a text of their own, whose cells in all tables
+// they fill as evenly as possible. checks: the same, but only in the checks, which decide. beside a head: a text that
+// differs from the most frequent one in its last character. where others are: of 2,000 texts, the one whose cells
+// honest clients fill most; the attackers know all texts.
 const (
 	plotTables = "all tables"
 	plotChecks = "checks"
@@ -52,7 +54,7 @@ const (
 	plotFull   = "where others are"
 )
 
-// settings are the acceptance rows. All other texts have one client each.
+// settings are the rows that the search must pass. All texts that a row does not mention have one client each.
 var settings = []setting{
 	{Name: "a million", Users: 1e6, PerClient: .7, Share: .00025, Planted: 100, Length: 8, Heads: 5, Least: .98,
 		Runs: 20},
@@ -85,7 +87,7 @@ var settings = []setting{
 		Plot: plotFull, Runs: 200},
 }
 
-// text returns one of the setting's texts: characters of its alphabet, or a uniform text in UTF-8 of its length.
+// text returns a random text of the setting: characters of its alphabet, or a uniform UTF-8 text of its length.
 func (s setting) text(src *randomizer.Source, prefixes []string) string {
 	out := make([]byte, 0, s.Length)
 	if len(prefixes) > 0 {
@@ -101,12 +103,12 @@ func (s setting) text(src *randomizer.Source, prefixes []string) string {
 	return string(out)
 }
 
-// character returns a random first character. Followed by others of its kind, it begins each text of left bytes, at
-// most 8, with the same probability.
+// character returns a random first character for a text of left bytes. A text composed of such characters is uniform
+// among all texts of that many bytes, at most 8.
 func character(src *randomizer.Source, left uint64) rune {
-	// Of one byte without the zero, of two, of three without surrogates, and of four.
+	// Numbers of characters of one byte (without zero), two, three (without surrogates) and four bytes.
 	sizes := [...]uint64{127, 1920, 61440, 1048576}
-	texts := []uint64{1} // By number of bytes.
+	texts := []uint64{1} // Numbers of texts, by size in bytes.
 	for n := uint64(1); n <= left; n++ {
 		sum := uint64(0)
 		for i, size := range sizes[:min(n, 4)] {
@@ -130,23 +132,23 @@ func character(src *randomizer.Source, left uint64) rune {
 	panic("unreachable")
 }
 
-// outcome is the result of a setting.
+// outcome is the result of all runs of a setting.
 type outcome struct {
 	setting
 	Strings      int     `json:"planted"`
 	Found        int     `json:"found"`
-	Covered      int     `json:"covered"` // Of those found, by their 95 % intervals.
+	Covered      int     `json:"covered"` // Found texts whose 95 % interval contains the true count.
 	Heads        int     `json:"headsPlanted"`
 	HeadsFound   int     `json:"headsFound"`
 	HeadsCovered int     `json:"headsCovered"`
 	False        int     `json:"false"`
 	Seconds      float64 `json:"secondsPerSearch"`
-	FoundDownTo  float64 `json:"foundDownTo"` // Clients.
+	FoundDownTo  float64 `json:"foundDownTo"` // Average of [protocols.FoundTexts.Least], in clients.
 }
 
-// TestFind: the search finds frequent texts and nothing else, and intervals hold the numbers of clients of the texts
-// found. The long form, make test-full PART=strings, writes the figures of each setting when it is done, and on a new
-// run continues with the missing ones.
+// TestFind checks that the search finds frequent texts and nothing else, and that intervals contain the true numbers of
+// clients. The long form (make test-full PART=strings) writes the figures of each setting when it is done. A new run
+// continues with the settings that are missing.
 func TestFind(t *testing.T) {
 	path := os.Getenv("DOONA_FIGURES")
 	full := stattest.Long && path != ""
@@ -155,7 +157,7 @@ func TestFind(t *testing.T) {
 		rows = readOutcomes(t, path)
 	}
 	before, lock := slices.Clone(rows), sync.Mutex{}
-	t.Run("settings", func(t *testing.T) { // Returns when all are done.
+	t.Run("settings", func(t *testing.T) { // t.Run returns when all parallel settings are done
 		for _, s := range settings {
 			runs := s.short
 			if full {
@@ -191,7 +193,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// readOutcomes returns the figures of settings that an earlier run completed.
+// readOutcomes returns the figures of the settings that an earlier run completed.
 func readOutcomes(t *testing.T, path string) (rows []outcome) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) || len(text) == 0 {
@@ -205,17 +207,17 @@ func readOutcomes(t *testing.T, path string) (rows []outcome) {
 	return rows
 }
 
-// named returns a setting with a number of runs, without the number for CI.
+// named returns the setting with this number of runs and without the number for CI, as the key of stored figures.
 func (s setting) named(runs int) setting {
 	s.Runs, s.short = runs, 0
 	return s
 }
 
-// check compares an outcome with the requirements; a short run may fall slightly short.
+// check compares an outcome with the requirements. A short run, in CI, may fall slightly short of them.
 func (o outcome) check(t *testing.T, full bool) {
 	runs := max(o.Runs, 1)
 	if !full {
-		require.Zero(t, o.False) // One run in some hundred has one.
+		require.Zero(t, o.False) // Fails by chance once in some hundred runs.
 		require.GreaterOrEqual(t, float64(o.HeadsFound), .7*float64(o.Heads))
 		require.GreaterOrEqual(t, float64(o.Found), .8*float64(o.Strings))
 		require.GreaterOrEqual(t, float64(o.Covered), .7*float64(o.Found))
@@ -244,8 +246,8 @@ func (s setting) run(t *testing.T, runs int) (o outcome) {
 	return o
 }
 
-// batch draws one batch. It returns how many clients hold each text that several hold, and which texts the search
-// must find.
+// batch draws one batch. held is the number of clients of each text that several clients hold. marked are the texts
+// that the search must find.
 func (s setting) batch(t *testing.T, d *task.Task, m *strings.Mechanism, src *randomizer.Source) (
 	agg *strings.Aggregate, held map[string]int, marked map[string]bool) {
 	t.Helper()
@@ -292,7 +294,7 @@ func (s setting) plant(t *testing.T, src *randomizer.Source, m *strings.Mechanis
 	}
 }
 
-// beside returns a text that nobody holds and that differs from one of the most frequent only in its last character.
+// beside returns a text that nobody holds. It differs from the most frequent text only in its last character.
 func beside(held map[string]int) string {
 	most := ""
 	for text, n := range held {
@@ -305,7 +307,7 @@ func beside(held map[string]int) string {
 	return string(all)
 }
 
-// fullest returns, of many texts, the one whose cells the texts of honest clients fill most.
+// fullest returns, of 2,000 random texts, the one whose cells honest clients fill most.
 func (s setting) fullest(src *randomizer.Source, m *strings.Mechanism, held map[string]int, unique []string) string {
 	levels, checks := m.Tables()
 	fill := map[uint64]int{}
@@ -315,7 +317,7 @@ func (s setting) fullest(src *randomizer.Source, m *strings.Mechanism, held map[
 		}
 	}
 	for text, n := range held {
-		add(text, min(n, 100)) // Listed texts do not count.
+		add(text, min(n, 100)) // At most 100, because the messages of listed texts do not count.
 	}
 	for _, text := range unique {
 		add(text, 1)
@@ -333,7 +335,7 @@ func (s setting) fullest(src *randomizer.Source, m *strings.Mechanism, held map[
 	return best
 }
 
-// count adds one run.
+// count adds the result of one run to the outcome.
 func (o *outcome) count(found protocols.FoundTexts, held map[string]int, marked map[string]bool) {
 	o.Strings += len(marked)
 	o.Heads += len(held) - len(marked)
@@ -356,9 +358,9 @@ func (o *outcome) count(found protocols.FoundTexts, held map[string]int, marked 
 	}
 }
 
-// TestFoundDownTo: of texts with the planned number of clients, a run lists nearly all; for a batch for which no
-// number suffices, it lists none. The long form has more runs, longer texts and small batches. It also compares the
-// search's own statement for batches whose texts begin alike with runs of such batches.
+// TestFoundDownTo checks the planned least number of clients. Of texts with that many clients, a run must list nearly
+// all. If no number suffices, it must list none. The long form has more runs, longer texts and small batches. It also
+// runs batches whose texts begin alike, with the number that the search itself states.
 func TestFoundDownTo(t *testing.T) {
 	full := stattest.Long
 	rows := []setting{{Name: "10,000", Users: 1e4, PerClient: 1.1, Planted: 5, Length: 8, Runs: 60, short: 4},
@@ -378,7 +380,7 @@ func TestFoundDownTo(t *testing.T) {
 		}
 		d := draft(t, s.Length, s.Users, s.PerClient*float64(s.Users), nil)
 		clients := open(t, d).FoundDownTo(2)
-		for s.Prefixes > 0 { // Until a batch with texts of this many clients says that this many suffice.
+		for s.Prefixes > 0 { // Raise clients until a batch states that this many suffice.
 			s.Share = clients / float64(s.Users)
 			agg, _, _ := s.batch(t, d, open(t, d), randomizer.NewSource())
 			if least := agg.Find(.95).Least; least > 1.05*clients {
@@ -392,7 +394,7 @@ func TestFoundDownTo(t *testing.T) {
 		t.Logf("%s: at %.0f clients %d of %d are listed; a batch says %.0f", s.Name, clients, o.Found, o.Strings,
 			o.FoundDownTo)
 		require.LessOrEqual(t, o.FoundDownTo, 1.25*clients, s.Name)
-		// In small tables a plan asks for more.
+		// In small tables a plan asks for more clients than a batch.
 		require.GreaterOrEqual(t, o.FoundDownTo, .6*clients, s.Name)
 		slack := 5*math.Sqrt(.96*.04/float64(o.Strings)) + 2/float64(o.Strings) // Fails once in 10⁵ runs.
 		require.GreaterOrEqual(t, float64(o.Found)/float64(o.Strings), .96-slack, s.Name)
@@ -403,8 +405,9 @@ func TestFoundDownTo(t *testing.T) {
 	require.Zero(t, few.run(t, 2).Found)
 }
 
-// TestIntervalsKnowTheBar: a listed text must reach a bar in levels and checks together. If the levels have few
-// messages, the bar binds the checks, so equally many messages in the checks say less.
+// TestIntervalsKnowTheBar checks intervals near the bar, the number of messages that a listed text must have in levels
+// and checks together. If the levels have few messages, only texts with many in the checks are listed. So the same
+// number in the checks must give a lower end of the interval than if the levels have many.
 func TestIntervalsKnowTheBar(t *testing.T) {
 	const b, mean, inChecks = 2000, 20, 18
 	m := open(t, draft(t, 4, 10_000, 0, planner.Params{"b": b}))
@@ -431,13 +434,13 @@ func TestIntervalsKnowTheBar(t *testing.T) {
 		return found
 	}
 	much := find(30)
-	need := much.Threshold - inChecks*float64(checks) // Messages that the levels need to reach the bar exactly.
+	need := much.Threshold - inChecks*float64(checks) // Messages in the levels that just reach the bar.
 	little := find(int(math.Ceil(need / float64(levels))))
 	require.InDelta(t, much.List[0].Clients, little.List[0].Clients, 1e-9)
 	require.Less(t, little.List[0].Lo, much.List[0].Lo/2)
 }
 
-// TestFindWithoutABackground: all clients hold one text, and the other cells are empty.
+// TestFindWithoutABackground checks a batch in which all clients hold one text and all other cells are empty.
 func TestFindWithoutABackground(t *testing.T) {
 	d := draft(t, 4, 10_000, 0, nil)
 	agg := batch(t, &task.Task{Batch: d.Batch}, open(t, d), randomizer.NewSource(), map[string]int{"left": 10_000}, nil)
@@ -448,7 +451,7 @@ func TestFindWithoutABackground(t *testing.T) {
 	require.Less(t, found.Threshold, 10_000.)
 }
 
-// TestFindOverShards: the result does not depend on how batches were divided into shards.
+// TestFindOverShards checks that the result does not depend on how batches were divided into shards.
 func TestFindOverShards(t *testing.T) {
 	d := draft(t, 4, 2000, 0, nil)
 	m, src := open(t, d), randomizer.NewSource()

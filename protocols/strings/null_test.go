@@ -14,7 +14,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestSpread: the law has the requested mean and variance, and Poisson's probabilities, for any mean.
+// TestSpread checks that the distribution has the requested mean and variance, for any mean, and Poisson's
+// probabilities if they are equal.
 func TestSpread(t *testing.T) {
 	for _, c := range [][2]float64{{0, 0}, {.3, .3}, {5.7, 5.7}, {5.7, 9}, {1154, 1154}, {1154, 1400}, {5e4, 5e4}} {
 		first, p := strings.Spread(c[0], c[1])
@@ -33,7 +34,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestThresholdOnAGrid: a coarser grid never has a lower threshold, nor one that is more than a step per cell higher.
+// TestThresholdOnAGrid checks thresholds on coarser grids. They must never be lower than on a grid of step 1, and at
+// most about a step per cell higher.
 func TestThresholdOnAGrid(t *testing.T) {
 	const cells = 5
 	for _, mean := range []float64{6, 300} {
@@ -46,8 +48,8 @@ func TestThresholdOnAGrid(t *testing.T) {
 	}
 }
 
-// TestShareOfFullCells: the share of full cells is taken among the cells that no known text has, which a text that
-// nobody holds may have. The text's own cell counts as full.
+// TestShareOfFullCells checks the fraction of full cells for a text that nobody holds. It must count only cells that no
+// known text claims, because only these can be the text's. The text's own cell counts as full.
 func TestShareOfFullCells(t *testing.T) {
 	m := open(t, draft(t, 4, 1000, -1, planner.Params{"b": 6}))
 	agg := m.Aggregate().(*strings.Aggregate)
@@ -58,7 +60,7 @@ func TestShareOfFullCells(t *testing.T) {
 			require.NoError(t, agg.Add(0, m.Message(first+uint64(y))))
 		}
 	}
-	of := map[uint64]string{} // A text for each cell of the first check.
+	of := map[uint64]string{} // A text for each cell of the first check table.
 	for c := 'a'; len(of) < 6; c++ {
 		of[m.Cell(levels, string(c))-first] = string(c)
 	}
@@ -67,7 +69,7 @@ func TestShareOfFullCells(t *testing.T) {
 	require.InDelta(t, (3+1.)/(4+1), agg.FullShare(levels, of[0], of[1]), 1e-9)
 }
 
-// TestFindAmongManyDummies: each cell holds a thousand dummies.
+// TestFindAmongManyDummies checks that the search finds two texts if each cell holds a thousand dummies.
 func TestFindAmongManyDummies(t *testing.T) {
 	const users = 30_000
 	d, err := planner.Draft(planner.Query{Name: "texts", Query: task.Strings, Length: 5, Batch: users, Honest: 1,
@@ -89,7 +91,8 @@ func TestFindAmongManyDummies(t *testing.T) {
 	require.Zero(t, o.False)
 }
 
-// TestFindAmongMillions: two texts of millions of clients, whose cells have 200,000 messages each.
+// TestFindAmongMillions checks that the search finds two texts of millions of clients, whose cells have 200,000
+// messages each.
 func TestFindAmongMillions(t *testing.T) {
 	m, src := open(t, draft(t, 8, 1e7, 0, planner.Params{"b": 2000})), randomizer.NewSource()
 	levels, checks := m.Tables()

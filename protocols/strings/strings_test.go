@@ -20,7 +20,8 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// draft returns a task for texts of at most length bytes, with noise by relays unless dummies is negative.
+// draft returns a task for texts of at most length bytes. dummies bounds the dummies per relay and batch (0: no bound);
+// if it is negative, clients add the noise.
 func draft(t testing.TB, length, users uint64, dummies float64, params planner.Params) *task.Task {
 	t.Helper()
 	draft, err := planner.Draft(query(length, users, dummies, params))
@@ -28,7 +29,7 @@ func draft(t testing.TB, length, users uint64, dummies float64, params planner.P
 	return draft
 }
 
-// query is the query of [draft].
+// query returns the planner's query for [draft].
 func query(length, users uint64, dummies float64, params planner.Params) planner.Query {
 	q := planner.Query{Name: "texts", Query: task.Strings, Length: length, Batch: users, Honest: 1, Epsilon: 1,
 		Delta: 1e-6, Params: params}
@@ -46,11 +47,11 @@ func open(t testing.TB, draft *task.Task) *strings.Mechanism {
 	return m.(*strings.Mechanism)
 }
 
-// tiny is a mechanism small enough to enumerate: tables of b cells. Two texts share their cells in the first `shared`
-// tables, as if they had a common prefix, or by chance.
+// tiny is a mechanism so small that it can be enumerated: tables of b cells, and two texts. The texts share their cells
+// in the first tables (shared of them), as with a common prefix or by chance.
 type tiny struct{ tables, b, shared int }
 
-// laws returns the histograms of the one message of a client with the first text, and with the second.
+// laws returns the distributions of a client's one message, for the first text and for the second.
 func (c tiny) laws() (out [2]stattest.Law) {
 	kinds := c.tables * c.b
 	for text := range out {
@@ -66,7 +67,7 @@ func (c tiny) laws() (out [2]stattest.Law) {
 	return out
 }
 
-// pool returns the histogram of a number of dummies over all cells.
+// pool returns the distribution of the histogram of this many dummies over all cells.
 func (c tiny) pool(dummies int) stattest.Law {
 	kinds := c.tables * c.b
 	one, all := stattest.Law{}, stattest.NoMessage(kinds)
@@ -79,8 +80,8 @@ func (c tiny) pool(dummies int) stattest.Law {
 	return all
 }
 
-// TestLossOfAPool: by enumeration of every outcome, the loss of one client equals the accountant's formula if the
-// texts have no cell in common, and is less if they do.
+// TestLossOfAPool enumerates every outcome of a pool of dummies with one client's message. δ must equal the
+// accountant's formula if the two texts have no cell in common, and be less if they have.
 func TestLossOfAPool(t *testing.T) {
 	for _, c := range []tiny{{2, 2, 0}, {2, 2, 1}, {2, 3, 0}, {2, 3, 1}, {3, 2, 0}, {3, 2, 1}, {3, 2, 2}, {2, 4, 0},
 		{2, 4, 1}, {3, 3, 0}, {3, 3, 1}, {3, 3, 2}, {3, 4, 1}} {
@@ -109,8 +110,8 @@ func TestLossOfAPool(t *testing.T) {
 	}
 }
 
-// TestLossBesideClients: with randomization by clients, the loss is no more than the rule of randomized response over
-// b cells, whatever texts the others hold.
+// TestLossBesideClients checks randomization by clients. Whatever texts the others hold, δ must be at most that of
+// randomized response over b cells.
 func TestLossBesideClients(t *testing.T) {
 	for _, c := range []tiny{{2, 3, 0}, {2, 3, 1}, {1, 3, 0}} {
 		for _, gamma := range []float64{.3, .7} {
@@ -138,7 +139,8 @@ func TestLossBesideClients(t *testing.T) {
 	}
 }
 
-// TestBrokenMechanismsAreCaught: faults in the mechanism exceed the formula.
+// TestBrokenMechanismsAreCaught checks that δ of mechanisms with faults exceeds the formula, so that the tests above
+// could notice such faults.
 func TestBrokenMechanismsAreCaught(t *testing.T) {
 	const dummies, eps = 4, .6
 	c := tiny{2, 2, 0}
@@ -146,13 +148,13 @@ func TestBrokenMechanismsAreCaught(t *testing.T) {
 	claimed, err := accountant.PoolDelta(2, dummies, eps)
 	require.NoError(t, err)
 	kinds := c.tables * c.b
-	short := stattest.OneMessage(kinds, 0) // A short text uses only the first level.
+	short := stattest.OneMessage(kinds, 0) // Fault: a short text uses only the first level.
 	covers := stattest.NoMessage(kinds)
 	oneTable := stattest.Law{}
 	oneTable.Mix(.5, stattest.OneMessage(kinds, 0))
 	oneTable.Mix(.5, stattest.OneMessage(kinds, 1))
 	onOne := oneTable.Add(oneTable).Add(oneTable).Add(oneTable)
-	reused := stattest.Law{} // The same dummies in two batches, one of which is the client's.
+	reused := stattest.Law{} // Fault: two batches have the same dummies; the client is in one of them.
 	for key, mass := range c.pool(dummies) {
 		reused[key+key] += mass
 	}
@@ -175,7 +177,8 @@ func TestBrokenMechanismsAreCaught(t *testing.T) {
 	}
 }
 
-// TestCalibration: 42.66 dummies for each cell of a table at (1, 1e-6), within the limit; γ of a third.
+// TestCalibration checks calibrated tasks at (1, 1e-6). Relays must add 42.66 dummies for each cell of a table, within
+// the limit. With noise by clients, γ must be a third.
 func TestCalibration(t *testing.T) {
 	for users, perClient := range map[uint64]float64{1e4: 1.1, 1e5: .9, 1e6: .18} {
 		d := draft(t, 8, users, perClient*float64(users), nil)
@@ -193,8 +196,8 @@ func TestCalibration(t *testing.T) {
 	require.Nil(t, d.Noise)
 }
 
-// TestTextsAreCutAndPadded: texts are cut at a character and padded to one length. Invalid texts are refused before
-// any randomness is drawn.
+// TestTextsAreCutAndPadded checks that texts are cut at a character boundary and padded to one length, and that invalid
+// texts are refused.
 func TestTextsAreCutAndPadded(t *testing.T) {
 	m := open(t, draft(t, 4, 1000, 0, nil))
 	total := func(text string) []float64 {
@@ -214,7 +217,8 @@ func TestTextsAreCutAndPadded(t *testing.T) {
 	}
 }
 
-// TestTablesAreUniform: a client's message does not depend on the length of its text, and is the cell of its text.
+// TestTablesAreUniform checks that a client's message is the cell of its text in a uniformly random table, whatever the
+// length of the text.
 func TestTablesAreUniform(t *testing.T) {
 	d := draft(t, 8, 1000, 0, nil)
 	m, src := open(t, d), randomizer.NewSource()
@@ -242,8 +246,8 @@ func TestTablesAreUniform(t *testing.T) {
 	}
 }
 
-// batch returns the aggregate of clients and of two relays' dummies, if relays add them. held maps texts to numbers
-// of clients.
+// batch returns the aggregate of a batch of clients, and of two relays' dummies if relays add them. held maps texts to
+// numbers of clients. unique returns the texts of the other clients.
 func batch(t testing.TB, d *task.Task, m *strings.Mechanism, src *randomizer.Source, held map[string]int,
 	unique func(i int) string) *strings.Aggregate {
 	t.Helper()
@@ -272,8 +276,8 @@ func batch(t testing.TB, d *task.Task, m *strings.Mechanism, src *randomizer.Sou
 	return agg
 }
 
-// TestAskCovers: intervals of given texts hold the truth, for frequent, rare and absent texts, with noise by relays
-// or by clients. Dummies do not count as reports.
+// TestAskCovers checks that the intervals of given texts contain the truth: for frequent, rare and absent texts, with
+// noise by relays or by clients. Dummies must not count as reports.
 func TestAskCovers(t *testing.T) {
 	held := map[string]int{"/a": 2000, "/abc": 300, "/x/long/path": 120, "": 50}
 	texts := []string{"/a", "/abc", "/x/long/path/that is cut", "", "/none", "/a"}
@@ -310,10 +314,10 @@ func TestAskCovers(t *testing.T) {
 	require.ErrorContains(t, err, "UTF-8")
 }
 
-// TestPlannedError: for texts that are barely listed, counts have the planned error, with noise by relays and by
-// clients. The number of clients is the one that a search of a batch states. Of 500 counts the root mean square has a
-// standard error of 3.2 %, and texts that share cells by chance raise it by up to 2 %: the test fails once in 10⁶
-// runs.
+// TestPlannedError checks that the counts of barely listed texts have the planned error, with noise by relays and by
+// clients. The texts have the least number of clients with which a plan lists them; a search of a batch must state
+// nearly the same number. The root mean square of 500 counts has a standard error of 3.2 %, and texts that share cells
+// by chance raise it by up to 2 %. The test fails by chance once in 10⁶ runs.
 func TestPlannedError(t *testing.T) {
 	for _, perRelay := range []float64{11_000, -1} {
 		d := draft(t, 8, 10_000, perRelay, nil)
@@ -321,26 +325,27 @@ func TestPlannedError(t *testing.T) {
 		clients, squares, runs := int(m.FoundDownTo(2)), 0.0, 100
 		held := map[string]int{"a": clients, "ab": clients, "x": clients, "xyz": clients, "é": clients}
 		for run := range runs {
-			d.Name = "task " + strconv.Itoa(run) // Another hash: of one, the same texts share a cell in all batches.
+			d.Name = "task " + strconv.Itoa(run) // New hash; with one hash, the same texts share cells in all batches.
 			m = open(t, d)
 			agg := batch(t, d, m, src, held, func(i int) string { return strconv.Itoa(i) })
 			for text := range held {
 				squares += math.Pow(agg.CheckCount(text)-float64(clients), 2)
 			}
 			if run == 0 {
-				// In 120 batches the ratio was .943 on average, with a standard deviation of .026: 5 of them are .13.
+				// In 120 batches the ratio was .943 on average, with a standard deviation of .026; .15 is over 5 of them.
 				require.InDelta(t, .95, agg.Find(.95).Least/float64(clients), .15)
 			}
 		}
 		found, planned := math.Sqrt(squares/float64(runs*len(held))), math.Sqrt(m.CountVariance(float64(clients), 2))
 		t.Logf("found down to %d clients: error %.2f, planned %.2f", clients, found, planned)
-		// In 12 runs the ratio was 1.04 and 1.09 on average, with a standard deviation of .03: the plan counts no texts
-		// that share a cell with another frequent one. 5 deviations are .15.
+		// In 12 runs the ratio was 1.04 and 1.09 on average, with a standard deviation of .03, because the plan does
+		// not count texts that share a cell with another frequent one. 5 standard deviations are .15.
 		require.InEpsilon(t, planned, found, .25)
 	}
 }
 
-// TestMergeAndCounters: shards merge to the same bytes, and another task's aggregate is refused.
+// TestMergeAndCounters checks that merged shards have the summed counters, and that another task's aggregate is
+// refused.
 func TestMergeAndCounters(t *testing.T) {
 	d := draft(t, 4, 1000, 0, nil)
 	m, src := open(t, d), randomizer.NewSource()

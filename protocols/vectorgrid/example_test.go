@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Each client reports a point of the grid near its vector, or a random one, and the analyzer adds up.
+// Each client reports a grid point near its vector, or a random one, and the analyzer adds up.
 func Example() {
 	t := &task.Task{
 		Name: "direction", Query: task.VectorMean, Protocol: vectorgrid.Name, Rule: "exact", KEM: task.KEMX25519,
@@ -27,7 +27,7 @@ func Example() {
 	}
 	fmt.Println(t.Slots.PerLane, "message of", t.Slots.MessageBytes, "byte per client")
 
-	// Clients: unit vectors, all the same.
+	// Clients: all hold the same unit vector.
 	src := randomizer.NewSource()
 	var messages [][]byte
 	for range 100000 {

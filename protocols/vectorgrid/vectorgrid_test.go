@@ -18,8 +18,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// As in vectorsum's tests: fewer than 80 checks at 5.7 standard deviations, together a false alarm
-// in 10⁶.
+// As in vectorsum's tests, fewer than 80 checks allow 5.7 standard deviations each. Together they fail by chance once
+// in 10⁶ runs.
 const (
 	repeats    = 5000
 	deviations = 5.7
@@ -77,7 +77,7 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 	}
 }
 
-// reports returns the law of one client's message for every grid point.
+// reports returns the distribution of one client's message for every grid point.
 func reports(points int, gamma float64) (laws []stattest.Law) {
 	for x := range points {
 		law := stattest.Law{}
@@ -104,7 +104,8 @@ func TestShuffledGridIsPrivate(t *testing.T) {
 	}
 }
 
-// The printed γ = c(r+1)/n covers r+1 symbols, not (r+1)^d.
+// TestPublishedGammaIsNotPrivate checks that the γ = c(r+1)/n that [AFNNTZ24] prints breaks the claim for d > 1: it
+// covers r+1 symbols, not (r+1)^d.
 func TestPublishedGammaIsNotPrivate(t *testing.T) {
 	const users, d, r = 6, 2, 1
 	num, den, err := accountant.KRRGamma(accountant.Exact, r+1, users, 1, 0.1)
@@ -124,7 +125,7 @@ func TestPublishedGammaIsNotPrivate(t *testing.T) {
 	require.ErrorContains(t, m.CheckClaim(), "claim.delta")
 }
 
-// r and γ are chosen together: no other r has a smaller cost.
+// TestChosenGridIsTheBest checks that calibration chooses the best r with its γ: no other r has a smaller cost.
 func TestChosenGridIsTheBest(t *testing.T) {
 	for _, query := range []task.Query{task.Vector, task.VectorMean} {
 		for _, dim := range []uint64{1, 2, 3} {
@@ -223,14 +224,15 @@ func TestVectorsOfNormAboveOneAreRefusedOrClipped(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRandomizerFollowsItsLaw: 8 degrees of freedom, 44 exceeded once in 10⁶ runs.
+// TestRandomizerFollowsItsLaw compares messages with their probabilities. With 8 degrees of freedom, Pearson's
+// statistic exceeds 44 by chance once in 10⁶ runs.
 func TestRandomizerFollowsItsLaw(t *testing.T) {
 	const draws = 40_000
 	draft, m := open(t, planner.Query{Query: task.Vector, Dim: 2, Lo: 0, Hi: 1, Batch: 100, Honest: 1, Epsilon: 2,
 		Delta: 1e-6, Params: planner.Params{"r": 2}})
 	gamma, _ := draft.Param("gamma")
 	expected := [9]float64{}
-	for w := range 9 { // x = (0.75, 0.5) rounds to 1 or 2, and to 1
+	for w := range 9 { // of x = (0.75, 0.5), the first rounds to 1 or 2, the second to 1
 		expected[w] = draws * gamma.Float64() / 9
 	}
 	expected[1+3*1] += draws * (1 - gamma.Float64()) / 2

@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Each client sends the units of its vector's coordinates among random others, and the analyzer counts every kind.
+// Each client sends the units of its vector's coordinates among random other messages. The analyzer counts every kind.
 func Example() {
 	t := &task.Task{
 		Name: "gradient", Query: task.VectorMean, Protocol: vectormean.Name, Rule: vectormean.Rule, KEM: task.KEMX25519,
@@ -27,7 +27,7 @@ func Example() {
 	}
 	fmt.Println("messages of", t.Slots.MessageBytes, "byte")
 
-	// Clients: unit vectors, all the same.
+	// Clients: all hold the same unit vector.
 	src := randomizer.NewSource()
 	var messages [][]byte
 	for range 10000 {

@@ -50,8 +50,8 @@ func TestFrameIsTight(t *testing.T) {
 	}
 }
 
-// The seed is part of the task: every client and analyzer must always derive the same frame. A Python script computed
-// these values from SplitMix64's definition.
+// TestFrameOfASeedIsFixed checks that a seed always gives the same frame. The seed is part of the task, so every client
+// and verifier must derive the same one. A Python script computed these values from the definition of SplitMix64.
 func TestFrameOfASeedIsFixed(t *testing.T) {
 	f := newFrame(5, 42)
 	require.Equal(t, []int{6, 3, 7, 15, 10}, f.columns)
@@ -62,8 +62,8 @@ func TestFrameOfASeedIsFixed(t *testing.T) {
 	require.Equal(t, "--+++", signs)
 }
 
-// TestKashinConstant tries vectors that are hard to spread out: rows of U, sums of a few and of many of them, axes,
-// signs. All must have a representation within 11/5, exact to rounding, in few steps.
+// TestKashinConstant tries vectors that are hard to spread out: random ones, and sums of a few and of many rows of U.
+// All must have a representation within κ = 11/5, exact to rounding, in few steps.
 func TestKashinConstant(t *testing.T) {
 	sizes := []int{12, 16, 32, 64, 100, 256}
 	if stattest.Long {
@@ -105,8 +105,8 @@ func TestKashinConstant(t *testing.T) {
 	}
 }
 
-// Zeros appended instead of random columns have no Kashin property: for the all-ones vector of the first d columns,
-// every representation has some entry of √(d/N).
+// TestFirstColumnsAreNotEnough shows why the frame's columns must be random. With the first d columns, as when zeros
+// are appended, every representation of the all-ones vector has an entry of √(d/N).
 func TestFirstColumnsAreNotEnough(t *testing.T) {
 	const d = 64
 	f := newFrame(d, 1)
@@ -121,7 +121,8 @@ func TestFirstColumnsAreNotEnough(t *testing.T) {
 	require.Greater(t, largest(a)*math.Sqrt(2*d), 4.0)
 }
 
-// The randomizer gets at most the units, whatever the search returned.
+// TestCoefficientsBeyondTheBoundAreClipped checks that the randomizer never gets more than the largest number of units,
+// whatever the search for a representation returned.
 func TestCoefficientsBeyondTheBoundAreClipped(t *testing.T) {
 	m := &Mechanism{task: &task.Task{Input: task.Input{Bins: 64}}, frame: newFrame(64, 1), bound: 0.5 / math.Sqrt(128),
 		units: 3}

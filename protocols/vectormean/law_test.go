@@ -12,9 +12,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The law is nowhere below the rule's curve at ε in [−8, 8]. It is at most 1 % in ε above it for δ in [1e-12, .1], or
-// a few thousandths in δ where the curve is flat. The rule's curve is what its bounds at all ε prove together. Each
-// bound is the least of several, so they are not convex, and grids differ by a few thousandths in δ.
+// TestLawIsItsRuleAtEveryEpsilon compares the law with the rule's curve at ε in [−8, 8]. The rule's curve is what its
+// bounds at all ε prove together. The law must nowhere be below it. For δ in [1e-12, .1] it must be at most 1 % in ε
+// above it, or a few thousandths in δ where the curve is flat. Each bound is the least of several, so bounds are not
+// convex, and grids differ by a few thousandths in δ.
 func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 	for _, c := range []struct {
 		dim, lanes, users uint64
@@ -59,7 +60,7 @@ func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 	}
 }
 
-// calibrated returns a mechanism of one batch of honest clients under padding none.
+// calibrated returns the calibrated mechanism of a task under padding none, in which all clients are honest.
 func calibrated(t *testing.T, dim, users uint64, claim task.Claim, units int64) *Mechanism {
 	t.Helper()
 	draft := &task.Task{
@@ -76,10 +77,11 @@ func calibrated(t *testing.T, dim, users uint64, claim task.Claim, units int64) 
 	return opened.(*Mechanism)
 }
 
-// A flat vector has entries y+f units with d·f whole. Whatever the draws, d·f of them are rounded up, so ‖x‖² = d(y²
-// + (2y+1)f) = s² + d·f(1−f) is certain. Its negative shares no counter with it. Given both roundings, the pair is
-// G_μ in the limit, with μ² = 2‖x‖²/λ, λ being a counter's variance. Theorem 2 is above that, and close to it for
-// many clients. The test takes λ from the trials, and only δ from the curve.
+// TestAboveFlatVectorsOfCertainNorm compares the bound with vectors whose loss is known. A flat vector has entries y+f
+// units with d·f whole. Whatever the draws, d·f of them are rounded up, so ‖x‖² = d(y² + (2y+1)f) = s² + d·f(1−f) is
+// certain. Its negative shares no counter with it. Given both roundings, the pair is the Gaussian pair G_μ in the
+// limit, with μ² = 2‖x‖²/λ, λ being a counter's variance. Theorem 2 of docs/proofs/vectormean.md must be above that,
+// and close to it for many clients. The test computes λ from the trials, and takes only δ from the curve.
 func TestAboveFlatVectorsOfCertainNorm(t *testing.T) {
 	for _, c := range []struct {
 		size, users, trials uint64
@@ -103,7 +105,8 @@ func TestAboveFlatVectorsOfCertainNorm(t *testing.T) {
 	}
 }
 
-// The missed probability is that of all 2d counters plus that of the null messages.
+// TestMissedIsThatOfAllCounters checks that the missed probability at every level is that of all 2d counters plus that
+// of the null messages.
 func TestMissedIsThatOfAllCounters(t *testing.T) {
 	m := calibrated(t, 3, 200, task.NewClaim("2", "1e-6"), 4)
 	counter := compose.NewBinomial(200*m.noise.trials, m.noise.chance.Float64())
@@ -122,9 +125,9 @@ func TestMissedIsThatOfAllCounters(t *testing.T) {
 	}
 }
 
-// TestOneEntrySpendsItsEpsilon: for d = 1 a client's 1 and −1 differ by s units in each of two counters. By an
-// enumeration of both, the claim holds and at least .85 of its ε is spent: units are whole, so that no
-// rounding takes a client further.
+// TestOneEntrySpendsItsEpsilon checks d = 1, where a client's 1 and −1 differ by s units in each of two counters. By an
+// enumeration of both counters, the claim must hold and spend at least .85 of its ε. Units must be whole, so that no
+// rounding moves a client further.
 func TestOneEntrySpendsItsEpsilon(t *testing.T) {
 	for _, c := range []struct {
 		users      uint64
@@ -155,7 +158,7 @@ func TestOneEntrySpendsItsEpsilon(t *testing.T) {
 	}
 }
 
-// oneEntry returns the divergence of Bin(n, q)+s and Bin(n, q), together, from the same exchanged.
+// oneEntry returns δ(ε) for telling the pair (Bin(n, q)+s, Bin(n, q)) from the same pair exchanged.
 func oneEntry(n uint64, q float64, s int) func(eps float64) float64 {
 	mass := func(y int) float64 {
 		if y < 0 || uint64(y) > n {

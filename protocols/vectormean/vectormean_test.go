@@ -17,7 +17,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// As in vectorsum's tests: 80 checks at 5.7 standard deviations, together a false alarm in 10⁶.
+// As in vectorsum's tests, 80 checks allow 5.7 standard deviations each. Together they fail by chance once in 10⁶ runs.
 const (
 	repeats    = 5000
 	deviations = 5.7
@@ -68,16 +68,17 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 	}
 }
 
-// exact describes the counters of a tiny mechanism in one lane. Each of the 2N counters has noise Bin(trials, q); the
-// null message under padding none has Bin(trials0, q0).
+// exact describes the counters of a tiny mechanism with one lane, for exact enumeration. Each of the 2·size counters of
+// units has noise Bin(trials, q) over all clients. Under padding none the counter of null messages has noise
+// Bin(trials0, q0).
 type exact struct {
 	size             int
 	units            float64
-	most             int // A.
+	most             int // A, the most units of a vector.
 	trials, trials0  int
 	q, q0            float64
-	withoutSecond    bool // A broken variant: no noise on the messages (l, -).
-	withoutNullNoise bool // Another broken variant.
+	withoutSecond    bool // Broken variant: no noise on the messages (l, -).
+	withoutNullNoise bool // Broken variant: no noise on the null messages.
 }
 
 func of(t *testing.T, draft *task.Task, users int) exact {
@@ -103,7 +104,7 @@ func (e exact) kinds() int {
 	return 2 * e.size
 }
 
-// noise returns the law of a kind's noise.
+// noise returns the distribution of the noise on a kind's counter.
 func (e exact) noise(kind int) []float64 {
 	n, q := e.trials, e.q
 	if kind == 2*e.size {
@@ -116,7 +117,7 @@ func (e exact) noise(kind int) []float64 {
 	return binomial(n, q)
 }
 
-// binomial returns the law of Bin(n, q).
+// binomial returns the probabilities of Bin(n, q).
 func binomial(n int, q float64) []float64 {
 	pmf := make([]float64, n+1)
 	for k := range pmf {
@@ -134,7 +135,7 @@ type outcome struct {
 	p float64
 }
 
-// outcomes enumerates dependent rounding: of the first two fractions one becomes whole, and so on.
+// outcomes enumerates the results of dependent rounding: one of the first two fractions becomes whole, and so on.
 func (e exact) outcomes(v []float64) (out []outcome) {
 	var walk func(f []float64, p float64)
 	walk = func(f []float64, p float64) {
@@ -203,8 +204,8 @@ func (e exact) sent(x []int) []int {
 	return out
 }
 
-// law returns the verifier's view if the client's vector is v. All others' vectors are known. Their units shift every
-// count by a constant, which changes nothing, so they are left out.
+// law returns the distribution of what the verifier sees if the client's vector is v. All other vectors are known.
+// Their units shift every count by a constant, which changes nothing, so they are left out.
 func (e exact) law(blanket stattest.Law, v []float64) stattest.Law {
 	law := stattest.Law{}
 	for _, o := range e.outcomes(v) {
@@ -217,7 +218,7 @@ func (e exact) law(blanket stattest.Law, v []float64) stattest.Law {
 	return law
 }
 
-// leak returns the largest δ(ε) over all ordered pairs of some vectors, by enumeration of all counts.
+// leak returns the largest δ(ε) over all ordered pairs of the given vectors, by enumeration of all counts.
 func (e exact) leak(vectors [][]float64, eps float64) (worst float64) {
 	blanket := stattest.NoMessage(e.kinds())
 	for kind := range e.kinds() {
@@ -241,8 +242,8 @@ func (e exact) leak(vectors [][]float64, eps float64) (worst float64) {
 	return worst
 }
 
-// pairLeak returns δ(ε) of two vectors whose entries are whole numbers of units. Their counters are independent, so
-// their privacy losses add up. Each loss is rounded up to a thousandth.
+// pairLeak returns δ(ε) for two vectors whose entries are whole numbers of units. Their counters are independent, so
+// their privacy losses add up. It rounds each loss up to a thousandth.
 func (e exact) pairLeak(v, w []float64, eps float64) (delta float64) {
 	a, b := e.sent(e.outcomes(v)[0].x), e.sent(e.outcomes(w)[0].x)
 	for kind := range a {
@@ -251,7 +252,7 @@ func (e exact) pairLeak(v, w []float64, eps float64) (delta float64) {
 	return composed(a, e.noise, eps)
 }
 
-// composed returns δ(ε) of independent shifted counters.
+// composed returns δ(ε) for independent counters with the given shifts.
 func composed(shifts []int, noise func(kind int) []float64, eps float64) (delta float64) {
 	const half = 40_000
 	total := make([]float64, 2*half+1)
@@ -264,7 +265,7 @@ func composed(shifts []int, noise func(kind int) []float64, eps float64) (delta 
 		next := make([]float64, len(total))
 		for z, p := range pmf {
 			if z+shift < 0 || z+shift >= len(pmf) || p < 1e-12 {
-				continue // infinite, or rare enough to be counted as infinite
+				continue // the loss is infinite, or counted as infinite because it is rare
 			}
 			loss := int(math.Ceil(1000 * math.Log(p/pmf[z+shift])))
 			for i := max(0, -loss); i < min(len(total), len(total)-loss); i++ {
@@ -281,8 +282,8 @@ func composed(shifts []int, noise func(kind int) []float64, eps float64) (delta 
 	return delta + infinite
 }
 
-// corners are vectors of one or two coordinates that include the extremes of both norms, and vectors whose entries
-// are between whole units.
+// corners returns vectors of one or two coordinates: the extremes of both norms, and vectors whose entries are between
+// whole units.
 func corners(d int) (out [][]float64) {
 	if d == 1 {
 		return [][]float64{{-1}, {-0.7}, {-0.2}, {0}, {0.5}, {0.9}, {1}}
@@ -291,8 +292,9 @@ func corners(d int) (out [][]float64) {
 	return [][]float64{{1, 0}, {-1, 0}, {0, 1}, {r, r}, {-r, -r}, {r, -r}, {0, 0}, {0.3, -0.2}}
 }
 
-// The counters of tiny mechanisms, enumerated from their parameters, leak no more than the claim. They leak more with
-// less noise, without noise on the messages of one sign, or without noise on the null message.
+// TestShuffledCountersArePrivate enumerates the counters of tiny mechanisms from their parameters. They must leak no
+// more than the claim. They must leak more with less noise, without noise on the messages of one sign, or without noise
+// on the null message.
 func TestShuffledCountersArePrivate(t *testing.T) {
 	for _, c := range []struct {
 		users, units, dim uint64
@@ -310,7 +312,7 @@ func TestShuffledCountersArePrivate(t *testing.T) {
 			worst := good.leak(vectors, c.eps)
 			t.Logf("δ = %.4g of %g", worst, c.delta)
 			require.LessOrEqual(t, worst, c.delta*(1+1e-9))
-			require.Greater(t, worst, c.delta/50, "the bound is not far off")
+			require.Greater(t, worst, c.delta/50, "the bound wastes noise")
 
 			weak := good
 			weak.trials /= 3
@@ -335,8 +337,9 @@ func TestShuffledCountersArePrivate(t *testing.T) {
 	}
 }
 
-// Three and four coordinates, n ≤ 6, by exact composition: the worst pairs of whole vectors are opposite ones and
-// those without a common coordinate. Noise that hides only one coordinate is not enough.
+// TestManyCountersTogetherArePrivate checks three and four coordinates and up to 6 clients, by exact composition. The
+// worst pairs of whole vectors are opposite ones and those without a common coordinate. They must meet the claim. Noise
+// that hides only a pair of vectors in one coordinate must not suffice for all pairs.
 func TestManyCountersTogetherArePrivate(t *testing.T) {
 	for _, c := range []struct{ users, dim uint64 }{{1, 4}, {4, 3}, {6, 4}} {
 		draft, _ := open(t, planner.Query{Dim: c.dim, Batch: c.users, Honest: 1, Epsilon: 2, Delta: 0.05,
@@ -366,8 +369,9 @@ func TestManyCountersTogetherArePrivate(t *testing.T) {
 	}
 }
 
-// With a lane per coefficient, counters that all move from one end to the other meet the claim by exact composition,
-// whichever of them move up. With a third of the noise they do not.
+// TestLanesTogetherArePrivate checks the counters with a lane per coefficient, by exact composition. All counters move
+// from one end to the other, some up and some down. They must meet the claim, and must break it with a third of the
+// noise.
 func TestLanesTogetherArePrivate(t *testing.T) {
 	for _, c := range []struct {
 		users, dim, units uint64
@@ -414,8 +418,9 @@ func negative(v []float64) []float64 {
 	return out
 }
 
-// If covers replace zeros, and keep the number of a client's slots equal for every vector, they reveal the number of
-// ones: padding none needs messages for zeros.
+// TestCountingCoversWouldShowTheVector shows why padding none needs messages for zeros. Covers in place of zeros would
+// keep the number of a client's slots equal for every vector. But the verifier counts covers, and so would learn the
+// number of ones.
 func TestCountingCoversWouldShowTheVector(t *testing.T) {
 	const kinds = 3 // two counters and covers
 	report := func(x []uint64) stattest.Law {
@@ -438,8 +443,9 @@ func TestCountingCoversWouldShowTheVector(t *testing.T) {
 	require.InDelta(t, 1, stattest.HockeyStick(report([]uint64{1, 1}), report([]uint64{0, 1}), 10), 1e-9)
 }
 
-// TestRandomizerFollowsItsLaw compares the mean and variance of all counters over 4,000 clients with
-// Bin(m, q) and the rounded units, each within 6 standard deviations: 27 checks, a false alarm in 10⁷.
+// TestRandomizerFollowsItsLaw compares the mean and variance of all counters over 4,000 clients with those of Bin(m, q)
+// and the rounded units. Each of 27 checks allows 6 standard deviations, which all together fail by chance once in 10⁷
+// runs.
 func TestRandomizerFollowsItsLaw(t *testing.T) {
 	const draws = 4000
 	for _, padding := range []task.Padding{task.PaddingFull, task.PaddingNone} {
@@ -487,8 +493,8 @@ func TestRandomizerFollowsItsLaw(t *testing.T) {
 	}
 }
 
-// Under padding none the units and null messages are A for every vector: only noise changes the number of a client's
-// messages.
+// TestNumberOfMessagesDoesNotDependOnTheVector checks that under padding none the units and null messages add up to A
+// for every vector. Only noise may change the number of a client's messages.
 func TestNumberOfMessagesDoesNotDependOnTheVector(t *testing.T) {
 	for _, lanes := range []uint64{1, 8} {
 		draft, m := open(t, planner.Query{Dim: 4, Batch: 100, Honest: 1, Epsilon: 4, Delta: 1e-6,
@@ -509,13 +515,14 @@ func TestNumberOfMessagesDoesNotDependOnTheVector(t *testing.T) {
 	}
 }
 
-// central is the standard error of a sum by the Gaussian mechanism for vectors of norm at most 1 at ε = 1, δ = 10⁻⁶:
-// distance 2 over μ, δ = Φ(−1/μ + μ/2) − e·Φ(−1/μ − μ/2).
+// central is the standard error of a sum by the Gaussian mechanism for vectors of norm at most 1, at ε = 1, δ = 10⁻⁶:
+// distance 2 divided by μ, with δ = Φ(−1/μ + μ/2) − e·Φ(−1/μ − μ/2).
 const central = 2 / 0.2367044
 
-// The error is 1.13 to 1.15 times the central Gaussian mechanism's. It takes no more slots than bits of Kashin
-// coefficients took at 2.3 to 2.65 times that error. A smaller error would mean too little noise: section 6 of the
-// proofs has the limit, and the bound's slack comes on top.
+// TestNearTheCentralGaussian checks that the error is 1.13 to 1.15 times the central Gaussian mechanism's. A smaller
+// error would mean too little noise: section 6 of docs/proofs/vectormean.md has the limit, and the bound's slack comes
+// on top. The slots must be no more than an earlier design took, which sent bits of Kashin coefficients at 2.3 to 2.65
+// times the central error.
 func TestNearTheCentralGaussian(t *testing.T) {
 	for _, c := range []struct {
 		users, dim, slots uint64
@@ -530,8 +537,8 @@ func TestNearTheCentralGaussian(t *testing.T) {
 	}
 }
 
-// No number of slots or messages in the table of costs (d = 16, 90 % honest) is larger than with bits of Kashin
-// coefficients.
+// TestCostsNoMoreThanBits checks the table of costs (d = 16, 90 % honest). No number of slots or messages may exceed
+// that of an earlier design, which sent bits of Kashin coefficients.
 func TestCostsNoMoreThanBits(t *testing.T) {
 	for _, c := range []struct {
 		users, slots uint64
@@ -635,7 +642,8 @@ func TestTasksWithOtherParametersAreRefused(t *testing.T) {
 	}
 }
 
-// Calibration reaches the least δ of a claim, under both paddings and in lanes.
+// TestLeastDelta checks that calibration succeeds close to the least δ of a claim, under both paddings and with a lane
+// per coefficient.
 func TestLeastDelta(t *testing.T) {
 	for _, q := range []planner.Query{{Padding: task.PaddingNone}, {Padding: task.PaddingFull}, {Lanes: 8}} {
 		q.Dim, q.Batch, q.Honest, q.Epsilon, q.Delta = 4, 1000, 1, 1, 3.5e-18
@@ -643,8 +651,8 @@ func TestLeastDelta(t *testing.T) {
 	}
 }
 
-// reach returns how far the attack with the most messages moves the total of one client whose vector is 0, without
-// the noise of others, and how far it moves its first entry.
+// reach returns how far the attack max moves the total of one client whose vector is 0, without the noise of others.
+// norm is the distance, first the change of the first entry.
 func reach(t *testing.T, m protocols.Mechanism, dim uint64) (norm, first float64) {
 	t.Helper()
 	lanes, err := protocols.CapabilitiesOf(m).Attack(randomizer.NewSource(), protocols.AttackMax, 0,
@@ -663,8 +671,9 @@ func reach(t *testing.T, m protocols.Mechanism, dim uint64) (norm, first float64
 	return norm, attacked.Total()[0]
 }
 
-// One malicious client among 2,000 makes an error of its slots' units with one lane, growing as √d with the slots.
-// With a lane per coefficient the error is κ(1+m/h) or, because q is below ½, slightly more.
+// TestOneMaliciousClient checks how far one malicious client among 2,000 moves the total. With one lane it is as many
+// units as it has slots, at least √d in norm. With a lane per coefficient it must be κ(1+m/h) or, because q is below ½,
+// slightly more.
 func TestOneMaliciousClient(t *testing.T) {
 	for _, dim := range []uint64{4, 16, 64} {
 		for _, padding := range []task.Padding{task.PaddingFull, task.PaddingNone} {
@@ -691,9 +700,9 @@ func TestOneMaliciousClient(t *testing.T) {
 	}
 }
 
-// With a lane per coefficient one client has no more slots than with bits of coefficients, which took 7, 7 and 4, and
-// reaches no more than a sixth of the noise of all clients. The error is at most 1.17 times κ = 11/5 times the
-// central Gaussian mechanism's, whose μ is 0.838 at ε = 4, δ = 10⁻⁶.
+// TestReachWithLanes checks a lane per coefficient. A client must have no more slots per lane than with an earlier
+// design of bits, which took 7, 7 and 4. It must reach no further than a sixth of the noise of all clients. The error
+// must be at most 1.17 times κ = 11/5 times the central Gaussian mechanism's, whose μ is 0.838 at ε = 4, δ = 10⁻⁶.
 func TestReachWithLanes(t *testing.T) {
 	for _, c := range []struct {
 		dim, slots uint64
@@ -713,8 +722,8 @@ func TestReachWithLanes(t *testing.T) {
 	}
 }
 
-// TestFastPathHasTheSlowPathsMoments: 2,000 estimates each; means within 5.7 standard errors of their
-// difference, variances within 5.7 of theirs.
+// TestFastPathHasTheSlowPathsMoments checks the fast simulation. The means and variances of 2,000 estimates must be
+// within 5.7 standard errors of the prediction, and the number of messages within 1 % of the slow simulation's.
 func TestFastPathHasTheSlowPathsMoments(t *testing.T) {
 	for _, padding := range []task.Padding{task.PaddingFull, task.PaddingNone} {
 		draft, m := open(t, planner.Query{Dim: 2, Batch: 50, Honest: 1, Epsilon: 6, Delta: 1e-4, Padding: padding})
@@ -734,7 +743,8 @@ func TestFastPathHasTheSlowPathsMoments(t *testing.T) {
 	}
 }
 
-// A task may ask a client to check anything. The client must not panic, nor use much memory or time.
+// TestHostileNoiseIsRefusedQuickly checks hostile tasks, which may ask a client to check anything. The client must
+// refuse the claim without a panic, and without much memory or time.
 func TestHostileNoiseIsRefusedQuickly(t *testing.T) {
 	for name, noise := range map[string]struct {
 		m, q randomizer.Rational

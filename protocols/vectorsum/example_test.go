@@ -28,7 +28,7 @@ func Example() {
 	}
 	fmt.Println(t.Slots.PerLane, "message of", t.Slots.MessageBytes, "byte per client")
 
-	// Clients: a third step that differs from client to client.
+	// Clients: their vectors differ only in the last coordinate.
 	src := randomizer.NewSource()
 	var messages [][]byte
 	for i := range 100000 {

@@ -12,18 +12,19 @@ import (
 	"github.com/doona-dp/doona/protocols/vectorsum"
 )
 
-// losses are the outcomes of a pair, by the loss ln(p/q) in ascending order.
+// losses are the outcomes of a pair of distributions P and Q, sorted by the privacy loss ln(p/q), lowest first.
 type losses struct{ at, p, q []float64 }
 
-// revealed enumerates one message's outcomes under rule revealed. Of c ~ Bin(n-1, 2γ/K) blanket messages in the two
-// cells, a ~ Bin(c, ½) are in the first. The client's own message is in the first under P and in the second under Q.
-// With probability γ it does not depend on the value: it is in either cell or in neither.
+// revealed enumerates the outcomes of one message under rule revealed. Two cells matter: the one that the client's
+// value gives under P, and the one under Q. c ~ Bin(n-1, 2γ/K) blanket messages are in these cells, a ~ Bin(c, ½) of
+// them in the first. The client's own message is in the first cell under P and in the second under Q. With probability
+// γ it does not depend on the value and is in either cell or in neither.
 func revealed(k, users int, gamma float64) losses {
 	merged := map[float64]outcome{0: {gamma, gamma}}
 	in := 2 * gamma / float64(k)
 	for c := range users {
 		cells := choose(users-1, c) + float64(c)*math.Log(in) + float64(users-1-c)*math.Log1p(-in)
-		for first := 0; first <= c+1; first++ { // Messages in the first cell; the client's own is among the c+1.
+		for first := 0; first <= c+1; first++ { // first messages in the first cell, of c+1 with the client's own
 			var o outcome
 			if first > 0 {
 				o.p = (1 - gamma) * math.Exp(cells+choose(c, first-1)-float64(c)*math.Ln2)
@@ -38,9 +39,9 @@ func revealed(k, users int, gamma float64) losses {
 	return sorted(merged)
 }
 
-// exactly enumerates one message's outcomes under rule exact. m ~ Bin(n, γ) messages are from blankets, the client's
-// own one of them. Of s ~ Bin(m, 2/K) in the two cells, a ~ Bin(s, ½) are in the first. P weighs each outcome with
-// ((1-γ)·K·a + γ·m)/(γ·n), and Q with s-a for a.
+// exactly enumerates the outcomes of one message under rule exact. m ~ Bin(n, γ) messages come from blankets, the
+// client's own among them. s ~ Bin(m, 2/K) of these are in the two cells that matter, a ~ Bin(s, ½) of them in the
+// first. P weighs each outcome with ((1-γ)·K·a + γ·m)/(γ·n), and Q with s-a in place of a.
 func exactly(k, users int, gamma float64) losses {
 	merged := map[float64]outcome{}
 	n, size := float64(users), float64(k)
@@ -89,7 +90,7 @@ func sorted(merged map[float64]outcome) (all losses) {
 	return all
 }
 
-// curve returns δ(ε) = Σ (p − e^ε·q)₊ for any ε, from sums over the largest losses.
+// curve returns the function δ(ε) = Σ (p − e^ε·q)₊ for any ε, from sums over the outcomes of largest loss.
 func (l losses) curve() func(eps float64) float64 {
 	p, q := make([]float64, len(l.at)+1), make([]float64, len(l.at)+1)
 	for i := len(l.at) - 1; i >= 0; i-- {
@@ -101,7 +102,7 @@ func (l losses) curve() func(eps float64) float64 {
 	}
 }
 
-// with returns the curve of this pair and, independently of it, one with another curve.
+// with returns the curve of two independent observations together: this pair, and one that has the given curve.
 func (l losses) with(curve func(eps float64) float64) func(eps float64) float64 {
 	return func(eps float64) (sum float64) {
 		for i, at := range l.at {
@@ -113,8 +114,9 @@ func (l losses) with(curve func(eps float64) float64) func(eps float64) float64 
 	}
 }
 
-// TestSeveralMessagesByRuleExact: γ of several messages follows rule exact, by an enumeration of all outcomes of
-// one message. With two values, rule revealed takes more than twice the error at n_min = 200.
+// TestSeveralMessagesByRuleExact checks γ for several messages per client by rule exact, against an enumeration of all
+// outcomes of one message. The claim must hold, and must fail with 1 % less noise. With two messages at n_min = 200,
+// rule revealed must take more than twice the error.
 func TestSeveralMessagesByRuleExact(t *testing.T) {
 	for _, c := range []struct {
 		users     uint64
@@ -142,10 +144,10 @@ func TestSeveralMessagesByRuleExact(t *testing.T) {
 	}
 }
 
-// The law of several messages also proves the claim. At every real ε, it is nowhere below an enumeration of all
-// outcomes of rule revealed, and less than 1 % above it in ε.
+// TestLawOfSeveralMessagesIsExact compares the law of several messages with an enumeration of all outcomes of rule
+// revealed, at every real ε. The law must nowhere be below it, and less than 1 % above it in ε.
 func TestLawOfSeveralMessagesIsExact(t *testing.T) {
-	const users = 1000 // So many that local privacy does not help.
+	const users = 1000 // enough that local privacy does not help
 	several := map[int64][]float64{2: {.01, .1, .3, .6, 1, 1.4, 1.8, 2.2, 2.6}}
 	if stattest.Long {
 		several[3] = []float64{1}

@@ -49,7 +49,7 @@ func block(d, t, b int) (out []int) {
 	return out
 }
 
-// response returns the law of randomized response over k+1 symbols as messages (l, y).
+// response returns the distribution of randomized response over k+1 symbols, as messages (l, y).
 func response(d, l int, x, k uint64, gamma float64) stattest.Law {
 	kinds, size := d*int(k+1), int(k+1)
 	law := stattest.Law{}
@@ -60,9 +60,9 @@ func response(d, l int, x, k uint64, gamma float64) stattest.Law {
 	return law
 }
 
-// reports returns the law of one client's messages, for every input in {0, …, k}^d: one coordinate of every block, by
-// randomized response. The law of an input in between is a mixture of these. A coordinate determines its lane, so the
-// histogram of all messages is that of each lane.
+// reports returns the distribution of one client's messages for every input in {0, …, k}^d: one coordinate of every
+// block, by randomized response. An input between these gives a mixture of them. A coordinate determines its lane, so
+// the histogram of all messages also shows that of each lane.
 func reports(d, t int, k uint64, gamma float64) (laws []stattest.Law) {
 	for _, x := range stattest.Vectors(d, k) {
 		law := stattest.NoMessage(d * int(k+1))
@@ -74,7 +74,7 @@ func reports(d, t int, k uint64, gamma float64) (laws []stattest.Law) {
 	return laws
 }
 
-// report returns the law of the message about one of the given coordinates of x.
+// report returns the distribution of the message about one of the given coordinates of x.
 func report(d int, coordinates []int, x []uint64, k uint64, gamma float64) stattest.Law {
 	law := stattest.Law{}
 	for _, l := range coordinates {
@@ -83,7 +83,7 @@ func report(d int, coordinates []int, x []uint64, k uint64, gamma float64) statt
 	return law
 }
 
-// jointReports is the paper's reading for t = d: all coordinates in one message.
+// jointReports returns the distributions for t = d as one can read the paper: all coordinates in one message.
 func jointReports(d int, k uint64, gamma float64) (laws []stattest.Law) {
 	inputs := stattest.Vectors(d, k)
 	for _, x := range inputs {
@@ -108,7 +108,8 @@ var targets = []struct {
 	e, d       float64
 }{{"0.5", "0.2", 0.5, 0.2}, {"1", "0.1", 1, 0.1}, {"1.5", "0.05", 1.5, 0.05}, {"2", "0.01", 2, 0.01}}
 
-// A secret coordinate costs no factor d, by enumeration for every neighbouring input of up to 6 clients.
+// TestOneCoordinateIsPrivate enumerates every neighbouring input of up to 6 clients. The calibrated γ, which has no
+// factor d, must keep the claim because the coordinate is secret. Half the noise must break it.
 func TestOneCoordinateIsPrivate(t *testing.T) {
 	caught := 0
 	for _, shape := range []struct {
@@ -134,7 +135,8 @@ func TestOneCoordinateIsPrivate(t *testing.T) {
 	require.Greater(t, caught, 60, "of 80: half the noise must be seen")
 }
 
-// The bound is not only sound. If the others' blanket bits are known it is attained, whatever d.
+// TestOneCoordinateBoundIsAttained checks that the bound of rule exact is tight. If the others' blanket bits are known,
+// some inputs must attain it, for any d.
 func TestOneCoordinateBoundIsAttained(t *testing.T) {
 	const gamma, users = 0.4, 4
 	for _, shape := range []struct {
@@ -164,7 +166,7 @@ func TestOneCoordinateBoundIsAttained(t *testing.T) {
 	}
 }
 
-// K off by one: noise for k symbols where the domain has k+1.
+// TestNoiseForTooSmallADomainIsCaught checks that γ for k symbols is refused where the domain has k+1.
 func TestNoiseForTooSmallADomainIsCaught(t *testing.T) {
 	const users, k = 4, 2
 	d := draft(2, users, "1", "0.1", "exact", whole("k", k))
@@ -180,7 +182,8 @@ func TestNoiseForTooSmallADomainIsCaught(t *testing.T) {
 	require.ErrorContains(t, m.CheckClaim(), "claim.delta")
 }
 
-// By enumeration for every neighbouring input: δ is never above the claim, and the test detects half the noise.
+// TestSeveralCoordinatesArePrivate enumerates every neighbouring input for t ≥ 2. δ must never be above the claim, and
+// half the noise must break it.
 func TestSeveralCoordinatesArePrivate(t *testing.T) {
 	caught := 0
 	for _, shape := range []struct {
@@ -206,8 +209,8 @@ func TestSeveralCoordinatesArePrivate(t *testing.T) {
 	require.Greater(t, caught, 38, "of 44: half the noise must be seen")
 }
 
-// known returns the view of a number of clients if every other one's blanket bit is known and its true reports are
-// removed, when the target's messages have the given law.
+// known returns the distribution of what an adversary sees of n clients, if it knows every other client's blanket bit
+// and removes their true reports. target is the distribution of the target's messages.
 func known(d, t int, k uint64, gamma float64, users int, target stattest.Law) stattest.Law {
 	size := int(k + 1)
 	view := target
@@ -227,7 +230,8 @@ func known(d, t int, k uint64, gamma float64, users int, target stattest.Law) st
 	return view
 }
 
-// Two secret coordinates are exactly two plain randomized responses: the size of the blocks cancels.
+// TestSizeOfTheBlocksCancels checks that two secret coordinates are exactly as private as two plain randomized
+// responses, for any size of the blocks.
 func TestSizeOfTheBlocksCancels(t *testing.T) {
 	const gamma, users = 0.4, 3
 	plain := reports(2, 2, 1, gamma)
@@ -247,11 +251,12 @@ func TestSizeOfTheBlocksCancels(t *testing.T) {
 	}
 }
 
-// A deviating first relay puts a client's messages into different batches. Each lane of a batch has n_min = 2 honest
-// messages. The test enumerates all ways to part four clients' two lanes into such batches.
+// TestPartedClientsArePrivate covers a dishonest first relay that puts a client's messages into different batches. Each
+// lane of a batch has n_min = 2 honest messages. The test enumerates all ways to part four clients' two lanes into such
+// batches. The claim must hold for all, and half the noise must break it.
 func TestPartedClientsArePrivate(t *testing.T) {
 	const least, users = 2, 4
-	whichever := [][users]int{{0, 0, 0, 0}, {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 1, 0}} // a client's batch
+	whichever := [][users]int{{0, 0, 0, 0}, {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 1, 0}} // the batch of each client
 	for _, target := range targets {
 		d := draft(3, least, target.eps, target.delta, "revealed", whole("k", 1), whole("t", 2))
 		gamma := calibrated(t, d)
@@ -273,7 +278,8 @@ func TestPartedClientsArePrivate(t *testing.T) {
 	}
 }
 
-// partedReports is reports(3, 2, 1, gamma) with the messages of lane b in batch where[b] of two.
+// partedReports returns the distributions of reports(3, 2, 1, gamma), with the messages of lane b in batch where[b] of
+// two.
 func partedReports(where [2]int, gamma float64) (laws []stattest.Law) {
 	for _, x := range stattest.Vectors(3, 1) {
 		law := stattest.NoMessage(12)
@@ -291,8 +297,8 @@ func partedReports(where [2]int, gamma float64) (laws []stattest.Law) {
 	return laws
 }
 
-// worstSubstitution returns the largest divergence over the inputs of client 0, if the others hold all zeros or all
-// ones.
+// worstSubstitution returns the largest divergence over the inputs of client 0, if each other client holds all zeros or
+// all ones.
 func worstSubstitution(clients [4][]stattest.Law, eps float64) (worst float64) {
 	ones := len(clients[0]) - 1
 	for held := range 8 {
@@ -313,8 +319,8 @@ func worstSubstitution(clients [4][]stattest.Law, eps float64) (worst float64) {
 	return worst
 }
 
-// The paper sends the t coordinates as one message. Then the blanket must cover (k+1)^t symbols. All others hold
-// zeros.
+// TestCoordinatesInOneMessageAreNotPrivate checks that the paper's single message for all t coordinates breaks the
+// claim with this γ, because the blanket would have to cover (k+1)^t symbols. Here all others hold zeros.
 func TestCoordinatesInOneMessageAreNotPrivate(t *testing.T) {
 	const users, eps, delta = 40, 1.0, 0.1
 	d := draft(2, users, "1", "0.1", "revealed", whole("k", 1), whole("t", 2))
@@ -335,7 +341,8 @@ func TestCoordinatesInOneMessageAreNotPrivate(t *testing.T) {
 	require.Greater(t, leak(jointReports(2, 1, gamma)), 2*delta, "γ = %g", gamma)
 }
 
-// A second report takes less than twice the blanket. Revealing all coordinates took 0.165 here.
+// TestSecondReportIsCheap checks γ for several reports per client. A second report must take less than twice the
+// blanket. To report all coordinates, an earlier bound took γ = 0.165.
 func TestSecondReportIsCheap(t *testing.T) {
 	gamma := func(reported int64) float64 {
 		return calibrated(t, draft(100, 100_000, "1", "1e-6", "exact", whole("k", 3), whole("t", reported)))
@@ -360,7 +367,7 @@ func TestPublishedParameters(t *testing.T) {
 		name   string
 		d      *task.Task
 		k      int64
-		factor float64 // γ(n-1)
+		factor float64 // Expected γ(n-1).
 	}{
 		{"section 4.5, ε < 1", draft(100, 50_000, "0.95", "0.5", vectorsum.RuleSCM21, whole("k", 3)), 3,
 			300 * 27 / 0.95},

@@ -14,9 +14,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// A mean within 5.7 standard errors and a variance within 5.7 of its own standard deviations
-// (√(2/repeats) relative, the estimates being nearly normal) each fail by chance once in 8·10⁷; all
-// checks here together, 80, once in 10⁶.
+// The tests allow a mean 5.7 standard errors, and a variance 5.7 of its own standard deviations (√(2/repeats) relative,
+// because the estimates are nearly normal). Each check fails by chance once in 8·10⁷ runs, and all 80 checks together
+// once in 10⁶.
 const (
 	repeats    = 5000
 	deviations = 5.7
@@ -62,7 +62,8 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 	}
 }
 
-// With t of d coordinates the error has two parts: the paper's, and sampling.
+// TestVarianceIsNoisePlusSampling checks that the variance of a client's contribution is the sum of the two parts that
+// Split returns: noise, which the paper counts, and sampling.
 func TestVarianceIsNoisePlusSampling(t *testing.T) {
 	d := draft(8, 10_000, "1", "1e-6", "revealed", whole("k", 2))
 	calibrated(t, d)
@@ -104,7 +105,7 @@ func TestWorstValueHasTheWorstVariance(t *testing.T) {
 }
 
 // TestRandomizerFollowsItsLaw compares 60,000 messages with the probabilities that the privacy tests enumerate.
-// Pearson's statistic with 5 degrees of freedom exceeds 38 once in 3·10⁶ runs.
+// Pearson's statistic with 5 degrees of freedom exceeds 38 by chance once in 3·10⁶ runs.
 func TestRandomizerFollowsItsLaw(t *testing.T) {
 	const draws = 60_000
 	d := draft(3, 100, "1", "1e-6", "revealed", whole("k", 1))
@@ -132,8 +133,9 @@ func TestRandomizerFollowsItsLaw(t *testing.T) {
 	require.Less(t, statistic, 38.0, "counts %v", counts)
 }
 
-// The coordinates of a block are equally likely, and independent of the other block's: 6 pairs, 5
-// degrees of freedom, 38 exceeded once in 3·10⁶ runs.
+// TestCoordinatesAreDrawnUniformly checks that the coordinates of a block are equally likely, and independent of the
+// other block's. There are 6 pairs of coordinates, so 5 degrees of freedom: 38 is exceeded by chance once in 3·10⁶
+// runs.
 func TestCoordinatesAreDrawnUniformly(t *testing.T) {
 	const draws = 20_000
 	d := draft(5, 100, "1", "1e-6", "revealed", whole("k", 1), whole("t", 2))
@@ -158,7 +160,8 @@ func TestCoordinatesAreDrawnUniformly(t *testing.T) {
 	require.Less(t, statistic, 38.0)
 }
 
-// One client has one message in each block's lane, and cannot report its value twice.
+// TestCoordinateOfAnotherLaneIsRefused checks that the aggregate refuses a message about a coordinate of another lane's
+// block. Otherwise a client could report one coordinate in several lanes.
 func TestCoordinateOfAnotherLaneIsRefused(t *testing.T) {
 	d := draft(5, 100, "1", "1e-6", "revealed", whole("k", 1), whole("t", 2))
 	calibrated(t, d)

@@ -15,7 +15,7 @@ var noises = []Noise{
 	{R: 4, S: 0.1, Jump: 5}, {R: 20, S: 0, Jump: 10}, {R: 100, S: 0.02, Jump: 50}, {R: 1, S: 0, Jump: 2},
 }
 
-// probabilities returns P(z) from (M2), by the plain recursion.
+// probabilities returns P(z) by the plain recursion (M2) of table.go.
 func probabilities(n Noise, size int) []float64 {
 	p := make([]float64, size)
 	p[0] = math.Exp(-events([]Group{{Weight: 1, Mass: n.R, S: n.S, Jump: n.Jump}}))
@@ -49,7 +49,7 @@ func TestLawsAreTheCompoundPoissonDistributionAndLogConcave(t *testing.T) {
 	}
 }
 
-// direct sums (M1) over T term by term.
+// direct returns the moment (M1) of law, summed over T term by term.
 func direct(l law, theta float64, d int64, cut bool) float64 {
 	first, end := span(l)
 	if !cut {
@@ -81,7 +81,7 @@ func TestMomentsAreUpperBoundsConvexInTheShift(t *testing.T) {
 	}
 }
 
-// stick returns the hockey stick of a law against its shift, Σ (P(z) - e^ε·P(z+d))₊.
+// stick returns the hockey-stick divergence of a distribution from its shift, Σ (P(z) - e^ε·P(z+d))₊.
 func stick(l law, eps float64, d int64) (delta float64) {
 	_, end := span(l)
 	for z := int64(0); z < end; z++ {
@@ -94,8 +94,9 @@ func stick(l law, eps float64, d int64) (delta float64) {
 	return delta
 }
 
-// Noise of the size that the paper's closed form gives is private by a large margin, in both directions. The bound by
-// moments is at least the exact hockey-stick divergence, and at most a few times as large.
+// TestShiftOfOneNegativeBinomial checks the noise of one atom, shifted in either direction. Noise as large as the
+// paper's closed form gives must be private by a large margin. For less noise, the bound by moments must be at least
+// the exact hockey-stick divergence, and at most a few dozen times as large.
 func TestShiftOfOneNegativeBinomial(t *testing.T) {
 	for _, c := range []struct{ eps, delta float64 }{{0.1, 1e-6}, {0.5, 1e-3}, {0.9, 1e-9}} {
 		const top = 16
@@ -121,7 +122,7 @@ func TestShiftOfOneNegativeBinomial(t *testing.T) {
 	}
 }
 
-// halved returns a design with half of every r except that of the central noise.
+// halved returns the design with half of every r, except that of the central noise.
 func halved(d Design) *Design {
 	d.Levels = append([]Noise{}, d.Levels...)
 	for l := range d.Levels {
@@ -154,7 +155,7 @@ func TestEveryPairComposedExactlyIsBelowTheBound(t *testing.T) {
 				d.Bound(c.Epsilon, d.Theta, d.Miss))
 			require.LessOrEqual(t, exact, d.Bound(c.Epsilon, d.Theta, d.Miss))
 			require.LessOrEqual(t, d.Bound(c.Epsilon, d.Theta, d.Miss), c.Delta)
-			require.Greater(t, exact, c.Delta/100, "the bound must not waste noise")
+			require.Greater(t, exact, c.Delta/100, "the bound wastes noise")
 			weak, _ := exactDelta(halved(d.Design), c.Epsilon, g, c.Delta*1e-6)
 			require.Greater(t, weak, 2*c.Delta, "half of every r")
 			none := d.Design
@@ -166,9 +167,9 @@ func TestEveryPairComposedExactlyIsBelowTheBound(t *testing.T) {
 	}
 }
 
-// How much of δ the moment bound leaves unused if every pair can be composed exactly, and how many zero-sum messages
-// the exact composition would save if all r are scaled alike. It prints the figures of docs/proofs/correlated.md,
-// section 6.
+// TestSlackAtSmallMax measures how much of δ the moment bound leaves unused if every pair is composed exactly. It also
+// measures how many zero-sum messages exact composition would save if all r are scaled alike. It logs the figures of
+// docs/proofs/correlated.md, section 6.
 func TestSlackAtSmallMax(t *testing.T) {
 	for _, top := range []uint64{1, 2, 3} {
 		c := Target{Top: top, Star: 0.9 / float64(top), Epsilon: 1, Delta: 1e-6}
@@ -199,8 +200,9 @@ func TestSlackAtSmallMax(t *testing.T) {
 	}
 }
 
-// TestRareValuesWithLargeLossesCount: a task chooses θ and how rare a value T leaves out. If jumps are bounded the
-// loss grows without bound, and with a large θ values rarer than 2⁻⁵³ decide.
+// TestRareValuesWithLargeLossesCount checks moments that rare values dominate. A task chooses θ and how rare the values
+// are that T leaves out. If jumps are bounded, the loss grows without bound. So with a large θ, values rarer than 2⁻⁵³
+// decide the moment.
 func TestRareValuesWithLargeLossesCount(t *testing.T) {
 	n := Noise{R: 20, Jump: 30}
 	for _, c := range []struct {
@@ -218,7 +220,8 @@ func TestRareValuesWithLargeLossesCount(t *testing.T) {
 	}
 }
 
-// Above Δ = 64 inputs are grouped in classes: no pair may exceed the bound of its classes.
+// TestClassesCoverEveryPair checks the classes into which inputs are grouped above Δ = 64. No pair of inputs may exceed
+// the bound of its classes.
 func TestClassesCoverEveryPair(t *testing.T) {
 	for _, c := range []Target{{Top: 100, Star: 0.9 / 100, Epsilon: 1, Delta: 1e-6},
 		{Top: 301, Star: 0.45 / 301, Epsilon: 1, Delta: 1e-6, Sparse: true, Zero: true}} {
@@ -259,7 +262,8 @@ func TestClassesCoverEveryPair(t *testing.T) {
 	}
 }
 
-// The kept pairs of inputs have, at every ε, the largest bound of all pairs.
+// TestWorstPairsAtEveryEpsilon checks that the pairs of inputs that worst keeps have, at every ε, the largest bound of
+// all pairs.
 func TestWorstPairsAtEveryEpsilon(t *testing.T) {
 	for _, sparse := range []bool{false, true} {
 		goal := Target{Top: 12, Star: .9 / 12, Epsilon: 1, Delta: 1e-6, Zero: true, Sparse: sparse}
@@ -268,7 +272,7 @@ func TestWorstPairsAtEveryEpsilon(t *testing.T) {
 		}
 		d, ok := goal.Solve()
 		require.True(t, ok)
-		for l := range d.Levels { // Bounds on jumps that hardly matter, at different distances.
+		for l := range d.Levels { // bounds on jumps that hardly matter, each with another distance
 			d.Levels[l].Jump = uint64((40 + 2*float64(l%3)) / d.Levels[l].S)
 		}
 		d.Pair.Jump = uint64(41 / d.Pair.S)
@@ -287,7 +291,8 @@ func TestWorstPairsAtEveryEpsilon(t *testing.T) {
 	}
 }
 
-// pairAt returns (P2) of two inputs, moved in one coordinate or, if values are sparse, from one to another.
+// pairAt returns the bound (P2) on δ for two inputs. The value changes in one coordinate or, if values are sparse,
+// moves to another coordinate.
 func (c *certificate) pairAt(zero, i, j *class, eps float64, differ bool) (most float64) {
 	log := i.sides[0].moment + j.sides[1].moment + logScale(c.theta) - c.theta*eps
 	missed := i.sides[0].missed + j.sides[1].missed + c.always[1].missed
@@ -302,7 +307,8 @@ func (c *certificate) pairAt(zero, i, j *class, eps float64, differ bool) (most 
 	return most
 }
 
-// c(θ) of (P2) is the maximum of (1 − e^−x)·e^−θx, at any θ that a task may use and beyond.
+// TestScaleOfMoments checks c(θ) of the bound (P2). It must be the maximum of (1 − e^−x)·e^−θx, at any θ that a task
+// may use and beyond.
 func TestScaleOfMoments(t *testing.T) {
 	require.InDelta(t, -2*math.Ln2, logScale(1), 1e-15)
 	for theta := 1e-3; theta < 1e18; theta *= 7 {
@@ -311,9 +317,9 @@ func TestScaleOfMoments(t *testing.T) {
 	}
 }
 
-// If noise without a bound on jumps replaces noise with one, each ε has its own share of the distance. The bound at
-// an ε is that without bounded jumps, plus 1 + e^ε times the expected number of longer jumps of the atoms that two
-// inputs touch. For Δ = 1 that is the pair alone.
+// TestBoundedJumpsAtEveryEpsilon checks bounded jumps for which the proof uses noise without a bound. The bound on δ at
+// each ε must be that without bounded jumps, plus 1 + e^ε times the expected number of longer jumps of the atoms that
+// two inputs touch. For Δ = 1 that is only the atom {-1,+1}.
 func TestBoundedJumpsAtEveryEpsilon(t *testing.T) {
 	free := Design{Top: 1, Star: .9, Pair: Noise{R: 20, S: .4}, Levels: nil}
 	bounded := free

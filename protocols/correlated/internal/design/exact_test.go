@@ -6,27 +6,28 @@ import (
 	"github.com/doona-dp/doona/accountant"
 )
 
-// Exact composition: the privacy loss of every pair of inputs, convolved coordinate by coordinate. It is too slow for
-// a client. It measures how far [certificate] lies above the truth, and tests it. None of it is linked into
-// doona.wasm.
+// Exact composition: it convolves the privacy loss of every pair of inputs, coordinate by coordinate. It is too slow
+// for a client. It measures how far the bound of [certificate] lies above the truth, and tests it. It is not linked
+// into doona.wasm.
 //
-// Pessimistic discretisation. Let (P, Q) be a pair with loss L = ln P/Q under P. Move the mass of each loss up to the
-// next multiple of a step, and losses above the largest multiple to +∞. The result is the loss of another pair that
-// dominates it: for every ε
+// Pessimistic discretisation. Let (P, Q) be a pair with loss L = ln P/Q under P. Move the probability of each loss up
+// to the next multiple of a step, and losses above the largest multiple to +∞. The result is the loss of another pair,
+// which dominates (P, Q): for every ε
 //
 //	H(ε) = E[(1 - e^{ε-L})₊]                                              (E1)
 //
 // and the integrand increases in L. Sums of the rounded losses dominate sums of the losses: given the other summands,
-// (E1) of a sum is (E1) of one loss at a shifted ε. So the result of [exactDelta] is at least the truth, and at most
+// (E1) of a sum is (E1) of one loss at a shifted ε. So the result of [exactDelta] is at least the truth. It is at most
 // the truth at ε less one step per coordinate.
 
-// grid is a distribution of rounded losses: mass[k] at step·(k - zero), and infinite at +∞.
+// grid is a distribution of rounded losses. mass[k] is the probability of the loss step·(k - zero), with zero the
+// middle index. infinite is that of +∞.
 type grid struct {
 	mass     []float64
 	infinite float64
 }
 
-// exactStep and exactSize give the grid of total losses: from -exactSize/2 to exactSize/2 - 1 steps.
+// exactGrid describes the grid of total losses: size values, from -size/2 to size/2 - 1 steps.
 type exactGrid struct {
 	step float64
 	size int
@@ -41,8 +42,8 @@ func (g exactGrid) add(to *grid, loss, p float64) {
 	to.mass[int(max(k, 0))] += p
 }
 
-// shift returns the loss of a law against its shift, ln P(z)/P(z+d) under P. It counts all z; those outside the law's
-// range have a loss of +∞.
+// shift returns the loss of a distribution against its shift, ln P(z)/P(z+d) under P. It counts all z; those outside
+// the law's range count as a loss of +∞.
 func (g exactGrid) shift(l law, d int64) *grid {
 	to := &grid{mass: make([]float64, g.size)}
 	first, end := span(l)
@@ -56,7 +57,7 @@ func (g exactGrid) shift(l law, d int64) *grid {
 	return to
 }
 
-// mix adds another grid to a grid, with a weight, and with a constant added to its losses.
+// mix adds the grid of to the grid to, with a weight and with a constant added to its losses.
 func (g exactGrid) mix(to, of *grid, constant, weight float64) {
 	steps := int(math.Ceil(constant/g.step - 1e-9))
 	for k, m := range of.mass {
@@ -79,8 +80,8 @@ func span(l law) (from, to int64) {
 	panic("correlated: unknown law")
 }
 
-// exactDelta returns δ(ε) of a design for values of one number, without padding's zeros, maximised over all ordered
-// pairs of inputs, and the maximising pair.
+// exactDelta returns δ(ε) of a design, maximised over all ordered pairs of inputs, and the maximising pair. The design
+// must be for values of one number, without the message 0 of padding none.
 func exactDelta(d *Design, eps float64, g exactGrid, miss float64) (worst float64, at [2]uint64) {
 	x := exact{Design: d, exactGrid: g, spectra: map[[2]int64]*spectrum{}, pairs: map[int64]*grid{}}
 	x.pairLaw = newLaw(d.Pair, int64(d.Top), miss)
@@ -111,7 +112,7 @@ type exact struct {
 	pairLaw law
 	laws    []law
 	spectra map[[2]int64]*spectrum // By level and shift.
-	pairs   map[int64]*grid        // Of {-1,+1}, by shift.
+	pairs   map[int64]*grid        // Losses of the atom {-1,+1}, by shift.
 }
 
 func (x *exact) spectrum(of *grid) *spectrum {
@@ -119,7 +120,7 @@ func (x *exact) spectrum(of *grid) *spectrum {
 	for k, m := range of.mass {
 		s.at[k] = complex(m, 0)
 	}
-	// Index 0 is loss 0, so that sums add indices.
+	// Move loss 0 to index 0, so that the indices of a sum add up.
 	half := x.size / 2
 	for k := range half {
 		s.at[k], s.at[k+half] = s.at[k+half], s.at[k]
@@ -138,14 +139,14 @@ func (x *exact) level(l int, shift int64) *spectrum {
 	return s
 }
 
-// central returns the loss of (S, y₀), formula (P1), by summation over a, without g.
+// central returns the loss of (S, y₀), formula (P1) of certificate.go, by summation over a, without g.
 func (x *exact) central(t, d0 int64) *spectrum {
 	g := &grid{mass: make([]float64, x.size)}
 	p := math.Exp(-x.Star)
 	lo, hi := min(-t, 0), max(-t, 0)
 	for a := lo; a <= hi; a++ {
 		mass := (1 - p) / (1 + p) * math.Pow(p, math.Abs(float64(a)))
-		if a == lo && lo < 0 || a == hi && hi > 0 || t == 0 { // The tails beyond, where loss and shift are constant.
+		if a == lo && lo < 0 || a == hi && hi > 0 || t == 0 { // include the tail, of constant loss
 			mass /= 1 - p
 		}
 		if a == 0 && t != 0 {
@@ -193,7 +194,7 @@ func (x *exact) pairDelta(i, j uint64, eps float64) float64 {
 	}
 	accountant.Transform(product)
 	delta := 1 - finite
-	for k := range x.size / 2 { // Losses ≥ 0.
+	for k := range x.size / 2 { // losses of 0 or more
 		if loss := float64(k) * x.step; loss > eps {
 			delta += max(real(product[(x.size-k)%x.size])/float64(x.size), 0) * -math.Expm1(eps-loss)
 		}

@@ -12,7 +12,7 @@ type key struct {
 	negative bool
 }
 
-// inverse computes the columns of C by the recursion (L1), for tests of the unrolled form.
+// inverse computes the columns of C by the recursion (L1) of lattice.go. Tests compare it with the halving tree.
 func inverse(top uint64) map[int64]map[key]int64 {
 	c := map[int64]map[key]int64{0: {}, 1: {}, -1: {key{1, true}: 1}}
 	for v := int64(2); v <= int64(top); v++ {
@@ -36,7 +36,8 @@ var tops = func() (out []uint64) {
 	return append(out, 256, 1024)
 }()
 
-// Over the integers: Ã·c_i = e_i for every message, using only the kept atoms for inputs i > 0.
+// TestRightInverse checks that C is a right inverse: over the integers, Ã·c_i = e_i for every message i. For inputs i >
+// 0 it may use only the kept atoms.
 func TestRightInverse(t *testing.T) {
 	for _, top := range tops {
 		c := inverse(top)
@@ -101,14 +102,15 @@ func TestColumnsAreTheHalvingTree(t *testing.T) {
 			l2 := math.Log2(float64(max(i, 2)))
 			require.LessOrEqual(t, float64(len(got)), max(2*math.Ceil(l2), 1))
 		}
-		require.Len(t, kept, int(top-1+(top+1)/2-1), "one atom for each message but +1")
+		require.Len(t, kept, int(top-1+(top+1)/2-1), "number of atoms: one for each message except +1")
 		for k := range kept {
 			require.Positive(t, largest[k], "Δ=%d: no input needs atom %v", top, k)
 		}
 	}
 }
 
-// dominated reports whether Σ_s |c_i[s]|/t_s ≤ 1 for all columns i ≥ 2, t_v = ⌈Γ/|v|⌉, Γ = Δ·(⌈log Δ⌉+1).
+// dominated reports whether the vector t of the paper's closed form dominates: Σ_s |c_i[s]|/t_s ≤ 1 for all columns i ≥
+// 2, with t_v = ⌈Γ/|v|⌉, Γ = Δ·(⌈log Δ⌉+1).
 func dominated(top uint64, log func(float64) float64) bool {
 	gamma := top * uint64(math.Ceil(log(float64(top)))+1)
 	for i := uint64(2); i <= top; i++ {
