@@ -140,7 +140,8 @@ func crossing(f func(x float64) float64, from, to float64) float64 {
 	return from
 }
 
-// low returns the least ν for which Pr[N ≥ seen] is at least tail.
+// low returns the lower end of the interval of Clopper and Pearson: the least ν for which Pr[N ≥ seen] is at least
+// tail.
 func (c Cell) low(tail float64) float64 {
 	seen, n := float64(c.Seen), float64(c.Users)
 	reached := func(nu float64) float64 { return 1 - c.below(seen-1, nu) }
@@ -155,7 +156,8 @@ func (c Cell) low(tail float64) float64 {
 	return c.solve(reached, tail, -1)
 }
 
-// high returns the largest ν for which Pr[N ≤ seen] is at least tail.
+// high returns the upper end of the interval of Clopper and Pearson: the largest ν for which Pr[N ≤ seen] is at least
+// tail.
 func (c Cell) high(tail float64) float64 {
 	seen, n := float64(c.Seen), float64(c.Users)
 	reached := func(nu float64) float64 { return c.below(seen, nu) }

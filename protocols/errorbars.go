@@ -92,7 +92,7 @@ type RoundedLevels struct {
 	K            uint64  // k, the highest level.
 	Gamma        float64 // γ, the blanket probability.
 	Reports      float64 // n, the number of reports.
-	Sum, Squares float64 // Σy and Σy².
+	Sum, Squares float64 // Σy and Σy² over the reports.
 }
 
 // Mean returns the unbiased estimate of the clients' mean value x: (Σy/k - nγ/2)/(n(1-γ)).

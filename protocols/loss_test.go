@@ -81,7 +81,7 @@ func checkEach(t *testing.T, name string, m protocols.Mechanism, all []protocols
 	require.InDelta(t, 1, farthest, 1e-9, "%s: no message adds the most", name)
 }
 
-// totalWithout adds up all messages except one.
+// totalWithout returns the aggregate of all messages except the one that the pointer names.
 func totalWithout(t *testing.T, m protocols.Mechanism, all []protocols.Messages, one *[]byte) protocols.Aggregate {
 	t.Helper()
 	agg := m.Aggregate()

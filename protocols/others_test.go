@@ -59,7 +59,7 @@ func TestSumsChooseTheRuleWithTheLevels(t *testing.T) {
 		sum, k, rmse := drafted(t, planner.Query{Query: task.Sum, Batch: tt.users, Epsilon: tt.eps})
 		require.Equal(t, tt.rule, sum.Rule, "%+v", tt)
 		require.Equal(t, tt.k, k, "%+v", tt)
-		for _, rule := range []string{"exact", "others"} { // Neither alone does better.
+		for _, rule := range []string{"exact", "others"} { // neither rule by itself may do better
 			_, _, other := drafted(t, planner.Query{Query: task.Sum, Rule: rule, Batch: tt.users, Epsilon: tt.eps})
 			require.LessOrEqual(t, rmse, other, "%+v", tt)
 		}

@@ -69,7 +69,7 @@ type Aggregate interface {
 	AddUsers(n uint64)
 	// Merge adds the contents of other, an aggregate of the same mechanism, to this aggregate.
 	Merge(other Aggregate) error
-	// Reports returns the number of clients aggregated.
+	// Reports returns the number of clients whose messages were added.
 	Reports() uint64
 	// Total returns the unbiased estimate of the sum over clients: shape (1,), (bins,) or (dim,).
 	Total() []float64

@@ -33,7 +33,7 @@ func (a *aggregate) Add(lane int, message []byte) error {
 	return nil
 }
 
-// add adds messages of one cell.
+// add adds this many messages of one cell.
 func (a *aggregate) add(messages, cell uint64) {
 	if messages > 0 {
 		a.counts[cell] += messages

@@ -61,7 +61,7 @@ type Mechanism struct {
 
 	once  sync.Once
 	known *relaynoise.Laws
-	means []float64 // Mean numbers of dummies that one relay adds, by cell.
+	means []float64 // By cell: mean number of dummies that one relay adds to a batch.
 	mean  float64   // For a tilted law: mean of the weighted sum of one relay's dummies.
 
 	lock      sync.Mutex
@@ -106,7 +106,7 @@ func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	return m, protocols.CheckSlots(t, m.krr.Slots())
 }
 
-// cellsOf returns the number of cells of a task.
+// cellsOf returns the number of cells (possible values of a message) of a task.
 func cellsOf(t *task.Task) (uint64, error) {
 	switch t.Query {
 	case task.Histogram:
@@ -140,22 +140,26 @@ func checkNoise(t *task.Task, cells uint64) error {
 	n := t.Noise
 	switch {
 	case n == nil || n.Kind != task.NoiseCells || n.Cells != cells:
-		return invalid.Field("noise", "another", "noise of kind cells, "+strconv.FormatUint(cells, 10)+" of them")
+		got := "none"
+		if n != nil {
+			got = n.Kind + " with " + strconv.FormatUint(n.Cells, 10) + " cells"
+		}
+		return invalid.Field("noise", got, "noise of kind cells, with "+strconv.FormatUint(cells, 10)+" cells")
 	case t.Claim.Assumption != task.NoneHonest:
 		return invalid.Field("claim.assumption", t.Claim.Assumption.String(), "none for protocol "+Name)
 	case t.Rule != Rule:
 		return invalid.Field("rule", strconv.Quote(t.Rule), Rule+" for protocol "+Name)
 	case !summed(t) && n.Tilt != nil:
-		return invalid.Field("noise.tilt", "one", "none but for a sum")
+		return invalid.Field("noise.tilt", "present", "no tilt: only queries sum and mean have one")
 	case !summed(t):
 		return nil
 	case n.Tilt == nil:
-		return invalid.Field("noise.tilt", "none", "one for a sum")
+		return invalid.Field("noise.tilt", "missing", "a tilt, for query sum or mean")
 	}
 	for j, weight := range n.Tilt.Weights {
 		if weight != uint64(j) {
-			return invalid.Field("noise.tilt.weights", strconv.FormatUint(weight, 10), "the number of the cell, "+
-				strconv.Itoa(j))
+			return invalid.Field("noise.tilt.weights", strconv.FormatUint(weight, 10), strconv.Itoa(j)+
+				", the number of the cell")
 		}
 	}
 	return nil

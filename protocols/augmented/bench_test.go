@@ -15,7 +15,7 @@ var claims = map[string]struct {
 	bins           uint64
 	users          uint64
 	dummies        float64
-	epsilon, delta string // Over all epochs.
+	epsilon, delta string // Claimed total over all epochs.
 	epochs         uint64
 }{
 	"count":               {query: task.Count, users: 1000},

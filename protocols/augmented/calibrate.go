@@ -89,7 +89,7 @@ func fit(t *task.Task, most float64) error {
 // leastEpsilon is the least ε that claimEpoch claims for one epoch: a task's ε must be above 0.
 const leastEpsilon = 1e-4
 
-// claimEpoch sets the claim of one epoch if the task claims only a total.
+// claimEpoch sets the claim of one epoch if the task claims only a total over all epochs.
 func claimEpoch(t *task.Task) error {
 	total := t.Claim.Total
 	if total.IsZero() || t.Claim.Epsilon.Value() > 0 {

@@ -49,7 +49,7 @@ type dummyLaw struct {
 	normal   bool      // X is practically normal. Then masses and sums are empty.
 	variance float64   // Variance of X.
 	first    float64   // The smallest value of X.
-	masses   []float64 // Probabilities of first, first+1, …
+	masses   []float64 // Probabilities of the values first, first+1, … of X.
 	sums     []float64 // sums[i] is the sum of the first i masses.
 
 	lock    sync.Mutex
@@ -59,7 +59,7 @@ type dummyLaw struct {
 // reach is the key of a cached interval between whose ends X+Y lies: the standard deviation of Y and the confidence.
 type reach struct{ sigma, confidence float64 }
 
-// mostReaches is the largest number of cached intervals.
+// mostReaches is the largest number of intervals that a dummyLaw caches.
 const mostReaches = 1 << 10
 
 func newDummyLaw(law relaynoise.Law, draws uint64) *dummyLaw {

@@ -17,7 +17,7 @@ import (
 // The values of [Options.Objective]: what calibration minimises.
 const (
 	Expected = "expected" // Fewest messages on average that fit the slots of a task.
-	Slots    = "slots"    // Fewest slots per client.
+	Slots    = "slots"    // Fewest slots per client, whatever the number of messages.
 )
 
 // Options are the choices of [CalibrateWith]. [Protocol.Calibrate] uses the zero value.
@@ -65,7 +65,7 @@ func (*Protocol) Row() protocols.Row {
 }
 
 // Calibrate sets the parameters and slots of a task whose query, input, claim, batch, rule and padding (default none)
-// are set. It keeps a parameter max that the task names.
+// are set. It keeps a parameter max (Δ) that the task names.
 func (*Protocol) Calibrate(t *task.Task) error { return CalibrateWith(t, Options{}) }
 
 // CalibrateWith does what [Protocol.Calibrate] does, with options.
@@ -160,12 +160,12 @@ const (
 	roundingRoom = 0.999 // Fraction of δ that the search uses; the rest allows for rounding the parameters.
 )
 
-// calibration searches for the noise of one Δ.
+// calibration is a search for the noise with one Δ, the highest level of a value.
 type calibration struct {
 	task       task.Task // A copy whose parameters the search sets.
-	top        uint64    // Δ
+	top        uint64    // Δ, the highest level of a value.
 	eps, delta float64
-	central    randomizer.Rational // ε*/Δ
+	central    randomizer.Rational // ε*/Δ, the exponent of the central noise.
 	objective  string
 	limit      int // Largest number of slots per client.
 }

@@ -62,7 +62,7 @@ type Protocol struct{}
 // ProtocolName returns [Name].
 func (*Protocol) ProtocolName() string { return Name }
 
-// The rules by which a claim is proven.
+// The privacy rules: how a claim is proven.
 const (
 	// RuleMoments is the moment bound (P2) of internal/design/certificate.go, for the noise in the task's parameters.
 	RuleMoments = "moments"
@@ -100,7 +100,7 @@ type source struct {
 // Mechanism is this protocol with the parameters of one task.
 type Mechanism struct {
 	task    *task.Task
-	top     uint64 // Δ
+	top     uint64 // Δ, the highest level of a value.
 	dim     uint64 // Number of coordinates of a 1-sparse vector or bins of a histogram, else 1.
 	central randomizer.Rational
 	proof   design.Solved // The design from which [RuleMoments] proves the claim.
@@ -158,7 +158,7 @@ func newMechanism(t *task.Task) (*Mechanism, error) {
 	}
 	if r.err == nil && r.used != len(t.Params) {
 		r.err = invalid.Field("params", strconv.Itoa(len(t.Params))+" parameters",
-			strconv.Itoa(r.used)+" for this rule and max")
+			strconv.Itoa(r.used)+" parameters, by the rule and max")
 	}
 	if r.err != nil {
 		return nil, r.err
@@ -318,7 +318,8 @@ func (m *Mechanism) superpose() error {
 	}
 	if draws := total / rateUnit / float64(m.task.Batch.Min); total > 1<<62 || draws > maxDraws {
 		return invalid.Field("batch.min", strconv.FormatUint(m.task.Batch.Min, 10),
-			"enough clients that none makes more than "+strconv.Itoa(maxDraws)+" draws, here "+format(draws))
+			"more clients, or less noise: each client may make at most "+strconv.Itoa(maxDraws)+" draws, not "+
+				format(draws))
 	}
 	m.noise = randomizer.NewSuperposition(atoms, rateUnit*m.task.Batch.Min)
 	return nil

@@ -35,7 +35,8 @@ func (m *Mechanism) CheckClaim() error {
 	if m.task.Rule == RuleMoments {
 		derived = m.moments(eps, delta-gain)
 	} else if star := m.central.Float64() * float64(m.top); !(star < eps) {
-		return invalid.Field("claim.epsilon", m.task.Claim.Epsilon.String(), "above central times max, "+format(star))
+		return invalid.Field("claim.epsilon", m.task.Claim.Epsilon.String(), "above central times max, "+
+			"which is "+format(star))
 	}
 	if derived += gain; !(derived <= delta) {
 		return invalid.Field("claim.delta", m.task.Claim.Delta.String(),
@@ -130,7 +131,7 @@ func (m *Mechanism) closedForm() error {
 	eps, delta := m.task.Claim.Epsilon.Value(), m.task.Claim.Delta.Value()
 	rest := min(eps-m.central.Float64()*float64(m.top), 1)
 	if !(rest > 0) {
-		return invalid.Field("params.central", m.central.String(), "below epsilon over max")
+		return invalid.Field("params.central", m.central.String(), "below epsilon divided by max")
 	}
 	delta *= (1 - overflowShare) / 2
 	top := float64(m.top)
@@ -138,7 +139,7 @@ func (m *Mechanism) closedForm() error {
 	rate := func(share float64) uint64 { return uint64(math.Ceil(3 * (1 + math.Log(1/share)) * rateUnit)) }
 	if least := 0.2 * rest / 2 / (2 * float64(gamma)); !(least >= 1.0/exponentUnit) { // the smallest exponent
 		return invalid.Field("params.central", m.central.String(),
-			"further below epsilon over max: noise with exponents below 2^-40 cannot be drawn")
+			"further below epsilon divided by max: noise with exponents below 2^-40 cannot be drawn")
 	}
 	tilde := rate(delta / (2*top - 1))
 	add := func(a design.Atom, weight uint64, s float64) {

@@ -64,7 +64,7 @@ func (m *Mechanism) draw(src *randomizer.Source) [][]byte {
 	return messages
 }
 
-// input returns the coordinate of a client's value and the value in [0, 1].
+// input returns the coordinate of a client's value, and the value scaled to [0, 1].
 func (m *Mechanism) input(value []float64) (at uint64, x float64, err error) {
 	switch m.task.Query {
 	case task.Histogram:
@@ -110,7 +110,7 @@ func (m *Mechanism) decode(lane int, message []byte) (at uint64, value int64, er
 	at, value = index/m.values(), int64(index%m.values())-int64(m.offset())
 	if value == 0 && (at != 0 || !m.needsZero()) {
 		return 0, 0, invalid.Field("message", "0 for coordinate "+strconv.FormatUint(at, 10),
-			"another value: only padding none has zeros, of coordinate 0")
+			"a value other than 0: only padding none has messages of value 0, for coordinate 0")
 	}
 	return at, value, nil
 }

@@ -50,7 +50,7 @@ type pool struct {
 	min    uint64
 }
 
-// pool returns the pools of the given number of clients.
+// pool returns the pools of noise of this many clients together.
 func (m *Mechanism) pool(clients uint64) (out []pool) {
 	for _, s := range m.sources {
 		p := pool{size: uint64(s.Size), weight: s.weight * clients, s: s.s, jump: s.jump, min: m.task.Batch.Min}

@@ -61,7 +61,7 @@ func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 		return nil, err
 	}
 	if len(t.Params) != 1 {
-		return nil, invalid.Field("params", strconv.Itoa(len(t.Params))+" parameters", "gamma alone")
+		return nil, invalid.Field("params", strconv.Itoa(len(t.Params))+" parameters", "one parameter, gamma")
 	}
 	return &Mechanism{t, krr}, protocols.CheckSlots(t, krr.Slots())
 }

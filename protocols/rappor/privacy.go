@@ -98,7 +98,7 @@ func localEpsilon(f float64) float64 { return math.Log1p((1-2*f)/f) * (1 + 1e-15
 // target is the claim that the parameters must prove.
 type target struct {
 	eps, delta float64
-	users, all uint64 // n_min and n
+	users, all uint64 // n_min, and the number n of all clients.
 }
 
 // minDelta is the least δ of a claim for which float64 arithmetic is accurate enough here. slack exceeds the rounding
@@ -207,7 +207,7 @@ func dominatingPairs(n, f float64) ([]pair, error) {
 	spread := 18 * math.Sqrt(n*f*(1-f)) // Approximate length of D_u's support.
 	if spread > 2600 {
 		return nil, invalid.Field("params.f", decimal.Format(f, 4),
-			"at most 20000 expected flips per bit; take a larger epsilon")
+			"less: at most about 20000 expected flips per bit; take a larger epsilon")
 	}
 	var edges []float64
 	for scale := 1.0; ; scale *= 1.5 {

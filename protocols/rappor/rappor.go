@@ -56,7 +56,7 @@ const maxK = 1 << 12
 // Mechanism is this protocol with the parameters of one task.
 type Mechanism struct {
 	task *task.Task
-	k    uint64              // Levels above 0.
+	k    uint64              // Number of levels above 0, and of bits.
 	b    uint64              // Slots per client, B.
 	f    randomizer.Rational // Probability that a bit is flipped.
 }

@@ -120,7 +120,7 @@ func TestShuffledMechanismIsPrivate(t *testing.T) {
 				half++
 			}
 			lo, hi := 0.0, f.Float64()
-			for range 14 { // the f calibrated for others that are all 0
+			for range 14 { // find the f calibrated for others that all hold 0
 				if mid := (lo + hi) / 2; worstDelta(c.n, c.k, mid, target.eps, -1, true) <= target.delta {
 					hi = mid
 				} else {

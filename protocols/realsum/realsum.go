@@ -48,7 +48,7 @@ const maxK = 1 << 16
 // Mechanism is this protocol with the parameters of one task.
 type Mechanism struct {
 	task *task.Task
-	k    uint64 // Levels above 0; the domain has K = k+1 values.
+	k    uint64 // Number of levels above 0; a message has K = k+1 values.
 	krr  protocols.KRR
 }
 
@@ -65,7 +65,7 @@ func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	levels, ok := t.Param("k")
 	if !ok || levels.Den != 1 || levels.Num < 1 || levels.Num > maxK || len(t.Params) != 2 {
 		return nil, invalid.Field("params.k", levels.String(), "a whole number from 1 to "+strconv.Itoa(maxK)+
-			", and gamma")
+			", and gamma as the only other parameter")
 	}
 	k := uint64(levels.Num)
 	if t.Query == task.Count && k != 1 {

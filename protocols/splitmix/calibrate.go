@@ -57,7 +57,7 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	mech.q = mech.leastQ()
 	if mech.q > maxQ {
 		return invalid.Field("params.p", strconv.FormatUint(p, 10),
-			"a p for which q = batch times p, and room for noise, stays below 2^56")
+			"smaller: the modulus q, batch size times p plus room for noise, must stay below 2^56")
 	}
 	if _, ok := t.Param("m"); ok {
 		mech.m, err = protocols.WholeParam(t, "m", 1, maxM)
@@ -69,8 +69,8 @@ func (*Protocol) Calibrate(t *task.Task) error {
 	}
 	if limit := t.MostPerLane(1); mech.m > limit {
 		return invalid.Field("batch.size", strconv.FormatUint(t.Batch.Size, 10),
-			"fewer: "+strconv.FormatUint(mech.m, 10)+" messages per client by rule "+t.Rule+
-				", and that number of clients has room for "+strconv.FormatUint(limit, 10))
+			"fewer: each client needs "+strconv.FormatUint(mech.m, 10)+" messages by rule "+t.Rule+
+				", and a batch of this size has room for "+strconv.FormatUint(limit, 10))
 	}
 	t.Params = []task.Param{protocols.Whole("m", mech.m), protocols.Whole("p", p), protocols.Whole("q", mech.q),
 		{Key: "s", Value: s}}
@@ -81,7 +81,7 @@ func (*Protocol) Calibrate(t *task.Task) error {
 // target is the claim that the parameters must prove.
 type target struct {
 	eps, delta float64
-	users      uint64 // n_min
+	users      uint64 // n_min, the number of honest clients.
 }
 
 func newTarget(t *task.Task) target {
@@ -89,7 +89,7 @@ func newTarget(t *task.Task) target {
 	return target{eps, delta, t.Batch.Min}
 }
 
-// exponent returns s = ε/p, rounded down to a rational.
+// exponent returns the noise's exponent s = ε/p, rounded down to a rational, which means more noise.
 func (g target) exponent(p uint64) (randomizer.Rational, error) {
 	eps, _ := randomizer.RationalFromFloat(g.eps)
 	for eps.Float64() > g.eps {
@@ -97,7 +97,7 @@ func (g target) exponent(p uint64) (randomizer.Rational, error) {
 	}
 	if eps.Num <= 0 || eps.Float64()/float64(p) < 2*randomizer.MinRate.Float64() {
 		return randomizer.Rational{},
-			invalid.Field("epsilon", decimal.Format(g.eps, -1), "at least p times 2^-39, p = "+
+			invalid.Field("epsilon", decimal.Format(g.eps, -1), "at least p times 2^-39, with p = "+
 				strconv.FormatUint(p, 10))
 	}
 	return randomizer.NewRational(eps.Num, eps.Den*p), nil
@@ -110,7 +110,7 @@ func (g target) messages(rule string, q uint64) (uint64, error) {
 	for !proves(hi) {
 		if hi *= 2; hi > maxM {
 			return 0, invalid.Field("delta", decimal.Format(g.delta, -1),
-				"a delta that "+strconv.Itoa(maxM)+" messages can prove by rule "+rule+"; more honest users need fewer")
+				"a larger delta, or more honest users: "+strconv.Itoa(maxM)+" messages are too few by rule "+rule)
 		}
 	}
 	lo := hi / 2 // 0, or a number of messages that is too small

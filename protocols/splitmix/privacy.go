@@ -183,7 +183,7 @@ func logExcess(n, m uint64, q float64) float64 {
 	return math.Inf(1)
 }
 
-// table holds upper bounds on ln Z_1, …, ln Z_N.
+// table holds upper bounds on ln Z_1, …, ln Z_N for [logExcess].
 type table struct {
 	m        uint64
 	logQ     float64

@@ -73,7 +73,7 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 	return protocols.Capabilities{
 		CheckComplete: func(a protocols.Aggregate, users uint64) error { return a.(*aggregate).checkComplete(users) },
 		Reach:         m.reach,
-		OneSetsAll:    true, // A client can set a sum mod q to anything.
+		OneSetsAll:    true, // One client can set a sum mod q to any value.
 		Fast:          m.fast,
 		Attack:        m.attack,
 	}
@@ -99,7 +99,7 @@ func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	}
 	s, ok := t.Param("s")
 	if !ok || s.Num <= 0 || s.Float64() < 2*randomizer.MinRate.Float64() || s.Float64() > 100 {
-		return nil, invalid.Field("params.s", s.String(), "a rational from 2^-39 to 100, epsilon over p")
+		return nil, invalid.Field("params.s", s.String(), "a rational from 2^-39 to 100: epsilon divided by p")
 	}
 	m, err := protocols.WholeParam(t, "m", 1, maxM)
 	if err != nil {

@@ -194,7 +194,7 @@ func (k *selection) all() []child {
 	return k.kept
 }
 
-// cut drops children whose score is too low.
+// cut drops all children but the width with the highest scores, and raises the floor accordingly.
 func (k *selection) cut() {
 	if len(k.kept) <= k.width {
 		return

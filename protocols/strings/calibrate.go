@@ -84,7 +84,7 @@ func (*Protocol) CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) err
 	}
 	if d.MaxDummies > 0 && float64(dummies) > d.MaxDummies {
 		return invalid.Field("max-dummies", decimal.Format(d.MaxDummies, -1), "at least "+
-			decimal.Format(float64(dummies), -1))
+			decimal.Format(float64(dummies), -1)+", which the claim needs")
 	}
 	t.Rule, t.Claim.Assumption = RulePool, task.NoneHonest
 	t.Noise = &task.Noise{Kind: task.NoisePool, Cells: p.cells(), Pool: dummies}

@@ -135,7 +135,7 @@ type beamStep struct {
 // probe is a text that nobody holds. The search plants it, with messages, to see whether it would be listed.
 type probe struct {
 	text  []byte
-	cells []uint64  // By table.
+	cells []uint64  // By table: the text's cell.
 	draws []float64 // By table, in (0, 1): the quantile of the text's messages in the table.
 }
 

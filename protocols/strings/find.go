@@ -27,11 +27,11 @@ type search struct {
 	*cellStats
 	model  *model
 	list   [][]byte  // Padded texts.
-	sizes  []float64 // Messages of each listed text in each of its cells.
+	sizes  []float64 // Estimated messages of each listed text per cell.
 	known  map[string]bool
 	cache  map[nullKey]float64 // Results of limit. Cleared when the background or the full cells change.
 	trails []*trail            // One trail per pass. Of the last, repeated passes, only the latest is kept.
-	dryRun bool                // The search lists nothing.
+	dryRun bool                // If set, the search lists no texts; it only finds how many clients one needs.
 }
 
 // Find lists frequent texts. The levels alone propose texts, and the checks decide. The checks' counts play no part in

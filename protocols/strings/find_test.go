@@ -31,7 +31,7 @@ type setting struct {
 	Users     uint64  `json:"users"`
 	PerClient float64 `json:"dummiesPerClientAndRelay"` // Below 0: clients randomize instead.
 	Share     float64 `json:"share"`                    // Fraction of the clients that hold each planted text.
-	Planted   int     `json:"plantedPerRun"`            // Number of planted texts.
+	Planted   int     `json:"plantedPerRun"`            // Number of texts that the search must find.
 	Length    uint64  `json:"length"`
 	Alphabet  string  `json:"alphabet,omitempty"` // Characters of texts. Empty: all of UTF-8.
 	Heads     int     `json:"heads"`              // Number of very frequent texts: held by 10 %, 5 %, 3.3 %, …
@@ -40,7 +40,7 @@ type setting struct {
 	Plot      string  `json:"plot,omitempty"`     // How they choose the text and messages: one of the plots below.
 	Least     float64 `json:"leastFound"`         // Least fraction of the planted texts that must be found.
 	Runs      int     `json:"runs"`
-	short     int     // Runs in CI.
+	short     int     // Number of runs in CI.
 }
 
 // The plots of malicious clients, who agree on one text. all tables: a text of their own, whose cells in all tables
@@ -396,7 +396,7 @@ func TestFoundDownTo(t *testing.T) {
 		require.LessOrEqual(t, o.FoundDownTo, 1.25*clients, s.Name)
 		// In small tables a plan asks for more clients than a batch.
 		require.GreaterOrEqual(t, o.FoundDownTo, .6*clients, s.Name)
-		slack := 5*math.Sqrt(.96*.04/float64(o.Strings)) + 2/float64(o.Strings) // Fails once in 10⁵ runs.
+		slack := 5*math.Sqrt(.96*.04/float64(o.Strings)) + 2/float64(o.Strings) // Fails by chance once in 10⁵ runs.
 		require.GreaterOrEqual(t, float64(o.Found)/float64(o.Strings), .96-slack, s.Name)
 	}
 

@@ -96,7 +96,8 @@ func Cut(text []byte, length int) []byte {
 // pad cuts a text to the task's length and fills it up with zeros. Invalid UTF-8 or a zero byte is an error.
 func (p plan) pad(text []byte) ([]byte, error) {
 	if slices.Contains(text, 0) || !utf8.Valid(text) {
-		return nil, invalid.Field("value", "bytes that are no text", "a text in UTF-8, without zero bytes")
+		return nil, invalid.Field("value", "bytes that are not UTF-8 or contain a zero byte",
+			"a text in UTF-8, without zero bytes")
 	}
 	out := make([]byte, p.length)
 	copy(out, Cut(text, p.length))

@@ -71,7 +71,7 @@ type Mechanism struct {
 	plan plan
 }
 
-// plan says which bytes of a text each table hashes, and to which cell.
+// plan says which bits of a text each table hashes, and to which cell.
 type plan struct {
 	length, levels, checks int
 	b, seed                uint64
@@ -158,14 +158,14 @@ func (m *Mechanism) check() error {
 		case n.Kind != task.NoisePool || n.Cells != cells:
 			return invalid.Field("noise", n.Kind, "a pool over "+strconv.FormatUint(cells, 10)+" cells")
 		case t.Claim.Assumption != task.NoneHonest:
-			return invalid.Field("claim.assumption", t.Claim.Assumption.String(), "none where relays add the noise")
+			return invalid.Field("claim.assumption", t.Claim.Assumption.String(), "none, because relays add the noise")
 		case t.Rule != RulePool:
-			return invalid.Field("rule", strconv.Quote(t.Rule), RulePool+" where relays add the noise")
+			return invalid.Field("rule", strconv.Quote(t.Rule), RulePool+", because relays add the noise")
 		}
 	}
 	if len(t.Params) != params {
 		return invalid.Field("params", strconv.Itoa(len(t.Params))+" parameters",
-			"b, checks and levels, and gamma where clients add the noise")
+			"b, checks and levels, and gamma if clients add the noise")
 	}
 	return nil
 }

@@ -304,7 +304,7 @@ func TestAskCovers(t *testing.T) {
 			}
 		}
 		t.Logf("%d of %d missed; means %.0f", missed, 5*runs, sums)
-		require.Less(t, missed, 25) // Each is at 1 − .25/6, so that 8.3 of 200 miss: fails once in 10⁶ runs.
+		require.Less(t, missed, 25) // of 200, some 8.3 miss at 1 − .25/6 each; fails by chance once in 10⁶ runs
 		for i := range want {
 			require.InDelta(t, want[i], sums[i], 50, texts[i])
 		}
@@ -332,7 +332,7 @@ func TestPlannedError(t *testing.T) {
 				squares += math.Pow(agg.CheckCount(text)-float64(clients), 2)
 			}
 			if run == 0 {
-				// In 120 batches the ratio was .943 on average, with a standard deviation of .026; .15 is over 5 of them.
+				// In 120 batches the ratio was .943 on average, its standard deviation .026; .15 is over 5 of them.
 				require.InDelta(t, .95, agg.Find(.95).Least/float64(clients), .15)
 			}
 		}

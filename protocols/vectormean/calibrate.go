@@ -230,7 +230,7 @@ func (p plan) chooseWhole() (best float64) {
 	return best
 }
 
-// fineness is the denominator of a chosen s.
+// fineness is the denominator of a chosen number s of units.
 const fineness = 256
 
 func fine(s float64) randomizer.Rational {
@@ -364,5 +364,5 @@ func (m *Mechanism) checkSlots() error {
 				" honest clients, so that each one's noise fits the slots of a lane, or a smaller dim")
 	}
 	return invalid.Field("slots.perLane", strconv.FormatUint(slots.PerLane, 10),
-		"at most "+strconv.FormatUint(most, 10)+": a smaller dim or batch, or a lane per coefficient")
+		"at most "+strconv.FormatUint(most, 10)+": take a smaller dim or batch, or a lane per coefficient")
 }

@@ -86,7 +86,7 @@ func TestAboveFlatVectorsOfCertainNorm(t *testing.T) {
 	for _, c := range []struct {
 		size, users, trials uint64
 		units, most         float64
-	}{{16, 10_000, 3, 14, 1.3}, {64, 10_000, 4, 20, 1.7}, {256, 100_000, 3, 72, 1.1}} { // f = ½.
+	}{{16, 10_000, 3, 14, 1.3}, {64, 10_000, 4, 20, 1.7}, {256, 100_000, 3, 72, 1.1}} { // units with f = ½
 		m := &Mechanism{task: &task.Task{Batch: task.Batch{Min: c.users}}, size: int(c.size), units: c.units, lanes: 1,
 			noise: noise{c.trials, randomizer.NewRational(1, 2)}}
 		_, f := math.Modf(c.units / math.Sqrt(float64(c.size)))

@@ -48,7 +48,7 @@ type gaussianBound struct{ rate, null, missed float64 }
 type curve struct {
 	m       *Mechanism
 	levels  []gaussianBound // missed falls: at each level it is about a quarter of that at the previous level.
-	moments []float64       // Values of [curve.moment], 0 if not computed yet.
+	moments []float64       // Results of momentAt by exponent; 0 if not computed yet.
 }
 
 // quarters is how many times missed is quartered: down to 2⁻⁶⁰, the least probability that the accountant's laws may

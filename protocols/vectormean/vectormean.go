@@ -214,7 +214,7 @@ func (m *Mechanism) openFrame(units randomizer.Rational) error {
 	}
 	m.bound = kashin.Float64() / math.Sqrt(float64(m.size))
 	if units.Den != 1 {
-		return invalid.Field("params.units", units.String(), "a whole number where each coefficient has a lane")
+		return invalid.Field("params.units", units.String(), "a whole number, because each coefficient has a lane")
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func choose(n, k int) float64 {
 
 func sorted(merged map[float64]outcome) (all losses) {
 	for at, o := range merged {
-		if o.p+o.q > 1e-12 { // Leaving out an outcome can only lower δ.
+		if o.p+o.q > 1e-12 { // leaving out a rare outcome can only lower δ
 			all.at = append(all.at, at)
 		}
 	}
@@ -121,7 +121,7 @@ func TestSeveralMessagesByRuleExact(t *testing.T) {
 	for _, c := range []struct {
 		users     uint64
 		messages  int64
-		less      float64 // The error is at least this factor smaller than with rule revealed.
+		less      float64 // Least ratio of the error with rule revealed to the error with rule exact.
 		onlyOfTwo bool
 	}{{200, 2, 2.1, true}, {900, 5, 1.3, false}} {
 		at := func(rule string) float64 {

@@ -127,7 +127,7 @@ func (m *Mechanism) sizeOf(l int) float64 {
 	return float64(size)
 }
 
-// largest returns the size of the largest block, ⌈d/t⌉.
+// largest returns the number of coordinates in the largest block, ⌈d/t⌉.
 func (m *Mechanism) largest() float64 { return float64((m.d + m.t - 1) / m.t) }
 
 func checkTask(t *task.Task) error {

@@ -18,7 +18,7 @@ import "math"
 
 // Design describes the noise of the protocol. A certificate proves a privacy claim from it.
 type Design struct {
-	Top    uint64  // Δ
+	Top    uint64  // Δ, the largest input.
 	Sparse bool    // Values are 1-sparse vectors: a substitution may move a value to another coordinate.
 	Star   float64 // ε*/Δ: the central noise is NB(1, e^{-star}) messages +1 and independently as many -1.
 	Pair   Noise   // Noise of the atom {-1,+1}.
@@ -201,7 +201,7 @@ type side struct {
 	rare
 }
 
-// side returns the contribution of an input i before (which = 0) or after (1) the substitution.
+// side returns what an input i contributes to the bound (P2), before (which = 0) or after (1) the substitution.
 func (c *certificate) side(i uint64, which int) (sum side) {
 	for depth := 0; i>>depth >= 1; depth++ {
 		low, high := nodes(i, depth)
@@ -350,5 +350,5 @@ func (c *certificate) central(i, j *class) float64 {
 	}
 	p := math.Exp(-c.Star)
 	e := 1 + (1-p)*between + math.Exp(fk-fh-c.Star*(1+c.theta)*float64(least)-loss)
-	return loss + min(fh+math.Log(e/(1+p)), max(fh, fk)) // The second bound: probabilities add up to 1.
+	return loss + min(fh+math.Log(e/(1+p)), max(fh, fk)) // the second: an average over a is at most its largest term
 }

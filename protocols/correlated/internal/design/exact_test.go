@@ -111,7 +111,7 @@ type exact struct {
 	exactGrid
 	pairLaw law
 	laws    []law
-	spectra map[[2]int64]*spectrum // By level and shift.
+	spectra map[[2]int64]*spectrum // Transformed losses of an atom, by level and shift.
 	pairs   map[int64]*grid        // Losses of the atom {-1,+1}, by shift.
 }
 

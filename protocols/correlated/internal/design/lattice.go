@@ -48,12 +48,12 @@ func nodes(i uint64, depth int) (low, high node) {
 	return low, high
 }
 
-// entry is a non-zero entry of a column of C.
+// entry is a non-zero entry of column c_i of the inverse matrix C.
 type entry struct {
-	value    uint64 // |v| of the atom s_v, or 1 for {-1,+1}.
-	negative bool   // v < 0.
-	depth    int    // ℓ
-	shift    int64  // c_i[s_v]
+	value    uint64 // |v| for the atom s_v of this row, or 1 for {-1,+1}.
+	negative bool   // Whether v < 0.
+	depth    int    // Depth ℓ of the nodes in the halving tree.
+	shift    int64  // The entry's value, c_i[s_v].
 }
 
 // column returns the non-zero entries of c_i, by depth, with that of {-1,+1} last.

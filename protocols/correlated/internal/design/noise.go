@@ -12,7 +12,7 @@ type Noise struct {
 	Jump uint64
 }
 
-// Mean returns the expected noise r·Σ_{k ≤ jump} e^{-sk}.
+// Mean returns the expected total of the noise over n_min clients, r·Σ_{k ≤ jump} e^{-sk}.
 func (n Noise) Mean() float64 {
 	if n.Jump == 0 {
 		return n.R / math.Expm1(n.S)

@@ -6,7 +6,7 @@ import "math"
 type Target struct {
 	Top            uint64
 	Sparse         bool
-	Star           float64 // ε*/Δ
+	Star           float64 // ε*/Δ, the exponent of the central noise.
 	Epsilon, Delta float64
 	Burst          uint64  // Most messages of one jump of zero-sum noise; 0 for no bound.
 	Zero           bool    // The message 0 exists and has noise of its own.
@@ -127,7 +127,7 @@ func (s *descent) begin() {
 	}
 }
 
-// sweep moves along every coordinate as long as the messages decrease, four steps at most.
+// sweep moves the point along every coordinate as long as the number of messages decreases, at most four steps each.
 func (s *descent) sweep(step float64) {
 	coordinates := []func(*point) *float64{
 		func(p *point) *float64 { return &p.theta },
@@ -249,7 +249,7 @@ func (t *Target) noise(theta, r, x float64, reach, jump uint64) Noise {
 	if jump == 0 || float64(jump)*n.S > 12 {
 		return n
 	}
-	scale := uint64(1) // Scale down what is practically continuous.
+	scale := uint64(1) // A wide noise is practically continuous, so a smaller one stands for it.
 	for reach/scale > 16 {
 		scale *= 2
 	}

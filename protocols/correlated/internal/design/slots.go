@@ -6,9 +6,9 @@ import "math"
 // Each jump is weight·k messages.
 type Group struct {
 	Weight int     // Messages of an atom.
-	Mass   float64 // count·r/n_min
+	Mass   float64 // count·r/n_min; count is the number of such atoms.
 	S      float64
-	Jump   uint64 // 0: no bound.
+	Jump   uint64 // Largest size of a jump; 0: no bound.
 }
 
 // tail is the distribution of the number N of one client's noise messages. N is a compound Poisson variable:
@@ -17,7 +17,7 @@ type Group struct {
 //
 // All terms are positive, so the far tail is as accurate as the bulk.
 type tail struct {
-	upTo []float64 // Pr[N ≥ m], m < len.
+	upTo []float64 // upTo[m] is Pr[N ≥ m].
 }
 
 // maxJumps is the largest number of jumps that a client may expect. Pr[N=0] = e^-650 is still a normal float64, and
@@ -92,7 +92,7 @@ func (s *state) push(m int, p float64) {
 	s.sums[m%s.Weight] = float64(s.Weight) * s.Mass * s.windows[m%s.Weight].push(p)
 }
 
-// events returns the expected number of jumps, -ln Pr[N=0].
+// events returns the expected number of one client's jumps, -ln Pr[N=0].
 func events(groups []Group) (sum float64) {
 	for _, g := range groups {
 		if g.Jump == 0 {
@@ -126,7 +126,7 @@ func rest(groups []Group, m int) float64 {
 	return best
 }
 
-// cumulant returns an upper bound of ln E[e^{ηN}].
+// cumulant returns an upper bound of ln E[e^{ηN}] for the number N of one client's noise messages.
 func cumulant(groups []Group, eta float64) (sum float64) {
 	for _, g := range groups {
 		step := eta * float64(g.Weight)

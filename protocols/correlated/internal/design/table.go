@@ -91,7 +91,7 @@ func (t *table) fill(reach int64, expected int) bool {
 	return true
 }
 
-// divide divides T into blocks.
+// divide divides the set T of values into blocks, for moment.
 func (t *table) divide(reach int64, miss float64) {
 	for t.from < t.to-t.width {
 		with := t.below + math.Exp(t.cells[t.from/t.width].sum)
