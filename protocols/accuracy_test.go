@@ -11,10 +11,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Each check below compares a mean with its standard error, or a sample variance with its standard deviation. For the
-// near-normal estimates of 1,000 clients, a sample variance has a relative standard deviation of √(2/repeats). A check
-// allows 5.7 standard deviations, so it fails by chance with probability 1.2·10⁻⁸. Fewer than 80 checks together fail
-// by chance with a probability below 10⁻⁶.
+// Each check below compares a mean with its standard error, or a sample variance, whose relative standard deviation is
+// √(2/repeats) for the near-normal estimates of 1,000 clients. A check allows 5.7 standard deviations, so it fails by
+// chance with probability 1.2·10⁻⁸. All of them together (fewer than 80) do so with less than 10⁻⁶.
 const (
 	repeats    = 10000
 	deviations = 5.7

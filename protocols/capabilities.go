@@ -2,8 +2,8 @@ package protocols
 
 import "github.com/doona-dp/doona/randomizer"
 
-// Capabilities holds the optional functions of a mechanism, beyond [Mechanism]. A function that the mechanism lacks is
-// nil. Functions that take an [Aggregate] need an aggregate of the same mechanism.
+// Capabilities holds the optional functions of a mechanism. One that the mechanism lacks is nil. An [Aggregate] that
+// they take must be of the same mechanism.
 type Capabilities struct {
 	// Dummies returns the aggregate's methods for dummies. It is set if the task's relays add dummies.
 	Dummies func(a Aggregate) DummyAggregate
@@ -34,11 +34,10 @@ type Capabilities struct {
 	Messages func() float64
 
 	// Reach returns the most that one malicious client can move an entry of the estimated total. nil: the estimate is
-	// linear, so the planner takes the difference between what the client added and what it should have added.
+	// linear, so that is the client's contribution less the one it should have made.
 	Reach func() float64
 
-	// OneSetsAll is true if one malicious client can set the whole answer, so that further malicious clients change
-	// nothing.
+	// OneSetsAll: one malicious client can set the whole answer, so that further ones change nothing.
 	OneSetsAll bool
 
 	// Lists is set if the answer is a list of entries that the analysis discovers. It returns how many clients must

@@ -13,7 +13,7 @@ import "math"
 // and Pr_ν[N ≤ s]. The interval contains every ν for which the numbers s with t_ν(s) ≤ t_ν(seen) have a probability
 // above 1-confidence. So it contains the true ν with at least the confidence; the excess is at most the probability of
 // one number. It lies within the interval of Clopper and Pearson, which allows half of 1-confidence on either side. If
-// N has so many likely values that the two hardly differ, Interval returns that of Clopper and Pearson. The interval
+// N has enough likely values that the two hardly differ, Interval returns that of Clopper and Pearson. The interval
 // may extend below 0 and above n: there the distribution of N is assumed to shift without changing shape.
 //
 // [B00]: H. Blaker, Confidence curves and improved exact confidence intervals for discrete distributions, Canadian
@@ -24,21 +24,19 @@ type Cell struct {
 	Own, Other float64 // a and b: the probabilities that a holder and another client send it, in (0, 1), a > b.
 }
 
-// Estimate returns the unbiased estimate of ν, the number of clients that hold the counted value: formula (2) of
-// [Cell].
+// Estimate returns the unbiased estimate of ν, the number of holders: formula (2) of [Cell].
 func (c Cell) Estimate() float64 {
 	return (float64(c.Seen) - float64(c.Users)*c.Other) / (c.Own - c.Other)
 }
 
-// Variance implements [ErrorLaw.Variance] by formula (2) of [Cell]. The formula is linear in ν. It takes ν at the
-// estimate or, if that is outside 0..n, at the nearer end.
+// Variance implements [ErrorLaw.Variance] by formula (2) of [Cell], which is linear in ν. ν is the estimate, or the
+// nearer end of 0..n if that is outside.
 func (c Cell) Variance() float64 {
 	at := c.cumulants(c.nearest())
 	return at.variance / ((c.Own - c.Other) * (c.Own - c.Other))
 }
 
-// cumulants are the mean, the variance, and the third and fourth cumulants of N, the number of clients that send the
-// value.
+// cumulants are the mean, variance, third and fourth cumulant of N, the number of clients that send the value.
 type cumulants struct{ mean, variance, third, fourth float64 }
 
 func (c Cell) cumulants(nu float64) cumulants {
@@ -65,12 +63,12 @@ func (c Cell) Interval(confidence float64) (lo, hi float64) {
 // nearest returns the estimate of ν, clamped to [0, n].
 func (c Cell) nearest() float64 { return min(max(c.Estimate(), 0), float64(c.Users)) }
 
-// inward moves an end of the interval of Clopper and Pearson inward, to the narrower interval that [Cell] describes.
-// side is -1 for the lower end and 1 for the upper. near is the probability that N is at seen or beyond it, in the
-// direction opposite to side; it grows as ν moves inward. far(y) is the probability that N is at y or beyond on the
-// end's side; it falls as ν moves inward. At the original end, near is half of miss, which is 1-confidence. Let y be
-// the innermost number for which far(y) ≤ near. The new interval contains ν as soon as near + far(y) exceeds miss. It
-// contains ν at the latest when far of the number next to y is no more than near either.
+// inward moves an end of the interval of Clopper and Pearson inward, to the interval that [Cell] describes. side is -1
+// for the lower end and 1 for the upper. near is the probability that N is at seen or beyond it, away from side; it
+// grows as ν moves inward. far(y) is the probability that N is at y or beyond on the end's side; it falls. At the
+// original end, near is half of miss = 1-confidence. Let y be the innermost number with far(y) ≤ near. The new interval
+// contains ν as soon as near + far(y) exceeds miss, or at the latest when far of the number next to y is no more than
+// near either.
 func (c Cell) inward(end, miss, side float64) float64 {
 	near := func(nu float64) float64 { return c.beyond(float64(c.Seen), nu, -side) }
 	far := func(y, nu float64) float64 { return c.beyond(y, nu, side) }
@@ -140,8 +138,7 @@ func crossing(f func(x float64) float64, from, to float64) float64 {
 	return from
 }
 
-// low returns the lower end of the interval of Clopper and Pearson: the least ν for which Pr[N ≥ seen] is at least
-// tail.
+// low returns the lower end by Clopper and Pearson: the least ν for which Pr[N ≥ seen] is at least tail.
 func (c Cell) low(tail float64) float64 {
 	seen, n := float64(c.Seen), float64(c.Users)
 	reached := func(nu float64) float64 { return 1 - c.below(seen-1, nu) }
@@ -156,8 +153,7 @@ func (c Cell) low(tail float64) float64 {
 	return c.solve(reached, tail, -1)
 }
 
-// high returns the upper end of the interval of Clopper and Pearson: the largest ν for which Pr[N ≤ seen] is at least
-// tail.
+// high returns the upper end by Clopper and Pearson: the largest ν for which Pr[N ≤ seen] is at least tail.
 func (c Cell) high(tail float64) float64 {
 	seen, n := float64(c.Seen), float64(c.Users)
 	reached := func(nu float64) float64 { return c.below(seen, nu) }

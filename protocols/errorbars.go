@@ -15,8 +15,8 @@ type ErrorLaw interface {
 	Interval(confidence float64) (lo, hi float64)
 }
 
-// Intervals caches the intervals of equal cells and equal noise. It saves time because most of a million bins share a
-// few counts. Not safe for concurrent use.
+// Intervals caches the intervals of equal cells and equal noise, because most of a million bins share a few counts. Not
+// safe for concurrent use.
 type Intervals map[intervalKey][2]float64
 
 type intervalKey struct {
@@ -53,7 +53,7 @@ func (i Intervals) Of(law ErrorLaw, confidence float64) (lo, hi float64) {
 // Quantile returns the z such that a standard normal variable lies in [-z, z] with the given probability.
 func Quantile(confidence float64) float64 { return math.Sqrt2 * math.Erfinv(confidence) }
 
-// Normal is the error distribution of an estimate that sums many small independent parts: nearly normal.
+// Normal is the nearly normal error distribution of a sum of many small independent parts.
 type Normal struct {
 	Estimate float64
 	Plugged  float64 // Variance of the estimate, estimated from the data.

@@ -44,12 +44,12 @@ func tails(law []float64) (below, above []float64) {
 	return below, above
 }
 
-// TestCellsAreExact checks the intervals of counts against the exact distribution of N. For a true count ν, call the
-// smaller tail of a number the smaller of Pr[N ≤ s] and Pr[N ≥ s]. Add up the probability of all numbers whose smaller
-// tail is at most that of the seen number. The interval must contain ν if the sum is above 1-confidence. It must not
-// contain ν if even the smaller tail of the seen number is below half of 1-confidence. Between these limits it may
-// contain ν only because a ν further out must be in it, and that must be rare. If the variance is large, nothing is
-// between. A tail within 1 % of the limit may go either way there, because the normal distribution takes over.
+// TestCellsAreExact checks intervals against the exact distribution of N. For a true count ν, the tail of a number s is
+// the smaller of Pr[N ≤ s] and Pr[N ≥ s]. The interval must contain ν if the numbers whose tail is at most the seen
+// number's have a total probability above 1-confidence. It must not contain ν if the seen number's tail is below half
+// of 1-confidence. Between these limits it may contain ν only rarely, because a ν further out is in it. If the variance
+// is large, nothing is between. A tail within 1 % of a limit may go either way, because the normal distribution takes
+// over.
 func TestCellsAreExact(t *testing.T) {
 	between, held := 0, 0
 	for _, c := range []struct {

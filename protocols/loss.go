@@ -9,9 +9,9 @@ type Loss struct {
 }
 
 // LossEffect bounds how a [Loss] changed an entry of an estimated total. The total of all clients is the counted total
-// plus the missing parts: Parts numbers, each in [Lo, Hi]. An adversary who knows all clients' values may choose which
-// parts are missing. If a part is a message, the adversary's choice may also depend on the messages. If a part is a
-// client, it may not: the error of the counted clients would no longer follow its distribution.
+// plus Parts numbers, each in [Lo, Hi]. An adversary who knows all values may choose which parts are missing. If parts
+// are messages, the choice may also depend on the messages. If parts are clients, it may not: the error of the counted
+// clients would no longer follow its distribution.
 type LossEffect struct {
 	Parts  uint64
 	Lo, Hi float64
@@ -71,10 +71,9 @@ func (c completeLaw) move(from, to float64) (lo, hi float64) {
 	return from + parts*c.missing.Lo, to + parts*c.missing.Hi
 }
 
-// Uninformative reports whether missing parts make an interval of the given width useless. The interval must be at
-// least as wide as span: the query's range, which is the most that the clients' values can change in the total. The
-// missing parts must also account for at least half of span. Noise alone may make an interval wider: that is no fault,
-// and noise averages out over batches.
+// Uninformative reports whether missing parts make an interval useless. Its width must be at least span, the most that
+// the clients' values can change in the total. Missing parts must account for at least half of span. Noise alone may
+// make it wider: that is no fault, and averages out over batches.
 func (m LossEffect) Uninformative(width, span float64) bool {
 	return width >= span && float64(m.Parts)*(m.Hi-m.Lo) >= span/2
 }

@@ -81,7 +81,7 @@ func checkEach(t *testing.T, name string, m protocols.Mechanism, all []protocols
 	require.InDelta(t, 1, farthest, 1e-9, "%s: no message adds the most", name)
 }
 
-// totalWithout returns the aggregate of all messages except the one that the pointer names.
+// totalWithout returns the aggregate of all messages except one.
 func totalWithout(t *testing.T, m protocols.Mechanism, all []protocols.Messages, one *[]byte) protocols.Aggregate {
 	t.Helper()
 	agg := m.Aggregate()
@@ -98,8 +98,8 @@ func totalWithout(t *testing.T, m protocols.Mechanism, all []protocols.Messages,
 	return agg
 }
 
-// TestMissingClients checks the effect of four missing clients of ten, whose values may be anything from 2 to 5. The
-// estimate must assume that the missing clients resemble the others, but have values of at least 2 and at most 5.
+// TestMissingClients checks four missing clients of ten, with values from 2 to 5. The estimate must take them to be
+// like the others, but at least 2 and at most 5.
 func TestMissingClients(t *testing.T) {
 	m := protocols.Loss{Clients: 10}.ClientLossEffect(6, 2, 5)
 	require.Equal(t, protocols.LossEffect{Parts: 4, Lo: 2, Hi: 5, Counted: 6}, m)
@@ -124,9 +124,9 @@ func TestDrowns(t *testing.T) {
 	}
 }
 
-// TestWhatAMissingClientCanHold checks protocols with one message per client. The messages of 40 of 100 clients
-// arrived. In each entry the other clients may have any value of the query. For vectorsum, these are the clients whose
-// message of the entry's block is missing.
+// TestWhatAMissingClientCanHold checks protocols of one message, with the messages of 40 of 100 clients. In each entry
+// the missing clients may have any value of the query. For vectorsum, these are the clients whose message of the
+// entry's block is missing.
 func TestWhatAMissingClientCanHold(t *testing.T) {
 	for name, c := range map[string]struct {
 		query  planner.Query

@@ -14,7 +14,7 @@ type Noise struct {
 	reached  map[float64]float64 // Results of Reach by confidence.
 }
 
-// noiseLaw holds the fields that determine a Noise's distribution. It serves as a cache key in [Intervals].
+// noiseLaw holds what determines a Noise's distribution. It is a cache key of [Intervals].
 type noiseLaw struct {
 	parts  [3]noisePart
 	offset float64 // 0 if the sum takes whole numbers, ½ if it takes numbers half way between them.
@@ -64,9 +64,8 @@ func (n *Noise) Variance() float64 { return n.variance }
 // vanished is the value below which a characteristic function is treated as 0.
 const vanished = 1e-18
 
-// prepare evaluates the characteristic function at 2πj/M. It chooses M so large that |X| practically never reaches M
-// less any q that Reach tries: some 30 standard deviations, which a discrete Laplace variable exceeds with probability
-// 10⁻¹⁸.
+// prepare evaluates the characteristic function at 2πj/M. M is so large that |X| practically never reaches M less q:
+// some 30 standard deviations, which a discrete Laplace variable exceeds with probability 10⁻¹⁸.
 func (n *Noise) prepare() {
 	n.points = 2*int(math.Ceil(20*math.Sqrt(n.variance)+20)) + 1
 	n.reached = map[float64]float64{}

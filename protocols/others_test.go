@@ -24,8 +24,7 @@ func drafted(t *testing.T, q planner.Query) (d *task.Task, k int64, rmse float64
 	return d, levels.Num, math.Sqrt(float64(q.Batch) * m.Worst().Variance)
 }
 
-// TestTwoValuesTakeRuleOthers checks that a count and a histogram of two bins use rule others. Their error must be that
-// of the rule's exact noise.
+// A count and a histogram of two bins use rule others. Their error must be that of the rule's exact noise.
 func TestTwoValuesTakeRuleOthers(t *testing.T) {
 	for _, tt := range []struct {
 		users     uint64
@@ -47,8 +46,7 @@ func TestTwoValuesTakeRuleOthers(t *testing.T) {
 	require.Equal(t, "exact", three.Rule)
 }
 
-// TestSumsChooseTheRuleWithTheLevels checks the choice of k for sums. k = 1 has a rule with a better γ and must win
-// only if noise outweighs rounding.
+// Checks the choice of k for sums. k = 1 has a rule with a better γ and must win only if noise outweighs rounding.
 func TestSumsChooseTheRuleWithTheLevels(t *testing.T) {
 	for _, tt := range []struct {
 		users uint64
@@ -66,8 +64,7 @@ func TestSumsChooseTheRuleWithTheLevels(t *testing.T) {
 	}
 }
 
-// TestRuleOthersIsRefusedElsewhere checks that rule others, which is proven only for a count, is refused for other
-// queries.
+// Rule others, which is proven only for a count, is refused for other queries.
 func TestRuleOthersIsRefusedElsewhere(t *testing.T) {
 	for _, q := range []planner.Query{
 		{Query: task.Histogram, Bins: 3, Labels: true},

@@ -2,9 +2,9 @@
 // verifier, and a privacy guarantee that anyone can re-derive from a task.
 //
 // Each protocol has a folder with the same files: NAME.go (package comment and parameters), randomizer.go, analyzer.go,
-// privacy.go, calibrate.go (chooses the parameters of new tasks, and describes the protocol to the planner),
-// simulation.go, example_test.go. Package registry holds the one table of protocols. The linker puts all protocols into
-// doona.wasm, so they import no fmt, no reflection and no math/big.
+// privacy.go, calibrate.go (parameters of new tasks, and the protocol's row), simulation.go, example_test.go. Package
+// registry holds the one table of protocols. doona.wasm links all of them, so they import no fmt, no reflection and no
+// math/big.
 package protocols
 
 import (
@@ -44,9 +44,8 @@ type Mechanism interface {
 	// which messages. It is +Inf for a protocol without local privacy.
 	Epsilon0() float64
 
-	// Exact returns, after clipping, what one client adds to the query's exact total and to the variance of the
-	// estimated total. Both have the shape of the estimate and add up over clients. Multiply the total by [Scale], and
-	// the variance by its square, to get the query's units.
+	// Exact returns what one client adds, after clipping, to the query's exact total and to the variance of the
+	// estimated total. Both have the shape of the estimate. Multiply by [Scale] and its square for the query's units.
 	Exact(value []float64) (total, variance []float64, err error)
 
 	// Worst returns the largest variance that one client can add, and a value that adds it. [Aggregate.Errors] returns
@@ -83,14 +82,14 @@ type Aggregate interface {
 	Counters(visit func(*uint64))
 }
 
-// VisitAll calls visit with each of the numbers in order. It helps to implement [Aggregate.Counters].
+// VisitAll calls visit with each of the numbers in order, for [Aggregate.Counters].
 func VisitAll(numbers []uint64, visit func(*uint64)) {
 	for j := range numbers {
 		visit(&numbers[j])
 	}
 }
 
-// VisitFloat calls visit with the bits of a floating-point number. It helps to implement [Aggregate.Counters].
+// VisitFloat calls visit with the bits of a float64, for [Aggregate.Counters].
 func VisitFloat(number *float64, visit func(*uint64)) {
 	bits := math.Float64bits(*number)
 	visit(&bits)

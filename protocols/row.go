@@ -8,10 +8,9 @@ import (
 
 // Protocol is a row in the table of protocols, which package registry holds.
 //
-// Clients call only ProtocolName and Open. The linker drops the other methods from doona.wasm, so calibration adds
-// nothing to a page's download. Methods have pointer receivers, because the linker would include methods with value
-// receivers twice. ProtocolName is not called Name: the linker would then also keep the Name methods of the standard
-// library's types.
+// Clients call only ProtocolName and Open. The linker drops the rest from doona.wasm, so calibration adds nothing to a
+// page's download. Methods have pointer receivers, because the linker would include value receivers twice. ProtocolName
+// is not called Name, because that would link the Name methods of the standard library's types.
 type Protocol interface {
 	// ProtocolName returns the protocol's name in tasks.
 	ProtocolName() string
@@ -21,8 +20,7 @@ type Protocol interface {
 	Open(t *task.Task) (Mechanism, error)
 
 	// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are set. It also sets
-	// the rule if the task has none and [Row.Rule] is empty. It keeps a parameter that the task already names, if the
-	// protocol can work with several values of it.
+	// the rule if [Row.Rule] is empty. It keeps parameters that the task already names, if the protocol has a choice.
 	Calibrate(t *task.Task) error
 
 	// Row describes the protocol for the planner and for the tables in documents.
@@ -47,9 +45,8 @@ type Row struct {
 	Trials     []Case       // Small example tasks, simulated for docs/simulations.md. At least one.
 	CostParam  *CostParam   // Parameter that a planner may vary; nil: Calibrate sets all parameters.
 
-	// CalibrateRelayNoise replaces [Protocol.Calibrate] in a task whose relays add the noise. If the task claims a
-	// total over all epochs, it may leave out the claim of one epoch; CalibrateRelayNoise then derives it. nil: relays
-	// cannot add noise in this protocol.
+	// CalibrateRelayNoise replaces [Protocol.Calibrate] if relays add the noise. A task that claims a total over all
+	// epochs may leave out the claim of one epoch, which it then derives. nil: relays cannot add noise.
 	CalibrateRelayNoise func(t *task.Task, d NoiseOptions) error
 }
 

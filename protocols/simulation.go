@@ -15,7 +15,7 @@ type Draw func(src *randomizer.Source) (a Aggregate, messages func() uint64)
 // FixedCount returns a function for [Draw] that always returns n.
 func FixedCount(n uint64) func() uint64 { return func() uint64 { return n } }
 
-// The attacks of malicious clients in simulations. Each is a strategy of all malicious clients together.
+// The attacks of malicious clients in simulations.
 const (
 	AttackMax           = "max"            // Send the messages that move the answer most.
 	AttackOneCoordinate = "one-coordinate" // Aim all messages at one entry of the answer.
@@ -27,8 +27,7 @@ func UnknownAttack(attack, known string) error {
 	return invalid.Field("attack", strconv.Quote(attack), known+" for this protocol")
 }
 
-// RoundingGroup stands for simulated clients with equal values. Each client's value rounds to Whole+1 with probability
-// Up, and otherwise to Whole.
+// RoundingGroup stands for clients with equal values. Each value rounds to Whole+1 with probability Up, else to Whole.
 type RoundingGroup struct {
 	Clients, Whole uint64
 	Up             randomizer.Rational
@@ -58,8 +57,8 @@ func RoundingGroups(values [][]float64, k uint64, unit func([]float64) (float64,
 }
 
 // Answers draws the randomized response of the group's clients, with blanket probability gamma. It calls add with a
-// level and the number of clients who report it as their own value. It returns the number of clients whose report comes
-// from the blanket. The caller draws those reports.
+// level and the number of clients who report it as their value. It returns how many clients report the blanket instead,
+// which the caller draws.
 func (g RoundingGroup) Answers(src *randomizer.Source, gamma randomizer.Rational,
 	add func(clients, level uint64)) (blanket uint64) {
 	blanket = src.Binomial(g.Clients, gamma)
@@ -74,9 +73,9 @@ func (g RoundingGroup) Sum(src *randomizer.Source) uint64 {
 	return g.Clients*g.Whole + src.Binomial(g.Clients, g.Up)
 }
 
-// Spread assigns each of n clients to a uniformly random cell from 0 to cells-1. It calls add with a cell and the
-// number of clients in it, at most a few times per cell. It takes far fewer random draws than one per client, because
-// it halves the cells repeatedly and draws n/64 numbers per halving. cells ≥ 1.
+// Spread assigns each of n clients to a uniformly random cell from 0 to cells-1. It calls add with a cell and a number
+// of clients, at most a few times per cell. It repeatedly halves the cells and takes n/64 random draws per halving,
+// instead of one draw per client. cells ≥ 1.
 func Spread(src *randomizer.Source, n, cells uint64, add func(clients, cell uint64)) {
 	width := uint64(1)
 	for width < cells {

@@ -11,10 +11,9 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// TestSpread checks that Spread draws a multinomial distribution. The number of clients in each cell must be binomial.
-// Every pair of cells must be as negatively correlated as in a multinomial draw. Means and second moments must be
-// within 6 standard errors. The test allows for squares of binomial numbers, whose variance is at most 3 times that of
-// a normal variable's squares.
+// TestSpread checks that Spread draws a multinomial distribution: each cell binomial, and every pair of cells as
+// negatively correlated. Means and second moments must be within 6 standard errors. The squares of binomial numbers
+// have at most 3 times the variance of a normal variable's squares.
 func TestSpread(t *testing.T) {
 	const runs = 20000
 	src := randomizer.NewSource()

@@ -50,9 +50,8 @@ func AddedClaims(claim task.Claim, epochs uint64) compose.Spend {
 	}
 }
 
-// multiple returns the float64 nearest to times × the decimal that text denotes and value approximates. A decimal of 15
-// digits identifies the exact product: the float64 product is off by a relative 2.3e-16, and half a unit of the last of
-// 15 digits is at least 5e-16.
+// multiple returns the float64 nearest to times × the decimal in text; value is that decimal. It is exact up to 15
+// digits: the float64 product is off by a relative 2.3e-16, and half a unit of the last digit is at least 5e-16.
 func multiple(text string, value float64, times uint64) float64 {
 	product := value * float64(times)
 	mantissa, _, _ := strings.Cut(text, "e")

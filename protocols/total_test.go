@@ -9,8 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestSumsOfClaims checks that added claims are the exact multiples of the decimals, or above them. Plain arithmetic
-// would be too low: 30·1e-6 is 2.9999999999999997e-05 in binary.
+// Added claims must not be below the decimals' multiples: 30·1e-6 is 2.9999999999999997e-05 in binary.
 func TestSumsOfClaims(t *testing.T) {
 	for _, c := range []struct {
 		epsilon, delta string

@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestWithin checks that EpochsEpsilon returns the least of the known bounds: the task's total, the sum of the claims,
-// and the composed law. It tries several δ, and more epochs than the task has.
+// EpochsEpsilon returns the least of the known bounds: the task's total, the sum of the claims, and the composed law.
+// It tries several δ, and more epochs than the task has.
 func TestWithin(t *testing.T) {
 	draft, err := planner.Draft(planner.Query{Name: "within", Query: task.Histogram, Bins: 16, Labels: true,
 		Batch:  10_000,

@@ -8,8 +8,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// aggregate holds, for every cell j, the number N_j of messages, and for all cells the number of dummies and of their
-// draws. The package comment has formula (1) for estimated counts and formula (2) for estimated sums.
+// aggregate holds the number N_j of messages of every cell j, and the number of dummies and of their draws. The package
+// comment has formula (1) for estimated counts, (2) for estimated sums.
 type aggregate struct {
 	m       *Mechanism
 	counts  []uint64
@@ -146,8 +146,7 @@ func (a *aggregate) randomized(held float64) float64 {
 	return cell.Variance() * (1 - gamma) * (1 - gamma)
 }
 
-// clients returns the variance that rounding and local randomization of clients add to Σ j·N_j, the sum of the reported
-// levels.
+// clients returns the variance that clients' rounding and local randomization add to Σ j·N_j.
 func (a *aggregate) clients() float64 {
 	a.m.laws()
 	levels := protocols.RoundedLevels{K: a.m.krr.K - 1, Gamma: a.m.gamma(), Reports: float64(a.Reports())}
@@ -163,9 +162,8 @@ func (a *aggregate) clients() float64 {
 	return levels.Variance() * scale * scale
 }
 
-// LossEffect implements [protocols.Aggregate.LossEffect]. Each missing message changes an entry by at most what one
-// client can add, up or down. The message may be a client's or a dummy. If a relay misstates its number of dummies, the
-// difference counts as clients.
+// LossEffect implements [protocols.Aggregate.LossEffect]. Each missing message changes an entry by at most one client,
+// up or down. It may be a client's or a dummy; and if a relay misstates its dummies, the difference counts as clients.
 func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	lo, hi := protocols.Contribution(a.m.task)
 	return l.ClientLossEffect(a.Reports(), lo, hi)
@@ -196,16 +194,16 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return []float64{lo + width*x}, []float64{width * width * m.level(x)}, nil
 }
 
-// answers returns the variance that local randomization of one client adds to the count of a cell. share is 1 if the
-// client holds the cell, 0 if it holds another. For a count query it is the client's value.
+// answers returns the variance that local randomization adds to the count of a cell, for one client. share is 1 if the
+// client holds the cell, else 0.
 func (m *Mechanism) answers(share float64) float64 {
 	gamma, k := m.gamma(), float64(m.krr.K)
 	p := share*(1-gamma) + gamma/k
 	return p * (1 - p) / ((1 - gamma) * (1 - gamma))
 }
 
-// level returns the variance that a client with value x in [0, 1] adds to the sum by rounding and local randomization:
-// the variance v(x) of one report in package realsum (its formula (2)), divided by (1−γ)².
+// level returns the variance that rounding and local randomization add to the sum, for a client with value x in [0, 1]:
+// formula (2) of package realsum, divided by (1−γ)².
 func (m *Mechanism) level(x float64) float64 {
 	gamma, k := m.gamma(), float64(m.krr.K-1)
 	_, f := math.Modf(x * k)

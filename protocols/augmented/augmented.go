@@ -165,5 +165,5 @@ func checkNoise(t *task.Task, cells uint64) error {
 	return nil
 }
 
-// gamma returns γ, the probability of a uniformly random cell; 0 without local randomization.
+// gamma returns γ, the probability of a uniform cell; 0 without local randomization.
 func (m *Mechanism) gamma() float64 { return m.krr.Gamma.Float64() }

@@ -38,10 +38,9 @@ const defaultRelays = 2
 // fifth for sums, within a hundredth for histograms.
 func (*Protocol) Calibrate(t *task.Task) error { return fit(t, 0) }
 
-// CalibrateRelayNoise implements [protocols.Row.CalibrateRelayNoise]. It calibrates like Calibrate, with a bound on the
-// dummies per relay and batch, and with the gamma of a local ε₀. If the task claims only a total over all epochs,
-// CalibrateRelayNoise derives the claim of one epoch: δ is the total's δ divided by the number of epochs, and ε is what
-// the noise gives at that δ.
+// CalibrateRelayNoise implements [protocols.Row.CalibrateRelayNoise]. It calibrates with a bound on the dummies per
+// relay and batch, and with the gamma of a local ε₀. If the task claims only a total over all epochs, one epoch's δ
+// becomes an equal part of the total's, and its ε what the noise gives there.
 func (*Protocol) CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) error {
 	if !(d.MaxDummies >= 0 && d.MaxDummies <= 1<<32) {
 		return invalid.Field("max-dummies", decimal.Format(d.MaxDummies, -1), "0 to 4294967296")
@@ -116,9 +115,9 @@ func claimEpoch(t *task.Task) error {
 	return nil
 }
 
-// claimOf returns the claim that the noise must prove: the total over all epochs if there is one, else that of one
-// epoch. Local randomization allows slightly less noise ([relaynoise.Curve.Local]). claimOf uses that for one epoch,
-// but not for a total: there the noise is somewhat more than needed.
+// claimOf returns the claim that the noise must prove: the total over all epochs, if there is one. With local
+// randomization, slightly less noise suffices ([relaynoise.Curve.Local]). claimOf uses that for one epoch; over several
+// it stays as slack.
 func claimOf(t *task.Task) relaynoise.Target {
 	if total := t.Claim.Total; !total.IsZero() {
 		return relaynoise.Target{Epsilon: total.Epsilon.Value(), Delta: total.Delta.Value(), Epochs: t.Epochs.Count}
@@ -136,8 +135,8 @@ func claimOf(t *task.Task) relaynoise.Target {
 // takes too much time.
 const fewCells = 16
 
-// noise returns the distribution of the task's dummies and its number of cells. most bounds the expected dummies per
-// relay and batch; 0 for no bound.
+// noise returns the distribution of the task's dummies and the number of cells. most bounds the expected dummies per
+// relay and batch; 0: no bound.
 func noise(t *task.Task, claim relaynoise.Target, most float64) (cells uint64, n *task.Noise, err error) {
 	if summed(t) {
 		relays := len(t.Relays)

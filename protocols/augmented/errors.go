@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// errorLaw is the error distribution of an estimate. The error is unit·(X + Y). X is the number of dummies less its
-// mean. Y is normal, and stands for rounding and local randomization.
+// errorLaw is the distribution of an error unit·(X + Y). X is the number of dummies less its mean. Y is normal and
+// stands for rounding and local randomization.
 type errorLaw struct {
 	*dummyLaw
 	estimate, unit float64
@@ -77,8 +77,7 @@ func newDummyLaw(law relaynoise.Law, draws uint64) *dummyLaw {
 	return d
 }
 
-// errorLaw returns the error distribution of an estimate. variance is that of Y, the normal part of the error, in steps
-// of size unit squared.
+// errorLaw returns the error distribution of an estimate. variance is that of Y, in squared units.
 func (d *dummyLaw) errorLaw(estimate, unit, variance float64) protocols.ErrorLaw {
 	if d.normal {
 		return protocols.Normal{Estimate: estimate, Plugged: (d.variance + variance) * unit * unit, Step: unit}

@@ -7,10 +7,10 @@
 //
 //	compound Poisson with r/n_min · q^k/k expected jumps of size k;  n_min clients: NB(r, q)       (1)
 //
-// There are two kinds of source. The central noise is a message +1 and a message -1, each with r = 1 and q = e^{-ε*/Δ}.
-// The atoms are sets of messages whose sum is 0: {-1, +1}, {v, -⌈v/2⌉, -⌊v/2⌋} and its negative. For every jump of size
-// k of a source, the client sends k copies of the source's messages. The size of an atom's jumps may be bounded. With n
-// reports the analyzer estimates
+// Sources are the central noise and the atoms. The central noise is a message +1 and a message -1, each with r = 1 and
+// q = e^{-ε*/Δ}. Atoms are sets of messages whose sum is 0: {-1, +1}, {v, -⌈v/2⌉, -⌊v/2⌋} and its negative. Every jump
+// of size k of a source sends k copies of its messages. The size of an atom's jumps may be bounded. With n reports the
+// analyzer estimates
 //
 //	Σx ≈ (Σ messages) / Δ                                                        (2)
 //	Var = Σ f(1-f)/Δ² + n/n_min · 2p/((1-p)²Δ²),  p = e^{-ε*/Δ}, f the fractional part of xΔ  (3)
@@ -25,20 +25,20 @@
 // noise, and δ is derived from it, for every pair of values (internal/design, docs/proofs/correlated.md).
 // [RuleTheorem2] is the paper's closed form. Participation is not protected.
 //
-// Padding full: every client has exactly B slots. It draws its noise again until it fits into B-1 slots. This adds
-// (1+e^ε)·n·τ ≤ δ/100 to δ, with τ the probability that one client's noise does not fit. Padding none: a client has as
-// many slots as messages. There 0 is a message too, with noise {0} of its own. A cover in place of that message would
-// show the verifier, who can count covers, the exact number of zeros. The first relay sees each client's number of
-// messages, which is 1 more than the number of noise messages. So the first relay must be honest.
+// Padding full: exactly B slots. A client draws its noise again until it fits into B-1 slots. This adds (1+e^ε)·n·τ ≤
+// δ/100 to δ, τ the probability that one client's noise does not fit. Padding none: as many slots as messages. There 0
+// is a message too, with noise {0} of its own, because the verifier could count covers in its place, and so the zeros.
+// The first relay sees each client's number of messages, which is 1 more than the number of noise messages. So the
+// first relay must be honest.
 //
 // Accuracy: the estimate is unbiased. Its variance (3) is that of the central discrete Laplace mechanism at ε* < ε
 // times n/n_min, plus rounding. [Protocol.Calibrate] takes ε* = 0.9·ε. Unless the task names Δ, it takes the Δ with
 // which rounding adds 0.3 times the noise's variance, or a smaller Δ if the slots do not suffice.
 //
-// Limits: noise comes in bursts, so B is at least 17.5·Δ/ε* (at δ = 10⁻⁶). If every relay colludes with the verifier,
-// nothing protects a client, because its messages contain its value (ε₀ = +Inf). If fewer than n_min clients are
-// honest, the noise is less than the claim needs. One malicious client sends at most B messages between -⌈Δ/2⌉ and Δ.
-// So it moves a sum by at most B times the range upwards and half of that downwards, undetectably.
+// Limits: noise comes in bursts, so B is at least 17.5·Δ/ε* (δ = 10⁻⁶). If every relay colludes with the verifier,
+// nothing protects a client: its messages contain its value (ε₀ = +Inf). If fewer than n_min clients are honest, the
+// noise is less than the claim needs. One malicious client sends at most B messages between -⌈Δ/2⌉ and Δ, so it moves a
+// sum by at most B times the range upwards and half of that downwards, undetectably.
 //
 // [GKMPS21]: https://arxiv.org/abs/2109.13158
 package correlated
@@ -79,7 +79,7 @@ const maxTop = 1 << 13
 // matter.
 const maxTheta = 1e6
 
-// maxDraws is the largest allowed expected number of candidates for jumps that one client draws.
+// maxDraws is the largest allowed expected number of a client's draws: candidates for jumps.
 const maxDraws = 1 << 20
 
 // The denominators of parameters: r is in 64ths, exponents are in units of 2⁻⁴⁰. A float64 holds both exactly.

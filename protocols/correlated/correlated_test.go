@@ -245,8 +245,7 @@ func TestValuesAndMessages(t *testing.T) {
 	require.True(t, math.IsInf(m.Epsilon0(), 1))
 }
 
-// TestTheNumberOfMessagesDoesNotDependOnTheValue checks that under padding none a client sends one message more than
-// its noise messages, whatever its value.
+// Under padding none a client sends one message more than its noise messages, whatever its value.
 func TestTheNumberOfMessagesDoesNotDependOnTheValue(t *testing.T) {
 	m := calibrated(t, draft(task.Sum, task.PaddingNone, 1000, "3", "1e-3", whole("max", 3)), correlated.Options{})
 	for _, x := range []float64{0, 0.2, 1} {
@@ -313,7 +312,7 @@ func TestClosedFormNextToEpsilon(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestLargeDelta calibrates and certifies the noise for Δ = 4096 and n = 10⁷. It logs the time.
+// Calibrates and certifies the noise for Δ = 4096 and n = 10⁷. It logs the time.
 func TestLargeDelta(t *testing.T) {
 	start := time.Now()
 	messages, derived, ok := correlated.Search(4096, 1, 1e-6, 0.9)

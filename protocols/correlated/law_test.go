@@ -11,11 +11,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestLawIsItsRuleAtEveryEpsilon compares the law with the rule's curve at ε in [−8, 8]. The law must nowhere be below
-// it. For δ in [1e-12, .1] it must be at most 1 % in ε above it, or a thousandth in δ where the curve is flat. The
-// rule's curve is what its bounds at all ε prove together. Each bound is the least of (P2) of internal/design over the
-// orders, plus the cost of noise that does not fit. The bounds are 1 up to almost the claim's ε, and beyond it the
-// missed probability remains.
+// Compares the law with the rule's curve at ε in [−8, 8]. The law must nowhere be below it. For δ in [1e-12, .1] it
+// must be at most 1 % in ε above it, or a thousandth in δ where the curve is flat. The rule's curve is what its bounds
+// at all ε prove together. Each bound is the least of (P2) of internal/design over the orders, plus the cost of noise
+// that does not fit. The bounds are 1 up to almost the claim's ε, and beyond it the missed probability remains.
 func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 	cases := []*task.Task{tinyTask(task.Count, task.PaddingNone, "1", "1e-6", 1000, 1)}
 	if stattest.Long {
@@ -56,9 +55,9 @@ func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 	}
 }
 
-// TestLawWithoutSlotsForIt checks noise that is too much for any number of slots, under either rule. Its law must be
-// that of an infinite loss, and must be returned at once: a task may ask for anything, and the search for the quantiles
-// of such noise might not end.
+// Checks noise that is too much for any number of slots, under either rule. Its law must be that of an infinite loss,
+// and must be returned at once: a task may ask for anything, and the search for the quantiles of such noise might not
+// end.
 func TestLawWithoutSlotsForIt(t *testing.T) {
 	draft := tinyTask(task.Count, task.PaddingFull, "1", "1e-6", 1000, 1)
 	require.NoError(t, new(Protocol).Calibrate(draft))

@@ -62,10 +62,10 @@ func (m *Mechanism) moments(eps, enough float64) float64 {
 	return least
 }
 
-// Law implements [protocols.Mechanism.Law]. Under rule moments, δ at each ε is the least that the bound (P2) of
-// internal/design gives over the orders. Each bound falls by e^{−θε}, except for the missed probability. If no number
-// of slots within the limit holds enough of the noise, δ is 1. Under the closed form only the claim is known, so the
-// law is that of the worst mechanism that meets the claim ([KOV15]).
+// Law implements [protocols.Mechanism.Law]. Under rule moments, δ at each ε is the least bound (P2) of internal/design
+// over the orders; each falls by e^{−θε}, except for the missed probability. If no number of slots holds enough of the
+// noise, δ is 1. Of the closed form only the claim is known, so the law is that of the worst mechanism that meets the
+// claim ([KOV15]).
 //
 // [KOV15]: https://arxiv.org/abs/1311.0776
 func (m *Mechanism) Law() (*compose.Law, error) {
@@ -153,7 +153,7 @@ func (m *Mechanism) closedForm() error {
 	return nil
 }
 
-// down returns an exponent s, rounded down to the precision of a task's parameters, which means more noise.
+// down returns an exponent rounded down to the precision of a task's parameters: more noise.
 func down(s float64) randomizer.Rational {
 	return randomizer.NewRational(int64(s*exponentUnit), exponentUnit)
 }

@@ -181,8 +181,8 @@ func TestShuffledMechanismIsPrivate(t *testing.T) {
 	}
 }
 
-// TestClosedForm checks the paper's closed form. At Δ = 16, n = 10⁶ it must send over ten noise messages per user. With
-// few levels a task can use it, and must not prove a smaller ε.
+// At Δ = 16, n = 10⁶ the paper's closed form must send over ten noise messages per user. With few levels a task can use
+// it.
 func TestClosedForm(t *testing.T) {
 	d := tinyTask("sum", "full", "1", "1e-6", 1e6, 16)
 	d.Rule = RuleTheorem2

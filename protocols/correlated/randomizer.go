@@ -27,7 +27,7 @@ func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocol
 	return protocols.Messages{m.own(messages, at, rounded)}, nil
 }
 
-// own appends the message of a client's rounded value. A value of 0 has a message only if [Mechanism.needsZero].
+// own appends the message of a client's rounded value. Value 0 has one only if [Mechanism.needsZero].
 func (m *Mechanism) own(messages [][]byte, at uint64, rounded int64) [][]byte {
 	switch {
 	case rounded != 0:

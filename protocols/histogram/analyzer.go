@@ -124,8 +124,8 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: []float64{lowest}, Variance: max(own, other)}
 }
 
-// variances returns what one client adds to the variance of a count, by formula (2) of the package comment: own to the
-// count of the value that it holds, other to every other count.
+// variances returns what one client adds to the variance of a count (formula (2) of the package comment): own for the
+// value that it holds, other for any other value.
 func (m *Mechanism) variances() (own, other float64) {
 	gamma, k := m.krr.Gamma.Float64(), float64(m.krr.K)
 	q := gamma / k

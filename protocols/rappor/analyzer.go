@@ -105,7 +105,7 @@ func (m *Mechanism) worstPart() float64 {
 	return 0.5
 }
 
-// variance returns what one client adds to the variance of the sum, formula (2) of the package comment, in the square
+// variance returns what one client adds to the variance of the sum (formula (2) of the package comment), in the square
 // of the query's units. part is the value's fraction of a level.
 func (m *Mechanism) variance(part float64) float64 {
 	f, k, scale := m.f.Float64(), float64(m.k), m.task.Input.Width()/float64(m.k)

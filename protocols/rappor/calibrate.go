@@ -78,8 +78,7 @@ func (g target) bestLevels(t *task.Task) (*Mechanism, error) {
 	return best, nil
 }
 
-// slots returns the least number B of slots, at most k, for which overflowing slots cost at most 1 % of δ (formula (3)
-// of the package comment).
+// slots returns the least B, at most k, with which overflowing slots cost at most 1 % of δ.
 func (g target) slots(m *Mechanism) uint64 {
 	for b := uint64(1); b < m.k; b++ {
 		if g.overflow(m.k, b, m.f.Float64()) <= overflowShare*g.delta {

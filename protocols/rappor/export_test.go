@@ -7,8 +7,8 @@ func FlipsDelta(eps, f float64, users, bits uint64) (float64, error) {
 	return target{eps: eps, delta: 0.5, users: users, all: users}.flipsDelta(f, bits)
 }
 
-// Twice returns the exact δ for two changed bits, if u and w of the n other clients hold a one at these bits (the pair
-// E_u ⊗ E_w of [RuleOthers]).
+// Twice returns the exact δ for two changed bits, of which u and w of n other clients hold a one: E_u ⊗ E_w of
+// [RuleOthers].
 func Twice(eps, f, n, u, w float64) (delta float64) {
 	a := newPair(difference(binomial(n-u, f), binomial(u, f)), f)
 	b := newPair(difference(binomial(n-w, f), binomial(w, f)), f)
@@ -22,8 +22,7 @@ func Twice(eps, f, n, u, w float64) (delta float64) {
 	return delta
 }
 
-// PartedDelta returns the bound (1) of docs/proofs/slots.md with 2t = δ/200, for the task's δ. It bounds δ if a first
-// relay puts a client's slots into different batches.
+// PartedDelta returns δ if a first relay parts clients: the bound (1) of docs/proofs/slots.md with 2t = δ/200.
 func (m *Mechanism) PartedDelta() (float64, error) {
 	g, err := newTarget(m.task)
 	if err != nil {

@@ -10,10 +10,9 @@ import (
 	"github.com/doona-dp/doona/protocols/rappor"
 )
 
-// TestPartedClientsAreHiddenByTheirBatch checks step (iv) of the proof of Theorem 3 in docs/proofs/slots.md. It
-// enumerates all ways to put two slots of each of four clients into two batches of four. On average, a verifier must
-// learn no more than if the changed bit were hidden by the clients whose message of that bit is in the same batch. The
-// test must catch half the flips.
+// Checks step (iv) of the proof of Theorem 3 in docs/proofs/slots.md. It enumerates all ways to put two slots of each
+// of four clients into two batches of four. On average, a verifier must learn no more than if the changed bit were
+// hidden by the clients whose message of that bit is in the same batch. The test must catch half the flips.
 func TestPartedClientsAreHiddenByTheirBatch(t *testing.T) {
 	const f = 0.2
 	groupings, caught, stronger := 0, 0, 0
@@ -126,7 +125,7 @@ func (d distribution) parted(first, x int, f float64) distribution {
 	return out
 }
 
-// TestPartedDelta checks that a first relay that parts clients gains less the more clients there are.
+// A first relay that parts clients gains less the more clients there are.
 func TestPartedDelta(t *testing.T) {
 	for _, c := range []struct {
 		users uint64

@@ -138,8 +138,8 @@ func (g target) overflow(k, b uint64, f float64) float64 {
 	return (1 + math.Exp(g.eps)) * float64(g.all) * tail * (1 + 1e-9)
 }
 
-// leastFlip returns the smallest flip probability f, to a relative 10⁻⁴, that proves the target if a change of value
-// changes this number of bits.
+// leastFlip returns the smallest flip probability f, to a relative 10⁻⁴, that proves the target if a new value changes
+// this number of bits.
 func (g target) leastFlip(bits uint64) (randomizer.Rational, error) {
 	budget := g.delta * (1 - overflowShare)
 	proves := func(f randomizer.Rational) (bool, error) {
@@ -357,9 +357,9 @@ func difference(x, y []float64) []float64 {
 	return out
 }
 
-// envelope is the pair of distributions whose curve is at least the maximum of several curves. Between the points of a
-// grid its curve is linear in x = e^ε, which is no lower than the maximum, because the maximum is convex. At likelihood
-// ratio x[i] it holds probability q[i] of Q. P has the further probability beyond where Q has none.
+// envelope is a pair of distributions whose curve is at least the maximum of several curves. Between the points of a
+// grid it is linear in x = e^ε, which is no lower than the maximum, because that is convex. At likelihood ratio x[i] it
+// holds probability q[i] of Q. P has the further probability beyond where Q has none.
 type envelope struct {
 	x, q   []float64
 	beyond float64

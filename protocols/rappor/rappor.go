@@ -112,5 +112,5 @@ func (m *Mechanism) slots() task.Slots {
 		MessageBytes: uint64(protocols.Indices(m.k).Bytes())}
 }
 
-// overflowShare is the part of δ that flips which do not fit the slots may cost: formula (3) of the package comment.
+// overflowShare is the part of δ that flips which do not fit the slots may cost.
 const overflowShare = 0.01

@@ -137,9 +137,9 @@ func TestShuffledMechanismIsPrivate(t *testing.T) {
 	require.Greater(t, zeros, all/2)
 }
 
-// TestBoundIsAboveEveryPair compares the bound with the exact divergence among 200 others, for every u and w of
-// [RuleOthers]. The bound must be above it. The divergence must be largest if all others hold the client's value, and
-// there the bound must be within 2 % of n·f.
+// TestBoundIsAboveEveryPair checks that, for 200 others, the bound is above the exact divergence for every u and w of
+// [RuleOthers]. The divergence must be largest if all others hold the client's value. There the bound must be within 2
+// % of n·f.
 func TestBoundIsAboveEveryPair(t *testing.T) {
 	const n = 200
 	for _, c := range []struct{ eps, f float64 }{{1, 0.15}, {0.5, 0.25}, {2, 0.1}} {
@@ -161,8 +161,8 @@ func TestBoundIsAboveEveryPair(t *testing.T) {
 	}
 }
 
-// TestFlipsAgainstExact checks figures at ε = 1, δ = 10⁻⁶. n·f = 42.6 suffices if the others hold 0, but the true δ is
-// then 4.7e-6. n·f = 50.0 is necessary, and the bound must be satisfied with 50.3.
+// TestFlipsAgainstExact checks figures at ε = 1, δ = 10⁻⁶. With n·f = 42.6, enough if the others hold 0, the true δ is
+// 4.7e-6. n·f = 50.0 is necessary; the bound takes 50.3.
 func TestFlipsAgainstExact(t *testing.T) {
 	const n = 100_000
 	require.InEpsilon(t, 4.72e-6, rappor.Twice(1, 42.6/n, n-1, n-1, n-1), 0.001)
@@ -319,9 +319,9 @@ func TestBadParametersAreNamed(t *testing.T) {
 	}
 }
 
-// TestFewSlotsForManyFlips checks that CheckClaim refuses δ = 10⁻¹⁰ with k = 4096 and f = 0.3, where every client flips
-// hundreds of bits. Pr[Bin(k, f) = 0] is below the smallest float64 there. A client limited to 1200 slots has exactly
-// 1199 flips once in 20 times. Then its report cannot contain both the indices of x and x', which tells them apart.
+// TestFewSlotsForManyFlips checks that the claim is refused with k = 4096 and f = 0.3. A client flips hundreds of bits,
+// and Pr[Bin(k, f) = 0] is below the smallest float64. A client limited to 1200 slots has exactly 1199 flips once in 20
+// times. Then its report cannot contain both x and x', which tells them apart.
 func TestFewSlotsForManyFlips(t *testing.T) {
 	for _, users := range []uint64{1, 10} {
 		for _, slots := range []uint64{1, 1000, 1200, 1240, 1400} {

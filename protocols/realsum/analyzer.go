@@ -86,8 +86,7 @@ func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 	return l.ClientLossEffect(a.reports, lo, hi)
 }
 
-// Exact implements [protocols.Mechanism.Exact]. The variance is that of one client's report, formula (2) of the package
-// comment, divided by (1-γ)² and in the query's units.
+// Exact implements [protocols.Mechanism.Exact]. The variance is formula (2) of the package comment, divided by (1-γ)².
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	x, err := m.unit(value)
 	if err != nil {

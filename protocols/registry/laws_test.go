@@ -160,7 +160,7 @@ func meanLoss(law *compose.Law) (mean float64) {
 	return mean
 }
 
-// TestEveryLawIsItsRule checks that every protocol's law agrees with its rule, wherever the rule proves something.
+// Every protocol's law agrees with its rule, wherever the rule proves something.
 func TestEveryLawIsItsRule(t *testing.T) {
 	for _, p := range registry.All() {
 		checked := 0

@@ -22,10 +22,10 @@ func column(n int, value func(i int) float64) [][]float64 {
 	return out
 }
 
-// TestEstimatesHaveThePredictedErrors checks that the mean of 6,000 estimates is within 5 standard errors of the truth,
-// which fails by chance with probability 6·10⁻⁷. Their variance must be in the two-sided 10⁻⁶ interval around the
-// prediction: 4.9 standard deviations. A sample variance of R draws has the relative deviation √((2+κ)/R). κ ≤ 3 + 1/2
-// is the excess kurtosis of noise that is at least a whole discrete Laplace variable.
+// TestEstimatesHaveThePredictedErrors checks that the mean of 6,000 estimates is within 5 standard errors of the truth
+// (fails by chance with 6·10⁻⁷), and their variance within 4.9 standard deviations of the prediction (10⁻⁶). A sample
+// variance of R draws has the relative deviation √((2+κ)/R), κ ≤ 3 + 1/2 the excess kurtosis of at least a whole
+// discrete Laplace variable.
 func TestEstimatesHaveThePredictedErrors(t *testing.T) {
 	const repeats = 6000
 	for name, c := range map[string]struct {
@@ -122,8 +122,8 @@ func TestMerge(t *testing.T) {
 	require.ErrorIs(t, one.Merge(other.Aggregate()), protocols.ErrMerge)
 }
 
-// TestIncompleteBatchesAreLeftOut checks that the aggregate leaves out a batch with a share missing, and refuses shares
-// in another lane, of another size, or of q or more.
+// TestIncompleteBatchesAreLeftOut checks that a batch with a share missing is left out, and that malformed shares are
+// refused.
 func TestIncompleteBatchesAreLeftOut(t *testing.T) {
 	_, m := open(t, planner.Query{Query: task.Sum, Batch: 10, Honest: 1, Epsilon: 1, Delta: 1e-6})
 	src := randomizer.NewSource()

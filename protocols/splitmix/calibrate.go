@@ -89,7 +89,7 @@ func newTarget(t *task.Task) target {
 	return target{eps, delta, t.Batch.Min}
 }
 
-// exponent returns the noise's exponent s = ε/p, rounded down to a rational, which means more noise.
+// exponent returns the noise's exponent s = ε/p, rounded down to a rational: more noise.
 func (g target) exponent(p uint64) (randomizer.Rational, error) {
 	eps, _ := randomizer.RationalFromFloat(g.eps)
 	for eps.Float64() > g.eps {

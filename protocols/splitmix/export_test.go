@@ -1,6 +1,6 @@
 package splitmix
 
-// Unexported functions that the tests of package splitmix_test call.
+// For tests outside the package.
 var (
 	StatisticalDistance = statisticalDistance
 	LogExcess           = logExcess

@@ -11,10 +11,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestLawIsItsRuleAtEveryEpsilon compares the law with the rule at ε in [−8, 8]. The rule is the divergence of discrete
-// Laplace noise from its shift by p, summed term by term, plus the statistical distance of the shares. The law must
-// nowhere be below the rule. For δ in [1e-12, .1] it must be at most 1 % in ε above it, or a thousandth in δ where the
-// curve is flat.
+// Compares the law with the rule at ε in [−8, 8]. The rule is the divergence of discrete Laplace noise from its shift
+// by p, summed term by term, plus the statistical distance of the shares. The law must nowhere be below the rule. For δ
+// in [1e-12, .1] it must be at most 1 % in ε above it, or a thousandth in δ where the curve is flat.
 func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 	for _, claim := range []task.Claim{task.NewClaim("1", "1e-6"), task.NewClaim("4", "1e-9")} {
 		draft := &task.Task{
@@ -54,8 +53,7 @@ func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 	}
 }
 
-// TestShiftedIsTheSum checks that shifted, the divergence of discrete Laplace noise from its shift, equals the sum over
-// all outcomes.
+// The function shifted, the divergence of discrete Laplace noise from its shift, equals the sum over all outcomes.
 func TestShiftedIsTheSum(t *testing.T) {
 	for _, c := range []struct{ s, p float64 }{{.5, 2}, {.1, 10}, {.03, 41}, {1.5, 1}} {
 		scale := (1 - math.Exp(-c.s)) / (1 + math.Exp(-c.s))

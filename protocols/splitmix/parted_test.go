@@ -9,10 +9,10 @@ import (
 	"github.com/doona-dp/doona/protocols/splitmix"
 )
 
-// TestOneBatchOfPartedClientsIsPrivate covers a first relay that fills one batch with all shares of some clients and
-// some shares of others. From this batch alone a verifier must learn no more than the claim. The test enumerates every
-// number k of complete clients and of other slots with which the batch has the n_min·m slots that relays require, and
-// no second batch has them. Without the other slots, the claim must be broken.
+// Covers a first relay that fills one batch with all shares of some clients and some shares of others. From this batch
+// alone a verifier must learn no more than the claim. The test enumerates every number k of complete clients and of
+// other slots with which the batch has the n_min·m slots that relays require, and no second batch has them. Without the
+// other slots, the claim must be broken.
 func TestOneBatchOfPartedClientsIsPrivate(t *testing.T) {
 	caught := 0
 	for _, c := range []struct{ least, m, p, q uint64 }{{2, 8, 2, 4}, {2, 9, 1, 3}, {3, 6, 2, 4}, {3, 9, 1, 3},
@@ -37,9 +37,9 @@ func TestOneBatchOfPartedClientsIsPrivate(t *testing.T) {
 	require.Equal(t, 26, caught, "of 36 batches without the other slots")
 }
 
-// TestPartingCanTellMoreOrLess shows that a first relay that parts clients may learn more or less than from whole
-// clients. It enumerates all ways to put two messages mod 2 of each of four clients into two batches of four. Some ways
-// tell the values of clients 0 and 3 apart better than a batch of these two clients does, and some worse.
+// A first relay that parts clients may learn more or less than from whole clients. Of all ways to put two messages mod
+// 2 of each of four clients into two batches of four, some tell the values of clients 0 and 3 apart better than a batch
+// of these two clients does, and some worse.
 func TestPartingCanTellMoreOrLess(t *testing.T) {
 	distance := func(slots [][2]int) float64 {
 		return statisticalDistance(inBatches(2, slots, []uint64{0, 0, 0, 0}), inBatches(2, slots, []uint64{1, 0, 0, 1}))

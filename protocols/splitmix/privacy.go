@@ -133,8 +133,8 @@ func (m *Mechanism) leastQ() uint64 {
 	return m.task.Batch.Size*m.p + 2*uint64(min(t, maxQ))
 }
 
-// maxTable is the largest size of logExcess's table. It bounds the time of a claim check. With at most tableUsers
-// clients, the table has an entry for each number of clients up to theirs.
+// maxTable is the largest size of logExcess's table, which bounds the time of a claim check. For at most tableUsers
+// clients, the table extends to all of them.
 const (
 	maxTable   = 1024
 	tableUsers = 64

@@ -254,9 +254,8 @@ func TestFarBoundAgreesWithTheTable(t *testing.T) {
 	}
 }
 
-// TestFewClientsNeedNoMoreThanTheTable checks that the bound for few clients is the recursion (5) of logExcess, and not
-// the looser (6). It must exceed the exact Z by at most a few percent. Three clients at (1, 10⁻⁶) must need 21
-// messages, where κ₃ of (6) would ask for 22.
+// TestFewClientsNeedNoMoreThanTheTable checks that for few clients the bound of logExcess is the recursion (5), at most
+// a few percent above the exact Z. Three clients at (1, 10⁻⁶) must need 21 messages, where (6) would ask for 22.
 func TestFewClientsNeedNoMoreThanTheTable(t *testing.T) {
 	for _, n := range []uint64{2, 3, 4, 5, 8, 13, 20, 40, 64} {
 		for _, m := range []uint64{2, 5, 9, 16, 21} {
@@ -320,8 +319,8 @@ func logBinomial(n, k uint64) float64 {
 	return a - b - c
 }
 
-// TestPublishedFigures checks the published numbers of messages for 1,000 users, a 32-bit q and σ = 40: 262 by rule
-// paper, 134 by rule section5.1, 12 by rule components.
+// TestPublishedFigures checks the numbers of messages for 1,000 users, a 32-bit q and σ = 40: 262 by rule paper, 134 by
+// rule section5.1, 12 by rule components.
 func TestPublishedFigures(t *testing.T) {
 	least := func(rule string, n, q uint64, sigma float64) uint64 {
 		m := uint64(1)
@@ -467,8 +466,8 @@ func draft(t *testing.T, q planner.Query) *task.Task {
 	return d
 }
 
-// TestTenThousandUsers checks the figures for 10,000 users. A client must send 8 messages. The error must be within 5 %
-// of the central discrete Laplace mechanism's, with rounding.
+// TestTenThousandUsers checks that 10,000 users send 8 messages each, with an error within 5 % of the central discrete
+// Laplace mechanism's, rounding included.
 func TestTenThousandUsers(t *testing.T) {
 	d := draft(t, planner.Query{Batch: 10_000, Honest: 1, Epsilon: 1, Delta: 1e-8})
 	m, err := registry.Open(d)
@@ -511,8 +510,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestHonestFractionCalibratesForTheFewest checks a task with few honest clients. m and the noise must suffice for
-// n_min clients, and q for the noise of all n.
+// TestHonestFractionCalibratesForTheFewest checks that m and the noise suffice for n_min clients, and q for all n.
 func TestHonestFractionCalibratesForTheFewest(t *testing.T) {
 	d := draft(t, planner.Query{Batch: 1000, Honest: 0.1, Epsilon: 1, Delta: 1e-8})
 	all := draft(t, planner.Query{Batch: 1000, Honest: 1, Epsilon: 1, Delta: 1e-8})

@@ -5,8 +5,8 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Randomize implements [protocols.Mechanism.Randomize]. It rounds the value, adds noise (formula (1) of the package
-// comment), and splits the result into shares.
+// Randomize implements [protocols.Mechanism.Randomize]. It rounds the value, adds noise, and splits the sum into
+// shares.
 func (m *Mechanism) Randomize(src *randomizer.Source, value []float64) (protocols.Messages, error) {
 	x, err := protocols.Number(m.task, value)
 	if err != nil {

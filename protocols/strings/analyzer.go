@@ -70,7 +70,7 @@ func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.dummies)
 }
 
-// added returns D′·M, the number of dummies that relays should have added; 0 if clients add the noise.
+// added returns D′·M, the number of dummies that relays should have added.
 func (a *aggregate) added() float64 {
 	if a.m.task.Noise == nil {
 		return 0
@@ -152,8 +152,7 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 	return total, variance, nil
 }
 
-// Worst implements [protocols.Mechanism.Worst]. A client adds most to a cell that its text falls in. This is the same
-// for all texts, so Worst returns an arbitrary one.
+// Worst implements [protocols.Mechanism.Worst]. A client adds most to a cell of its text, with any text.
 func (m *Mechanism) Worst() protocols.WorstCase {
 	own, other := m.variances()
 	return protocols.WorstCase{Value: Value("a"), Variance: max(own, other)}

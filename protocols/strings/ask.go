@@ -106,10 +106,10 @@ func most(mean float64) float64 { return mean + trim*math.Sqrt(mean) + 1 }
 // distribution.
 const trim = 3.5
 
-// background returns the mean and the variance of the messages in cells without a frequent text. It repeatedly drops
-// cells more than trim standard deviations above the mean, until it drops none. For a Poisson distribution that drops
-// about one cell in a thousand. The variance is at least the mean, as for a Poisson distribution. It is larger if there
-// are many texts of a few clients each.
+// background returns the mean and the variance of the messages in cells without a frequent text. It drops cells more
+// than trim standard deviations above the mean until it drops none; of a Poisson distribution that is one cell in a
+// thousand. The variance is at least the mean, as of a Poisson distribution. It is larger if there are many texts of a
+// few clients each.
 func background(counts []uint64) (mean, variance float64) {
 	limit := math.Inf(1)
 	for range 50 {
@@ -190,9 +190,9 @@ func (s *cellStats) count(cells []uint64) float64 {
 	return more / s.share(len(cells))
 }
 
-// interval returns a confidence interval for the number c of clients that hold a text, from some of the text's cells.
-// With more the excess of messages, w the share of a text's messages that fall in these cells, v the background's
-// variance and z the normal quantile, it contains every c with
+// interval returns the numbers c of clients that the messages in some of a text's cells do not contradict. With more
+// the excess of messages, w the share of a text's messages that fall in these cells, v the background's variance and z
+// the normal quantile,
 //
 //	|more − c·w| ≤ z·√(c·w(1−w) + v) + ½,   c·w = max(0, c)·w under the root
 func (s *cellStats) interval(cells []uint64, z float64) (lo, hi float64) {

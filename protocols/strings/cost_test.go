@@ -20,8 +20,8 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// searchEnv names the environment variable with a folder. It makes this test binary search the setting and aggregate in
-// the folder, as a separate process.
+// searchEnv is the environment variable with the folder of a setting and its aggregate. If it is set, this process only
+// searches them.
 const searchEnv = "DOONA_SEARCH"
 
 func TestMain(m *testing.M) {

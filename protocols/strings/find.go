@@ -284,9 +284,8 @@ func (s *search) counted(confidence, ref float64) []protocols.TextCount {
 	return out
 }
 
-// bar returns the least number of messages in a listed text's unclaimed checks without which it would not be listed,
-// apart from the limit of chance. That is half of what the pass searches for. It is also what the text needs, with its
-// messages in the levels, to have enough of its own.
+// bar returns the least number of messages in a listed text's unclaimed checks, apart from the limit of chance: half of
+// what the pass searches for, or what the text needs beside its levels to have enough of its own.
 func (s *search) bar(text []byte, free []uint64, ref float64) float64 {
 	more, _ := s.excess(free)
 	levels := s.own(text) - more

@@ -97,8 +97,8 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 	}
 }
 
-// Open returns the mechanism of a task with query strings and parameters b, levels and checks. If relays add the noise,
-// the task has noise of kind pool over all cells. If clients add it, the task has a parameter gamma.
+// Open returns the mechanism of a task with query strings and parameters b, levels and checks. It has either noise of
+// kind pool over all cells (by relays) or a parameter gamma (noise by clients).
 func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 	if err := checkQuery(t); err != nil {
 		return nil, err
@@ -257,7 +257,7 @@ func (p plan) slots() task.Slots {
 	return task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: bytes}
 }
 
-// gamma returns γ, the probability that a client sends a uniformly random cell; 0 if relays add the noise.
+// gamma returns γ, the probability of a uniform cell; 0 if relays add the noise.
 func (m *Mechanism) gamma() float64 { return m.krr.Gamma.Float64() }
 
 // shares returns two probabilities. own is that of a client sending its text's message of a given table. other is that

@@ -20,8 +20,8 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// draft returns a task for texts of at most length bytes. dummies bounds the dummies per relay and batch (0: no bound);
-// if it is negative, clients add the noise.
+// draft returns a task for texts of at most length bytes. Relays add at most dummies each (0: no bound); if it is
+// negative, clients add the noise.
 func draft(t testing.TB, length, users uint64, dummies float64, params planner.Params) *task.Task {
 	t.Helper()
 	draft, err := planner.Draft(query(length, users, dummies, params))
@@ -314,10 +314,10 @@ func TestAskCovers(t *testing.T) {
 	require.ErrorContains(t, err, "UTF-8")
 }
 
-// TestPlannedError checks that the counts of barely listed texts have the planned error, with noise by relays and by
-// clients. The texts have the least number of clients with which a plan lists them; a search of a batch must state
-// nearly the same number. The root mean square of 500 counts has a standard error of 3.2 %, and texts that share cells
-// by chance raise it by up to 2 %. The test fails by chance once in 10⁶ runs.
+// TestPlannedError checks that counts of barely listed texts have the planned error, with noise by relays and by
+// clients. A search of a batch must state nearly the same least number of clients as the plan. Of 500 counts the root
+// mean square has a standard error of 3.2 %, and texts that share cells by chance raise it by up to 2 %. The test fails
+// by chance once in 10⁶ runs.
 func TestPlannedError(t *testing.T) {
 	for _, perRelay := range []float64{11_000, -1} {
 		d := draft(t, 8, 10_000, perRelay, nil)

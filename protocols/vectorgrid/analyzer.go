@@ -133,9 +133,9 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: out, Variance: m.variance(m.worst())}
 }
 
-// WorstTotal returns bounds on the variance that one client can add to the entries of the estimated total. For query
-// vector each bound is the worst case of that coordinate. For vectormean each is an equal part of the worst sum over
-// the coordinates, which has f = ½ in every coordinate and Σ(u_j-½)² = ¼. f is the fractional part of u_j·r.
+// WorstTotal returns bounds on the variance that one client can add to each entry of the estimated total. For query
+// vector it is the worst of each coordinate. For vectormean it is an equal part of the worst sum, with Σ(u_j-½)² = ¼
+// and every u_j·r half way between whole numbers.
 func (m *Mechanism) WorstTotal() []float64 {
 	out := make([]float64, m.d)
 	for j := range out {

@@ -26,7 +26,7 @@ func (m *Mechanism) point(src *randomizer.Source, u []float64) (point uint64) {
 	return point
 }
 
-// unit maps a client's vector into [0, 1]^d, by the task's range or, for vectormean, from [-1, 1]^d.
+// unit maps a client's vector into [0, 1]^d; for vectormean, from [-1, 1]^d.
 func (m *Mechanism) unit(value []float64) ([]float64, error) {
 	if m.task.Query == task.Vector {
 		return protocols.Vector(m.task.Input, value)

@@ -104,8 +104,7 @@ func TestShuffledGridIsPrivate(t *testing.T) {
 	}
 }
 
-// TestPublishedGammaIsNotPrivate checks that the γ = c(r+1)/n that [AFNNTZ24] prints breaks the claim for d > 1: it
-// covers r+1 symbols, not (r+1)^d.
+// The printed γ = c(r+1)/n of [AFNNTZ24] breaks the claim for d > 1: it covers r+1 symbols, not (r+1)^d.
 func TestPublishedGammaIsNotPrivate(t *testing.T) {
 	const users, d, r = 6, 2, 1
 	num, den, err := accountant.KRRGamma(accountant.Exact, r+1, users, 1, 0.1)
@@ -125,7 +124,7 @@ func TestPublishedGammaIsNotPrivate(t *testing.T) {
 	require.ErrorContains(t, m.CheckClaim(), "claim.delta")
 }
 
-// TestChosenGridIsTheBest checks that calibration chooses the best r with its γ: no other r has a smaller cost.
+// Calibration chooses the best r with its γ: no other r has a smaller cost.
 func TestChosenGridIsTheBest(t *testing.T) {
 	for _, query := range []task.Query{task.Vector, task.VectorMean} {
 		for _, dim := range []uint64{1, 2, 3} {

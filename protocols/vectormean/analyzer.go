@@ -8,9 +8,8 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// aggregate holds the counters, one for each kind of message, and the number n of clients. The package comment has
-// formulas (1) and (3) for the estimates with one lane and with a lane per coefficient. Formulas (2) and (4) are their
-// variances.
+// aggregate holds the counters, one for each kind of message, and the number n of clients. The package comment has the
+// formulas: with one lane (1) for estimates and (2) for their variance, with a lane per coefficient (3) and (4).
 type aggregate struct {
 	m      *Mechanism
 	counts []uint64
@@ -119,8 +118,8 @@ func (m *Mechanism) difference(counts []uint64, j int, n float64) float64 {
 	return 2*float64(counts[j]) - n*(m.units+2*m.noise.mean())
 }
 
-// Exact implements [protocols.Mechanism.Exact]. The variance is one client's: formula (2) of the package comment, or
-// formula (4) with a lane per coefficient.
+// Exact implements [protocols.Mechanism.Exact]. The variance is formula (2) of the package comment, or (4) with a lane
+// per coefficient.
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
 	if total, err = protocols.Ball(m.task.Input, value); err != nil {
 		return nil, nil, err
@@ -163,11 +162,10 @@ func (m *Mechanism) Worst() protocols.WorstCase {
 	return protocols.WorstCase{Value: m.halfWay(), Variance: m.variance(0.25)}
 }
 
-// halfWay returns a vector whose entries round worst. With one lane it has half a unit in every coordinate, or in as
-// many as fit norm 1. With a frame, every coefficient should lie half way between two whole numbers of units. The
-// vector is 0 if h is odd. Otherwise it lies along the first axis, whose coefficients are all equal except for their
-// signs. If h < κ, that vector would be longer than 1. The unit vector of the axis is close to it: for h = 2, κ = 11/5
-// it has 0.99 times that rounding's variance.
+// halfWay returns a vector that rounds worst. With one lane it has half a unit in every coordinate, or in as many as
+// fit norm 1. With a frame, it makes every coefficient half way between two whole numbers. That is 0 if h is odd.
+// Otherwise it lies along the first axis, whose coefficients differ only in sign. If h < κ, it would be longer than 1,
+// and the unit vector is close to it: for h = 2, κ = 11/5 it has 0.99 times that rounding's variance.
 func (m *Mechanism) halfWay() []float64 {
 	v := make([]float64, m.task.Input.Bins)
 	half := 0.5 / m.units

@@ -29,10 +29,10 @@ func (*Protocol) Row() protocols.Row {
 	}
 }
 
-// Calibrate sets the parameters and slots of a task whose query, input, claim, batch and rule are set. It keeps what
-// the task already names: parameters units, kashin and seed, the padding (full if empty), and the number of lanes (one
-// if 0, or one per coefficient). For the rest it chooses. The frame is the first of a few with a small Kashin constant.
-// The units are those of [plan.choose]. The noise is the least that proves the claim.
+// Calibrate sets the parameters and slots of a task whose query, input, claim, batch, and rule are set. It keeps
+// parameters units, kashin and seed that the task names, its padding (full if empty) and its lanes (one if 0).
+// Otherwise the frame is the first of a few with a small Kashin constant, and the units are those of [plan.choose]. The
+// noise is the least that proves the claim.
 func (*Protocol) Calibrate(t *task.Task) error {
 	if err := checkQuery(t); err != nil {
 		return err
@@ -318,10 +318,10 @@ func lower(goodEnough func(float64) bool, hi float64) float64 {
 	return hi
 }
 
-// setNoise sets noise of variance lambda for each counter, over n_min clients. Under padding none the null message gets
-// nullTimes·d times that variance, or with a lane per coefficient the same. setNoise returns false if that is more
-// noise than the accountant can sum up. Under padding full it takes the fewest trials: 4·λ/n, at q = ½. Under padding
-// none, where slots do not count, it takes twice as many, at q ≈ 0.15, which is fewer messages for the same variance.
+// setNoise sets noise of variance lambda for each counter, over n_min clients. The null message of padding none gets
+// nullTimes·d times that, or with a lane per coefficient the same. setNoise returns false if that is more noise than
+// the accountant can sum up. The fewest trials are 4·λ/n, at q = ½. Under padding none, where slots do not count, it
+// takes twice as many, at q ≈ 0.15: fewer messages for the same variance.
 func (m *Mechanism) setNoise(lambda float64) bool {
 	none := m.task.Slots.Padding == task.PaddingNone
 	per := 4.0

@@ -50,8 +50,8 @@ func TestFrameIsTight(t *testing.T) {
 	}
 }
 
-// TestFrameOfASeedIsFixed checks that a seed always gives the same frame. The seed is part of the task, so every client
-// and verifier must derive the same one. A Python script computed these values from the definition of SplitMix64.
+// A seed always gives the same frame. The seed is part of the task, so every client and verifier must derive the same
+// one. A Python script computed these values from the definition of SplitMix64.
 func TestFrameOfASeedIsFixed(t *testing.T) {
 	f := newFrame(5, 42)
 	require.Equal(t, []int{6, 3, 7, 15, 10}, f.columns)
@@ -105,8 +105,8 @@ func TestKashinConstant(t *testing.T) {
 	}
 }
 
-// TestFirstColumnsAreNotEnough shows why the frame's columns must be random. With the first d columns, as when zeros
-// are appended, every representation of the all-ones vector has an entry of √(d/N).
+// Shows why the frame's columns must be random. With the first d columns, as when zeros are appended, every
+// representation of the all-ones vector has an entry of √(d/N).
 func TestFirstColumnsAreNotEnough(t *testing.T) {
 	const d = 64
 	f := newFrame(d, 1)
@@ -121,8 +121,7 @@ func TestFirstColumnsAreNotEnough(t *testing.T) {
 	require.Greater(t, largest(a)*math.Sqrt(2*d), 4.0)
 }
 
-// TestCoefficientsBeyondTheBoundAreClipped checks that the randomizer never gets more than the largest number of units,
-// whatever the search for a representation returned.
+// The randomizer never gets more than the largest number of units, whatever the search for a representation returned.
 func TestCoefficientsBeyondTheBoundAreClipped(t *testing.T) {
 	m := &Mechanism{task: &task.Task{Input: task.Input{Bins: 64}}, frame: newFrame(64, 1), bound: 0.5 / math.Sqrt(128),
 		units: 3}

@@ -12,10 +12,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestLawIsItsRuleAtEveryEpsilon compares the law with the rule's curve at ε in [−8, 8]. The rule's curve is what its
-// bounds at all ε prove together. The law must nowhere be below it. For δ in [1e-12, .1] it must be at most 1 % in ε
-// above it, or a few thousandths in δ where the curve is flat. Each bound is the least of several, so bounds are not
-// convex, and grids differ by a few thousandths in δ.
+// Compares the law with the rule's curve at ε in [−8, 8]. The rule's curve is what its bounds at all ε prove together.
+// The law must nowhere be below it. For δ in [1e-12, .1] it must be at most 1 % in ε above it, or a few thousandths in
+// δ where the curve is flat. Each bound is the least of several, so bounds are not convex, and grids differ by a few
+// thousandths in δ.
 func TestLawIsItsRuleAtEveryEpsilon(t *testing.T) {
 	for _, c := range []struct {
 		dim, lanes, users uint64
@@ -77,11 +77,11 @@ func calibrated(t *testing.T, dim, users uint64, claim task.Claim, units int64) 
 	return opened.(*Mechanism)
 }
 
-// TestAboveFlatVectorsOfCertainNorm compares the bound with vectors whose loss is known. A flat vector has entries y+f
-// units with d·f whole. Whatever the draws, d·f of them are rounded up, so ‖x‖² = d(y² + (2y+1)f) = s² + d·f(1−f) is
-// certain. Its negative shares no counter with it. Given both roundings, the pair is the Gaussian pair G_μ in the
-// limit, with μ² = 2‖x‖²/λ, λ being a counter's variance. Theorem 2 of docs/proofs/vectormean.md must be above that,
-// and close to it for many clients. The test computes λ from the trials, and takes only δ from the curve.
+// Compares the bound with vectors whose loss is known. A flat vector has entries y+f units with d·f whole. Whatever the
+// draws, d·f of them are rounded up, so ‖x‖² = d(y² + (2y+1)f) = s² + d·f(1−f) is certain. Its negative shares no
+// counter with it. Given both roundings, the pair is the Gaussian pair G_μ in the limit, with μ² = 2‖x‖²/λ, λ being a
+// counter's variance. Theorem 2 of docs/proofs/vectormean.md must be above that, and close to it for many clients. The
+// test computes λ from the trials, and takes only δ from the curve.
 func TestAboveFlatVectorsOfCertainNorm(t *testing.T) {
 	for _, c := range []struct {
 		size, users, trials uint64
@@ -105,8 +105,7 @@ func TestAboveFlatVectorsOfCertainNorm(t *testing.T) {
 	}
 }
 
-// TestMissedIsThatOfAllCounters checks that the missed probability at every level is that of all 2d counters plus that
-// of the null messages.
+// The missed probability at every level is that of all 2d counters plus that of the null messages.
 func TestMissedIsThatOfAllCounters(t *testing.T) {
 	m := calibrated(t, 3, 200, task.NewClaim("2", "1e-6"), 4)
 	counter := compose.NewBinomial(200*m.noise.trials, m.noise.chance.Float64())

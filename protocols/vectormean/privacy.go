@@ -37,14 +37,12 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	return compose.LawOf(c.delta, c.reach(m.task.Claim.Epsilon.Value())), nil
 }
 
-// gaussianBound describes the Gaussians that dominate the counters. rate is the shift of the Gaussian per unit on a
-// counter of units, null that on a counter of null messages. The domination fails with a probability of at most missed,
-// over all counters.
+// gaussianBound describes the Gaussians that dominate the counters: the shift per unit on a counter of units (rate) and
+// of null messages (null). missed is the probability, over all counters, that they do not dominate.
 type gaussianBound struct{ rate, null, missed float64 }
 
-// curve is the rule's bound δ(ε) at every ε. Each level trades missed, the probability that the bound gives away,
-// against the Gaussian's δ. At the best level missed is some fraction of the Gaussian's δ. With much noise missed is
-// close to 0; with little noise it makes up most of δ.
+// curve is the rule's bound δ(ε) at every ε. At the best level, missed is some fraction of the Gaussian's δ. With much
+// noise missed is close to 0; with little noise it makes up most of δ.
 type curve struct {
 	m       *Mechanism
 	levels  []gaussianBound // missed falls: at each level it is about a quarter of that at the previous level.
@@ -198,9 +196,9 @@ const (
 	momentSteps = 2400
 )
 
-// moment bounds ln E[e^{a‖x‖²}] over all vectors of norm at most s, x being the vector in whole units after rounding.
-// It takes the chord between two powers of momentStep, which are evaluated once for all ε. The chord is no lower,
-// because the maximum of logarithms of moments is convex in a.
+// moment bounds ln E[e^{a‖x‖²}] over all vectors of norm at most s, x being the vector after rounding. It takes the
+// chord between two powers of momentStep, evaluated once for all ε. The chord is no lower, because the maximum of
+// logarithms of moments is convex in a.
 func (c *curve) moment(a float64) float64 {
 	at := math.Floor(math.Log(a) / math.Log(momentStep))
 	if !(math.Abs(at) <= momentSteps) { // δ had no slope, or an extreme one.
@@ -224,8 +222,8 @@ func (c *curve) momentAt(at int, a float64) float64 {
 //
 //	Σ_l ln E[e^{a·x_l²}] ≤ α·Σ t_l² + d·β(α),   β(α) = max_t { ln E[e^{a·x²}] - α·t² }
 //
-// β(α) is convex, as a maximum of lines, and any α gives a bound. A vector with only one entry is worst at the largest
-// t, which is exactly the units: it shares the norm with no other entry, and its norm needs no rounding.
+// It is convex in α, as a maximum of lines, and any α gives a bound. A vector of only one entry is worst at the largest
+// t, exactly the units: there is nothing to share, and no norm to round.
 func (m *Mechanism) roundingMoment(a, square float64) float64 {
 	if m.size == 1 {
 		y, f := math.Modf(m.units)
@@ -235,12 +233,11 @@ func (m *Mechanism) roundingMoment(a, square float64) float64 {
 	return at(lowest(at, a, 8*a))
 }
 
-// excess returns β(α), the excess of one rounded entry in [Mechanism.roundingMoment]. Between the whole numbers y and
-// y+1, with t = y+f, the function to maximise is
+// excess returns β(α) of [Mechanism.roundingMoment]. Between the whole numbers y and y+1, with t = y+f, the function is
 //
 //	ln(1 + f·r) + a·y² - α(y+f)²,   r = e^{a(2y+1)} - 1
 //
-// This is concave in f, with its peak at 2α(y+f)(1+fr) = r. Where that overflows, excess returns +Inf: no bound.
+// This is concave in f, with its peak at 2α(y+f)(1+fr) = r. Where that overflows, excess returns +Inf.
 func (m *Mechanism) excess(a, alpha float64) (most float64) {
 	for y := 0.0; y < m.units; y++ {
 		r := math.Expm1(a * (2*y + 1))

@@ -115,8 +115,7 @@ func (m *Mechanism) round(src *randomizer.Source, parts []part) []int64 {
 	return x
 }
 
-// roundTo does the work of [Mechanism.round]. It writes the result to x and uses f as scratch memory for the fractions.
-// Both are as long as parts.
+// roundTo is [Mechanism.round] into x, with scratch memory f for the fractions. Both are as long as parts.
 func (m *Mechanism) roundTo(x []int64, f []uint64, src *randomizer.Source, parts []part) {
 	for k, p := range parts {
 		f[k] = p.fraction

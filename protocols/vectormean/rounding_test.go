@@ -10,9 +10,9 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// TestDependentRounding rounds four fractions together 40,000 times. The sum must be one of the two adjacent whole
-// numbers, and means must be kept. No two fractions may both be rounded up more often than if they were independent.
-// Each of the 10 checks allows 5.5 standard errors: together they fail by chance once in 10⁶ runs.
+// Rounds four fractions together 40,000 times. The sum must be one of the two adjacent whole numbers, and means must be
+// kept. No two fractions may both be rounded up more often than if they were independent. Each of the 10 checks allows
+// 5.5 standard errors: together they fail by chance once in 10⁶ runs.
 func TestDependentRounding(t *testing.T) {
 	const draws = 40_000
 	fractions := []float64{0.3, 0.9, 0.05, 0.6}
@@ -45,9 +45,8 @@ func TestDependentRounding(t *testing.T) {
 	}
 }
 
-// TestRoundingMoment checks the bound on ln E[e^{a‖x‖²}] for vectors of norm s: flat ones, ones with one large entry,
-// and random ones. The bound must hold, and exceed the largest logarithm among them by at most a third (much less for
-// several coordinates).
+// Checks the bound on ln E[e^{a‖x‖²}] for vectors of norm s: flat ones, ones with one large entry, and random ones. The
+// bound must hold, and exceed the largest logarithm among them by at most a third (much less for several coordinates).
 func TestRoundingMoment(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, c := range []struct {
@@ -78,8 +77,7 @@ func TestRoundingMoment(t *testing.T) {
 	}
 }
 
-// TestRoundingMomentOverflows checks excess near the overflow of its quadratic. Beyond the overflow it must return
-// +Inf. Before it, the result must be above the function that it bounds.
+// If its quadratic overflows, excess must return +Inf. Before that, it must be above the function that it bounds.
 func TestRoundingMomentOverflows(t *testing.T) {
 	m := &Mechanism{size: 1, units: 1}
 	for a := 1.0; a < 1e4; a *= 1.1 {
@@ -96,8 +94,7 @@ func TestRoundingMomentOverflows(t *testing.T) {
 	}
 }
 
-// TestMomentsBetweenPowers checks that the chords of the moment bound, which is evaluated only at powers of 1.1, are
-// close to the bound itself.
+// The chords of the moment bound, which is evaluated only at powers of 1.1, are close to the bound itself.
 func TestMomentsBetweenPowers(t *testing.T) {
 	for _, m := range []*Mechanism{{size: 1, units: 1}, {size: 16, units: 11.5}, {size: 64, units: 40}} {
 		c := &curve{m: m, moments: make([]float64, 2*momentSteps+2)}

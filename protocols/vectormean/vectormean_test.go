@@ -292,9 +292,8 @@ func corners(d int) (out [][]float64) {
 	return [][]float64{{1, 0}, {-1, 0}, {0, 1}, {r, r}, {-r, -r}, {r, -r}, {0, 0}, {0.3, -0.2}}
 }
 
-// TestShuffledCountersArePrivate enumerates the counters of tiny mechanisms from their parameters. They must leak no
-// more than the claim. They must leak more with less noise, without noise on the messages of one sign, or without noise
-// on the null message.
+// Enumerates the counters of tiny mechanisms from their parameters. They must leak no more than the claim. They must
+// leak more with less noise, without noise on the messages of one sign, or without noise on the null message.
 func TestShuffledCountersArePrivate(t *testing.T) {
 	for _, c := range []struct {
 		users, units, dim uint64
@@ -337,9 +336,9 @@ func TestShuffledCountersArePrivate(t *testing.T) {
 	}
 }
 
-// TestManyCountersTogetherArePrivate checks three and four coordinates and up to 6 clients, by exact composition. The
-// worst pairs of whole vectors are opposite ones and those without a common coordinate. They must meet the claim. Noise
-// that hides only a pair of vectors in one coordinate must not suffice for all pairs.
+// Checks three and four coordinates and up to 6 clients, by exact composition. The worst pairs of whole vectors are
+// opposite ones and those without a common coordinate. They must meet the claim. Noise that hides only a pair of
+// vectors in one coordinate must not suffice for all pairs.
 func TestManyCountersTogetherArePrivate(t *testing.T) {
 	for _, c := range []struct{ users, dim uint64 }{{1, 4}, {4, 3}, {6, 4}} {
 		draft, _ := open(t, planner.Query{Dim: c.dim, Batch: c.users, Honest: 1, Epsilon: 2, Delta: 0.05,
@@ -369,9 +368,8 @@ func TestManyCountersTogetherArePrivate(t *testing.T) {
 	}
 }
 
-// TestLanesTogetherArePrivate checks the counters with a lane per coefficient, by exact composition. All counters move
-// from one end to the other, some up and some down. They must meet the claim, and must break it with a third of the
-// noise.
+// With a lane per coefficient, counters that all move from one end to the other, some up and some down, must meet the
+// claim by exact composition. With a third of the noise they must break it.
 func TestLanesTogetherArePrivate(t *testing.T) {
 	for _, c := range []struct {
 		users, dim, units uint64
@@ -418,9 +416,8 @@ func negative(v []float64) []float64 {
 	return out
 }
 
-// TestCountingCoversWouldShowTheVector shows why padding none needs messages for zeros. Covers in place of zeros would
-// keep the number of a client's slots equal for every vector. But the verifier counts covers, and so would learn the
-// number of ones.
+// Padding none needs messages for zeros. Covers in their place would keep the number of slots equal for every vector,
+// but the verifier counts covers, and so would learn the number of ones.
 func TestCountingCoversWouldShowTheVector(t *testing.T) {
 	const kinds = 3 // two counters and covers
 	report := func(x []uint64) stattest.Law {
@@ -493,8 +490,8 @@ func TestRandomizerFollowsItsLaw(t *testing.T) {
 	}
 }
 
-// TestNumberOfMessagesDoesNotDependOnTheVector checks that under padding none the units and null messages add up to A
-// for every vector. Only noise may change the number of a client's messages.
+// Under padding none the units and null messages add up to A for every vector. Only noise may change the number of a
+// client's messages.
 func TestNumberOfMessagesDoesNotDependOnTheVector(t *testing.T) {
 	for _, lanes := range []uint64{1, 8} {
 		draft, m := open(t, planner.Query{Dim: 4, Batch: 100, Honest: 1, Epsilon: 4, Delta: 1e-6,
@@ -519,10 +516,9 @@ func TestNumberOfMessagesDoesNotDependOnTheVector(t *testing.T) {
 // distance 2 divided by μ, with δ = Φ(−1/μ + μ/2) − e·Φ(−1/μ − μ/2).
 const central = 2 / 0.2367044
 
-// TestNearTheCentralGaussian checks that the error is 1.13 to 1.15 times the central Gaussian mechanism's. A smaller
-// error would mean too little noise: section 6 of docs/proofs/vectormean.md has the limit, and the bound's slack comes
-// on top. The slots must be no more than an earlier design took, which sent bits of Kashin coefficients at 2.3 to 2.65
-// times the central error.
+// The error must be 1.13 to 1.15 times the central Gaussian mechanism's. A smaller one would mean too little noise:
+// section 6 of docs/proofs/vectormean.md has the limit, and the bound's slack comes on top. The slots must be no more
+// than bits of Kashin coefficients, an earlier design, took at 2.3 to 2.65 times that error.
 func TestNearTheCentralGaussian(t *testing.T) {
 	for _, c := range []struct {
 		users, dim, slots uint64
@@ -537,8 +533,8 @@ func TestNearTheCentralGaussian(t *testing.T) {
 	}
 }
 
-// TestCostsNoMoreThanBits checks the table of costs (d = 16, 90 % honest). No number of slots or messages may exceed
-// that of an earlier design, which sent bits of Kashin coefficients.
+// No number of slots or messages in the table of costs (d = 16, 90 % honest) may exceed that of an earlier design, bits
+// of Kashin coefficients.
 func TestCostsNoMoreThanBits(t *testing.T) {
 	for _, c := range []struct {
 		users, slots uint64
@@ -642,8 +638,7 @@ func TestTasksWithOtherParametersAreRefused(t *testing.T) {
 	}
 }
 
-// TestLeastDelta checks that calibration succeeds close to the least δ of a claim, under both paddings and with a lane
-// per coefficient.
+// Calibration succeeds close to the least δ of a claim, under both paddings and with a lane per coefficient.
 func TestLeastDelta(t *testing.T) {
 	for _, q := range []planner.Query{{Padding: task.PaddingNone}, {Padding: task.PaddingFull}, {Lanes: 8}} {
 		q.Dim, q.Batch, q.Honest, q.Epsilon, q.Delta = 4, 1000, 1, 1, 3.5e-18
@@ -671,9 +666,8 @@ func reach(t *testing.T, m protocols.Mechanism, dim uint64) (norm, first float64
 	return norm, attacked.Total()[0]
 }
 
-// TestOneMaliciousClient checks how far one malicious client among 2,000 moves the total. With one lane it is as many
-// units as it has slots, at least √d in norm. With a lane per coefficient it must be κ(1+m/h) or, because q is below ½,
-// slightly more.
+// Checks how far one malicious client among 2,000 moves the total. With one lane it is as many units as it has slots,
+// at least √d in norm. With a lane per coefficient it must be κ(1+m/h) or, because q is below ½, slightly more.
 func TestOneMaliciousClient(t *testing.T) {
 	for _, dim := range []uint64{4, 16, 64} {
 		for _, padding := range []task.Padding{task.PaddingFull, task.PaddingNone} {
@@ -700,9 +694,9 @@ func TestOneMaliciousClient(t *testing.T) {
 	}
 }
 
-// TestReachWithLanes checks a lane per coefficient. A client must have no more slots per lane than with an earlier
-// design of bits, which took 7, 7 and 4. It must reach no further than a sixth of the noise of all clients. The error
-// must be at most 1.17 times κ = 11/5 times the central Gaussian mechanism's, whose μ is 0.838 at ε = 4, δ = 10⁻⁶.
+// Checks a lane per coefficient. A client must have no more slots per lane than with an earlier design of bits, which
+// took 7, 7 and 4. It must reach no further than a sixth of the noise of all clients. The error must be at most 1.17
+// times κ = 11/5 times the central Gaussian mechanism's, whose μ is 0.838 at ε = 4, δ = 10⁻⁶.
 func TestReachWithLanes(t *testing.T) {
 	for _, c := range []struct {
 		dim, slots uint64
@@ -722,8 +716,8 @@ func TestReachWithLanes(t *testing.T) {
 	}
 }
 
-// TestFastPathHasTheSlowPathsMoments checks the fast simulation. The means and variances of 2,000 estimates must be
-// within 5.7 standard errors of the prediction, and the number of messages within 1 % of the slow simulation's.
+// TestFastPathHasTheSlowPathsMoments checks means and variances of 2,000 fast estimates within 5.7 standard errors of
+// the prediction, and their number of messages within 1 % of the slow path's.
 func TestFastPathHasTheSlowPathsMoments(t *testing.T) {
 	for _, padding := range []task.Padding{task.PaddingFull, task.PaddingNone} {
 		draft, m := open(t, planner.Query{Dim: 2, Batch: 50, Honest: 1, Epsilon: 6, Delta: 1e-4, Padding: padding})
@@ -743,8 +737,7 @@ func TestFastPathHasTheSlowPathsMoments(t *testing.T) {
 	}
 }
 
-// TestHostileNoiseIsRefusedQuickly checks hostile tasks, which may ask a client to check anything. The client must
-// refuse the claim without a panic, and without much memory or time.
+// A task may ask a client to check anything. The client must refuse the claim without a panic, much memory or time.
 func TestHostileNoiseIsRefusedQuickly(t *testing.T) {
 	for name, noise := range map[string]struct {
 		m, q randomizer.Rational

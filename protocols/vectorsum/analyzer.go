@@ -79,8 +79,7 @@ func (a *aggregate) Counters(visit func(*uint64)) {
 	visit(&a.users)
 }
 
-// Reports implements [protocols.Aggregate.Reports]. With one message per client it counts messages, so that lost
-// reports are not counted.
+// Reports counts messages if there is one per client, and so leaves out lost reports.
 func (a *aggregate) Reports() uint64 {
 	if a.m.t == 1 {
 		return a.messages[0]
@@ -224,8 +223,8 @@ func (m *Mechanism) worst(size float64) float64 {
 	return protocols.WorstRounded(gamma, m.k, size/((1-gamma)*(1-gamma)), size-1)
 }
 
-// meanVariance returns the variance that one client adds in the largest block (formula (3) of the package comment),
-// averaged over x uniform in [0, 1]. f(1-f) has mean 1/6 and (x-½)² has mean 1/12.
+// meanVariance returns formula (3) of the package comment in the largest block, averaged over x uniform in [0, 1]:
+// f(1-f) has mean 1/6 and (x-½)² has mean 1/12.
 func (m *Mechanism) meanVariance() float64 {
 	gamma, size, k := m.krr.Gamma.Float64(), m.largest(), float64(m.k)
 	v := (1-gamma)/(6*k*k) + gamma*(k+2)/(12*k) + gamma*(1-gamma)/12

@@ -15,10 +15,10 @@ import (
 // losses are the outcomes of a pair of distributions P and Q, sorted by the privacy loss ln(p/q), lowest first.
 type losses struct{ at, p, q []float64 }
 
-// revealed enumerates the outcomes of one message under rule revealed. Two cells matter: the one that the client's
-// value gives under P, and the one under Q. c ~ Bin(n-1, 2γ/K) blanket messages are in these cells, a ~ Bin(c, ½) of
-// them in the first. The client's own message is in the first cell under P and in the second under Q. With probability
-// γ it does not depend on the value and is in either cell or in neither.
+// revealed enumerates the outcomes of one message under rule revealed. Two cells matter, those of the two values. c ~
+// Bin(n-1, 2γ/K) blanket messages are in them, a ~ Bin(c, ½) in the first. The client's own message is in the first
+// under P and in the second under Q. With probability γ it does not depend on the value: it is in either cell or in
+// neither.
 func revealed(k, users int, gamma float64) losses {
 	merged := map[float64]outcome{0: {gamma, gamma}}
 	in := 2 * gamma / float64(k)
@@ -114,9 +114,9 @@ func (l losses) with(curve func(eps float64) float64) func(eps float64) float64 
 	}
 }
 
-// TestSeveralMessagesByRuleExact checks γ for several messages per client by rule exact, against an enumeration of all
-// outcomes of one message. The claim must hold, and must fail with 1 % less noise. With two messages at n_min = 200,
-// rule revealed must take more than twice the error.
+// TestSeveralMessagesByRuleExact checks γ of several messages by rule exact, against an enumeration of all outcomes of
+// one message. 1 % less noise must break the claim. With two messages at n_min = 200, rule revealed must take more than
+// twice the error.
 func TestSeveralMessagesByRuleExact(t *testing.T) {
 	for _, c := range []struct {
 		users     uint64
@@ -144,8 +144,8 @@ func TestSeveralMessagesByRuleExact(t *testing.T) {
 	}
 }
 
-// TestLawOfSeveralMessagesIsExact compares the law of several messages with an enumeration of all outcomes of rule
-// revealed, at every real ε. The law must nowhere be below it, and less than 1 % above it in ε.
+// Compares the law of several messages with an enumeration of all outcomes of rule revealed, at every real ε. The law
+// must nowhere be below it, and less than 1 % above it in ε.
 func TestLawOfSeveralMessagesIsExact(t *testing.T) {
 	const users = 1000 // enough that local privacy does not help
 	several := map[int64][]float64{2: {.01, .1, .3, .6, 1, 1.4, 1.8, 2.2, 2.6}}

@@ -91,12 +91,11 @@ func (m *Mechanism) Law() (*compose.Law, error) {
 	return c.law(m.krr.Gamma.Float64())
 }
 
-// composedBound is the privacy bound for t ≥ 2 messages per client. The message in each lane is one observation of
-// randomized response with a secret coordinate, shuffled among n_min clients. Given the clients' values, the messages
-// of all lanes are independent. So δ is that of t observations. Plain randomized response over K values dominates each
-// of them (docs/proofs/vectors.md, Theorem 2). composedBound composes t copies of the law of the task's rule, which
-// takes a client a few milliseconds. For few clients, rule revealed takes much more noise than exact: γ is at least
-// doubled unless it is small.
+// composedBound is the privacy bound for t ≥ 2 messages per client. Each message is one observation of randomized
+// response with a secret coordinate, shuffled among n_min clients. Given the values, the messages of all lanes are
+// independent. So δ is that of t observations, each dominated by plain randomized response over K values
+// (docs/proofs/vectors.md, Theorem 2). It composes t copies of the law of the task's rule, which takes a client a few
+// milliseconds. Rule revealed takes much more noise for few clients: at least twice γ unless γ is small.
 type composedBound struct {
 	goal target
 	rule accountant.Rule // accountant.Exact or accountant.Revealed.

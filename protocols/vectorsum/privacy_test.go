@@ -108,8 +108,8 @@ var targets = []struct {
 	e, d       float64
 }{{"0.5", "0.2", 0.5, 0.2}, {"1", "0.1", 1, 0.1}, {"1.5", "0.05", 1.5, 0.05}, {"2", "0.01", 2, 0.01}}
 
-// TestOneCoordinateIsPrivate enumerates every neighbouring input of up to 6 clients. The calibrated γ, which has no
-// factor d, must keep the claim because the coordinate is secret. Half the noise must break it.
+// Enumerates every neighbouring input of up to 6 clients. The calibrated γ, which has no factor d, must keep the claim
+// because the coordinate is secret. Half the noise must break it.
 func TestOneCoordinateIsPrivate(t *testing.T) {
 	caught := 0
 	for _, shape := range []struct {
@@ -135,8 +135,7 @@ func TestOneCoordinateIsPrivate(t *testing.T) {
 	require.Greater(t, caught, 60, "of 80: half the noise must be seen")
 }
 
-// TestOneCoordinateBoundIsAttained checks that the bound of rule exact is tight. If the others' blanket bits are known,
-// some inputs must attain it, for any d.
+// The bound of rule exact is tight. If the others' blanket bits are known, some inputs must attain it, for any d.
 func TestOneCoordinateBoundIsAttained(t *testing.T) {
 	const gamma, users = 0.4, 4
 	for _, shape := range []struct {
@@ -166,7 +165,7 @@ func TestOneCoordinateBoundIsAttained(t *testing.T) {
 	}
 }
 
-// TestNoiseForTooSmallADomainIsCaught checks that γ for k symbols is refused where the domain has k+1.
+// The claim check refuses γ for k symbols where the domain has k+1.
 func TestNoiseForTooSmallADomainIsCaught(t *testing.T) {
 	const users, k = 4, 2
 	d := draft(2, users, "1", "0.1", "exact", whole("k", k))
@@ -182,8 +181,7 @@ func TestNoiseForTooSmallADomainIsCaught(t *testing.T) {
 	require.ErrorContains(t, m.CheckClaim(), "claim.delta")
 }
 
-// TestSeveralCoordinatesArePrivate enumerates every neighbouring input for t ≥ 2. δ must never be above the claim, and
-// half the noise must break it.
+// Enumerates every neighbouring input for t ≥ 2. δ must never be above the claim, and half the noise must break it.
 func TestSeveralCoordinatesArePrivate(t *testing.T) {
 	caught := 0
 	for _, shape := range []struct {
@@ -230,8 +228,7 @@ func known(d, t int, k uint64, gamma float64, users int, target stattest.Law) st
 	return view
 }
 
-// TestSizeOfTheBlocksCancels checks that two secret coordinates are exactly as private as two plain randomized
-// responses, for any size of the blocks.
+// Two secret coordinates are exactly as private as two plain randomized responses, for any size of the blocks.
 func TestSizeOfTheBlocksCancels(t *testing.T) {
 	const gamma, users = 0.4, 3
 	plain := reports(2, 2, 1, gamma)
@@ -251,9 +248,9 @@ func TestSizeOfTheBlocksCancels(t *testing.T) {
 	}
 }
 
-// TestPartedClientsArePrivate covers a dishonest first relay that puts a client's messages into different batches. Each
-// lane of a batch has n_min = 2 honest messages. The test enumerates all ways to part four clients' two lanes into such
-// batches. The claim must hold for all, and half the noise must break it.
+// Covers a dishonest first relay that puts a client's messages into different batches. Each lane of a batch has n_min =
+// 2 honest messages. The test enumerates all ways to part four clients' two lanes into such batches. The claim must
+// hold for all, and half the noise must break it.
 func TestPartedClientsArePrivate(t *testing.T) {
 	const least, users = 2, 4
 	whichever := [][users]int{{0, 0, 0, 0}, {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 1, 0}} // the batch of each client
@@ -319,8 +316,8 @@ func worstSubstitution(clients [4][]stattest.Law, eps float64) (worst float64) {
 	return worst
 }
 
-// TestCoordinatesInOneMessageAreNotPrivate checks that the paper's single message for all t coordinates breaks the
-// claim with this γ, because the blanket would have to cover (k+1)^t symbols. Here all others hold zeros.
+// The paper's single message for all t coordinates breaks the claim with this γ, because the blanket would have to
+// cover (k+1)^t symbols. Here all others hold zeros.
 func TestCoordinatesInOneMessageAreNotPrivate(t *testing.T) {
 	const users, eps, delta = 40, 1.0, 0.1
 	d := draft(2, users, "1", "0.1", "revealed", whole("k", 1), whole("t", 2))
@@ -341,8 +338,8 @@ func TestCoordinatesInOneMessageAreNotPrivate(t *testing.T) {
 	require.Greater(t, leak(jointReports(2, 1, gamma)), 2*delta, "γ = %g", gamma)
 }
 
-// TestSecondReportIsCheap checks γ for several reports per client. A second report must take less than twice the
-// blanket. To report all coordinates, an earlier bound took γ = 0.165.
+// Checks γ for several reports per client. A second report must take less than twice the blanket. To report all
+// coordinates, an earlier bound took γ = 0.165.
 func TestSecondReportIsCheap(t *testing.T) {
 	gamma := func(reported int64) float64 {
 		return calibrated(t, draft(100, 100_000, "1", "1e-6", "exact", whole("k", 3), whole("t", reported)))

@@ -62,8 +62,8 @@ func TestEstimatesAreUnbiasedWithThePredictedVariance(t *testing.T) {
 	}
 }
 
-// TestVarianceIsNoisePlusSampling checks that the variance of a client's contribution is the sum of the two parts that
-// Split returns: noise, which the paper counts, and sampling.
+// The variance of a client's contribution is the sum of the two parts that Split returns: noise, which the paper
+// counts, and sampling.
 func TestVarianceIsNoisePlusSampling(t *testing.T) {
 	d := draft(8, 10_000, "1", "1e-6", "revealed", whole("k", 2))
 	calibrated(t, d)
@@ -133,9 +133,8 @@ func TestRandomizerFollowsItsLaw(t *testing.T) {
 	require.Less(t, statistic, 38.0, "counts %v", counts)
 }
 
-// TestCoordinatesAreDrawnUniformly checks that the coordinates of a block are equally likely, and independent of the
-// other block's. There are 6 pairs of coordinates, so 5 degrees of freedom: 38 is exceeded by chance once in 3·10⁶
-// runs.
+// The coordinates of a block must be equally likely, and independent of the other block's. For 6 pairs, 5 degrees of
+// freedom, 38 is exceeded by chance once in 3·10⁶ runs.
 func TestCoordinatesAreDrawnUniformly(t *testing.T) {
 	const draws = 20_000
 	d := draft(5, 100, "1", "1e-6", "revealed", whole("k", 1), whole("t", 2))
@@ -160,8 +159,8 @@ func TestCoordinatesAreDrawnUniformly(t *testing.T) {
 	require.Less(t, statistic, 38.0)
 }
 
-// TestCoordinateOfAnotherLaneIsRefused checks that the aggregate refuses a message about a coordinate of another lane's
-// block. Otherwise a client could report one coordinate in several lanes.
+// The aggregate refuses a message about a coordinate of another lane's block. Otherwise a client could report one
+// coordinate in several lanes.
 func TestCoordinateOfAnotherLaneIsRefused(t *testing.T) {
 	d := draft(5, 100, "1", "1e-6", "revealed", whole("k", 1), whole("t", 2))
 	calibrated(t, d)

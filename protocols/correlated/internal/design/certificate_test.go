@@ -94,9 +94,9 @@ func stick(l law, eps float64, d int64) (delta float64) {
 	return delta
 }
 
-// TestShiftOfOneNegativeBinomial checks the noise of one atom, shifted in either direction. Noise as large as the
-// paper's closed form gives must be private by a large margin. For less noise, the bound by moments must be at least
-// the exact hockey-stick divergence, and at most a few dozen times as large.
+// Checks the noise of one atom, shifted in either direction. Noise as large as the paper's closed form gives must be
+// private by a large margin. For less noise, the bound by moments must be at least the exact hockey-stick divergence,
+// and at most a few dozen times as large.
 func TestShiftOfOneNegativeBinomial(t *testing.T) {
 	for _, c := range []struct{ eps, delta float64 }{{0.1, 1e-6}, {0.5, 1e-3}, {0.9, 1e-9}} {
 		const top = 16
@@ -167,8 +167,8 @@ func TestEveryPairComposedExactlyIsBelowTheBound(t *testing.T) {
 	}
 }
 
-// TestSlackAtSmallMax measures how much of δ the moment bound leaves unused if every pair is composed exactly. It also
-// measures how many zero-sum messages exact composition would save if all r are scaled alike. It logs the figures of
+// Measures how much of δ the moment bound leaves unused if every pair is composed exactly. It also measures how many
+// zero-sum messages exact composition would save if all r are scaled alike. It logs the figures of
 // docs/proofs/correlated.md, section 6.
 func TestSlackAtSmallMax(t *testing.T) {
 	for _, top := range []uint64{1, 2, 3} {
@@ -220,8 +220,7 @@ func TestRareValuesWithLargeLossesCount(t *testing.T) {
 	}
 }
 
-// TestClassesCoverEveryPair checks the classes into which inputs are grouped above Δ = 64. No pair of inputs may exceed
-// the bound of its classes.
+// Above Δ = 64 inputs are grouped in classes. No pair of inputs may exceed the bound of its classes.
 func TestClassesCoverEveryPair(t *testing.T) {
 	for _, c := range []Target{{Top: 100, Star: 0.9 / 100, Epsilon: 1, Delta: 1e-6},
 		{Top: 301, Star: 0.45 / 301, Epsilon: 1, Delta: 1e-6, Sparse: true, Zero: true}} {
@@ -262,8 +261,7 @@ func TestClassesCoverEveryPair(t *testing.T) {
 	}
 }
 
-// TestWorstPairsAtEveryEpsilon checks that the pairs of inputs that worst keeps have, at every ε, the largest bound of
-// all pairs.
+// The pairs of inputs that worst keeps have, at every ε, the largest bound of all pairs.
 func TestWorstPairsAtEveryEpsilon(t *testing.T) {
 	for _, sparse := range []bool{false, true} {
 		goal := Target{Top: 12, Star: .9 / 12, Epsilon: 1, Delta: 1e-6, Zero: true, Sparse: sparse}
@@ -307,8 +305,7 @@ func (c *certificate) pairAt(zero, i, j *class, eps float64, differ bool) (most 
 	return most
 }
 
-// TestScaleOfMoments checks c(θ) of the bound (P2). It must be the maximum of (1 − e^−x)·e^−θx, at any θ that a task
-// may use and beyond.
+// c(θ) of the bound (P2) is the maximum of (1 − e^−x)·e^−θx, at any θ that a task may use and beyond.
 func TestScaleOfMoments(t *testing.T) {
 	require.InDelta(t, -2*math.Ln2, logScale(1), 1e-15)
 	for theta := 1e-3; theta < 1e18; theta *= 7 {
@@ -317,9 +314,9 @@ func TestScaleOfMoments(t *testing.T) {
 	}
 }
 
-// TestBoundedJumpsAtEveryEpsilon checks bounded jumps for which the proof uses noise without a bound. The bound on δ at
-// each ε must be that without bounded jumps, plus 1 + e^ε times the expected number of longer jumps of the atoms that
-// two inputs touch. For Δ = 1 that is only the atom {-1,+1}.
+// Checks bounded jumps for which the proof uses noise without a bound. The bound on δ at each ε must be that without
+// bounded jumps, plus 1 + e^ε times the expected number of longer jumps of the atoms that two inputs touch. For Δ = 1
+// that is only the atom {-1,+1}.
 func TestBoundedJumpsAtEveryEpsilon(t *testing.T) {
 	free := Design{Top: 1, Star: .9, Pair: Noise{R: 20, S: .4}, Levels: nil}
 	bounded := free

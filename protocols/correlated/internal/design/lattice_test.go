@@ -36,8 +36,8 @@ var tops = func() (out []uint64) {
 	return append(out, 256, 1024)
 }()
 
-// TestRightInverse checks that C is a right inverse: over the integers, Ã·c_i = e_i for every message i. For inputs i >
-// 0 it may use only the kept atoms.
+// C is a right inverse: over the integers, Ã·c_i = e_i for every message i. For inputs i > 0 it may use only the kept
+// atoms.
 func TestRightInverse(t *testing.T) {
 	for _, top := range tops {
 		c := inverse(top)

@@ -27,9 +27,8 @@ func (n Noise) Mean() float64 {
 // actual one.
 func (n Noise) nearlyFree() bool { return n.S*float64(n.Jump) >= 40 }
 
-// excess bounds the statistical distance to the noise without a bound on jumps, if [Noise.nearlyFree]. The bound is the
-// expected number of jumps beyond jump, r·Σ_{k > jump} e^{-sk}/k. Otherwise excess is 0, because the proof uses the
-// actual noise.
+// excess bounds the statistical distance to noise without a bound on jumps, if that replaces it ([Noise.nearlyFree]):
+// the expected number of larger jumps, r·Σ_{k > jump} e^{-sk}/k.
 func (n Noise) excess() float64 {
 	if n.Jump == 0 || !n.nearlyFree() {
 		return 0

@@ -214,8 +214,7 @@ func (t *Target) at(p point, x float64) (best Solved, bestX float64, ok bool) {
 	return best, bestX, ok
 }
 
-// maxTabulated is the largest sum of the means of the distributions that a client must tabulate to check a claim. It
-// bounds the client's time and memory.
+// maxTabulated is the largest sum of the means of the distributions that a client must tabulate to check a claim.
 const maxTabulated = 1 << 24
 
 func (d *Design) tabulated() (sum float64) {
