@@ -1,6 +1,6 @@
 /**
- * The cryptography of tokens: blind RSA signatures of 2048 bits (RFC 9474) as Privacy Pass tokens of type 2 (RFC 9577,
- * RFC 9578). Only pages of tasks with tokens load this script. It fetches nothing.
+ * The cryptography of anonymous tokens: blind RSA signatures of 2048 bits (RFC 9474), used as Privacy Pass tokens of
+ * type 2 (RFC 9577, RFC 9578). A page loads this script only if its task requires tokens. The script makes no requests.
  * @module
  */
 
@@ -25,7 +25,10 @@ const suite = new BlindRSA({
 export interface PendingToken {
   /** The token request for the issuer, 259 bytes. */
   readonly request: Bytes;
-  /** Makes the token, 354 bytes, from the issuer's reply. @throws Error unless the reply signs the request */
+  /**
+   * Makes the token, 354 bytes, from the issuer's reply.
+   * @throws Error if the reply is not a signature of this request
+   */
   finalize(reply: Bytes): Promise<Bytes>;
 }
 
@@ -46,8 +49,8 @@ export async function blind(spki: Bytes, keyId: Bytes, challenge: Bytes): Promis
 }
 
 /**
- * The bytes before the modulus of a public key: a SubjectPublicKeyInfo of RSASSA-PSS with SHA-384, MGF1 with SHA-384
- * and a salt of 48 bytes, for exactly 2048 bits. The exponent 65537 follows the modulus.
+ * The bytes of an encoded public key before and after its 256-byte modulus. The encoding is a SubjectPublicKeyInfo of
+ * RSASSA-PSS with SHA-384, MGF1 with SHA-384, a salt of 48 bytes and exactly 2048 bits. `suffix` is the exponent 65537.
  */
 const prefix = fromHex(
   '30820152303d06092a864886f70d01010a3030a00d300b0609608648016503040202a11a301806092a864886f70d010108' +
@@ -56,7 +59,10 @@ const prefix = fromHex(
 )!;
 const suffix = fromHex('0203010001', 5)!;
 
-/** Imports a public key. @throws Error unless it has exactly this encoding */
+/**
+ * Imports a public key.
+ * @throws Error unless its encoding is exactly `prefix`, an odd modulus of 2048 bits and `suffix`
+ */
 export function parseKey(spki: Bytes): Promise<CryptoKey> {
   const modulus = spki.subarray(prefix.length, prefix.length + modulusSize);
   const expected = concat(prefix, modulus, suffix);

@@ -1,8 +1,8 @@
 /**
- * The privacy budget: what a visitor's reports cost together, over all tasks of a site, in every window of a number of
- * days. A line of the ledger holds the reports of one task or stream. The module composes the reports of a line
- * exactly, for as many epochs as fit into the window. The costs of different lines add up, because a line may have been
- * chosen after the results of another. docs/proofs/budget.md proves the rule; shufflerclient/ledger.go is the Go
+ * The privacy budget limits what all reports of a visitor to a site cost together, in every window of `days` days. A
+ * line of the ledger lists the reports of one task or stream. For one line, the WASM module computes the exact composed
+ * cost of as many epochs as fit into the window. The costs of different lines add up, because a task may have been
+ * chosen after the results of another task. docs/proofs/budget.md proves the rule; shufflerclient/ledger.go is the Go
  * implementation.
  * @module
  */
@@ -14,19 +14,19 @@ import type { Line, Price, Run } from './store.js';
 export interface Budget {
   /** Above 0. */
   readonly epsilon: number;
-  /** Above 0, at most 1, which bounds nothing. */
+  /** Above 0, at most 1. A value of 1 means no limit on δ. */
   readonly delta: number;
-  /** Above 0; Infinity for all time. */
+  /** The length of the window in days. Above 0; Infinity means that reports count forever. */
   readonly days: number;
 }
 
-/** A budget and the option that sets it. */
+/** A budget and the option of `connect` that set it. */
 export interface Limit extends Budget {
   readonly option: 'budget' | 'maxTotalEpsilon';
 }
 
 /**
- * Checks the ε of all epochs of a task.
+ * Checks the ε that all epochs of a task cost together.
  * @throws DoonaError `epsilon-too-large` unless it is finite, above 0 and at most `max`
  */
 export function checkEpsilon(epsilon: number, epochs: number, max: number): void {
@@ -37,8 +37,8 @@ export function checkEpsilon(epsilon: number, epochs: number, max: number): void
 }
 
 /**
- * Checks the δ of all epochs of a task. Without a bound on δ a claim could be true and worthless: a client that reports
- * its value with probability δ is (0, δ)-private. A `max` of 1 bounds nothing.
+ * Checks the sum of δ over all epochs of a task. Without this check a true claim could be worthless: a client that
+ * publishes its value with probability δ is (0, δ)-private. A `max` of 1 means no limit.
  * @throws DoonaError `delta-too-large` if it is above `max`
  */
 export function checkDelta(total: number, max: number): void {
@@ -57,7 +57,10 @@ export function maxReports(budget: Budget, length: number, count: number): numbe
   return Math.min(count, Math.max(1, Math.ceil(windowOf(budget) / length)));
 }
 
-/** Checks the cost of one task alone. @throws DoonaError `epsilon-too-large` if it may be above the budget */
+/**
+ * Checks that one task alone stays within the budget.
+ * @throws DoonaError `epsilon-too-large` if its ε is above the budget's
+ */
 export function checkBudget({ reports, all }: Price, { epsilon, delta, days, option }: Limit): void {
   if (all.epsilon <= epsilon) return;
   const message =
@@ -66,8 +69,9 @@ export function checkBudget({ reports, all }: Price, { epsilon, delta, days, opt
 }
 
 /**
- * Returns a report's line with the report added. `start` is the begin of the report's epoch in Unix seconds, `lines`
- * the ledger, and `first` the line without reports.
+ * Adds a report to its ledger line and returns the new line. `start` is when the report's epoch begins, in Unix
+ * seconds. `lines` are all lines of the ledger. `first` is the line to begin with if the ledger has no line for this
+ * task or stream.
  * @throws DoonaError `budget-exceeded` if a window would cost more than the budget, or the line already has a report
  * of an overlapping epoch
  */
@@ -85,7 +89,7 @@ export function admit(lines: readonly Line[], first: Omit<Line, 'stepped' | 'run
   try {
     return checkWindows([...others, flat], start, limit);
   } catch {
-    return checkWindows([...others, { ...flat, stepped: true }], start, limit); // costs less ε at first and more δ
+    return checkWindows([...others, { ...flat, stepped: true }], start, limit); // less ε at first, more δ
   }
 }
 
@@ -94,7 +98,10 @@ export function overlapsReport(line: Line, start: number, length: number): boole
   return line.runs.some((run) => start < run.start + run.count * line.length && run.start < start + length);
 }
 
-/** Returns the last line if all lines are within the budget in every window around a time. @throws DoonaError */
+/**
+ * Returns the last of `lines` if the lines together are within the budget in every window that contains `around`.
+ * @throws DoonaError `budget-exceeded` otherwise
+ */
 function checkWindows(lines: readonly Line[], around: number, limit: Limit): Line {
   const { epsilon, delta } = worstWindow(lines, around, limit);
   if (fits(epsilon, limit.epsilon) && (fits(delta, limit.delta) || limit.delta === 1)) return lines.at(-1)!;
@@ -104,14 +111,14 @@ function checkWindows(lines: readonly Line[], around: number, limit: Limit): Lin
   throw new DoonaError('budget-exceeded', message, limit.option);
 }
 
-/** Whether a sum of decimal numbers is within a limit; ignores binary rounding, so three times .1 fits into .3. */
+/** Whether a sum is within a limit. It tolerates binary rounding: 0.1 + 0.1 + 0.1 is within 0.3. */
 function fits(sum: number, limit: number): boolean {
   return sum <= limit * (1 + 1e-12);
 }
 
 /**
- * Returns the largest ε and the largest δ of the windows around a time. It tries only the windows that begin with an
- * epoch: any other window holds no more reports than one of these.
+ * Returns the largest ε and the largest δ of all windows that contain `around`. It tries only the windows that begin
+ * when an epoch begins: any other window holds no more reports than one of these windows.
  */
 export function worstWindow(lines: readonly Line[], around: number,
   budget: Budget): { epsilon: number; delta: number } {
@@ -136,7 +143,7 @@ export function worstWindow(lines: readonly Line[], around: number,
   return { epsilon, delta };
 }
 
-/** Lists when the epochs of a line's reports begin, between two times. */
+/** Lists when the epochs with a report of this line begin, later than `after` and before `before`, in Unix seconds. */
 function epochStarts({ runs, length }: Line, after = -Infinity, before = Infinity): number[] {
   const starts: number[] = [];
   for (const { start, count } of runs) {
@@ -147,7 +154,10 @@ function epochStarts({ runs, length }: Line, after = -Infinity, before = Infinit
   return starts;
 }
 
-/** Returns the cost of a number of reports in a window. Beyond the price's number of reports, groups of it add up. */
+/**
+ * Returns the cost of `reports` reports in a window. If there are more than `price.reports`, it splits them into groups
+ * of `price.reports` and adds up the costs of the groups.
+ */
 function costOf({ price, stepped }: Line, reports: number): { epsilon: number; delta: number } {
   const groups = Math.max(0, Math.ceil(reports / price.reports) - 1);
   const one = groupCost(price, stepped, price.reports);
@@ -163,7 +173,7 @@ function groupCost({ first, reports, all }: Price, stepped: boolean, n: number):
   return { epsilon: n > added ? all.epsilon : n * first.epsilon, delta: all.delta + added * first.delta };
 }
 
-/** Adds an epoch to runs, which stay ascending and disjoint. */
+/** Adds the epoch that begins at `start` to a line's runs. The result is ascending and disjoint. */
 function withEpoch(runs: readonly Run[], start: number, length: number): Run[] {
   const out: Run[] = [];
   for (const run of [...runs, { start, count: 1 }].sort((a, b) => a.start - b.start)) {
@@ -175,7 +185,7 @@ function withEpoch(runs: readonly Run[], start: number, length: number): Run[] {
   return out;
 }
 
-/** Removes an epoch from a line. Only for an epoch in which nothing was randomized. */
+/** Removes the report of an epoch from a line. Call it only if no value was randomized for that epoch. */
 export function withoutEpoch(line: Line, start: number): Line {
   const runs = epochStarts(line).filter((at) => at !== start)
     .reduce((kept: Run[], at) => withEpoch(kept, at, line.length), []);

@@ -1,22 +1,29 @@
 /**
- * Tests the builtins of JavaScript that the SDK uses. A library on the page may have replaced one: MooTools before 1.6
- * and Prototype.js have an `Array.from` that ignores its second argument, by which the budget once admitted everything.
- * A test checks what a builtin does, not whether it is native: a correct polyfill passes.
+ * Tests the JavaScript builtins that the SDK uses. A library on the page may have replaced one. MooTools before 1.6 and
+ * Prototype.js, for example, have an `Array.from` that ignores its second argument, and with it the budget check once
+ * admitted every report. A test checks what a builtin does, not whether it is native: a correct polyfill passes.
  *
- * The SDK runs the tests when a page connects, before each report, and before each decision that the page itself makes.
- * Only syntax (operators, loops over an index) joins the tests, so a broken builtin cannot hide another.
+ * The SDK runs the tests when a page connects, before each report, and before each budget decision on the page's
+ * thread. Outside its own subject, a test uses only syntax (operators, loops over an index), so one broken builtin
+ * cannot hide another.
  * @module
  */
 
 import { DoonaError } from './errors.js';
 
-/** A builtin's name, and a test that returns true if it does what the language says. */
+/** A builtin's name, and a test that returns true if the builtin does what the language specifies. */
 export type BuiltinTest = readonly [name: string, works: () => unknown];
 
-/** Values that the tests use. As properties: the build would compute a call on a literal, and the test with it. */
+/**
+ * Inputs of the tests. They are properties because the minifier would evaluate a call on a literal at build time, and
+ * the test would check nothing.
+ */
 const given = { pair: [1, 2], text: 'ab', ten: 10 };
 
-/** The builtins of the page's part; engine-builtins.ts has those of the engine. */
+/**
+ * Tests of the builtins that the SDK uses on the page's thread; engine-builtins.ts adds those that only the engine
+ * uses.
+ */
 const tests: readonly BuiltinTest[] = [
   ['Error', () => new Error('a', { cause: 1 }).message === 'a' && new Error('a', { cause: 1 }).cause === 1],
   ['Symbol.iterator', () => {
@@ -157,9 +164,9 @@ const tests: readonly BuiltinTest[] = [
   ['btoa', () => btoa('\u0000\u00ff') === 'AP8='],
   ['URL', () => new URL('b.js', 'https://a.example/c/').href === 'https://a.example/c/b.js'],
   ['URL.prototype.toString', () => `${new URL('https://a.example/')}` === 'https://a.example/'],
-  // The page draws only the time of sending; whether the draws differ is tested where the engine draws.
+  // The page's thread draws only the time of sending. engine-builtins.ts tests that two draws differ.
   ['crypto.getRandomValues', () => crypto.getRandomValues(new Uint32Array(1))[0]! >= 0],
-  // Whether promises settle shows only later.
+  // This test is synchronous, so it cannot see whether promises resolve.
   ['Promise', () => {
     let ran = false;
     const promise = new Promise<void>((resolve) => ((ran = true), resolve()));
@@ -187,7 +194,7 @@ function isNear(a: number, b: number): boolean {
   return a / b > 1 - 1e-15 && a / b < 1 + 1e-15;
 }
 
-/** Tests the builtins of the page's part. @throws DoonaError `builtin-broken`; `field` names the builtin */
+/** Runs the tests in `list`. @throws DoonaError `builtin-broken`; `field` names the builtin */
 export function checkBuiltins(list: readonly BuiltinTest[] = tests): void {
   for (let i = 0; i < list.length; i++) {
     const test = list[i]!;
@@ -195,7 +202,7 @@ export function checkBuiltins(list: readonly BuiltinTest[] = tests): void {
     try {
       works = test[1]();
     } catch {
-      // Missing, or it throws.
+      // The builtin is missing or throws.
     }
     if (works !== true) throw builtinBroken(test[0]);
   }

@@ -1,6 +1,6 @@
 /**
- * The bundle that a relay serves: a signed task and the key lists that the task names. The SDK trusts a part only once
- * it is bound to the owner's key and the task's id, which the page gives.
+ * The bundle that a relay serves: a signed task and the key lists that the task names by hash. The SDK trusts nothing
+ * in a bundle until signatures and hashes tie it to the owner's key and the task id that the page passes to `connect`.
  * @module
  */
 
@@ -11,7 +11,7 @@ import { FormatError, Reader } from './msgpack.js';
 import { formatKey, sha256, verify } from './signature.js';
 import { type Party, type Task, checkSize, label, list, maxRelays, parseTask } from './task.js';
 
-/** The encoded parts of a bundle, found by their lengths; neither decoded nor verified. */
+/** The encoded parts of a bundle. The reader finds them by their lengths and does not decode or verify them. */
 export interface BundleFrame {
   /** The task's canonical form, which the owner hashes and signs. */
   readonly canonical: Bytes;
@@ -25,7 +25,7 @@ export interface Bundle extends BundleFrame {
   readonly task: Task;
 }
 
-/** The most key lists: one of each relay, the verifier and the issuer. */
+/** The maximum number of key lists: one for each relay, one for the verifier and one for the issuer. */
 const maxKeyLists = maxRelays + 2;
 
 /** Reads the encoded parts of a bundle. @throws FormatError */
@@ -35,7 +35,7 @@ export function readFrame(r: Reader): BundleFrame {
   return { canonical, owner, signature, keyLists: list(r, () => r.bin(), maxKeyLists) };
 }
 
-/** Finds the parts of a bundle without decoding them. @throws DoonaError `task-refused` unless the bytes are a bundle */
+/** Splits a bundle into its encoded parts. @throws DoonaError `task-refused` if the bytes are not a bundle */
 export function parseFrame(input: Bytes): BundleFrame {
   return orRefused('bundle', () => {
     const r = new Reader(input);
@@ -45,17 +45,17 @@ export function parseFrame(input: Bytes): BundleFrame {
   });
 }
 
-/** Decodes the task. @throws DoonaError `task-refused` unless it is canonical */
+/** Decodes the task of a bundle. @throws DoonaError `task-refused` if its encoding is not canonical */
 export function withTask(frame: BundleFrame): Bundle {
   return { ...frame, task: orRefused('task', () => parseTask(frame.canonical)) };
 }
 
-/** Decodes a bundle and verifies nothing. @throws DoonaError `task-refused` unless the bytes are a canonical bundle */
+/** Decodes a bundle and verifies nothing. @throws DoonaError `task-refused` if the bytes are not a canonical bundle */
 export function parseBundle(input: Bytes): Bundle {
   return withTask(parseFrame(input));
 }
 
-/** Checks that the task's hash is the id. @throws DoonaError `task-refused` */
+/** Checks that `id` is the SHA-256 of the task. @throws DoonaError `task-refused` */
 export async function checkId({ canonical }: BundleFrame, id: Bytes): Promise<void> {
   if (!equal(await sha256(canonical), id)) throw taskRefused('its hash is not the id in its address');
 }
@@ -68,12 +68,12 @@ export async function checkOwner(bundle: BundleFrame, owner: Bytes): Promise<voi
   }
 }
 
-/** All HPKE keys of a task, by hop and epoch. The verifier is the last hop. */
+/** All HPKE keys of a task: `keys[hop][epoch]`. The verifier is the last hop. */
 export type Keys = readonly (readonly Bytes[])[];
 
 /**
- * Returns the X25519 keys of every hop. The task names each list by its hash and the list's party has signed it, so
- * nobody can mark one client by giving it a key of its own.
+ * Checks and returns the X25519 keys of every hop. The task contains the hash of each key list, and the party that
+ * holds the keys has signed the list. So nobody can give one client different keys to recognize its reports.
  * @throws DoonaError `task-refused`
  */
 export async function checkKeys(bundle: Bundle): Promise<Keys> {
@@ -85,18 +85,18 @@ export async function checkKeys(bundle: Bundle): Promise<Keys> {
   return Promise.all(parties.map((party, hop) => partyKeys(bundle, hop, party, bundle.task.kem, keySize)));
 }
 
-/** Whether reports carry tokens. */
+/** Whether the task requires a token in each report. */
 export function withTokens(task: Task): boolean {
   return task.clients.kind === 'token';
 }
 
 /**
- * Returns the ids of the issuer's token keys by epoch, for a task with tokens. With `verified`, doona-full.wasm has
- * already verified the list's signature: WebCrypto may lack Ed25519.
+ * Returns the ids of the issuer's token keys, one per epoch, for a task with tokens. With `verified` it does not verify
+ * the list's signature: doona-full.wasm has done so, and WebCrypto may lack Ed25519.
  * @throws DoonaError `task-refused`
  */
 export async function checkIssuer(bundle: Bundle, verified = false): Promise<readonly Bytes[]> {
-  // An issuer can make up clients and surround a real one with them, so the owner must not be the issuer.
+  // An issuer can fill a batch with fake clients around one real client. An owner who is also the issuer could do so.
   if (equal(bundle.task.clients.issuer.signKey, bundle.owner)) throw taskRefused('its owner issues the tokens');
   return partyKeys(bundle, bundle.task.relays.length + 1, bundle.task.clients.issuer, 'rsabssa-2048', 32, verified);
 }
@@ -121,7 +121,7 @@ async function partyKeys(bundle: Bundle, hop: number, party: Party, kem: string,
     const { count } = bundle.task.epochs;
     const keys = list(r, () => r.bin(size), count);
     r.end();
-    // A key of two epochs would open the first epoch's reports until the second one's key is deleted.
+    // A relay deletes a key after its epoch. A key shared by two epochs would stay able to open the earlier reports.
     const distinct = new Set(keys.map((key) => String.fromCharCode(...key)));
     if (distinct.size !== count) throw new FormatError('want one key per epoch');
     return keys;

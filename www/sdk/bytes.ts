@@ -10,7 +10,7 @@ export function concat(...parts: readonly Uint8Array[]): Bytes {
   return joined(parts);
 }
 
-/** Joins a list of any length; a call's arguments are limited in number. */
+/** Joins byte strings. The list may be of any length; `concat` is limited by the number of arguments of a call. */
 export function joined(parts: readonly Uint8Array[]): Bytes {
   let size = 0;
   for (const part of parts) size += part.length;
@@ -23,7 +23,7 @@ export function joined(parts: readonly Uint8Array[]): Bytes {
   return out;
 }
 
-/** Compares public values. Not for secrets: its time depends on the bytes. */
+/** Compares public values. Do not use it for secrets: its running time depends on the bytes. */
 export function equal(a: Uint8Array, b: Uint8Array): boolean {
   return a.length === b.length && a.every((byte, i) => byte === b[i]);
 }
@@ -42,7 +42,7 @@ export function bigEndian(value: number, size: number): Bytes {
   return out;
 }
 
-/** Parses lower-case hexadecimal of exactly `size` bytes; undefined for anything else. */
+/** Parses lower-case hexadecimal digits of exactly `size` bytes. Returns undefined for anything else. */
 export function fromHex(text: string, size: number): Bytes | undefined {
   if (text.length !== 2 * size || !/^[0-9a-f]*$/.test(text)) return undefined;
   const out = new Uint8Array(size);
@@ -56,7 +56,7 @@ export function toHex(bytes: Uint8Array): string {
   return text;
 }
 
-/** Parses unpadded base64url of exactly `size` bytes; undefined for anything else. */
+/** Parses unpadded base64url of exactly `size` bytes. Returns undefined for anything else. */
 export function fromBase64url(text: string, size: number): Bytes | undefined {
   if (!/^[A-Za-z0-9_-]*$/.test(text)) return undefined;
   let decoded: string;
@@ -66,11 +66,11 @@ export function fromBase64url(text: string, size: number): Bytes | undefined {
     return undefined;
   }
   const out = latin1(decoded);
-  // Unused bits of the last character must be zero, so that each key has one text.
+  // The unused bits of the last character must be zero, so that each key has exactly one text form.
   return out.length === size && toBase64url(out) === text ? out : undefined;
 }
 
-/** Returns the bytes of a text whose characters are bytes, as atob returns it. */
+/** Converts a binary string, as `atob` returns it, to bytes: one byte for each character. */
 export function latin1(text: string): Bytes {
   const out = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) out[i] = text.charCodeAt(i);

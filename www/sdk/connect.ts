@@ -31,26 +31,25 @@ import { type EngineClient, engine } from './engine-client.js';
 import { fetchToken } from './token.js';
 
 /**
- * Fetches a task and checks it on this device, before any value is given: the task has the id in its address and its
- * owner's signature; every party's keys are the ones that the task names; the parameters derive the claimed guarantee;
- * and all epochs together stay within `maxEpsilon`, `maxDelta` and the budget. It then sends the reports that earlier
- * visits left, unless `flush` is false.
+ * Fetches a task and checks it on this device, before the page reports any value. It checks that the task has the id in
+ * its address and its owner's signature; that every party's keys are the keys that the task names; that the claimed
+ * guarantee follows from the parameters; and that all epochs together stay within `maxEpsilon`, `maxDelta` and the
+ * budget. It then sends the reports that earlier visits could not deliver, unless `flush` is false.
  *
  * For a stream, it connects to the current task. It checks the stream that the first relay serves against the page's
- * options and against earlier visits. It fetches the stream once per epoch.
+ * options and against what earlier visits saw. It fetches the stream at most once per epoch.
  *
  * @throws DoonaError `builtin-broken`, `insecure-context`, `invalid-option`, `frame-refused`, `task-unreachable`,
- * `task-refused`,
- * `origin-refused`, `stream-broken`, `stream-forked`, `stream-replayed`, `stream-stopped`, `claim-refused`,
- * `epsilon-too-large`, `delta-too-large`, `storage-unavailable` or `module-failed`;
- * the signal's reason when it is aborted
+ * `task-refused`, `origin-refused`, `stream-broken`, `stream-forked`, `stream-replayed`, `stream-stopped`,
+ * `claim-refused`, `epsilon-too-large`, `delta-too-large`, `storage-unavailable` or `module-failed`; the signal's
+ * reason when it is aborted
  */
 export async function connect(options: ConnectOptions): Promise<Doona> {
   checkBuiltins();
   if (!globalThis.crypto?.subtle) {
     throw new DoonaError('insecure-context', 'WebCrypto is missing: serve the page over HTTPS or from localhost');
   }
-  const node = typeof document === 'undefined' && globalThis.process?.versions?.node; // Electron's pages name one, too.
+  const node = typeof document === 'undefined' && globalThis.process?.versions?.node; // Electron's pages have it too.
   if (node && Number.parseInt(node) < 22) {
     throw new DoonaError('module-failed', `couldn't start in Node ${node}: want Node 22 or newer`);
   }
@@ -65,7 +64,10 @@ export async function connect(options: ConnectOptions): Promise<Doona> {
   return doona;
 }
 
-/** The longest that connect takes after the page is idle, in milliseconds. The parts that wait have shorter limits. */
+/**
+ * The time limit of `connect`, in milliseconds, counted from when the page is idle. Each wait inside has a shorter
+ * limit.
+ */
 const maxConnect = 27_000;
 
 async function connectTask(options: ConnectOptions, pinned: ParsedOptions): Promise<Doona> {
@@ -75,12 +77,12 @@ async function connectTask(options: ConnectOptions, pinned: ParsedOptions): Prom
   const bundle = old ?? { bytes: await fetchDocument(pinned.url, maxBundle, options.signal), at: Date.now() };
   const parts = await openParts(options, pinned, bundle.bytes, store, starting);
   const { epochs } = parts.task;
-  // A full storage only costs a further fetch.
+  // If the storage is full, the next visit fetches the task again.
   if (!old) await cache.put(name, bundle, startOf(epochs, epochs.count).getTime()).catch(() => {});
   return new Doona(parts);
 }
 
-/** Connects to a stream: to the current task, and to each later task once it begins. */
+/** Connects to the current task of a stream. The connection moves to each later task once that task begins. */
 async function connectStream(options: ConnectOptions, pinned: ParsedOptions): Promise<Doona> {
   const { store, cache, starting } = await prepare(options, pinned);
   const history = new StreamHistory(store, pinned.idText);
@@ -91,7 +93,7 @@ async function connectStream(options: ConnectOptions, pinned: ParsedOptions): Pr
     (await engine(pinned.modules)).stream({ chain, root, now, fetched });
   const loadView = async (now: number): Promise<{ stream: StreamView; fresh: boolean }> => {
     const old = await cache.get(name);
-    // A page's own store may return anything, so a stream that fails its checks is fetched again.
+    // A custom store may return wrong bytes. A cached stream that fails its checks is fetched again.
     const last = old && (await view({ ...old, bytes: old.bytes.slice() }, now).catch(() => undefined));
     if (last?.sameEpoch) return { stream: last, fresh: false };
     const bytes = await fetchDocument(pinned.url, maxStream, options.signal);
@@ -105,7 +107,8 @@ async function connectStream(options: ConnectOptions, pinned: ParsedOptions): Pr
     const same = link.idText === last?.id;
     const parts = same || authority.stopped ? last
       : await openParts(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText);
-    // After openParts: where WebCrypto lacks Ed25519, only doona-full.wasm has checked the owner's signature.
+    // Caches the stream only after openParts: if WebCrypto lacks Ed25519, doona-full.wasm checks the owner's signature
+    // there.
     if (fresh) await cache.put(name, { bytes: chain, at: now }, end).catch(() => {}); // storage is full
     if (authority.stopped) throw new DoonaError('stream-stopped', "couldn't report: the stream was stopped");
     if (!same) await history.add(link, parts!.task);
@@ -114,7 +117,7 @@ async function connectStream(options: ConnectOptions, pinned: ParsedOptions): Pr
   return new StreamDoona(await follow(), follow, () => history.withReports());
 }
 
-/** Opens the store while the engine starts. The store has the documents that an earlier visit fetched. */
+/** Opens the store while the engine starts. The store also holds the document cache of earlier visits. */
 async function prepare(options: ConnectOptions,
   pinned: ParsedOptions): Promise<{ store: Store; cache: DocumentCache; starting: Promise<StartedEngine> }> {
   const starting = startEngine(options, pinned);
@@ -124,8 +127,8 @@ async function prepare(options: ConnectOptions,
 }
 
 /**
- * Opens a task with all checks and returns the parts of a connection to it. The engine checks signatures while the
- * module loads.
+ * Opens a task, runs all checks and returns the parts of a connection to it. The engine checks signatures while the
+ * WASM module loads. `line` is the id of the ledger line: the stream's id for a stream.
  */
 async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle: Bytes, store: Store,
   starting: Promise<StartedEngine>, line = pinned.idText): Promise<ConnectionParts> {
@@ -144,7 +147,8 @@ async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle:
     task,
     guarantee,
     store,
-    // Only a worker shares no builtins with the page's libraries. It cannot reach a store that the page gives.
+    // A worker decides if possible: libraries of the page cannot replace its builtins. It cannot use a store that the
+    // page passes.
     ...(started.isWorker && !options.store ? { ledger: started, decider: 'worker' as const }
       : { ledger: ledgerOf(store, checkBuiltins), decider: 'page' as const }),
     limit: pinned.limit,
@@ -163,14 +167,14 @@ interface StartedEngine {
 }
 
 /**
- * Returns what the task's reports cost within one window of the budget's days. The δ of all is the δ that the task
- * claims for that number of epochs, or the budget's δ if that is less; the privacy-loss law gives the ε at either. A
- * stream's tasks may have other numbers of epochs than its total was planned for, so for a stream the δ is the larger
- * one of the total's δ and the sum over the epochs.
+ * Returns what the task's reports cost within one window of the budget. The δ of all reports is the δ that the task
+ * claims for that number of epochs, or the budget's δ if that is smaller. The WASM module computes the ε at that δ. The
+ * tasks of a stream may have different numbers of epochs. So for a stream the δ is the larger of two values: the δ of
+ * the claimed total, and the sum of δ over the epochs.
  */
 async function priceOf({ claim, epochs }: Task, guarantee: Guarantee, { limit, allow }: ParsedOptions,
   epsilonWithin: (epochs: number, delta: number) => Promise<number>): Promise<Price> {
-  const isOpenEnded = allow !== undefined && limit.days < Infinity; // a stream has more epochs than its task
+  const isOpenEnded = allow !== undefined && limit.days < Infinity; // a stream continues after its current task
   const reports = maxReports(limit, epochs.length, isOpenEnded ? maxEpochs : epochs.count);
   const added = multiple(claim.delta, reports);
   const ofStream = allow !== undefined && claim.total ? Math.max(added, guarantee.totalDelta) : added;
@@ -210,7 +214,7 @@ function sealingError(): DoonaError {
   return invalidOption('sealing', 'webcrypto', 'wasm, for this task or in this runtime');
 }
 
-/** Returns a function that gets a token. It loads the script for tokens when it is first called. */
+/** Returns a function that gets a token for an epoch. Its first call loads the script blind.ts. */
 function tokenGetter(pinned: ParsedOptions, task: Task, keys: Bytes,
   source?: TokenSource): (epoch: number) => Promise<Bytes> {
   const { id, idText, modules } = pinned;
@@ -234,10 +238,10 @@ async function loadTokens(folder?: URL): Promise<typeof import('./blind.js')> {
   }
 }
 
-/** The most epochs of a task, and the most that the module composes. */
+/** The maximum number of epochs of a task, and the maximum number that the WASM module composes. */
 const maxEpochs = 65536;
 
-/** The longest wait for a document, in milliseconds. */
+/** The longest wait for a task or stream, in milliseconds. */
 const maxDocumentWait = 25_000;
 
 /** The size limits of a bundle and of a stream, in bytes. */
@@ -245,8 +249,8 @@ const maxBundle = 8 << 20;
 const maxStream = 16 << 20;
 
 /**
- * Fetches a document that a relay serves to everybody. It bypasses all HTTP caches: a relay could recognize a browser
- * by the cached answer.
+ * Fetches a task or stream, which a relay serves to everybody. The request bypasses all HTTP caches: by a cached
+ * answer, a relay could recognize a browser.
  * @throws DoonaError `task-unreachable`
  */
 async function fetchDocument(url: URL, most: number, signal?: AbortSignal): Promise<Bytes> {
@@ -256,7 +260,7 @@ async function fetchDocument(url: URL, most: number, signal?: AbortSignal): Prom
         headers: anyLanguage,
         credentials: 'omit',
         referrerPolicy: 'no-referrer',
-        redirect: 'manual', // A redirect is then not ok. workerd has no 'error'.
+        redirect: 'manual', // A redirect then fails the check of response.ok. workerd does not support 'error'.
         cache: 'no-store',
         signal: request,
       });

@@ -1,7 +1,7 @@
 /**
- * A cache of tasks and streams that were fetched from a relay and verified, so that later views need no request. It is
- * in the store of reports, not in the browser's HTTP cache: a relay could set validators that the browser sends back,
- * and recognize the browser by them.
+ * A cache of verified tasks and streams, so that later page views need no request to the relay. The cache is in the
+ * SDK's store, not in the browser's HTTP cache. A relay could put validators (ETag) into the HTTP cache and recognize
+ * the browser when it sends them back.
  * @module
  */
 
@@ -9,14 +9,19 @@ import { type Bytes, toHex, utf8 } from './bytes.js';
 import { sha256 } from './signature.js';
 import type { Store } from './store.js';
 
-/** The most documents in the cache, and the most bytes of all of them. */
+/** The limits of the cache: the number of documents, and their total size in bytes. */
 export const maxDocuments = 16;
 export const maxBytes = 32 << 20;
 
-/** How long the cache keeps a document after its end, in milliseconds: reports of its last epoch may still be sent. */
+/**
+ * How long the cache keeps a document after its last epoch, in milliseconds: reports of that epoch may still be sent.
+ */
 const grace = 600_000;
 
-/** The task names of the cache's two kinds of entries in the store; no task has them. An entry's `epoch` is its key. */
+/**
+ * The cache stores its entries as reports. These two strings take the place of the task id; no task has such an id. The
+ * field `epoch` of an index entry is the entry's key.
+ */
 const index = 'kept';
 const content = 'kept document';
 
@@ -27,22 +32,25 @@ interface Entry {
   /** The document's SHA-256, in hexadecimal. */
   readonly hash: string;
   readonly size: number;
-  /** When the document was fetched, and when it is no longer needed, in Unix milliseconds. */
+  /** When the document was fetched (`at`), and when it is no longer needed (`end`), in Unix milliseconds. */
   readonly at: number;
   readonly end: number;
 }
 
-/** A document, and when it was fetched in Unix milliseconds. */
+/** A document, and when it was fetched (`at`), in Unix milliseconds. */
 export interface CachedDocument {
   readonly bytes: Bytes;
   readonly at: number;
 }
 
-/** The cache of a site. Two tabs may write at once, so a document without the hash of its entry counts as absent. */
+/**
+ * The document cache of a site. Two tabs may write at the same time, so a document whose hash differs from its entry
+ * counts as absent.
+ */
 export class DocumentCache {
   constructor(readonly store: Store) {}
 
-  /** Returns a document if it has the hash of its entry. */
+  /** Returns the document of this name; undefined if there is none or its hash differs from its entry. */
   async get(name: string): Promise<CachedDocument | undefined> {
     const entry = (await this.#entries()).find((one) => one.name === name);
     if (!entry) return undefined;
@@ -50,7 +58,10 @@ export class DocumentCache {
     return bytes && toHex(await sha256(bytes)) === entry.hash ? { bytes, at: entry.at } : undefined;
   }
 
-  /** Adds a document and replaces an older one of the same name. Removes the oldest others if the cache is full. */
+  /**
+   * Adds a document and replaces an older one of the same name. If the cache is full, it removes the oldest other
+   * documents.
+   */
   async put(name: string, { bytes, at }: CachedDocument, end: number): Promise<void> {
     if (bytes.length > maxBytes) return;
     const hash = toHex(await sha256(bytes));
@@ -58,16 +69,16 @@ export class DocumentCache {
     const others = entries.filter((one) => one.name !== name).sort((a, b) => a.at - b.at);
     const size = () => others.reduce((sum, one) => sum + one.size, bytes.length);
     while (others.length >= maxDocuments || size() > maxBytes) await this.#remove(others.shift()!);
-    let key = 0; // the first free one; in a loop, because old libraries of a page replace Array.from
+    let key = 0; // the first free key; a loop, because old libraries replace Array.from
     while (others.some((one) => one.key === key)) key++;
     for (const old of entries) if (old.name === name && old.key !== key) await this.#remove(old);
-    // The copy matters: a view into a larger buffer would store all of the buffer.
+    // Copies the bytes: for a view into a larger buffer, IndexedDB would store the whole buffer.
     await this.store.put({ task: content + key, epoch: 0, state: 'sealed', body: bytes.slice() });
     const entry: Omit<Entry, 'key'> = { name, hash, size: bytes.length, at, end };
     await this.store.put({ task: index, epoch: key, state: 'sealed', body: utf8(JSON.stringify(entry)) });
   }
 
-  /** Lists the entries, and removes expired ones. */
+  /** Lists the entries that have not expired, and removes the others. */
   async #entries(): Promise<Entry[]> {
     const out: Entry[] = [];
     for (const { epoch: key, body } of await this.store.sealed(index)) {

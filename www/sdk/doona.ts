@@ -31,7 +31,7 @@ export interface Receipt {
   readonly next: Date | null;
 }
 
-/** How many waiting reports `flush` delivered, dropped and left. */
+/** How many waiting reports `flush` delivered, dropped, and left waiting. */
 export interface Flushed {
   readonly delivered: number;
   /** Reports dropped because their epoch closed or the relay refused them. */
@@ -40,31 +40,40 @@ export interface Flushed {
   readonly waiting: number;
 }
 
-/** How many later visits retry a report that found its quota used up; other clients of the network may have used it. */
+/**
+ * How many later visits retry a report after a relay or issuer refused it because a quota was used up. Other clients in
+ * the same network may have used up the quota.
+ */
 const maxLaterVisits = 2;
 
-/** The least time between two retries, in milliseconds: a reload or another tab is not a later visit. */
+/**
+ * The minimum time between two such retries, in milliseconds. A reload or another tab within that time does not count
+ * as a later visit.
+ */
 const retryInterval = 3_600_000;
 
-/** The longest that report, after its delay, and flush take, in milliseconds. Delivery goes on after that. */
+/**
+ * The time limit of `flush`, and of `report` after its random delay, in milliseconds. The delivery continues in the
+ * background after that.
+ */
 export const maxReport = 33_000;
 
-/** Everything a connection needs; `connect` makes it. */
+/** Everything that a connection needs. `connect` creates it. */
 export interface ConnectionParts {
   readonly id: string;
   readonly task: Task;
   readonly guarantee: Guarantee;
   readonly store: Store;
   readonly ledger: Ledger;
-  /** Who decides about the budget. */
+  /** Where the budget decision runs: in the engine's worker or on the page. */
   readonly decider: Decider;
   readonly limit: Limit;
-  /** The ledger line of the task's reports, before the first report. */
+  /** The task's ledger line before its first report. */
   readonly line: Omit<Line, 'stepped' | 'runs'>;
   readonly spread: number;
-  /** Rejects with `module-failed` if no module can randomize any more. */
+  /** Rejects with `module-failed` if neither WASM module runs any more. */
   readonly check: () => Promise<void>;
-  /** Randomizes and seals a value. It may transfer the value's buffer, which is then empty. */
+  /** Randomizes and seals a value. It may transfer the value's buffer to the worker; the buffer is then empty. */
   readonly submission: (epoch: number, value: Float64Array) => Promise<Bytes>;
   /** Gets a token for a report; set only in a task with tokens. */
   readonly token?: (epoch: number) => Promise<Bytes>;
@@ -73,13 +82,13 @@ export interface ConnectionParts {
 /** A connection to a task whose guarantee has been checked. */
 export class Doona {
   readonly #parts: ConnectionParts;
-  /** Deliveries by epoch, running or done, so that no report is sent twice. */
+  /** The delivery of each epoch's report, running or finished, so that no report is sent twice. */
   readonly #sending = new Map<number, Promise<void>>();
-  /** Epochs whose report found a quota used up and waits for a later visit. */
+  /** The epochs whose report was refused because a quota was used up. These reports wait for a later visit. */
   readonly #postponed = new Set<number>();
   /** Token requests in flight, by the report's epoch, so that no token is requested twice. */
   readonly #tokens = new Map<number, Promise<Report | undefined>>();
-  /** The calls of report() that wait for their time to send. */
+  /** The calls of report() that still wait for their random time of sending. */
   readonly #pendingCalls = new Set<{ readonly epoch: number }>();
   #dropped = 0;
 
@@ -96,40 +105,44 @@ export class Doona {
     return this.#parts.guarantee;
   }
 
-  /** Explains in words and numbers what the task promises to a visitor and what not; fit for a consent notice. */
+  /**
+   * Explains in words and numbers what the task does and does not promise to a visitor. The text is fit for a consent
+   * notice.
+   */
   explain(options?: ExplainOptions): Explanation {
     const { limit, decider } = this.#parts;
     return explain(this.task, this.guarantee, { ...limit, decider }, options);
   }
 
-  /** Reports dropped since connecting: their epoch closed before they arrived, or the relay refused them. */
+  /**
+   * How many reports this connection has dropped: their epoch closed before they arrived, or the relay refused them.
+   */
   get dropped(): number {
     return this.#dropped;
   }
 
-  /** The current epoch. @throws DoonaError `epoch-not-open` or `task-ended` */
+  /** The number of the current epoch, from 0. @throws DoonaError `epoch-not-open` or `task-ended` */
   get epoch(): number {
     return epochAt(this.task.epochs, Date.now());
   }
 
   /**
    * Reports a value for the current epoch: a number, or a vector or text if the task asks for one. Call it for every
-   * client in every epoch, and report "nothing happened" as a value too: the first relay sees which clients report.
+   * client in every epoch. If nothing happened, report that as a value too: the first relay sees which clients report.
    *
-   * The SDK brings a text to Unicode normal form C and cuts it between characters. Remove whatever names a person
-   * before the call, such as the query and fragment of a URL, ids, names and e-mail addresses: the verifier publishes
-   * texts that many visitors have.
+   * The SDK converts a text to Unicode normal form C and cuts it between characters. Before the call, remove everything
+   * that identifies a person, such as ids, names, e-mail addresses and the query and fragment of a URL: the verifier
+   * publishes texts that many visitors report.
    *
-   * The value is randomized once. A further call in the same epoch, in any tab, sends the same bytes again if they
-   * have not been delivered, and nothing otherwise. The report is sent within `spread`, before the epoch ends, and as
-   * soon as the page is hidden. Aborting stops the wait; {@link flush} or the next visit then sends the sealed report
-   * if sending had not begun.
+   * The SDK randomizes one value per epoch. Another call in the same epoch, in any tab, sends the same bytes again if
+   * they are not delivered yet, and nothing otherwise. The SDK sends the report at a random time within `spread` and
+   * before the epoch ends, or at once when the page is hidden. Aborting ends the wait. If sending has not begun by
+   * then, {@link flush} or the next visit sends the sealed report.
    *
    * @throws DoonaError `builtin-broken`, `invalid-value`, `budget-exceeded`, `storage-unavailable`, `epoch-not-open`,
-   * `task-ended` or `module-failed`;
-   * `not-delivered`: the sealed report waits for {@link flush};
-   * `limit-reached`: a quota is used up, and two later visits retry, an hour later at the earliest;
-   * `epoch-closed`, `origin-refused` or `report-refused`: the report was dropped
+   * `task-ended` or `module-failed`; `not-delivered`: the sealed report waits for {@link flush} or the next visit;
+   * `limit-reached`: a quota is used up, and two later visits retry, an hour later at the earliest; `epoch-closed`,
+   * `origin-refused` or `report-refused`: the report was dropped
    */
   async report(value: number | Vector | string, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
     checkBuiltins();
@@ -138,12 +151,12 @@ export class Doona {
     const epoch = this.epoch;
     const input = toInput(this.task, value);
     const remaining = startOf(this.task.epochs, epoch + 1).getTime() - Date.now();
-    // Drawn before the value is read, so that the time cannot depend on it.
+    // Drawn before the engine reads the value, so that the delay cannot depend on the value.
     const delay = Math.min(this.#parts.spread, remaining) * randomFraction();
     const sendTime = performance.now() + delay;
     let isSealed = false;
     const reporting = async (): Promise<Receipt> => {
-      await check(); // Before the claim, which the budget is charged for.
+      await check(); // First, because the claim charges the budget.
       const old = await ledger.claim(this.#claimOn(epoch));
       isSealed = old !== undefined;
       if (old) return this.#repeat(old, sendTime, options.signal);
@@ -160,10 +173,10 @@ export class Doona {
   }
 
   /**
-   * Sends the reports that earlier visits sealed and could not deliver, and drops those of closed epochs. It does not
-   * delay: a report without a token is sent right after its token arrives, so the issuer and the first relay could
-   * link the two by their times. A report that waits in a call of {@link report} on this connection stays with that
-   * call and counts as waiting. A report that waits in another tab is sent.
+   * Sends the reports that earlier visits sealed but could not deliver, and drops reports of closed epochs. It sends
+   * without a delay. If a report still needs a token, the SDK sends it right after the token arrives, so the issuer and
+   * the first relay could link the two by their times. A report that a call of {@link report} on this connection will
+   * send counts as waiting. A report that waits in another tab is sent.
    * @throws DoonaError `builtin-broken` or `storage-unavailable`; the signal's reason when it is aborted
    */
   async flush(options: { signal?: AbortSignal } = {}): Promise<Flushed> {
@@ -196,7 +209,10 @@ export class Doona {
     return outcome;
   }
 
-  /** @internal Sends, for connect, the reports of earlier visits within `spread`: none is urgent. */
+  /**
+   * @internal Sends the reports of earlier visits at a random time within `spread`. `connect` calls it; it never
+   * rejects.
+   */
   async flushLater(): Promise<void> {
     try {
       const sendTime = performance.now() + this.#parts.spread * randomFraction();
@@ -219,15 +235,15 @@ export class Doona {
     return isClosed(this.task.epochs, epoch, Date.now());
   }
 
-  /** Sends the report that an earlier call sealed, if it is not delivered yet, at the time drawn for this call. */
+  /** If the report of an earlier call is sealed and not delivered yet, sends it at the time drawn for this call. */
   async #repeat(old: Report, sendTime: number, signal?: AbortSignal): Promise<Receipt> {
     if (old.state === 'sealed') await this.#sendAt(sendTime, old, signal);
     return this.#receipt(old.epoch, true, old.body?.length ?? 0);
   }
 
   /**
-   * Sends a report at its time. It gets the token first: the time of the token then says less about the time of the
-   * report, and a visit that ends early can still send both.
+   * Sends a report at `sendTime`. It gets the token first, for two reasons: the time of the token request then reveals
+   * less about the time of the report, and a visit that ends early already has the token.
    */
   async #sendAt(sendTime: number, report: Report, signal?: AbortSignal): Promise<void> {
     const call = { epoch: report.epoch };
@@ -247,7 +263,10 @@ export class Doona {
     return { task: id, epoch, start: startOf(this.task.epochs, epoch).getTime() / 1000, line, limit };
   }
 
-  /** Seals a report. Releases the claim on the epoch if the task does not allow the value: that costs nothing. */
+  /**
+   * Randomizes and seals a value. If the task does not allow the value, it releases the claim on the epoch, so the
+   * budget is not charged.
+   */
   async #sealOnce(epoch: number, seal: () => Promise<Bytes>): Promise<Bytes> {
     try {
       return await seal();
@@ -259,7 +278,7 @@ export class Doona {
     }
   }
 
-  /** Sends a report once. An abort ends this call's wait but not the delivery, which other calls may await. */
+  /** Sends a report once. An abort ends this call's wait, but not the delivery: other calls may wait for it. */
   async #send(report: Report, signal?: AbortSignal): Promise<void> {
     throwIfAborted(signal);
     let sending = this.#sending.get(report.epoch);
@@ -287,8 +306,9 @@ export class Doona {
   }
 
   /**
-   * Returns a sealed report with its token, if the task wants tokens; undefined if another tab has delivered or
-   * dropped the report meanwhile. A lock admits one call in one tab at a time: a person may have no second token.
+   * Returns a sealed report, with its token if the task requires tokens. Returns undefined if another tab has delivered
+   * or dropped the report meanwhile. A lock admits one call in one tab at a time, because the issuer may refuse a
+   * second token.
    */
   async #withToken(report: Report): Promise<Report | undefined> {
     const { id, token } = this.#parts;
@@ -317,8 +337,9 @@ export class Doona {
   }
 
   /**
-   * Throws without a request if the report found a quota used up within the last hour. If the clock was turned back,
-   * the hour begins now. @throws DoonaError `limit-reached`
+   * Throws `limit-reached`, without a request, if the report was refused for a used-up quota within the last hour. If
+   * the clock was turned back since then, the hour begins now.
+   * @throws DoonaError `limit-reached`
    */
   async #checkRetryTime(report: Report): Promise<void> {
     const { epoch, limitedAt = -Infinity } = report;
@@ -330,8 +351,9 @@ export class Doona {
   }
 
   /**
-   * Postpones a report that found a quota used up to a later visit, which may come from another network or after the
-   * issuer has raised its quota. Drops a report with a token: a spent token stays spent.
+   * Postpones a report that was refused for a used-up quota to a later visit. That visit may come from another network,
+   * or after the issuer has raised its quota. Drops the report if it has a token, because a spent token stays spent, or
+   * if enough visits have retried it.
    */
   async #postpone(report: Report): Promise<void> {
     const limited = (report.limited ?? 0) + 1;
@@ -351,13 +373,13 @@ export class Doona {
   }
 }
 
-/** Runs `work` in one tab of the site at a time, if the runtime has locks. */
+/** Runs `work` while no other tab of the site holds the lock `name`. Without Web Locks it just runs `work`. */
 async function withLock<T>(name: string, work: () => Promise<T>): Promise<T> {
   const locks = globalThis.navigator?.locks;
   return locks ? ((await locks.request(name, work)) as T) : work();
 }
 
-/** Returns a random number in [0, 1), for the time of sending only. */
+/** Returns a random number in [0, 1). Only for times of sending, not for noise. */
 function randomFraction(): number {
   return crypto.getRandomValues(new Uint32Array(1))[0]! / 2 ** 32;
 }

@@ -1,6 +1,6 @@
 /**
- * Tests the builtins of the engine. The SDK runs them where the engine shares a page's globals, because no worker could
- * start. In a worker nobody has replaced any.
+ * Tests the builtins that the engine uses. The SDK runs these tests only if the engine runs on the page's thread
+ * because no worker could start. In a worker, no library of the page can replace builtins.
  * @module
  */
 
@@ -36,13 +36,13 @@ const tests: readonly BuiltinTest[] = [
     return map.get(key) === 1 && map.delete(key) && map.get(key) === undefined;
   }],
   ['crypto.getRandomValues', () => {
-    const draw = () => crypto.getRandomValues(new Uint8Array(16)); // The same 16 bytes twice by chance: 2⁻¹²⁸.
+    const draw = () => crypto.getRandomValues(new Uint8Array(16)); // Two equal draws have probability 2⁻¹²⁸.
     const [zeros, a, b] = [new Uint8Array(16), draw(), draw()];
     return a.length === 16 && !sameNumbers(a, b) && !sameNumbers(a, zeros) && !sameNumbers(b, zeros);
   }],
 ];
 
-/** Tests the engine's builtins. @throws DoonaError `builtin-broken` */
+/** Tests all builtins that the engine uses, except WebCrypto's. @throws DoonaError `builtin-broken` */
 export function checkEngineBuiltins(): void {
   checkBuiltins();
   checkBuiltins(tests);
@@ -56,7 +56,10 @@ const isBytes = (got: ArrayBuffer, want: string) => sameNumbers(new Uint8Array(g
 const newPair = () => retryKeyPair(async () =>
   await crypto.subtle.generateKey('X25519', false, ['deriveBits']) as CryptoKeyPair);
 
-/** The functions of WebCrypto that check signatures and seal, each with a known answer. */
+/**
+ * Tests of the WebCrypto functions that check signatures and seal. They compare known answers, and properties of random
+ * keys.
+ */
 const cryptoTests: readonly (readonly [name: string, works: (subtle: SubtleCrypto) => Promise<unknown>])[] = [
   ['crypto.subtle.digest', async (subtle) => isBytes(await subtle.digest('SHA-256', hex('616263')),
     'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad')], // FIPS 180-4
@@ -98,7 +101,7 @@ const cryptoTests: readonly (readonly [name: string, works: (subtle: SubtleCrypt
   }],
 ];
 
-/** Tests WebCrypto, as far as a task in doona.wasm needs it. @throws DoonaError `builtin-broken` */
+/** Tests the WebCrypto functions that a task opened in doona.wasm needs. @throws DoonaError `builtin-broken` */
 export async function checkWebCrypto(): Promise<void> {
   for (let i = 0; i < cryptoTests.length; i++) {
     const test = cryptoTests[i]!;
@@ -106,7 +109,7 @@ export async function checkWebCrypto(): Promise<void> {
     try {
       works = await test[1](crypto.subtle);
     } catch {
-      // Missing, or it fails.
+      // The function is missing or fails.
     }
     if (works !== true) throw builtinBroken(test[0]);
   }

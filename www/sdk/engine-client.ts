@@ -1,7 +1,7 @@
 /**
- * The page's side of the engine. It runs the engine in a worker, so that compiling, decoding, checking, randomizing and
- * sealing never block the page. Without a page (Node, Deno, Bun, workerd, a worker of the site) or if no worker can
- * start, it runs the engine in this thread.
+ * The page's client of the engine. It starts the engine in a worker, so that compiling, decoding, checking, randomizing
+ * and sealing never block the page. If there is no page (Node, Deno, Bun, workerd, a worker of the site) or no worker
+ * can start, it runs the engine in this thread.
  * @module
  */
 
@@ -19,15 +19,17 @@ interface Port {
   post(call: Call, transfer: Transferable[]): Promise<Answer>;
 }
 
-/** The engine, and where it runs. */
+/** An engine that knows where it runs. */
 export interface EngineClient extends Engine {
   readonly isWorker: boolean;
 }
 
-/** Made at the first use: a page may have replaced Map, which connect then says. */
+/** Created at the first use, after `connect` has tested the builtins: a library of the page may have replaced Map. */
 let engines: Map<string, Promise<EngineClient>> | undefined;
 
-/** Returns the engine whose script is in `folder`, by default beside this script. A page has one per folder. */
+/**
+ * Returns the engine whose script is in `folder`, by default this script's folder. A page has one engine per folder.
+ */
 export function engine(folder?: URL): Promise<EngineClient> {
   const all = (engines ??= new Map());
   const key = String(folder);
@@ -42,7 +44,10 @@ export function engine(folder?: URL): Promise<EngineClient> {
 
 const script: Asset = { file: DOONA.worker.file, integrity: DOONA.worker.integrity };
 
-/** The longest waits for the engine's script to run and for one of its answers, in milliseconds. */
+/**
+ * The time limits for starting the engine's script (`maxStart`) and for each of its answers (`maxCall`), in
+ * milliseconds.
+ */
 const maxStart = 10_000;
 const maxCall = 25_000;
 
@@ -56,14 +61,18 @@ async function start(folder?: URL): Promise<Port> {
     // Without a page there is nothing to block, and a worker would keep Deno and Bun from ending.
     const paged = typeof document !== 'undefined' && typeof Worker !== 'undefined';
     const port = paged && (await within(startWorker(folder, checked), maxStart, late).catch(() => undefined));
-    // The page's policy may forbid workers, and old browsers lack module workers: then use this thread.
+    // The page's content security policy may forbid workers, and old browsers lack module workers. Then use this
+    // thread.
     return port || (await within(startInThread(folder, checked), maxStart, late));
   } finally {
     if (checked?.startsWith('blob:')) URL.revokeObjectURL(checked);
   }
 }
 
-/** Returns the address of the worker's script. Bundlers recognize exactly these expressions and the import below. */
+/**
+ * Returns the address of the worker's script. Do not rewrite this code or the import below: bundlers find the script
+ * only by exactly these expressions.
+ */
 function workerURL(folder?: URL): URL {
   if (folder) return new URL(DOONA.worker.file, folder);
   return new URL(DOONA.worker.file, import.meta.url);

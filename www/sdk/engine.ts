@@ -1,8 +1,9 @@
 /**
- * The engine checks tasks and streams, randomizes and seals. If the runtime has workers, it runs in one (worker.ts), so
- * that it never blocks the page; otherwise it runs in its caller's thread. Only the engine decodes what another party
- * sends. It fetches nothing: its caller passes modules, bundles and streams. It refuses a module with another hash. In
- * a worker it also decides about the budget (ledger.ts).
+ * The engine checks tasks and streams, randomizes values and seals reports. On a page it runs in a worker if one can
+ * start (worker.ts), so that it never blocks the page; otherwise it runs in its caller's thread. Only the engine
+ * decodes tasks and streams, which come from other parties. It makes no requests: its caller passes modules, bundles
+ * and streams. It refuses a WASM module whose hash differs from the build's. In a worker it also decides whether the
+ * budget admits a report (ledger.ts).
  * @module
  */
 
@@ -18,15 +19,15 @@ import { withIndexedDB } from './store-indexeddb.js';
 import { type StreamRequest, type StreamView, viewStream } from './stream.js';
 import type { Task } from './task.js';
 
-/** A module's bytes, or the module that the caller has compiled. */
+/** A WASM module: its bytes, or compiled by the caller. */
 export type ModuleCode = Bytes | WebAssembly.Module;
 
-/** A bundle, and the owner and id that it must have. */
+/** A bundle, and the owner and id that its task must have. */
 export interface OpenRequest {
   readonly bundle: Bytes;
   readonly owner: Bytes;
   readonly id: Bytes;
-  /** The module to open the task in; the caller has started it. */
+  /** The module in which to open the task. The caller must have started it. */
   readonly module: ModuleName;
 }
 
@@ -36,39 +37,48 @@ export interface OpenedTask {
   readonly task: Task;
   /** ε₀ of one client's messages; Infinity if the protocol has none. */
   readonly epsilon0: number;
-  /** ε of all epochs of the task together. */
+  /** The ε of all epochs of the task together. */
   readonly totalEpsilon: number;
-  /** The ids of the issuer's keys, joined by epoch, 32 bytes each; empty for a task without tokens. */
+  /**
+   * The ids of the issuer's token keys, 32 bytes each, concatenated in the order of epochs. Empty for a task without
+   * tokens.
+   */
   readonly tokenKeys: Bytes;
 }
 
 /**
- * The interface of the engine, in this thread or across threads. A result of null means that the caller needs
- * doona-full.wasm: doona.wasm stopped, perhaps at a function that its build left out, or WebCrypto cannot seal for the
- * task's KEM. If doona-full.wasm stops, every method throws DoonaError `module-failed`.
+ * The interface of the engine, in this thread or in a worker. A result of null asks the caller to repeat the call with
+ * doona-full.wasm. The reason is that doona.wasm stopped, perhaps at a function that its build left out, or that
+ * WebCrypto cannot seal for the task's KEM. If doona-full.wasm stops, every method that uses it throws DoonaError
+ * `module-failed`.
  */
 export interface Engine extends Ledger {
-  /** Starts a module, once. Transfers its bytes. @throws DoonaError `module-failed` */
+  /**
+   * Starts a module, or does nothing if it runs. It transfers the module's bytes, which the caller then no longer has.
+   * @throws DoonaError `module-failed`
+   */
   start(name: ModuleName, code: ModuleCode): Promise<true | null>;
   /** Checks a bundle and its claim. @throws DoonaError `task-refused` or `claim-refused` */
   open(request: OpenRequest): Promise<OpenedTask | null>;
   /**
-   * Checks a stream and returns the parts that a page needs. Transfers its bytes, and returns them in `chain`.
+   * Checks a stream and returns the parts that a page needs. It transfers the stream's bytes to the engine and returns
+   * them in `chain`.
    * @throws DoonaError `stream-broken` or `task-refused`
    */
   stream(request: StreamRequest): Promise<StreamView>;
-  /** Returns ε of a number of epochs together at a δ; Infinity if there is none. */
+  /** Returns the ε of `epochs` epochs together at `delta`; Infinity if no ε holds. */
   epsilonWithin(handle: number, epochs: number, delta: number): Promise<number | null>;
-  /** Returns true while the engine and the handle's module run. */
+  /** Returns true if the module in which the task is open still runs. */
   check(handle: number): Promise<true | null>;
   /**
-   * Randomizes and seals a value, and zeroes it. The caller may send at most one result per task and epoch.
+   * Randomizes and seals a value, and overwrites the value with zeros. The caller may send at most one result per task
+   * and epoch.
    * @throws DoonaError `invalid-value`; `task-refused` if sealing to the task's keys fails
    */
   submission(handle: number, epoch: number, value: Float64Array): Promise<Bytes | null>;
 }
 
-/** Returns an engine of this thread. */
+/** Returns an engine that runs in the calling thread. */
 export function localEngine(): Engine {
   const modules = new Map<ModuleName, Promise<Module>>();
   const reporters: { readonly name: ModuleName; readonly reporter: Reporter }[] = [];
@@ -84,7 +94,7 @@ export function localEngine(): Engine {
         module = compile(name, code).then((compiled) => Module.start(compiled, name));
         modules.set(name, module);
         module.catch((cause) => {
-          if (name === 'browser' && cause instanceof ModuleStopped) return; // The caller starts doona-full.wasm then.
+          if (name === 'browser' && cause instanceof ModuleStopped) return; // The caller now starts doona-full.wasm.
           modules.delete(name); // A retry may succeed.
         });
       }
@@ -121,7 +131,7 @@ export function localEngine(): Engine {
   };
 }
 
-/** Returns null if doona.wasm stopped. @throws DoonaError `module-failed` if doona-full.wasm stopped */
+/** Runs `work`. Returns null if doona.wasm stopped. @throws DoonaError `module-failed` if doona-full.wasm stopped */
 async function nullIfStopped<T>(name: ModuleName, work: () => Promise<T>): Promise<T | null> {
   try {
     return await work();
@@ -137,7 +147,7 @@ async function compile(name: ModuleName, code: ModuleCode): Promise<WebAssembly.
   const asset = assets[name];
   try {
     const compiled = WebAssembly.compile(code); // Compiles while the hash is checked.
-    compiled.catch(() => {}); // A wrong hash is the better error.
+    compiled.catch(() => {}); // If the hash is wrong too, report that error.
     await checkIntegrity(code, asset);
     return await compiled;
   } catch (cause) {

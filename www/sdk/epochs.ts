@@ -1,5 +1,5 @@
 /**
- * The times of a task's epochs: `count` epochs of `length` seconds each, from the Unix time `start`.
+ * The times of a task's epochs: `count` epochs of `length` seconds each. The first begins at `start`, in Unix seconds.
  * @module
  */
 
@@ -8,7 +8,10 @@ import type { Task } from './task.js';
 
 type Epochs = Task['epochs'];
 
-/** Returns the epoch at a time. @throws DoonaError `epoch-not-open` before the first epoch, `task-ended` after the last */
+/**
+ * Returns the epoch at a Unix time in milliseconds.
+ * @throws DoonaError `epoch-not-open` before the first epoch, `task-ended` after the last
+ */
 export function epochAt(epochs: Epochs, milliseconds: number): number {
   const epoch = Math.floor((milliseconds / 1000 - epochs.start) / epochs.length);
   if (epoch < 0) throw new DoonaError('epoch-not-open', `the task begins at ${startOf(epochs, 0).toISOString()}`);
@@ -17,18 +20,18 @@ export function epochAt(epochs: Epochs, milliseconds: number): number {
   return epoch;
 }
 
-/** Returns when an epoch begins, and the previous one ends. */
+/** Returns when an epoch begins, which is also when the previous epoch ends. */
 export function startOf(epochs: Epochs, epoch: number): Date {
   return new Date(1000 * (epochs.start + epoch * epochs.length));
 }
 
 /**
- * How long after an epoch's end a relay may still accept its reports, in milliseconds: 5 minutes by the relay's clock,
- * which may differ from this one by 5 minutes.
+ * How long after an epoch's end, by this device's clock, a relay may still accept its reports, in milliseconds. The
+ * relay accepts them for 5 minutes by its own clock, and the two clocks may differ by another 5 minutes.
  */
 const grace = 600_000;
 
-/** Whether no relay accepts reports of the epoch any more. */
+/** Whether it is too late to send a report of the epoch: its end and the grace period are over. */
 export function isClosed(epochs: Epochs, epoch: number, milliseconds: number): boolean {
   return milliseconds > startOf(epochs, epoch + 1).getTime() + grace;
 }

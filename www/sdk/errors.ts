@@ -1,9 +1,9 @@
 /**
- * The one error class of the SDK. Callers branch on `code`, never on the message.
+ * The one error class of the SDK. Callers should branch on `code`, because messages may change.
  * @module
  */
 
-/** The codes of all errors; README.md lists what a page can do about each. */
+/** The codes of all errors. README.md says what a page can do about each. */
 export type ErrorCode =
   | 'frame-refused' // A page of another origin has framed this one, and the option frames is not set.
   | 'origin-refused' // The task lists the origins whose pages may report; this page's origin is not listed.
@@ -30,7 +30,7 @@ export type ErrorCode =
   | 'limit-reached' // A quota of the epoch is used up: two later visits retry, an hour apart. Or the token is spent.
   | 'report-refused'; // The relay will never accept this report; it was dropped.
 
-/** An error with a code and, where a field is at fault, its name and range. */
+/** An error of the SDK. The message names the allowed range if a field is at fault. */
 export class DoonaError extends Error {
   override readonly name = 'DoonaError';
 

@@ -1,6 +1,6 @@
 /**
- * The guarantee in words, for a consent notice and its author: the promise, what remains of it in the worst case, and
- * what no device can verify (docs/threat-model.md).
+ * Explains a task's guarantee in words, for a consent notice and its author: the promise, what remains of it in the
+ * worst case, and what no device can verify (docs/threat-model.md).
  * @module
  */
 
@@ -9,18 +9,18 @@ import { invalidOption } from './errors.js';
 import { type Guarantee, groupPrivacy } from './guarantee.js';
 import type { Task } from './task.js';
 
-/** An assumption of the promise that this device cannot verify. */
+/** An assumption on which the promise depends and which this device cannot verify. */
 export interface Assumption {
   /**
-   * `whole-clients`: any one relay may be the honest one, but the first relay must keep each client's messages in one
-   * batch. `issuer` stands in a task with tokens, `addresses` in any other. `page` stands where the page decides about
-   * the budget, and not a worker.
+   * `whole-clients` means: any one relay may be the only honest one, but the first relay must keep each client's
+   * messages in one batch. `issuer` appears if the task requires tokens, otherwise `addresses`. `page` appears if the
+   * page, not a worker, decides whether the budget admits a report.
    */
   readonly name: 'honest-clients' | 'relays' | 'participation' | 'no-flooding' | 'whole-clients' | 'issuer' | 'addresses' | 'storage' | 'origins' | 'page';
   readonly text: string;
 }
 
-/** The promise to a visitor who reports from several devices or browsers in one period. */
+/** The promise to a visitor who reports from `count` devices or browsers in one epoch. */
 export interface Devices {
   readonly count: number;
   readonly epsilon: number;
@@ -28,17 +28,17 @@ export interface Devices {
   readonly text: string;
 }
 
-/** The guarantee of a task in words, with the numbers they name. */
+/** The guarantee of a task in words, and the numbers in these words. */
 export interface Explanation {
-  /** All of it, in paragraphs of plain text: fit for a consent notice. */
+  /** The whole explanation as plain text, one paragraph per line. Fit for a consent notice. */
   readonly text: string;
   /** The promise to one visitor. */
   readonly promise: string;
-  /** What remains if somebody can tell one client's messages from the others'. */
+  /** What protection remains if somebody can tell one client's messages from the messages of others. */
   readonly worstCase: string;
   /** The promise to a visitor with several devices. */
   readonly devices: Devices;
-  /** What this device checked before any value was given. */
+  /** What this device checked before the page reported any value. */
   readonly checked: readonly string[];
   /** What this device cannot verify. */
   readonly unverified: readonly Assumption[];
@@ -51,7 +51,10 @@ export interface ExplainOptions {
   readonly devices?: number;
 }
 
-/** Who decides about the budget: the engine's worker, or the page, which gives a store or has no worker. */
+/**
+ * Where the SDK decides whether the budget admits a report: in the engine's worker, or on the page if the page passes
+ * its own store or no worker runs.
+ */
 export type Decider = 'worker' | 'page';
 
 export function explain(task: Task, guarantee: Guarantee, budget: Budget & { readonly decider: Decider },
@@ -89,7 +92,10 @@ function promiseOf(g: Guarantee): string {
   return `Whatever is learned or published from a report would be nearly as likely had you given any other answer: no outcome more than ${factor(g.epsilon)} times as likely, except with a probability of ${roundUp(g.delta)} (differential privacy with epsilon ${roundUp(g.epsilon)}, delta ${roundUp(g.delta)}).${together}`;
 }
 
-/** The δ of one person's reports do not just add up: the same other clients hide them all (docs/proofs/group.md). */
+/**
+ * Computes the promise by group privacy, not by adding up: all reports of the visitor hide among the same other clients
+ * (docs/proofs/group.md).
+ */
 function devicesOf(g: Guarantee, count: number): Devices {
   if (!(Number.isInteger(count) && count >= 1 && count <= 1000)) {
     throw invalidOption('devices', count, 'a whole number from 1 to 1000');
@@ -100,7 +106,7 @@ function devicesOf(g: Guarantee, count: number): Devices {
   return { count, epsilon, delta, text };
 }
 
-/** Describes the worst case with the words of the verifier's reports and of `doona task check`. */
+/** Describes the worst case in the same words as the verifier's reports and `doona task check`. */
 function worstCaseOf(g: Guarantee): string {
   const left = g.localEpsilon === null ? 'no protection remains' : `epsilon ${roundUp(g.localEpsilon)} remains`;
   const noHonest = g.minimumHonest === 0 ? 'the guarantee still holds' : left;
@@ -110,8 +116,8 @@ function worstCaseOf(g: Guarantee): string {
 }
 
 /**
- * Says that honest participants hide one more, if clients randomize although the promise needs no honest client. The
- * resulting ε takes longer to compute than a visitor waits; the verifier's reports have it (`epsilon_honest`).
+ * If the promise needs no honest client but clients randomize as well, says that honest participants reduce ε further.
+ * The reduced ε takes too long to compute on a page; the verifier's reports give it as `epsilon_honest`.
  */
 function amplificationOf(task: Task, g: Guarantee): string[] {
   if (g.minimumHonest > 0 || g.localEpsilon === null) return [];
@@ -153,13 +159,13 @@ function assumptions(task: Task, g: Guarantee): Assumption[] {
 }
 
 function budgetOf({ epsilon, delta, days }: Budget): string {
-  // A δ of 1 bounds nothing: only each task's own claim then bounds δ.
+  // A budget with δ = 1 has no limit on δ: only the claim of each task limits it.
   const loss = epsilon === Infinity ? 'no limit on epsilon' : `epsilon ${roundUp(epsilon)}`;
   const most = delta === 1 ? `${loss}, beside a delta without a limit` : `${loss}, delta ${roundUp(delta)}`;
   return days === Infinity ? `${most}, for all time` : `${most}, in every stretch of ${days} days`;
 }
 
-/** The ledger is in the storage of one origin; a browser partitions it in frames of other sites. */
+/** The ledger is in the storage of one origin. Browsers give frames in pages of other sites a separate storage. */
 const oneOrigin: Assumption = {
   name: 'origins',
   text: 'that you report at one address of this site only: what you report at another one, such as www. beside shop., or inside a page of another site, is counted apart, and each count has the whole budget',
@@ -170,20 +176,23 @@ const ownPage: Assumption = {
   text: "that no other script of this page interferes: the page itself decides whether the budget admits a report, as its author gave a store of its own or the browser started no worker",
 };
 
-/** Says which reports the ledger cannot see. */
+/** Says which reports of a visitor the ledger does not count. */
 function storageOf({ days }: Budget): Assumption {
   const window = days === Infinity ? '' : `; after ${days} days there is room again`;
   const text = `that this browser keeps this site's storage: who clears it, or uses another browser or device, is counted anew, and Safari clears it after seven days without a visit${window}`;
   return { name: 'storage', text };
 }
 
-/** Rounds a positive number up to three digits; ignores a relative error of floating point. */
+/**
+ * Rounds a positive number up to three significant digits. It tolerates floating-point error, so 0.3 does not become
+ * 0.301.
+ */
 function roundUp(x: number): string {
   const step = 10 ** (Math.floor(Math.log10(x)) - 2);
   return String(Number((Math.ceil(x / step - 1e-9) * step).toPrecision(3)));
 }
 
-/** Returns e^ε, rounded up; as a power where a double would overflow. */
+/** Returns e^ε, rounded up. Above ε = 700, where a double would overflow, it returns the text "e^…". */
 function factor(epsilon: number): string {
   return epsilon > 700 ? `e^${roundUp(epsilon)}` : roundUp(Math.exp(epsilon));
 }

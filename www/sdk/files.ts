@@ -1,6 +1,6 @@
 /**
- * The files beside the SDK's script. `www/build` replaces these constants by literals, the files' content-hashed names
- * and integrity hashes, so that bundlers find the files.
+ * The files that belong beside the SDK's script. `www/build` replaces the constants `DOONA.…` by literals: names that
+ * contain a content hash, and integrity hashes. Bundlers need literal names to find the files.
  * @module
  */
 
@@ -28,6 +28,6 @@ export async function checkIntegrity(bytes: Bytes, { integrity }: Asset): Promis
   if (`sha256-${hash}` !== integrity) throw new Error('its hash is not the one this script names');
 }
 
-/** The help text for a missing file: only vite, webpack and Parcel copy the files. */
+/** The hint in the error for a missing file. Of the bundlers, only vite, webpack and Parcel copy the files. */
 export const filesHint =
   "the package's doona-* files belong beside its script, or into a folder that the option modules names";

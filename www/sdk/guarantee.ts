@@ -11,24 +11,30 @@ export interface Guarantee {
   readonly epsilon: number;
   readonly delta: number;
   /**
-   * The number of epochs, and the (ε, δ) of all of them together: the task's total, or the composition of their
-   * privacy-loss laws. All epochs have one law, fixed before the first, so later answers may depend on earlier results
-   * (docs/proofs/loss-laws.md).
+   * The number of epochs, and the (ε, δ) of all epochs together: the total that the task claims, or else the
+   * composition of the epochs. All epochs have the same distribution of privacy loss, fixed before the first epoch. So
+   * the composition holds even if later answers depend on earlier results (docs/proofs/loss-laws.md).
    */
   readonly epochs: number;
   readonly totalEpsilon: number;
   readonly totalDelta: number;
-  /** ε₀, which remains if somebody can tell one client's messages from the others'; null if nothing remains. */
+  /**
+   * ε₀: the privacy that remains if somebody can tell one client's messages from those of others. Null if none remains.
+   */
   readonly localEpsilon: number | null;
-  /** ε′, which holds if no other client is honest: epsilon if relays add noise, else localEpsilon. */
+  /**
+   * ε′: the privacy that remains if no other client is honest. Equals `epsilon` if relays add noise, else
+   * `localEpsilon`.
+   */
   readonly epsilonNoHonest: number | null;
   /** n_min, the number of honest clients that the promise needs in every batch; 0 if relays add noise. */
   readonly minimumHonest: number;
   /** The number of clients in a batch. */
   readonly batch: number;
   /**
-   * Which relay must not collude. `any`: any one, whatever the others do. `whole`: any one, if the first relay keeps
-   * all messages of one client in one batch. `first`: the first relay.
+   * Which relay must not collude with the verifier. `any`: at least one relay, whatever the other relays do. `whole`:
+   * at least one relay, and the first relay must keep all messages of one client in one batch. `first`: the first
+   * relay.
    */
   readonly relay: 'any' | 'whole' | 'first';
   readonly relays: number;
@@ -57,8 +63,8 @@ export function guaranteeOf(task: Task, epsilon0: number, totalEpsilon: number):
 }
 
 /**
- * Multiplies a decimal by a whole number. The result is exact if it has up to 15 digits, so 30 times 1e-6 is 3e-5, and
- * rounded up otherwise.
+ * Multiplies a decimal by a whole number. The result is exact if it has at most 15 significant digits, for example 3e-5
+ * for 30 times 1e-6. Otherwise it is rounded up.
  */
 export function multiple(text: string, times: number): number {
   const [mantissa = ''] = text.split('e');
@@ -66,10 +72,15 @@ export function multiple(text: string, times: number): number {
   return Number((Number(text) * times * above).toPrecision(15));
 }
 
-/** Protocols whose proofs need an honest first relay under every padding (docs/proofs/slots.md). */
+/**
+ * The protocols whose proofs need an honest first relay if a client has several slots per lane (docs/proofs/slots.md).
+ */
 const firstRelay = ['correlated', 'vectormean'];
 
-/** Computes what protocols.Row.Trust does in Go: a client with one slot per lane has no messages to separate. */
+/**
+ * Says which relay must be honest, as protocols.Row.Trust does in Go. With one slot per lane, a client has no messages
+ * in a lane that a relay could separate.
+ */
 function trustOf({ protocol, slots }: Task): Guarantee['relay'] {
   if (slots.padding === 'none') return 'first';
   if (slots.perLane === 1) return 'any';
@@ -77,14 +88,14 @@ function trustOf({ protocol, slots }: Task): Guarantee['relay'] {
 }
 
 /**
- * Returns the (ε, δ) of k reports of one person in an epoch, from the (ε, δ) of one report:
- * (kε, δ·(e^{kε}−1)/(e^ε−1)) with δ at most 1 (docs/proofs/group.md). It rounds up, by a relative (kε + 30)·1e-14 at
- * most. Go has accountant.GroupPrivacy.
+ * Returns the (ε, δ) of k reports of one person in an epoch, from the (ε, δ) of one report: (kε, δ·(e^{kε}−1)/(e^ε−1))
+ * with δ at most 1 (docs/proofs/group.md). It rounds up, by a relative (kε + 30)·1e-14 at most. accountant.GroupPrivacy
+ * is the Go implementation.
  */
 export function groupPrivacy(epsilon: number, delta: number, reports: number): { epsilon: number; delta: number } {
   if (reports === 1) return { epsilon, delta };
   const above = 1 + 1e-14; // above the rounding error
-  const least = Math.max(epsilon, 2 ** -900); // a larger ε only raises δ
+  const least = Math.max(epsilon, 2 ** -900); // avoids 0/0; a larger ε only raises δ
   const power = Math.expm1(least * reports * above);
   const sum = power === Infinity ? Infinity : power / Math.expm1(least) * (1 + 2e-13); // expm1 may err
   return { epsilon: epsilon * reports * above, delta: delta === 0 ? 0 : Math.min(1, delta * sum) };

@@ -29,8 +29,8 @@ export function importKey(serialized: Bytes): Promise<PublicKey> {
 }
 
 /**
- * Returns enc ‖ ciphertext, with a fresh encapsulation. Rejects for a key of low order, whose shared secret would be
- * all zeros (RFC 9180, section 7.1.4).
+ * Encrypts `plaintext` and returns enc ‖ ciphertext, where enc is a fresh encapsulated key of 32 bytes. Rejects a key
+ * of low order, because its shared secret would be all zeros (RFC 9180, section 7.1.4).
  */
 export async function seal(key: PublicKey, info: Bytes, aad: Bytes, plaintext: Bytes): Promise<Bytes> {
   const { encapsulatedSecret, ciphertext } = await retryKeyPair(() => suite.Seal(key, plaintext, { info, aad }));
@@ -43,7 +43,7 @@ export async function newKey(): Promise<{ readonly key: HPKE.KeyPair<PublicKey>;
   return { key, serialized: (await suite.SerializePublicKey(key.publicKey)) as Bytes };
 }
 
-/** Opens enc ‖ ciphertext. */
+/** Decrypts enc ‖ ciphertext, as `seal` returns it. */
 export async function open(key: HPKE.KeyPair<PublicKey>, info: Bytes, aad: Bytes, sealed: Bytes): Promise<Bytes> {
   const [enc, ciphertext] = [sealed.subarray(0, keySize), sealed.subarray(keySize)];
   return (await suite.Open(key, enc, ciphertext, { info, aad })) as Bytes;

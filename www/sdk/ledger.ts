@@ -1,37 +1,41 @@
 /**
- * Claims the reports of epochs, and charges them to the budget. In a page it runs in the engine's worker, on a
- * connection of its own to IndexedDB: no library of the page has replaced a builtin there. With a store that the page
- * gives, or without a worker, the page decides.
+ * The ledger lets each epoch have one report and charges it to the privacy budget. On a page it runs in the engine's
+ * worker, with its own connection to IndexedDB, because libraries of the page cannot replace builtins there. If the
+ * page passes its own store, or no worker runs, it runs on the page.
  * @module
  */
 
 import { type Limit, admit, withoutEpoch } from './budget.js';
 import type { Line, Report, Store } from './store.js';
 
-/** A claim on the report of a task and epoch. */
+/** A request to make the one report of a task and epoch. */
 export interface Claim {
   /** The task's id in hexadecimal. */
   readonly task: string;
   readonly epoch: number;
-  /** When the epoch begins, in Unix seconds: its time in the ledger. */
+  /** When the epoch begins, in Unix seconds. The ledger records the report at this time. */
   readonly start: number;
-  /** The ledger line of the task's reports, before the first report. */
+  /** The task's ledger line before its first report. */
   readonly line: Omit<Line, 'stepped' | 'runs'>;
   readonly limit: Limit;
 }
 
-/** Decides about claims. */
+/** Decides whether the budget admits a claim. */
 export interface Ledger {
   /**
-   * Claims a report and charges it, or returns the report that the epoch already has.
+   * Claims the epoch's report, charges the budget and returns undefined. If the epoch already has a report, returns
+   * that report instead.
    * @throws DoonaError `budget-exceeded` or `storage-unavailable`
    */
   claim(claim: Claim): Promise<Report | undefined>;
-  /** Takes back a claim for which nothing was randomized. @throws DoonaError `storage-unavailable` */
+  /**
+   * Takes a claim back. Call it only if no value was randomized for the claim.
+   * @throws DoonaError `storage-unavailable`
+   */
   release(claim: Claim): Promise<void>;
 }
 
-/** Returns the ledger in a store. `check` runs right before each decision, and may throw. */
+/** Returns the ledger of a store. It calls `check` right before each decision; if `check` throws, nothing changes. */
 export function ledgerOf(store: Store, check: () => void = () => {}): Ledger {
   return {
     claim: ({ task, epoch, start, line, limit }) =>

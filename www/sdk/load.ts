@@ -12,16 +12,19 @@ import type { ModuleName } from './module.js';
 import { readBody } from './response.js';
 import { withTimeout } from './timing.js';
 
-/** A module that starts in the engine. */
+/** A WASM module that is starting in the engine. */
 export interface ModuleStart {
-  /** Resolves once the module runs; to null if doona.wasm stopped at once. */
+  /** Resolves to true once the module runs, or to null if doona.wasm stopped while starting. */
   readonly running: Promise<true | null>;
 }
 
-/** Made at the first use: a page may have replaced Map, which connect then says. */
+/** Created at the first use, after `connect` has tested the builtins: a library of the page may have replaced Map. */
 let moduleStarts: Map<string, Promise<ModuleStart>> | undefined;
 
-/** Starts a module from `folder`, by default this script's folder, in that folder's engine. Once per page. */
+/**
+ * Fetches a WASM module from `folder`, by default this script's folder, and starts it in `engine`. A page starts each
+ * module of a folder once; later calls return the same start.
+ */
 export function startModule(name: ModuleName, engine: Promise<Engine>, folder?: URL,
   compiled?: WebAssembly.Module): Promise<ModuleStart> {
   const starts = (moduleStarts ??= new Map<string, Promise<ModuleStart>>());
@@ -41,18 +44,18 @@ async function start(name: ModuleName, engine: Promise<Engine>, folder?: URL,
   return { running: ready.start(name, code) };
 }
 
-/** Returns the address of a module. */
+/** Returns the address of a WASM module. */
 export function moduleURL(name: ModuleName, folder?: URL): URL {
   if (folder) return new URL(modules[name].file, folder);
-  // Bundlers recognize exactly these expressions.
+  // Do not rewrite these expressions: bundlers find the files only by exactly this form.
   if (name === 'full') return new URL(DOONA.full.file, import.meta.url);
   return new URL(DOONA.browser.file, import.meta.url);
 }
 
-/** The longest wait for a module, in milliseconds. */
+/** The longest wait for a WASM module, in milliseconds. */
 const maxModuleWait = 25_000;
 
-/** The size limit of a module in bytes; doona-full.wasm has 7 million. */
+/** The size limit of a WASM module, in bytes. doona-full.wasm has 7 million. */
 const maxModule = 32 << 20;
 
 async function load(url: URL): Promise<Bytes> {

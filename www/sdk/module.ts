@@ -1,5 +1,5 @@
 /**
- * A running WASM module, doona.wasm or doona-full.wasm: docs/wasm.md is its ABI.
+ * Calls a running WASM module, doona.wasm or doona-full.wasm. docs/wasm.md documents its ABI.
  * @module
  */
 
@@ -9,7 +9,7 @@ import { wasi } from './wasi.js';
 /** Names a module: `browser` is doona.wasm, small and for every page; `full` is doona-full.wasm, which also seals. */
 export type ModuleName = 'browser' | 'full';
 
-/** The exports of both modules; the last two are doona-full.wasm's. */
+/** The exports of the modules. Only doona-full.wasm has the last two. */
 interface Exports {
   memory: WebAssembly.Memory;
   _initialize(): void;
@@ -25,7 +25,7 @@ interface Exports {
   submission(handle: number, epoch: bigint): number;
 }
 
-/** An error that the module returned: of a field, or a message alone. */
+/** An error that the module returned. `field` names the invalid field; it is undefined if there is only a message. */
 export class ModuleError extends Error {
   constructor(
     readonly field: string | undefined,
@@ -35,24 +35,27 @@ export class ModuleError extends Error {
   }
 }
 
-/** The module stopped: its runtime exited, it trapped, or it called a function that its build left out. Permanent. */
+/**
+ * The module stopped and cannot run again: its runtime exited, it trapped, or it called a function that its build left
+ * out.
+ */
 export class ModuleStopped extends Error {}
 
-/** Plaintext slots by lane: kind ‖ message, all of the same size. */
+/** Plaintext slots by lane. Each slot is kind (1 byte) ‖ message; all slots have the same size. */
 export type Lanes = readonly (readonly Bytes[])[];
 
-/** Zeros plaintext slots. */
+/** Overwrites plaintext slots with zeros. */
 export function zeroLanes(lanes: Lanes): void {
   for (const slots of lanes) slots.forEach((slot) => slot.fill(0));
 }
 
 /**
- * The growth of memory, in bytes, after which a fresh instance replaces doona.wasm, which never collects garbage. A
- * report takes some kilobytes; a report of a long vector takes megabytes.
+ * How much the memory of doona.wasm may grow, in bytes, before a fresh instance replaces it: doona.wasm never collects
+ * garbage. A report takes some kilobytes; a report of a long vector takes megabytes.
  */
 export const maxGrowth = 64 * 2 ** 20;
 
-/** A running module; a page needs one for all its tasks. */
+/** A running WASM module. One instance serves all tasks of a page. */
 export class Module {
   readonly #compiled: WebAssembly.Module;
   readonly #collects: boolean;
@@ -86,12 +89,15 @@ export class Module {
     if (this.#stopped) throw this.#stopped;
   }
 
-  /** Opens a canonical task and checks its claim. @throws ModuleError */
+  /** Opens a canonical task, checks its claim and returns the task's handle. @throws ModuleError */
   open(canonical: Bytes): number {
     return this.#run(() => this.#open('open', canonical));
   }
 
-  /** Opens a bundle with all checks of connect. doona-full.wasm only. @throws ModuleError */
+  /**
+   * Opens a bundle, runs all checks of `connect` and returns the task's handle. doona-full.wasm only.
+   * @throws ModuleError
+   */
   openBundle(owner: Bytes, id: Bytes, bundle: Bytes): number {
     return this.#run(() => this.#open('open_bundle', concat(owner, id, bundle)));
   }
@@ -101,12 +107,15 @@ export class Module {
     return this.#run((exports) => exports.epsilon0(handle));
   }
 
-  /** Returns ε of all epochs of the task together. */
+  /** Returns the ε of all epochs of the task together. */
   totalEpsilon(handle: number): number {
     return this.#run((exports) => exports.total_epsilon(handle));
   }
 
-  /** Returns ε of a number of epochs together at a δ; Infinity if there is none. A stream may ask for more epochs. */
+  /**
+   * Returns the ε of `epochs` epochs together at `delta`; Infinity if no ε holds. `epochs` may exceed the task's number
+   * of epochs, because a stream continues after the task.
+   */
   epsilonWithin(handle: number, epochs: number, delta: number): number {
     return this.#run((exports) => exports.epsilon_within(handle, epochs, delta));
   }
@@ -117,7 +126,7 @@ export class Module {
       this.#writeValue(value);
       this.#check(exports.randomize(handle));
       const slots = this.#result();
-      exports.input(0); // The module zeroes the unsealed result.
+      exports.input(0); // The module now overwrites the unsealed slots with zeros.
       return readLanes(slots, slotSize);
     });
   }
@@ -138,13 +147,13 @@ export class Module {
       return work(this.#exports);
     } catch (cause) {
       if (cause instanceof ModuleError) throw cause;
-      new Uint8Array(this.#exports.memory.buffer).fill(0); // It holds the value.
+      new Uint8Array(this.#exports.memory.buffer).fill(0); // The memory may still contain the value.
       this.#stopped = new ModuleStopped(`the module stopped: ${(cause as Error).message}`, { cause });
       throw this.#stopped;
     }
   }
 
-  /** Starts a fresh instance, opens the same tasks under the same handles, and zeroes the old instance's memory. */
+  /** Starts a fresh instance, zeroes the old instance's memory, and opens the same tasks under the same handles. */
   #restart(): void {
     const host = wasi();
     const old = this.#exports;

@@ -1,6 +1,6 @@
 /**
  * The part of msgpack that the wire format uses (docs/SPEC.md): arrays, strings, byte strings and unsigned integers.
- * Only the shortest encoding is valid, so each value has exactly one form.
+ * Only the shortest encoding of a value is valid, so each value has exactly one encoding.
  * @module
  */
 
@@ -12,9 +12,9 @@ export class FormatError extends Error {}
 const decoder = /* @__PURE__ */ new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /**
- * Reads canonical msgpack and throws {@link FormatError} for any other form. It bounds every announced length by the
- * bytes that are left, so no input causes more memory or loop iterations than it has bytes. It does not recurse: the
- * caller decides how deep values nest.
+ * Reads canonical msgpack and throws {@link FormatError} for anything else. It refuses a length that exceeds the
+ * remaining bytes, so an input cannot cause more memory or loop iterations than it has bytes. It does not recurse: the
+ * caller decides how deeply values nest.
  */
 export class Reader {
   #at = 0;
@@ -73,14 +73,17 @@ export class Reader {
     }
   }
 
-  /** Reads a byte string; of exactly `size` bytes if `size` is given. */
+  /** Reads a byte string. If `size` is given, it must have exactly `size` bytes. */
   bin(size?: number): Bytes {
     const length = this.#binLength();
     if (size !== undefined && length !== size) throw new FormatError(`want ${size} bytes`);
     return this.#take(length);
   }
 
-  /** Skips one value of any kind, nested values included, by its lengths alone, and returns its encoding. */
+  /**
+   * Skips one value of any kind with all nested values, and returns its encoding. It reads lengths only and does not
+   * decode.
+   */
   raw(): Bytes {
     const from = this.#at;
     for (let left = 1; left > 0; left--) {
@@ -135,7 +138,10 @@ export class Reader {
   }
 }
 
-/** How a type encodes lengths: below `fixed` in the lead byte itself, else in `size` bytes after the byte `lead`. */
+/**
+ * How a msgpack type encodes a length or integer. Below `fixed` it is added to the lead byte `base`; otherwise it
+ * follows the byte `lead` in `size` bytes.
+ */
 interface Lead {
   readonly fixed: number;
   readonly base: number;
@@ -152,7 +158,7 @@ function header(lead: Lead, value: number): Bytes {
   return concat(Uint8Array.of(first), bigEndian(value, size));
 }
 
-/** Encodes an array of encoded parts. */
+/** Encodes an array of values that are already encoded. */
 export function array(parts: readonly Uint8Array[]): Bytes {
   return joined([header(arrayLead, parts.length), ...parts]);
 }

@@ -1,6 +1,6 @@
 /**
- * A task that is open in a module: in doona.wasm, or in doona-full.wasm once doona.wasm stops. The randomness of the
- * stopped module is then not used.
+ * A task that is open in a WASM module: in doona.wasm or, once doona.wasm stops, in doona-full.wasm. The SDK then
+ * discards the output of the stopped module and randomizes anew.
  * @module
  */
 
@@ -8,7 +8,7 @@ import type { Bytes } from './bytes.js';
 import type { Engine, OpenRequest, OpenedTask } from './engine.js';
 import type { ModuleName } from './module.js';
 
-/** A task that passed every check, and the module in which it is open. */
+/** A task that passed every check. It moves to doona-full.wasm if doona.wasm stops. */
 export class OpenTask {
   readonly #engine: Engine;
   readonly #request: Omit<OpenRequest, 'module'>;
@@ -36,24 +36,27 @@ export class OpenTask {
     return this.#opened;
   }
 
-  /** Returns ε of a number of epochs together at a δ; Infinity if there is none. */
+  /** Returns the ε of `epochs` epochs together at `delta`; Infinity if no ε holds. */
   epsilonWithin(epochs: number, delta: number): Promise<number> {
     return this.#use((handle) => this.#engine.epsilonWithin(handle, epochs, delta));
   }
 
-  /** Resolves if a module can randomize. @throws DoonaError `module-failed` */
+  /** Resolves if doona.wasm or doona-full.wasm runs. @throws DoonaError `module-failed` */
   async check(): Promise<void> {
     await this.#use((handle) => this.#engine.check(handle));
   }
 
-  /** Randomizes and seals a value, and zeroes or transfers it. @throws DoonaError as Engine.submission */
+  /**
+   * Randomizes and seals a value. It zeroes the value or transfers its buffer to the worker.
+   * @throws DoonaError as Engine.submission
+   */
   async submission(epoch: number, value: Float64Array): Promise<Bytes> {
     const copy = value.slice();
     const values = [copy, value];
     try {
       return await this.#use((handle) => this.#engine.submission(handle, epoch, values.pop()!));
     } finally {
-      for (const held of [value, copy]) if (held.length > 0) held.fill(0); // An empty one went to the worker.
+      for (const held of [value, copy]) if (held.length > 0) held.fill(0); // An empty array was transferred to the worker.
     }
   }
 

@@ -32,8 +32,8 @@ export interface ConnectOptions {
    */
   readonly stream?: string | URL;
   /**
-   * The parts that later tasks of the stream may change, if the first task allows it too: any of "clients.issuer.url",
-   * "clients.origins", "clients.quota", "name", "relays.url" and "verifier.url". Default: none.
+   * The parts that later tasks of the stream may change. The first task must allow the change too. Any of
+   * "clients.issuer.url", "clients.origins", "clients.quota", "name", "relays.url" and "verifier.url". Default: none.
    */
   readonly allow?: readonly string[];
   /**
@@ -51,51 +51,53 @@ export interface ConnectOptions {
   /**
    * The most that all reports at this site, of all tasks, may cost together in any window of `days` days. For a daily
    * task that claims (10, 10⁻⁵) for a year: `{ epsilon: 10, delta: 1e-5, days: 365 }`. Either this is required, or both
-   * `maxEpsilon` and `maxTotalEpsilon`. ε above 0; δ above 0 and at most 1, which bounds nothing; days above 0.
+   * `maxEpsilon` and `maxTotalEpsilon`. ε is above 0; δ is above 0 and at most 1, where 1 means no limit; days is above
+   * 0.
    */
   readonly budget?: Budget;
   /** The most ε that all epochs of the task may cost together. Above 0. Default with a budget: Infinity. */
   readonly maxEpsilon?: number;
-  /** The most δ that all epochs of the task may add up to. Default 0.001. Above 0, at most 1, which bounds nothing. */
+  /** The limit on the sum of δ over all epochs of the task. Default 0.001. Above 0, at most 1; 1 means no limit. */
   readonly maxDelta?: number;
   /**
-   * Instead of a budget: the most ε that all tasks at this site may cost together, for all time. The reports of a task
-   * add up until their sum is above the composed cost of all its epochs, which is then charged. At least maxEpsilon.
+   * Instead of a budget: the most ε that all tasks at this site may cost together, forever. For each task, the SDK
+   * charges the sum over its reports, but never more than the composed cost of all its epochs. At least `maxEpsilon`.
    */
   readonly maxTotalEpsilon?: number;
   /**
-   * The SDK sends a report at a random time within this number of milliseconds, and within the epoch. It draws the time
-   * before it randomizes the value, so the time says less about what made the page report. Default 2000. Range 0 to
-   * 3600000, an hour.
+   * The SDK sends a report at a random time within this number of milliseconds, and before the epoch ends. So the time
+   * of sending reveals less about what made the page report. Default 2000. Range 0 to 3600000 (one hour).
    */
   readonly spread?: number;
   /**
-   * When to begin: `idle` waits until the page has loaded and is idle, at most 2 seconds after it loaded; `now` does
-   * not wait. A prerendered page waits until it is shown in both cases. Default `idle`.
+   * When `connect` begins. `idle` waits until the page has loaded and is idle, at most 2 seconds after it loaded. `now`
+   * does not wait. In both cases, a prerendered page waits until it is shown. Default `idle`.
    */
   readonly when?: 'idle' | 'now';
   /**
-   * Whether to report in a frame of a page of another origin. The framing page then decides when visitors report, and
-   * the browser gives the frame a storage of its own, so one visitor may report in both. Default false: connect throws
-   * `frame-refused`.
+   * Whether to report if a page of another origin frames this page. The framing page then decides when visitors report.
+   * The browser gives the frame a separate storage, so one visitor may report twice: inside and outside the frame.
+   * Default false: `connect` throws `frame-refused`.
    */
   readonly frames?: boolean;
-  /** Whether to send the reports that earlier visits left, within `spread` of connecting. Default true. */
+  /**
+   * Whether to send the reports that earlier visits could not deliver, within `spread` after connecting. Default true.
+   */
   readonly flush?: boolean;
   /** Folder of the worker and the WASM modules, ending in "/". Default: this script's folder. */
   readonly modules?: string | URL;
-  /** The modules already compiled, for runtimes that cannot fetch them. */
+  /** The WASM modules, already compiled, for runtimes that cannot fetch them. */
   readonly compiled?: { readonly browser?: WebAssembly.Module; readonly full?: WebAssembly.Module };
   /**
-   * What encrypts: WebCrypto or doona-full.wasm. Default: WebCrypto if it can.
+   * What encrypts reports: WebCrypto, or doona-full.wasm (`wasm`). Default: WebCrypto if it supports the algorithms.
    */
   readonly sealing?: 'webcrypto' | 'wasm';
   /** Where the SDK keeps reports and the ledger. Default: IndexedDB; required in runtimes without it. */
   readonly store?: Store;
   /**
-   * Gets the issuer's answer to a token request, for tasks with tokens. It posts the request to the site's backend and
-   * returns the response; the backend knows the person and passes the request on with an API key (docs/issuer.md).
-   * Default: asks the issuer directly, which works if the issuer counts networks.
+   * For tasks with tokens: a function that posts a token request to the site's backend and returns the issuer's answer.
+   * The backend knows the person and passes the request on to the issuer with an API key (docs/issuer.md). Default: the
+   * SDK asks the issuer directly, which works if the issuer limits tokens by network.
    */
   readonly tokens?: TokenSource;
   /** Aborts connecting. */
@@ -121,7 +123,9 @@ export interface ParsedOptions {
   readonly modules: URL | undefined;
 }
 
-/** The names of all options. Callers without TypeScript may misspell one, such as the budget's. */
+/**
+ * The names of all options, to refuse misspelled ones: callers without TypeScript may misspell `budget`, for example.
+ */
 const known: Readonly<Record<keyof ConnectOptions, true>> = {
   task: true, stream: true, allow: true, recovery: true, candidates: true, owner: true, budget: true, maxEpsilon: true,
   maxDelta: true, maxTotalEpsilon: true, spread: true, when: true, frames: true, flush: true, modules: true,
@@ -164,17 +168,19 @@ export function parseOptions(options: ConnectOptions): ParsedOptions {
     modules: folder };
 }
 
-/** Refuses unknown options. It only uses syntax: a library may have replaced builtins, which is checked later. */
+/** Refuses unknown options. It uses no builtins, only syntax: a library may have replaced them. */
 function checkNames(options: object): void {
   for (const name in options) {
-    if (known[name as keyof ConnectOptions] === true || name in {}) continue; // A library may extend all objects.
+    if (known[name as keyof ConnectOptions] === true || name in {}) continue; // A library may have added a property to all objects.
     let want = '';
     for (const one in known) if (!(one in {})) want += `${want && ', '}${one}`;
     throw new DoonaError('invalid-option', `unknown option ${name}: want ${want}`, name);
   }
 }
 
-/** Returns the budget. The older option maxTotalEpsilon is a budget for all time with any δ. */
+/**
+ * Returns the budget. The older option maxTotalEpsilon stands for a budget with an endless window and no limit on δ.
+ */
 function parseLimit({ budget, maxTotalEpsilon }: ConnectOptions, maxEpsilon: number): Limit {
   if (budget === undefined) {
     if (isBetween(maxTotalEpsilon, maxEpsilon, Infinity)) {
@@ -222,9 +228,9 @@ function isBetween(x: unknown, low: number, high: number): x is number {
 function parseURL(option: string, text: string | URL, also?: string): URL {
   try {
     const url = new URL(text, globalThis.location?.href);
-    const folder = also === undefined || url.pathname.endsWith('/'); // Else new URL() would replace its last part.
+    const folder = also === undefined || url.pathname.endsWith('/'); // Otherwise new URL() would replace the last path segment.
     const isKnown = url.protocol === 'https:' || url.protocol === 'http:' || url.protocol === also;
-    // An extension's or app's page has its own scheme, and its files too.
+    // A browser extension or app serves its pages and files under a scheme of its own.
     if (folder && (isKnown || (also && url.protocol === globalThis.location?.protocol))) return url;
   } catch {
     // Not a URL: the error below names it.

@@ -1,5 +1,6 @@
 /**
- * Which pages may report: pages of the origins that a task lists, but not in a frame of another origin.
+ * Checks whether this page may report. It must be of an origin that the task lists, and no page of another origin may
+ * frame it.
  * @module
  */
 
@@ -8,7 +9,7 @@ import { DoonaError } from './errors.js';
 /** The length limit of an origin, in characters. */
 const maxOrigin = 255;
 
-/** One or more DNS labels, which "*." stands for. */
+/** One or more DNS labels: the names that "*." matches. */
 const domainLabels = /^[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*$/;
 
 /** Whether pages of an origin may report to a task with this list of origins. An empty list allows all. */
@@ -26,8 +27,8 @@ function isListed(origin: string, listed: string): boolean {
 }
 
 /**
- * Refuses to report from a page of an origin that the task does not list; the relay would refuse the report too.
- * Programs have no origin.
+ * Refuses to report from a page whose origin the task does not list. The relay would refuse the report too. Programs,
+ * such as Node, have no origin and may report.
  * @throws DoonaError `origin-refused`
  */
 export function checkOrigin(origins: readonly string[]): void {
@@ -39,18 +40,21 @@ export function checkOrigin(origins: readonly string[]): void {
 }
 
 /**
- * Refuses to report from a page that a page of another origin has framed. An advertisement could otherwise make its
- * viewers report, although they have not visited the site. The ledger would not know them either: browsers give a
- * framed page another storage.
+ * Refuses to report if a page of another origin frames this page. Otherwise an advertisement could frame a site and
+ * make its viewers report although they never visited the site. Their ledger would be separate too: browsers give a
+ * framed page a storage of its own.
  * @throws DoonaError `frame-refused`
  */
 export function checkFrame(): void {
-  if (globalThis.top === undefined || !isFramed()) return; // A program, or a worker: its page checks.
+  if (globalThis.top === undefined || !isFramed()) return; // A program, or a worker whose page checks.
   throw new DoonaError('frame-refused', "couldn't report from a frame in a page of another origin: " +
     'want the page itself, or frames: true', 'frames');
 }
 
-/** Whether a frame around this page is, or may be, of another origin. A sandboxed frame has an opaque origin. */
+/**
+ * Whether any page around this one is, or may be, of another origin. A sandboxed frame has an opaque origin, which
+ * counts as another origin.
+ */
 function isFramed(): boolean {
   const { origin, top } = globalThis;
   try {

@@ -1,7 +1,7 @@
 /**
- * Two implementations of Reporter, which turns a value into the bytes to post. withWebCrypto randomizes with doona.wasm
- * and seals with WebCrypto; it is ten times faster. withFullModule does both with doona-full.wasm, for runtimes whose
- * WebCrypto lacks X25519 and for post-quantum tasks.
+ * A Reporter turns a value into the bytes to post. There are two implementations. withWebCrypto randomizes with
+ * doona.wasm and seals with WebCrypto; it is ten times faster. withFullModule does both with doona-full.wasm, for
+ * runtimes whose WebCrypto lacks X25519 and for post-quantum tasks.
  * @module
  */
 
@@ -11,15 +11,15 @@ import { DoonaError, taskRefused } from './errors.js';
 import { type Module, ModuleError, zeroLanes } from './module.js';
 import { Sealer } from './seal.js';
 
-/** Turns values into submissions for one task whose claim has been checked. Every method may throw ModuleStopped. */
+/** Turns values into submissions for one task, whose claim is already checked. Every method may throw ModuleStopped. */
 export interface Reporter {
   /** Checks that the module runs. @throws ModuleStopped */
   alive(): void;
   /** ε₀ of one client's messages; Infinity if the protocol has none. */
   readonly epsilon0: number;
-  /** ε of all epochs of the task together. */
+  /** The ε of all epochs of the task together. */
   readonly totalEpsilon: number;
-  /** Returns ε of a number of epochs together at a δ; Infinity if there is none. */
+  /** Returns the ε of `epochs` epochs together at `delta`; Infinity if no ε holds. */
   epsilonWithin(epochs: number, delta: number): number;
   /**
    * Randomizes and seals a value. The caller may send at most one result per epoch.
@@ -35,8 +35,8 @@ export interface ExpectedTask {
 }
 
 /**
- * Returns a reporter with doona.wasm and WebCrypto. Checks the keys while the module starts. The caller has checked
- * that the task is the owner's.
+ * Returns a reporter that uses doona.wasm and WebCrypto. It checks the parties' keys while the module starts. The
+ * caller must already have checked the owner's signature.
  * @throws DoonaError `task-refused` or `claim-refused`
  */
 export async function withWebCrypto(starting: Promise<Module>, bundle: Bundle, id: Bytes): Promise<Reporter> {
@@ -63,7 +63,10 @@ export async function withWebCrypto(starting: Promise<Module>, bundle: Bundle, i
   };
 }
 
-/** Returns a reporter with doona-full.wasm alone. @throws DoonaError `task-refused` or `claim-refused` */
+/**
+ * Returns a reporter that uses doona-full.wasm only. The module also checks the owner's signature and the keys.
+ * @throws DoonaError `task-refused` or `claim-refused`
+ */
 export function withFullModule(module: Module, raw: Bytes, expected: ExpectedTask): Reporter {
   const handle = withOpenErrors(() => module.openBundle(expected.owner, expected.id, raw));
   return {

@@ -1,13 +1,14 @@
 /**
- * Reads answers of other parties, with a limit on their size, and sets the headers that reveal less to them.
+ * Reads HTTP answers of relays and issuers, with a size limit. It also has a request header that reveals less about the
+ * visitor.
  * @module
  */
 
 import type { Bytes } from './bytes.js';
 
 /**
- * Returns the body of a response, of at most `most` bytes, and reads no further. It collects the body in one buffer, so
- * many small chunks take no more memory than one large chunk.
+ * Returns the body of a response. It stops reading after `most` bytes. It collects the body in one buffer, so many
+ * small chunks take no more memory than one large chunk.
  * @throws Error if the body is longer
  */
 export async function readBody(response: Response, most: number): Promise<Bytes> {
@@ -18,7 +19,7 @@ export async function readBody(response: Response, most: number): Promise<Bytes>
     if (done) break;
     const end = size + value.length;
     if (end > most) {
-      reader.cancel().catch(() => {}); // The answer is refused anyway.
+      reader.cancel().catch(() => {}); // The error below matters more.
       throw new Error(`the answer is longer than ${most} bytes`);
     }
     if (end > body.length) {
@@ -29,10 +30,10 @@ export async function readBody(response: Response, most: number): Promise<Bytes>
     body.set(value, size);
     size = end;
   }
-  return body.subarray(0, size); // Not a copy: many megabytes would block the page.
+  return body.subarray(0, size); // Not a copy: copying many megabytes would block the page.
 }
 
-/** A header for requests to relays: hides which languages a visitor reads. It needs no preflight. */
+/** A header for requests to relays. It hides which languages a visitor reads, and causes no CORS preflight. */
 export const anyLanguage = { 'Accept-Language': '*' } as const;
 
 const problemPrefix = 'urn:doona:error:';
@@ -42,9 +43,9 @@ const maxProblem = 4096;
 
 /** The reason why a relay or issuer refused a request. */
 export interface Problem {
-  /** The problem's short name; "" if the answer is not of a relay or issuer. */
+  /** The problem's short name; "" if the answer is not a relay's or issuer's problem document. */
   readonly name: string;
-  /** The time of the answering party's clock, if given: Unix seconds, to the minute. */
+  /** The clock of the relay or issuer, if the answer has it: Unix seconds, rounded to the minute. */
   readonly now?: number;
 }
 

@@ -1,5 +1,6 @@
 /**
- * The address of the script in a script tag, which has no import.meta. www/build injects it into that build.
+ * The address of this script if a script tag loads it: such a script has no import.meta. www/build injects this file
+ * into doona.global.js.
  * @module
  */
 

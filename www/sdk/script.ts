@@ -1,8 +1,9 @@
 /**
- * Loads the SDK's other scripts: the worker's and the tokens' one. It fetches a script and compares it with the hash in
- * this script before it runs. From another origin exactly the checked bytes run, from a blob: address. From the page's
- * origin the script runs from its own address, which the strictest policy admits: its server could answer the second
- * request differently, but it also serves the page (docs/threat-model.md).
+ * Loads the SDK's two other scripts, for the worker and for tokens. It fetches a script and compares it with the hash
+ * in this script before the script runs. A script from another origin runs from a blob: address, so exactly the checked
+ * bytes run. A script from the page's own origin runs from its own address, which even the strictest content security
+ * policy admits. The server could then send other bytes the second time, but it also serves the page itself
+ * (docs/threat-model.md).
  * @module
  */
 
@@ -12,17 +13,17 @@ import { DoonaError } from './errors.js';
 import { readBody } from './response.js';
 import { withTimeout } from './timing.js';
 
-/** The longest wait for a script, in milliseconds. It has 20 kB. */
+/** The longest wait for a script, in milliseconds. */
 const maxFetch = 15_000;
 
 /** The size limit of a script, in bytes; the larger one has 46,000. */
 const maxScript = 1 << 20;
 
 /**
- * Fetches a script and checks it. Returns the address to run it from: the script's own, or a blob: address, which the
- * caller revokes once the script runs. Returns undefined for a script that is a part of the site's own code: a bundler
- * has built it anew under another name, or its address is not of http or https. `where` may throw, because some
- * bundlers leave a script without an address.
+ * Fetches a script and checks its hash. Returns the address to run it from: the script's own address, or a blob:
+ * address, which the caller revokes once the script runs. Returns undefined, without a check, if the script is part of
+ * the site's own code: a bundler has rebuilt it under another name, or its address is not http or https. `where`
+ * returns the script's address; it may throw, because some bundlers leave a script without an address.
  * @throws DoonaError `module-failed` if the script cannot be fetched or has another hash
  */
 export async function checkedScript(asset: Asset, where: () => URL): Promise<string | undefined> {
@@ -46,18 +47,20 @@ export async function checkedScript(asset: Asset, where: () => URL): Promise<str
 }
 
 /**
- * Whether an address of the page's origin names the package's file. A service worker cannot import files, so its code
- * contains the script.
+ * Whether an address at the page's origin is that of the package's unchanged file. In a service worker it never is:
+ * service workers cannot import files, so their code contains the script.
  */
 function isPackaged(url: URL, { file }: Asset): boolean {
   return url.pathname.endsWith(file.slice(1)) && !('ServiceWorkerGlobalScope' in globalThis);
 }
 
-/** Returns a script without the comment that Vite's development server appends: a last line that names a source map. */
+/**
+ * Removes the last line of a script if it is a comment that names a source map. Vite's development server appends one.
+ */
 function withoutSourceMap(script: Bytes): Bytes {
   const comment = '\n//# sourceMappingURL=';
   let start = script.length;
-  while (start > 0 && script[start - 1]! >= 0x20 && script[start - 1]! < 0x7f) start--; // no end of line in it
+  while (start > 0 && script[start - 1]! >= 0x20 && script[start - 1]! < 0x7f) start--; // go back to the start of the last line
   start--;
   for (let i = 0; i < comment.length; i++) if (script[start + i] !== comment.charCodeAt(i)) return script;
   return script.subarray(0, start);
@@ -66,7 +69,7 @@ function withoutSourceMap(script: Bytes): Bytes {
 const blobHint =
   "from another origin it is run as a blob:, which worker-src or script-src of the page's policy must name";
 
-/** Returns the help text for a script that was checked and does not run from this address. */
+/** Returns the hint for the error of a script that passed its check but did not run from this address. */
 export function runHint(address?: string): string {
   return address?.startsWith('blob:') ? blobHint : filesHint;
 }

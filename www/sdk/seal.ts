@@ -1,6 +1,6 @@
 /**
- * The onion (docs/SPEC.md "Onion"). Each slot is sealed to the verifier first, and then to the relays from the last to
- * the second. One envelope to the first relay holds all slots.
+ * Seals a report in layers (docs/SPEC.md "Onion"). It encrypts each slot to the verifier first, and then to the relays,
+ * from the last to the second. One envelope, encrypted to the first relay, contains all slots.
  * @module
  */
 
@@ -14,11 +14,11 @@ import { version } from './task.js';
 
 export const tagSize = 16;
 
-/** The kinds of plaintext; the associated data binds them. */
+/** The kinds of plaintext. The kind is part of the associated data, so nobody can pass one kind off as the other. */
 export const kindSlot = 0;
 export const kindEnvelope = 1;
 
-/** One hop's key of the epoch, and the HPKE info string for it. */
+/** The key of one hop for one epoch, and the HPKE info string for that key. */
 interface Hop {
   readonly key: PublicKey;
   readonly info: Bytes;
@@ -51,13 +51,16 @@ export class Sealer {
   }
 }
 
-/** Returns info = label ‖ task id ‖ epoch (8 bytes) ‖ hop (1 byte) ‖ key id, the SHA-256 of KEM id ‖ key. */
+/**
+ * Returns the HPKE info string: label ‖ task id ‖ epoch (8 bytes) ‖ hop (1 byte) ‖ key id. The key id is the SHA-256 of
+ * KEM id ‖ key.
+ */
 export async function infoOf(taskId: Bytes, epoch: number, hop: number, key: Bytes): Promise<Bytes> {
   const keyId = await sha256(concat(bigEndian(kemId, 2), key));
   return concat(utf8(`doona-v${version} onion`), taskId, bigEndian(epoch, 8), bigEndian(hop, 1), keyId);
 }
 
-/** Seals tag ‖ slot to the verifier, then tag ‖ ciphertext to each relay but the first. */
+/** Seals tag ‖ slot to the verifier, then tag ‖ ciphertext to each relay from the last to the second. */
 async function sealSlot(hops: readonly Hop[], lane: number, slot: Bytes): Promise<Bytes> {
   let inner = slot;
   for (let hop = hops.length - 1; hop >= 1; hop--) {
@@ -65,18 +68,18 @@ async function sealSlot(hops: readonly Hop[], lane: number, slot: Bytes): Promis
     try {
       inner = await seal(hops[hop]!.key, hops[hop]!.info, aadOf(lane, kindSlot), plain);
     } finally {
-      plain.fill(0); // the innermost holds a copy of the message
+      plain.fill(0); // the innermost layer contains the message
     }
   }
   return inner;
 }
 
-/** Returns aad = lane (2 bytes) ‖ kind (1 byte). */
+/** Returns the associated data: lane (2 bytes) ‖ kind (1 byte). */
 export function aadOf(lane: number, kind: number): Bytes {
   return concat(bigEndian(lane, 2), bigEndian(kind, 1));
 }
 
-/** Returns a random tag, by which the hop that opens the layer recognizes a replay. */
+/** Returns a random tag of 16 bytes. By it, the hop that opens the layer recognizes a replay. */
 function tag(): Bytes {
   return crypto.getRandomValues(new Uint8Array(tagSize));
 }

@@ -1,5 +1,6 @@
 /**
- * Ed25519 signatures of owners and parties, each bound to a purpose.
+ * Verifies Ed25519 signatures of task owners, relays and verifiers. Each signature covers its purpose, so it is invalid
+ * for any other purpose.
  * @module
  */
 
@@ -8,7 +9,7 @@ import { version } from './task.js';
 
 const prefix = 'ed25519:';
 
-/** Parses the text form of a key, "ed25519:" and base64url; undefined for anything else. */
+/** Parses a key in text form: "ed25519:" and unpadded base64url. Returns undefined for anything else. */
 export function parseKey(text: string): Bytes | undefined {
   return text.startsWith(prefix) ? fromBase64url(text.slice(prefix.length), 32) : undefined;
 }

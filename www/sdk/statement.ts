@@ -1,6 +1,7 @@
 /**
- * Statements about a stream. A statement says which key signs the tasks after a position, or that the stream ends
- * there. docs/SPEC.md, section 4, has the rules; wire/taskfile/statement.go is the Go implementation.
+ * Reads statements about a stream. A statement says which key signs the tasks after a position, or that the stream ends
+ * at that position. An era is a series of statements that follow each other; a statement of the recovery key begins a
+ * new era. docs/SPEC.md, section 4, has the rules; wire/taskfile/statement.go is the Go implementation.
  * @module
  */
 
@@ -15,7 +16,7 @@ export const maxStatements = 16;
 /** The size limit of a signed statement, in bytes; the longest has 216. */
 const maxBytes = 256;
 
-/** The keys that a page trusts to decide about a stream. */
+/** A stream and the keys that the page trusts to decide about it. */
 export interface StreamKeys {
   /** The id of the stream's first task. */
   readonly id: Bytes;
@@ -24,12 +25,12 @@ export interface StreamKeys {
   readonly recovery: Bytes | undefined;
 }
 
-/** Who decides about a stream, after all of its statements. */
+/** The outcome of all statements: which key may sign for the stream now, and whether the stream has ended. */
 export interface Authority {
   readonly era: number;
-  /** The SHA-256 of each statement of the era, by number. Era 0 has no statement with number 0. */
+  /** The SHA-256 of each statement of the era, by the statement's number. Era 0 has no statement with number 0. */
   readonly hashes: ReadonlyMap<number, Bytes>;
-  /** The newest task that a statement names; undefined without statements. */
+  /** The task that the last statement names; undefined if there are no statements. */
   readonly about: { readonly position: number; readonly id: Bytes } | undefined;
   /** The key that signs later tasks and statements. */
   readonly key: Bytes;
@@ -37,7 +38,7 @@ export interface Authority {
 }
 
 /**
- * Reads and checks the statements of the newest era. The caller checks the task that they name.
+ * Reads and checks the statements of the newest era. The caller must check that the task in `about` is in the stream.
  * @throws FormatError if a statement is malformed, out of order or wrongly signed
  */
 export async function readStatements(r: Reader, deciders: StreamKeys): Promise<Authority> {
