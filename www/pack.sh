@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Packs the SDK that `go run ./www/build` has built as the npm package doona, with type declarations, and the program of
-# `npx doona dev` as one package per platform: pack.sh [PLATFORM...], such as linux/amd64, by default this machine's.
-# Prints the packages' paths. Fails if the program's package for linux-x64 exceeds its size limit. Needs the Node
-# packages of setup.sh.
+# Packs npm packages: pack.sh [PLATFORM...], such as linux/amd64; by default this machine's platform. The package doona
+# is the SDK that `go run ./www/build` has built, with type declarations. One more package per platform contains the
+# program that `npx doona dev` starts. Prints the packages' paths. Fails if the program's package for linux-x64 exceeds
+# its size limit. Run setup.sh first: it installs the Node packages that this script needs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- "$(go env GOOS)/$(go env GOARCH)"
@@ -17,9 +17,9 @@ for folder in build/package build/programs/*/; do
   npm pack --silent --pack-destination build "./$folder" | sed 's|^|build/|'
 done
 
-most=10500000 # bytes, compressed
+most=10500000 # size limit in bytes, compressed
 for package in build/doona-linux-x64-*.tgz; do
-  [ -e "$package" ] || continue # it was not asked for
+  [ -e "$package" ] || continue # no package for linux-x64 was requested
   size=$(stat -c %s "$package")
   echo "$package has $size bytes, of $most that it may have" >&2
   [ "$size" -le "$most" ] || exit 1

@@ -1,5 +1,5 @@
-// Regenerates docs/images from the pictures of the page tests: first run ./www/test.sh, then `node
-// www/screenshots.mjs`. Chromium crops them and writes WebP files below 150 kB.
+// Regenerates docs/images from screenshots that the page tests take. Run ./www/test.sh first, then `node
+// www/screenshots.mjs`. Chromium crops each screenshot and encodes it as a WebP file below 150 kB.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 
 import { launch } from './test/harness.mjs';

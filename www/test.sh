@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Runs the tests of www: www/test.sh [chromium|firefox|workerd|engines] [--long] [FLAG OF node --test...].
-# chromium, the default: type check and lint, then the SDK in Chromium and Node 22, and the pages. firefox: some of the
-# SDK's cases. workerd: all cases. engines: all cases in every engine. Installs what it needs (setup.sh). Skips nothing.
+# Runs the tests of www: www/test.sh [chromium|firefox|workerd|engines] [--long] [FLAG OF node --test...]. Every run
+# first builds, type-checks and lints. chromium, the default: then tests the SDK in Chromium and Node 22, and the pages.
+# firefox: runs some of the SDK's cases in Firefox. workerd: runs all cases in workerd. engines: runs all cases in every
+# engine. Installs what it needs (setup.sh). Fails, and does not skip tests, if something is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Node 22 is among the locked packages.
+# Prints the folder of Node 22, which www/package-lock.json includes.
 node22() { echo "$PWD/node_modules/node-linux-$(node -p process.arch)"; }
 
 what=chromium long=
@@ -32,7 +33,8 @@ chromium)
   for file in test/*.test.mjs; do
     case "$file" in test/firefox.test.mjs | test/workerd.test.mjs) ;; *) files+=("$file") ;; esac
   done
-  # Every state of the pages takes minutes: make test-full PART=engines.
+  # The tests "in pictures …" of every page state take minutes, so only --long and `make test-full PART=engines` run
+  # them.
   [[ $# -gt 0 || -n "$long" ]] || set -- --test-skip-pattern '^in pictures'
   ;;
 esac

@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// asset is a file with its hash in its name, so that browsers may cache it permanently.
+// asset is a built file whose name contains its hash, so that browsers may cache it permanently.
 type asset struct {
 	File      string `json:"file"`
 	Integrity string `json:"integrity"` // Subresource Integrity metadata.
 }
 
-// addHash renames a file NAME.EXT to NAME-HASH.EXT. HASH is the first 6 bytes of its SHA-256, in hexadecimal.
+// addHash renames a file NAME.EXT to NAME-HASH.EXT. HASH is the first 6 bytes of the file's SHA-256, in hexadecimal.
 func addHash(file string) (asset, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -45,7 +45,7 @@ func hashOf(content []byte) []byte {
 	return sum[:]
 }
 
-// writeIntegrity writes the integrity metadata of the SDK's files in out, by their names, to integrity.json.
+// writeIntegrity writes integrity.json to the folder out. It maps the name of each SDK file to its integrity metadata.
 func writeIntegrity(out string) error {
 	files, err := filepath.Glob(filepath.Join(out, sdkFiles))
 	if err != nil {
@@ -66,7 +66,7 @@ func writeIntegrity(out string) error {
 	return write(out, integrityFile, append(text, '\n'))
 }
 
-// checkVendored checks every file of dir/SHA256SUMS against its hash.
+// checkVendored checks that every file listed in dir/SHA256SUMS has the listed hash.
 func checkVendored(dir string) error {
 	sums, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
 	if err != nil {
@@ -79,13 +79,14 @@ func checkVendored(dir string) error {
 			return fmt.Errorf("couldn't read vendored code: %w", err)
 		}
 		if hex.EncodeToString(hashOf(content)) != want {
-			return fmt.Errorf("vendored %s is not the file SHA256SUMS names", name)
+			return fmt.Errorf("vendored %s has another hash than SHA256SUMS says", name)
 		}
 	}
 	return nil
 }
 
-// copyLicences writes the licences of vendored code to LICENSES.txt, because the bundles contain that code.
+// copyLicences writes the licences of all vendored code to LICENSES.txt in the folder out, because the bundles contain
+// vendored code.
 func copyLicences(out string) error {
 	files, err := filepath.Glob(filepath.Join("www", "vendor", "*", "LICENSE*"))
 	if err != nil {

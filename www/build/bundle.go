@@ -14,24 +14,24 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// The SDK's scripts: pages import moduleFile, or name globalFile in a script tag.
+// The names of the SDK's scripts. A page imports moduleFile or loads globalFile with a script tag.
 const (
 	moduleFile = "doona.js"
 	globalFile = "doona.global.js"
 	workerFile = "doona-worker.js"
 	tokensFile = "doona-tokens.js"
 
-	testingFile = "testing.js" // The export doona/testing, for unit tests.
+	testingFile = "testing.js" // The package's export doona/testing, a fake relay for unit tests.
 
 	integrityFile = "integrity.json" // The integrity metadata of all files that pages load.
-	sdkFiles      = "doona*"         // The names of these files.
+	sdkFiles      = "doona*"         // Matches the names of all files that pages load.
 )
 
-// assets are the files that the SDK's scripts fetch, by their names in www/sdk/files.ts.
+// assets are the files that the SDK's scripts fetch. The keys are the names in www/sdk/files.ts, such as "worker".
 type assets map[string]asset
 
-// bundleSDK writes the SDK. It writes the worker's and the tokens' script first: the other scripts contain their hashed
-// names.
+// bundleSDK writes the SDK's scripts to out. It writes the scripts for the worker and for tokens first, because the
+// other scripts contain the hashes of these two.
 func bundleSDK(out string, files assets) error {
 	for _, s := range []struct{ asset, entry, file string }{{"worker", "worker.ts", workerFile},
 		{"tokens", "blind.ts", tokensFile}} {
@@ -61,7 +61,8 @@ func bundleSDK(out string, files assets) error {
 	return writeIntegrity(out)
 }
 
-// bundlePages writes the demo and the examples. Their scripts are in the folder of the SDK's files, which they fetch.
+// bundlePages writes the demo and the web-vitals example. It puts their scripts into the folder of the SDK's files,
+// because they fetch these files from their own folder.
 func bundlePages(out string, files assets) error {
 	for _, page := range []struct{ folder, address string }{{"demo", "."},
 		{"demo/month", "month"}, {"examples/web-vitals", "examples/web-vitals"}} {
@@ -76,8 +77,8 @@ func bundlePages(out string, files assets) error {
 	return write(out, "icon.svg", icon)
 }
 
-// bundlePage writes a folder's index.html to an address. It bundles the scripts and style sheets that the page names,
-// under names with their hash.
+// bundlePage writes the index.html of folder to the path address below out. It bundles the scripts and style sheets
+// that the page loads, and gives the bundles names that contain their hash.
 func bundlePage(folder, out, address string, files assets) error {
 	page, err := os.ReadFile(filepath.Join(folder, "index.html"))
 	if err != nil {
@@ -106,17 +107,17 @@ func bundlePage(folder, out, address string, files assets) error {
 	return write(filepath.Join(out, address), "index.html", []byte(text))
 }
 
-// sources matches the names of a page's scripts and style sheets.
+// sources matches a quoted name of a script or style sheet in a page's HTML.
 var sources = regexp.MustCompile(`"([a-z-]+\.(?:ts|css))"`)
 
-// options say how to bundle a script: with the names of files, and as a module or, if global, as the variable doona
-// for a script tag.
+// options say how to bundle a script. files are the files that the script fetches. If global is set, the bundle is for
+// a script tag and sets the variable doona; otherwise it is a module.
 type options struct {
 	files  assets
 	global bool
 }
 
-// script bundles a TypeScript or CSS entry point of www/sdk.
+// script bundles and minifies a TypeScript or CSS file. entry is its path relative to www/sdk.
 func script(entry string, o options) ([]byte, error) {
 	build := api.BuildOptions{
 		EntryPoints:       []string{filepath.Join("www", "sdk", entry)},
@@ -127,7 +128,7 @@ func script(entry string, o options) ([]byte, error) {
 		MinifyIdentifiers: true,
 		MinifySyntax:      true,
 		Define:            map[string]string{},
-		Alias: map[string]string{ // the names by which other pages import them from npm
+		Alias: map[string]string{ // the names of the npm packages that the examples import
 			"doona":      "./www/sdk/index.ts",
 			"web-vitals": "./www/vendor/web-vitals/web-vitals.js",
 		},
@@ -162,7 +163,8 @@ func quoted(text string) string {
 	return string(out)
 }
 
-// keepOutside keeps an import of a script out of the bundle. The import happens at run time, under another name.
+// keepOutside returns a plugin that does not bundle the import of script. The bundle imports the file name at run time
+// instead.
 func keepOutside(script, name string) api.Plugin {
 	return api.Plugin{Name: "keep " + script + " outside", Setup: func(b api.PluginBuild) {
 		b.OnResolve(api.OnResolveOptions{Filter: "^" + regexp.QuoteMeta(script) + "$"},
@@ -172,10 +174,11 @@ func keepOutside(script, name string) api.Plugin {
 	}}
 }
 
-// noFiles replaces the names of the SDK's files in its own tests, which pass compiled modules.
+// noFiles replaces the constant DOONA in the SDK's own tests. They need no file names because they pass compiled
+// modules.
 const noFiles = `{"browser": {}, "full": {}, "worker": {}, "tokens": {}}`
 
-// bundleSpecs writes every www/sdk/NAME.spec.ts as NAME.spec.mjs.
+// bundleSpecs bundles every test www/sdk/NAME.spec.ts to out/NAME.spec.mjs.
 func bundleSpecs(out string) error {
 	specs, err := filepath.Glob(filepath.Join("www", "sdk", "*.spec.ts"))
 	if err != nil {
@@ -196,7 +199,7 @@ func bundleSpecs(out string) error {
 	return failure("the tests", result)
 }
 
-// failure returns the errors and warnings of a bundle as one error, or nil.
+// failure returns the errors and warnings of esbuild as one error; nil if there are none. what names the bundle.
 func failure(what string, result api.BuildResult) error {
 	var problems []error
 	for _, m := range append(result.Errors, result.Warnings...) {

@@ -11,11 +11,12 @@ import (
 	"github.com/doona-dp/doona/wasm"
 )
 
-// edgeScript is the edge worker's script for pages. It sets the global doonaEdge, which has the function report.
+// edgeScript is the name of the script with which pages report to an edge worker. The script sets the global doonaEdge,
+// whose function report posts a value.
 const edgeScript = "doona-edge.js"
 
-// buildEdge writes the edge worker to out/worker, which wrangler uploads unchanged, and the page's script to out/page.
-// It prints the page's script tag.
+// buildEdge writes the edge worker to out/worker and the script for pages to out/page. wrangler uploads out/worker
+// unchanged. buildEdge prints the script tag to put into pages.
 func buildEdge(ctx context.Context, out string) error {
 	if err := wasm.BuildEdge(ctx, filepath.Join(out, "worker")); err != nil {
 		return err

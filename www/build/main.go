@@ -1,5 +1,5 @@
-// Command build makes build/www: the two WASM modules, the SDK and the pages, bundled with esbuild's Go API. It needs
-// only Go: the tests check the types.
+// Command build builds the folder build/www: the two WASM modules, the SDK and the pages, bundled with esbuild's Go
+// API. It needs only Go and does not check TypeScript's types; www/test.sh does.
 //
 //	go run ./www/build [-out build/www]
 //	go run ./www/build -package build/package   # the npm package from build/www, without its types (www/pack.sh)
@@ -46,8 +46,8 @@ func main() {
 	}
 }
 
-// build makes the folder out, and replaces an old one only after everything succeeded. The working directory must be
-// the repository's root.
+// build builds everything in a temporary folder. Only if all succeeds does it replace the folder out. The working
+// directory must be the repository's root.
 func build(ctx context.Context, out string) error {
 	if err := checkVendored(filepath.Join("www", "vendor")); err != nil {
 		return err
@@ -76,7 +76,7 @@ func build(ctx context.Context, out string) error {
 	return replace(out, fresh)
 }
 
-// replace replaces the folder out by fresh.
+// replace removes the folder out and renames fresh to out.
 func replace(out, fresh string) error {
 	if err := os.RemoveAll(out); err != nil {
 		return fmt.Errorf("couldn't remove the old %s: %w", out, err)
@@ -90,7 +90,7 @@ func replace(out, fresh string) error {
 	return nil
 }
 
-// buildModules compiles both modules in parallel.
+// buildModules compiles both WASM modules in parallel, to files in out whose names contain their hash.
 func buildModules(ctx context.Context, out string) (assets, error) {
 	var (
 		wait  sync.WaitGroup

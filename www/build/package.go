@@ -29,19 +29,21 @@ type packageFile struct {
 	OptionalDependencies map[string]string `json:"optionalDependencies"`
 }
 
-// conditions are the conditions of an export. Types must come first.
+// conditions is an entry of "exports" in package.json. Node requires the condition "types" to come first, so keep this
+// order.
 type conditions struct {
 	Types   string `json:"types"`
 	Default string `json:"default"`
 }
 
-// binFile is the script that starts the program for the machine's platform (programs.go).
+// binFile is the script in www/npm that `npx doona` runs. It starts the program for the machine's platform
+// (programs.go).
 const binFile = "bin.mjs"
 
 const readmeFile = "README.md"
 
-// pack writes the npm package: the built SDK from the folder www. www/pack.sh adds the type declarations, which need
-// TypeScript.
+// pack writes the files of the npm package doona to out. It takes the built SDK from the folder www. www/pack.sh adds
+// the type declarations, because they need the TypeScript compiler.
 func pack(www, out string) error {
 	m, err := readManifest()
 	if err != nil {
@@ -79,7 +81,8 @@ func pack(www, out string) error {
 	return write(out, "package.json", append(text, '\n'))
 }
 
-// packReadme writes the SDK's README with this build's hash in its script tag, and with the module's name.
+// packReadme writes the SDK's README to out. It replaces the placeholders by this build's integrity hash and the WASM
+// module's file name.
 func packReadme(www, out string) error {
 	text, err := os.ReadFile(filepath.Join("www", "sdk", readmeFile))
 	if err != nil {
@@ -129,8 +132,8 @@ func readManifest() (*packageFile, error) {
 	return m, nil
 }
 
-// add adds a file to the package. It exports a WASM module under a name without its hash, for workers that import it,
-// and lists scripts that have side effects when they are loaded.
+// add lists a file in package.json. It exports a WASM module under a name without the hash, for workers that import the
+// module. It lists a script under "sideEffects" if loading the script has side effects.
 func (m *packageFile) add(file string) {
 	m.Files = append(m.Files, file)
 	slices.Sort(m.Files)

@@ -12,10 +12,11 @@ import (
 	"strings"
 )
 
-// programFile is the name of the program cmd/doona in its platform's package.
+// programFile is the file name of the program cmd/doona in the npm package of a platform.
 const programFile = "doona"
 
-// platforms are the platforms of the program: the key is Go's name, the value npm's names.
+// platforms are the platforms for which the program is built. The key is Go's name of the platform, the value npm's
+// names.
 var platforms = map[string]struct{ os, cpu string }{
 	"linux/amd64":  {"linux", "x64"},
 	"linux/arm64":  {"linux", "arm64"},
@@ -23,8 +24,8 @@ var platforms = map[string]struct{ os, cpu string }{
 	"darwin/arm64": {"darwin", "arm64"},
 }
 
-// programPackage returns the name of a platform's package. The package doona lists all of them as optional
-// dependencies, and npm installs the one that fits.
+// programPackage returns the name of a platform's npm package. The package doona lists the packages of all platforms as
+// optional dependencies, and npm installs only the one that fits.
 func programPackage(platform string) string {
 	p := platforms[platform]
 	return "@doona/" + p.os + "-" + p.cpu
@@ -42,8 +43,8 @@ type programManifest struct {
 	Files        []string `json:"files"`
 }
 
-// packPrograms builds the program for each platform and writes its npm package to a folder of out. www/pack.sh adds the
-// licences of the linked code.
+// packPrograms builds the program for each wanted platform and writes the platform's npm package to a folder of out.
+// www/pack.sh adds the licences of the code in the program.
 func packPrograms(ctx context.Context, out string, wanted []string) error {
 	if err := os.RemoveAll(out); err != nil {
 		return fmt.Errorf("couldn't remove the old %s: %w", out, err)
@@ -87,8 +88,8 @@ func packPrograms(ctx context.Context, out string, wanted []string) error {
 	return nil
 }
 
-// buildProgram builds cmd/doona for a platform with the flags in GOFLAGS; releases set -trimpath. The program runs a
-// developer's relays on SQLite, so PostgreSQL is left out.
+// buildProgram builds cmd/doona for a platform. It uses the flags in the environment variable GOFLAGS; releases set
+// -trimpath there. It leaves out PostgreSQL, because `doona dev` runs its relays on SQLite.
 func buildProgram(ctx context.Context, platform, file string) error {
 	goos, goarch, _ := strings.Cut(platform, "/")
 	cmd := exec.CommandContext(ctx, "go", "build", "-tags=nopostgres", "-ldflags=-s -w", "-o", file, "./cmd/doona")

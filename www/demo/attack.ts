@@ -1,6 +1,6 @@
 /**
- * The switch "nobody else is honest". The demo plays an attacker that controls every client but one, the verifier and
- * all relays but one. It attacks a task with noise by clients and one with noise by relays.
+ * Shows the switch "nobody else is honest". The demo plays an attacker that controls all clients except one, the
+ * verifier, and all relays except one. It attacks two tasks: in one the clients add the noise, in the other the relays.
  * @module
  */
 
@@ -11,12 +11,12 @@ import { atMost, exact, number } from './format.js';
 
 const answers = ['No', 'Yes'];
 
-/** How often the attacker was right, and how often it guessed. */
+/** How often the attacker guessed right (`right`), and how often it guessed (`of`). */
 interface Score { right: number; of: number }
 
 const titles = { clients: 'Noise by clients', relays: 'Noise by relays' };
 
-/** Shows the attack while the switch is on, and plays it after each answer. */
+/** Sets up the switch and the two answer buttons. Each click on an answer runs the attack. */
 export function attackSwitch(): void {
   const box = byId<HTMLInputElement>('alone-switch');
   const scores = { clients: { right: 0, of: 0 }, relays: { right: 0, of: 0 } };
@@ -48,7 +48,10 @@ function setStatus(text: string): void {
   byId('alone-status').textContent = text;
 }
 
-/** Shows the attack on one task: the messages that are not the attacker's, its guess, and its score so far. */
+/**
+ * Shows the attack on one task: the messages that are not the attacker's own, the attacker's guess, and its score so
+ * far.
+ */
 function attackCard(sight: Sight, score: Score): HTMLElement {
   const right = sight.guess === sight.answer;
   score.of++;
@@ -75,7 +78,7 @@ function boundText(sight: Sight): string {
     : `${most}, but with a chance of δ: the promise holds, ε′ = ${atMost(sight.epsilon_no_honest)}. It needs no other client.`;
 }
 
-/** Returns a bar for each answer. */
+/** Returns a bar for each answer: how many messages with this answer are not the attacker's. */
 function bars(left: readonly [number, number]): HTMLElement {
   const most = Math.max(...left, 1);
   return html('div', { class: 'left' }, ...answers.map((text, answer) => html('div', {}, html('span', {}, text),

@@ -1,6 +1,6 @@
 /**
- * The demo page. A person adds one report per epoch to a real batch, which the demo fills with simulated clients. The
- * page says that they are simulated.
+ * The demo page. A person adds one report per epoch to a real batch. The demo fills the batch with simulated clients,
+ * and the page says so.
  * @module
  */
 
@@ -19,15 +19,16 @@ import { number, secondsUntil } from './format.js';
 
 const task = 'live';
 
-/** The time that a report takes besides filling its batch, in seconds. */
+/** The time that sending a report takes, without filling its batch, in seconds. */
 const sendSeconds = 2;
 
-/** The poll intervals, in milliseconds: while a batch fills, and otherwise. */
+/** The poll intervals in milliseconds: while the person's batch fills, and at other times. */
 const [pollFilling, pollIdle] = [150, 1000];
 
 /**
- * The bound on ε. The demo's task has hundreds of short epochs, each with its own ε, so that a visitor need not wait a
- * day for the next epoch. A real page sets about 10; see the README.
+ * The limit on ε, for maxEpsilon and maxTotalEpsilon. It is so large because the demo's task has hundreds of short
+ * epochs, each with its own ε, so that a visitor need not wait a day for the next one. A real page sets about 10; see
+ * the README.
  */
 const demoEpsilon = 1e5;
 
@@ -37,7 +38,10 @@ class Page {
   #practice: Practice | null = null;
   #state: State;
   #own: OwnReport = { epoch: -1, progress: 'none', before: 0, bytes: 0, text: '' };
-  /** How many reports of the epoch are released together with this person's; Infinity until the batch is full. */
+  /**
+   * How many reports of the epoch are released up to and including this person's batch; Infinity until that batch is
+   * full.
+   */
   #releasedAt = Infinity;
   /** Whether a report is in progress. */
   #busy = false;
@@ -54,13 +58,13 @@ class Page {
       void this.#report();
     });
     setStatus('Ready. This device has checked the task, its owner and what it promises.');
-    addEventListener('resize', () => this.#show()); // The chart must fit its card.
+    addEventListener('resize', () => this.#show()); // Redraws the chart at its new width.
     this.#show();
     void this.#startPractice();
     void this.#poll();
   }
 
-  /** Starts practice messages. They are optional: reporting works without them. */
+  /** Starts practice messages (practice.ts). Reporting works without them. */
   async #startPractice(): Promise<void> {
     this.#practice = await startPractice(this.#state).catch(() => null);
     if (this.#practice) {
@@ -150,7 +154,9 @@ class Page {
     }
   }
 
-  /** Whether the estimate counts this person's report. Other batches of the epoch may be released without it. */
+  /**
+   * Whether the estimate includes this person's report. Other batches of the epoch may be released earlier, without it.
+   */
   #released(): boolean {
     return this.#state.history.some((row) => row.epoch === this.#own.epoch && row.users >= this.#releasedAt);
   }
@@ -189,7 +195,7 @@ class Page {
   }
 }
 
-/** Whether messages are exact answers: only relays add noise. */
+/** Whether clients send exact answers because only relays add noise. */
 function isExact(state: State): boolean {
   return state.assumption === 'none' && state.gamma === null;
 }

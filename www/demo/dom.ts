@@ -24,10 +24,13 @@ function withContent<E extends Element>(element: E, attributes: Attributes, chil
   return element;
 }
 
-/** Matches the width of a phone, as in the style sheet. Details are closed there until a tap. */
+/** Matches windows as narrow as a phone, as in the style sheet. There, details are closed until a tap. */
 export const narrow = matchMedia('(max-width: 30rem)');
 
-/** Opens all details of class `more` on wide screens and closes them on narrow ones. */
+/**
+ * Opens all details elements of class `more` in wide windows and closes them in narrow ones, now and when the width
+ * changes.
+ */
 export function fitDetails(): void {
   const fit = () => document.querySelectorAll<HTMLDetailsElement>('details.more').forEach((details) => {
     details.open = !narrow.matches;

@@ -5,17 +5,19 @@
 
 import { html } from './dom.js';
 
-/** Formats a number with three significant digits, or all whole digits if it has more, and a real minus sign. */
+/** Formats a number with three significant digits, or as a whole number from 100 up, and with the minus sign "−". */
 export function number(x: number): string {
   return format(x, 'halfExpand');
 }
 
-/** Formats a bound like {@link number}, rounded up so that it holds. */
+/** Formats an upper bound like {@link number}, but rounds it up so that the bound stays true. */
 export function atMost(x: number): string {
   return format(x * (1 - roundingError), 'ceil');
 }
 
-/** The ignored relative error of floating point: 0.1 + 0.2 is at most 0.3, and 1/10⁻⁹ is 1,000,000,000. */
+/**
+ * The relative floating-point error that rounding ignores, so that 0.1 + 0.2 shows as 0.3 and 1/10⁻⁹ as 1,000,000,000.
+ */
 const roundingError = 1e-12;
 
 function format(x: number, roundingMode: 'ceil' | 'floor' | 'halfExpand'): string {
@@ -23,17 +25,19 @@ function format(x: number, roundingMode: 'ceil' | 'floor' | 'halfExpand'): strin
   return x.toLocaleString('en', { ...digits, roundingMode }).replace('-', '−').replace(/^−0$/, '0');
 }
 
-/** Returns a formatted number that carries the exact number for programs. */
+/** Returns a `data` element: its text is the formatted number, its attribute `value` the exact number, for programs. */
 export function exact(x: number): HTMLDataElement {
   return html('data', { value: x }, number(x));
 }
 
-/** Returns a bound, formatted by {@link atMost}, that carries the exact number for programs. */
+/**
+ * Returns a `data` element: its text is the bound, formatted by {@link atMost}, its attribute `value` the exact number.
+ */
 export function exactAtMost(x: number): HTMLDataElement {
   return html('data', { value: x }, atMost(x));
 }
 
-/** Formats a share as a percentage. */
+/** Formats a fraction, such as 0.25, as a percentage. */
 export function percent(x: number): string {
   return `${number(100 * x)} %`;
 }

@@ -9,10 +9,12 @@ import { type OwnReport, batchFill } from './stages.js';
 import { type Entry, type Row, type State, answers, entries, fetchChart } from './state.js';
 import { exact, number, percent } from './format.js';
 
-/** The least chart width in pixels. Charts are drawn for their actual width, so that their text keeps its size. */
+/**
+ * The minimum width of a chart in pixels. The demo draws a chart for its actual width, so that its text keeps its size.
+ */
 const narrowest = 260;
 
-/** Shows how full the batch of this person's report is. */
+/** Shows how many reports the batch with this person's report has. */
 export function showFilling(state: State, own: OwnReport): void {
   const waits = own.progress === 'sent' || own.progress === 'filling';
   byId('filling').hidden = !waits;
@@ -26,7 +28,7 @@ export function showFilling(state: State, own: OwnReport): void {
     : `Your batch is full: ${number(state.batch)} reports. The relays shuffle it, and the verifier adds it up.`;
 }
 
-/** Redraws the results if there are new ones or the width has changed. */
+/** Redraws the results if there are new results or the chart's width has changed. */
 export async function showHistory(task: string, state: State): Promise<void> {
   const figure = byId('chart');
   const width = Math.max(narrowest, figure.clientWidth);
@@ -47,7 +49,7 @@ export async function showHistory(task: string, state: State): Promise<void> {
   byId('legend').hidden = texts;
 }
 
-/** Whether the query asks for texts: then there is no chart, only the table. */
+/** Whether the query asks for texts. Then the page shows a table and no chart. */
 function asksTexts(state: State): boolean {
   return queries[state.query].shape === 'texts';
 }
@@ -96,7 +98,10 @@ function columnNames(state: State): string[] {
     'truth'];
 }
 
-/** Returns a row per entry if there are several; otherwise a row for all epochs and one per epoch, newest first. */
+/**
+ * Returns the rows of the table. For an answer with several entries: one row per entry. For a single number: one row
+ * for all epochs, then one row per epoch, newest first.
+ */
 function tableRows(state: State, total: Row): HTMLElement[] {
   const names = asksTexts(state) ? state.texts.map((found) => found.text) : state.entries;
   if (isList(state)) return answers(state, total).map((e, i) => tableRow(names[i] ?? String(i), null, e));

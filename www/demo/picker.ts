@@ -1,6 +1,7 @@
 /**
- * The form in which a person picks a value: a slider for numbers, choices for bins and yes or no, a slider per
- * coordinate of a vector, a text field for texts. Below, it shows practice messages of the value.
+ * The form in which a person picks a value: a slider for a number, radio buttons for bins and yes or no, a slider per
+ * coordinate of a vector, a text field for a text. Below, it shows which practice messages the value gives
+ * (practice.ts).
  * @module
  */
 
@@ -12,12 +13,15 @@ import { number, withUnit } from './format.js';
 /** A value that the task accepts. */
 export type Value = number | readonly number[] | string;
 
-/** The form's state. */
+/** The form. It returns the picked value and shows practice messages. */
 export interface Picker {
   value(): Value;
   /** The value in words. */
   text(): string;
-  /** Shows the share of each symbol in practice messages; null if a message of the protocol is not one symbol. */
+  /**
+   * Shows the share of each symbol in the practice messages. Null hides them: a message of this protocol is not one
+   * symbol.
+   */
   practice(shares: readonly number[] | null): void;
 }
 
@@ -63,7 +67,7 @@ function slider(state: State): Picker {
     text,
     practice(shares) {
       if (!shares) return strip.remove();
-      // Each symbol is a level of the range, from its low end to its high end.
+      // The symbols divide the range into equal steps, from its low end to its high end.
       const width = Math.min(60, 500 / shares.length);
       strip.replaceChildren(...shares.map((share, i) => {
         const height = share === 0 ? 0 : 3 + 53 * share;
@@ -79,7 +83,7 @@ function choices(state: State): Picker {
   const width = (state.hi - state.lo) / state.bins;
   const picked = () => Number(group.querySelector<HTMLInputElement>('input:checked')!.value);
   return {
-    // Reports a bin of a range by its middle, which the task maps back to the bin.
+    // For a bin of a range, the value is the middle of the bin. The client's code maps it back to the bin.
     value: () => (queries[state.query].yesNo || state.labels ? picked() : state.lo + (picked() + 0.5) * width),
     text: () => state.entries[picked()]!,
     practice(shares) {
@@ -95,7 +99,7 @@ function choice(text: string, index: number): HTMLLabelElement {
   return html('label', {}, input, html('span', {}, text));
 }
 
-/** How many characters of a text its picture shows. */
+/** How many characters of a text the picture of the stage "Value" shows. */
 const chipLength = 14;
 
 /** Returns a field to type or pick a text. */

@@ -1,6 +1,7 @@
 /**
- * Practice messages. The module that draws the real message draws them from the picked value; the page never sends
- * them. They show the effect of the randomizer. Nobody learns whether the real message is a random one.
+ * Draws practice messages, which show the effect of the local randomizer. doona.wasm, which also draws the real
+ * message, draws them for the picked value. The page never sends them. Nobody learns whether the real message is
+ * random.
  * @module
  */
 
@@ -10,18 +11,21 @@ import { moduleURL } from '../sdk/load.js';
 import { Module } from '../sdk/module.js';
 import type { State } from './state.js';
 
-/** The number of practice messages per value. */
+/** The number of practice messages that are drawn for a value. */
 export const draws = 200;
 
 /** Draws practice messages. */
 export interface Practice {
-  /** The number of different messages. */
+  /** The number of different messages (symbols) of the protocol. */
   readonly symbols: number;
-  /** Returns the share of each symbol among messages of a value. */
+  /** Draws practice messages for a value. Returns the share of each symbol among them. */
   draw(value: number | readonly number[]): readonly number[];
 }
 
-/** Returns null if a client's message is not one symbol. Rejects if this device cannot run the module. */
+/**
+ * Loads what practice needs. Resolves to null if a message of the task's protocol is not one symbol. Rejects if this
+ * device cannot run doona.wasm.
+ */
 export async function startPractice(state: State): Promise<Practice | null> {
   if (state.protocol !== 'histogram' && state.protocol !== 'realsum') return null;
   const { integrity } = modules.browser;

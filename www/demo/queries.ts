@@ -1,9 +1,9 @@
 /**
- * The table of queries. A Go test compares it with task.Queries.
+ * The properties of each query that a task can have. A Go test checks that they equal task.Queries.
  * @module
  */
 
-/** The form of a query's value and answer. */
+/** What values and answers of a query look like. */
 export interface QueryInfo {
   /** The form of the answer: one number, one per bin, one per coordinate of a vector, or texts. */
   readonly shape: 'number' | 'bins' | 'vector' | 'texts';

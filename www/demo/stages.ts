@@ -1,5 +1,6 @@
 /**
- * Shows the stages of a report from value to verifier: pictures, live counts, and what each party learns.
+ * Shows the stages of a report on its path from the value to the verifier: a picture, a live count, and what each party
+ * learns.
  * @module
  */
 
@@ -7,18 +8,21 @@ import { byId, html, narrow, svg } from './dom.js';
 import type { State } from './state.js';
 import { number, percent } from './format.js';
 
-/** The report's progress: not made, being sealed and sent, at the first relay, in a batch that fills, released. */
+/**
+ * The progress of the person's report: not made, being sealed and sent, at the first relay, in a batch that is filling,
+ * released.
+ */
 export type Progress = 'none' | 'sending' | 'sent' | 'filling' | 'released';
 
 /** The state of this person's report. */
 export interface OwnReport {
   readonly epoch: number;
   readonly progress: Progress;
-  /** How many simulated clients had already reported in this epoch; they are in earlier batches. */
+  /** How many simulated clients had reported in this epoch before this person. Their reports are in earlier batches. */
   readonly before: number;
   /** The size of the sent report in bytes; 0 before it is sent. */
   readonly bytes: number;
-  /** The value picked, in words. */
+  /** The picked value in words. */
   readonly text: string;
 }
 
@@ -29,14 +33,14 @@ interface Stage {
   readonly text: string;
 }
 
-/** Returns how many reports this person's batch has. */
+/** Returns how many reports the batch with this person's report has. */
 export function batchFill(state: State, own: OwnReport): number {
   if (own.progress === 'none' || own.progress === 'sending') return 0;
   if (own.progress === 'released') return state.batch;
   return Math.min(state.batch, 1 + (state.epoch.number === own.epoch ? state.epoch.simulated - own.before : 0));
 }
 
-/** Shows the stages. On a phone their texts are closed until a tap. */
+/** Shows the stages. In a narrow window their texts are closed until a tap. */
 export function showStages(state: State, own: OwnReport): void {
   const released = own.progress === 'released';
   const reports = batchFill(state, own);
@@ -139,7 +143,10 @@ function verifierStage(state: State, released: boolean): Stage {
   };
 }
 
-/** Draws a batch as a quilt of 100 patches. `seed` orders the colors; `own` outlines one patch. */
+/**
+ * Draws a batch as 100 patches. `share` is the colored fraction, `seed` varies the order and the colors, and `own`
+ * outlines one patch: the person's report.
+ */
 function quilt(seed: number, share: number, own: boolean): SVGSVGElement {
   const on = Math.ceil(100 * share - 1e-9);
   const patches = Array.from({ length: 100 }, (_, i) => {

@@ -1,12 +1,15 @@
 /**
- * The API of cmd/demo: a task, its current epoch and the released batches. Deployments do not have this API; there the
- * verifier publishes results.
+ * Calls the API of cmd/demo, which describes a task, its current epoch and the released batches. Real deployments have
+ * no such API; there the verifier publishes results.
  * @module
  */
 
 import { type Query, queries } from './queries.js';
 
-/** A released result. The fields are arrays if the query has several entries. */
+/**
+ * The released result of one epoch or of all. If the query's answer has several entries, such as bins, the fields are
+ * arrays.
+ */
 export interface Row {
   readonly epoch: number;
   readonly users: number;
@@ -49,7 +52,10 @@ export interface State {
   readonly epsilon: number;
   readonly delta: number;
   readonly gamma: number | null;
-  /** The assumption about other clients: "min-honest" needs honest ones; "none" if relays add the noise. */
+  /**
+   * "min-honest": the guarantee needs n_min honest clients. "none": it needs no other client, because relays add the
+   * noise.
+   */
   readonly assumption: 'min-honest' | 'none';
   readonly batch: number;
   readonly hops: number;
@@ -57,7 +63,7 @@ export interface State {
     readonly number: number;
     readonly ends_at: string;
     readonly simulated: number;
-    /** How long it took to fill the last batch, in seconds; 0 before the first. */
+    /** How long the simulated clients took to fill the last batch, in seconds; 0 before the first. */
     readonly fill_seconds: number;
   };
   readonly counts: {
@@ -76,7 +82,7 @@ export interface State {
   }[];
   readonly history: readonly Row[];
   readonly total: Row | null;
-  /** The found texts, by falling number of clients; empty for other queries. */
+  /** The texts that the verifier found, most frequent first. Empty unless the query asks for texts. */
   readonly texts: readonly FoundText[];
   readonly about_texts: string;
   readonly distribution?: { readonly mean: Location; readonly quantiles: readonly Location[] };
@@ -86,7 +92,7 @@ export async function fetchState(task: string): Promise<State> {
   return (await checkResponse(await fetch(`/api/${task}`, { cache: 'no-store' }))).json();
 }
 
-/** Fetches a chart of the estimates for a width in pixels; null while there are none. Its labels are text. */
+/** Fetches a chart of the estimates as SVG, for a width in pixels. Returns null while there are no estimates. */
 export async function fetchChart(task: string, width: number): Promise<Node | null> {
   const response = await checkResponse(await fetch(`/api/${task}/chart?width=${Math.round(width)}`,
     { cache: 'no-store' }));
@@ -96,8 +102,9 @@ export async function fetchChart(task: string, width: number): Promise<Node | nu
 }
 
 /**
- * Asks the demo to fill an epoch's batch with simulated clients. Returns how many of the epoch's reports will be
- * opened, including the visitor's, or null if the epoch ends before the batch is full.
+ * Asks the demo to fill a batch of an epoch with simulated clients. `reported` says that the visitor's own report is in
+ * the batch. Returns how many reports of the epoch will be opened, including the visitor's; null if the epoch ends
+ * before the batch is full.
  */
 export async function fill(task: string, epoch: number, reported = false): Promise<number | null> {
   const response = await fetch(`/api/${task}/fill`, {
@@ -109,16 +116,16 @@ export async function fill(task: string, epoch: number, reported = false): Promi
   return (await (await checkResponse(response)).json()).reports;
 }
 
-/** The demo's HTTP status if the epoch is over. */
+/** The HTTP status with which the demo says that the epoch is over. */
 const epochClosed = 410;
 
-/** What an attacker sees of one client if nobody else is honest, and its guess. */
+/** What an attacker sees of one client if nobody else is honest, and what the attacker guesses. */
 export interface Sight {
   /** Who adds the noise. */
   readonly noise: 'clients' | 'relays';
   /** The client's answer: 0 for no, 1 for yes. */
   readonly answer: number;
-  /** The number of messages by answer, without the messages of the attacker's clients. */
+  /** How many messages say no, and how many say yes, without the messages of the attacker's clients. */
   readonly left: readonly [number, number];
   readonly guess: number;
   /** The probability that the guess is right. */
@@ -129,7 +136,10 @@ export interface Sight {
   readonly most: number;
 }
 
-/** Asks the demo to attack a client with an answer, once in a task of each kind of noise. */
+/**
+ * Asks the demo to attack a simulated client that gives this answer: once in a task with noise by clients, once in a
+ * task with noise by relays.
+ */
 export async function attack(answer: number): Promise<readonly Sight[]> {
   return (await checkResponse(await fetch('/api/alone', {
     method: 'POST',
@@ -143,20 +153,22 @@ async function checkResponse(response: Response): Promise<Response> {
   return response;
 }
 
-/** One entry of a row. */
+/** One entry of a result, such as one bin. */
 export interface Entry {
   readonly estimate: number;
   readonly truth: number;
   readonly interval: readonly [number, number];
 }
 
-/** Returns the entries over all epochs: the found texts, or the entries of the total. */
+/**
+ * Returns the entries of the answer over all epochs: one per found text for texts, otherwise one per entry of `total`.
+ */
 export function answers(state: State, total: Row): Entry[] {
   return queries[state.query].shape === 'texts'
     ? state.texts.map(({ clients, interval, truth }) => ({ estimate: clients, interval, truth })) : entries(total);
 }
 
-/** Returns the entries of a row; one entry for a number. */
+/** Returns the entries of a result as a list. A single number becomes one entry. */
 export function entries(row: Row): Entry[] {
   const list = <T>(value: T | readonly T[]) => (Array.isArray(value) ? value : [value]) as readonly T[];
   const intervals = (Array.isArray(row.interval[0]) ? row.interval : [row.interval]) as [number, number][];

@@ -1,5 +1,6 @@
 /**
- * The light or dark theme: the system's setting, unless a person chose another, which localStorage keeps.
+ * Switches between the light and the dark theme. The default is the system's setting; localStorage keeps a person's
+ * choice.
  * @module
  */
 

@@ -1,13 +1,16 @@
 /**
- * The page's script for an edge worker's task with source "page" (docs/edge.md). It posts one value per browser and
- * epoch, and records the epoch in IndexedDB before it posts. The worker's clock decides the epoch: the page asks for it
- * and names it in the post, and the worker accepts the post in that epoch only.
+ * The page's script for a task of an edge worker whose source is "page" (docs/edge.md). It posts one value per browser
+ * and epoch. It records the epoch in IndexedDB before it posts. The worker's clock decides which epoch it is: the page
+ * asks the worker for the epoch and sends it with the value, and the worker accepts the value only in that epoch.
  * @module
  */
 
 import { resultOf, whenCommitted } from '../sdk/store-indexeddb.js';
 
-/** The object store. Key epoch: true once reported. Key task address: when the last reported epoch ends, in Unix ms. */
+/**
+ * The name of the object store. It has two kinds of entries. An epoch's name maps to true once the epoch is reported. A
+ * task's address maps to the end of the last reported epoch, in Unix milliseconds.
+ */
 const store = 'epochs';
 
 /**
@@ -36,7 +39,10 @@ export async function report(task: string, value: number | readonly number[]): P
   }
 }
 
-/** Whether a page of another origin frames this one. A framed page has its own storage, so it would report again. */
+/**
+ * Whether a page of another origin frames this page. A framed page has a separate storage, so the same browser would
+ * report twice.
+ */
 function isFramed(): boolean {
   try {
     for (let frame: Window = window; frame !== frame.parent; frame = frame.parent) {
@@ -54,7 +60,7 @@ function openDatabase(): Promise<IDBDatabase> {
   return resultOf(opening);
 }
 
-/** Records durably that an epoch is reported. Returns false if it already was. */
+/** Records durably that this browser reports in an epoch. Returns false if it had already reported. */
 async function recordEpoch(db: IDBDatabase, task: string, epoch: string, end: number): Promise<boolean> {
   const tx = db.transaction(store, 'readwrite', { durability: 'strict' });
   const committed = whenCommitted(tx);

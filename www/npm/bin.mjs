@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// Starts the program doona for this machine's platform. Each platform's program has its own package, such as
-// @doona/linux-x64, and npm installs the one that fits.
+// Starts the program doona built for this machine's platform. Each platform has its own npm package, such as
+// @doona/linux-x64, and npm installs only the package that fits.
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -29,7 +29,8 @@ function find() {
 }
 
 const child = spawn(find(), process.argv.slice(2), { stdio: 'inherit' });
-// Ctrl-C reaches both processes: the program ends cleanly, then this process ends.
+// Passes signals on to the program. On Ctrl-C the terminal signals both processes: the program ends cleanly, then this
+// process ends.
 for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP'])) process.on(signal, () => child.kill(signal));
 child.on('error', (error) => fail(`couldn't start ${name}: ${error.message}`));
 child.on('exit', (code, signal) => process.exit(code ?? 128 + constants.signals[signal ?? 'SIGTERM']));

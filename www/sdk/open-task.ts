@@ -56,7 +56,7 @@ export class OpenTask {
     try {
       return await this.#use((handle) => this.#engine.submission(handle, epoch, values.pop()!));
     } finally {
-      for (const held of [value, copy]) if (held.length > 0) held.fill(0); // An empty array was transferred to the worker.
+      for (const held of [value, copy]) if (held.length > 0) held.fill(0); // An empty one was transferred.
     }
   }
 

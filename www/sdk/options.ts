@@ -171,7 +171,7 @@ export function parseOptions(options: ConnectOptions): ParsedOptions {
 /** Refuses unknown options. It uses no builtins, only syntax: a library may have replaced them. */
 function checkNames(options: object): void {
   for (const name in options) {
-    if (known[name as keyof ConnectOptions] === true || name in {}) continue; // A library may have added a property to all objects.
+    if (known[name as keyof ConnectOptions] === true || name in {}) continue; // A library may extend all objects.
     let want = '';
     for (const one in known) if (!(one in {})) want += `${want && ', '}${one}`;
     throw new DoonaError('invalid-option', `unknown option ${name}: want ${want}`, name);
@@ -228,7 +228,7 @@ function isBetween(x: unknown, low: number, high: number): x is number {
 function parseURL(option: string, text: string | URL, also?: string): URL {
   try {
     const url = new URL(text, globalThis.location?.href);
-    const folder = also === undefined || url.pathname.endsWith('/'); // Otherwise new URL() would replace the last path segment.
+    const folder = also === undefined || url.pathname.endsWith('/'); // Else new URL() replaces its last part.
     const isKnown = url.protocol === 'https:' || url.protocol === 'http:' || url.protocol === also;
     // A browser extension or app serves its pages and files under a scheme of its own.
     if (folder && (isKnown || (also && url.protocol === globalThis.location?.protocol))) return url;

@@ -60,7 +60,7 @@ function isPackaged(url: URL, { file }: Asset): boolean {
 function withoutSourceMap(script: Bytes): Bytes {
   const comment = '\n//# sourceMappingURL=';
   let start = script.length;
-  while (start > 0 && script[start - 1]! >= 0x20 && script[start - 1]! < 0x7f) start--; // go back to the start of the last line
+  while (start > 0 && script[start - 1]! >= 0x20 && script[start - 1]! < 0x7f) start--; // to the last line's start
   start--;
   for (let i = 0; i < comment.length; i++) if (script[start + i] !== comment.charCodeAt(i)) return script;
   return script.subarray(0, start);

@@ -1,6 +1,6 @@
 /**
- * The store of a browser: IndexedDB, shared by all tabs and workers of an origin. Its write
- * transactions exclude each other, so two tabs cannot claim one epoch.
+ * The store of a browser: IndexedDB, shared by all tabs and workers of an origin. Its write transactions exclude each
+ * other, so two tabs cannot both claim the same epoch.
  * @module
  */
 
@@ -12,8 +12,8 @@ const reports = 'reports';
 const ledger = 'lines';
 
 /**
- * Runs `work` on a connection of its own to the origin's store. The connection is new each time: browsers close one
- * that a page keeps, such as Safari in the background.
+ * Opens a connection to the origin's store, runs `work` with it and closes it. A connection that stays open is
+ * unreliable: Safari, for example, closes it when the page is in the background.
  * @throws DoonaError `storage-unavailable`
  */
 export async function withIndexedDB<T>(work: (store: Store) => Promise<T>): Promise<T> {
@@ -32,10 +32,15 @@ export async function indexedDBStore(): Promise<Store & { close(): void }> {
   return store;
 }
 
-/** The longest wait for IndexedDB, in milliseconds. Some browsers never answer; another tab may block an upgrade. */
+/**
+ * The longest wait for IndexedDB, in milliseconds. Some browsers never answer, and another tab may block an upgrade.
+ */
 const maxWait = 10_000;
 
-/** Opens the database, or one that a newer version of this script has made: later versions only add to it. */
+/**
+ * Opens the database at version 2. If a newer SDK has already upgraded the database, opens that version: newer versions
+ * only add object stores.
+ */
 async function openDatabase(): Promise<IDBDatabase> {
   try {
     return await opened(indexedDB.open('doona', 2));
@@ -52,11 +57,11 @@ function opened(opening: IDBOpenDBRequest): Promise<IDBDatabase> {
     if (!names.contains(ledger)) opening.result.createObjectStore(ledger, { keyPath: 'id' });
   };
   let late = false;
-  opening.addEventListener('success', () => late && opening.result.close()); // Else it would block another tab's upgrade.
+  opening.addEventListener('success', () => late && opening.result.close()); // It would block an upgrade.
   return answered(resultOf(opening), () => (late = true), '; another tab may hold an older version open');
 }
 
-/** Waits for IndexedDB. */
+/** Waits for an answer of IndexedDB. Rejects after `maxWait`, and calls `onLate` first. */
 function answered<T>(work: Promise<T>, onLate = () => {}, hint = ''): Promise<T> {
   return within(work, maxWait, () => {
     onLate();
@@ -76,25 +81,25 @@ class IndexedDBStore implements Store {
       const forget = () => {
         if (this.#db === db) this.#db = undefined;
       };
-      db.onclose = forget; // The browser has closed it, such as Safari in the background.
+      db.onclose = forget; // The browser closed it; Safari does so in the background.
       db.onversionchange = () => {
-        db.close(); // Else a newer version of the page would wait for this tab.
+        db.close(); // Otherwise a newer SDK in another tab could not upgrade the database while this tab is open.
         forget();
       };
       return (this.#db = db);
     } catch (cause) {
-      // Without a store every visit would randomize anew, and the average of those reports reveals the value.
+      // Without a store, every visit would randomize the value anew, and the average of many reports reveals the value.
       const message = "couldn't open IndexedDB, without which one epoch could be reported twice: give a store that remembers";
       throw new DoonaError('storage-unavailable', message, 'store', { cause });
     }
   }
 
   close(): void {
-    this.#db?.close(); // It waits for the transactions that run.
+    this.#db?.close(); // Running transactions still finish.
     this.#db = undefined;
   }
 
-  /** Begins a transaction, on a new connection if the browser has closed the old one without an event. */
+  /** Begins a transaction. If the browser has closed the connection without an event, opens a new connection first. */
   async #begin(stores: string[], mode: IDBTransactionMode, options?: IDBTransactionOptions): Promise<IDBTransaction> {
     const db = await this.open();
     try {
@@ -152,8 +157,8 @@ class IndexedDBStore implements Store {
   }
 
   /**
-   * Runs `work` in one transaction and resolves once it is committed; an error of `work` undoes it. Only claims use
-   * strict durability: a claim must survive a power loss, or the next visit would randomize again.
+   * Runs `work` in one transaction and resolves once it is committed. If `work` fails, it aborts the transaction. Only
+   * claims use strict durability: a claim must survive a power failure, or the next visit would randomize again.
    */
   async #write<T>(stores: string[], durability: IDBTransactionDurability,
     work: (tx: IDBTransaction) => Promise<T>): Promise<T> {
@@ -177,7 +182,7 @@ export function whenCommitted(tx: IDBTransaction): Promise<void> {
     tx.oncomplete = () => resolve();
     tx.onabort = () => reject(tx.error ?? new Error('transaction aborted'));
   });
-  committed.catch(() => {}); // The caller reports the error that caused an abort.
+  committed.catch(() => {}); // The caller already reports the error behind an abort.
   return committed;
 }
 

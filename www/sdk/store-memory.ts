@@ -1,6 +1,6 @@
 /**
- * A store in memory, which ends with the process. For servers and tests: the caller must ensure that no client comes
- * back as another one within an epoch.
+ * A store in memory, for servers and tests. It is lost when the process ends. The caller must therefore ensure that no
+ * client reports twice in one epoch, for example after a restart.
  * @module
  */
 

@@ -1,5 +1,5 @@
 /**
- * A connection to a stream. It follows the stream from task to task.
+ * A connection to a stream. When a task of the stream ends, the connection moves to the next task.
  * @module
  */
 
@@ -14,18 +14,21 @@ import type { Task } from './task.js';
 import { throwIfAborted, within } from './timing.js';
 import type { Vector } from './value.js';
 
-/** A connection to a stream. `task` and `guarantee` are of the last report's task, or of connect's before a report. */
+/**
+ * A connection to a stream. `task` and `guarantee` belong to the task of the last report. Before the first report they
+ * belong to the task that `connect` opened.
+ */
 export class StreamDoona extends Doona {
   readonly #follow: (last: ConnectionParts) => Promise<ConnectionParts>;
   #parts: ConnectionParts;
   #now: Doona;
   readonly #opened: () => Promise<OpenedTask[]>;
-  /** Connections to earlier tasks whose reports may still wait, by the task's id. */
+  /** Connections to earlier tasks that may still have unsent reports, by the task's id. */
   readonly #earlier = new Map<string, Doona>();
 
   /**
-   * @internal `follow` returns its argument while the current task is the same. `opened` returns the tasks whose reports
-   * may wait.
+   * @internal `follow` returns the parts for the current task: its argument if the task is still the same. `opened`
+   * returns the tasks that may still have unsent reports.
    */
   constructor(parts: ConnectionParts, follow: (last: ConnectionParts) => Promise<ConnectionParts>,
     opened: () => Promise<OpenedTask[]>) {
@@ -91,12 +94,12 @@ export class StreamDoona extends Doona {
     await Promise.all((await this.#withReports().catch(() => [this.#now])).map((doona) => doona.flushLater()));
   }
 
-  /** Returns connections to the current task and to those whose last report was not sent while they were current. */
+  /** Returns connections to the current task and to earlier tasks that still have an unsent report. */
   async #withReports(): Promise<Doona[]> {
     for (const { id, relay, epochs, tokens } of await this.#opened()) {
       if (id === this.#parts.id || this.#earlier.has(id)) continue;
       const task = { ...this.#parts.task, epochs, relays: [{ ...this.#parts.task.relays[0]!, url: relay }] };
-      // The issuer's keys of an earlier task are not known any more: its reports without a token cannot be sent.
+      // The store has no issuer keys of an earlier task, so a report of that task without a token cannot be sent.
       const token = () => Promise.reject(new DoonaError('not-delivered', "the report's task is over and it has no token"));
       const { token: _, ...parts } = this.#parts;
       this.#earlier.set(id, new Doona({ ...parts, id, task, ...(tokens && { token }) }));

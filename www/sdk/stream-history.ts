@@ -1,5 +1,6 @@
 /**
- * The history of a stream: what a page has seen of it, so that nobody can serve the page an older or a forked stream.
+ * Records what a page has seen of a stream. So a relay cannot later serve the page an older version of the stream, or
+ * one with other tasks.
  * @module
  */
 
@@ -11,7 +12,10 @@ import type { Store } from './store.js';
 import type { StreamView } from './stream.js';
 import type { Task } from './task.js';
 
-/** What a report of a task needs to be sent after the stream has gone on to a later task. */
+/**
+ * A task of a stream that this page has opened. It contains what is needed to send the task's last report after the
+ * stream has moved to a later task.
+ */
 export interface OpenedTask {
   /** The task's id in hexadecimal. */
   readonly id: string;
@@ -22,12 +26,13 @@ export interface OpenedTask {
   readonly tokens: boolean;
 }
 
-/** More than an era has statements, so that era and number have one key. */
+/** More than the number of statements of an era, so that era · numbersPerEra + number is a unique key. */
 const numbersPerEra = 2 * maxStatements;
 
 /**
- * Records what was seen of a stream, in the store of reports under names that no task has: the task id at every opened
- * position, and the hash of every statement. Each has an entry of its own, so no tab overwrites another tab's entries.
+ * Records what a page has seen of a stream: the task id at every opened position, and the hash of every statement. It
+ * stores each as a report, under names that are no task ids. Each has its own entry, so no tab overwrites another tab's
+ * entries.
  */
 export class StreamHistory {
   readonly #tasks: string;
@@ -43,8 +48,8 @@ export class StreamHistory {
 
   /**
    * Checks a stream against the history and records its statements.
-   * @throws DoonaError `stream-forked` if a position or a statement's number was seen with another task or statement;
-   * `stream-replayed` if a task or statement that was seen is missing
+   * @throws DoonaError `stream-forked` if an earlier visit saw another task at a position, or another statement with
+   * the same number; `stream-replayed` if a task or statement that an earlier visit saw is missing
    */
   async check({ ids, authority }: StreamView): Promise<void> {
     await this.#checkStatements(authority);
@@ -61,7 +66,7 @@ export class StreamHistory {
     }
   }
 
-  /** Checks and records statements; each has its own entry, by era and number. */
+  /** Checks the statements against the history and records the new ones. Each has its own entry, by era and number. */
   async #checkStatements({ era, hashes }: Authority): Promise<void> {
     const last = Math.max(0, ...hashes.keys());
     const unseen = new Map(hashes);
@@ -82,7 +87,7 @@ export class StreamHistory {
     }
   }
 
-  /** Records a task that was opened. */
+  /** Records that this page has opened a task. */
   async add({ position, id, idText }: StreamView['link'], task: Task): Promise<void> {
     const opened: OpenedTask = { id: idText, relay: task.relays[0]!.url, epochs: task.epochs,
       tokens: task.clients.kind === 'token' };
@@ -90,7 +95,7 @@ export class StreamHistory {
     await this.store.put({ task: this.#tasks, epoch: position, state: 'sealed', body: id });
   }
 
-  /** Returns the opened tasks whose last reports may still wait, and forgets those that have none. */
+  /** Returns the opened tasks that still have an unsent report. Forgets ended tasks without one. */
   async withReports(): Promise<OpenedTask[]> {
     const found: OpenedTask[] = [];
     for (const { epoch: position, body } of await this.store.sealed(this.#opened)) {

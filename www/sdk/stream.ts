@@ -1,7 +1,7 @@
 /**
- * Streams: series of tasks. A page names the first task of a stream. Every later task names the previous one by its
- * hash, so the page need not change. The engine reads a stream and checks that no task differs from the first one in
- * what the owner may not change. stream-history.ts keeps what a page has seen of a stream.
+ * Reads and checks streams. A stream is a series of tasks; every task after the first contains the hash of the previous
+ * one. A page names only the first task, so it need not change for later tasks. The engine checks that the owner has
+ * changed nothing that may not change. stream-history.ts records what a page has seen of a stream.
  * @module
  */
 
@@ -18,19 +18,22 @@ import { type KeyRotation, type Task, list, parseTask } from './task.js';
 /** The most tasks of a stream: more than ten years of daily tasks. */
 const maxTasks = 4096;
 
-/** How many tasks are hashed before the thread yields. */
+/** How many tasks `readChain` hashes before it yields the thread. */
 const hashSlice = 128;
 
-/** An encoded task of a stream. Only the current task's key lists are ever decoded. */
+/** An encoded task of a stream. The SDK decodes key lists only of the current task. */
 interface RawTask extends BundleFrame {
   readonly id: Bytes;
   readonly bundle: Bytes;
 }
 
-/** A decoded task of a stream. The owner's signature or the hash in the next task authenticates it. */
+/**
+ * A decoded task of a stream. For the newest task, the owner's signature or a statement authenticates it; for all
+ * others, the hash in the next task.
+ */
 interface StreamTask extends RawTask {
   readonly task: Task;
-  /** Its encoded parts, which are compared with the parts of the first task. */
+  /** The task's encoded parts. `checkTask` compares them with the parts of the first task. */
   readonly parts: readonly Part[];
 }
 
@@ -46,27 +49,27 @@ interface Stream {
 export interface StreamView {
   /** The encoded stream. */
   readonly chain: Bytes;
-  /** The ids of its tasks, joined by position, 32 bytes each. */
+  /** The ids of all tasks, 32 bytes each, concatenated in order of position. */
   readonly ids: Bytes;
   readonly authority: Authority;
   /** The current task: its position, id and bundle, and the key that must have signed it. */
   readonly link: { readonly position: number; readonly id: Bytes; readonly idText: string; readonly bundle: Bytes;
     readonly owner: Bytes };
-  /** Whether the stream was fetched within the current epoch of the task. */
+  /** Whether the stream was fetched in the epoch of `now`. If not, the page fetches it again. */
   readonly sameEpoch: boolean;
-  /** When its last task ends, but at least one epoch from now; in Unix milliseconds. */
+  /** When the last task ends, but at least one epoch from now, in Unix milliseconds. */
   readonly end: number;
 }
 
-/** The expectations of a page about a stream. */
+/** The options of a page against which a stream is checked. */
 export interface StreamPin extends StreamKeys {
-  /** The parts that the page lets later tasks change, if the first task allows it too. */
+  /** The parts that the page allows later tasks to change. The first task must allow it too. */
   readonly allow: readonly string[];
-  /** The keys of relays that may replace another, if the first task allows it. */
+  /** The keys of relays that may replace a relay of the stream. The first task must allow it too. */
   readonly candidates: readonly Bytes[];
 }
 
-/** The parts that later tasks of a stream may change: no privacy loss depends on them. */
+/** The parts that later tasks of a stream may change, because the privacy loss does not depend on them. */
 export const changeable: readonly string[] = ['clients.issuer.url', 'clients.origins', 'clients.quota', 'name',
   'relays.url', 'verifier.url'];
 
@@ -86,7 +89,7 @@ const shape: readonly Shape[] = [
   [relay], party('verifier'), 'kem', ['stream.name', '', '', 'stream.allow', ''], 'noise',
 ];
 
-/** Lists the parts of a canonical task. */
+/** Lists the parts of a canonical task with their names from `shape`. */
 function taskParts(canonical: Bytes): Part[] {
   const out: Part[] = [];
   const r = new Reader(canonical);
@@ -108,9 +111,9 @@ function taskParts(canonical: Bytes): Part[] {
 }
 
 /**
- * Reads a stream as its first relay serves it, and checks it by the owner's signatures and by hashes: it begins with
- * the task that the page names; each task names the previous one and begins after its end; and no task changes what it
- * may not. It authenticates every part before it decodes it.
+ * Reads a stream as the first relay serves it, and checks it with signatures and hashes. The stream must begin with the
+ * task that the page names. Each later task must name the previous task's hash and begin after that task's end, and may
+ * change only what is allowed. Every task is authenticated before it is decoded.
  * @throws DoonaError `stream-broken`; `task-refused` if the newest task is not the owner's
  */
 async function parseStream(chain: Bytes, root: StreamPin): Promise<Stream> {
@@ -132,7 +135,9 @@ async function orBroken<T>(read: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Finds the tasks of an encoded stream by their lengths, then reads its statements and checks their signatures. */
+/**
+ * Splits an encoded stream into its tasks without decoding them. Then reads the statements and checks their signatures.
+ */
 async function readChain(chain: Bytes, root: StreamPin): Promise<{ tasks: RawTask[]; authority: Authority }> {
   const r = new Reader(chain);
   r.array(2);
@@ -145,24 +150,30 @@ async function readChain(chain: Bytes, root: StreamPin): Promise<{ tasks: RawTas
   const rawTasks: RawTask[] = [];
   for (const frame of frames) {
     rawTasks.push({ ...frame, id: await sha256(frame.canonical) });
-    if (rawTasks.length % hashSlice === 0) await pause(0); // Without a worker, the page goes on here.
+    if (rawTasks.length % hashSlice === 0) await pause(0); // Without a worker, this lets the page run.
   }
   return { tasks: rawTasks, authority };
 }
 
-/** Checks that the newest task is the owner's: a statement has its hash, or the owner has signed it. */
+/**
+ * Checks that the owner made the newest task: either the last statement contains its hash, or the owner's key signed
+ * it.
+ */
 async function checkNewest(tasks: readonly RawTask[], { about }: Authority): Promise<void> {
   const newest = tasks.at(-1)!;
   if (about?.position === tasks.length - 1) return;
   try {
     await checkOwner(newest, newest.owner);
   } catch (cause) {
-    // WebCrypto lacks Ed25519: doona-full.wasm then checks the task that is opened.
+    // Any other error means that WebCrypto lacks Ed25519. Then doona-full.wasm checks the task when it opens it.
     if (cause instanceof DoonaError) throw cause;
   }
 }
 
-/** Decodes tasks from the newest to the first: each task authenticates the previous one by its hash. */
+/**
+ * Decodes the tasks from the newest to the first, because each task contains the hash that authenticates the previous
+ * one.
+ */
 function decodeTasks(rawTasks: readonly RawTask[]): StreamTask[] {
   const tasks = new Array<StreamTask>(rawTasks.length);
   for (let position = rawTasks.length - 1; position >= 0; position--) {
@@ -177,7 +188,7 @@ function decodeTasks(rawTasks: readonly RawTask[]): StreamTask[] {
 }
 
 /**
- * Checks a stream against its statements, and returns each task with the key that must have signed it as its owner.
+ * Checks a stream against its statements. Returns each task with its expected signer in the field `owner`.
  * @throws DoonaError `stream-broken`
  */
 export function withSigners<T extends Pick<RawTask, 'id' | 'owner'>>(tasks: readonly T[],
@@ -186,7 +197,7 @@ export function withSigners<T extends Pick<RawTask, 'id' | 'owner'>>(tasks: read
   const named = tasks[about.position];
   if (!named || !equal(named.id, about.id)) throw broken(`the task at position ${about.position} is not the one in its statements`);
   if (stopped && tasks.length > about.position + 1) throw broken(`it was stopped at position ${about.position}, but has later tasks`);
-  // Tasks up to that position need no signer: the hash in the statement covers them.
+  // Tasks up to that position keep their own `owner`: the hash in the statement authenticates them.
   return tasks.map((task, position) => (position > about.position ? { ...task, owner: key } : task));
 }
 
@@ -203,7 +214,8 @@ function checkTask(tasks: readonly StreamTask[], position: number, { id, task, p
   if (!previous.task.stream!.rotations.every((rotation, i) => rotations[i] && sameRotation(rotation, rotations[i]))) {
     throw broken(`position ${position} takes back a key`);
   }
-  // A thief of the owner's key could otherwise fill the list of rotations, or use up a candidate's key, with own keys.
+  // Each new rotation must replace a key of a party. Otherwise a thief of the owner's key could fill the list of
+  // rotations, or take a candidate's key, with keys of their own.
   const knownKeys = previous.parts.filter(([name]) => name.endsWith('.signKey')).map(([, form]) => keyOf(form));
   for (const { old, key } of rotations.slice(previous.task.stream!.rotations.length)) {
     if (old.every((byte) => byte === 0) || !knownKeys.some((one) => equal(one, old))) {
@@ -226,7 +238,7 @@ function checkTask(tasks: readonly StreamTask[], position: number, { id, task, p
   });
 }
 
-/** Returns the key in a task's part, after the two bytes of its msgpack header. */
+/** Returns the key in an encoded part of a task. It follows the two bytes of the msgpack header. */
 function keyOf(form: Bytes): Bytes {
   return form.subarray(2);
 }
@@ -235,7 +247,10 @@ function sameRotation(a: KeyRotation, b: KeyRotation): boolean {
   return equal(a.old, b.old) && equal(a.key, b.key) && equal(a.signature, b.signature);
 }
 
-/** Checks that every replaced key signed its successor. The newest task lists the rotations of all earlier tasks. */
+/**
+ * Checks that every replaced key signed its successor. It checks the newest task, which lists all rotations since the
+ * first task.
+ */
 async function checkRotations({ task }: StreamTask, { id }: StreamPin): Promise<void> {
   for (const { old, key, signature } of task.stream!.rotations) {
     if (!(await verify(old, 'rotation', concat(id, key), signature))) throw broken('a party did not hand on its key');
@@ -246,11 +261,11 @@ function broken(reason: string, cause?: unknown): DoonaError {
   return new DoonaError('stream-broken', `couldn't accept the stream: ${reason}`, undefined, { cause });
 }
 
-/** An encoded stream and what to check it against. */
+/** An encoded stream, and what to check it against. */
 export interface StreamRequest {
   readonly chain: Bytes;
   readonly root: StreamPin;
-  /** The time for which the task is wanted, in Unix milliseconds. */
+  /** The time whose task is wanted, in Unix milliseconds. */
   readonly now: number;
   /** When the stream was fetched, in Unix milliseconds. */
   readonly fetched: number;
@@ -276,7 +291,10 @@ function currentTask(tasks: readonly StreamTask[], milliseconds: number): Stream
   return tasks.findLast(({ task }) => startOf(task.epochs, 0).getTime() <= milliseconds) ?? tasks[0]!;
 }
 
-/** Whether two times are in the same epoch of the task. After the task's end, epochs of the same length continue. */
+/**
+ * Whether two Unix times in milliseconds are in the same epoch of the task. It continues the epochs with the same
+ * length beyond the task's end.
+ */
 function sameEpoch({ epochs }: Task, a: number, b: number): boolean {
   const epoch = (at: number) => Math.floor((at / 1000 - epochs.start) / epochs.length);
   return epoch(a) === epoch(b);

@@ -1,6 +1,6 @@
 /**
- * Posts sealed reports to the first relay. A retry sends identical bytes, which the relay stores once, so it is always
- * safe.
+ * Posts sealed reports to the first relay. A retry sends identical bytes, and the relay stores identical bytes only
+ * once. So a retry is always safe.
  * @module
  */
 
@@ -12,22 +12,31 @@ import { anyLanguage, readBody, readProblem } from './response.js';
 /** The delays before the retries, in milliseconds: three retries after the first attempt. */
 const retryDelays = [500, 1500, 4000];
 
-/** The longest Retry-After, in seconds, that a call waits for; beyond it the report waits for flush(). */
+/**
+ * The longest Retry-After, in seconds, that a call waits for. If the relay asks for more, the call fails and the report
+ * waits for flush().
+ */
 const maxRetryAfter = 10;
 
 /** The time limit of one attempt, in milliseconds: the first number, plus the second per kilobyte of the report. */
 const timeouts = [10_000, 100] as const;
 
-/** The size limit of an acknowledgement, in bytes; its content is ignored. */
+/** The size limit of the relay's acknowledgement, in bytes. The SDK ignores its content. */
 const maxAcknowledged = 1024;
 
-/** The relay's problems after which it may still accept the same bytes. */
+/** The names of the relay's problems after which a retry of the same bytes may succeed. */
 const retriable = ['overloaded', 'slow-down', 'clock-in-doubt', 'state-rolled-back', 'internal', 'epoch-not-open'];
 
-/** The relay's problem if it already stores these bytes from another network address: a retry after a move. */
+/**
+ * The name of the relay's problem if it has already stored these bytes from another network address. This happens if
+ * the device changes networks between two attempts, and counts as delivered.
+ */
 const alreadyStored = 'replayed';
 
-/** The relay's permanent problems with an error code of their own, and their explanations. */
+/**
+ * The relay's permanent problems that have their own error code: the code and an explanation. Others become
+ * `report-refused`.
+ */
 const permanent: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   'epoch-closed': ['epoch-closed', 'its epoch is over'],
   'foreign-origin': ['origin-refused', 'the task takes no reports of pages of this origin'],
@@ -35,9 +44,10 @@ const permanent: Readonly<Record<string, readonly [ErrorCode, string]>> = {
 };
 
 /**
- * Posts a report. Resolves once the relay has acknowledged it, which means that the relay has stored it durably.
- * @throws DoonaError `epoch-closed`, `origin-refused` or `report-refused`: the relay will never accept it;
- * `limit-reached`: it may accept it from another network; `not-delivered`: it may accept it later
+ * Posts a report and retries it. Resolves once the relay has acknowledged the report, which means that the relay has
+ * stored it durably.
+ * @throws DoonaError `epoch-closed`, `origin-refused` or `report-refused`: the relay will never accept the report;
+ * `limit-reached`: the relay may accept it from another network; `not-delivered`: the relay may accept it later
  */
 export async function submit(url: string, body: Bytes, token?: Bytes): Promise<void> {
   for (let attempt = 0; ; attempt++) {
@@ -60,8 +70,8 @@ interface Failure {
 }
 
 /**
- * The most bytes of concurrent reports with keepalive, which may outlive their page. Browsers refuse more than 64 kB of
- * fetches with keepalive.
+ * The limit on the total size of concurrent reports with keepalive, in bytes. A request with keepalive may outlive its
+ * page. Browsers refuse more than 64 kB of such requests at once.
  */
 const maxKeepaliveBytes = 60_000;
 let keepaliveBytes = 0;
@@ -72,8 +82,8 @@ async function post(url: string, body: Bytes, token: Bytes | undefined,
   const keepalive = keepaliveBytes + body.length <= maxKeepaliveBytes;
   if (keepalive) keepaliveBytes += body.length;
   try {
-    // Without a content type there is no preflight: one round trip less, and a page that is being
-    // closed has no time for two. A token costs one, which browsers then remember.
+    // No content type is set, so that there is no CORS preflight: a page that is closing has no time for two round
+    // trips. With a token there is a preflight, whose result browsers cache.
     response = await fetch(url, {
       method: 'POST',
       headers: { ...anyLanguage, ...(token && { Authorization: `PrivateToken token="${toBase64url(token)}"` }) },
@@ -81,16 +91,16 @@ async function post(url: string, body: Bytes, token: Bytes | undefined,
       keepalive,
       credentials: 'omit',
       referrerPolicy: 'no-referrer',
-      redirect: 'manual', // which is not ok; workerd has no 'error'
+      redirect: 'manual', // a redirect is not 201; workerd lacks 'error'
       cache: 'no-store',
       signal,
     });
   } finally {
     if (keepalive) keepaliveBytes -= body.length;
   }
-  // Only the relay answers 201. A service worker's offline page, a blocker or a captive portal answers 200.
+  // Only 201 means success: a service worker's offline page, a blocker or a captive portal may answer 200.
   if (response.status === 201) {
-    void readBody(response, maxAcknowledged).catch(() => {}); // Cancelled at once, browsers would list it as failed.
+    void readBody(response, maxAcknowledged).catch(() => {}); // Cancelled, it would be listed as failed.
     return undefined;
   }
   const { name, now } = await readProblem(response);
@@ -110,7 +120,10 @@ function retryAfter(text: string | null): number {
   return Math.max((Date.parse(text!) - Date.now()) / 1000, 0) || 0;
 }
 
-/** Says by how many minutes this clock differs from the relay's, if by 2 or more: that may be the cause. */
+/**
+ * Returns a hint if this device's clock differs from the relay's by 2 minutes or more, because that may be the cause of
+ * a refusal.
+ */
 function clockOff(now: number | undefined): string {
   const ahead = now === undefined ? 0 : Math.round((Date.now() / 1000 - now - 30) / 60);
   if (Math.abs(ahead) < 2) return '';

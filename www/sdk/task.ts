@@ -6,22 +6,22 @@
 import type { Bytes } from './bytes.js';
 import { FormatError, Reader } from './msgpack.js';
 
-/** The version of the task format, of the wire format and of every label in them. */
+/** The version of the task format and of the wire format. Every label and signing purpose contains it. */
 export const version = 1;
 
-/** The size limit of a canonical task, in bytes: the longest lists of noise have 590,000. */
+/** The size limit of a canonical task, in bytes. The longest description of noise takes 590,000 bytes. */
 export const maxTask = 640 << 10;
 
-/** The most relays. */
+/** The maximum number of relays of a task. */
 export const maxRelays = 8;
 
-/** The length limits of the lists in a task, as in wire/task. */
+/** The maximum lengths of the lists in a task, as in the Go package wire/task. */
 const maxParts = 64;
 const maxRotations = 64;
 const maxParams = 4096;
 const maxNumbers = 65535;
 
-/** The most origins that a task lists. */
+/** The maximum number of origins that a task lists. */
 const maxOrigins = 64;
 
 /** A relay, the verifier or the issuer of tokens. */
@@ -32,7 +32,7 @@ export interface Party {
   readonly keyList: Bytes;
 }
 
-/** A decoded task. Rationals and decimals stay text: "9/10", "1e-6". */
+/** A decoded task. Rational and decimal numbers stay in text form, such as "9/10" and "1e-6". */
 export interface Task {
   readonly name: string;
   readonly query: string;
@@ -48,13 +48,13 @@ export interface Task {
   readonly relays: readonly Party[];
   readonly verifier: Party;
   readonly kem: string;
-  /** The task's position in a stream of tasks of one owner; undefined for a task without a stream. */
+  /** The task's position in its stream; undefined for a task without a stream. */
   readonly stream: StreamPosition | undefined;
   /** The noise that every relay adds to every batch; undefined for none. */
   readonly noise: Noise | undefined;
 }
 
-/** How the first relay limits clients. */
+/** How the first relay limits how often clients report. */
 export interface Clients {
   /** "token" or "address". */
   readonly kind: string;
@@ -81,7 +81,9 @@ export interface KeyRotation {
   readonly signature: Bytes;
 }
 
-/** The claimed (ε, δ) of one epoch, of all epochs together if the task claims it, and the assumption. */
+/**
+ * The claimed guarantee: (ε, δ) of one epoch, optionally `total` for all epochs together, and the assumption behind it.
+ */
 export interface Claim {
   readonly epsilon: string;
   readonly delta: string;
@@ -90,17 +92,18 @@ export interface Claim {
   readonly assumption: string;
 }
 
-/** The distribution of the relays' dummies. The WASM module reads and checks its details. */
+/** The distribution of the dummies that relays add. Only the WASM module reads and checks its details. */
 export interface Noise {
   /** "cells" or "pool". */
   readonly kind: string;
   readonly cells: number;
-  /** The most batches of an epoch; 0 for no limit. */
+  /** The maximum number of batches in an epoch; 0 for no limit. */
   readonly batches: number;
 }
 
 /**
- * Decodes a canonical task. The WASM module reads the same bytes by the same rules and also checks the fields' ranges.
+ * Decodes a canonical task. The WASM module decodes the same bytes by the same rules, and also checks the ranges of the
+ * fields.
  * @throws FormatError for any other form
  */
 export function parseTask(canonical: Bytes): Task {
@@ -163,7 +166,7 @@ function group<T>(r: Reader, length: number, read: () => T): T {
   return read();
 }
 
-/** Reads an optional part; an absent one is an empty array. */
+/** Reads an optional part of `length` values. An empty array means that the part is absent. */
 function optional<T>(r: Reader, length: number, read: () => T): T | undefined {
   const got = r.arrayLength();
   if (got !== 0 && got !== length) throw new FormatError(`want an array of 0 or ${length}`);

@@ -1,6 +1,6 @@
 /**
- * A fake relay in the process of your unit tests. It makes a task and all keys, so it can open the reports that arrive
- * and list their values.
+ * A fake relay that runs in the process of your unit tests. It creates a task and all keys, so it can open the reports
+ * that arrive and list their values.
  *
  *     const relay = await fakeRelay({ query: 'mean', range: [0, 100] });
  *     const doona = await connect(relay.options);
@@ -8,10 +8,10 @@
  *     assert.deepEqual(relay.values, [42]);
  *     relay.close();
  *
- * connect and report do all their work: they check the signatures and the claim, randomize the value and seal it for
- * two relays and a verifier. Two things differ: there is almost no noise, and no network. The module replaces
- * `globalThis.fetch`, answers requests to the addresses of its relays below relay.test, and passes on all others. The
- * module `doona` has no code for tests.
+ * `connect` and `report` work as in production: they check the signatures and the claim, randomize the value and seal
+ * it for two relays and a verifier. Only two things differ: there is almost no noise, and there is no network. This
+ * module replaces `globalThis.fetch`. It answers requests to its fake relays, `https://relay-1.test` and so on, and
+ * passes on all others. The module `doona` itself has no code for tests.
  * @module
  */
 
@@ -26,32 +26,35 @@ import { memoryStore } from './store-memory.js';
 import { version } from './task.js';
 import { throwIfAborted } from './timing.js';
 
-/** The question of the relay's task. */
+/** What the fake relay's task asks. */
 export interface Question {
   /** Default `mean`. A histogram counts categories. */
   readonly query?: 'count' | 'sum' | 'mean' | 'histogram';
-  /** The least and the largest value of a sum or mean; values outside are clipped. Default [0, 100]. */
+  /** The smallest and the largest value of a sum or mean. Values outside are clipped. Default [0, 100]. */
   readonly range?: readonly [number, number];
-  /** Categories of a histogram, 2 to 65536: its values are 0 to bins-1. Default 10. */
+  /** The number of categories of a histogram, 2 to 65536. Its values are 0 to bins-1. Default 10. */
   readonly bins?: number;
 }
 
 /**
- * An answer that refuses a report: a problem of SPEC.md, such as `epoch-closed` or `overloaded`, or `unreachable` for
- * no answer.
+ * How the fake relay refuses a report: with a problem of SPEC.md, such as `epoch-closed` or `overloaded`, or with
+ * `unreachable`, which makes `fetch` fail.
  */
 export type Answer = 'epoch-closed' | 'epoch-not-open' | 'limit' | 'malformed' | 'overloaded' | 'unreachable';
 
 /** A fake relay. */
 export interface FakeRelay {
-  /** Options for connect: the task, its owner, an empty store, and no delays. Spread them to change some. */
+  /**
+   * Options for `connect`: the task, its owner, an empty store, and no delays. To change some, copy them: `{
+   * ...relay.options, … }`.
+   */
   readonly options: ConnectOptions & { readonly task: string; readonly owner: string; readonly store: Store };
   /**
    * The values that have arrived, in order; a retry of the same report counts once. The values of a sum or mean are
    * rounded to 1/65536 of the range or finer. Whole numbers stay whole if the range is at most 65536 wide.
    */
   readonly values: readonly number[];
-  /** Resolves with the values once at least `count` have arrived; also if nobody awaits report(). */
+  /** Resolves with the values once at least `count` have arrived, even if your code does not await report(). */
   arrived(count: number): Promise<readonly number[]>;
   /** Refuses the next reports with these answers, one each. */
   answer(...next: readonly Answer[]): void;
@@ -59,7 +62,7 @@ export interface FakeRelay {
   close(): void;
 }
 
-/** The open relays by origin, and the fetch that fakeFetch replaces. */
+/** The answer functions of the open relays, by origin. */
 const relays = new Map<string, (path: string, body: Bytes) => Promise<Response>>();
 let originalFetch: typeof fetch | undefined;
 let relayCount = 0;
@@ -104,7 +107,7 @@ function listen(origin: string, answer: (path: string, body: Bytes) => Promise<R
 
 function unlisten(origin: string): void {
   relays.delete(origin);
-  if (relays.size > 0 || globalThis.fetch !== fakeFetch) return; // Else other code has replaced fetch since.
+  if (relays.size > 0 || globalThis.fetch !== fakeFetch) return; // Other code may have replaced fetch.
   globalThis.fetch = originalFetch!;
 }
 
@@ -117,7 +120,7 @@ async function fakeFetch(input: RequestInfo | URL, init?: RequestInit): Promise<
   return answer(url.pathname, new Uint8Array(body));
 }
 
-/** The reports that have arrived at a relay. */
+/** The reports that have arrived at a fake relay, and the answers to the next ones. */
 class Inbox {
   readonly values: number[] = [];
   readonly answers: Answer[] = [];
@@ -137,7 +140,7 @@ class Inbox {
       return problem('malformed', String(cause));
     }
     const bytes = toHex(body);
-    if (!this.#seen.has(bytes)) { // Else it is a retry.
+    if (!this.#seen.has(bytes)) { // Equal bytes are a retry.
       this.#seen.add(bytes);
       this.values.push(value);
       for (const { resolve } of this.#waiting.filter(({ count }) => count <= this.values.length)) resolve(this.values);
@@ -152,7 +155,7 @@ class Inbox {
   }
 }
 
-/** The HTTP statuses of SPEC.md; 409 for all other problems. */
+/** The HTTP status of each problem, as in SPEC.md. All other problems have status 409. */
 const statuses: Readonly<Record<string, number>> = { limit: 429, overloaded: 503, malformed: 400, 'not-found': 404 };
 
 function problem(name: string, detail = 'as the test asked'): Response {
@@ -171,7 +174,7 @@ interface Coding {
   value(symbol: number): number;
 }
 
-/** γ is so small that at most one report in 2⁶¹ carries another value than the given one. */
+/** The protocol's γ. It is so small that at most one report in 2⁶¹ has another value than the reported one. */
 const gamma = `1/${2n ** 62n}`;
 
 function codingOf({ query = 'mean', range = [0, 100], bins = 10 }: Question): Coding {
@@ -205,7 +208,7 @@ interface SignedTask {
   readonly keys: readonly (readonly KeyPair[])[];
 }
 
-/** The number of hourly epochs; the first one has begun. */
+/** The task's number of epochs, one hour each. The first began a minute ago. */
 const epochs = 24;
 
 async function makeTask(coding: Coding, urls: readonly string[]): Promise<SignedTask> {
@@ -261,7 +264,7 @@ class Signer {
   }
 }
 
-/** Opens a submission through all hops and returns its one symbol. */
+/** Opens a submission with the keys of all hops and returns the one symbol in it. */
 async function openBody({ id, keys }: SignedTask, epoch: number, body: Bytes): Promise<number> {
   const opened = async (hop: number, aad: Bytes, sealed: Bytes): Promise<Bytes> => {
     const pair = keys[hop]![epoch]!;

@@ -1,5 +1,5 @@
 /**
- * Waits for answers, times, idle pages and the end of a visit.
+ * Functions that wait: for answers with a time limit, for a time, for an idle page, or until the page is hidden.
  * @module
  */
 
@@ -20,7 +20,10 @@ export async function abortable<T>(promise: Promise<T>, signal?: AbortSignal): P
   }
 }
 
-/** Throws the signal's reason if it is aborted. Browsers before 2022 have no method for this, and no reason. */
+/**
+ * Throws the signal's reason if the signal is aborted. Browsers before 2022 lack signal.throwIfAborted and
+ * signal.reason.
+ */
 export function throwIfAborted(signal?: AbortSignal): void {
   if (signal?.aborted) throw reasonOf(signal);
 }
@@ -33,8 +36,8 @@ function reasonOf(signal: AbortSignal): unknown {
 const maxWait = 30_000;
 
 /**
- * Runs a request. Rejects with a TimeoutError if the answer takes longer than `patience` milliseconds, or with the
- * reason of `outer` if that is aborted.
+ * Runs a request. Rejects with a TimeoutError if the answer takes longer than `patience` milliseconds (at most
+ * `maxWait`), or with the reason of `outer` if that signal is aborted.
  */
 export async function withTimeout<T>(ask: (signal: AbortSignal) => Promise<T>, patience = maxWait,
   outer?: AbortSignal): Promise<T> {
@@ -56,13 +59,13 @@ export async function withTimeout<T>(ask: (signal: AbortSignal) => Promise<T>, p
 
 /** Waits for a promise. Rejects with `late()` after `milliseconds`; the awaited work continues. */
 export async function within<T>(promise: Promise<T>, milliseconds: number, late: () => Error): Promise<T> {
-  promise.catch(() => {}); // Nobody may await it after that.
+  promise.catch(() => {}); // Nobody may await it after the timeout.
   let timer: ReturnType<typeof setTimeout> | undefined;
   const timeout = new Promise<never>((_, reject) => (timer = setTimeout(() => reject(late()), milliseconds)));
   try {
     return await Promise.race([promise, timeout]);
   } finally {
-    clearTimeout(timer); // Else it would keep a Node process alive.
+    clearTimeout(timer); // A running timer keeps Node alive.
   }
 }
 
@@ -72,12 +75,12 @@ export function pause(milliseconds: number): Promise<void> {
 }
 
 /**
- * Waits for a number of milliseconds, or until the page is hidden: a hidden page may never run again. Rejects with the
- * signal's reason on an abort. Clears its timer, which would otherwise keep a Node process alive.
+ * Waits for a number of milliseconds, but only until the page is hidden, because a hidden page may never run again.
+ * Rejects with the signal's reason on an abort. Clears its timer, because a running timer keeps a Node process alive.
  */
 export async function waitWhileVisible(milliseconds: number, signal?: AbortSignal): Promise<void> {
   throwIfAborted(signal);
-  if (milliseconds <= 0) return; // Tests with fake timers never reach a timeout of 0.
+  if (milliseconds <= 0) return; // With fake timers, a timeout of 0 may never fire.
   if (typeof document !== 'undefined' && document.visibilityState === 'hidden') return;
   let stop = () => {};
   const waited = new Promise<void>((resolve) => {
@@ -95,7 +98,10 @@ export async function waitWhileVisible(milliseconds: number, signal?: AbortSigna
   }
 }
 
-/** Calls back when the page is hidden or left. On phones, being hidden is often a page's last event. */
+/**
+ * Calls `callback` when the page is hidden or left, and returns a function that stops listening. On phones, being
+ * hidden is often the last event that a page receives.
+ */
 function onHide(callback: () => void): () => void {
   if (typeof document === 'undefined') return () => {};
   const hidden = () => document.visibilityState === 'hidden' && callback();
@@ -107,14 +113,16 @@ function onHide(callback: () => void): () => void {
   };
 }
 
-/** The longest waits for the page's `load` event and, after it, for an idle period, in milliseconds. */
+/**
+ * The longest waits for the page's `load` event (`maxLoad`) and then for an idle period (`patience`), in milliseconds.
+ */
 const maxLoad = 5000;
 const patience = 2000;
 
 /**
- * Waits until a visitor sees the page, which is later than prerendering. Without `now` it also waits until the page has
- * loaded, is painted and is idle, or for 7 seconds: one image that never ends must not decide who is counted. Without a
- * page it does not wait.
+ * Waits until a prerendered page is shown. With `idle` it also waits until the page has loaded, is painted and is idle,
+ * but at most 7 seconds: an image that never finishes loading must not exclude a visitor. Without a page it does not
+ * wait.
  */
 export async function whenIdle(when: 'idle' | 'now'): Promise<void> {
   if (typeof document === 'undefined') return;
@@ -129,12 +137,12 @@ export async function whenIdle(when: 'idle' | 'now'): Promise<void> {
   await whenPainted();
   if (typeof requestIdleCallback === 'undefined') return; // Safari
   const idle = new Promise((resolve) => requestIdleCallback(resolve, { timeout: patience }));
-  await Promise.race([idle, pause(patience)]); // A page may have replaced it.
+  await Promise.race([idle, pause(patience)]); // A page may have replaced requestIdleCallback.
 }
 
 /**
- * Waits until the loaded page is painted: the second animation frame begins after the first is painted. A hidden page
- * has no frames, so the wait ends after a fifth of a second.
+ * Waits until the page is painted: when the second animation frame begins, the first is painted. A hidden page has no
+ * animation frames, so it waits at most 200 milliseconds.
  */
 function whenPainted(): Promise<unknown> {
   const frames = new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));

@@ -1,6 +1,6 @@
 /**
- * Requests anonymous tokens (docs/SPEC.md, section 13). The issuer signs a token without seeing it (blind.ts), so
- * nobody can tell whose token a report carries.
+ * Requests anonymous tokens (docs/SPEC.md, section 13). The issuer signs a token without seeing it (blind.ts). So
+ * nobody, not even the issuer, can tell whose token a report carries.
  * @module
  */
 
@@ -32,7 +32,7 @@ export interface TokenPurpose {
 
 /**
  * Gets a token from the task's issuer. A retry sends the same request, which the issuer counts once. `loading` resolves
- * to the cryptography, which pages of tasks without tokens do not load.
+ * to the script blind.ts, which pages load only for tasks with tokens.
  * @throws DoonaError `limit-reached` if the issuer has no further token for this person in this epoch;
  * `not-delivered` if the request failed and may succeed later
  */
@@ -51,7 +51,7 @@ export async function fetchToken(wanted: TokenPurpose, loading: Promise<typeof i
     return await finalize(await fetchWithRetries((signal) => source(request,
       { task: idText, epoch, uri: `${base}/token-request`, signal })));
   } catch (cause) {
-    // After module-failed the script may load later.
+    // A script that failed to load may load later, so module-failed becomes not-delivered.
     const ours = cause instanceof DoonaError && cause.code !== 'module-failed';
     throw ours ? cause : noToken((cause as Error).message, cause);
   }
@@ -79,7 +79,7 @@ function host(url: string): string {
   return url.slice(url.indexOf('//') + 2).split('/')[0]!;
 }
 
-/** Finds the key of type 2 with this id in an issuer directory (RFC 9578, section 4). */
+/** Finds the token key of type 2 whose SHA-256 is `keyId` in an issuer directory (RFC 9578, section 4). */
 async function findKey(directory: Bytes, keyId: Bytes): Promise<Bytes> {
   const { 'token-keys': keys } = JSON.parse(new TextDecoder().decode(directory)) as {
     'token-keys': { 'token-type': number; 'token-key': string }[];
@@ -100,13 +100,13 @@ function fromIssuer(request: Bytes,
     body: request,
     credentials: 'omit',
     referrerPolicy: 'no-referrer',
-    redirect: 'manual', // A redirect is then not ok. workerd has no 'error'.
+    redirect: 'manual', // A redirect then fails the check of response.ok. workerd does not support 'error'.
     cache: 'no-store',
     signal,
   });
 }
 
-/** Sends a request and returns the answer's body; retries failures that may pass. */
+/** Sends a request and returns the answer's body. Retries if the failure may be temporary. */
 async function fetchWithRetries(ask: (signal: AbortSignal) => Promise<Response>): Promise<Bytes> {
   for (let attempt = 0; ; attempt++) {
     let why: string;

@@ -1,6 +1,6 @@
 /**
- * Converts a page's value into the module's input. It refuses an invalid value before the SDK looks for an earlier
- * report of the epoch, so a faulty page gets the error on every call. The module checks every value again.
+ * Converts a page's value into the input of the WASM module. It refuses an invalid value before the SDK looks for an
+ * earlier report of the epoch, so a faulty page gets the error on every call. The WASM module checks every value again.
  * @module
  */
 
@@ -8,7 +8,8 @@ import { DoonaError } from './errors.js';
 import type { Task } from './task.js';
 
 /**
- * Returns a value as the module's input. The task bounds its size: the module's memory must not reveal the value.
+ * Returns a value as the WASM module's input. The task limits the size of the input, so that the size of the module's
+ * memory does not reveal the value.
  * @throws DoonaError `invalid-value`
  */
 export function toInput(task: Task, value: number | Vector | string): Float64Array {
@@ -45,7 +46,7 @@ function invalid(got: unknown, want: string): DoonaError {
 
 /**
  * Returns the bytes of a text in Unicode normal form C, so that equal texts have equal bytes. If the text is longer
- * than `most` bytes, it returns up to 4 bytes more: the module decides where to cut.
+ * than `most` bytes, it returns up to 4 bytes more, because the WASM module decides where to cut.
  * @throws DoonaError `invalid-value` if the value is not a text or has a zero byte
  */
 export function textBytes(value: unknown, most: number): Float64Array {

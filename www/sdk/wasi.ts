@@ -1,6 +1,6 @@
 /**
- * The WASI functions that the Go runtime imports (wasm/*\/host.txt), with as little behavior as it needs: random bytes
- * and a clock, but no file system and no network.
+ * The WASI functions that the Go runtime in the WASM modules imports (wasm/*\/host.txt). They offer only what the
+ * runtime needs: random bytes and a clock, but no file system and no network.
  * @module
  */
 
@@ -10,7 +10,7 @@ const badDescriptor = 8;
 /** The module called proc_exit. A module that exited cannot run again. */
 export class ModuleExit extends Error {}
 
-/** Returns the imports, and a function that gives them the instance's memory. */
+/** Returns the WASI functions for one instance. Call `attach` with the instance's memory before the instance runs. */
 export function wasi(): { imports: WebAssembly.ModuleImports; attach: (memory: WebAssembly.Memory) => void } {
   let memory: WebAssembly.Memory;
   let stderr = ''; // the last 2000 characters that the runtime wrote to standard error, for ModuleExit
@@ -32,7 +32,7 @@ export function wasi(): { imports: WebAssembly.ModuleImports; attach: (memory: W
     view().setUint32(written, total, true);
     return success;
   };
-  // The runtime sleeps only when it has nothing to do, so every wait ends at once.
+  // Ends every wait at once: the Go runtime sleeps only when it has nothing to do.
   const poll = (_subscriptions: number, events: number, count: number, ready: number): number => {
     new Uint8Array(memory.buffer, events, 32 * count).fill(0);
     view().setUint32(ready, count, true);

@@ -1,5 +1,5 @@
 /**
- * Checks whether WebCrypto can seal, and retries its random failures.
+ * Checks whether WebCrypto can seal, and retries operations that randomly fail in some browsers.
  * @module
  */
 
@@ -16,12 +16,12 @@ export async function canSeal(): Promise<boolean> {
   }
 }
 
-/** The number of attempts at a key pair. By WebKitGTK's failure rate, all of them fail once in 10¹¹. */
+/** The number of attempts to make a key pair. At WebKitGTK's failure rate, all attempts fail once in 10¹¹ cases. */
 const attempts = 5;
 
 /**
- * Runs work that needs a fresh key pair, and retries it. WebKitGTK randomly fails to make an X25519 pair, 13 times in
- * 3,000, and a report would be lost. Whether a retry happens does not depend on the value.
+ * Runs `make`, which creates a key pair, and retries it. WebKitGTK randomly fails to create an X25519 pair, 13 times in
+ * 3,000; without a retry a report would be lost. Retries do not depend on the reported value.
  */
 export async function retryKeyPair<T>(make: () => Promise<T>): Promise<T> {
   for (let left = attempts; ; ) {

@@ -1,6 +1,6 @@
 /**
- * The messages between the page and its engine. They are plain data, because an error loses its class when it is posted
- * to or from a worker.
+ * The messages between the page and the engine in a worker. Errors travel as plain data, because an error object loses
+ * its class when it is posted.
  * @module
  */
 
@@ -20,5 +20,5 @@ export type Answer =
 /** The worker's name, by which its script recognizes that it runs in a worker. */
 export const workerName = 'doona';
 
-/** The worker's first message: its script runs. */
+/** The worker's first message. It says that its script runs. */
 export const workerReady = 'ready';

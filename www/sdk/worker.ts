@@ -1,6 +1,7 @@
 /**
- * The engine's script. Started as a worker, it answers the messages of its page. Imported, in runtimes without workers,
- * it exports `answer`. It then shares its builtins with whatever else runs there, and tests them before each call.
+ * The engine's script. As a worker, it answers the messages of its page. If no worker can run, the SDK imports this
+ * script and calls `answer`. The engine then shares its builtins with other scripts, so `answer` tests them before each
+ * call.
  * @module
  */
 
@@ -12,10 +13,10 @@ import { DoonaError } from './errors.js';
 
 const engine = localEngine();
 
-/** By the handle of a task: whether WebCrypto seals for it. */
+/** For each task, by its handle: whether WebCrypto seals its reports. */
 const seals: boolean[] = [];
 
-/** Answers a call where the engine shares its caller's builtins; never rejects. */
+/** Answers a call if the engine runs in its caller's thread. Tests the shared builtins first. Never rejects. */
 export async function answer(call: Call): Promise<Answer> {
   const opens = call.method === 'open' && (call.args[0] as OpenRequest).module === 'browser';
   const reply = await run(call, async () => {
@@ -26,7 +27,7 @@ export async function answer(call: Call): Promise<Answer> {
   return reply;
 }
 
-/** Answers a call after `check`; never rejects. */
+/** Runs `check`, then the called method, and returns the result or the error. Never rejects. */
 async function run({ id, method, args }: Call, check?: () => Promise<void>): Promise<Answer> {
   try {
     await check?.();

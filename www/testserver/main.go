@@ -1,9 +1,9 @@
-// Command testserver is the server of the browser tests. It has a site, which serves build/www under the strictest
-// policy a page can have, and on another origin a first relay, which has all hops' keys and opens every submission. It
-// can also answer like a dishonest relay. cmd/demo runs real relays and a verifier instead.
+// Command testserver is the server of the browser tests. Its site serves build/www with a very strict content security
+// policy. On another origin it runs a fake first relay, which has the keys of all hops and opens every submission. The
+// fake relay can also answer like a dishonest one. cmd/demo, by contrast, runs real relays and a verifier.
 //
-// It prints {"site", "relay", "tasks": {name: {task, owner}}} as one line and serves until killed. With
-// -pages it serves the verifier's pages instead (pages.go).
+// It prints {"site", "relay", "tasks": {name: {task, owner}}} on one line and serves until it is killed. With -pages it
+// serves the verifier's pages instead (pages.go).
 package main
 
 import (
@@ -80,16 +80,16 @@ func run(dir string) error {
 	return nil
 }
 
-// offer is a page's options for a task or stream.
+// offer contains the options with which a page connects to a task or stream.
 type offer struct {
 	Task   string `json:"task,omitempty"`
 	Stream string `json:"stream,omitempty"`
 	Owner  string `json:"owner"`
 
 	Recovery string `json:"recovery,omitempty"`
-	// Candidates are keys of relays that may replace relays of the stream.
+	// Candidates are the keys of relays that the page allows to replace relays of the stream.
 	Candidates []string `json:"candidates,omitempty"`
-	Stride     int      `json:"stride,omitempty"` // days between two visits, in tests of years
+	Stride     int      `json:"stride,omitempty"` // days between two visits, in the tests of the stream "years"
 }
 
 func announce(site, relay string, all map[string]*scenario, tasks map[string]offer) error {
@@ -99,7 +99,8 @@ func announce(site, relay string, all map[string]*scenario, tasks map[string]off
 	return json.NewEncoder(os.Stdout).Encode(map[string]any{"site": site, "relay": relay, "tasks": tasks})
 }
 
-// serviceWorker passes on and counts all requests of the site's pages, also to the relay.
+// serviceWorker is the script of a service worker that passes on all requests of the site's pages, including those to
+// the relay, and counts them.
 const serviceWorker = `let passed = 0;
 addEventListener('install', () => skipWaiting());
 addEventListener('activate', (event) => event.waitUntil(clients.claim()));
@@ -110,8 +111,8 @@ addEventListener('fetch', (event) => {
 });
 `
 
-// frame serves a page that frames another one. It can stand for a foreign site: browsers consider localhost and
-// 127.0.0.1 different sites.
+// frame serves a page that contains the page of the query parameter "of" in an iframe. Opened at localhost instead of
+// 127.0.0.1, it is a foreign site to browsers.
 func frame(w http.ResponseWriter, req *http.Request) {
 	w.Header().Del("Content-Security-Policy")
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -120,7 +121,8 @@ func frame(w http.ResponseWriter, req *http.Request) {
 		html.EscapeString(query.Get("of")))
 }
 
-// site serves the built pages, a blank page, the list of cases, and the controls of the tests under /test/.
+// site serves the built pages, a blank page and the script of test cases. Tests control the server with requests below
+// /test/.
 func site(dir, relayURL string, r *relay, t *tokens, wa *watch) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServer(http.Dir(dir)))

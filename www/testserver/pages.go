@@ -22,14 +22,14 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// state is a task and its verifier's batches.
+// state is a state of the verifier's pages: a task, and how to make its batches.
 type state struct {
 	name   string
 	query  planner.Query
 	epochs uint64
-	skip   func(epoch uint64) bool             // Whether an epoch has no batch.
+	skip   func(epoch uint64) bool             // Whether the epoch has no batch.
 	value  func(epoch uint64, i int) []float64 // Returns the value of client i.
-	broken bool                                // Whether one message is garbled and one batch destroyed.
+	broken bool                                // Whether to garble a message and destroy a batch.
 }
 
 const day = 24 * 3600
@@ -59,11 +59,11 @@ var states = []state{
 		func(_ uint64, i int) []float64 { return []float64{float64(40 + i)} }, true},
 }
 
-// runPages serves the verifier's pages in rare states: empty, many epochs, many bins, long and hostile names, findings,
-// and an answer that losses made useless. The batches are real: two relays' keys open the clients' onions and sign the
-// manifests. Only the HTTP between relays is missing.
+// runPages serves the verifier's pages in rare states: no batch, many epochs, many bins, long and hostile names,
+// findings, and an answer that is useless because messages were lost. The batches are real: the keys of two relays open
+// the clients' reports and sign the manifests. Only the HTTP between the relays is missing.
 //
-// It prints {"url", "tasks": {state: address}} as one line and serves until killed.
+// It prints {"url", "tasks": {state: path}} on one line and serves until it is killed.
 func runPages() error {
 	dir, err := os.MkdirTemp("", "doona-testserver-")
 	if err != nil {
@@ -95,7 +95,7 @@ func runPages() error {
 	return http.Serve(l, report.NewSite(all...).Handler())
 }
 
-// deploy writes the keys and tasks of all states.
+// deploy writes the keys and the signed tasks of all states to dir.
 func deploy(dir string) (*quickstart.Deployment, error) {
 	var drafts []quickstart.Draft
 	for _, s := range states {
@@ -113,7 +113,8 @@ func deploy(dir string) (*quickstart.Deployment, error) {
 	return quickstart.Write(dir, relays, drafts)
 }
 
-// verifier returns a state's verifier with its batches.
+// verifier returns a verifier for the state's task that has opened all batches of the state. i is the index of the task
+// in d.
 func (s *state) verifier(d *quickstart.Deployment, i int) (*verifier.Verifier, error) {
 	keys, err := keyfile.LoadHPKE(d.VerifierKeys(s.name))
 	if err != nil {
@@ -144,7 +145,7 @@ func (s *state) verifier(d *quickstart.Deployment, i int) (*verifier.Verifier, e
 	return v, nil
 }
 
-// relays are the two relays of a task and its client.
+// relays holds the keys of a task's two relays, and a client that makes the reports.
 type relays struct {
 	open   *taskfile.Open
 	client *shufflerclient.Client
@@ -169,8 +170,8 @@ func newRelays(d *quickstart.Deployment, open *taskfile.Open, name string) (r *r
 	return r, nil
 }
 
-// batch sends a batch of clients' reports through both relays. If garbled, the verifier cannot open one message. If
-// destroyed, the second relay destroys the batch.
+// batch makes the reports of all clients of an epoch and passes them through both relays. If garbled is set, it damages
+// one message so that the verifier cannot open it. If destroyed is set, the second relay destroys the batch.
 func (r *relays) batch(epoch uint64, value func(int) []float64, garbled, destroyed bool) (*onion.Batch, error) {
 	first, err := r.opener(0, epoch)
 	if err != nil {

@@ -17,20 +17,20 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// relay answers clients like a first relay. It opens their submissions with the keys of all hops.
+// relay is the fake first relay. It opens the clients' submissions with the keys of all hops.
 type relay struct {
-	tasks map[string]*scenario // by path
+	tasks map[string]*scenario // by URL path
 
 	mu       sync.Mutex // guards the fields below
 	received []submission
 	failures []problem.Name    // the answers to the next submissions
-	variants map[string][]byte // the stream's valid and invalid variants
-	variant  string            // the variant that is served
-	fetches  int               // of the stream, since variant was set
-	years    years             // a stream with successors
+	variants map[string][]byte // encoded variants of the stream, valid and invalid, by name
+	variant  string            // the name of the variant to serve
+	fetches  int               // how often the stream was fetched since variant was set
+	years    years             // another stream, to which a test adds tasks
 }
 
-// submission is an arrived body, its messages or the error of opening it, and the relay's answer.
+// submission is a body that arrived, the messages in it or the error of opening it, and the relay's answer.
 type submission struct {
 	Path     string              `json:"path"`
 	Epoch    uint64              `json:"epoch"`
@@ -41,14 +41,15 @@ type submission struct {
 	Header   map[string][]string `json:"header"`
 }
 
-// stall means no answer at all, and stallBody an answer whose body never ends.
+// Two answers that are no problems: with stall, the relay never answers; with stallBody, it sends a header and then a
+// body that never ends.
 const (
 	stall     problem.Name = "stall"
 	stallBody problem.Name = "stall-body"
 )
 
-// hostile has answers that no honest relay sends, by the name with which a test asks for them: a problem name that
-// attacks pages and terminals, and a known problem of 8 MiB.
+// hostile contains answers that no honest relay sends. The keys are the names by which a test asks for them.
+// "hostile-name" has a problem name that attacks pages and terminals; "long-answer" is a problem document of 8 MiB.
 var hostile = map[problem.Name]string{
 	"hostile-name": `{"type":"urn:doona:error:<script>alert(1)</script>\u001b[2J\u202e` + strings.Repeat("x", 1000) +
 		`"}`,
@@ -104,7 +105,7 @@ func (r *relay) receive(w http.ResponseWriter, req *http.Request) {
 	sub := submission{Path: s.Path(), Epoch: epoch, Body: hex.EncodeToString(body), Header: req.Header}
 	lanes, err := s.Open(epoch, body)
 	if kind := req.Header.Get("Content-Type"); err == nil && kind != "" {
-		err = fmt.Errorf("content type %s, which costs a preflight", kind)
+		err = fmt.Errorf("content type %s causes a preflight: want none", kind)
 	}
 	if err != nil {
 		sub.Error = err.Error()
@@ -136,7 +137,7 @@ func (r *relay) receive(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// record records a submission and returns the problem to answer it with, or "".
+// record stores a submission and returns the problem with which to refuse it; "" to accept it.
 func (r *relay) record(sub *submission) problem.Name {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,7 +162,7 @@ func texts(lanes [][]task.Message) [][]string {
 	return out
 }
 
-// take returns the received submissions and forgets them.
+// take answers with the submissions received since the last call, as JSON, and forgets them.
 func (r *relay) take(w http.ResponseWriter, _ *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,7 +175,7 @@ func (r *relay) take(w http.ResponseWriter, _ *http.Request) {
 	w.Write(out.Bytes())
 }
 
-// fail sets the answers to the next submissions: a JSON array of problem names.
+// fail sets the answers to the next submissions, one each: a JSON array of problem names.
 func (r *relay) fail(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,18 +17,19 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// scenario is a task and the bundle that the server serves for it, which may be invalid.
+// scenario is a signed task, and the bundle that the server serves for it. The bundle may be invalid on purpose.
 type scenario struct {
 	*fixture.SignedTask
-	bundle []byte // served under the task's path
+	bundle []byte // served at the task's path
 }
 
-// hour returns epochs of an hour, the first of which has just begun. Tests never wait for another epoch.
+// hour returns count epochs of one hour each. The first began a minute ago, so a test does not see it end.
 func hour(count uint64) task.Epochs {
 	return task.Epochs{Start: uint64(time.Now().Unix()) - 60, Length: 3600, Count: count}
 }
 
-// scenarios makes all tasks of the tests. relay is the first relay's URL, site the pages' origin.
+// scenarios makes the tasks that the browser tests use, by name. relay is the first relay's URL, site the origin of the
+// pages.
 func scenarios(relay, site string) (map[string]*scenario, error) {
 	truthful := func() *task.Task { return fixture.NearlyTruthful(fixture.Draft(task.Histogram, 300)) }
 	two := []string{relay, "https://second.example"}
@@ -86,7 +87,7 @@ func scenarios(relay, site string) (map[string]*scenario, error) {
 	return all, nil
 }
 
-// days returns count daily epochs, the first of which has just begun.
+// days returns count epochs of one day each. The first began a minute ago.
 func days(count uint64) task.Epochs {
 	return task.Epochs{Start: uint64(time.Now().Unix()) - 60, Length: 86400, Count: count}
 }
@@ -102,14 +103,14 @@ func year(epsilon float64, noise *planner.RelayNoise) *task.Task {
 	return t
 }
 
-// delay drafts a task like the demo's: a mean over a clipped range.
+// delay drafts a task like the demo's: the mean of values that clients clip to the range 0 to 180.
 func delay() *task.Task {
 	t := fixture.Draft(task.Mean, 0)
 	t.Name, t.Input.Hi, t.Input.Clip = "flight delay", randomizer.NewRational(180, 1), true
 	return t
 }
 
-// withProtocol calibrates a draft for another protocol.
+// withProtocol changes a draft to another protocol and computes the protocol's parameters anew.
 func withProtocol(protocol string, t *task.Task) *task.Task {
 	t.Protocol, t.Rule, t.Params, t.Slots = protocol, "", nil, task.Slots{}
 	if err := registry.Calibrate(t); err != nil {
@@ -118,7 +119,7 @@ func withProtocol(protocol string, t *task.Task) *task.Task {
 	return t
 }
 
-// withOrigins restricts a task to reports from pages of some origins.
+// withOrigins lets only pages of the given origins report to a task.
 func withOrigins(t *task.Task, origins ...string) *task.Task {
 	slices.Sort(origins)
 	t.Clients.Origins = origins
@@ -135,19 +136,19 @@ func withEpsilon(t *task.Task, epsilon string) *task.Task {
 	return t
 }
 
-// tamper changes the task's name in a bundle.
+// tamper changes the task's name in a bundle, so that the task's hash and signature are wrong.
 func tamper(bundle []byte, _ *fixture.SignedTask) []byte {
 	return bytes.Replace(bundle, []byte("test histogram"), []byte("test hologram "), 1)
 }
 
-// lengthen makes a bundle one byte longer than the limit.
+// lengthen makes a bundle one byte longer than the 8 MiB that a client accepts.
 func lengthen(bundle []byte, _ *fixture.SignedTask) []byte {
 	return append(bundle, make([]byte, 8<<20+1-len(bundle))...)
 }
 
-// junkStreams returns streams of the largest size that a client accepts, by name. "junk lists" has bytes that are slow
-// to decode instead of the first task's key lists. "junk tasks" has as many tasks as fit. "junk sizes" has the largest
-// allowed number of tasks.
+// junkStreams returns invalid streams of the largest size that a client accepts, 16 MiB, by name. They would be slow to
+// decode. "junk lists" has as many key lists as fit for the first task. "junk tasks" has as many empty tasks as fit.
+// "junk sizes" has the largest allowed number of tasks.
 func junkStreams(root *fixture.SignedTask) map[string][]byte {
 	const most, mostTasks = 16 << 20, 4096
 	head := slices.Concat([]byte{0x92, 0x91, 0x94}, blob(root.Canonical()), blob(root.Bundle.Owner[:]),
@@ -178,7 +179,7 @@ func blob(content []byte) []byte {
 	return append(binary.BigEndian.AppendUint16([]byte{0xc5}, uint16(n)), content...)
 }
 
-// unsign breaks the owner's signature.
+// unsign damages the owner's signature in a bundle.
 func unsign(bundle []byte, t *fixture.SignedTask) []byte {
 	at := bytes.Index(bundle, t.Bundle.Signature)
 	bundle[at] ^= 1

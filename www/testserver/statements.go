@@ -8,14 +8,14 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// keyOf returns the key pair of a seed.
+// keyOf returns the key pair that it derives from a seed.
 func keyOf(seed byte) (ed25519.PrivateKey, task.SignKey) {
 	private := ed25519.NewKeyFromSeed(append(make([]byte, ed25519.SeedSize-1), seed))
 	return private, task.SignKey(private.Public().(ed25519.PublicKey))
 }
 
-// addStatements adds variants of the stream of root and one with statements. It returns the recovery key for the page's
-// options.
+// addStatements adds variants of a stream to r.variants that contain statements. root and one are the stream's first
+// two tasks. It returns the recovery key in text form, for the page's options.
 func (r *relay) addStatements(root, one *fixture.SignedTask) (recovery string, err error) {
 	rescue, rescueKey := keyOf(1)
 	next, nextKey := keyOf(2)

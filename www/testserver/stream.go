@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// addStream makes a stream of four tasks of one hour each, the first of which has begun. It adds variants that a client
-// must refuse and variants that it must accept.
+// addStream makes a stream of four tasks of one hour each. The first task has begun. It fills r.variants with variants
+// of the stream: some that a client must refuse, and some that it must accept.
 func (r *relay) addStream(url string) (offer, error) {
 	draft := fixture.NearlyTruthful(fixture.Draft(task.Histogram, 300))
 	draft.Stream = &task.StreamPosition{Name: "site", Allow: []string{"name", "relays.signKey"}}
@@ -86,8 +86,8 @@ func (r *relay) addStream(url string) (offer, error) {
 		Candidates: []string{candidate}}, nil
 }
 
-// addKeys adds variants in which a relay's key is replaced. It returns the key of a candidate, which may replace a
-// relay.
+// addKeys adds variants of the stream in which the key of a relay changes. It returns the key of the candidate, a relay
+// that the page's options allow as a replacement.
 func (r *relay) addKeys(root, one *fixture.SignedTask, stranger ed25519.PrivateKey) (candidate string, err error) {
 	public, other, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -150,7 +150,8 @@ func (r *relay) serveStream(w http.ResponseWriter, req *http.Request) {
 	w.Write(r.variants[r.variant])
 }
 
-// setStream sets the variant to serve: a JSON string. It answers how often the previous variant was fetched.
+// setStream sets the variant to serve. The request's body is its name, a JSON string. The answer is how often the
+// previous variant was fetched.
 func (r *relay) setStream(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -20,18 +20,19 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// apiKey is the key of the site's backend at the issuer.
+// apiKey is the API key with which the site's backend authenticates to the issuer.
 const apiKey = "the API key of the test server's site"
 
-// tokens is a task with tokens on a real relay with a real issuer. The issuer gives two tokens to each account of the
-// site.
+// tokens is a task that requires tokens, with a real relay and a real issuer. The issuer gives each account of the site
+// two tokens.
 type tokens struct {
 	offer               offer
 	issuerURL, relayURL string
 	account             atomic.Value // string; the visitor's account at the site
 }
 
-// startTokens writes the deployment to a folder and starts its relay and issuer behind a recording proxy.
+// startTokens writes the deployment to dir and starts its relay and its issuer. The proxy wa records all requests to
+// both.
 func startTokens(ctx context.Context, dir string, wa *watch) (*tokens, error) {
 	relayAt, relayURL, err := listenBehind(wa)
 	if err != nil {
@@ -52,14 +53,14 @@ func startTokens(ctx context.Context, dir string, wa *watch) (*tokens, error) {
 		return nil, err
 	}
 	t.offer = offer{Task: d.TaskURL(0), Owner: d.Owner}
-	// The issuer must run first: a relay that cannot get its key asks again only after five seconds.
+	// The issuer must start first: a relay that cannot fetch the issuer's key retries only after five seconds.
 	if err := t.startIssuer(ctx, d, issuerAt); err != nil {
 		return nil, err
 	}
 	return t, t.startRelay(ctx, d, relayAt)
 }
 
-// listenBehind returns a listener for a server, and the address of the watch that proxies to it.
+// listenBehind returns a listener for a server, and the URL of a proxy of wa that forwards to it.
 func listenBehind(wa *watch) (server net.Listener, public string, err error) {
 	if server, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return nil, "", fmt.Errorf("couldn't listen: %w", err)
@@ -105,19 +106,19 @@ func (t *tokens) startIssuer(ctx context.Context, d *quickstart.Deployment, at n
 	return err
 }
 
-// login sets the visitor's account: the body.
+// login sets the visitor's account to the request's body.
 func (t *tokens) login(_ http.ResponseWriter, req *http.Request) {
 	name := make([]byte, 64)
 	n, _ := req.Body.Read(name)
 	t.account.Store(strings.TrimSpace(string(name[:n])))
 }
 
-// token is the site's backend: it passes a token request on with its API key and a hash of the visitor's account. The
-// page gives the address, which must be the issuer's.
+// token is the site's backend. It passes a token request on to the issuer, with its API key and a hash of the visitor's
+// account. The page's parameter uri is the address, which must be the issuer's.
 func (t *tokens) token(w http.ResponseWriter, req *http.Request) {
 	uri := req.URL.Query().Get("uri")
 	if !strings.HasPrefix(uri, t.issuerURL+strings.TrimSuffix(endpoint.TaskPath, "{task}")) {
-		http.Error(w, "not the issuer", http.StatusBadRequest)
+		http.Error(w, "uri is not an address of the issuer", http.StatusBadRequest)
 		return
 	}
 	out, err := http.NewRequestWithContext(req.Context(), http.MethodPost, uri, req.Body)

@@ -17,15 +17,16 @@ type request struct {
 	Header map[string][]string `json:"header"`
 }
 
-// watch is a proxy before relays and the issuer. It adds marks to every answer (a cookie, an ETag, a date), by which a
-// server could recognize the browser if it sends them back. It records the headers of all requests.
+// watch is a proxy in front of relays and the issuer. It adds marks to every answer: a cookie, an ETag and a date. If a
+// browser sent a mark back, a server could recognize the browser. watch records the headers of all requests, so that
+// tests can check that no mark comes back.
 type watch struct {
 	mu       sync.Mutex // guards the fields below
 	answers  int
 	requests []request
 }
 
-// wrap adds marks to a handler's answers; each answer has its own.
+// wrap adds marks to the answers of a handler. The marks of each answer are unique.
 func (wa *watch) wrap(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		mark := wa.note(req)
@@ -41,7 +42,7 @@ func (wa *watch) note(req *http.Request) (mark int) {
 	return wa.answers
 }
 
-// proxy passes requests on to a server and adds marks to its answers.
+// proxy returns a handler that passes requests on to a server and adds marks to the server's answers.
 func (wa *watch) proxy(target string) (http.Handler, error) {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -50,7 +51,7 @@ func (wa *watch) proxy(target string) (http.Handler, error) {
 	return wa.wrap(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(u) }}), nil
 }
 
-// take returns the requests since the last call.
+// take answers with the requests since the last call, as JSON, and forgets them.
 func (wa *watch) take(w http.ResponseWriter, _ *http.Request) {
 	wa.mu.Lock()
 	defer wa.mu.Unlock()
@@ -58,7 +59,7 @@ func (wa *watch) take(w http.ResponseWriter, _ *http.Request) {
 	wa.requests = nil
 }
 
-// markedWriter adds marks to an answer before its header is sent.
+// markedWriter adds the marks to an answer's header before the header is sent.
 type markedWriter struct {
 	http.ResponseWriter
 	mark int
@@ -82,5 +83,5 @@ func (m *markedWriter) Write(body []byte) (int, error) {
 	return m.ResponseWriter.Write(body)
 }
 
-// Unwrap serves http.ResponseController.
+// Unwrap lets http.ResponseController reach the wrapped writer, to flush it.
 func (m *markedWriter) Unwrap() http.ResponseWriter { return m.ResponseWriter }

@@ -19,28 +19,29 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// years is a stream of four tasks of a hundred days each, and the reports that arrived for it.
+// years is a stream of four tasks of a hundred daily epochs each, and the reports that arrived for it.
 type years struct {
-	chains [][]byte // the encoded stream by number of successors
+	chains [][]byte // the encoded stream, by the number of tasks after the first
 	root   task.ID
-	law    *compose.Law // the privacy-loss law of one report of any of its tasks
+	law    *compose.Law // the distribution of privacy loss of one report, the same for all tasks
 	tasks  []task.ID
 
 	mu      sync.Mutex // guards the fields below
-	renewed int        // the number of successors in the stream
-	left    []uint64   // the begins of the reports' epochs, in Unix seconds; each body counts once
+	renewed int        // how many tasks after the first the served stream has
+	left    []uint64   // when the epochs of the arrived reports begin, in Unix seconds; equal bodies count once
 	bodies  map[bodyHash]bool
 }
 
 // bodyHash is the SHA-256 of a report.
 type bodyHash [sha256.Size]byte
 
-// taskDays is the number of daily epochs of one task.
+// taskDays is the number of daily epochs of one task of the stream.
 const taskDays = 100
 
-// addYears makes the stream. Clients visit every day in long runs, and every 50th day otherwise.
+// addYears makes the stream. It tells clients to visit every day if the server is built with the tag long, and every
+// 50th day otherwise.
 func (r *relay) addYears(url string) (offer, error) {
-	draft := year(10, nil) // planned for 365 days, in tasks of taskDays
+	draft := year(10, nil) // its total (ε, δ) is planned for 365 days; each task has only taskDays
 	draft.Stream = &task.StreamPosition{Name: "years"}
 	root, err := fixture.Sign(draft, []string{url, "https://second.example"}, days(taskDays))
 	if err != nil {
@@ -73,7 +74,7 @@ func (r *relay) addYears(url string) (offer, error) {
 	return offer{Stream: first.StreamURL(first.Task, 0), Owner: root.OwnerText(), Stride: stride}, nil
 }
 
-// serve answers a request for this stream. It reports whether the request was for it.
+// serve answers the request and returns true if it is for this stream; otherwise it returns false.
 func (y *years) serve(w http.ResponseWriter, req *http.Request) bool {
 	if req.PathValue("task") != y.root.String() {
 		return false
@@ -85,17 +86,17 @@ func (y *years) serve(w http.ResponseWriter, req *http.Request) bool {
 	return true
 }
 
-// renew sets the number of the stream's successors: a JSON number.
+// renew sets how many tasks after the first the served stream has. The request's body is a JSON number.
 func (r *relay) renew(w http.ResponseWriter, req *http.Request) {
 	y := &r.years
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if err := json.NewDecoder(req.Body).Decode(&y.renewed); err != nil || y.renewed < 0 || y.renewed >= len(y.chains) {
-		http.Error(w, fmt.Sprint("no such number of successors: ", err), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("invalid body: want a number from 0 to %d (%v)", len(y.chains)-1, err), http.StatusBadRequest)
 	}
 }
 
-// note records an arrived report if it is for this stream.
+// note records an arrived report if its task is of this stream and the same bytes have not arrived before.
 func (y *years) note(s *scenario, epoch uint64, body []byte) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -107,18 +108,19 @@ func (y *years) note(s *scenario, epoch uint64, body []byte) {
 	y.left = append(y.left, s.Epochs.Start+epoch*s.Epochs.Length)
 }
 
-// spent is the privacy cost of all arrived reports to their one client.
+// spent is the privacy cost of all arrived reports. One client has sent them all.
 type spent struct {
 	What    string  `json:"what"`
 	Engine  string  `json:"engine"`
 	Reports int     `json:"reports"`
-	Most    int     `json:"most"`    // reports in one window
+	Most    int     `json:"most"`    // the largest number of reports in one window
 	Epsilon float64 `json:"epsilon"` // ε of these reports at the budget's δ
 	Delta   float64 `json:"delta"`   // δ of these reports at the budget's ε
 }
 
-// account answers with the cost of the reports since the last call, in the worst window. It uses the task's law and the
-// reports' times, not the client's ledger. It forgets the reports unless asked to keep them.
+// account answers with the cost of the arrived reports in the most expensive window. It computes the cost from the
+// task's distribution of privacy loss and the reports' times, independently of the client's ledger. It then forgets the
+// reports, unless the request says to keep them.
 func (r *relay) account(w http.ResponseWriter, req *http.Request) {
 	var asked struct {
 		What, Engine         string
@@ -157,7 +159,8 @@ func (r *relay) account(w http.ResponseWriter, req *http.Request) {
 	w.Write(line)
 }
 
-// appendFigure appends a line to the file that DOONA_ACCOUNTS names, if it is set.
+// appendFigure appends a line to the file that the environment variable DOONA_ACCOUNTS names. If it is not set, it does
+// nothing.
 func appendFigure(line []byte) error {
 	path := os.Getenv("DOONA_ACCOUNTS")
 	if path == "" {
@@ -171,8 +174,8 @@ func appendFigure(line []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// maxInWindow returns the most reports in any window of a number of seconds. It tries only windows that begin with a
-// report: any other window holds no more reports than one of these.
+// maxInWindow returns the largest number of reports in any window of window seconds. at are the reports' times in Unix
+// seconds. It tries only windows that begin with a report: no other window holds more reports.
 func maxInWindow(at []uint64, window float64) (worst int) {
 	for _, first := range at {
 		n := 0

@@ -1,5 +1,5 @@
 /**
- * Shows what the month costs a visitor: by question, by day, and in total.
+ * Shows how much privacy budget the month costs a visitor: by question, by day, and in total.
  * @module
  */
 

@@ -1,20 +1,23 @@
 /**
- * The month that cmd/demo simulates: /api/month and its charts.
+ * Fetches the month that cmd/demo simulates: the numbers from /api/month, and the charts.
  * @module
  */
 
-/** An estimate with its interval and the truth, which only a simulation knows. */
+/** An estimate with its interval, and the true value, which only a simulation knows. */
 export interface Figure {
   readonly estimate: number;
   readonly interval: readonly [number, number];
   readonly truth: number;
 }
 
-/** An entry of a list. Its band is wider than its interval: all entries are in their bands at once. */
+/**
+ * An entry of a list. Its `band` is wider than its interval: with 95 % confidence, all entries are within their bands
+ * at the same time.
+ */
 export interface Entry extends Figure {
   readonly name: string;
   readonly band: readonly [number, number];
-  /** Whether the entry is above the noise floor: its band is above 0. */
+  /** Whether the entry is above the noise floor, that is, its whole band is above 0. */
   readonly seen: boolean;
 }
 
@@ -89,7 +92,7 @@ export interface Month {
 /** The poll interval while the demo simulates the month, in milliseconds. */
 const pollInterval = 200;
 
-/** Waits for the month. Calls `progress` with the done share, from 0 to 1. */
+/** Waits until the month is simulated and returns it. Calls `progress` with the finished share, from 0 to 1. */
 export async function fetchMonth(progress: (share: number) => void): Promise<Month> {
   for (;;) {
     const response = await fetch('/api/month', { cache: 'no-store' });
@@ -101,7 +104,7 @@ export async function fetchMonth(progress: (share: number) => void): Promise<Mon
   }
 }
 
-/** Fetches a chart for a width in pixels. Its labels are text. */
+/** Fetches a chart as SVG, for a width in pixels. */
 export async function fetchChart(name: string, width: number): Promise<Node> {
   const response = await fetch(`/api/month/charts/${name}?width=${Math.round(width)}`, { cache: 'no-store' });
   if (!response.ok) throw new Error(`the demo answered ${response.status}: ${await response.text()}`);

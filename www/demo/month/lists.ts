@@ -1,5 +1,5 @@
 /**
- * Lists as tables with a bar in each row, for visitors who see and visitors with a screen reader.
+ * Shows lists as tables with a bar in each row. Screen readers read the numbers and skip the bars.
  * @module
  */
 
@@ -27,7 +27,10 @@ function row(entry: Entry, longest: number): HTMLElement {
       : part.textContent).join('') }, bar(entry, longest)));
 }
 
-/** Returns an entry's estimate, or an upper bound if it is below the noise floor: it may be noise alone. */
+/**
+ * Returns an entry's estimate. If the entry is below the noise floor, the estimate may be noise alone, so it returns an
+ * upper bound instead.
+ */
 export function estimateNodes(entry: Entry): Node[] {
   if (entry.seen) return [exact(entry.estimate)];
   return [document.createTextNode('under '), exact(Math.max(0, entry.band[1]))];
@@ -37,7 +40,7 @@ function intervalNodes({ interval: [lo, hi] }: Entry): (Node | string)[] {
   return [exact(Math.max(0, lo)), ' and ', exact(Math.max(0, hi))];
 }
 
-/** Draws a bar from 0, with a line for the interval and one for the truth. */
+/** Draws a bar from 0 to the estimate, with one line for the interval and one for the true value. */
 function bar({ estimate: value, interval, truth, seen, band }: Entry, longest: number): SVGElement {
   const x = (v: number) => 1000 * Math.min(1, Math.max(0, v / longest));
   return svg('svg', { viewBox: '0 0 1000 20', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
@@ -46,7 +49,7 @@ function bar({ estimate: value, interval, truth, seen, band }: Entry, longest: n
     svg('line', { class: 'truth', x1: x(truth), x2: x(truth), y1: 3, y2: 17 }));
 }
 
-/** Returns a row of numbers for an entry. */
+/** Returns a table row with the numbers of an entry. `more` are numbers to show before the estimate. */
 export function numberRow(entry: Entry, ...more: number[]): HTMLElement {
   return html('tr', entry.seen ? {} : { class: 'below' }, html('th', { scope: 'row' }, entry.name),
     ...more.map((x) => html('td', {}, exact(x))), html('td', {}, ...estimateNodes(entry)),

@@ -11,10 +11,12 @@ import { type List, type Month, fetchChart, fetchMonth } from './data.js';
 import { barTable, head, numberRow } from './lists.js';
 import { showSpeed } from './speed.js';
 
-/** How many pages have a bar: about a screen. */
+/** How many pages the list shows with bars: about as many as fit on a screen. */
 const shownPages = 20;
 
-/** The least chart width in pixels. Charts are drawn for their actual width, so that their text keeps its size. */
+/**
+ * The minimum width of a chart in pixels. The demo draws a chart for its actual width, so that its text keeps its size.
+ */
 const narrowest = 260;
 
 async function drawCharts(): Promise<void> {
@@ -45,7 +47,7 @@ function showList(id: 'pages' | 'referrers' | 'countries', what: string, list: L
   byId(id).append(barTable(list, what, most));
 }
 
-/** Builds the table of all pages, a thousand rows, when a visitor opens it. */
+/** Builds the table of all pages only when a visitor opens it, because it has a thousand rows. */
 function showAllPages(list: List): void {
   const all = byId<HTMLDetailsElement>('pages-all');
   all.addEventListener('toggle', () => {

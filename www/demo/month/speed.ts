@@ -1,5 +1,5 @@
 /**
- * Shows loading times by device: shares, a quantile, and differences between devices.
+ * Shows loading times by kind of device: shares, the 75 % quantile, and differences between kinds of devices.
  * @module
  */
 
@@ -18,7 +18,7 @@ export function showSpeed({ speed }: Month): void {
       ...columns.flatMap(({ shares }) => shareCells(shares[i] ?? null))))));
 }
 
-/** Returns the cells of a share in percent and its interval, or "too few" if too few clients report. */
+/** Returns three table cells: a share in percent and its interval. They say "too few" if too few clients reported. */
 function shareCells(figure: Figure | null): HTMLElement[] {
   if (!figure) return ['too few', '', ''].map((text) => html('td', {}, text));
   return [figure.estimate, ...figure.interval].map((x) => html('td', {}, exact(100 * x)));
@@ -39,7 +39,7 @@ function pair(of: Pair, at: number): HTMLElement {
     html('figure', { 'data-chart': `difference-${at}` }));
 }
 
-/** Returns a number with its name, interval and truth. */
+/** Returns a number with its name, its interval and the true value. */
 function factNodes(name: string, figure: Figure | null, scale: number, unit: string): HTMLElement[] {
   if (!figure) return [html('dt', {}, 'too few'), html('dd', {}, name)];
   const [lo, hi] = figure.interval;

@@ -1,6 +1,6 @@
 /**
- * Private Core Web Vitals, to copy into a page. It reports the largest contentful paint and the cumulative layout shift
- * of a visit, once per visitor and epoch. The device randomizes both values.
+ * Reports Core Web Vitals privately; copy it into a page. It reports the largest contentful paint and the cumulative
+ * layout shift of a visit, once per visitor and epoch. The device randomizes both values.
  * @module
  */
 
@@ -10,7 +10,7 @@ import { onCLS, onLCP } from 'web-vitals';
 /** Called for each report, with the metric's name, its value and the pending receipt. */
 export type Reported = (name: string, value: number, receipt: Promise<Receipt>) => void;
 
-/** Connects to both tasks when the page is idle. web-vitals then also delivers what it measured before. */
+/** Connects to both tasks when the page is idle. web-vitals also delivers metrics that it measured before that. */
 export async function reportVitals(lcp: ConnectOptions, cls: ConnectOptions, reported: Reported): Promise<void> {
   const [paint, shift] = await Promise.all([connect(lcp), connect(cls)]);
   // at the first click or key, or when the page is hidden

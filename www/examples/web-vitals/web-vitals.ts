@@ -1,6 +1,6 @@
 /**
- * The page around private-vitals.ts. It shows the outcome of this visit's two reports, and the verifier's results for
- * all visits. Only the demo has simulated visits.
+ * The example page around private-vitals.ts. It shows the outcome of this visit's two reports, and the verifier's
+ * results for all visits. In the demo, most of these visits are simulated.
  * @module
  */
 
@@ -15,7 +15,10 @@ import { reportVitals } from './private-vitals.js';
 
 const pollEvery = 1500;
 
-/** The bound for ε = 1 a day for a week in each of two tasks; the demo on the same site spends far more. */
+/**
+ * Options for one task: ε = 1 a day for a week. maxTotalEpsilon is so large because the demo at the same origin spends
+ * far more ε than a real site.
+ */
 function limited({ task_url: task, owner }: State): ConnectOptions {
   return { task, owner, maxEpsilon: 7, maxTotalEpsilon: 1e5 };
 }
@@ -102,7 +105,7 @@ function shift(state: State): Node[] {
   ];
 }
 
-/** The conclusion that the whole interval supports. */
+/** Rates the interval: "good", "poor" and so on, or two ratings if the interval's ends differ in rating. */
 function verdict({ interval }: Location, [good, poor]: readonly [number, number]): HTMLElement {
   const rate = (x: number) => (x <= good ? 'good' : x <= poor ? 'needs improvement' : 'poor');
   const [from, to] = interval.map(rate) as [string, string];
