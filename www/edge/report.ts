@@ -18,8 +18,8 @@ const store = 'epochs';
  * page waits until it is shown.
  * @param task The path of the task: "/doona/rating".
  * @returns Whether the value was sent.
- * @throws Error if IndexedDB fails, in a frame of another site, or if the worker refuses. The value is not stored, so a
- *   failed post is not retried.
+ * @throws Error if IndexedDB fails, if a page of another origin frames this page, or if the worker refuses. The value
+ *   is not stored, so nothing retries a failed post.
  */
 export async function report(task: string, value: number | readonly number[]): Promise<boolean> {
   if (isFramed()) throw new Error('doona: in a frame of another site nothing is reported');

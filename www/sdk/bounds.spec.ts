@@ -1,6 +1,6 @@
 /**
- * Hostile input costs no more memory and time than its size, and is decoded only after its owner's signature is
- * checked.
+ * Tests that hostile input costs no more memory and time than its size, and that the SDK decodes a task only after it
+ * has checked the owner's signature.
  * @module
  */
 
@@ -46,7 +46,7 @@ test('skipping decodes and stores nothing at any depth, and checks every announc
   }
 });
 
-/** Returns a canonical task with the given encoded lists. */
+/** Returns a canonical task in which the given encoded lists replace empty ones. */
 function taskOf({ params = array([]), origins = array([]), relays = array([]), stream = array([]),
   noise = array([]) } = {}): Bytes {
   const party = array([text(''), bin(new Uint8Array(32)), bin(new Uint8Array(32))]);
@@ -92,7 +92,10 @@ test('statements have at most 256 bytes each, and there are at most 16', async (
   await assert.rejects(read(array([one(256 - 3 - 66)])), /want an array/);
 });
 
-/** Returns the error of an engine; fails if the engine has decoded a text. */
+/**
+ * Returns the error message of a call to an engine. Fails the test if the engine has decoded a string or an integer by
+ * then.
+ */
 async function refusal(t: TestContext, ask: (engine: Engine) => Promise<unknown>): Promise<string> {
   const [texts, numbers] = [t.mock.method(Reader.prototype, 'str'), t.mock.method(Reader.prototype, 'uint')];
   try {
@@ -146,7 +149,7 @@ test('a task that the newest task does not name is not decoded', async (t) => {
   const root = { id: new Uint8Array(32), owner, recovery: undefined, candidates: [], allow: [] };
   await assert.rejects(localEngine().stream({ chain: array([tasks, array([])]), root, now: 0, fetched: 0 }),
     /position 1 follows another task/);
-  assert.equal(arrays.mock.callCount(), 2, 'the two of one task');
+  assert.equal(arrays.mock.callCount(), 2, 'only one task was decoded: its two flags');
 });
 
 test('a body is read up to its limit, into one buffer', async () => {
@@ -162,7 +165,7 @@ test('a body is read up to its limit, into one buffer', async () => {
     pulled = 0;
     const got = await readBody(body(size, part), 100_000);
     assert.deepEqual([got.length, got.at(-1)], [size, size ? pulled & 255 : undefined]);
-    assert.ok(got.buffer.byteLength <= 100_000, 'no more memory than the most');
+    assert.ok(got.buffer.byteLength <= 100_000, 'the buffer is larger than the limit');
   }
   pulled = 0;
   await assert.rejects(readBody(body(1 << 30, 1000), 100_000), /longer than 100000 bytes/);

@@ -1,6 +1,6 @@
 /**
- * Tests the tests of builtins, and that the budget needs none that old libraries replace; test/builtins.test.mjs
- * replaces each in a browser.
+ * Tests that checkBuiltins notices broken builtins, and that the budget needs no builtin that old libraries replace.
+ * test/builtins.test.mjs replaces each builtin in a browser.
  * @module
  */
 
@@ -13,7 +13,7 @@ import { checkEngineBuiltins, checkWebCrypto } from './engine-builtins.js';
 import { DoonaError } from './errors.js';
 import type { Line } from './store.js';
 
-/** Runs `work` while a builtin is replaced. */
+/** Runs `work` while the builtin `holder[key]` is replaced by `value`. */
 async function replaced<T>(holder: object, key: string, value: unknown, work: () => T | Promise<T>): Promise<T> {
   const native = Object.getOwnPropertyDescriptor(holder, key)!;
   Reflect.defineProperty(holder, key, { value, configurable: true, writable: true });

@@ -1,5 +1,6 @@
 /**
- * The cache of documents is bounded, returns only what was put, and removes expired documents.
+ * Tests that the document cache stays within its limits, returns only documents that were put into it, and removes
+ * expired ones.
  * @module
  */
 
@@ -13,7 +14,7 @@ import { memoryStore } from './store-memory.js';
 
 const later = Date.now() + 3_600_000;
 
-/** Returns a store, and a function that lists its reports. */
+/** Returns a store, and a function that lists the entries in it that have a body. */
 function watched(): { store: Store; all: () => Report[] } {
   const inner = memoryStore();
   const reports = new Map<string, Report>();
@@ -63,7 +64,7 @@ test('the cache removes the oldest documents if there are too many, or too many 
   assert.equal(all().length, 2);
   await kept.put('too large', document(maxBytes + 1, 100), later);
   assert.equal(await kept.get('too large'), undefined);
-  assert.equal(all().length, 2, 'and nothing has given way to it');
+  assert.equal(all().length, 2, 'a document above the limit must not push out others');
 });
 
 test('any look-up removes documents ten minutes after their end', async (t) => {

@@ -1,5 +1,5 @@
 /**
- * Tests explain() with the tasks of testdata/v1; www/test/cases.mjs tests it with real tasks.
+ * Tests explain() with the tasks of testdata/v1. www/test/cases.mjs tests it with tasks that a server serves.
  * @module
  */
 
@@ -24,7 +24,7 @@ test('explain names what counts participants: an issuer of tokens, or addresses,
     const guarantee = guaranteeOf(task, 2, 3);
     const names = explain(task, guarantee).unverified.map(({ name }) => name);
     if (guarantee.minimumHonest === 0) {
-      assert.deepEqual(names, ['relays', 'participation', 'origins', 'storage'], 'no participant need be real');
+      assert.deepEqual(names, ['relays', 'participation', 'origins', 'storage'], 'relays add the noise');
       continue;
     }
     assert.equal(names.includes('issuer'), task.clients.kind === 'token');

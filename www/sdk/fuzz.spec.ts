@@ -1,7 +1,8 @@
 /**
- * Damaged tasks and bundles with the verdicts of the Go parsers (wasm/fuzzcases). TypeScript and Go both accept or both
- * refuse a case, and compute the same id. TypeScript leaves the ranges of a task's fields and its claim to the module,
- * so these tests ask the module too.
+ * Compares the parsers in TypeScript with those in Go on damaged tasks and bundles. wasm/fuzzcases writes the cases
+ * with the verdicts of the Go parsers. TypeScript and Go must both accept or both refuse each case, and compute the
+ * same id. In the SDK, the WASM module checks the ranges of a task's fields and the claim, so these tests ask the
+ * module too.
  * @module
  */
 
@@ -17,7 +18,7 @@ import { FormatError } from './msgpack.js';
 import { sha256 } from './signature.js';
 import { parseTask } from './task.js';
 
-// node --test runs in www/; test.sh and scripts/fuzz.sh write the cases.
+// The paths are relative to www/, where node --test runs. test.sh and scripts/fuzz.sh write the file of cases.
 const built = '../build/www/';
 const cases = readFileSync(process.env['DOONA_FUZZ_CASES'] ?? '../build/fuzzcases.jsonl',
   'utf8').trim().split('\n').map((line) => JSON.parse(line));

@@ -1,6 +1,7 @@
 /**
- * The ledger: the vectors of testdata/v1/ledger.json, which the Go client reads too, and a visitor of 400 days. The
- * test computes the visitor's cost independently, as docs/proofs/budget.md defines it.
+ * Tests the ledger with the vectors of testdata/v1/ledger.json, which the Go client's tests also use, and with a
+ * visitor who comes on 400 days. For the visitor, the test computes the cost independently of the ledger, as
+ * docs/proofs/budget.md defines it.
  * @module
  */
 
@@ -17,7 +18,7 @@ interface Spend { line: string; price: Price; start: number; length: number; ver
 const vectors: { budget: Limit; spends: Spend[]; lines: Line[] }[] =
   JSON.parse(readFileSync('../testdata/v1/ledger.json', 'utf8'));
 
-/** Enters a report like a connection. */
+/** Asks the ledger to admit a report, as a connection does, and returns the verdict. */
 function spend(lines: Map<string, Line>, { line: id, price, start, length }: Omit<Spend, 'verdict'>,
   limit: Limit): string {
   const old = lines.get(id);
@@ -69,7 +70,10 @@ const day = 86_400;
 const monthly: Price = { first: { epsilon: 1, delta: 1e-6 }, reports: 30, all: { epsilon: 5.25, delta: 3e-5 } };
 const limit: Limit = { epsilon: 10.5, delta: 6e-5, days: 90, option: 'budget' };
 
-/** Returns the days on which a daily visitor reports. There is a new task every 30 days; `wiped` empties the storage. */
+/**
+ * Returns on which days a daily visitor reports, with the task of each day. A new task begins every 30 days. On days
+ * for which `wiped` is true, the visitor's storage is empty.
+ */
 function visit(days: number, wiped: (day: number) => boolean): [task: number, day: number][] {
   let lines = new Map<string, Line>();
   const made: [number, number][] = [];
@@ -83,7 +87,10 @@ function visit(days: number, wiped: (day: number) => boolean): [task: number, da
   return made;
 }
 
-/** Returns the cost of the most expensive window: tasks add up, and each costs as much as all its epochs. */
+/**
+ * Returns the ε of the most expensive window. The costs of different tasks add up, and each task counts with the cost
+ * of all its epochs.
+ */
 function dearest(made: [task: number, day: number][]): number {
   return Math.max(...made.map(([, first]) => {
     const tasks = new Set(made.filter(([, at]) => at >= first && at < first + limit.days).map(([task]) => task));
@@ -97,7 +104,8 @@ test('400 days, a task a month: no window is above the budget, unless the storag
   assert.ok(kept.length > 60 && kept.length < 400, `${kept.length} reports`);
   const wiped = visit(400, (today) => today % 7 === 0);
   assert.equal(wiped.length, 400);
-  console.log(`a window of ${limit.days} days costs ε ${dearest(kept)}; wiped every 7 days ε ${dearest(wiped)}, ledger says at most ${limit.epsilon}`);
+  console.log(`the worst ${limit.days} days cost ε ${dearest(kept)}, with storage wiped every 7 days ` +
+    `ε ${dearest(wiped)}; budget ε ${limit.epsilon}`);
   assert.equal(dearest(wiped), 4 * monthly.all.epsilon);
 });
 

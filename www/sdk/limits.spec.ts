@@ -1,5 +1,5 @@
 /**
- * Exact limits: what a task may cost, and how long a relay may accept a report.
+ * Tests limits at their exact values: what a task may cost, and how long a relay may accept a report.
  * @module
  */
 
@@ -10,7 +10,7 @@ import { checkDelta, checkEpsilon } from './budget.js';
 import { isClosed, epochAt } from './epochs.js';
 import { DoonaError } from './errors.js';
 
-/** Returns a number just above x. */
+/** Returns a number slightly larger than x. */
 const above = (x: number) => x * (1 + 2 * Number.EPSILON);
 
 function refused(check: () => void, code: string, field: string): void {

@@ -1,5 +1,5 @@
 /**
- * Canonical msgpack: the reader reads what the writer writes, and refuses every other form.
+ * Tests that the msgpack reader reads what the writer writes, and refuses every other encoding.
  * @module
  */
 

@@ -1,6 +1,6 @@
 /**
- * doona.wasm lacks the functions that no test has run. If the module calls one of them, or stops for another reason,
- * doona-full.wasm replaces it, and the SDK still makes exactly one report.
+ * The build leaves functions out of doona.wasm that no test has run. Tests that if doona.wasm calls such a function, or
+ * stops for another reason, doona-full.wasm takes over and the SDK still makes exactly one report.
  * @module
  */
 
@@ -33,7 +33,7 @@ const [owner, bundle] = [ofBase64(accepted.owner), ofBase64(accepted.bytes)];
 const id = await sha256(parseBundle(bundle).canonical);
 const request = { bundle, owner, id };
 
-/** Returns the byte ranges of the module's function bodies. */
+/** Returns where each function body in doona.wasm begins and ends, in bytes. */
 function bodies(): { at: number; end: number }[] {
   let at = 8;
   const unsigned = () => {
@@ -56,7 +56,10 @@ function bodies(): { at: number; end: number }[] {
   });
 }
 
-/** Compiles the module with one function replaced by one that stops: no locals, unreachable, and nops up to the end. */
+/**
+ * Compiles doona.wasm with one function body replaced by a body that traps: no locals, `unreachable`, then `nop` up to
+ * the end.
+ */
 async function stopping({ at, end }: { at: number; end: number }): Promise<WebAssembly.Module> {
   const damaged = small.slice().fill(0x01, at, end);
   damaged.set([0, 0x00], at);
@@ -64,7 +67,9 @@ async function stopping({ at, end }: { at: number; end: number }): Promise<WebAs
   return WebAssembly.compile(damaged);
 }
 
-/** Makes a report like a page; returns it, and how often doona-full.wasm was started and has sealed. */
+/**
+ * Makes a report as a page does. Returns it, how often doona-full.wasm was started, and how many reports were sealed.
+ */
 async function report(code: WebAssembly.Module): Promise<{ body: Bytes; started: number; sealed: number }> {
   const engine = localEngine();
   const counted = { started: 0, sealed: 0 };
@@ -87,7 +92,7 @@ async function report(code: WebAssembly.Module): Promise<{ body: Bytes; started:
 
 test('if doona.wasm stops at any function, doona-full.wasm makes the one report', async () => {
   const whole = await report(browser);
-  assert.deepEqual([whole.started, whole.sealed], [0, 1], 'nothing stopped');
+  assert.deepEqual([whole.started, whole.sealed], [0, 1], 'the unchanged doona.wasm must not stop');
   const all = bodies();
   assert.ok(all.length > 2000, `${all.length} functions`);
   const [least, left] = [long ? all.length : 20, [...all.keys()]];
@@ -100,7 +105,7 @@ test('if doona.wasm stops at any function, doona-full.wasm makes the one report'
     assert.ok(started <= 1, `function ${i}`);
     stopped += started;
   }
-  assert.ok(stopped > 0, 'some of the functions run');
+  assert.ok(stopped > 0, 'none of the replaced functions ran');
 });
 
 test('a module that stopped never runs again, and its memory is zeroed', async () => {
@@ -117,8 +122,8 @@ test('a module that stopped never runs again, and its memory is zeroed', async (
   const size = 1 + parseBundle(bundle).task.slots.messageBytes;
   crypto.getRandomValues = () => { throw new Error('as the test asked'); };
   try {
-    for (let i = 0; i < 1000; i++) module.randomize(handle, Float64Array.of(1), size); // Uses up its random bytes.
-    assert.fail('it did not stop');
+    for (let i = 0; i < 1000; i++) module.randomize(handle, Float64Array.of(1), size); // Uses up its buffer.
+    assert.fail('the module did not stop although it got no random bytes');
   } catch (error) {
     assert.match((error as Error).message, /as the test asked/);
   } finally {
@@ -132,7 +137,7 @@ test('a module that stopped never runs again, and its memory is zeroed', async (
 test('if doona-full.wasm stops too, the error says so', async () => {
   const engine = localEngine();
   await engine.start('full', full);
-  const task = await OpenTask.open(engine, request, 'full', () => assert.fail('it runs already'));
+  const task = await OpenTask.open(engine, request, 'full', () => assert.fail('doona-full.wasm runs already'));
   const { getRandomValues } = crypto;
   crypto.getRandomValues = () => { throw new Error('as the test asked'); };
   const failed = (error: unknown) => error instanceof DoonaError && error.code === 'module-failed';
@@ -146,7 +151,7 @@ test('if doona-full.wasm stops too, the error says so', async () => {
   await assert.rejects(() => task.check(), failed);
 });
 
-/** Returns the valid tasks of all protocols' vectors, with their values. */
+/** Returns the valid tasks from the vectors of all protocols, with the values of their reports. */
 function soakTasks(): { canonical: Bytes; values: number[][]; size: number }[] {
   return readdirSync(vectors).filter((name) => name.endsWith('.json')).flatMap((name) => {
     const vector = JSON.parse(readFileSync(vectors + name, 'utf8'));
@@ -196,15 +201,15 @@ test('a fresh instance replaces one whose memory has grown, and tasks keep their
       return size() - before;
     });
     const largest = tasks[grown.indexOf(Math.max(...grown))]!.canonical;
-    while (instances.length < 3) { // The tasks alone take more than half of the allowed growth.
+    while (instances.length < 3) { // Until two replacements.
       module.open(largest);
-      assert.ok(size() < 4 * maxGrowth, 'an instance is replaced in time');
+      assert.ok(size() < 4 * maxGrowth, 'no fresh instance has replaced the grown one');
     }
     const [first, second] = instances;
-    assert.ok(new Uint8Array(first!.buffer).every((byte) => byte === 0), 'the old memory is zeroed');
+    assert.ok(new Uint8Array(first!.buffer).every((byte) => byte === 0), 'the old memory is not zeroed');
     assert.ok(second!.buffer.byteLength > maxGrowth);
     tasks.forEach(({ values, size }, i) => module.randomize(i, Float64Array.from(values[0]!), size));
-    assert.equal(instances.length, 3, 'tasks that take much memory are not opened again at each call');
+    assert.equal(instances.length, 3, 'a call replaced the instance again although memory did not grow');
   } finally {
     Object.assign(WebAssembly, { Instance, instantiate });
   }

@@ -1,5 +1,5 @@
 /**
- * Tests when a report that found a quota used up is retried.
+ * Tests when the SDK retries a report that was refused because a quota was used up.
  * @module
  */
 
@@ -13,7 +13,10 @@ import { memoryStore } from './store-memory.js';
 const hour = 3_600_000;
 const task = 'a task';
 
-/** Returns a connection with one sealed report, the number of its requests, and controls of the clock and the store. */
+/**
+ * Returns a connection with one sealed report, whose relay always answers that the quota is used up. `asked` counts the
+ * requests, `at` sets the clock, and `report` reads the report from the store.
+ */
 async function visitor(t: TestContext, left: Partial<Report>): Promise<{ doona: Doona; asked: () => number;
   at: (time: number) => void; report: () => Promise<Report | undefined> }> {
   const store = memoryStore();

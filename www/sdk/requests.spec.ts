@@ -1,6 +1,6 @@
 /**
- * Requests to relays and issuers bypass the browser's cache, send no cookies and follow no redirects.
- * test/again.test.mjs checks the same in a restarted browser.
+ * Tests that requests to relays and issuers bypass the browser's cache, send no cookies and follow no redirects.
+ * test/again.test.mjs checks the first two in a restarted browser.
  * @module
  */
 
@@ -31,7 +31,7 @@ async function askForToken(): Promise<void> {
     keyId: await sha256(hex(vector.key)), source: undefined }, Promise.resolve(blind));
 }
 
-/** Runs a call whose requests are refused, and returns the requests. */
+/** Runs a call, refuses all its requests, and returns them. */
 async function requests(t: TestContext, ask: () => Promise<unknown>): Promise<string[]> {
   const [asked, how] = [[] as string[], new Set<string>()];
   t.mock.method(globalThis, 'fetch', async (url: string | URL, init: RequestInit = {}) => {

@@ -1,5 +1,5 @@
 /**
- * A script runs only with the bytes of the build; test/integrity.test.mjs checks it in a browser.
+ * Tests that a script with other bytes than the build's does not run. test/integrity.test.mjs checks it in a browser.
  * @module
  */
 
@@ -14,7 +14,10 @@ const code = utf8('export const answer = 42;');
 const hash = Buffer.from(await crypto.subtle.digest('SHA-256', code)).toString('base64');
 const asset = { file: './script.js', integrity: `sha256-${hash}` };
 
-/** Calls checkedScript on a page of an origin, with a server's bytes; returns the address that would run. */
+/**
+ * Calls checkedScript as if on the page `page`, while the server answers with `bytes`. Returns the address from which
+ * the script would run.
+ */
 async function checkAddress(t: TestContext, page: string | undefined, url: string,
   bytes = code): Promise<string | undefined> {
   Reflect.deleteProperty(globalThis, 'location');
@@ -23,7 +26,7 @@ async function checkAddress(t: TestContext, page: string | undefined, url: strin
   return checkedScript(asset, () => new URL(url)).finally(() => t.mock.restoreAll());
 }
 
-/** Whether an error is the one for other bytes. */
+/** Whether an error says that the script's hash is wrong. */
 const refused = (error: unknown): boolean =>
   error instanceof DoonaError && error.code === 'module-failed' && error.field === 'modules' &&
     /couldn't load .\/script.js: its hash is not the one this script names/.test(error.message);
@@ -52,7 +55,7 @@ test('a script that is a part of the site or of a program is not fetched', async
     ['https://site.test/', 'not an address']] as const) {
     assert.equal(await checkAddress(t, page, url, utf8('other bytes')), undefined, url);
   }
-  Object.assign(globalThis, { ServiceWorkerGlobalScope: class {} }); // It imports no file.
+  Object.assign(globalThis, { ServiceWorkerGlobalScope: class {} }); // A service worker cannot import files.
   t.after(() => Reflect.deleteProperty(globalThis, 'ServiceWorkerGlobalScope'));
   assert.equal(await checkAddress(t, 'https://site.test/', 'https://site.test/script.js', utf8('other')), undefined);
 });

@@ -15,7 +15,10 @@ import { textBytes, toFloat64Array } from './value.js';
 
 type Answer = (request: IncomingMessage, response: ServerResponse) => void;
 
-/** Runs a body with the address of a relay that gives one answer per request, in order. */
+/**
+ * Runs `body` with the address of a relay that answers each request with the next of `answers`. Fails if an answer is
+ * left.
+ */
 async function relay(answers: Answer[], body: (url: string) => Promise<void>): Promise<void> {
   const server = createServer((request, response) => {
     request.resume();
@@ -41,7 +44,7 @@ test('a Retry-After with a date is honoured', async () => {
   };
   await relay([busy, accepted], async (url) => {
     await submit(url, new Uint8Array(8));
-    assert.ok(Date.now() - asked >= 1400, `${Date.now() - asked} ms`); // Dates have a resolution of seconds.
+    assert.ok(Date.now() - asked >= 1400, `${Date.now() - asked} ms`); // The date has whole seconds.
   });
   const tomorrow: Answer = (_, response) =>
     response.writeHead(503, { 'Retry-After': new Date(Date.now() + 86_400_000).toUTCString() }).end();

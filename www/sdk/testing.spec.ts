@@ -1,5 +1,5 @@
 /**
- * doona/testing: reported values arrive exactly, and the relay gives the answers that a test sets.
+ * Tests doona/testing: reported values arrive exactly, and the fake relay gives the answers that a test sets.
  * @module
  */
 
@@ -55,7 +55,7 @@ test('several relays at a time; closing the last one restores fetch', async () =
     void doona.report(7);
     assert.deepEqual(await arrived, [7]);
   }
-  await assert.rejects(fetch('data:nothing'), TypeError); // It passes to the test's own fetch.
+  await assert.rejects(fetch('data:nothing'), TypeError); // The fake relay passes it on to the original fetch.
   one.close();
   assert.notEqual(globalThis.fetch, before);
   two.close();

@@ -1,5 +1,5 @@
 /**
- * Tests which key of an issuer's directory is used: the key of token type 2 with the id in the task.
+ * Tests which key of an issuer's directory the SDK uses: only the key of token type 2 whose id is in the task.
  * @module
  */
 
@@ -26,7 +26,10 @@ interface Entry {
 
 const keysOf = ({ directory }: { directory: string }): Entry[] => JSON.parse(directory)['token-keys'];
 
-/** Asks an issuer with this directory for a token; returns whether the issuer got a token request, and the error. */
+/**
+ * Asks an issuer whose directory has these keys for a token. Returns whether the issuer got a token request, and the
+ * error.
+ */
 async function ask(t: TestContext, keys: Entry[]): Promise<{ asked: boolean; error: DoonaError }> {
   let asked = false;
   const directory = JSON.stringify({ 'issuer-request-uri': 'token-request', 'token-keys': keys });
@@ -35,7 +38,7 @@ async function ask(t: TestContext, keys: Entry[]): Promise<{ asked: boolean; err
   const task = parseTask(canonical);
   const source = async () => {
     asked = true;
-    return new Response(hex(vector.reply)); // The reply to another request, so that no token results.
+    return new Response(hex(vector.reply)); // The reply to another request, so no token results.
   };
   const id = await sha256(canonical);
   const wanted = { id, idText: '', task, epoch: vector.epoch, keyId: await sha256(hex(vector.key)), source };

@@ -1,4 +1,4 @@
-// Tests which values toInput refuses. The tests of the module's own checks are in Go.
+// Tests which values toInput refuses. Go tests cover the checks inside the WASM module.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 

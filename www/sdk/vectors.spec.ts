@@ -1,5 +1,5 @@
 /**
- * The vectors of testdata/v1, which the Go implementation reads too (testdata/README.md).
+ * Tests the SDK with the vectors of testdata/v1, which also test the Go implementation (testdata/README.md).
  * @module
  */
 
@@ -21,7 +21,7 @@ import { withSigners } from './stream.js';
 import { parseTask } from './task.js';
 import { challengeOf } from './token.js';
 
-// node --test runs in www/.
+// The paths are relative to www/, where node --test runs.
 const vectors = '../testdata/v1/';
 const built = '../build/www/';
 
@@ -35,7 +35,7 @@ function hex(text: string): Bytes {
   return bytes;
 }
 
-/** Returns the faulty vectors of a kind: their names and contents. */
+/** Returns the invalid vectors of a kind, which the SDK must refuse: their names and contents. */
 function bad(kind: string): [name: string, fault: any][] {
   const names = readdirSync(vectors).filter((name) => name.startsWith(`bad_${kind}_`));
   assert.ok(names.length > 5, `${names.length} vectors of ${kind}`);
@@ -51,7 +51,10 @@ const compiled = await compile(/^doona-[0-9a-f]+\.wasm$/);
 const browser = await Module.start(compiled);
 const full = await Module.start(await compile(/^doona-full-[0-9a-f]+\.wasm$/));
 
-/** Returns a generator that gives `bytes` to the module's randomizer, which asks for 1024 bytes at a time. */
+/**
+ * Returns a replacement for getRandomValues that hands out `bytes`. Only the module's randomizer asks for 1024 bytes at
+ * a time; all other requests get zeros.
+ */
 function yielding(bytes: Bytes): (into: Uint8Array) => Uint8Array {
   let rest = bytes;
   return (into) => {
@@ -69,7 +72,7 @@ for (const file of readdirSync(vectors).filter((name) => name.endsWith('.json'))
   if (!Array.isArray(vector) || !vector[0].reports) continue;
   test(`${file}: on the vector's bytes the module writes the vector's slots`, async (t) => {
     for (const { name, unproven, task, bytes, reports } of vector) {
-      if (unproven) continue; // bad_*.json and wasm/vectors_test.go have the refused tasks.
+      if (unproven) continue; // A module refuses unproven tasks; bad_*.json and wasm/vectors_test.go test that.
       const generator = t.mock.method(crypto, 'getRandomValues', yielding(hex(bytes)));
       const module = await Module.start(compiled);
       const handle = module.open(hex(task));
@@ -202,7 +205,10 @@ for (const [name, { bundle, owner }] of bad('bundle')) {
   });
 }
 
-/** Returns the authority after a stream's statements. Throws if the statements or the stream's tasks are invalid. */
+/**
+ * Returns who may sign after a stream's statements. Throws if the statements or the signers of the stream's tasks are
+ * invalid.
+ */
 async function authorityOf(v: any) {
   const recovery = v.recovery === '' ? undefined : hex(v.recovery);
   const authority = await readStatements(new Reader(hex(v.statements)), { id: hex(v.root), owner: hex(v.owner),

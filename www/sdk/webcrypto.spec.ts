@@ -1,4 +1,4 @@
-// Tests key pairs that fail at random, as in WebKitGTK.
+// Tests that the SDK retries when generating a key pair fails at random, as in WebKitGTK.
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 
@@ -8,7 +8,7 @@ import { canSeal } from './webcrypto.js';
 const { generateKey } = crypto.subtle;
 after(() => { crypto.subtle.generateKey = generateKey; });
 
-/** Makes the next `times` key pairs fail. */
+/** Makes the next `times` calls of generateKey fail. */
 function failing(times: number): void {
   crypto.subtle.generateKey = ((...args: unknown[]) => times-- > 0
     ? Promise.reject(new DOMException('as the test asked', 'OperationError'))

@@ -1,5 +1,5 @@
 /**
- * The SDK zeroes a value and its plaintext messages everywhere it held them.
+ * Tests that the SDK overwrites a value and its plaintext messages with zeros everywhere it held them.
  * @module
  */
 
@@ -14,7 +14,7 @@ import { DoonaError } from './errors.js';
 import { type Lanes, Module, type ModuleName } from './module.js';
 import { sha256 } from './signature.js';
 
-// node --test runs in www/; test.sh writes the cases.
+// The paths are relative to www/, where node --test runs. test.sh writes the file of cases.
 const built = '../build/www/';
 const lines = readFileSync(process.env['DOONA_FUZZ_CASES'] ?? '../build/fuzzcases.jsonl', 'utf8').trim().split('\n');
 const cases = lines.map((line) => JSON.parse(line));
@@ -23,16 +23,16 @@ function bytes(text: string): Bytes {
   return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 }
 
-/** A bundle whose client sends several messages, so that a search cannot find them by chance. */
+/** A bundle whose clients send several messages each: bytes as long as these do not appear in memory by chance. */
 const { bundle, owner } = cases
   .filter((c) => c.kind === 'bundle' && c.accept)
   .map((c) => ({ bundle: bytes(c.bytes), owner: bytes(c.owner) }))
   .find((c) => parseBundle(c.bundle).task.protocol === 'splitmix')!;
 
-/** A value with many different bytes. */
+/** A value whose bytes differ, so that they do not appear in memory by chance. */
 const secret = 1.2345678901234567;
 
-/** Opens the bundle with a module; also returns the module's memory. */
+/** Opens the bundle in a WASM module. Also returns the module's memory. */
 async function open(name: ModuleName): Promise<{ engine: Engine; handle: number; memory: () => Uint8Array }> {
   const pattern = name === 'full' ? /^doona-full-[0-9a-f]+\.wasm$/ : /^doona-[0-9a-f]+\.wasm$/;
   const file = readdirSync(built).find((file) => pattern.test(file))!;

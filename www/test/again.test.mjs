@@ -1,5 +1,6 @@
-// A browser that is closed and started again with the same profile does not send back any mark of a relay or issuer.
-// Every answer of www/testserver carries such marks (watch.go).
+// Tests that relays and issuers cannot recognize a browser that was closed and started again with the same profile.
+// Every answer of www/testserver carries marks, such as cookies (watch.go), and the browser must not send any of them
+// back.
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -22,10 +23,11 @@ after(async () => {
 });
 
 /**
- * Starts a browser and reports to all tasks from one page, for each visitor; returns the requests that arrived.
+ * Starts a browser. For each visitor, one page reports to all tasks. Returns the requests that arrived, for each
+ * visitor.
  * @param {Server} server
  * @param {string} folder of the browser
- * @param {readonly ({wipe: boolean})[]} visitors whether the site's data is cleared before
+ * @param {readonly ({wipe: boolean})[]} visitors wipe: whether to clear the site's data before the visit
  * @returns {Promise<Request[][]>}
  */
 async function visits(server, folder, ...visitors) {
@@ -61,7 +63,7 @@ async function visit(server, context, wipe) {
   return (await server.requests()).filter(({ header }) => /Mozilla/.test(String(header['User-Agent'])));
 }
 
-/** The distinct requests, because the SDK retries at a busy relay. @param {Request[]} requests */
+/** Returns the distinct requests: the SDK may repeat a request if a relay is busy. @param {Request[]} requests */
 const kinds = (requests) => [...new Set(requests.map(({ method, path, header }) =>
   `${method} ${path.replace(/[0-9a-f]{64}/, 'ID')}: ${Object.keys(header).sort()}`))].sort();
 
@@ -74,8 +76,8 @@ test('a browser that was started again brings nothing back, and asks for no task
   assert.equal(asked.length, 3);
 
   const [second, third = []] = await visits(server, folder, { wipe: false }, { wipe: true });
-  assert.deepEqual(second, [], 'all that it needs is kept, and has been reported');
-  assert.deepEqual(kinds(third), kinds(first), 'a browser that was here before asks as one that was not');
+  assert.deepEqual(second, [], 'a second visit in the epoch needs no request');
+  assert.deepEqual(kinds(third), kinds(first), 'the requests of a known and of a new browser differ');
   for (const { path, header } of third) {
     assert.doesNotMatch(JSON.stringify(header), /mark|1970|cookie|if-(none-)?match|modified-since/i, path);
   }

@@ -1,4 +1,5 @@
-// The fetch handler of edge workers in these tests: a request posts the name of a case, the answer is its error.
+// The fetch handler of the edge workers in these tests. A request posts the name of a case; the answer contains the
+// error of the case, or null if the case passed.
 import { cases } from './cases.mjs';
 
 /** @typedef {import('./cases.mjs').Host} Host */

@@ -1,9 +1,9 @@
-// Replaces builtins of JavaScript in a page, for builtins.test.mjs and the engines' tests. The tests send these
-// functions to the page, so they use nothing of this file.
+// Replaces builtins of JavaScript in a page, for builtins.test.mjs and the tests of other engines. The tests send these
+// functions to the page as text, so the functions must not use anything else in this file.
 
 /**
- * Lists the builtins that a script may use, by the names of the properties that it reads and the globals that it names.
- * One name may stand for several builtins, such as slice. fetch, timers and locks are left out: tests and frameworks
+ * Lists the builtins that a script may use. It finds them by the names of globals and of properties in the code; one
+ * name, such as slice, may mean several builtins. It leaves out fetch, timers and locks, because tests and frameworks
  * replace them.
  * @param {string} code
  * @returns {string[]}
@@ -43,12 +43,13 @@ export function builtinsOf(code) {
  * @typedef {object} Tries
  * @property {string[]} names of the builtins
  * @property {boolean} inPlace whether the engine runs in the page
- * @property {boolean} each whether builtins that the SDK does not refuse are replaced one by one, and not together
+ * @property {boolean} each whether to replace the builtins whose replacement the SDK accepts one by one, and not all at
+ * once
  * @property {{task: string, owner: string}[]} tasks two tasks of ε = 1
  */
 
 /**
- * Replaces each builtin in turn, and reports 7 to two tasks under a budget of ε = 1.5, each time as a new visitor.
+ * Replaces each builtin in turn. Each time, a new visitor reports the value 7 to two tasks under a budget of ε = 1.5.
  * @param {Tries} tries
  */
 export async function tryBuiltins({ names, inPlace, each, tasks }) {
@@ -75,7 +76,7 @@ export async function tryBuiltins({ names, inPlace, each, tasks }) {
   const load = (/** @type {string} */ file) => import(file);
   const loaded = await load('/doona.js');
 
-  /** Builtins as known libraries have them. */
+  /** Replacements as known libraries make them. */
   const library = /** @type {Record<string, unknown>} */ ({
     // MooTools 1.4.5
     'Array.from': (/** @type {any} */ x) => x === null || x === undefined ? []
@@ -87,12 +88,12 @@ export async function tryBuiltins({ names, inPlace, each, tasks }) {
     },
     'Array.prototype.toJSON': () => '[]',
     'Object.prototype.toJSON': undefined,
-    // Prototype.js 1.7 makes a list of what has been an iterator.
+    // Prototype.js 1.7 returns an array, not an iterator.
     'Array.prototype.values': function () {
       return apply(slice, this, []);
     },
     'Array.prototype.keys': () => [],
-    // Shims of WebCrypto that do nothing, or too little.
+    // Shims of WebCrypto that do nothing or too little.
     'crypto.getRandomValues': (/** @type {any} */ out) => out,
     'crypto.subtle.encrypt': async (/** @type {any} */ _how, /** @type {any} */ _key, /** @type {any} */ plain) =>
       plain.slice().buffer,
@@ -102,7 +103,7 @@ export async function tryBuiltins({ names, inPlace, each, tasks }) {
     'crypto.subtle.sign': async () => new ArrayBuffer(32),
   });
   const versions = /** @type {Record<string, (name: string, native: any) => unknown>} */ ({
-    // Where no library is known: a version that ignores all arguments but the first.
+    // If no known library replaces the builtin: a version that ignores all arguments after the first.
     library: (name, native) => name in library ? library[name] : function (/** @type {unknown} */ first) {
       // @ts-expect-error whatever it is called on
       return new.target ? construct(native, [first]) : apply(native, this, [first]);
@@ -113,7 +114,7 @@ export async function tryBuiltins({ names, inPlace, each, tasks }) {
     },
   });
 
-  /** Where each builtin is. */
+  /** Which object has each builtin, under which key. */
   const places = /** @type {Record<string, {holder: any, key: PropertyKey, native: any}>} */ ({});
   for (const name of names) {
     const path = apply(split, name, ['.']);
@@ -123,7 +124,7 @@ export async function tryBuiltins({ names, inPlace, each, tasks }) {
     places[name] = { holder, key, native: holder[key] };
   }
 
-  /** Replaces a builtin; returns what puts it back. @param {string} name @param {string} version */
+  /** Replaces a builtin and returns a function that restores it. @param {string} name @param {string} version */
   const replace = (name, version) => {
     const { holder, key, native } = /** @type {any} */ (places[name]);
     const own = getOwnPropertyDescriptor(holder, key);
@@ -132,7 +133,10 @@ export async function tryBuiltins({ names, inPlace, each, tasks }) {
     return () => (own ? defineProperty(holder, key, own) : deleteProperty(holder, key));
   };
 
-  /** Waits for a call; returns what became of it. @param {() => Promise<unknown>} call @returns {Promise<any>} */
+  /**
+   * Waits for a call, at most 20 seconds, and returns its outcome.
+   * @param {() => Promise<unknown>} call @returns {Promise<any>}
+   */
   const outcome = (call) => new Promise((resolve) => {
     setTimeout(resolve, 20_000, { text: 'pending' });
     (async () => {
@@ -154,7 +158,10 @@ export async function tryBuiltins({ names, inPlace, each, tasks }) {
     done.wrong[done.wrong.length] = what;
   };
 
-  /** Reports to both tasks with builtins that are replaced at a moment. @param {string[][]} all @param {string} when */
+  /**
+   * Reports to both tasks. Replaces the given builtins at the moment `when`.
+   * @param {string[][]} all @param {string} when
+   */
   const report = async (all, when) => {
     const what = `${all.length === 1 ? all[0]?.[0] : `${all.length} builtins`} ${all[0]?.[1]} at ${when}`;
     const restores = /** @type {(() => unknown)[]} */ ([]);
@@ -204,14 +211,14 @@ export async function tryBuiltins({ names, inPlace, each, tasks }) {
   };
 
   const connected = await loaded.connect({ ...tasks[0], ...newVisitor() });
-  if (inPlace) { // A further report then sends nothing, and looks at the engine's builtins.
+  if (inPlace) { // Another report then sends nothing, but tests the engine's builtins.
     await connected.report(7);
     done.reported++;
   }
   const admitted = /** @type {Record<string, string[][]>} */ ({ library: [], missing: [], throwing: [] });
   for (const name of names) {
     for (const version of ['library', 'missing', 'throwing']) {
-      // Without options connect looks at the builtins and does nothing else.
+      // Without options, connect tests the builtins and then fails.
       const probe = async (/** @type {() => Promise<unknown>} */ call) => {
         const restore = replace(name, version);
         const { code, field, text } = await outcome(call);
@@ -230,7 +237,7 @@ export async function tryBuiltins({ names, inPlace, each, tasks }) {
         if (first.text) wrong(`${name} ${version}, in place: ${first.text}`);
       }
       if (!first.broken) {
-        // A promise that forgets its second function may leave everything pending.
+        // A promise that ignores its second argument may leave all calls pending.
         if (version === 'library' && apply(startsWith, name, ['Promise.prototype'])) continue;
         const list = admitted[version] ?? [];
         list[list.length] = [name, version];

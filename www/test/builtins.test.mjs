@@ -1,7 +1,7 @@
-// The SDK beside libraries that replace builtins of JavaScript. Each builtin that the built scripts use is replaced in
-// turn, before and after they load: the budget holds, nothing leaves unsealed, and the page gets a correct report or an
-// error that says why. The long form also reports with each builtin that the SDK does not refuse, and does the same
-// with the engine in a worker, which takes minutes.
+// Tests the SDK beside libraries that replace builtins of JavaScript. The test replaces each builtin that the built
+// scripts use, before and after the scripts load. The budget must hold, nothing may leave unsealed, and the page must
+// get a correct report or an error that says why. The long form takes minutes: it also reports with each broken builtin
+// that the SDK accepts, one by one, and repeats all with the engine in a worker.
 import assert from 'node:assert/strict';
 import { readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -28,7 +28,7 @@ after(async () => {
   await server?.stop();
 });
 
-/** Returns the page's script and the worker's. */
+/** Returns the code of the page's script and of the worker's script. */
 async function scripts() {
   const worker = (await readdir(built)).find((name) => name.startsWith('doona-worker-'));
   return Promise.all(['doona.js', String(worker)].map((file) => readFile(join(built, file), 'utf8')));

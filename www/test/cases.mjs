@@ -1,6 +1,6 @@
-// The cases that the SDK must pass in every runtime. chromium.test.mjs, node.test.mjs and workerd.test.mjs run them in
-// Chromium, Node 22 and workerd, and engines/engines.test.mjs in all other engines. This file has no imports: its host
-// passes the SDK and the test server to a case.
+// The test cases that the SDK must pass in every runtime. chromium.test.mjs, node.test.mjs and workerd.test.mjs run
+// them in Chromium, Node 22 and workerd; engines/engines.test.mjs runs them in all other engines. This file has no
+// imports: whoever runs a case passes the SDK and the test server's address.
 
 /** @typedef {typeof import('../sdk/index.js')} SDK */
 /** @typedef {import('../sdk/options.js').ConnectOptions} ConnectOptions */
@@ -12,7 +12,8 @@
  * @property {SDK} sdk
  * @property {string} site address of www/testserver
  * @property {Record<string, {task: string, stream?: string, owner: string, stride?: number}>} tasks
- * @property {Partial<ConnectOptions>} options of this runtime; every connection of a case has the same store
+ * @property {Partial<ConnectOptions>} options options that this runtime needs; all connections of a case use the same
+ * store
  */
 
 const paths = /** @type {const} */ (['webcrypto', 'wasm']);
@@ -20,22 +21,34 @@ const paths = /** @type {const} */ (['webcrypto', 'wasm']);
 /** @type {Record<string, (host: Host) => Promise<void>>} */
 export const cases = {};
 
-/** Calls a control of the test server. @param {Host} host @param {string} what @param {unknown} body */
+/**
+ * Controls the test server: posts `body` to /test/`what`.
+ * @param {Host} host @param {string} what @param {unknown} body
+ */
 function control({ site }, what, body) {
   return fetch(`${site}/test/${what}`, { method: 'POST', body: JSON.stringify(body) });
 }
 
-/** Returns the submissions since the last call. @param {Host} host @returns {Promise<Submission[]>} */
+/**
+ * Returns the submissions that the relay received since the last call.
+ * @param {Host} host @returns {Promise<Submission[]>}
+ */
 async function take(host) {
   return (await control(host, 'take', null)).json();
 }
 
-/** Answers the next submissions with errors. @param {Host} host @param {...string} names */
+/**
+ * Makes the relay answer the next submissions with these problems, one each.
+ * @param {Host} host @param {...string} names
+ */
 function fail(host, ...names) {
   return control(host, 'fail', names);
 }
 
-/** Waits for a submission that the SDK sends by itself. @param {Host} host @returns {Promise<Submission[]>} */
+/**
+ * Waits until at least one submission has arrived, and returns those that have.
+ * @param {Host} host @returns {Promise<Submission[]>}
+ */
 async function arrived(host) {
   for (;;) {
     const got = await take(host);
@@ -45,7 +58,7 @@ async function arrived(host) {
 }
 
 /**
- * Runs a body in which every random sending time is the middle of the spread.
+ * Runs `body` while every random time of sending is the middle of the spread.
  * @template T @param {() => Promise<T>} body
  */
 async function halfway(body) {
@@ -62,7 +75,8 @@ async function halfway(body) {
 /** @typedef {{milliseconds: number, end: () => void}} Timeout */
 
 /**
- * Runs a body in which no wait of five seconds or more ends by itself; `end` ends one.
+ * Runs `body` while no timer of five seconds or more fires by itself. `timeouts` lists these timers; a timer's `end`
+ * fires it.
  * @param {(timeouts: Timeout[]) => Promise<void>} body
  */
 async function patient(body) {
@@ -84,7 +98,7 @@ async function patient(body) {
   }
 }
 
-/** Returns the timeouts of requests of a relay, an issuer or a site. @param {Timeout[]} timeouts */
+/** Returns the timers that limit requests to a relay, an issuer or the site. @param {Timeout[]} timeouts */
 function requests(timeouts) {
   return timeouts.filter(({ milliseconds }) => milliseconds === 10_100 || milliseconds === 30_000);
 }
@@ -104,15 +118,17 @@ function same(got, want, what = 'value') {
 }
 
 /**
- * Posts a token request to the site's backend. The person is the account that logged in last.
+ * Posts a token request to the site's backend. The request counts for the account that logged in last.
  * @param {Host} host @param {Bytes} request @param {string} uri
  */
 function backend(host, request, uri) {
   return fetch(`${host.site}/test/token?uri=${encodeURIComponent(uri)}`, { method: 'POST', body: request });
 }
 
-/** Expects an error with a code, and with a field if one is given.
- * @param {Host} host @param {Promise<unknown>} promise @param {string} code @param {string} [field] */
+/**
+ * Fails unless `promise` rejects with a DoonaError of this code, and of this field if one is given.
+ * @param {Host} host @param {Promise<unknown>} promise @param {string} code @param {string} [field]
+ */
 async function refused(host, promise, code, field) {
   try {
     await promise;
@@ -188,7 +204,7 @@ for (const sealing of paths) {
 for (const sealing of paths) {
   cases[`${sealing}: a report with a token is taken, and the site's quota ends at two`] = async (host) => {
     const { importKey } = crypto.subtle;
-    // doona-full.wasm checks signatures itself, so WebCrypto may lack Ed25519.
+    // doona-full.wasm checks signatures itself, so it must work if WebCrypto lacks Ed25519.
     if (sealing === 'wasm') crypto.subtle.importKey = /** @type {any} */ ((/** @type {any[]} */ ...args) =>
       args[2] === 'Ed25519' ? Promise.reject(new DOMException('as the test asked',
         'NotSupportedError')) : Reflect.apply(importKey, crypto.subtle, args));
@@ -227,8 +243,8 @@ cases['a post-quantum task is sealed by doona-full.wasm'] = async (host) => {
   await refused(host, connect(host, 'post-quantum', { sealing: 'webcrypto' }), 'invalid-option', 'sealing');
 };
 
-// Pearson's statistic of 600 reports against the exact probabilities: with 3 degrees of freedom it
-// exceeds 33.4 once in 3 million runs.
+// Compares 600 reports with the exact probabilities by Pearson's chi-squared statistic. With 3 degrees of freedom it
+// exceeds 33.4 by chance once in 3 million runs.
 cases['reports are randomized with the probabilities of the task'] = async (host) => {
   const n = 600;
   /** @type {string | undefined} */
@@ -241,7 +257,7 @@ cases['reports are randomized with the probabilities of the task'] = async (host
     });
     await Promise.all(clients);
   }
-  // A slow relay gets the same bytes again.
+  // Counts equal bytes once: the SDK sends them again if the relay is slow.
   const got = [...new Map((await take(host)).map((sent) => [sent.body, sent])).values()];
   same(got.length, n, 'reports');
   const counts = [0, 0, 0, 0];
@@ -297,8 +313,10 @@ cases['several tasks share one ledger, which stops at maxTotalEpsilon'] = async 
   same((await take(host)).length, 2);
 };
 
-/** Connects with a budget only. @param {Host} host @param {string} name
- * @param {import('../sdk/budget.js').Budget} budget */
+/**
+ * Connects with a budget instead of maxEpsilon and maxTotalEpsilon. @param {Host} host @param {string} name
+ * @param {import('../sdk/budget.js').Budget} budget
+ */
 function within(host, name, budget) {
   const { task = '', owner = '' } = host.tasks[name] ?? {};
   return host.sdk.connect({ ...host.options, task, owner, budget, maxDelta: 1, spread: 0, flush: false });
@@ -318,8 +336,11 @@ cases['a budget holds for all tasks of a site, and is held against a task at onc
   same((await take(host)).length, 2);
 };
 
-/** Runs a body with a clock that it can set. Reports are not sent; `arrived` lists them by task and epoch.
- * @param {(set: (time: number) => void, arrived: string[]) => Promise<void>} body */
+/**
+ * Runs `body` with a clock that it can set with `set`. Reports do not leave the device: `arrived` lists them by task
+ * and epoch.
+ * @param {(set: (time: number) => void, arrived: string[]) => Promise<void>} body
+ */
 async function onAFakeClock(body) {
   const { now } = Date;
   const { fetch } = globalThis;
@@ -346,7 +367,7 @@ for (const name of ['year', 'year, noise by relays']) {
     onAFakeClock(async (set, arrived) => {
       const doona = await within(host, name, { epsilon: 10, delta: 1e-5, days: 365 });
       same(doona.guarantee.totalEpsilon <= 10 && doona.guarantee.totalDelta <= 1e-5, true);
-      // Every day in long runs outside browsers, which write each report to disk; every 14th day otherwise.
+      // In long runs outside browsers: every day. Otherwise every 14th day, because browsers write each report to disk.
       const step = /** @type {any} */ (globalThis).doonaLong ? 1 : 14;
       const days = Array.from({ length: Math.ceil(365 / step) }, (_, i) => i * step);
       for (const day of days) {
@@ -360,7 +381,7 @@ for (const name of ['year', 'year, noise by relays']) {
       await refused(host, doona.report(1), 'epoch-not-open');
       set(3650);
       await refused(host, doona.report(1), 'task-ended');
-      set(7); // Nothing has been forgotten.
+      set(7); // The ledger still has the earlier reports.
       const other = await within(host, name === 'year' ? 'year, noise by relays' : 'year',
         { epsilon: 10, delta: 1e-5, days: 365 });
       await refused(host, other.report(1), 'budget-exceeded', 'budget');
@@ -392,7 +413,7 @@ cases['an epoch is reported once, in ten connections at a time'] = async (host) 
   const ten = await Promise.all(Array.from({ length: 10 }, () => connect(host, 'truthful')));
   const receipts = await Promise.all(ten.map((doona, i) => doona.report(i)));
   same(receipts.filter((receipt) => !receipt.repeated).length, 1);
-  // A connection may resend a report that another has sealed and not yet delivered: the same bytes, stored once.
+  // Several connections may send the report before it is delivered, but all must send the same bytes.
   same(new Set((await take(host)).map((s) => s.body)).size, 1);
 };
 
@@ -452,7 +473,7 @@ for (const answer of ['stall', 'stall-body']) {
     await fail(host, answer);
     const report = (await connect(host, 'truthful')).report(7);
     await arrived(host);
-    await new Promise((resolve) => setTimeout(resolve, 100)); // until the answer's header has arrived
+    await new Promise((resolve) => setTimeout(resolve, 100)); // gives the answer's header time to arrive
     requests(timeouts)[0]?.end();
     same((await report).repeated, false);
     same((await take(host)).map((s) => s.messages), [[['0007']]]);
@@ -472,8 +493,8 @@ cases["a site's answer about tokens that never comes ends after 30 seconds, and 
   const doona = await connect(host, 'tokens', { tokens });
   same((await doona.report(1)).repeated, false);
   same(calls, 2);
-  // directory, twice the site, relay
-  const first = requests(timeouts).slice(0, 4).map(({ milliseconds }) => milliseconds); // more if the relay is busy
+  // one request for the issuer's directory, two to the site, one to the relay
+  const first = requests(timeouts).slice(0, 4).map(({ milliseconds }) => milliseconds); // a busy relay gets more
   same(first, [30_000, 30_000, 30_000, 10_100]);
 });
 
@@ -666,7 +687,7 @@ cases['an endless task is not read to its end'] = (host) => refused(host, connec
   'task');
 
 /**
- * Returns ε₀ of randomized response over k symbols, or null.
+ * Returns ε₀ of randomized response over k symbols with the task's γ.
  * @param {number} k @param {import('../sdk/index.js').Task} task
  */
 function krr(k, task) {
@@ -675,7 +696,7 @@ function krr(k, task) {
   return Math.log(1 + (k * (1 - gamma)) / gamma);
 }
 
-/** The local ε by protocol, derived independently from the task's parameters. */
+/** ε₀ by protocol, computed from the task's parameters independently of the SDK. */
 const left = /** @type {Record<string, (task: import('../sdk/index.js').Task) => number | null>} */ ({
   histogram: (task) => krr(task.input.bins, task),
   mean: (task) => krr(Number(task.params.get('k')) + 1, task),
@@ -700,11 +721,11 @@ for (const [name, epsilon0] of Object.entries(left)) {
     else same(Math.abs(Number(guarantee.localEpsilon) / want - 1) < 1e-6, true, `${guarantee.localEpsilon} is ${want}`);
     same([guarantee.epsilon, guarantee.delta, guarantee.batch, guarantee.minimumHonest], [1, 1e-6, 5000, 4500]);
     same(guarantee.epochs, name === 'correlated' ? 2 : 1);
-    const { totalEpsilon } = guarantee; // Two epochs cost at most twice as much as one.
+    const { totalEpsilon } = guarantee; // Composition: two epochs cost at most twice as much as one.
     same(totalEpsilon === 1 || (guarantee.epochs === 2 && totalEpsilon > 1 && totalEpsilon <= 2), true,
       `total ${totalEpsilon}`);
 
-    // The texts have these numbers and no smaller ones.
+    // The promise must name these numbers, rounded up.
     same(promise.includes('2.72 times') && promise.includes('epsilon 1,') && promise.includes('delta 0.000001'), true,
       promise);
     same(/together: epsilon (1\.\d+|2), delta 0\.000002/.test(promise), guarantee.epochs === 2, promise);
@@ -732,12 +753,15 @@ for (const [name, epsilon0] of Object.entries(left)) {
   };
 }
 
-/** Serves a variant of the stream; returns the fetches of the last one. @param {Host} host @param {string} name */
+/**
+ * Makes the relay serve a variant of the stream. Returns how often the previous variant was fetched.
+ * @param {Host} host @param {string} name
+ */
 async function serve(host, name) {
   return /** @type {number} */ (await (await control(host, 'stream', name)).json());
 }
 
-/** Runs a body with the clock some hours ahead. @template T @param {number} hours @param {() => Promise<T>} body */
+/** Runs `body` with the clock set some hours ahead. @template T @param {number} hours @param {() => Promise<T>} body */
 async function later(hours, body) {
   const { now } = Date;
   Date.now = () => now() + hours * 3_600_000;
@@ -783,7 +807,10 @@ for (const sealing of paths) {
   };
 }
 
-/** Returns an empty store for this case; undefined in a browser, whose IndexedDB is empty. @param {Host} host */
+/**
+ * Returns the option `store` with an empty store. In a browser it returns no option: the case's IndexedDB is empty.
+ * @param {Host} host
+ */
 function ownStore(host) {
   return host.options.store ? { store: host.sdk.memoryStore() } : {};
 }
@@ -793,7 +820,7 @@ cases["a stream's task has ended: the next visit sends its last report, and late
   await serve(host, 'good');
   await fail(host, 'limit');
   await refused(host, (await connect(host, 'stream', options)).report(1), 'limit-reached');
-  await take(host); // what the relay refused
+  await take(host); // discards the refused submissions
   await later(1, async () => {
     const doona = await connect(host, 'stream', options);
     same(await doona.flush(), { delivered: 1, dropped: 0, waiting: 0 });
@@ -961,20 +988,21 @@ cases['options of streams are named'] = async (host) => {
   await refused(host, connect(host, 'mean', { allow: ['name'] }), 'invalid-option', 'allow');
 };
 
-/** The budget of a daily visitor for a year. */
+/** A budget for a visitor who reports daily for a year. */
 const yearly = { epsilon: 10, delta: 1e-5, days: 365 };
 
 /**
- * Returns the cost of the reports that arrived. Go's accountant computes it from their times alone.
+ * Returns the cost of the reports that arrived. The Go accountant in the test server computes it from the reports'
+ * times alone.
  * @param {Host} host @param {string} what @param {boolean} [keep] whether later calls count these reports again
  * @returns {Promise<{reports: number, most: number, epsilon: number, delta: number}>}
  */
 async function account(host, what, keep = false) {
-  const engine = globalThis.navigator?.userAgent ?? 'edge-runtime'; // which has none
+  const engine = globalThis.navigator?.userAgent ?? 'edge-runtime'; // edge-runtime has no navigator.userAgent
   return (await control(host, 'account', { ...yearly, what, engine, keep })).json();
 }
 
-/** Deletes everything that the site has stored. @param {Host} host */
+/** Deletes everything that the SDK has stored. @param {Host} host */
 async function wipe(host) {
   if (host.options.store) {
     /** @type {any} */ (host.options).store = host.sdk.memoryStore();
@@ -990,7 +1018,7 @@ async function wipe(host) {
 }
 
 /**
- * Runs a body with one page in two tabs and a clock that it can set to a day of the stream.
+ * Runs `body` with a page in two tabs and a clock that `visit` sets to a day of the stream "years".
  * @param {Host} host
  * @param {(visit: (day: number) => Promise<boolean>, load: () => Promise<void>) => Promise<void>} body `visit`
  *   reports from both tabs and returns whether one reported for the first time; `load` reloads the page in both
@@ -1008,7 +1036,7 @@ async function years(host, body) {
   };
   const visit = async (/** @type {number} */ day) => {
     ahead = day;
-    renewed = Math.max(renewed, Math.min(3, Math.floor((day + 30) / 100))); // a month before a task ends
+    renewed = Math.max(renewed, Math.min(3, Math.floor((day + 30) / 100))); // 30 days ahead
     await control(host, 'renew', renewed);
     const receipts = await Promise.all(tabs.map((tab, i) => tab.report((day + i) % 16)));
     const first = receipts.filter(({ repeated }) => !repeated).length;
@@ -1028,7 +1056,7 @@ async function years(host, body) {
   }
 }
 
-/** Returns the days of visits, of 400 days. @param {Host} host @returns {number[]} */
+/** Returns the days, of 400, on which the visitor comes: every `stride` days. @param {Host} host @returns {number[]} */
 function visits({ tasks }) {
   const stride = tasks['years']?.stride ?? 1;
   return Array.from({ length: 400 / stride }, (_, i) => i * stride);
@@ -1044,16 +1072,16 @@ cases['400 days: a page built once goes on through three successors, within its 
     };
     for (const day of visits(host)) {
       await once(day);
-      if (day % 100 === 50) { // The clock is set ahead and back.
+      if (day % 100 === 50) { // The clock jumps ahead and back.
         await once(day + 25);
         await once(day - 15);
       }
-      if (day === 249) await load(); // reached only in long runs, with visits on every day
+      if (day === 249) await load(); // only in long runs, which visit on every day
     }
     for (const [day, code] of [[4000, 'task-ended'], [-4000, 'epoch-not-open']]) {
       await refused(host, visit(Number(day)), String(code));
     }
-    same(await visit(200), false); // Nothing has been forgotten.
+    same(await visit(200), false); // The ledger still has the earlier reports.
     await refused(host, (await within(host, 'year', yearly)).report(1), 'budget-exceeded', 'budget');
     const { reports, most, epsilon, delta } = await account(host, 'one store');
     same(reports, seen.size);

@@ -1,5 +1,6 @@
-// The cases of cases.mjs in Chromium, against a relay on another origin that opens all reports in Go. node.test.mjs and
-// workerd.test.mjs run them in Node 22 and workerd; all other engines are in engines/.
+// Runs the cases of cases.mjs in Chromium. The relay is www/testserver on another origin, which opens all reports with
+// Go code. node.test.mjs and workerd.test.mjs run the cases in Node 22 and workerd, and the tests in engines/ in all
+// other engines.
 import { launch } from './harness.mjs';
 import { inBrowser, suite } from './suite.mjs';
 

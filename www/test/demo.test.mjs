@@ -1,4 +1,5 @@
-// The demo page against cmd/demo with real relays and a verifier. Tests that wait for epochs are in epochs.test.mjs.
+// Tests the demo page with cmd/demo, which runs real relays and a verifier. Tests in which an epoch ends are in
+// epochs.test.mjs.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -24,7 +25,7 @@ after(async () => {
 });
 
 /**
- * Runs the demo with arguments and opens its page in a fresh context.
+ * Starts the demo with arguments, opens its page in a new browser context, and runs `body`.
  * @param {string[]} args
  * @param {(page: Page, url: string) => Promise<void>} body
  */
@@ -44,7 +45,7 @@ async function onDemo(args, body) {
 }
 
 /**
- * Waits until the report is released and the page shows the result.
+ * Waits until the batch with the report is released and the page shows the result.
  * @param {Page} page
  */
 async function released(page) {
@@ -55,7 +56,7 @@ async function released(page) {
 }
 
 /**
- * The table must hold the numbers of the demo's JSON, row by row.
+ * Checks that the table has the numbers of the demo's JSON, row by row.
  * @param {Page} page
  * @param {any} state
  */
@@ -159,10 +160,10 @@ test('fifty clients have their histogram, by noise that relays add', async () =>
       await released(page);
       const { total, by_hop: hops, history } = await stateOf(url);
       assert.equal(total.users, 50, 'the person and 49 simulated clients');
-      const own = (/** @type {number} */ i) => (i === 3 ? 1 : 0); // The truth counts the 49 simulated clients.
+      const own = (/** @type {number} */ i) => (i === 3 ? 1 : 0); // The truth counts only the 49 simulated clients.
       for (const [i, estimate] of total.estimate.entries()) {
         const error = Math.abs(estimate - total.truth[i] - own(i));
-        assert.ok(error < 8 * total.standard_error[i], `bin ${i} is ${error} off`); // False alarm: about once in 10⁹.
+        assert.ok(error < 8 * total.standard_error[i], `bin ${i} is ${error} off`); // By chance about once in 10⁹ runs.
         assert.ok(total.standard_error[i] < 4);
       }
       assert.equal(history.length, 1);
@@ -195,7 +196,7 @@ test('where nobody else is honest, noise by clients shows the victim’s answer,
       const relays = panel.locator('[data-noise="relays"]');
       const [hidden, among, guess] = await numbersIn(page, '[data-noise="relays"]');
       assert.ok(Number(hidden) + Number(among) > 10, 'the victim’s message and dummies');
-      // Above the bound with probability δ: once in 10⁶.
+      // The guess exceeds the bound with probability δ: once in 10⁶ runs.
       assert.ok(Number(guess) >= 50 && Number(guess) < 100 / (1 + Math.exp(-1)) + 1e-6, `${guess} % sure`);
       assert.match(await relays.innerText(), new RegExp(`dummies.*${of}.*the promise holds, ε′ = 1`, 's'));
     }
@@ -228,7 +229,7 @@ test('a broken link is picked or typed, and found texts are listed here and on t
     assert.equal(texts.length, 1);
     const [{ text, clients, interval, truth }] = texts;
     assert.deepEqual([text, truth], [often, 900]);
-    assert.ok(Math.abs(clients - truth) < 2 * (interval[1] - interval[0])); // Some 8 standard errors.
+    assert.ok(Math.abs(clients - truth) < 2 * (interval[1] - interval[0])); // About 8 standard errors.
     assert.match(await page.locator('#answer').innerText(), /The texts that many clients have, from 1,000 reports/);
     assert.ok((await page.locator('#answer').innerText()).includes(about));
     assert.equal(await page.locator('#table tbody th').innerText(), often);
@@ -290,7 +291,10 @@ for (const [query, measure, args] of /** @type {const} */ ([
   });
 }
 
-/** Checks that each symbol's button shows its meaning, one at a time. @param {Page} page */
+/**
+ * Checks that the button of each symbol shows the symbol's meaning, and only one meaning at a time.
+ * @param {Page} page
+ */
 async function requireMeanings(page) {
   const meaning = page.locator('#meaning');
   for (const [term, words] of /** @type {const} */ ([
@@ -354,7 +358,7 @@ test("another site's page can neither use up its visitor's network nor ask wheth
       await page.locator('#send:enabled').click();
       const url = (await posted).url();
       await released(page);
-      const nobody = url.replace(/epochs\/\d+/, 'epochs/359'); // an epoch without reports
+      const nobody = url.replace(/epochs\/\d+/, 'epochs/359'); // an epoch that has no reports
       assert.deepEqual(await ask(url), ['TypeError', 'opaque 0']);
       assert.deepEqual(await ask(nobody), ['TypeError', 'opaque 0']);
     });

@@ -1,6 +1,6 @@
-// A developer's first hour: from an empty Vite project to a decoded message, with only the archives that npm would
-// install. The long form uses the project that `npm create vite` makes today, and builds the frameworks' examples. The
-// short form uses an empty project and this repository's Vite.
+// Tests a developer's first hour: from an empty Vite project to a decoded message, with only the package archives that
+// npm would install. The short form uses an empty project and this repository's Vite. The long form uses the project
+// that `npm create vite` creates today, and also builds the examples for frameworks.
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -31,7 +31,7 @@ after(async () => {
   if (folder) await rm(folder, { recursive: true, force: true });
 });
 
-/** Returns the archives that npm would fetch: the SDK, and the program for this machine. */
+/** Returns the paths of the archives that npm would fetch: the SDK, and the program for this machine's platform. */
 async function archives() {
   const names = (await readdir(join(root, 'build'))).filter((name) => /^doona-.*\.tgz$/.test(name)).sort();
   assert.equal(names.length, 2, String(names));
@@ -44,7 +44,7 @@ async function install(app) {
     { cwd: app });
 }
 
-/** Makes an empty project, whose page loads src/main.js, and installs the archives. */
+/** Creates an empty project whose page loads src/main.js, and installs the archives into it. */
 async function makeProject() {
   const app = join(folder, 'app');
   if (long) {
@@ -63,7 +63,7 @@ async function makeProject() {
 }
 
 /**
- * Runs a program of the project with only Node on the path, so without Go.
+ * Runs a program of the project. PATH has only Node and the project's programs, so it works without Go.
  * @param {string} app
  * @param {string} file
  * @param {string[]} args
@@ -85,7 +85,7 @@ function start(app, file, ...args) {
         assert.ok(child.exitCode === null && Date.now() < until, `no ${what} in: ${said}`);
       }
     },
-    /** Ends it as Ctrl-C does, and returns its exit status. */
+    /** Stops the program as Ctrl-C does, and returns its exit status. */
     async stop() {
       child.kill('SIGINT');
       return (await ended)[0];
@@ -94,7 +94,7 @@ function start(app, file, ...args) {
 }
 
 /**
- * Opens the page whose address a server prints, and returns what `doona dev` prints about its report.
+ * Opens the page whose address a server prints. Checks that `doona dev` prints the value that the page reported.
  * @param {ReturnType<typeof start>} doona
  * @param {ReturnType<typeof start>} server
  */
@@ -134,7 +134,7 @@ test('from an empty project to a decoded message, and on with it after Ctrl-C', 
   assert.equal(await again.stop(), 0, again.said());
 });
 
-/** How to serve the built examples of frameworks. */
+/** The commands that serve the built examples of frameworks. */
 const examples = {
   react: ['vite', 'preview', '--host', '127.0.0.1'],
   svelte: ['vite', 'preview', '--host', '127.0.0.1'],

@@ -1,13 +1,13 @@
-// Runs the edge worker's script for pages in Chromium, for TestPageScript of wasm/edge. Prints the result of each step
-// as JSON. The arguments are the site, which serves a page with the script, and a page of another site that frames that
-// page.
+// Runs the edge worker's script for pages in Chromium. TestPageScript of wasm/edge starts this program, which prints
+// the result of each step as JSON. The arguments are two addresses: a page with the script, and a page of another site
+// that frames the first page.
 import { launch, open } from './harness.mjs';
 
 const [site, framing] = process.argv.slice(2).map(String);
 const browser = await launch();
 
 /**
- * Calls the script's report in a page; returns whether it was sent, or the error.
+ * Calls the script's report() in a page. Returns whether the value was sent, or the error.
  * @param {import('playwright-core').Page | import('playwright-core').Frame} page
  * @param {number} value
  * @param {string} [task]
@@ -24,7 +24,10 @@ function report(page, value, task = '/doona/x') {
   }, /** @type {const} */ ([task, value]));
 }
 
-/** Two calls, a reload, another tab, the number of requests so far, and a browser whose clock is a day ahead. */
+/**
+ * Reports twice, after a reload and in another tab, counts the requests so far, and reports again with the browser's
+ * clock a day ahead. Returns all results.
+ */
 async function again() {
   const context = await browser.newContext();
   let asked = 0;
@@ -42,14 +45,14 @@ async function again() {
   return said;
 }
 
-/** Two tabs at the same time. */
+/** Reports in two tabs at the same time. */
 async function atOnce() {
   const context = await browser.newContext();
   const tabs = [(await open(context, String(site))).page, (await open(context, String(site))).page];
   return Promise.all(tabs.map((page, i) => report(page, 6 + i)));
 }
 
-/** A post that is lost, and then another call. */
+/** Reports while the network drops the post, and then reports again. */
 async function lost() {
   const { page } = await open(await browser.newContext(), String(site));
   await page.route('**/doona/x', (route) => route.abort());
@@ -58,14 +61,17 @@ async function lost() {
   return [...said, await report(page, 9)];
 }
 
-/** The page in a frame of another site. */
+/** Reports while a page of another site frames the page. */
 async function inFrame() {
   const { page } = await open(await browser.newContext(), String(framing));
   const frame = page.frames().find((frame) => frame.url().startsWith(String(site)));
   return frame && report(frame, 10);
 }
 
-/** A prerendered page: the number of requests before it is shown, and the result of the report afterwards. */
+/**
+ * Reports in a prerendered page. Returns the number of requests before the page is shown, and the result of the report
+ * afterwards.
+ */
 async function prerendered() {
   const { page } = await open(await browser.newContext(), String(site));
   let asked = 0;
@@ -78,7 +84,10 @@ async function prerendered() {
   return [before, await said];
 }
 
-/** Reports until two were sent, in a task with epochs of 3 seconds. An epoch refuses posts for the next one. */
+/**
+ * Reports until two values were sent, in a task with epochs of 3 seconds. The worker refuses a post that names another
+ * epoch than the current one.
+ */
 async function inTwoEpochs() {
   const { page } = await open(await browser.newContext(), String(site));
   const said = [];

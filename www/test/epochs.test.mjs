@@ -1,4 +1,4 @@
-// The demo page while short epochs end and begin, against cmd/demo as in demo.test.mjs.
+// Tests the demo page while short epochs end and begin. It uses cmd/demo, as demo.test.mjs does.
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
@@ -19,7 +19,7 @@ test('who reports in a batch that is cut short goes into the next epoch, whateve
   try {
     const visitor = async (/** @type {number} */ network) => {
       const context = await browser.newContext();
-      await context.route(/\/reports$/, (route) => // As a proxy tells the relay the client's network.
+      await context.route(/\/reports$/, (route) => // This is how a proxy tells the relay the client's network.
         route.continue({ headers: { ...route.request().headers(), 'x-forwarded-for': `fdff:0:${network}::1` } }));
       return (await open(context, demo.url)).page;
     };
@@ -47,11 +47,11 @@ test('a click at any moment, on a slow device, ends in an estimate that counts i
   const [visitors, clicks] = long ? [5, 10] : [2, 1];
   const batch = 100;
   const demo = await startDemo('--users', String(batch), '--batch', String(batch), '--epsilon', '4', '--epoch', '20');
-  /** The counted clicks by epoch. @type {Map<number, number>} */
+  /** How many clicks ended as counted, by epoch. @type {Map<number, number>} */
   const counted = new Map();
   const visit = async (/** @type {number} */ i) => {
     const context = await browser.newContext();
-    // As a proxy tells the relay the client's network: the relay accepts one report per network.
+    // Gives each visitor its own network, as a proxy would report it: the relay accepts one report per network.
     await context.route(/\/reports$/, (route) =>
       route.continue({ headers: { ...route.request().headers(), 'x-forwarded-for': `fdff:0:${i + 1}::1` } }));
     const { page, complaints } = await open(context, demo.url);
@@ -84,7 +84,7 @@ test('a click at any moment, on a slow device, ends in an estimate that counts i
         const { history } = await stateOf(demo.url);
         return history.find((/** @type {any} */ row) => row.epoch === epoch).users;
       };
-      // Another visitor's batch of the epoch may still be in progress.
+      // Another batch of the epoch may still be on its way.
       const deadline = Date.now() + 20_000;
       while ((await users()) < own * batch && Date.now() < deadline) await setTimeout(100);
       assert.ok((await users()) >= own * batch, `epoch ${epoch} counts ${await users()} for ${own} clicks`);

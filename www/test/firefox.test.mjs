@@ -1,5 +1,5 @@
-// A smoke test in Firefox: some cases of cases.mjs under the site's strict policy. All cases run in Chromium, Node 22
-// and workerd, and with make test-full PART=engines also in Firefox.
+// A smoke test in Firefox: runs some cases of cases.mjs under the site's strict content security policy. Chromium, Node
+// 22 and workerd run all cases; `make test-full PART=engines` also runs all of them in Firefox.
 import { launchFirefox } from './harness.mjs';
 import { inBrowser, suite } from './suite.mjs';
 

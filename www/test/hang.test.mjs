@@ -1,4 +1,5 @@
-// No call of the SDK waits for ever, whatever hangs. Waits of five seconds and more pass ten times as fast here.
+// Tests that no call of the SDK waits forever, whatever hangs. The tests shorten all timers of five seconds or more to
+// a tenth.
 import assert from 'node:assert/strict';
 import { after, beforeEach, describe, test } from 'node:test';
 
@@ -18,7 +19,7 @@ after(async () => {
   await server?.stop();
 });
 
-/** The SDK waits at most 35 seconds, here ten times as fast, and 2 seconds more on a slow machine. */
+/** The limit for one call, in milliseconds: a tenth of the SDK's 35 seconds, plus 2 seconds for a slow machine. */
 const limit = 3500 + 2000;
 
 /** @param {string} part of an address that is never answered */
@@ -27,7 +28,10 @@ const noAnswer = (part) => `{
   globalThis.fetch = (to, init) => String(to).includes('${part}') ? new Promise(() => {}) : fetch(to, init);
 }`;
 
-/* What hangs: the code that makes it hang before connect (or, in lateCases, before report), and the outcome. */
+/*
+ * For each thing that hangs: the code that makes it hang, and the expected outcome. The code runs before connect for
+ * `cases`, and between connect and report for `lateCases`.
+ */
 /** @type {Record<string, [string, string]>} */
 const cases = {
   'the task': [noAnswer('/v1/tasks/'), 'task-unreachable'],
@@ -51,7 +55,7 @@ const lateCases = {
 };
 
 /**
- * Connects and reports in a new page; returns the outcome, and the longest call in milliseconds.
+ * Connects and reports in a new page. Returns the outcome, and how long the longest call took in milliseconds.
  * @param {{before?: string, between?: string}} damage
  */
 async function visit({ before = '', between = '' }) {

@@ -1,6 +1,6 @@
-// The shared parts of the browser tests: the test server, browsers, and pages that fail a test if the page's policy is
-// violated or anything is written to the console. Tests start servers in beforeEach with ??=, not in before: if no test
-// matches --test-name-pattern, node runs before() without after() and then waits for the servers without end.
+// The shared parts of the browser tests: the test server, browsers, and pages that record violations of the content
+// security policy and all console messages. Tests start servers in beforeEach with ??=, not in before. The reason: if
+// no test matches --test-name-pattern, node runs before() without after() and then waits for the servers forever.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFile, mkdir, readFile, readdir, rm, writeFile } from 'node:fs/promises';
@@ -20,10 +20,10 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 /** Whether tests run in their long form. */
 export const long = /** @type {any} */ (globalThis).doonaLong === true;
 
-/** The time limit for anything in a browser, in milliseconds; enough for a busy machine. */
+/** The time limit for each step in a browser, in milliseconds. It is long enough for a busy machine. */
 export const patience = 120_000;
 
-/** The options to start Debian's Chromium; CHROMIUM names another program. */
+/** The options to start Debian's Chromium. The environment variable CHROMIUM may name another program. */
 const start = {
   timeout: patience,
   executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
@@ -45,13 +45,14 @@ export function launchFirefox() {
     executablePath: process.env.FIREFOX ?? '/usr/bin/firefox-esr' });
 }
 
-/** Launches Chromium with the profile that an earlier one left in a folder. @param {string} folder */
+/** Launches Chromium with the profile in a folder, which an earlier launch may have filled. @param {string} folder */
 export function launchAgain(folder) {
   return chromium.launchPersistentContext(folder, start);
 }
 
 /**
- * Starts a program and waits until its output matches `ready`.
+ * Starts a server program and waits until its output on `stream` matches `ready`. Rejects if the program exits before
+ * that.
  * @param {string} file
  * @param {string[]} args
  * @param {'stdout' | 'stderr'} stream
@@ -93,11 +94,11 @@ export async function startTestServer() {
     /** @returns {Promise<Submission[]>} the submissions since the last call */
     take: async () => (await control('take', null)).json(),
     /**
-     * The requests that reached relays and issuer since the last call.
+     * Returns the requests that reached relays and the issuer since the last call.
      * @returns {Promise<{method: string, path: string, header: Record<string, string[]>}[]>}
      */
     requests: async () => (await control('requests', null)).json(),
-    /** Answers the next submissions with errors. @param {string[]} names */
+    /** Makes the relay answer the next submissions with these problems, one each. @param {string[]} names */
     fail: (...names) => control('fail', names),
   };
 }
@@ -111,8 +112,8 @@ export async function startTestPages() {
 }
 
 /**
- * Starts cmd/demo with real relays, a verifier and few clients.
- * @param {string[]} args flags, each with its value; the last value of a flag counts
+ * Starts cmd/demo, with real relays and a verifier, and by default only 1,000 clients.
+ * @param {string[]} args flags, each followed by its value; if a flag appears twice, the last value counts
  */
 export async function startDemo(...args) {
   const all = ['--users', '1000', '--batch', '1000', '--listen', '127.0.0.1:0', '--www', 'build/www', ...args];
@@ -125,8 +126,8 @@ export async function startDemo(...args) {
 }
 
 /**
- * Starts workerd with workerd.mjs, the cases and the built SDK in a folder of their own. Its requests may go to this
- * machine only.
+ * Copies workerd.mjs, the cases and the built SDK to a folder of their own and starts workerd there. Workers in it may
+ * only send requests to this machine.
  */
 export async function startWorkerd() {
   const folder = join(root, 'build/workerd');
@@ -160,12 +161,12 @@ const main :Workerd.Worker = (compatibilityDate = "2026-11-01", modules = [${mod
   return { url: `http://127.0.0.1:${match[1]}/`, version: String(version), stop };
 }
 
-/** The messages that the browser writes for HTTP errors; the SDK writes none. */
+/** Matches the console messages that the browser itself writes for HTTP errors. The SDK writes no messages. */
 export const network = /^Failed to load resource/;
 
 /**
- * Opens a page in a context and records every violation, console message and request to another
- * machine.
+ * Opens a page in a context. Records in `complaints` every violation of the content security policy, every console
+ * message and every request to another machine.
  * @param {import('playwright-core').BrowserContext} context
  * @param {string} url
  */

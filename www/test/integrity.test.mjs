@@ -1,5 +1,5 @@
-// Every file that the SDK loads is compared with its hash before it runs: on another origin than the page's, whose
-// server cannot replace it, and on the page's own.
+// Tests that the SDK compares every file that it loads with the file's hash before the file runs, both for files on
+// another origin and for files on the page's own origin.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -26,9 +26,9 @@ let cdn;
 /** @type {Awaited<ReturnType<typeof serve>>} */
 let site;
 
-/** Which file is changed, the server of which only, and how often the changed file has run. */
+/** Which files are changed (`file`), on which server (`at`), and how often a changed file has run (`ran`). */
 const changed = { file: /^$/, at: 'both', ran: 0 };
-/** The page's policy and script tag. */
+/** The content security policy and the script tag of the page that fromSite serves. */
 const page = { policy: '', script: '' };
 
 beforeEach(async () => {
@@ -57,8 +57,11 @@ async function serve(answer) {
   return { url: `http://127.0.0.1:${port}`, stop: () => listening.close() };
 }
 
-/** Serves the built files to pages of any origin. A changed script announces that it runs and then works as built.
- * @param {Request} request @param {Response} response */
+/**
+ * Plays a CDN: serves the built files to pages of any origin. A changed script reports that it runs (`/ran`) and then
+ * works as built.
+ * @param {Request} request @param {Response} response
+ */
 async function fromCDN({ url = '' }, response) {
   response.setHeader('Access-Control-Allow-Origin', '*');
   if (url === '/ran') return response.end(String(changed.ran++));
@@ -84,7 +87,7 @@ async function fromSite(request, response) {
 }
 
 /**
- * Serves a built file, changed if the test says so.
+ * Serves a built file, with changes if `changed` names it.
  * @param {string} url @param {string} at @param {Response} response
  */
 async function serveFile(url, at, response) {
@@ -95,8 +98,8 @@ async function serveFile(url, at, response) {
 }
 
 /**
- * Loads the SDK and reports 7. The SDK is on the site with `modules` on the CDN, or in a script tag from the CDN, or
- * all of it is on the site.
+ * Opens a page that loads the SDK and reports 7. By `from`, the SDK's script is on the site and the option `modules`
+ * names the CDN, or a script tag loads the SDK from the CDN, or all files are on the site.
  * @param {string} name of the task
  * @param {{from?: 'modules' | 'tag' | 'site', blob?: 'worker-src' | 'script-src' | 'none'}} [how] blob:
  *   which directive of the page's policy admits blob: addresses
@@ -137,7 +140,7 @@ async function report(name, { from = 'modules', blob = 'worker-src' } = {}) {
   }
 }
 
-/** The page's worker-src, by which directive admits blob: addresses. */
+/** The value of the page's worker-src, by the parameter `blob`. */
 const workers = { 'worker-src': 'blob:', 'script-src': "'none'", none: "'none'", site: "'self'" };
 
 for (const from of /** @type {const} */ (['modules', 'tag'])) {
@@ -198,7 +201,8 @@ test("on the page's own origin everything runs as it was built, under a policy w
   assert.equal((await server.take()).length, 1);
 });
 
-// The first script of the page checks the others. Nothing but the tag's integrity can check it.
+// The page's first script checks all other files. Only the attribute integrity of its script tag can check the first
+// script itself.
 for (const [file, from, code, said] of /** @type {[RegExp, 'modules' | 'tag' | 'site', string, RegExp][]} */ ([
   [/doona-worker-/, 'site', 'module-failed', /couldn't load \.\/doona-worker-[0-9a-f]+\.js: its hash is not the one/],
   [/doona-tokens-/, 'site', 'not-delivered', /doona-tokens-[0-9a-f]+\.js: its hash is not the one/],

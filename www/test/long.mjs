@@ -1,2 +1,2 @@
-// www/test.sh --long preloads this script: tests with a longer form then run it.
+// www/test.sh --long preloads this script. Tests that have a longer form then run the longer form.
 /** @type {any} */ (globalThis).doonaLong = true;

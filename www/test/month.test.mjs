@@ -1,4 +1,4 @@
-// The demo's second page: a site's month, which cmd/demo simulates while the page waits.
+// Tests the demo's second page, a site's month. cmd/demo simulates the month while the page waits.
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 
@@ -18,7 +18,7 @@ test('the month has every panel, its numbers match its JSON, and entries below t
     const context = await browser.newContext({ colorScheme: 'light', reducedMotion: 'reduce',
       viewport: { width: 1280, height: 900 } });
     const { page, complaints } = await open(context, demo.url);
-    await page.getByRole('link', { name: 'a site’s month' }).click(); // From the first page.
+    await page.getByRole('link', { name: 'a site’s month' }).click(); // On the demo's first page.
     assert.equal(await page.locator('h1').innerText(), 'A site’s month');
     assert.match(await page.locator('#status').innerText(), /^Simulating the month…/);
     await page.locator('#month').waitFor();
@@ -65,7 +65,7 @@ test('the month has every panel, its numbers match its JSON, and entries below t
     assert.match(await page.locator('#coverage').innerText(), /of 32,460 \(9\d\.\d %\) hold the truth/);
     assert.match(await page.locator('#made').innerText(), /Nothing was encrypted, sent or shuffled/);
     await requireAccessible(page, 'light', 'dark');
-    await screenshotAt(page, 'month-open-390', 390, 'light'); // With every table open.
+    await screenshotAt(page, 'month-open-390', 390, 'light'); // With all tables open.
     await page.locator('details').evaluateAll((all) => all.forEach((of) => of.removeAttribute('open')));
     for (const width of [1280, 390]) {
       for (const colors of /** @type {const} */ (['light', 'dark'])) {
@@ -79,7 +79,10 @@ test('the month has every panel, its numbers match its JSON, and entries below t
   }
 });
 
-/** Cuts at 0: counts are never negative, but intervals may be. @param {number} x */
+/**
+ * Returns x, or 0 if x is negative, as the page shows intervals: counts are never negative, but intervals may be.
+ * @param {number} x
+ */
 function atLeast0(x) {
   return Math.max(0, x);
 }

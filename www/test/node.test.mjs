@@ -1,4 +1,4 @@
-// The cases of cases.mjs in Node 22, against a relay on another origin that opens all reports in Go.
+// Runs the cases of cases.mjs in Node 22. The relay is www/testserver, which opens all reports with Go code.
 import assert from 'node:assert/strict';
 
 import { cases } from './cases.mjs';

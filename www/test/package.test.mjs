@@ -1,5 +1,5 @@
-// The npm package as a new user installs it: from its archive into an empty project. The tests use it in Node, with
-// types, in a script tag, in a unit test and with two bundlers, each with a real report.
+// Tests the npm package as a new user gets it: installed from its archive into an empty project. The tests use it in
+// Node, with types, in a script tag, in a unit test and with two bundlers.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
@@ -30,7 +30,7 @@ beforeEach(async () => {
   project ??= await install();
 });
 
-/** Makes an empty project and installs the archive into it; returns its folder. */
+/** Creates an empty project and installs the archive into it. Returns the project's folder. */
 async function install() {
   const project = await mkdtemp(join(tmpdir(), 'doona-package-'));
   await writeFile(join(project, 'package.json'), '{"private": true, "type": "module"}');
@@ -47,14 +47,17 @@ after(async () => {
   if (project) await rm(project, { recursive: true, force: true });
 });
 
-/** Returns a page's script, which reports 7 and sets the result or the error. @param {string} more options */
+/**
+ * Returns a script that reports 7 and sets the global `result` to 'reported' or to the error.
+ * @param {string} more options
+ */
 const program = (more) => {
   const options = { ...server.tasks['truthful'], maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0 };
   return `connect({ ...${JSON.stringify(options)}, ${more} }).then((d) => d.report(7)).then(() => 'reported', String)
   .then((result) => { globalThis.result = result; });`;
 };
 
-/** Serves a folder under the strictest policy that admits the SDK. @param {string} folder */
+/** Serves a folder with the strictest content security policy under which the SDK works. @param {string} folder */
 async function serve(folder) {
   const types = /** @type {Record<string,
     string>} */ ({ '.html': 'text/html', '.js': 'text/javascript', '.wasm': 'application/wasm' });
@@ -76,7 +79,10 @@ async function serve(folder) {
   return { url: `http://127.0.0.1:${port}`, stop: () => site.close() };
 }
 
-/** Opens index.html of a folder and expects its report. @param {string} folder @param {number} workers */
+/**
+ * Opens index.html of a folder. Fails unless its report arrives and it has started this number of workers.
+ * @param {string} folder @param {number} workers
+ */
 async function reports(folder, workers) {
   await server.take();
   const site = await serve(folder);

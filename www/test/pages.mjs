@@ -1,4 +1,4 @@
-// What the tests of pages share: where screenshots go, accessibility, and text free of markup.
+// Functions that the tests of pages share: they take screenshots, check accessibility and layout, and compare numbers.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -7,7 +7,7 @@ import { long } from './harness.mjs';
 
 /** @typedef {import('playwright-core').Page} Page */
 
-/** The folder of screenshots; www/screenshots.mjs makes four of them into docs/images. */
+/** The folder for screenshots. www/screenshots.mjs turns four of them into docs/images. */
 export const shots = new URL('../../build/screenshots/', import.meta.url).pathname;
 mkdirSync(shots, { recursive: true });
 
@@ -19,13 +19,14 @@ export async function stateOf(url, task = 'live') {
 }
 
 /**
- * Fails if axe-core finds a serious or critical violation in the given colors. All pages of a kind share one style
- * sheet, so one page is checked in both colors; the long form checks all pages in both.
+ * Fails if axe-core finds a serious or critical accessibility violation in one of the given color schemes. All pages of
+ * a kind share one style sheet, so the tests check only one page of each kind in both schemes. The long form checks all
+ * pages in both.
  * @param {Page} page
  * @param {...('light' | 'dark')} colors
  */
 export async function requireAccessible(page, ...colors) {
-  await page.evaluate(axe); // through the debugger: the page's policy allows no such script
+  await page.evaluate(axe); // evaluated by the debugger, because the page's policy forbids this script
   for (const colorScheme of long ? /** @type {const} */ (['light', 'dark']) : colors) {
     await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
     const found = await page.evaluate(async () => {
@@ -66,8 +67,9 @@ export async function screenshotAt(page, name, width, colorScheme) {
 }
 
 /**
- * Fails if a text is cut, overflows its box, or a line ends within a word. Scrolling elements may be wider. Elements
- * <code> or with data-any may break anywhere: they have ids or users' texts.
+ * Fails if a text on the page is cut, overflows its box, or breaks within a word. Elements that scroll may be wider.
+ * Elements <code> and elements with the attribute data-any may break anywhere, because they contain ids or users'
+ * texts.
  * @param {Page} page
  * @param {string} what
  */
@@ -113,10 +115,11 @@ export function number(x) {
 }
 
 /**
- * Returns the exact numbers of the <data> elements within a selector. Fails unless each text is its number, rounded.
+ * Returns the exact numbers (attribute `value`) of the <data> elements within a selector. Fails unless the text of each
+ * element is its exact number, rounded.
  * @param {Page} page
  * @param {string} selector
- * @param {{ bounds?: boolean }} options bounds: the texts must be rounded up
+ * @param {{ bounds?: boolean }} options if bounds is set, the texts must be rounded up
  */
 export async function numbersIn(page, selector, { bounds = false } = {}) {
   const list = await page.locator(`${selector} data`).evaluateAll((elements) =>

@@ -1,5 +1,5 @@
-// Tests of the SDK that need a browser: tabs, IndexedDB, visits that end, workers, and the requests for tokens.
-// cases.mjs has the cases for every runtime.
+// Tests of the SDK that need a browser: tabs, IndexedDB, visits that end, workers, and token requests. cases.mjs has
+// the test cases for every runtime.
 import assert from 'node:assert/strict';
 import { after, afterEach, beforeEach, test } from 'node:test';
 
@@ -32,7 +32,7 @@ afterEach(async () => {
   await context.close();
 });
 
-/** Opens the page for a new visitor. */
+/** Opens the page in a new browser context, as a new visitor. */
 async function newVisitor() {
   context = await browser.newContext();
   ({ page, complaints } = await open(context, `${server.site}/blank.html`));
@@ -44,11 +44,10 @@ function assertQuiet() {
 }
 
 /**
- * Connects in a page and reports values one after another. An error comes back as its code.
+ * Connects in a page and reports the values one after another. Returns the results; for an error, its code.
  * @param {string} name of the task
  * @param {{values?: (number | number[])[], options?: object, on?: import('playwright-core').Page, flush?: boolean}}
- * [with_]
- * flush: whether to flush in the end; the options' own is whether connect does
+ * [with_] flush: whether to call flush() at the end. options.flush: whether `connect` flushes.
  */
 function run(name, { values = [], options = {}, on = page, flush = false } = {}) {
   return on.evaluate(
@@ -80,7 +79,7 @@ function run(name, { values = [], options = {}, on = page, flush = false } = {})
   );
 }
 
-/** Returns the reports in the page's store, with bytes as arrays. @returns {Promise<any[]>} */
+/** Returns the reports in the page's IndexedDB, with byte strings as arrays. @returns {Promise<any[]>} */
 function stored() {
   return page.evaluate(
     () => new Promise((resolve) => {
@@ -121,7 +120,7 @@ test('an epoch is reported once: again, after a reload, in ten tabs', async () =
 
   const tabs = await Promise.all(Array.from({ length: 10 }, () => open(context, `${server.site}/blank.html`)));
   await Promise.all(tabs.map((tab, i) => run('one relay', { values: [i], on: tab.page })));
-  // A tab may resend a report that another has sealed and not yet delivered: the same bytes, stored once.
+  // Several tabs may send the report before it is delivered, but all must send the same bytes.
   assert.equal(new Set((await server.take()).map((s) => s.body)).size, 1);
 });
 
@@ -138,7 +137,7 @@ test('two tabs cannot both spend the rest of a budget; a wiped store has spent n
   await page.reload();
   await page.evaluate(() => new Promise((resolve) => (indexedDB.deleteDatabase('doona').onsuccess = resolve)));
   const { receipts } = await run('one relay', { values: [1], options });
-  assert.equal(receipts[0].repeated, false, 'the second draw of an epoch: a wiped store does not know the first');
+  assert.equal(receipts[0].repeated, false, 'a wiped store does not know the first report of the epoch');
 });
 
 test('an undelivered report waits sealed and is flushed as it is', async () => {
@@ -170,7 +169,7 @@ test('an answer that is not of a relay drops nothing', async () => {
 });
 
 test('what no relay can take any more is dropped unsent', async () => {
-  await run('ended'); // makes the store
+  await run('ended'); // creates the store
   const id = new URL(server.tasks['ended']?.task ?? '').pathname.split('/').at(-1);
   await page.evaluate(
     (task) => new Promise((resolve) => {
@@ -257,11 +256,11 @@ for (const [name, block] of Object.entries({
   },
   'storage cannot be opened': () => {
     const { open } = indexedDB;
-    indexedDB.open = (name) => open.call(indexedDB, name, 1); // Throws VersionError if it was opened before.
+    indexedDB.open = (name) => open.call(indexedDB, name, 1); // Throws VersionError if the store exists.
   },
 })) {
   test(`where ${name} nothing is sent, unless the page brings a store`, async () => {
-    await run('one relay'); // makes the store
+    await run('one relay'); // creates the store
     await page.evaluate(block);
     assert.equal((await run('truthful', { values: [7] })).connect.code, 'storage-unavailable');
     assert.deepEqual(await server.take(), []);
@@ -283,22 +282,22 @@ test('the error names files that a bundler left out, and the option with their f
   assert.match(message, /doona-[0-9a-z-]+\.(js|wasm): the server answered 404; .* option modules/);
 });
 
-/** Starts a report whose sending time is in an hour, and waits until it is sealed. */
+/** Starts a report that is to be sent in half an hour, and waits until it is sealed. */
 async function reportLater() {
   await page.evaluate(async (offer) => {
     const file = '/doona.js';
     /** @type {SDK} */
     const { connect } = await import(file);
-    // half of the spread, or of the epoch's rest
+    // The time of sending is then the middle of the spread, or of the rest of the epoch.
     crypto.getRandomValues = (/** @type {any} */ out) => out.fill(2 ** 31);
     const doona = await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 3_600_000 });
     doona.report(7).catch(() => {});
   }, /** @type {any} */ (server.tasks['truthful']));
   while (!(await stored()).some(({ state }) => state === 'sealed')) await page.waitForTimeout(20);
-  assert.deepEqual(await server.take(), [], 'nothing has left');
+  assert.deepEqual(await server.take(), [], 'the report left before its time');
 }
 
-/** Waits for the submissions of a closed page; returns none after 10 seconds. */
+/** Waits for submissions of a page that was closed. Returns an empty list if none arrives within 10 seconds. */
 async function arrived() {
   const deadline = Date.now() + 10_000;
   const got = [];
@@ -309,7 +308,7 @@ async function arrived() {
   return got;
 }
 
-/** Closes the page like a visitor. */
+/** Closes the page as a visitor does, so that its unload events run. */
 async function closed() {
   const event = page.waitForEvent('close');
   await page.close({ runBeforeUnload: true });
@@ -326,7 +325,7 @@ for (const [name, end] of Object.entries(endings)) {
   test(`${name} sends what waits for its moment, and the next visit the same or nothing`, async () => {
     /** @type {Awaited<ReturnType<typeof arrived>>} */
     let got = [];
-    // A busy browser may drop a closing page's requests, so one success of three visitors is enough.
+    // A busy browser may drop the requests of a closing page. So it is enough if one of three visitors succeeds.
     for (let visitor = 0; visitor < 3 && got.length === 0; visitor++) {
       if (visitor > 0) {
         await context.close();
@@ -337,11 +336,11 @@ for (const [name, end] of Object.entries(endings)) {
       got = await arrived();
     }
     assert.deepEqual(got.map((s) => s.messages), [[['0007']]]);
-    assert.equal(got[0]?.error, '', 'nor a content type, which costs a preflight');
+    assert.equal(got[0]?.error, '', 'the report could not be opened, or had a content type, which causes a preflight');
 
     ({ page } = await open(context, `${server.site}/blank.html`));
     await run('truthful', { options: { flush: true }, flush: true });
-    // The closed page may have missed the answer: the next visit then sends the same bytes again.
+    // If the page was closed before the answer arrived, the next visit sends the same bytes again.
     for (const again of await server.take()) assert.equal(again.body, got[0]?.body);
     assert.deepEqual((await run('truthful', { flush: true })).flushed, { delivered: 0, dropped: 0, waiting: 0 });
   });
@@ -359,7 +358,7 @@ test('a page that comes back from the back-forward cache goes on', async () => {
       addEventListener('pageshow', ({ persisted }) => Object.assign(globalThis, { doona, persisted }));
     }, /** @type {any} */ (server.tasks['truthful']));
     await page.goto(`${server.site}/index.html`);
-    await page.goBack({ waitUntil: 'commit' }); // it loads nothing
+    await page.goBack({ waitUntil: 'commit' }); // a page from the back-forward cache loads nothing
     await page.waitForFunction('globalThis.persisted !== undefined');
     assert.equal(await page.evaluate('persisted'), true);
     assert.equal(await page.evaluate('doona.report(7).then(({ repeated }) => repeated)'), false);
@@ -412,7 +411,8 @@ test('the module lives in one worker for all tasks, and not in the page', async 
 });
 
 /**
- * Connects to the stream; returns the error's code, and what the page's own thread hashed or decoded of more than 100 kB.
+ * Connects to the stream. Returns the error's code, and a list of what the page's own thread hashed or decoded that was
+ * larger than 100 kB.
  * @param {boolean} inPlace whether there is no worker
  */
 function connectToStream(inPlace) {
@@ -425,12 +425,12 @@ function connectToStream(inPlace) {
     const decoded = [];
     const { decode } = TextDecoder.prototype;
     TextDecoder.prototype.decode = function (...args) {
-      if ((args[0]?.byteLength ?? 0) > 1e5) decoded.push('a text'); // not an answer to a test of builtins
+      if ((args[0]?.byteLength ?? 0) > 1e5) decoded.push('a text'); // the tests of builtins decode small texts
       return Reflect.apply(decode, this, args);
     };
     const { digest } = crypto.subtle;
     crypto.subtle.digest = (...args) => {
-      if (args[1].byteLength > 1e5) decoded.push('a hash'); // not of a script
+      if (args[1].byteLength > 1e5) decoded.push('a hash'); // hashes of scripts are smaller
       return Reflect.apply(digest, crypto.subtle, args);
     };
     const code = await connect({ ...offer, budget: { epsilon: 10, delta: 1, days: 1 }, maxDelta: 1, when: 'now' })
@@ -440,7 +440,7 @@ function connectToStream(inPlace) {
 }
 
 /**
- * Returns the longest task of the page's thread in a trace, in milliseconds of CPU time.
+ * Returns how long the longest task in a trace kept the page's thread busy, in milliseconds of CPU time.
  * @param {Buffer} trace
  */
 function longestTask(trace) {
@@ -460,13 +460,13 @@ test('what a relay sends is decoded in the worker, and the page goes on meanwhil
       const { code, decoded } = await connectToStream(inPlace);
       const longest = longestTask(await browser.stopTracing());
       assert.deepEqual([code, inPlace ? [] : decoded], [want, []], variant);
-      assert.ok(!decoded.includes('a text'), 'also in place nothing is decoded');
+      assert.ok(!decoded.includes('a text'), 'without a worker, the page decoded a text');
       const where = inPlace ? ', in place' : '';
       t.diagnostic(`${variant}${where}: the longest task of the page's thread took ${longest} ms of it`);
     }
   }
   const script = await (await fetch(`${server.site}/doona.js`)).text();
-  assert.doesNotMatch(script, /not the shortest encoding/, 'the page has no decoder at all');
+  assert.doesNotMatch(script, /not the shortest encoding/, 'the page script contains the msgpack decoder');
 });
 
 for (const [name, damage] of Object.entries({
@@ -487,7 +487,7 @@ for (const [name, damage] of Object.entries({
 
 test('a module that stopped uses up no further epoch', async () => {
   const got = await page.evaluate(async (offers) => {
-    Reflect.deleteProperty(globalThis, 'Worker'); // The module then uses the page's random numbers.
+    Reflect.deleteProperty(globalThis, 'Worker'); // The module then draws with the page's crypto.
     const file = '/doona.js';
     /** @type {SDK} */
     const { connect, memoryStore } = await import(file);
@@ -500,21 +500,21 @@ test('a module that stopped uses up no further epoch', async () => {
       store: { ...store, claim } })));
     const { getRandomValues } = crypto;
     crypto.getRandomValues = (/** @type {any} */ out) => {
-      if (out instanceof Uint8Array && out.length !== 16) throw new Error('as the test asked'); // The SDK tests 16.
+      if (out instanceof Uint8Array && out.length !== 16) throw new Error('as the test asked'); // The tests draw 16.
       return Reflect.apply(getRandomValues, crypto, [out]);
     };
     const codeOf = (/** @type {any} */ error) => error.code;
-    const codes = [await a?.report(1).catch(codeOf)]; // both modules stop
+    const codes = [await a?.report(1).catch(codeOf)]; // both WASM modules stop
     const claimed = claims;
     codes.push(await a?.report(1).catch(codeOf), await b?.report(1).catch(codeOf));
     crypto.getRandomValues = getRandomValues;
-    const later = await b?.report(1); // by doona-full.wasm, which starts now
+    const later = await b?.report(1); // doona-full.wasm starts now and makes the report
     return { codes, claimed, claims, repeated: later?.repeated };
   }, /** @type {any[]} */ (['histogram', 'mean'].map((name) => server.tasks[name])));
   assert.deepEqual(got, { codes: Array(3).fill('module-failed'), claimed: 1, claims: 2, repeated: false });
 });
 
-/** Makes the test's visitor a new person; returns the URLs that the page requests afterwards. */
+/** Logs the visitor in as a new person. Returns a list that collects the URLs that the page requests from now on. */
 async function login() {
   await fetch(`${server.site}/test/login`, { method: 'POST', body: crypto.randomUUID() });
   /** @type {string[]} */
@@ -523,7 +523,7 @@ async function login() {
   return asked;
 }
 
-/** How many tokens have been asked for. @param {string[]} urls */
+/** Returns how many of the URLs are token requests. @param {string[]} urls */
 const tokensOf = (urls) => urls.filter((url) => url.includes('/test/token')).length;
 
 test('a retry, also by flush, sends the same bytes with the same token', async () => {
@@ -559,7 +559,7 @@ test('what an earlier visit left gets its token at once, and waits for its momen
   await page.evaluate(() => {
     const { getRandomValues } = crypto;
     crypto.getRandomValues = (/** @type {any} */ out) =>
-      // half of the spread
+      // The time of sending is the middle of the spread.
       out instanceof Uint32Array ? out.fill(2 ** 31) : Reflect.apply(getRandomValues, crypto, [out]);
   });
   await run('tokens', { options: { flush: true, spread: 3_600_000 } });
@@ -595,7 +595,7 @@ test('only pages of tasks with tokens load what tokens need', async () => {
   const asked = await login();
   const loaded = () => asked.some((url) => url.includes('doona-tokens'));
   await run('histogram', { values: [1] });
-  assert.ok(asked.some((url) => /doona-.*\.wasm/.test(url)), 'the module');
+  assert.ok(asked.some((url) => /doona-.*\.wasm/.test(url)), 'the page did not load the WASM module');
   assert.equal(loaded(), false);
   await run('tokens', { values: [1] });
   assert.equal(loaded(), true);
@@ -616,9 +616,9 @@ test("a report after the site's data has been cleared opens the store again", as
 });
 
 /**
- * Opens our page in nested frames.
- * @param {string[]} origins of the pages around ours, outermost first
- * @param {string} [attributes] of each frame
+ * Opens the site's page in nested frames.
+ * @param {string[]} origins of the pages around the site's page, outermost first
+ * @param {string} [attributes] attributes of each iframe
  * @returns {Promise<{frame: import('playwright-core').Frame, asked: string[]}>} and the requests to the relay
  */
 async function framed(origins, attributes = '') {
@@ -632,13 +632,13 @@ async function framed(origins, attributes = '') {
   const outer = await context.newPage();
   await outer.goto(address, { waitUntil: 'load' });
   const frame = outer.frames().find((some) => some.url().endsWith('?ours'));
-  assert.ok(frame, 'our page is framed');
+  assert.ok(frame, "the site's page is not in a frame");
   return { frame, asked };
 }
 
-/** The test server as another site. */
+/** Returns an address of the test server that browsers consider another site. */
 const elsewhere = () => server.site.replace('127.0.0.1', 'localhost');
-/** The site itself. */
+/** Returns the site's own origin. */
 const ours = () => server.site;
 
 for (const [what, origins, attributes] of /** @type {[string, (() => string)[], string?][]} */ ([
@@ -674,7 +674,7 @@ test("a frame in pages of the same origin reports, and in another site's if the 
   const repeated = await foreign.frame.evaluate(async (offer) => {
     const file = '/doona.js';
     /** @type {SDK} */
-    const { connect, memoryStore } = await import(file); // Browsers partition or block storage in such a frame.
+    const { connect, memoryStore } = await import(file); // Browsers may block storage in such a frame.
     const doona = await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, when: 'now',
       store: memoryStore(), frames: true });
     return (await doona.report(7)).repeated;

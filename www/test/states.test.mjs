@@ -1,6 +1,6 @@
-// Every state of the pages, light and dark, as wide as a desktop and a phone. build/screenshots gets the pictures, for
-// review. A page fails if a text is cut, overflows its box or breaks within a word, if the page scrolls sideways, or if
-// anything is written to the console.
+// Visits every state of the pages, light and dark, as wide as a desktop and as a phone, and saves screenshots in
+// build/screenshots for review. A test fails if a text is cut, overflows its box or breaks within a word, if the page
+// scrolls sideways, or if anything is written to the console.
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 
@@ -19,7 +19,7 @@ after(() => browser?.close());
 const widths = [1280, 390];
 
 /**
- * Checks a state and saves its pictures: four in the long form, else two.
+ * Checks a state and saves screenshots of it: four in the long form, otherwise two.
  * @param {Page} page
  * @param {string} name
  */
@@ -42,15 +42,16 @@ async function screenshot(page, name) {
 let visitors = 0;
 
 /**
- * Visits a page as a new visitor from a new network.
+ * Opens a page as a new visitor from a new network, and runs `body`.
  * @param {string} url
  * @param {(page: Page) => Promise<void>} body
- * @param {(context: import('playwright-core').BrowserContext) => Promise<unknown>} [before] the page is opened
+ * @param {(context: import('playwright-core').BrowserContext) => Promise<unknown>} [before] runs before the page is
+ * opened
  */
 async function visit(url, body, before) {
   const context = await browser.newContext({ colorScheme: 'light', reducedMotion: 'reduce',
     viewport: { width: 1280, height: 900 } });
-  const address = `fdff:0:${++visitors}::1`; // As a proxy tells the relay the client's address.
+  const address = `fdff:0:${++visitors}::1`; // In the form in which a proxy tells it to the relay.
   await context.route(/\/reports$/, (route) =>
     route.continue({ headers: { ...route.request().headers(), 'x-forwarded-for': address } }));
   await before?.(context);
@@ -63,7 +64,7 @@ async function visit(url, body, before) {
 /** @param {Page} page @param {string | RegExp} text */
 const says = (page, text) => page.locator('#status').getByText(text).waitFor();
 
-/** Returns a gate, which delays answers until it is opened. */
+/** Returns a gate: await `opened` to delay an answer, and call `open` to let it pass. */
 function gate() {
   let open = () => {};
   /** @type {Promise<void>} */

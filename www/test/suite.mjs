@@ -1,4 +1,4 @@
-// Runs the cases in an engine, for chromium.test.mjs, node.test.mjs and the others.
+// Runs the cases of cases.mjs in an engine, for chromium.test.mjs, node.test.mjs and the tests of other engines.
 import assert from 'node:assert/strict';
 import { appendFile } from 'node:fs/promises';
 import { after, describe, test } from 'node:test';
@@ -14,8 +14,8 @@ let server;
 after(() => server?.stop());
 
 /**
- * Runs every case in an engine, which starts with the first case. If DOONA_ENGINES names a file, it appends a line with
- * the engine's version and the number of cases.
+ * Defines a test for every case. The first test starts the engine. If the environment variable DOONA_ENGINES names a
+ * file, it appends a line with the engine's version and the number of passed cases to the file.
  * @param {string} engine
  * @param {(server: Server) => Promise<{version: string, stop?: () => unknown,
  *   run: (name: string) => Promise<string | null | undefined>}>} start `run` resolves to the error of a case, or to
@@ -49,7 +49,7 @@ export function suite(engine, start, names = Object.keys(cases)) {
 }
 
 /**
- * Runs a case in a page, to which the test sends this function. Resolves to the case's error, or to null.
+ * Runs a case in a page; the tests send this function to the page as text. Resolves to the case's error, or to null.
  * @param {string} name
  * @param {Server['tasks']} tasks
  */
@@ -66,8 +66,8 @@ export async function inPage(name, tasks) {
 }
 
 /**
- * Starts a browser for the cases. All cases run in one page, or each in its own page in the long form. The page must
- * write nothing to the console and have at most one worker.
+ * Returns a function that starts a browser for `suite`. All cases run in one page; in the long form, each case has its
+ * own page. A case fails if the page writes to the console or has more than one worker.
  * @param {() => Promise<import('playwright-core').Browser>} launch
  */
 export function inBrowser(launch) {

@@ -1,4 +1,4 @@
-// The verifier's pages in rare states, which www/testserver makes.
+// Tests the verifier's pages in rare states. `www/testserver -pages` makes these states.
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 
@@ -16,7 +16,7 @@ beforeEach(async () => {
 after(() => Promise.all([browser?.close(), pages?.stop()]));
 
 /**
- * Opens a state's page, checks what must hold in every state, and takes its pictures.
+ * Opens the page of a state, runs `body`, checks what must hold in every state, and takes screenshots.
  * @param {string} state
  * @param {(page: import('playwright-core').Page, report: any) => Promise<void>} body
  */

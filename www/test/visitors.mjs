@@ -1,5 +1,6 @@
-// Visitors in Chromium, each with its own profile and network, who report one text each: visitors.mjs FILE, where FILE
-// holds {site, relay, task, owner, texts}. Prints the number of receipts. cmd/demo's test runs it.
+// Plays visitors in Chromium, each with its own profile and network, who report one text each. Usage: visitors.mjs
+// FILE; FILE contains {site, relay, task, owner, texts} as JSON. Prints the number of reports that the relay accepted.
+// A test of cmd/demo runs it.
 import { readFile } from 'node:fs/promises';
 
 import { launch } from './harness.mjs';
@@ -15,7 +16,7 @@ let next = 0;
 /** @param {number} i */
 async function visit(i) {
   const context = await browser.newContext();
-  const network = `fdff:0:${(i + 1).toString(16)}::1`; // As a proxy tells the relay the client's network.
+  const network = `fdff:0:${(i + 1).toString(16)}::1`; // In the form in which a proxy tells it to the relay.
   await context.route(`${relay}/**`, (route) =>
     route.continue({ headers: { ...route.request().headers(), 'x-forwarded-for': network } }));
   const page = await context.newPage();

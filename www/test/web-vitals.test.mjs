@@ -1,4 +1,4 @@
-// The web-vitals example: real visits in fresh contexts, through the demo's relays to its verifier.
+// Tests the web-vitals example. Real visits in new browser contexts report through the demo's relays to its verifier.
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 
@@ -30,7 +30,7 @@ test('each visit reports its LCP and CLS once, and with enough of them both are 
 });
 
 /**
- * Loads the page as a new visitor, clicks, and leaves. The task allows several visitors per network.
+ * Loads the page as a new visitor, clicks, and leaves. All visitors come from one network, which the task allows.
  * @param {string} url
  */
 async function visit(url) {
@@ -44,9 +44,9 @@ async function visit(url) {
   await page.getByText('Known when you leave this tab.').waitFor();
   await page.getByText('this visit can report').waitFor();
   await largestPaintIsKnown(page);
-  await page.locator('h1').click(); // the first input: LCP is final
+  await page.locator('h1').click(); // web-vitals reports LCP at the first input
   await page.evaluate(() => {
-    // Headless Chromium never hides a tab, so this dispatches the event.
+    // Headless Chromium never hides a tab, so the test dispatches the event itself.
     Object.defineProperty(document, 'visibilityState', { value: 'hidden', configurable: true });
     document.dispatchEvent(new Event('visibilitychange', { bubbles: true }));
   });
@@ -59,8 +59,8 @@ async function visit(url) {
 }
 
 /**
- * Waits for the first paint entry: an earlier click would end the search for the largest paint, and the visit would
- * have no LCP.
+ * Waits until the browser has an entry for the largest paint. A click before that would end the browser's search, and
+ * the visit would have no LCP.
  * @param {import('playwright-core').Page} page
  */
 function largestPaintIsKnown(page) {
@@ -70,7 +70,7 @@ function largestPaintIsKnown(page) {
 }
 
 /**
- * Returns the results of all visits that the page shows.
+ * Opens the page and returns the results that it shows for all visits.
  * @param {string} url
  */
 async function look(url) {

@@ -1,5 +1,5 @@
-// The worker that runs the cases in workerd. Like a site's own worker, it must import the module, because workerd
-// compiles none at run time.
+// The worker that runs the cases in workerd. It imports the WASM modules, as a site's own worker must: workerd cannot
+// compile WASM at run time.
 import { answer } from './answer.mjs';
 import full from './doona-full.wasm';
 import * as sdk from './doona.js';

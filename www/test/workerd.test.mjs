@@ -1,4 +1,4 @@
-// The cases of cases.mjs in workerd, against a relay on another origin that opens all reports in Go.
+// Runs the cases of cases.mjs in workerd. The relay is www/testserver, which opens all reports with Go code.
 import { startWorkerd } from './harness.mjs';
 import { suite } from './suite.mjs';
 

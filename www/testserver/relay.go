@@ -175,7 +175,7 @@ func (r *relay) take(w http.ResponseWriter, _ *http.Request) {
 	w.Write(out.Bytes())
 }
 
-// fail sets the answers to the next submissions, one each: a JSON array of problem names.
+// fail sets the answers to the next submissions, one each. The request's body is a JSON array of problem names.
 func (r *relay) fail(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -92,7 +92,8 @@ func (r *relay) renew(w http.ResponseWriter, req *http.Request) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if err := json.NewDecoder(req.Body).Decode(&y.renewed); err != nil || y.renewed < 0 || y.renewed >= len(y.chains) {
-		http.Error(w, fmt.Sprintf("invalid body: want a number from 0 to %d (%v)", len(y.chains)-1, err), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("invalid body: want a number from 0 to %d (%v)", len(y.chains)-1, err),
+			http.StatusBadRequest)
 	}
 }
 

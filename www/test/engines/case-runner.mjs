@@ -1,5 +1,6 @@
-// Runs cases as a script in Node, Deno and Bun: reads the name of a case from each line of standard input, and writes
-// its error or null as a line of JSON. Arguments: the address of the built SDK, the site, and the tasks.
+// Runs cases as a script in Node, Deno and Bun. It reads the name of a case from each line of standard input. For each,
+// it writes a line of JSON: the error of the case, or null. The arguments are the address of the built SDK, the site's
+// address, and the tasks as JSON.
 import process from 'node:process';
 import { createInterface } from 'node:readline';
 

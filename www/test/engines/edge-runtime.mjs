@@ -1,14 +1,14 @@
-// Vercel's edge-runtime: runs a script in a context with Web APIs and without Node's.
+// Starts Vercel's edge-runtime, which runs a script with Web APIs but without Node's.
 import { build } from 'esbuild';
 
 /**
- * Bundles a worker like Next.js and starts it. The runtime compiles no modules, so they are compiled beforehand and
- * bound as variables, like an import of "doona.wasm?module".
+ * Bundles a worker as Next.js does, and starts it. The runtime cannot compile WASM, so the caller compiles the modules
+ * and the worker gets them as variables. Next.js does the same for an import of "doona.wasm?module".
  * @param {string} file
  * @param {{browser: WebAssembly.Module, full: WebAssembly.Module}} compiled
  */
 export async function startEdgeRuntime(file, compiled) {
-  const installed = 'edge-runtime'; // A variable: only these tests install the package, so its types may be missing.
+  const installed = 'edge-runtime'; // A variable, so that type checks pass where the package is not installed.
   const { EdgeRuntime } = await import(installed);
   const { outputFiles } = await build({ entryPoints: [file], bundle: true, format: 'iife', target: 'es2022',
     write: false, logOverride: { 'empty-import-meta': 'silent' } });

@@ -1,5 +1,4 @@
-// The cases of cases.mjs in every engine other than Chromium, Node 22 and workerd: make test-full PART=engines.
-// No engine skips a case.
+// Runs all cases of cases.mjs in every engine except Chromium, Node 22 and workerd: `make test-full PART=engines`.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile, readdir } from 'node:fs/promises';
@@ -21,7 +20,7 @@ const versionOf = async (folder) =>
   String(JSON.parse(await readFile(join(folder, 'package.json'), 'utf8')).version);
 
 /**
- * Starts case-runner.mjs, which must end by itself after the last case and write nothing to standard error.
+ * Starts case-runner.mjs. Fails unless it exits by itself after the last case and writes nothing to standard error.
  * @param {string} program @param {string[]} args before the script
  * @param {import('../suite.mjs').Server} server
  */
@@ -69,7 +68,7 @@ suite('Bun', async (server) => ({
   ...startRunner(join(bun, 'bin/bun'), ['--no-install'], server), version: await versionOf(bun),
 }));
 
-// Like Deno Deploy: a module with a fetch handler, which may read its own files and use the network.
+// Runs as Deno Deploy would: a module with a fetch handler, which may only read its own files and use the network.
 suite('deno serve, for Deno Deploy', async ({ site, tasks }) => {
   const args = ['serve', '--no-prompt', '--no-remote', '--host=127.0.0.1', '--port=0', '--allow-net=127.0.0.1',
     '--allow-env', `--allow-read=${fileURLToPath(built)}`, join(here, 'deno-deploy.mjs')];

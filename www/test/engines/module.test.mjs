@@ -1,5 +1,5 @@
-// The WASM modules in other engines than Node: every vector, every refusal, and a million reports of one instance. The
-// tests are the specs of www/sdk.
+// Tests the WASM modules in engines other than Node: every vector, every refusal, and a million reports by one
+// instance. It runs the specs of www/sdk in each engine.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
@@ -19,7 +19,10 @@ const engines = {
 const www = fileURLToPath(new URL('../..', import.meta.url));
 const long = fileURLToPath(new URL('../long.mjs', import.meta.url));
 
-/** Rejects, with what it said, where a test fails. @param {string} program @param {string[]} args */
+/**
+ * Runs a program. If a test fails, rejects with the program's output.
+ * @param {string} program @param {string[]} args
+ */
 const run = (program, args) => promisify(execFile)(program, args, { cwd: www, maxBuffer: 1 << 26 });
 
 for (const [name, { program, args, only }] of Object.entries(engines)) {
@@ -30,6 +33,6 @@ for (const [name, { program, args, only }] of Object.entries(engines)) {
   test(`${name}: one instance makes a million reports`, async () => {
     const { stdout, stderr } = await run(program, [...args, '--preload', long, only, 'one instance reports',
       join(specs, 'open-task.spec.mjs')]);
-    assert.match(stdout + stderr, /\b1 pass/, 'a name that no test has runs none');
+    assert.match(stdout + stderr, /\b1 pass/, 'no test has this name: want exactly one');
   });
 }

@@ -1,5 +1,5 @@
 /**
- * The paths of two engines in the locked packages.
+ * The paths of Deno and Bun in the installed Node packages.
  * @module
  */
 import { join } from 'node:path';

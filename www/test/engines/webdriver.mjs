@@ -1,5 +1,5 @@
-// Drives WebKitGTK's MiniBrowser over WebDriver in a virtual X server, as far as the cases need it. Playwright supports
-// only its own WebKit.
+// Drives WebKitGTK's MiniBrowser over WebDriver in a virtual X server. It has only the functions that the cases need.
+// Playwright cannot drive MiniBrowser: it supports only its own WebKit.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
@@ -17,7 +17,7 @@ async function freePort() {
   return port;
 }
 
-/** Starts an X server and returns its display. */
+/** Starts an X server. Returns the number of its display and a function that stops it. */
 async function startDisplay() {
   const child = spawn(process.env['XVFB'] ?? 'Xvfb',
     ['-displayfd', '3', '-screen', '0', '1280x1024x24', '-nolisten', 'tcp'], { stdio: ['ignore', 'ignore', 'ignore', 'pipe'] });
@@ -25,12 +25,12 @@ async function startDisplay() {
   return { display: `:${line}`, stop: () => void child.kill() };
 }
 
-/** Starts MiniBrowser in a fresh profile. */
+/** Starts MiniBrowser with a new profile. */
 export async function startWebKit() {
   const { display, stop: stopDisplay } = await startDisplay();
   const port = await freePort();
   const driver = spawn(process.env['WEBKITWEBDRIVER'] ?? 'WebKitWebDriver', [`--port=${port}`, '--host=127.0.0.1'],
-    // In CI's container root runs MiniBrowser, which its sandbox refuses.
+    // In CI's container, root runs MiniBrowser, and its sandbox refuses to run for root.
     { stdio: 'ignore', env: { ...process.env, DISPLAY: display, WEBKIT_DISABLE_SANDBOX_THIS_IS_DANGEROUS: '1' } });
 
   /**
@@ -51,7 +51,7 @@ export async function startWebKit() {
     try {
       session = await ask('POST', '/session', { capabilities: { alwaysMatch: { browserName: 'MiniBrowser' } } });
     } catch (error) {
-      // The server is not up yet.
+      // The driver is not listening yet: retry.
       if (!(error instanceof TypeError) || Date.now() > deadline) throw error;
       await new Promise((resolve) => setTimeout(resolve, 100));
     }
@@ -62,7 +62,10 @@ export async function startWebKit() {
     version: `${session.capabilities.browserName} ${session.capabilities.browserVersion}`,
     /** @param {string} url */
     open: (url) => ask('POST', `${at}/url`, { url }),
-    /** Runs a script that calls back through its last argument. @param {string} script @param {...unknown} args */
+    /**
+     * Runs a script in the page. The script must call its last argument when it is done.
+     * @param {string} script @param {...unknown} args
+     */
     run: (script, ...args) => ask('POST', `${at}/execute/async`, { script, args }),
     stop: async () => {
       await ask('DELETE', at);

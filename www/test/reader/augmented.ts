@@ -1,5 +1,5 @@
 /**
- * Values hidden by relays' dummies: augmented. docs/SPEC.md sections 4 and 11.
+ * The protocol augmented: relays' dummies hide the values (docs/SPEC.md, sections 4 and 11).
  * @module
  */
 
@@ -8,7 +8,10 @@ import { toNumber } from './source.ts';
 import { checkSlots, Malformed, type Noise, type Task, whole } from './task.ts';
 import { categoryOf, decode, encode, fixed, inLane, numberOf, type Protocol, symbolBytes } from './values.ts';
 
-/** Every outcome of a law with its weight: only for laws as small as those of the vectors. */
+/**
+ * Enumerates every outcome of the dummies' distribution, as counts by cell, with its weight. Only for distributions as
+ * small as those of the vectors.
+ */
 function* outcomes(noise: Noise): Generator<[number[], number]> {
   const runs = noise.which!.length ? noise.which! : [[noise.cells, 0n] as const];
   const tables = runs.flatMap(([count, table]) => Array<bigint[]>(Number(count)).fill(noise.tables![Number(table)]!));
@@ -29,7 +32,7 @@ function* outcomes(noise: Noise): Generator<[number[], number]> {
   yield* walk([], 1);
 }
 
-/** The mean number of dummies of every cell in one draw. */
+/** Returns the mean number of dummies that one draw adds to each cell. */
 function means(noise: Noise): number[] {
   const sums = Array<number>(Number(noise.cells)).fill(0);
   let all = 0;

@@ -1,5 +1,6 @@
 /**
- * Batches: docs/SPEC.md section 7. Derives from the chunks what a manifest signs about its ciphertexts.
+ * Tests the vectors of batches (docs/SPEC.md, section 7). Computes from the chunks of ciphertexts what the manifest
+ * must sign, and compares.
  * @module
  */
 

@@ -1,5 +1,5 @@
 /**
- * Correlated: docs/SPEC.md section 11.
+ * The protocol correlated (docs/SPEC.md, section 11).
  * @module
  */
 
@@ -7,7 +7,7 @@ import { type Atom, type Rational, reduced, type Source, toNumber } from './sour
 import { checkSlots, isPowerOfTwo, Malformed, oneOf, type Task, whole } from './task.ts';
 import { bytesOf, categoryOf, decode, encode, fixed, inLane, numberOf, type Protocol, vectorOf } from './values.ts';
 
-/** A source of noise. */
+/** A source of noise. It sends its `values` a random number of times. */
 interface Noise extends Atom {
   values: bigint[];
 }
@@ -25,7 +25,9 @@ function dyadic(task: Task, key: string, most: bigint, fits: (p: Rational) => bo
 const exponent = (task: Task, key: string, zero: boolean) =>
   dyadic(task, key, 1n << 40n, (p) => p.num <= 16n * p.den && (p.num > 0n || (zero && p.num === 0n)));
 
-/** The sources of step 3: v, or −v, and its halves; with the level of each. */
+/**
+ * The noise sources of step 3: each sends v or −v together with its two halves, negated. Returns each with its level.
+ */
 function atoms(top: bigint): { v: bigint; level: bigint; values: bigint[] }[] {
   const out = [];
   for (let v = 2n; v <= top; v++) {
@@ -38,7 +40,7 @@ function atoms(top: bigint): { v: bigint; level: bigint; values: bigint[] }[] {
   return out;
 }
 
-/** The noise of rule moments, from parameters. */
+/** Returns the noise sources of the rule moments. The task's parameters give their weights and rates. */
 function fromParameters(task: Task, top: bigint, zero: boolean): Noise[] {
   const known = new Set(['max', 'central', 'theta', 'cut']);
   for (const key of ['theta', 'cut']) {
@@ -59,7 +61,7 @@ function fromParameters(task: Task, top: bigint, zero: boolean): Noise[] {
   return out;
 }
 
-/** The noise of rule theorem2. */
+/** Returns the noise sources of the rule theorem2. They follow from ε and δ by a closed form. */
 function closedForm(task: Task, top: bigint, central: Rational): Noise[] {
   if (task.params.size !== 2) throw new Malformed('params');
   const e = Math.min(task.epsilon - toNumber(central) * Number(top), 1) / 2;
@@ -109,7 +111,10 @@ export function correlated(task: Task): Protocol {
     return { a, v };
   };
 
-  /** Runs Events once; undefined if they do not fit. */
+  /**
+   * Runs the sampler Events of section 10 once. Returns the noise messages; undefined if they do not fit into the
+   * slots.
+   */
   const noise = (source: Source): Uint8Array[] | undefined => {
     const out: Uint8Array[] = [];
     let fits = true;

@@ -1,5 +1,5 @@
 /**
- * Ends of epochs and times: docs/SPEC.md sections 5, 7 and 8.
+ * Tests the vectors of signed ends of epochs and signed times (docs/SPEC.md, sections 5, 7 and 8).
  * @module
  */
 

@@ -1,5 +1,5 @@
 /**
- * Signed ends of epochs and signed times: docs/SPEC.md sections 5, 7 and 8.
+ * Reads signed ends of epochs and signed times (docs/SPEC.md, sections 5, 7 and 8).
  * @module
  */
 
@@ -8,7 +8,7 @@ import { createHash, createPublicKey, verify } from 'node:crypto';
 import { toHex } from './files.ts';
 import { decode } from './task.ts';
 
-/** An end or a time is invalid: by its signature or its content. */
+/** An end or a time is invalid. `expect` says why: its signature is wrong, or its content. */
 export class Refused extends Error {
   readonly expect: 'signer' | 'manifest';
 
@@ -18,7 +18,7 @@ export class Refused extends Error {
   }
 }
 
-/** in, added, out, dropped */
+/** The counts of one lane: messages in, added, out and dropped. */
 type Counts = [bigint, bigint, bigint, bigint];
 
 export interface End {
@@ -30,7 +30,7 @@ export interface End {
 }
 
 const below = 1n << 53n;
-// The prefix of an Ed25519 key of 32 bytes in a SubjectPublicKeyInfo (RFC 8410).
+// The bytes of a SubjectPublicKeyInfo before an Ed25519 key of 32 bytes (RFC 8410).
 const prefix = Buffer.from('302a300506032b6570032100', 'hex');
 
 export class Task {
@@ -52,7 +52,7 @@ export class Task {
     this.#noise = fields[17].length > 0;
   }
 
-  /** The body that a relay signed for a purpose. */
+  /** Checks the signature of the relay at a hop for a purpose, and returns the decoded body. */
   open(signed: Uint8Array, hop: number, purpose: string): any {
     const [body, signature] = decode(signed);
     const key = createPublicKey({ key: Buffer.concat([prefix, this.#keys[hop]!]), format: 'der', type: 'spki' });
@@ -61,7 +61,7 @@ export class Task {
     return decode(body);
   }
 
-  /** The ends of an epoch, from the first relay's to this relay's. */
+  /** Checks a signed end of an epoch. Returns the ends of all relays from the first one to the relay at this hop. */
   end(signed: Uint8Array, epoch: bigint, hop: number): End[] {
     const [label, version, id, of, by, batches, submissions, lanes, source] = this.open(signed, hop, 'end');
     const check = (good: boolean, what: string) => {
@@ -89,7 +89,10 @@ export class Task {
     return [...chain, mine];
   }
 
-  /** The time of a relay's clock, signed together with the nonce of the request, in Unix seconds. */
+  /**
+   * Checks a signed time. Returns the time of the relay's clock in Unix seconds. The signature covers the nonce of the
+   * request.
+   */
   time(signed: Uint8Array, hop: number, nonce: Uint8Array): bigint {
     const [label, version, id, by, asked, unix] = this.open(signed, hop, 'time');
     const right = label === 'doona-time' && version === 1n && toHex(id) === toHex(this.id) && by === BigInt(hop);

@@ -1,5 +1,5 @@
 /**
- * Files of testdata/v1 (testdata/README.md).
+ * Reads the files of testdata/v1 (testdata/README.md).
  * @module
  */
 
@@ -11,7 +11,7 @@ export function read(name: string): any {
   return JSON.parse(readFileSync(new URL(`${name}.json`, folder), 'utf8'));
 }
 
-/** The names of files that begin with `prefix`, without `.json`. */
+/** Returns the names of all files that begin with `prefix`, without `.json`. */
 export function names(prefix: string): string[] {
   const files = readdirSync(folder).filter((name) => name.startsWith(prefix) && name.endsWith('.json'));
   return files.map((name) => name.slice(0, -'.json'.length));

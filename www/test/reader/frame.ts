@@ -1,12 +1,12 @@
 /**
- * The frame of vectormean: docs/SPEC.md section 11. Sums of doubles are added in the order that the
- * text gives, so that coefficients are the same to the last bit.
+ * The frame U of the protocol vectormean (docs/SPEC.md, section 11). It adds doubles in the order that the text gives,
+ * so that its coefficients equal those of other implementations to the last bit.
  * @module
  */
 
 const word = (1n << 64n) - 1n;
 
-/** The outputs of SplitMix64. */
+/** Generates the outputs of the generator SplitMix64. */
 function* splitMix64(seed: bigint): Generator<bigint, never> {
   for (;;) {
     seed = (seed + 0x9e3779b97f4a7c15n) & word;
@@ -48,20 +48,23 @@ export class Frame {
     }
   }
 
-  /** Ux */
+  /** Returns Ux: the frame coefficients of the vector x. */
   analyze(x: readonly number[]): number[] {
     const out = new Array<number>(this.size).fill(0);
     x.forEach((value, l) => (out[this.#columns[l]!] = value * this.#signs[l]!));
     return hadamard(out);
   }
 
-  /** Uᵀa */
+  /** Returns Uᵀa: the vector with the frame coefficients a. */
   synthesize(a: readonly number[]): number[] {
     const out = hadamard(a);
     return this.#columns.map((column, l) => out[column]! * this.#signs[l]!);
   }
 
-  /** Coefficients a with Uᵀa = x, none above c if they are found. */
+  /**
+   * Returns coefficients a with Uᵀa = x. It looks for coefficients of at most c in absolute value, and returns the best
+   * ones that it finds.
+   */
   represent(x: readonly number[], c: number): number[] {
     let z = this.analyze(x);
     let best = z;

@@ -1,6 +1,6 @@
 /**
- * Every protocol: the same random bytes give the same messages and slots, the same messages give the same estimate, and
- * every negative is refused for its reason.
+ * Tests the vectors of every protocol: the vector's random bytes must give its messages and slots, the messages must
+ * give its estimate, and every invalid vector must be refused for its reason.
  * @module
  */
 
@@ -25,19 +25,19 @@ const batchOf = ({ users, lanes, draws, dummies }: any): Batch => ({
   lanes: lanes.map((lane: string[]) => lane.map(hex)),
 });
 
-/** The tolerance of estimates: only the order of additions differs. */
+/** Fails unless two estimates are equal up to rounding, because implementations may add in another order. */
 function close(got: number[], want: number[]): void {
   assert.equal(got.length, want.length);
   const most = Math.max(1, ...want.map(Math.abs));
   got.forEach((x, i) => assert.ok(Math.abs(x - want[i]!) <= 1e-12 * most, `${x} and not ${want[i]}`));
 }
 
-test('no protocol with vectors is left out', () => {
+test('every protocol with vectors is tested', () => {
   const withReports = names('').filter((name) => read(name)[0]?.reports);
   assert.deepEqual(withReports.sort(), [...protocols].sort());
 });
 
-/** Converts a part from JSON to the types of {@link parseTask}. */
+/** Converts a part of a task from JSON to the types that {@link parseTask} returns. */
 function typed(part: any): any {
   if (typeof part === 'number') return BigInt(part);
   if (Array.isArray(part)) return part.map(typed);
@@ -82,7 +82,7 @@ for (const name of protocols) {
   }
 
   const bad = names(`bad_${name}_`);
-  test(`${name}: has negatives`, () => assert.ok(bad.length >= 3));
+  test(`${name}: has invalid vectors`, () => assert.ok(bad.length >= 3));
   for (const file of bad) {
     const fault = read(file);
     test(`${file}: ${fault.description}`, () => {

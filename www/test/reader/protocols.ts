@@ -1,5 +1,5 @@
 /**
- * The protocols by name: docs/SPEC.md section 11.
+ * The protocols by name (docs/SPEC.md, section 11).
  * @module
  */
 
@@ -23,7 +23,10 @@ export function open(task: Task): Protocol {
   return protocols[task.protocol]!(task);
 }
 
-/** A client's slots: sections 6 and 10. An empty message is a cover. */
+/**
+ * Returns a client's slots: its messages, padded with covers and shuffled (sections 6 and 10). An empty message stands
+ * for a cover.
+ */
 export function slotsOf(task: Task, source: Source, messages: Lanes): Lanes {
   return messages.map((lane) => {
     const slots = [...lane];

@@ -1,5 +1,5 @@
 /**
- * Every sampler, and the permutation: randomizer.json.
+ * Tests every sampler and the permutation with the vectors of randomizer.json.
  * @module
  */
 
@@ -49,6 +49,6 @@ for (const [name, sampler] of Object.entries(samplers)) {
   });
 }
 
-test('randomizer.json: no sampler is left out', () => {
+test('randomizer.json: every sampler is tested', () => {
   assert.deepEqual(new Set(vectors.map((v) => v.sampler)), new Set(Object.keys(samplers)));
 });

@@ -1,5 +1,5 @@
 /**
- * Rappor: docs/SPEC.md section 11.
+ * The protocol rappor (docs/SPEC.md, section 11).
  * @module
  */
 

@@ -1,5 +1,5 @@
 /**
- * Randomized response: histogram, realsum, vectorgrid. docs/SPEC.md section 11.
+ * The protocols that are randomized response: histogram, realsum and vectorgrid (docs/SPEC.md, section 11).
  * @module
  */
 
@@ -9,7 +9,7 @@ import {
   ballOf, categoryOf, decode, encode, fixed, inLane, type Lanes, numberOf, type Protocol, symbolBytes, vectorOf,
 } from './values.ts';
 
-/** Parameter gamma. */
+/** Returns the task's parameter gamma: above 0, below 1, with a denominator that is a power of two up to 2^62. */
 export function gammaOf(task: Task): Rational {
   const p = task.params.get('gamma');
   const fits = p && p.num > 0n && p.num < p.den && p.num < 1n << 53n && p.den <= 1n << 62n && isPowerOfTwo(p.den);
@@ -17,7 +17,7 @@ export function gammaOf(task: Task): Rational {
   return p;
 }
 
-/** One symbol in the one slot of the one lane. */
+/** A protocol in which a client sends one symbol, in the only slot of the only lane. */
 class Response {
   readonly gamma: number;
   readonly #exact: Rational;

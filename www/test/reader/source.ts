@@ -1,6 +1,7 @@
 /**
- * Samplers of docs/SPEC.md section 10, from its text alone: this folder shares no code with the SDK
- * or with the Go packages. Slow and plain: every integer is a BigInt.
+ * The samplers of docs/SPEC.md, section 10, implemented from its text alone. This folder shares no code with the SDK or
+ * the Go packages, so it tests whether the specification suffices. The code is simple and slow: every integer is a
+ * BigInt.
  * @module
  */
 
@@ -12,19 +13,19 @@ export interface Rational {
   den: bigint;
 }
 
-/** Jumps(rate, max). */
+/** The parameters of the distribution Jumps(rate, max) of section 10. A max of 0 means no maximum. */
 export interface Jumps {
   rate: Rational;
   max: bigint;
 }
 
-/** An atom of Events. */
+/** A kind of event in the sampler Events: its weight, and the distribution of its size. */
 export interface Atom {
   weight: bigint;
   jumps: Jumps;
 }
 
-/** A jump of an atom of Events. */
+/** An event that the sampler Events has drawn: the index of its atom, and its size. */
 export interface Event {
   atom: number;
   size: bigint;
@@ -36,7 +37,7 @@ export function reduced(num: bigint, den: bigint): Rational {
   return { num: num / a, den: den / a };
 }
 
-/** Parses `a` or `a/b` of section 3. */
+/** Parses a rational number in the form of section 3: `a` or `a/b`, in lowest terms. */
 export function rational(text: string): Rational {
   const parts = /^(-?[1-9][0-9]*|0)(?:\/([1-9][0-9]*))?$/.exec(text);
   if (!parts) throw new Error(`no rational: ${text}`);
@@ -56,7 +57,7 @@ function ones(n: bigint): bigint {
   return BigInt(n.toString(2).replaceAll('0', '').length);
 }
 
-/** I and C of Jumps(rate, max). */
+/** Returns the numbers I (`last`) and C (`count`) that section 10 defines for Jumps(rate, max). */
 export function candidates({ rate, max }: Jumps): { last: bigint; count: bigint } {
   let i = 0n;
   const reached = () => (rate.num << i) >= rate.den;
@@ -64,7 +65,7 @@ export function candidates({ rate, max }: Jumps): { last: bigint; count: bigint 
   return { last: i, count: reached() ? i + 1n : i };
 }
 
-/** A stream of given bytes. */
+/** The samplers, on a given sequence of random bytes. */
 export class Source {
   readonly #bytes: Uint8Array;
   used = 0;
@@ -219,7 +220,7 @@ export class Source {
     return v === 0n ? 64n + this.#zeros() : bitLength(v & -v) - 1n;
   }
 
-  /** Events; `found` may draw between two events. */
+  /** The sampler Events. Calls `found` for each event; `found` may itself draw from this source. */
   eachEvent(atoms: readonly Atom[], den: bigint, found: (event: Event) => void): void {
     const masses = atoms.map(({ weight, jumps }) => weight * candidates(jumps).count);
     const total = masses.reduce((a, b) => a + b, 0n);

@@ -1,5 +1,5 @@
 /**
- * Statements about streams: docs/SPEC.md section 4.
+ * Tests the vectors of statements about streams (docs/SPEC.md, section 4).
  * @module
  */
 
@@ -27,7 +27,7 @@ test('statement.json: who signs next', () => {
 });
 
 const bad = names('bad_statement_');
-test('there are faults', () => assert.ok(bad.length > 10));
+test('there are invalid vectors', () => assert.ok(bad.length > 10));
 for (const name of bad) {
   const v = read(name);
   test(`${name}.json: ${v.description}`, () => assert.throws(() => check(v), Refused));

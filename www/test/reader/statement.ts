@@ -1,5 +1,5 @@
 /**
- * Statements about who signs a stream's tasks: docs/SPEC.md section 4.
+ * Reads the statements that say who signs a stream's tasks (docs/SPEC.md, section 4).
  * @module
  */
 
@@ -23,7 +23,7 @@ export interface Signed {
   owner: Uint8Array;
 }
 
-/** The newest statement. Number 0 of era 0 stands for the trusted data. */
+/** The newest statement. If there is none, era and number are 0. */
 export interface Last {
   era: bigint;
   number: bigint;
@@ -44,7 +44,7 @@ function demand(good: boolean, what: string): asserts good {
   if (!good) throw new Refused(what);
 }
 
-/** Reads the statements of the newest era. */
+/** Reads and checks the statements of the newest era, and returns the last of them. */
 export function statements(raw: Uint8Array, told: Statements): Last {
   const all: [Uint8Array, Uint8Array][] = decode(raw);
   demand(all.length <= 16, 'too many');
@@ -65,7 +65,7 @@ export function statements(raw: Uint8Array, told: Statements): Last {
   return last;
 }
 
-/** Checks a stream's tasks against the newest statement. */
+/** Checks that a stream's tasks agree with the newest statement. Throws Refused otherwise. */
 export function decide(tasks: readonly Signed[], last: Last): void {
   const said = last.era > 0n || last.number > 0n;
   const named = Number(last.position);

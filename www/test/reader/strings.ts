@@ -1,5 +1,5 @@
 /**
- * Frequent texts: strings. docs/SPEC.md section 11.
+ * The protocol strings, which finds frequent texts (docs/SPEC.md, section 11).
  * @module
  */
 
@@ -10,7 +10,7 @@ import { decode, encode, inLane, type Protocol } from './values.ts';
 
 const mask = (1n << 64n) - 1n;
 
-/** FNV-1a of 64 bits, continued from a state. */
+/** Continues the 64-bit hash FNV-1a from a state. */
 function absorb(state: bigint, bytes: Uint8Array): bigint {
   return bytes.reduce((h, byte) => ((h ^ BigInt(byte)) * 1099511628211n) & mask, state);
 }
@@ -22,7 +22,7 @@ function finish(state: bigint, table: number): bigint {
   return z ^ (z >> 31n);
 }
 
-/** Cuts a text between characters and pads it with zeros. */
+/** Cuts a text to `length` bytes, between two characters, and pads it with zero bytes. */
 function padded(value: number[], length: number): Uint8Array {
   if (value.some((c) => !Number.isInteger(c) || c < 1 || c > 255)) throw new Malformed('value');
   const bytes = Uint8Array.from(value);

@@ -1,5 +1,5 @@
 /**
- * Tasks and the origins that they list: docs/SPEC.md section 4.
+ * Tests the vectors of tasks and of the origins that tasks list (docs/SPEC.md, section 4).
  * @module
  */
 
@@ -22,7 +22,7 @@ for (const name of names('bad_task_origin')) {
   });
 }
 
-test('origin.json: what may be listed is what browsers write', () => {
+test('origin.json: a task may list origins only in the form that browsers write', () => {
   const { valid, invalid, listed, answers } = read('origin');
   for (const origin of valid) assert.ok(isOrigin(origin), origin);
   for (const { origin, description } of invalid) assert.ok(!isOrigin(origin), `${origin}: ${description}`);

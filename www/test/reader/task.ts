@@ -1,11 +1,11 @@
 /**
- * The fields of a task that a protocol reads: docs/SPEC.md sections 3 and 4.
+ * Reads the fields of a task that protocols need (docs/SPEC.md, sections 3 and 4).
  * @module
  */
 
 import { rational, type Rational, toNumber } from './source.ts';
 
-/** A value that a task, a client or a message must not have. */
+/** A task, a client's value or a message is invalid. `field` names the invalid part. */
 export class Malformed extends Error {
   readonly field: string;
 
@@ -63,13 +63,13 @@ export interface Noise {
   batches: bigint;
   pool?: bigint;
   tables?: bigint[][];
-  /** [count, table] of consecutive cells. */
+  /** Runs of consecutive cells: [number of cells, index of their table]. */
   which?: [bigint, bigint][];
   tilt?: { centre: bigint; weights: bigint[]; factors: bigint[] } | undefined;
   total?: bigint | undefined;
 }
 
-/** Reads the msgpack of section 3: integers, bin, str and arrays. */
+/** Decodes the msgpack of section 3: integers, byte strings, strings and arrays. */
 export function decode(bytes: Uint8Array): any {
   let at = 0;
   const uint = (size: number): bigint => {
@@ -104,7 +104,7 @@ export function decode(bytes: Uint8Array): any {
 
 export function parseTask(canonical: Uint8Array): Task {
   const [label, version, , query, protocol, rule, params, input, claim, batch, slots, ...rest] = decode(canonical);
-  const [, [, , , origins], , , , stream, noise] = rest; // after epochs, clients, relays, verifier and kem
+  const [, [, , , origins], , , , stream, noise] = rest; // epochs, clients, relays, verifier, kem, stream, noise
   if (rest.length !== 7) throw new Malformed('task');
   if (label !== 'doona-task' || version !== 1n) throw new Malformed('version');
   const [lo, hi, bins, labels, clip] = input;
@@ -135,7 +135,7 @@ function originsOf(origins: string[]): string[] {
   return origins;
 }
 
-/** Whether an origin has the form in which browsers write it, apart from a "*." before the domain. */
+/** Whether a text is an origin in the form that browsers write. A "*." before the domain is also allowed. */
 export function isOrigin(text: string): boolean {
   if (text === 'null') return true;
   const [, scheme, wild, host] = /^([a-z][a-z0-9+.-]*):\/\/(\*\.)?([^:]+|\[.*\])(:[0-9]+)?$/.exec(text) ?? [];
@@ -150,7 +150,7 @@ export function isOrigin(text: string): boolean {
     (domain || host!.startsWith('[')) && !(wild && /^\[|(^|\.)(\d+|0x[0-9a-f]*)$/.test(host!));
 }
 
-/** Whether a page of an origin may report. */
+/** Whether a page of `origin` may report to a task that lists `origins`. */
 export function mayReport(origins: string[], origin: string): boolean {
   return origins.length === 0 || origins.some((listed) => {
     const [, scheme, domain] = /^(.*:\/\/)\*(\..*)$/.exec(listed) ?? [];
@@ -167,7 +167,7 @@ function streamOf([name, position, before, allow, rotations]: Fields): Stream {
   return { name, position, before, allow, ...(rotations && { rotations: rotations.map(rotationOf) }) };
 }
 
-/** A rotation: 32 bytes of the old key, 32 of the new one and 64 of the old one's signature. */
+/** Reads a key rotation: 32 bytes of the old key, 32 of the new key, and 64 of the signature by the old key. */
 function rotationOf(raw: Uint8Array): Rotation {
   if (raw.length !== 128) throw new Malformed('stream.rotations');
   const text = (from: number, to: number) => Buffer.from(raw.subarray(from, to)).toString('base64url');
@@ -185,14 +185,14 @@ function noiseOf([kind, cells, batches, ...law]: [string, bigint, bigint, ...any
   };
 }
 
-/** A whole-numbered parameter from lo to hi. */
+/** Returns a parameter of the task. Throws Malformed unless it is a whole number from lo to hi. */
 export function whole(task: Task, key: string, lo: bigint, hi: bigint): bigint {
   const p = task.params.get(key);
   if (!p || p.den !== 1n || p.num < lo || p.num > hi) throw new Malformed(`params.${key}`);
   return p.num;
 }
 
-/** Refuses parameters other than those named. */
+/** Throws Malformed unless the task has exactly these parameters. */
 export function onlyParams(task: Task, ...keys: string[]): void {
   if (task.params.size !== keys.length || !keys.every((key) => task.params.has(key))) throw new Malformed('params');
 }
@@ -201,7 +201,7 @@ export function oneOf(field: 'query' | 'rule', task: Task, ...allowed: string[])
   if (!allowed.includes(task[field])) throw new Malformed(field);
 }
 
-/** Refuses slots other than those of the protocol. */
+/** Throws Malformed unless the task's slots are as its protocol requires. */
 export function checkSlots(task: Task, padding: string, lanes: bigint, perLane: bigint, messageBytes: bigint): void {
   const right = task.padding === padding && task.lanes === lanes && task.perLane === perLane;
   if (!right || task.messageBytes !== messageBytes) throw new Malformed('slots');

@@ -1,5 +1,5 @@
 /**
- * Values and messages: docs/SPEC.md section 11.
+ * Converts values and messages (docs/SPEC.md, section 11).
  * @module
  */
 
@@ -17,7 +17,10 @@ export interface Protocol {
   estimate(batches: Batch[]): number[];
 }
 
-/** The messages of a batch, its number of clients, and what relays say they added, if they do. */
+/**
+ * The messages of a batch and its number of clients. If relays add noise: how often they drew (`draws`), and how many
+ * dummies they added, as their manifests say.
+ */
 export interface Batch {
   users: number;
   lanes: Lanes;
@@ -34,7 +37,7 @@ function unit(task: Task, x: number): number {
   return Math.min(Math.max((x - task.lo) / (task.hi - task.lo), 0), 1);
 }
 
-/** u of a number. */
+/** Returns u, the value mapped from the task's range to [0, 1]. */
 export function numberOf(task: Task, value: number[]): number {
   finite(value, 1n);
   const u = unit(task, value[0]!);
@@ -58,7 +61,10 @@ export function vectorOf(task: Task, value: number[]): number[] {
   return value.map((x) => unit(task, x));
 }
 
-/** A vector in the ball. */
+/**
+ * Returns the vector, scaled to Euclidean norm 1 if it is longer. Throws Malformed if it is longer and the task does
+ * not clip.
+ */
 export function ballOf(task: Task, value: number[]): number[] {
   finite(value, task.bins);
   const largest = Math.max(...value.map(Math.abs));
@@ -69,7 +75,7 @@ export function ballOf(task: Task, value: number[]): number[] {
   return norm > 1 ? value.map((x) => x / largest / Math.sqrt(sum)) : value;
 }
 
-/** The fixed-point form of u: u·2^53 is exact, and halves go to even. */
+/** Returns u·2^53, rounded to a whole number; halves are rounded to even. The product itself is exact. */
 export function fixed(u: number): bigint {
   const scaled = u * 2 ** 53;
   const down = Math.floor(scaled);
@@ -77,14 +83,14 @@ export function fixed(u: number): bigint {
   return BigInt(rest > 0.5 || (rest === 0.5 && down % 2 === 1) ? down + 1 : down);
 }
 
-/** The number of bytes of a number below `count`. */
+/** Returns how many bytes a whole number below `count` needs. */
 export function bytesOf(count: bigint): bigint {
   let n = 1n;
   while (1n << (8n * n) < count) n++;
   return n;
 }
 
-/** The number of bytes of one of `k` symbols. */
+/** Returns how many bytes encode one of `k` symbols: 1, 2 or 4. */
 export const symbolBytes = (k: bigint): bigint => (k <= 256n ? 1n : k <= 65536n ? 2n : 4n);
 
 export function encode(v: bigint, size: bigint): Uint8Array {

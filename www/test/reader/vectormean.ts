@@ -1,5 +1,5 @@
 /**
- * Vectormean: docs/SPEC.md section 11.
+ * The protocol vectormean (docs/SPEC.md, section 11).
  * @module
  */
 
@@ -10,10 +10,10 @@ import { ballOf, bytesOf, decode, encode, type Protocol } from './values.ts';
 
 const one = 1n << 53n;
 
-/** The rounding error of a norm. */
+/** The tolerated relative rounding error of a norm. */
 const slack = 1e-9;
 
-/** Bin(trials, chance). */
+/** Noise with the binomial distribution Bin(trials, chance). */
 interface Noise {
   trials: bigint;
   chance: Rational;
@@ -29,10 +29,13 @@ function noiseOf(task: Task, trials: string, chance: string): Noise {
 
 const mean = ({ trials, chance }: Noise): number => Number(trials) * toNumber(chance);
 
-/** Rounds one fraction of 2^53. */
+/** Rounds f to 2^53 with probability f/2^53, otherwise to 0. */
 const roundAtRandom = (source: Source, f: bigint): bigint => (source.below(one) < f ? one : 0n);
 
-/** Rounds fractions to 0 or 2^53 so that their sum rounds to a neighboring whole number. */
+/**
+ * Rounds each of the numbers f/2^53 at random to 0 or 2^53, so that their sum is rounded to one of the two nearest
+ * multiples of 2^53.
+ */
 function roundTogether(source: Source, fractions: readonly bigint[]): bigint[] {
   const f = [...fractions];
   let open = -1;
@@ -84,15 +87,15 @@ export function vectormean(task: Task): Protocol {
 
   const size = frame?.size ?? d;
   const lanes = frame ? size : 1;
-  const counters = frame ? 1 : 2 * d; // in a lane, without null messages
-  const kinds = counters + (nulls ? 1 : 0); // numbers in a lane
+  const counters = frame ? 1 : 2 * d; // different messages in a lane, without null messages
+  const kinds = counters + (nulls ? 1 : 0); // different messages in a lane
   const count = BigInt(kinds * lanes);
   const most = frame ? BigInt(units) : BigInt(Math.floor(units * Math.sqrt(d) * (1 + slack)) + 1);
   if (task.lanes !== 1n && task.lanes !== BigInt(lanes)) throw new Malformed('slots.lanes');
   const perLane = most + BigInt(counters) * noise.trials + (nulls?.trials ?? 0n);
   checkSlots(task, nulls ? 'none' : 'full', BigInt(lanes), perLane, bytesOf(count));
 
-  /** The whole units of every coefficient, in the lane of its sign. */
+  /** Returns the coefficients in units, rounded at random to whole numbers. Without a frame they keep their sign. */
   const roundedOf = (source: Source, value: number[]): bigint[] => {
     const v = ballOf(task, value);
     const a = frame ? frame.represent(v, bound) : v;

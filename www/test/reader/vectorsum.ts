@@ -1,5 +1,5 @@
 /**
- * Vectorsum: docs/SPEC.md section 11.
+ * The protocol vectorsum (docs/SPEC.md, section 11).
  * @module
  */
 
@@ -20,7 +20,7 @@ export function vectorsum(task: Task): Protocol {
   checkSlots(task, 'full', t, 1n, size);
   const first = (b: bigint) => (b * d + t - 1n) / t;
 
-  /** Returns the coordinate and number of a message. */
+  /** Decodes a message. Returns its coordinate and its symbol. */
   const read = (lane: number, message: Uint8Array) => {
     if (lane < 0 || BigInt(lane) >= t) throw new Malformed('message');
     const v = decode(message, d * symbols, size);
