@@ -79,7 +79,8 @@ export function admit(lines: readonly Line[], first: Omit<Line, 'stepped' | 'run
   limit: Limit): Line {
   const old = lines.find(({ id }) => id === first.id);
   if (old && overlapsReport(old, start, first.length)) {
-    throw new DoonaError('budget-exceeded', "couldn't report: there is a report of this time already", limit.option);
+    const message = "couldn't report: the ledger already has a report of an overlapping epoch";
+    throw new DoonaError('budget-exceeded', message, limit.option);
   }
   const others = lines.filter((line) => line !== old);
   const runs = withEpoch(old?.runs ?? [], start, (old ?? first).length);

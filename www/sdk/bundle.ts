@@ -62,7 +62,9 @@ export async function checkId({ canonical }: BundleFrame, id: Bytes): Promise<vo
 
 /** Checks that the given owner signed the task. @throws DoonaError `task-refused` */
 export async function checkOwner(bundle: BundleFrame, owner: Bytes): Promise<void> {
-  if (!equal(bundle.owner, owner)) throw taskRefused(`its owner is ${formatKey(bundle.owner)}`);
+  if (!equal(bundle.owner, owner)) {
+    throw taskRefused(`its owner is ${formatKey(bundle.owner)}, want the key in the option owner`);
+  }
   if (!(await verify(owner, 'task', bundle.canonical, bundle.signature))) {
     throw taskRefused("the owner's signature is wrong");
   }
@@ -97,7 +99,9 @@ export function withTokens(task: Task): boolean {
  */
 export async function checkIssuer(bundle: Bundle, verified = false): Promise<readonly Bytes[]> {
   // An issuer can fill a batch with fake clients around one real client. An owner who is also the issuer could do so.
-  if (equal(bundle.task.clients.issuer.signKey, bundle.owner)) throw taskRefused('its owner issues the tokens');
+  if (equal(bundle.task.clients.issuer.signKey, bundle.owner)) {
+    throw taskRefused('its owner is also the issuer of tokens; they must be two parties');
+  }
   return partyKeys(bundle, bundle.task.relays.length + 1, bundle.task.clients.issuer, 'rsabssa-2048', 32, verified);
 }
 
@@ -110,9 +114,11 @@ async function partyKeys(bundle: Bundle, hop: number, party: Party, kem: string,
     r.end();
     return parts;
   });
-  if (!equal(await sha256(keyList), party.keyList)) throw taskRefused(`hop ${hop} has other keys than it names`);
+  if (!equal(await sha256(keyList), party.keyList)) {
+    throw taskRefused(`the keys of hop ${hop} are not those that the task names`);
+  }
   if (!verified && !(await verify(party.signKey, 'keys', keyList,
-    signature))) throw taskRefused(`the keys of hop ${hop} are unsigned`);
+    signature))) throw taskRefused(`the signature of the keys of hop ${hop} is wrong`);
   return orRefused('key list', () => {
     const r = new Reader(keyList);
     r.array(4);

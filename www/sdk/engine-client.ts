@@ -110,7 +110,7 @@ function startWorker(folder?: URL, checked?: string): Promise<Port> {
             worker.postMessage(call, transfer);
           } catch (cause) {
             waiting.delete(call.id);
-            settle(failure(call.id, `the worker got no message: ${cause}`));
+            settle(failure(call.id, `couldn't post a message to the worker: ${cause}`));
           }
         }),
     };

@@ -160,7 +160,7 @@ export class Module {
     this.#exports = initialize(host, new WebAssembly.Instance(this.#compiled, importsOf(host)));
     new Uint8Array(old.memory.buffer).fill(0);
     this.#opened.forEach(({ by, argument }, handle) => {
-      if (this.#openInstance(by, argument) !== handle) throw new Error('tasks have other handles');
+      if (this.#openInstance(by, argument) !== handle) throw new Error('a fresh instance gave a task another handle');
     });
     this.#restartSize = this.#size() + maxGrowth;
   }

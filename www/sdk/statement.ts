@@ -63,16 +63,20 @@ async function applyStatement(last: Authority, body: Bytes, signature: Bytes, { 
   if (!equal(r.bin(32), root)) throw new FormatError('a statement about another stream');
   const [era, number, position, id, key] = [r.uint(), r.uint(), r.uint(), r.bin(32), r.bin()];
   r.end();
-  if (key.length !== 0 && key.length !== 32) throw new FormatError('a key of another length');
+  if (key.length !== 0 && key.length !== 32) {
+    throw new FormatError(`a statement's key of ${key.length} bytes, want 0 or 32`);
+  }
   const next = Math.max(0, ...last.hashes.keys()) + 1;
   const isRecovery = first && era > 0 && number === 0;
   if (!isRecovery && (era !== last.era ||
-    number !== next)) throw new FormatError(`no statement ${next} of era ${last.era}`);
+    number !== next)) throw new FormatError(`statement ${number} of era ${era}, want ${next} of era ${last.era}`);
   if (!isRecovery && last.stopped) throw new FormatError('a statement after the end of the stream');
   if (position < (last.about?.position ?? 0)) throw new FormatError('a statement about an earlier task');
   const signer = isRecovery ? recovery : last.key;
-  if (!signer) throw new FormatError('the page names no recovery key');
-  if (!(await verify(signer, 'statement', body, signature))) throw new FormatError('a statement signed by a stranger');
+  if (!signer) throw new FormatError('a statement of a recovery key, but the option recovery is not set');
+  if (!(await verify(signer, 'statement', body, signature))) {
+    throw new FormatError('a statement with a wrong signature');
+  }
   return {
     era,
     hashes: new Map(last.hashes).set(number, await sha256(body)),

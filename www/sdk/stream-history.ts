@@ -57,11 +57,11 @@ export class StreamHistory {
       const id = ids.subarray(32 * position, 32 * position + 32);
       if (id.length === 0) {
         throw new DoonaError('stream-replayed',
-          `couldn't accept the stream: it ends before position ${position}, which was seen`);
+          `couldn't accept the stream: it lacks position ${position}, which an earlier visit saw`);
       }
       if (!equal(id, body!)) {
         throw new DoonaError('stream-forked',
-          `couldn't accept the stream: another task has position ${position} than was seen`);
+          `couldn't accept the stream: an earlier visit saw another task at position ${position}`);
       }
     }
   }
@@ -74,11 +74,11 @@ export class StreamHistory {
       const [seenEra, number] = [Math.floor(key / numbersPerEra), key % numbersPerEra];
       if (seenEra > era || (seenEra === era && number > last)) {
         throw new DoonaError('stream-replayed',
-          `couldn't accept the stream: statement ${number} of era ${seenEra} was seen`);
+          `couldn't accept the stream: it lacks statement ${number} of era ${seenEra}, which an earlier visit saw`);
       }
       if (seenEra === era && !equal(hashes.get(number)!, body!)) {
         throw new DoonaError('stream-forked',
-          `couldn't accept the stream: another statement ${number} of era ${era} was seen`);
+          `couldn't accept the stream: an earlier visit saw another statement ${number} of era ${era}`);
       }
       if (seenEra === era) unseen.delete(number);
     }

@@ -180,7 +180,7 @@ function decodeTasks(rawTasks: readonly RawTask[]): StreamTask[] {
     const raw = rawTasks[position]!;
     const next = tasks[position + 1];
     if (next && !(next.task.stream && equal(next.task.stream.before, raw.id))) {
-      throw broken(`position ${position + 1} follows another task`);
+      throw broken(`the task at position ${position + 1} follows another task`);
     }
     tasks[position] = { ...raw, task: parseTask(raw.canonical), parts: taskParts(raw.canonical) };
   }
@@ -205,21 +205,21 @@ function checkTask(tasks: readonly StreamTask[], position: number, { id, task, p
   root: StreamPin): void {
   const first = tasks[0]!;
   if (position === 0 && !equal(id, root.id)) throw broken('its first task is not the one in its address');
-  if (task.stream?.position !== position) throw broken(`the task at position ${position} is not of it`);
+  if (task.stream?.position !== position) throw broken(`the task at position ${position} does not name this position`);
   if (position === 0) return;
   const previous = tasks[position - 1]!;
   const end = startOf(previous.task.epochs, previous.task.epochs.count).getTime() / 1000;
-  if (task.epochs.start < end) throw broken(`position ${position} begins before the task before it is over`);
+  if (task.epochs.start < end) throw broken(`the task at position ${position} begins before the previous task ends`);
   const { rotations } = task.stream;
   if (!previous.task.stream!.rotations.every((rotation, i) => rotations[i] && sameRotation(rotation, rotations[i]))) {
-    throw broken(`position ${position} takes back a key`);
+    throw broken(`the task at position ${position} leaves out an earlier key rotation`);
   }
   // Each new rotation must replace a key of a party. Otherwise a thief of the owner's key could fill the list of
   // rotations, or take a candidate's key, with keys of their own.
   const knownKeys = previous.parts.filter(([name]) => name.endsWith('.signKey')).map(([, form]) => keyOf(form));
   for (const { old, key } of rotations.slice(previous.task.stream!.rotations.length)) {
     if (old.every((byte) => byte === 0) || !knownKeys.some((one) => equal(one, old))) {
-      throw broken(`position ${position} hands on a key of no party`);
+      throw broken(`the task at position ${position} replaces a key of no party`);
     }
     knownKeys.push(key);
   }
@@ -234,7 +234,7 @@ function checkTask(tasks: readonly StreamTask[], position: number, { id, task, p
       (name.endsWith('.signKey') ? equal(keyOf(firstForm), originalKey(form)) : equal(firstForm, form));
     if (same || [first.task.stream!.allow, root.allow, changeable].every((list) => list.includes(name))) return;
     if (isCandidate(i) || (name === 'relays.url' && isCandidate(i + 1))) return;
-    throw broken(`position ${position} changes ${name}`);
+    throw broken(`the task at position ${position} changes ${name}, which must stay`);
   });
 }
 
@@ -253,7 +253,9 @@ function sameRotation(a: KeyRotation, b: KeyRotation): boolean {
  */
 async function checkRotations({ task }: StreamTask, { id }: StreamPin): Promise<void> {
   for (const { old, key, signature } of task.stream!.rotations) {
-    if (!(await verify(old, 'rotation', concat(id, key), signature))) throw broken('a party did not hand on its key');
+    if (!(await verify(old, 'rotation', concat(id, key), signature))) {
+      throw broken('a replaced key did not sign its successor');
+    }
   }
 }
 

@@ -31,7 +31,7 @@ for (const [name, { program, args, only }] of Object.entries(engines)) {
   });
 
   test(`${name}: one instance makes a million reports`, async () => {
-    const { stdout, stderr } = await run(program, [...args, '--preload', long, only, 'one instance reports',
+    const { stdout, stderr } = await run(program, [...args, '--preload', long, only, 'one instance makes many reports',
       join(specs, 'open-task.spec.mjs')]);
     assert.match(stdout + stderr, /\b1 pass/, 'no test has this name: want exactly one');
   });
