@@ -2,7 +2,7 @@
 # Packs npm packages: pack.sh [PLATFORM...], such as linux/amd64; by default this machine's platform. The package doona
 # is the SDK that `go run ./www/build` has built, with type declarations. One more package per platform contains the
 # program that `npx doona dev` starts. Prints the packages' paths. Fails if the program's package for linux-x64 exceeds
-# its size limit. Run setup.sh first: it installs the Node packages that this script needs.
+# its size limit. Run setup.sh first.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- "$(go env GOOS)/$(go env GOARCH)"

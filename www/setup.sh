@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the browser tests and measurements need on a fresh Debian-like machine: the Node packages of the lock
 # file and Chromium; with "firefox" also Firefox; with "engines" also Firefox, WebKitGTK, Deno, Bun and edge-runtime.
-# Prints Chromium's path. Fails with a message if node, npm or a package is missing and it cannot install it.
+# Prints Chromium's path. Fails with a message if something is missing.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -10,8 +10,7 @@ missing() { echo "www/setup.sh: missing $1" >&2; exit 1; }
 command -v npm >/dev/null || missing "npm and node 20 or newer: apt-get install nodejs npm"
 (( $(node -p 'process.versions.node.split(".")[0]') >= 20 )) || missing "node 20 or newer: this one is $(node --version)"
 
-# program PACKAGE COMMAND VARIABLE: installs a missing browser and prints its path. If the environment variable VARIABLE
-# is set, it is the browser's path.
+# program PACKAGE COMMAND VARIABLE: installs a missing browser and prints its path, which $VARIABLE may name.
 program() {
 	local path="${!3:-$(command -v "$2" || true)}"
 	if [[ -z "$path" ]]; then
@@ -26,8 +25,7 @@ program() {
 chromium="$(program chromium chromium CHROMIUM)"
 [[ "${1:-}" != firefox && "${1:-}" != engines ]] || program firefox-esr firefox-esr FIREFOX >/dev/null
 
-# packages FOLDER: installs the packages of the folder's lock file. Does nothing if node_modules has a copy of the same
-# lock file from an earlier run.
+# packages FOLDER: installs the packages of the folder's lock file, unless node_modules has a copy of that lock file.
 packages() (
 	cd "$1"
 	cmp -s package-lock.json node_modules/installed.json && return

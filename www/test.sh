@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests of www: www/test.sh [chromium|firefox|workerd|engines] [--long] [FLAG OF node --test...]. Every run
-# first builds, type-checks and lints. chromium, the default: then tests the SDK in Chromium and Node 22, and the pages.
-# firefox: runs some of the SDK's cases in Firefox. workerd: runs all cases in workerd. engines: runs all cases in every
-# engine. Installs what it needs (setup.sh). Fails, and does not skip tests, if something is missing.
+# builds, type-checks and lints first. chromium, the default: tests the SDK in Chromium and Node 22, and the pages.
+# firefox: runs some of the SDK's cases. workerd: runs all cases. engines: runs all cases in every engine. Installs what
+# it needs (setup.sh), and skips nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -33,8 +33,7 @@ chromium)
   for file in test/*.test.mjs; do
     case "$file" in test/firefox.test.mjs | test/workerd.test.mjs) ;; *) files+=("$file") ;; esac
   done
-  # The tests "in pictures …" of every page state take minutes, so only --long and `make test-full PART=engines` run
-  # them.
+  # The tests "in pictures …" take minutes: only --long and `make test-full PART=engines` run them.
   [[ $# -gt 0 || -n "$long" ]] || set -- --test-skip-pattern '^in pictures'
   ;;
 esac

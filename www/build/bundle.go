@@ -61,8 +61,8 @@ func bundleSDK(out string, files assets) error {
 	return writeIntegrity(out)
 }
 
-// bundlePages writes the demo and the web-vitals example. It puts their scripts into the folder of the SDK's files,
-// because they fetch these files from their own folder.
+// bundlePages writes the demo and the web-vitals example. Their scripts must be in the folder of the SDK's files, which
+// they fetch.
 func bundlePages(out string, files assets) error {
 	for _, page := range []struct{ folder, address string }{{"demo", "."},
 		{"demo/month", "month"}, {"examples/web-vitals", "examples/web-vitals"}} {
@@ -77,8 +77,8 @@ func bundlePages(out string, files assets) error {
 	return write(out, "icon.svg", icon)
 }
 
-// bundlePage writes the index.html of folder to the path address below out. It bundles the scripts and style sheets
-// that the page loads, and gives the bundles names that contain their hash.
+// bundlePage writes the index.html of folder to address below out. It bundles the page's scripts and style sheets,
+// under names that contain their hash.
 func bundlePage(folder, out, address string, files assets) error {
 	page, err := os.ReadFile(filepath.Join(folder, "index.html"))
 	if err != nil {
@@ -110,8 +110,8 @@ func bundlePage(folder, out, address string, files assets) error {
 // sources matches a quoted name of a script or style sheet in a page's HTML.
 var sources = regexp.MustCompile(`"([a-z-]+\.(?:ts|css))"`)
 
-// options say how to bundle a script. files are the files that the script fetches. If global is set, the bundle is for
-// a script tag and sets the variable doona; otherwise it is a module.
+// options say how to bundle a script. files are those that the script fetches. If global is set, the bundle is for a
+// script tag and sets the variable doona; otherwise it is a module.
 type options struct {
 	files  assets
 	global bool

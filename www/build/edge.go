@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/wasm"
 )
 
-// edgeScript is the name of the script with which pages report to an edge worker. The script sets the global doonaEdge,
-// whose function report posts a value.
+// edgeScript is the script with which pages report to an edge worker. It sets the global doonaEdge with the function
+// report.
 const edgeScript = "doona-edge.js"
 
 // buildEdge writes the edge worker to out/worker and the script for pages to out/page. wrangler uploads out/worker

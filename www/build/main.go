@@ -90,7 +90,7 @@ func replace(out, fresh string) error {
 	return nil
 }
 
-// buildModules compiles both WASM modules in parallel, to files in out whose names contain their hash.
+// buildModules compiles both WASM modules in parallel.
 func buildModules(ctx context.Context, out string) (assets, error) {
 	var (
 		wait  sync.WaitGroup

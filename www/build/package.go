@@ -29,8 +29,7 @@ type packageFile struct {
 	OptionalDependencies map[string]string `json:"optionalDependencies"`
 }
 
-// conditions is an entry of "exports" in package.json. Node requires the condition "types" to come first, so keep this
-// order.
+// conditions is an entry of "exports" in package.json. Its condition "types" must come first.
 type conditions struct {
 	Types   string `json:"types"`
 	Default string `json:"default"`
@@ -42,8 +41,8 @@ const binFile = "bin.mjs"
 
 const readmeFile = "README.md"
 
-// pack writes the files of the npm package doona to out. It takes the built SDK from the folder www. www/pack.sh adds
-// the type declarations, because they need the TypeScript compiler.
+// pack writes the npm package doona to out, with the built SDK from the folder www. www/pack.sh adds the type
+// declarations, which need TypeScript.
 func pack(www, out string) error {
 	m, err := readManifest()
 	if err != nil {

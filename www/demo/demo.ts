@@ -26,9 +26,8 @@ const sendSeconds = 2;
 const [pollFilling, pollIdle] = [150, 1000];
 
 /**
- * The limit on ε, for maxEpsilon and maxTotalEpsilon. It is so large because the demo's task has hundreds of short
- * epochs, each with its own ε, so that a visitor need not wait a day for the next one. A real page sets about 10; see
- * the README.
+ * The limit on ε. It is large because the demo's task has hundreds of short epochs, each with its own ε, so that a
+ * visitor need not wait a day for the next epoch. A real page sets about 10; see the README.
  */
 const demoEpsilon = 1e5;
 

@@ -6,13 +6,11 @@
 type Attributes = Readonly<Record<string, string | number>>;
 type Child = Node | string;
 
-/** Returns an HTML element. */
 export function html<K extends keyof HTMLElementTagNameMap>(tag: K, attributes: Attributes = {},
   ...children: Child[]): HTMLElementTagNameMap[K] {
   return withContent(document.createElement(tag), attributes, children);
 }
 
-/** Returns an SVG element. */
 export function svg<K extends keyof SVGElementTagNameMap>(tag: K, attributes: Attributes = {},
   ...children: Child[]): SVGElementTagNameMap[K] {
   return withContent(document.createElementNS('http://www.w3.org/2000/svg', tag), attributes, children);
@@ -39,7 +37,6 @@ export function fitDetails(): void {
   fit();
 }
 
-/** Returns the page's element with an id. */
 export function byId<E extends HTMLElement = HTMLElement>(id: string): E {
   return document.getElementById(id) as E;
 }

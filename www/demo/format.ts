@@ -47,7 +47,6 @@ export function oneIn(p: number): string {
   return `1 in ${format((1 + roundingError) / p, 'floor')}`;
 }
 
-/** Formats a number with its unit, if it has one. */
 export function withUnit(x: number, unit: string): string {
   return unit ? `${number(x)} ${unit}` : number(x);
 }

@@ -99,8 +99,8 @@ function columnNames(state: State): string[] {
 }
 
 /**
- * Returns the rows of the table. For an answer with several entries: one row per entry. For a single number: one row
- * for all epochs, then one row per epoch, newest first.
+ * Returns one table row per entry if the answer has several. For a single number: a row for all epochs, then one per
+ * epoch, newest first.
  */
 function tableRows(state: State, total: Row): HTMLElement[] {
   const names = asksTexts(state) ? state.texts.map((found) => found.text) : state.entries;

@@ -13,7 +13,7 @@ import { number, withUnit } from './format.js';
 /** A value that the task accepts. */
 export type Value = number | readonly number[] | string;
 
-/** The form. It returns the picked value and shows practice messages. */
+/** The form. */
 export interface Picker {
   value(): Value;
   /** The value in words. */

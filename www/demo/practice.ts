@@ -23,8 +23,7 @@ export interface Practice {
 }
 
 /**
- * Loads what practice needs. Resolves to null if a message of the task's protocol is not one symbol. Rejects if this
- * device cannot run doona.wasm.
+ * Resolves to null if a message of the task's protocol is not one symbol. Rejects if this device cannot run doona.wasm.
  */
 export async function startPractice(state: State): Promise<Practice | null> {
   if (state.protocol !== 'histogram' && state.protocol !== 'realsum') return null;

@@ -144,8 +144,8 @@ function verifierStage(state: State, released: boolean): Stage {
 }
 
 /**
- * Draws a batch as 100 patches. `share` is the colored fraction, `seed` varies the order and the colors, and `own`
- * outlines one patch: the person's report.
+ * Draws a batch as 100 patches. `share` of them are colored, `seed` varies the colors, and `own` outlines the person's
+ * patch.
  */
 function quilt(seed: number, share: number, own: boolean): SVGSVGElement {
   const on = Math.ceil(100 * share - 1e-9);

@@ -6,10 +6,7 @@
 
 import { type Query, queries } from './queries.js';
 
-/**
- * The released result of one epoch or of all. If the query's answer has several entries, such as bins, the fields are
- * arrays.
- */
+/** A released result. If its answer has several entries, such as bins, the fields are arrays. */
 export interface Row {
   readonly epoch: number;
   readonly users: number;
@@ -137,8 +134,7 @@ export interface Sight {
 }
 
 /**
- * Asks the demo to attack a simulated client that gives this answer: once in a task with noise by clients, once in a
- * task with noise by relays.
+ * Asks the demo to attack a client with this answer: once in a task with noise by clients, once with noise by relays.
  */
 export async function attack(answer: number): Promise<readonly Sight[]> {
   return (await checkResponse(await fetch('/api/alone', {

@@ -8,8 +8,8 @@
 import { resultOf, whenCommitted } from '../sdk/store-indexeddb.js';
 
 /**
- * The name of the object store. It has two kinds of entries. An epoch's name maps to true once the epoch is reported. A
- * task's address maps to the end of the last reported epoch, in Unix milliseconds.
+ * The object store. It maps each reported epoch to true, and each task's address to the end of its last reported epoch,
+ * in Unix milliseconds.
  */
 const store = 'epochs';
 

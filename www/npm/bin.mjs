@@ -29,8 +29,7 @@ function find() {
 }
 
 const child = spawn(find(), process.argv.slice(2), { stdio: 'inherit' });
-// Passes signals on to the program. On Ctrl-C the terminal signals both processes: the program ends cleanly, then this
-// process ends.
+// Passes signals on. On Ctrl-C both processes get the signal: the program ends cleanly, then this process ends.
 for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP'])) process.on(signal, () => child.kill(signal));
 child.on('error', (error) => fail(`couldn't start ${name}: ${error.message}`));
 child.on('exit', (code, signal) => process.exit(code ?? 128 + constants.signals[signal ?? 'SIGTERM']));

@@ -61,7 +61,7 @@ const suffix = fromHex('0203010001', 5)!;
 
 /**
  * Imports a public key.
- * @throws Error unless its encoding is exactly `prefix`, an odd modulus of 2048 bits and `suffix`
+ * @throws Error unless it is `prefix`, an odd modulus of 2048 bits, `suffix`
  */
 export function parseKey(spki: Bytes): Promise<CryptoKey> {
   const modulus = spki.subarray(prefix.length, prefix.length + modulusSize);

@@ -92,10 +92,7 @@ test('statements have at most 256 bytes each, and there are at most 16', async (
   await assert.rejects(read(array([one(256 - 3 - 66)])), /want an array/);
 });
 
-/**
- * Returns the error message of a call to an engine. Fails the test if the engine has decoded a string or an integer by
- * then.
- */
+/** Returns the error of a call to an engine. Fails if the engine decoded a string or an integer before it. */
 async function refusal(t: TestContext, ask: (engine: Engine) => Promise<unknown>): Promise<string> {
   const [texts, numbers] = [t.mock.method(Reader.prototype, 'str'), t.mock.method(Reader.prototype, 'uint')];
   try {

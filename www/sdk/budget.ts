@@ -16,7 +16,7 @@ export interface Budget {
   readonly epsilon: number;
   /** Above 0, at most 1. A value of 1 means no limit on δ. */
   readonly delta: number;
-  /** The length of the window in days. Above 0; Infinity means that reports count forever. */
+  /** The window's length. Above 0; Infinity: reports count forever. */
   readonly days: number;
 }
 
@@ -69,9 +69,8 @@ export function checkBudget({ reports, all }: Price, { epsilon, delta, days, opt
 }
 
 /**
- * Adds a report to its ledger line and returns the new line. `start` is when the report's epoch begins, in Unix
- * seconds. `lines` are all lines of the ledger. `first` is the line to begin with if the ledger has no line for this
- * task or stream.
+ * Adds a report to its ledger line and returns the new line. `lines` is the whole ledger; `first` is the line to begin
+ * with if the ledger has none with its id. `start` is when the report's epoch begins, in Unix seconds.
  * @throws DoonaError `budget-exceeded` if a window would cost more than the budget, or the line already has a report
  * of an overlapping epoch
  */
@@ -100,7 +99,7 @@ export function overlapsReport(line: Line, start: number, length: number): boole
 }
 
 /**
- * Returns the last of `lines` if the lines together are within the budget in every window that contains `around`.
+ * Returns the last of `lines` if all together are within the budget in every window around a time.
  * @throws DoonaError `budget-exceeded` otherwise
  */
 function checkWindows(lines: readonly Line[], around: number, limit: Limit): Line {
@@ -144,7 +143,7 @@ export function worstWindow(lines: readonly Line[], around: number,
   return { epsilon, delta };
 }
 
-/** Lists when the epochs with a report of this line begin, later than `after` and before `before`, in Unix seconds. */
+/** Lists when the epochs of a line's reports begin, after `after` and before `before`, in Unix seconds. */
 function epochStarts({ runs, length }: Line, after = -Infinity, before = Infinity): number[] {
   const starts: number[] = [];
   for (const { start, count } of runs) {
@@ -156,8 +155,8 @@ function epochStarts({ runs, length }: Line, after = -Infinity, before = Infinit
 }
 
 /**
- * Returns the cost of `reports` reports in a window. If there are more than `price.reports`, it splits them into groups
- * of `price.reports` and adds up the costs of the groups.
+ * Returns the cost of `reports` reports in a window. Beyond `price.reports` it adds up the costs of groups of that
+ * size.
  */
 function costOf({ price, stepped }: Line, reports: number): { epsilon: number; delta: number } {
   const groups = Math.max(0, Math.ceil(reports / price.reports) - 1);

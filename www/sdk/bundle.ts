@@ -1,6 +1,6 @@
 /**
  * The bundle that a relay serves: a signed task and the key lists that the task names by hash. The SDK trusts nothing
- * in a bundle until signatures and hashes tie it to the owner's key and the task id that the page passes to `connect`.
+ * in it until signatures and hashes tie it to the owner's key and the task id in the page's options.
  * @module
  */
 
@@ -20,7 +20,6 @@ export interface BundleFrame {
   readonly keyLists: readonly Bytes[];
 }
 
-/** A bundle whose task is decoded. */
 export interface Bundle extends BundleFrame {
   readonly task: Task;
 }
@@ -75,7 +74,7 @@ export type Keys = readonly (readonly Bytes[])[];
 
 /**
  * Checks and returns the X25519 keys of every hop. The task contains the hash of each key list, and the party that
- * holds the keys has signed the list. So nobody can give one client different keys to recognize its reports.
+ * holds the keys has signed the list. So nobody can give one client other keys to recognize its reports.
  * @throws DoonaError `task-refused`
  */
 export async function checkKeys(bundle: Bundle): Promise<Keys> {

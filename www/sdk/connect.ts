@@ -31,10 +31,10 @@ import { type EngineClient, engine } from './engine-client.js';
 import { fetchToken } from './token.js';
 
 /**
- * Fetches a task and checks it on this device, before the page reports any value. It checks that the task has the id in
- * its address and its owner's signature; that every party's keys are the keys that the task names; that the claimed
- * guarantee follows from the parameters; and that all epochs together stay within `maxEpsilon`, `maxDelta` and the
- * budget. It then sends the reports that earlier visits could not deliver, unless `flush` is false.
+ * Fetches a task and checks it on this device, before the page reports any value. The task must have the id in its
+ * address and its owner's signature; every party's keys must be those that the task names; the claimed guarantee must
+ * follow from the parameters; and all epochs together must stay within `maxEpsilon`, `maxDelta` and the budget. It then
+ * sends the reports that earlier visits could not deliver, unless `flush` is false.
  *
  * For a stream, it connects to the current task. It checks the stream that the first relay serves against the page's
  * options and against what earlier visits saw. It fetches the stream at most once per epoch.
@@ -128,7 +128,7 @@ async function prepare(options: ConnectOptions,
 
 /**
  * Opens a task, runs all checks and returns the parts of a connection to it. The engine checks signatures while the
- * WASM module loads. `line` is the id of the ledger line: the stream's id for a stream.
+ * WASM module loads. `line` is the id of the ledger line.
  */
 async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle: Bytes, store: Store,
   starting: Promise<StartedEngine>, line = pinned.idText): Promise<ConnectionParts> {

@@ -19,8 +19,8 @@ export const maxBytes = 32 << 20;
 const grace = 600_000;
 
 /**
- * The cache stores its entries as reports. These two strings take the place of the task id; no task has such an id. The
- * field `epoch` of an index entry is the entry's key.
+ * The cache stores its two kinds of entries as reports, with these words as task ids; no task has such an id. An index
+ * entry's `epoch` is its key.
  */
 const index = 'kept';
 const content = 'kept document';
@@ -50,7 +50,7 @@ export interface CachedDocument {
 export class DocumentCache {
   constructor(readonly store: Store) {}
 
-  /** Returns the document of this name; undefined if there is none or its hash differs from its entry. */
+  /** Returns a document; undefined if there is none or its hash is wrong. */
   async get(name: string): Promise<CachedDocument | undefined> {
     const entry = (await this.#entries()).find((one) => one.name === name);
     if (!entry) return undefined;

@@ -41,8 +41,8 @@ export interface Flushed {
 }
 
 /**
- * How many later visits retry a report after a relay or issuer refused it because a quota was used up. Other clients in
- * the same network may have used up the quota.
+ * How many later visits retry a report that was refused because a quota was used up, perhaps by other clients in the
+ * network.
  */
 const maxLaterVisits = 2;
 
@@ -174,9 +174,9 @@ export class Doona {
 
   /**
    * Sends the reports that earlier visits sealed but could not deliver, and drops reports of closed epochs. It sends
-   * without a delay. If a report still needs a token, the SDK sends it right after the token arrives, so the issuer and
-   * the first relay could link the two by their times. A report that a call of {@link report} on this connection will
-   * send counts as waiting. A report that waits in another tab is sent.
+   * without a delay. A report that needs a token leaves right after the token arrives, so the issuer and the first
+   * relay could link the two by their times. A report that a call of {@link report} on this connection will send counts
+   * as waiting. A report that waits in another tab is sent.
    * @throws DoonaError `builtin-broken` or `storage-unavailable`; the signal's reason when it is aborted
    */
   async flush(options: { signal?: AbortSignal } = {}): Promise<Flushed> {
@@ -242,8 +242,8 @@ export class Doona {
   }
 
   /**
-   * Sends a report at `sendTime`. It gets the token first, for two reasons: the time of the token request then reveals
-   * less about the time of the report, and a visit that ends early already has the token.
+   * Sends a report at `sendTime`. It gets the token first: the time of the token then says less about the time of the
+   * report, and a visit that ends early already has the token.
    */
   async #sendAt(sendTime: number, report: Report, signal?: AbortSignal): Promise<void> {
     const call = { epoch: report.epoch };
@@ -351,9 +351,9 @@ export class Doona {
   }
 
   /**
-   * Postpones a report that was refused for a used-up quota to a later visit. That visit may come from another network,
-   * or after the issuer has raised its quota. Drops the report if it has a token, because a spent token stays spent, or
-   * if enough visits have retried it.
+   * Postpones a report that was refused for a used-up quota. A later visit may come from another network, or after the
+   * issuer has raised its quota. Drops the report after the last retry, or if it has a token: a spent token stays
+   * spent.
    */
   async #postpone(report: Report): Promise<void> {
     const limited = (report.limited ?? 0) + 1;

@@ -1,9 +1,8 @@
 /**
  * The engine checks tasks and streams, randomizes values and seals reports. On a page it runs in a worker if one can
- * start (worker.ts), so that it never blocks the page; otherwise it runs in its caller's thread. Only the engine
- * decodes tasks and streams, which come from other parties. It makes no requests: its caller passes modules, bundles
- * and streams. It refuses a WASM module whose hash differs from the build's. In a worker it also decides whether the
- * budget admits a report (ledger.ts).
+ * start (worker.ts), so that it never blocks the page. Only the engine decodes tasks and streams, which come from other
+ * parties. It makes no requests: its caller passes modules, bundles and streams. It refuses a WASM module with a wrong
+ * hash. In a worker it also decides whether the budget admits a report (ledger.ts).
  * @module
  */
 
@@ -47,22 +46,21 @@ export interface OpenedTask {
 }
 
 /**
- * The interface of the engine, in this thread or in a worker. A result of null asks the caller to repeat the call with
- * doona-full.wasm. The reason is that doona.wasm stopped, perhaps at a function that its build left out, or that
- * WebCrypto cannot seal for the task's KEM. If doona-full.wasm stops, every method that uses it throws DoonaError
- * `module-failed`.
+ * The interface of the engine, in this thread or in a worker. A result of null means that the caller must use
+ * doona-full.wasm: doona.wasm stopped, perhaps at a function that its build left out, or WebCrypto cannot seal for the
+ * task's KEM. If doona-full.wasm stops, every method that uses it throws DoonaError `module-failed`.
  */
 export interface Engine extends Ledger {
   /**
-   * Starts a module, or does nothing if it runs. It transfers the module's bytes, which the caller then no longer has.
+   * Starts a module unless it runs. It takes over the module's bytes from the caller.
    * @throws DoonaError `module-failed`
    */
   start(name: ModuleName, code: ModuleCode): Promise<true | null>;
   /** Checks a bundle and its claim. @throws DoonaError `task-refused` or `claim-refused` */
   open(request: OpenRequest): Promise<OpenedTask | null>;
   /**
-   * Checks a stream and returns the parts that a page needs. It transfers the stream's bytes to the engine and returns
-   * them in `chain`.
+   * Checks a stream and returns the parts that a page needs. It takes over the stream's bytes and returns them in
+   * `chain`.
    * @throws DoonaError `stream-broken` or `task-refused`
    */
   stream(request: StreamRequest): Promise<StreamView>;

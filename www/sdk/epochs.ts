@@ -26,8 +26,8 @@ export function startOf(epochs: Epochs, epoch: number): Date {
 }
 
 /**
- * How long after an epoch's end, by this device's clock, a relay may still accept its reports, in milliseconds. The
- * relay accepts them for 5 minutes by its own clock, and the two clocks may differ by another 5 minutes.
+ * How long after an epoch's end a relay may still accept its reports, in milliseconds: for 5 minutes by the relay's
+ * clock, which may differ from this device's clock by another 5 minutes.
  */
 const grace = 600_000;
 

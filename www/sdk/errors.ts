@@ -50,7 +50,6 @@ export function invalidOption(option: string, got: unknown, want: string): Doona
   return new DoonaError('invalid-option', `invalid ${option} ${String(got)}: want ${want}`, option);
 }
 
-/** Returns a `task-refused` error. */
 export function taskRefused(reason: string, cause?: unknown): DoonaError {
   return new DoonaError('task-refused', `couldn't accept the task: ${reason}`, undefined, { cause });
 }

@@ -52,8 +52,7 @@ export interface ExplainOptions {
 }
 
 /**
- * Where the SDK decides whether the budget admits a report: in the engine's worker, or on the page if the page passes
- * its own store or no worker runs.
+ * Where the budget decision runs: in the engine's worker, or on the page if it passes its own store or no worker runs.
  */
 export type Decider = 'worker' | 'page';
 

@@ -1,8 +1,7 @@
 /**
  * Compares the parsers in TypeScript with those in Go on damaged tasks and bundles. wasm/fuzzcases writes the cases
- * with the verdicts of the Go parsers. TypeScript and Go must both accept or both refuse each case, and compute the
- * same id. In the SDK, the WASM module checks the ranges of a task's fields and the claim, so these tests ask the
- * module too.
+ * with the verdicts of the Go parsers. TypeScript and Go must both accept or both refuse a case, and compute the same
+ * id. The WASM module checks the ranges of a task's fields and the claim, so these tests ask the module too.
  * @module
  */
 

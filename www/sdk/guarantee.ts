@@ -11,9 +11,9 @@ export interface Guarantee {
   readonly epsilon: number;
   readonly delta: number;
   /**
-   * The number of epochs, and the (ε, δ) of all epochs together: the total that the task claims, or else the
-   * composition of the epochs. All epochs have the same distribution of privacy loss, fixed before the first epoch. So
-   * the composition holds even if later answers depend on earlier results (docs/proofs/loss-laws.md).
+   * The number of epochs, and the (ε, δ) of all together: the task's claimed total, or the composition of the epochs.
+   * All epochs have the same distribution of privacy loss, fixed before the first, so later answers may depend on
+   * earlier results (docs/proofs/loss-laws.md).
    */
   readonly epochs: number;
   readonly totalEpsilon: number;
@@ -32,9 +32,8 @@ export interface Guarantee {
   /** The number of clients in a batch. */
   readonly batch: number;
   /**
-   * Which relay must not collude with the verifier. `any`: at least one relay, whatever the other relays do. `whole`:
-   * at least one relay, and the first relay must keep all messages of one client in one batch. `first`: the first
-   * relay.
+   * Which relay must not collude. `any`: at least one, whatever the others do. `whole`: at least one, and the first
+   * relay must keep all messages of one client in one batch. `first`: the first relay.
    */
   readonly relay: 'any' | 'whole' | 'first';
   readonly relays: number;
@@ -78,8 +77,8 @@ export function multiple(text: string, times: number): number {
 const firstRelay = ['correlated', 'vectormean'];
 
 /**
- * Says which relay must be honest, as protocols.Row.Trust does in Go. With one slot per lane, a client has no messages
- * in a lane that a relay could separate.
+ * Computes the same as protocols.Row.Trust in Go. With one slot per lane, a client has no messages that a relay could
+ * separate.
  */
 function trustOf({ protocol, slots }: Task): Guarantee['relay'] {
   if (slots.padding === 'none') return 'first';

@@ -23,14 +23,13 @@ export const keySize = 32;
 /** A public key ready for use. */
 export type PublicKey = HPKE.CryptoKey;
 
-/** Imports a serialized public key. */
 export function importKey(serialized: Bytes): Promise<PublicKey> {
   return suite.DeserializePublicKey(serialized);
 }
 
 /**
- * Encrypts `plaintext` and returns enc ‖ ciphertext, where enc is a fresh encapsulated key of 32 bytes. Rejects a key
- * of low order, because its shared secret would be all zeros (RFC 9180, section 7.1.4).
+ * Encrypts and returns enc ‖ ciphertext, with a fresh encapsulated key enc of 32 bytes. Rejects a key of low order,
+ * because its shared secret would be all zeros (RFC 9180, section 7.1.4).
  */
 export async function seal(key: PublicKey, info: Bytes, aad: Bytes, plaintext: Bytes): Promise<Bytes> {
   const { encapsulatedSecret, ciphertext } = await retryKeyPair(() => suite.Seal(key, plaintext, { info, aad }));

@@ -1,7 +1,6 @@
 /**
- * Tests the ledger with the vectors of testdata/v1/ledger.json, which the Go client's tests also use, and with a
- * visitor who comes on 400 days. For the visitor, the test computes the cost independently of the ledger, as
- * docs/proofs/budget.md defines it.
+ * Tests the ledger with the vectors of testdata/v1/ledger.json, which also test the Go client, and with a visitor of
+ * 400 days. The test computes the visitor's cost independently, as docs/proofs/budget.md defines it.
  * @module
  */
 
@@ -18,7 +17,7 @@ interface Spend { line: string; price: Price; start: number; length: number; ver
 const vectors: { budget: Limit; spends: Spend[]; lines: Line[] }[] =
   JSON.parse(readFileSync('../testdata/v1/ledger.json', 'utf8'));
 
-/** Asks the ledger to admit a report, as a connection does, and returns the verdict. */
+/** Asks the ledger to admit a report, as a connection does. */
 function spend(lines: Map<string, Line>, { line: id, price, start, length }: Omit<Spend, 'verdict'>,
   limit: Limit): string {
   const old = lines.get(id);
@@ -71,8 +70,8 @@ const monthly: Price = { first: { epsilon: 1, delta: 1e-6 }, reports: 30, all: {
 const limit: Limit = { epsilon: 10.5, delta: 6e-5, days: 90, option: 'budget' };
 
 /**
- * Returns on which days a daily visitor reports, with the task of each day. A new task begins every 30 days. On days
- * for which `wiped` is true, the visitor's storage is empty.
+ * Returns on which days a daily visitor reports, with each day's task. A new task begins every 30 days. `wiped` says on
+ * which days the storage is emptied.
  */
 function visit(days: number, wiped: (day: number) => boolean): [task: number, day: number][] {
   let lines = new Map<string, Line>();

@@ -23,8 +23,7 @@ export interface Claim {
 /** Decides whether the budget admits a claim. */
 export interface Ledger {
   /**
-   * Claims the epoch's report, charges the budget and returns undefined. If the epoch already has a report, returns
-   * that report instead.
+   * Claims the epoch's report and charges the budget. If the epoch already has a report, only returns that report.
    * @throws DoonaError `budget-exceeded` or `storage-unavailable`
    */
   claim(claim: Claim): Promise<Report | undefined>;

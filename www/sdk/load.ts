@@ -22,8 +22,8 @@ export interface ModuleStart {
 let moduleStarts: Map<string, Promise<ModuleStart>> | undefined;
 
 /**
- * Fetches a WASM module from `folder`, by default this script's folder, and starts it in `engine`. A page starts each
- * module of a folder once; later calls return the same start.
+ * Fetches a WASM module from `folder`, by default this script's folder, and starts it in `engine`. Once per page and
+ * folder.
  */
 export function startModule(name: ModuleName, engine: Promise<Engine>, folder?: URL,
   compiled?: WebAssembly.Module): Promise<ModuleStart> {

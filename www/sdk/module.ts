@@ -25,7 +25,7 @@ interface Exports {
   submission(handle: number, epoch: bigint): number;
 }
 
-/** An error that the module returned. `field` names the invalid field; it is undefined if there is only a message. */
+/** An error that the module returned. `field` names the invalid field, if one is at fault. */
 export class ModuleError extends Error {
   constructor(
     readonly field: string | undefined,
@@ -113,8 +113,8 @@ export class Module {
   }
 
   /**
-   * Returns the ε of `epochs` epochs together at `delta`; Infinity if no ε holds. `epochs` may exceed the task's number
-   * of epochs, because a stream continues after the task.
+   * Returns the ε of `epochs` epochs together at `delta`; Infinity if no ε holds. A stream may need more epochs than
+   * its task has.
    */
   epsilonWithin(handle: number, epochs: number, delta: number): number {
     return this.#run((exports) => exports.epsilon_within(handle, epochs, delta));

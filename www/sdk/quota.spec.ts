@@ -14,8 +14,8 @@ const hour = 3_600_000;
 const task = 'a task';
 
 /**
- * Returns a connection with one sealed report, whose relay always answers that the quota is used up. `asked` counts the
- * requests, `at` sets the clock, and `report` reads the report from the store.
+ * Returns a connection with one sealed report, whose relay always says that the quota is used up. `asked` counts
+ * requests, `at` sets the clock, and `report` reads the store.
  */
 async function visitor(t: TestContext, left: Partial<Report>): Promise<{ doona: Doona; asked: () => number;
   at: (time: number) => void; report: () => Promise<Report | undefined> }> {

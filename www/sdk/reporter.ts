@@ -64,7 +64,7 @@ export async function withWebCrypto(starting: Promise<Module>, bundle: Bundle, i
 }
 
 /**
- * Returns a reporter that uses doona-full.wasm only. The module also checks the owner's signature and the keys.
+ * Returns a reporter that uses doona-full.wasm only. The module also checks signature and keys.
  * @throws DoonaError `task-refused` or `claim-refused`
  */
 export function withFullModule(module: Module, raw: Bytes, expected: ExpectedTask): Reporter {

@@ -7,8 +7,8 @@
 import type { Bytes } from './bytes.js';
 
 /**
- * Returns the body of a response. It stops reading after `most` bytes. It collects the body in one buffer, so many
- * small chunks take no more memory than one large chunk.
+ * Returns the body of a response. It stops reading after `most` bytes. All chunks go into one buffer, so 1,000 small
+ * chunks take no more memory than one large chunk.
  * @throws Error if the body is longer
  */
 export async function readBody(response: Response, most: number): Promise<Bytes> {

@@ -1,9 +1,8 @@
 /**
  * Loads the SDK's two other scripts, for the worker and for tokens. It fetches a script and compares it with the hash
  * in this script before the script runs. A script from another origin runs from a blob: address, so exactly the checked
- * bytes run. A script from the page's own origin runs from its own address, which even the strictest content security
- * policy admits. The server could then send other bytes the second time, but it also serves the page itself
- * (docs/threat-model.md).
+ * bytes run. A script from the page's own origin runs from its own address, which even the strictest policy admits. Its
+ * server could then send other bytes, but it also serves the page (docs/threat-model.md).
  * @module
  */
 
@@ -22,8 +21,8 @@ const maxScript = 1 << 20;
 /**
  * Fetches a script and checks its hash. Returns the address to run it from: the script's own address, or a blob:
  * address, which the caller revokes once the script runs. Returns undefined, without a check, if the script is part of
- * the site's own code: a bundler has rebuilt it under another name, or its address is not http or https. `where`
- * returns the script's address; it may throw, because some bundlers leave a script without an address.
+ * the site's own code: a bundler has rebuilt it under another name, or its address is not http or https. `where` may
+ * throw, because some bundlers leave a script without an address.
  * @throws DoonaError `module-failed` if the script cannot be fetched or has another hash
  */
 export async function checkedScript(asset: Asset, where: () => URL): Promise<string | undefined> {
@@ -47,8 +46,8 @@ export async function checkedScript(asset: Asset, where: () => URL): Promise<str
 }
 
 /**
- * Whether an address at the page's origin is that of the package's unchanged file. In a service worker it never is:
- * service workers cannot import files, so their code contains the script.
+ * Whether an address at the page's origin names the package's file. A service worker cannot import files, so its code
+ * contains the script.
  */
 function isPackaged(url: URL, { file }: Asset): boolean {
   return url.pathname.endsWith(file.slice(1)) && !('ServiceWorkerGlobalScope' in globalThis);

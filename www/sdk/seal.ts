@@ -14,7 +14,7 @@ import { version } from './task.js';
 
 export const tagSize = 16;
 
-/** The kinds of plaintext. The kind is part of the associated data, so nobody can pass one kind off as the other. */
+/** The kinds of plaintext. The associated data contains the kind. */
 export const kindSlot = 0;
 export const kindEnvelope = 1;
 

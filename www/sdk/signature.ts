@@ -1,6 +1,5 @@
 /**
- * Verifies Ed25519 signatures of task owners, relays and verifiers. Each signature covers its purpose, so it is invalid
- * for any other purpose.
+ * Verifies Ed25519 signatures of owners and parties. A signature is valid for one purpose only.
  * @module
  */
 
@@ -14,7 +13,6 @@ export function parseKey(text: string): Bytes | undefined {
   return text.startsWith(prefix) ? fromBase64url(text.slice(prefix.length), 32) : undefined;
 }
 
-/** Returns the text form of a key. */
 export function formatKey(key: Uint8Array): string {
   return prefix + toBase64url(key);
 }

@@ -1,7 +1,7 @@
 /**
  * Reads statements about a stream. A statement says which key signs the tasks after a position, or that the stream ends
- * at that position. An era is a series of statements that follow each other; a statement of the recovery key begins a
- * new era. docs/SPEC.md, section 4, has the rules; wire/taskfile/statement.go is the Go implementation.
+ * there. A statement of the recovery key begins a new era. docs/SPEC.md, section 4, has the rules;
+ * wire/taskfile/statement.go is the Go implementation.
  * @module
  */
 
@@ -25,7 +25,7 @@ export interface StreamKeys {
   readonly recovery: Bytes | undefined;
 }
 
-/** The outcome of all statements: which key may sign for the stream now, and whether the stream has ended. */
+/** The outcome of all statements: who signs for the stream now. */
 export interface Authority {
   readonly era: number;
   /** The SHA-256 of each statement of the era, by the statement's number. Era 0 has no statement with number 0. */

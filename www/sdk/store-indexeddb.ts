@@ -61,7 +61,7 @@ function opened(opening: IDBOpenDBRequest): Promise<IDBDatabase> {
   return answered(resultOf(opening), () => (late = true), '; another tab may hold an older version open');
 }
 
-/** Waits for an answer of IndexedDB. Rejects after `maxWait`, and calls `onLate` first. */
+/** Waits for IndexedDB, at most `maxWait`. */
 function answered<T>(work: Promise<T>, onLate = () => {}, hint = ''): Promise<T> {
   return within(work, maxWait, () => {
     onLate();
@@ -176,7 +176,6 @@ class IndexedDBStore implements Store {
   }
 }
 
-/** Resolves once a transaction is committed. */
 export function whenCommitted(tx: IDBTransaction): Promise<void> {
   const committed = new Promise<void>((resolve, reject) => {
     tx.oncomplete = () => resolve();

@@ -13,8 +13,8 @@ export interface Report {
   readonly epoch: number;
   /**
    * `claimed`: set before the SDK randomizes the value, so that no other tab randomizes too. If the tab dies before
-   * sealing, the state stays `claimed` and the epoch has no report. `sealed`: ready to send. `delivered`: the relay has
-   * it. `dropped`: its epoch closed or the relay refused it.
+   * sealing, the state stays `claimed`. `sealed`: ready to send. `delivered`: the relay has it. `dropped`: its epoch
+   * closed or the relay refused it.
    */
   readonly state: 'claimed' | 'sealed' | 'delivered' | 'dropped';
   /** The bytes to post; only in state `sealed`. */
@@ -63,8 +63,8 @@ export interface Line {
   readonly id: string;
   readonly price: Price;
   /**
-   * How the line is charged; fixed with the first report. True: the cost grows with each report, up to the composed
-   * cost of all. False: the first report already costs as much as all.
+   * Whether the cost grows with each report, up to the composed cost of all. If not, the first report costs as much as
+   * all. Fixed with the first report.
    */
   readonly stepped: boolean;
   /** The length of an epoch, in seconds. */
@@ -87,10 +87,7 @@ export interface Store {
    * error and changes nothing.
    */
   claim(task: string, epoch: number, permit: Permit): Promise<Report | undefined>;
-  /**
-   * Deletes a claim for which no value was randomized. Replaces the ledger line with the id `line` by what `change`
-   * returns: the line without that report.
-   */
+  /** Deletes a claim for which no value was randomized. `change` returns the ledger line `line` without that report. */
   release(task: string, epoch: number, line: string, change: (line: Line) => Line): Promise<void>;
   /** Returns all lines of the ledger. */
   lines(): Promise<Line[]>;

@@ -15,8 +15,8 @@ import { throwIfAborted, within } from './timing.js';
 import type { Vector } from './value.js';
 
 /**
- * A connection to a stream. `task` and `guarantee` belong to the task of the last report. Before the first report they
- * belong to the task that `connect` opened.
+ * A connection to a stream. `task` and `guarantee` belong to the task of the last report, or to the task that `connect`
+ * opened.
  */
 export class StreamDoona extends Doona {
   readonly #follow: (last: ConnectionParts) => Promise<ConnectionParts>;

@@ -12,10 +12,7 @@ import type { Store } from './store.js';
 import type { StreamView } from './stream.js';
 import type { Task } from './task.js';
 
-/**
- * A task of a stream that this page has opened. It contains what is needed to send the task's last report after the
- * stream has moved to a later task.
- */
+/** What is needed to send a task's last report after the stream has moved to a later task. */
 export interface OpenedTask {
   /** The task's id in hexadecimal. */
   readonly id: string;

@@ -28,8 +28,8 @@ interface RawTask extends BundleFrame {
 }
 
 /**
- * A decoded task of a stream. For the newest task, the owner's signature or a statement authenticates it; for all
- * others, the hash in the next task.
+ * A decoded task of a stream. A signature or statement authenticates the newest task; the hash in the next task, all
+ * others.
  */
 interface StreamTask extends RawTask {
   readonly task: Task;
@@ -214,8 +214,8 @@ function checkTask(tasks: readonly StreamTask[], position: number, { id, task, p
   if (!previous.task.stream!.rotations.every((rotation, i) => rotations[i] && sameRotation(rotation, rotations[i]))) {
     throw broken(`the task at position ${position} leaves out an earlier key rotation`);
   }
-  // Each new rotation must replace a key of a party. Otherwise a thief of the owner's key could fill the list of
-  // rotations, or take a candidate's key, with keys of their own.
+  // Otherwise a thief of the owner's key could fill the list of rotations, or use up a candidate's key, with keys of
+  // their own.
   const knownKeys = previous.parts.filter(([name]) => name.endsWith('.signKey')).map(([, form]) => keyOf(form));
   for (const { old, key } of rotations.slice(previous.task.stream!.rotations.length)) {
     if (old.every((byte) => byte === 0) || !knownKeys.some((one) => equal(one, old))) {

@@ -28,8 +28,8 @@ const maxAcknowledged = 1024;
 const retriable = ['overloaded', 'slow-down', 'clock-in-doubt', 'state-rolled-back', 'internal', 'epoch-not-open'];
 
 /**
- * The name of the relay's problem if it has already stored these bytes from another network address. This happens if
- * the device changes networks between two attempts, and counts as delivered.
+ * The relay's problem if it already stores these bytes from another network address: the device changed networks before
+ * a retry. It counts as delivered.
  */
 const alreadyStored = 'replayed';
 

@@ -1,5 +1,5 @@
 /**
- * Functions that wait: for answers with a time limit, for a time, for an idle page, or until the page is hidden.
+ * Waits for answers, for a time, for an idle page, or until the page is hidden.
  * @module
  */
 
@@ -99,8 +99,8 @@ export async function waitWhileVisible(milliseconds: number, signal?: AbortSigna
 }
 
 /**
- * Calls `callback` when the page is hidden or left, and returns a function that stops listening. On phones, being
- * hidden is often the last event that a page receives.
+ * Calls `callback` when the page is hidden or left. Returns a function that stops this. On phones, being hidden is
+ * often a page's last event.
  */
 function onHide(callback: () => void): () => void {
   if (typeof document === 'undefined') return () => {};

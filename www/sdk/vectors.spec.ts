@@ -52,8 +52,8 @@ const browser = await Module.start(compiled);
 const full = await Module.start(await compile(/^doona-full-[0-9a-f]+\.wasm$/));
 
 /**
- * Returns a replacement for getRandomValues that hands out `bytes`. Only the module's randomizer asks for 1024 bytes at
- * a time; all other requests get zeros.
+ * Returns a getRandomValues that gives `bytes` to the module's randomizer, which asks for 1024 bytes at a time. Other
+ * callers get zeros.
  */
 function yielding(bytes: Bytes): (into: Uint8Array) => Uint8Array {
   let rest = bytes;

@@ -27,7 +27,7 @@ export async function answer(call: Call): Promise<Answer> {
   return reply;
 }
 
-/** Runs `check`, then the called method, and returns the result or the error. Never rejects. */
+/** Runs `check`, then the called method. Never rejects. */
 async function run({ id, method, args }: Call, check?: () => Promise<void>): Promise<Answer> {
   try {
     await check?.();

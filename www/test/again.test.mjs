@@ -1,6 +1,5 @@
 // Tests that relays and issuers cannot recognize a browser that was closed and started again with the same profile.
-// Every answer of www/testserver carries marks, such as cookies (watch.go), and the browser must not send any of them
-// back.
+// Every answer of www/testserver carries marks, such as cookies (watch.go), which must not come back.
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

@@ -1,5 +1,5 @@
-// The fetch handler of the edge workers in these tests. A request posts the name of a case; the answer contains the
-// error of the case, or null if the case passed.
+// The fetch handler of the edge workers in these tests. A request posts the name of a case; the answer has the case's
+// error, or null.
 import { cases } from './cases.mjs';
 
 /** @typedef {import('./cases.mjs').Host} Host */

@@ -367,7 +367,7 @@ for (const name of ['year', 'year, noise by relays']) {
     onAFakeClock(async (set, arrived) => {
       const doona = await within(host, name, { epsilon: 10, delta: 1e-5, days: 365 });
       same(doona.guarantee.totalEpsilon <= 10 && doona.guarantee.totalDelta <= 1e-5, true);
-      // In long runs outside browsers: every day. Otherwise every 14th day, because browsers write each report to disk.
+      // Every day in long runs outside browsers; otherwise every 14th day.
       const step = /** @type {any} */ (globalThis).doonaLong ? 1 : 14;
       const days = Array.from({ length: Math.ceil(365 / step) }, (_, i) => i * step);
       for (const day of days) {

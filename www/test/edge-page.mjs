@@ -25,8 +25,8 @@ function report(page, value, task = '/doona/x') {
 }
 
 /**
- * Reports twice, after a reload and in another tab, counts the requests so far, and reports again with the browser's
- * clock a day ahead. Returns all results.
+ * Reports twice, after a reload, in another tab, and with the clock a day ahead. Returns the results and the number of
+ * requests.
  */
 async function again() {
   const context = await browser.newContext();

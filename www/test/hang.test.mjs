@@ -29,8 +29,8 @@ const noAnswer = (part) => `{
 }`;
 
 /*
- * For each thing that hangs: the code that makes it hang, and the expected outcome. The code runs before connect for
- * `cases`, and between connect and report for `lateCases`.
+ * What hangs: the code that makes it hang, and the expected outcome. The code runs before connect, in `lateCases`
+ * before report.
  */
 /** @type {Record<string, [string, string]>} */
 const cases = {

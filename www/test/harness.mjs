@@ -51,8 +51,7 @@ export function launchAgain(folder) {
 }
 
 /**
- * Starts a server program and waits until its output on `stream` matches `ready`. Rejects if the program exits before
- * that.
+ * Starts a program and waits until its output matches `ready`. Rejects if it exits before.
  * @param {string} file
  * @param {string[]} args
  * @param {'stdout' | 'stderr'} stream
@@ -165,8 +164,7 @@ const main :Workerd.Worker = (compatibilityDate = "2026-11-01", modules = [${mod
 export const network = /^Failed to load resource/;
 
 /**
- * Opens a page in a context. Records in `complaints` every violation of the content security policy, every console
- * message and every request to another machine.
+ * Opens a page in a context. Lists in `complaints` policy violations, console messages and requests to other machines.
  * @param {import('playwright-core').BrowserContext} context
  * @param {string} url
  */

@@ -28,7 +28,7 @@ let site;
 
 /** Which files are changed (`file`), on which server (`at`), and how often a changed file has run (`ran`). */
 const changed = { file: /^$/, at: 'both', ran: 0 };
-/** The content security policy and the script tag of the page that fromSite serves. */
+/** The policy and the script tag of the page. */
 const page = { policy: '', script: '' };
 
 beforeEach(async () => {
@@ -98,8 +98,8 @@ async function serveFile(url, at, response) {
 }
 
 /**
- * Opens a page that loads the SDK and reports 7. By `from`, the SDK's script is on the site and the option `modules`
- * names the CDN, or a script tag loads the SDK from the CDN, or all files are on the site.
+ * Loads the SDK in a page and reports 7. By `from`, the SDK is on the site with `modules` on the CDN, or in a script
+ * tag from the CDN, or all on the site.
  * @param {string} name of the task
  * @param {{from?: 'modules' | 'tag' | 'site', blob?: 'worker-src' | 'script-src' | 'none'}} [how] blob:
  *   which directive of the page's policy admits blob: addresses

@@ -80,7 +80,7 @@ test('the month has every panel, its numbers match its JSON, and entries below t
 });
 
 /**
- * Returns x, or 0 if x is negative, as the page shows intervals: counts are never negative, but intervals may be.
+ * Cuts x at 0, as the page does: counts are never negative, but intervals may be.
  * @param {number} x
  */
 function atLeast0(x) {

@@ -80,7 +80,7 @@ async function serve(folder) {
 }
 
 /**
- * Opens index.html of a folder. Fails unless its report arrives and it has started this number of workers.
+ * Opens index.html of a folder. Fails unless it reports and starts this number of workers.
  * @param {string} folder @param {number} workers
  */
 async function reports(folder, workers) {

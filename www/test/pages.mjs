@@ -19,9 +19,8 @@ export async function stateOf(url, task = 'live') {
 }
 
 /**
- * Fails if axe-core finds a serious or critical accessibility violation in one of the given color schemes. All pages of
- * a kind share one style sheet, so the tests check only one page of each kind in both schemes. The long form checks all
- * pages in both.
+ * Fails if axe-core finds a serious or critical accessibility violation in the given colors. Pages of a kind share a
+ * style sheet, so only one of each kind is checked in both colors; the long form checks all in both.
  * @param {Page} page
  * @param {...('light' | 'dark')} colors
  */

@@ -14,8 +14,8 @@ let server;
 after(() => server?.stop());
 
 /**
- * Defines a test for every case. The first test starts the engine. If the environment variable DOONA_ENGINES names a
- * file, it appends a line with the engine's version and the number of passed cases to the file.
+ * Defines a test for every case. The first test starts the engine. If DOONA_ENGINES names a file, it appends a line
+ * with the engine's version and the number of passed cases.
  * @param {string} engine
  * @param {(server: Server) => Promise<{version: string, stop?: () => unknown,
  *   run: (name: string) => Promise<string | null | undefined>}>} start `run` resolves to the error of a case, or to

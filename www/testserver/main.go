@@ -99,8 +99,7 @@ func announce(site, relay string, all map[string]*scenario, tasks map[string]off
 	return json.NewEncoder(os.Stdout).Encode(map[string]any{"site": site, "relay": relay, "tasks": tasks})
 }
 
-// serviceWorker is the script of a service worker that passes on all requests of the site's pages, including those to
-// the relay, and counts them.
+// serviceWorker is a script that passes on and counts all requests of the site's pages, including those to the relay.
 const serviceWorker = `let passed = 0;
 addEventListener('install', () => skipWaiting());
 addEventListener('activate', (event) => event.waitUntil(clients.claim()));

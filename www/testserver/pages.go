@@ -113,8 +113,7 @@ func deploy(dir string) (*quickstart.Deployment, error) {
 	return quickstart.Write(dir, relays, drafts)
 }
 
-// verifier returns a verifier for the state's task that has opened all batches of the state. i is the index of the task
-// in d.
+// verifier returns a verifier that has opened all batches of the state. i is the index of the state's task in d.
 func (s *state) verifier(d *quickstart.Deployment, i int) (*verifier.Verifier, error) {
 	keys, err := keyfile.LoadHPKE(d.VerifierKeys(s.name))
 	if err != nil {
@@ -170,8 +169,8 @@ func newRelays(d *quickstart.Deployment, open *taskfile.Open, name string) (r *r
 	return r, nil
 }
 
-// batch makes the reports of all clients of an epoch and passes them through both relays. If garbled is set, it damages
-// one message so that the verifier cannot open it. If destroyed is set, the second relay destroys the batch.
+// batch passes the reports of all clients of an epoch through both relays. If garbled is set, the verifier cannot open
+// one message. If destroyed is set, the second relay destroys the batch.
 func (r *relays) batch(epoch uint64, value func(int) []float64, garbled, destroyed bool) (*onion.Batch, error) {
 	first, err := r.opener(0, epoch)
 	if err != nil {

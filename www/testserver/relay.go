@@ -41,15 +41,14 @@ type submission struct {
 	Header   map[string][]string `json:"header"`
 }
 
-// Two answers that are no problems: with stall, the relay never answers; with stallBody, it sends a header and then a
-// body that never ends.
+// With stall, the relay never answers; with stallBody, it answers with a body that never ends.
 const (
 	stall     problem.Name = "stall"
 	stallBody problem.Name = "stall-body"
 )
 
-// hostile contains answers that no honest relay sends. The keys are the names by which a test asks for them.
-// "hostile-name" has a problem name that attacks pages and terminals; "long-answer" is a problem document of 8 MiB.
+// hostile contains answers that no honest relay sends, by the names with which tests ask for them: a problem name that
+// attacks pages and terminals, and a problem document of 8 MiB.
 var hostile = map[problem.Name]string{
 	"hostile-name": `{"type":"urn:doona:error:<script>alert(1)</script>\u001b[2J\u202e` + strings.Repeat("x", 1000) +
 		`"}`,

@@ -136,7 +136,7 @@ func withEpsilon(t *task.Task, epsilon string) *task.Task {
 	return t
 }
 
-// tamper changes the task's name in a bundle, so that the task's hash and signature are wrong.
+// tamper changes the task's name in a bundle, so that its signature is wrong.
 func tamper(bundle []byte, _ *fixture.SignedTask) []byte {
 	return bytes.Replace(bundle, []byte("test histogram"), []byte("test hologram "), 1)
 }

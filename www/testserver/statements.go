@@ -14,8 +14,8 @@ func keyOf(seed byte) (ed25519.PrivateKey, task.SignKey) {
 	return private, task.SignKey(private.Public().(ed25519.PublicKey))
 }
 
-// addStatements adds variants of a stream to r.variants that contain statements. root and one are the stream's first
-// two tasks. It returns the recovery key in text form, for the page's options.
+// addStatements adds variants with statements to r.variants. root and one are the stream's first two tasks. It returns
+// the recovery key for the page's options.
 func (r *relay) addStatements(root, one *fixture.SignedTask) (recovery string, err error) {
 	rescue, rescueKey := keyOf(1)
 	next, nextKey := keyOf(2)

@@ -86,8 +86,8 @@ func (r *relay) addStream(url string) (offer, error) {
 		Candidates: []string{candidate}}, nil
 }
 
-// addKeys adds variants of the stream in which the key of a relay changes. It returns the key of the candidate, a relay
-// that the page's options allow as a replacement.
+// addKeys adds variants of the stream in which the key of a relay changes. It returns the key of a candidate, which may
+// replace a relay.
 func (r *relay) addKeys(root, one *fixture.SignedTask, stranger ed25519.PrivateKey) (candidate string, err error) {
 	public, other, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -17,9 +17,8 @@ type request struct {
 	Header map[string][]string `json:"header"`
 }
 
-// watch is a proxy in front of relays and the issuer. It adds marks to every answer: a cookie, an ETag and a date. If a
-// browser sent a mark back, a server could recognize the browser. watch records the headers of all requests, so that
-// tests can check that no mark comes back.
+// watch is a proxy in front of relays and the issuer. It adds marks to every answer: a cookie, an ETag and a date. A
+// server could recognize a browser that sends a mark back. watch records the headers of all requests for the tests.
 type watch struct {
 	mu       sync.Mutex // guards the fields below
 	answers  int

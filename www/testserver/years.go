@@ -97,7 +97,7 @@ func (r *relay) renew(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// note records an arrived report if its task is of this stream and the same bytes have not arrived before.
+// note records an arrived report if it is for this stream and new.
 func (y *years) note(s *scenario, epoch uint64, body []byte) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -119,9 +119,8 @@ type spent struct {
 	Delta   float64 `json:"delta"`   // δ of these reports at the budget's ε
 }
 
-// account answers with the cost of the arrived reports in the most expensive window. It computes the cost from the
-// task's distribution of privacy loss and the reports' times, independently of the client's ledger. It then forgets the
-// reports, unless the request says to keep them.
+// account answers with the cost of the arrived reports in the most expensive window. It uses the task's distribution of
+// privacy loss and the reports' times, not the client's ledger. It then forgets the reports unless asked to keep them.
 func (r *relay) account(w http.ResponseWriter, req *http.Request) {
 	var asked struct {
 		What, Engine         string
@@ -160,8 +159,7 @@ func (r *relay) account(w http.ResponseWriter, req *http.Request) {
 	w.Write(line)
 }
 
-// appendFigure appends a line to the file that the environment variable DOONA_ACCOUNTS names. If it is not set, it does
-// nothing.
+// appendFigure appends a line to the file that the environment variable DOONA_ACCOUNTS names, if any.
 func appendFigure(line []byte) error {
 	path := os.Getenv("DOONA_ACCOUNTS")
 	if path == "" {

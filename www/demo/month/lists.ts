@@ -49,7 +49,7 @@ function bar({ estimate: value, interval, truth, seen, band }: Entry, longest: n
     svg('line', { class: 'truth', x1: x(truth), x2: x(truth), y1: 3, y2: 17 }));
 }
 
-/** Returns a table row with the numbers of an entry. `more` are numbers to show before the estimate. */
+/** Returns a table row with the numbers of an entry, `more` first. */
 export function numberRow(entry: Entry, ...more: number[]): HTMLElement {
   return html('tr', entry.seen ? {} : { class: 'below' }, html('th', { scope: 'row' }, entry.name),
     ...more.map((x) => html('td', {}, exact(x))), html('td', {}, ...estimateNodes(entry)),

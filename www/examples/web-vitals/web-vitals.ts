@@ -16,8 +16,8 @@ import { reportVitals } from './private-vitals.js';
 const pollEvery = 1500;
 
 /**
- * Options for one task: ε = 1 a day for a week. maxTotalEpsilon is so large because the demo at the same origin spends
- * far more ε than a real site.
+ * Options for one task: ε = 1 a day for a week. maxTotalEpsilon is large because the demo at the same origin spends far
+ * more ε.
  */
 function limited({ task_url: task, owner }: State): ConnectOptions {
   return { task, owner, maxEpsilon: 7, maxTotalEpsilon: 1e5 };
@@ -105,7 +105,7 @@ function shift(state: State): Node[] {
   ];
 }
 
-/** Rates the interval: "good", "poor" and so on, or two ratings if the interval's ends differ in rating. */
+/** Rates the interval, such as "good". Names two ratings if its ends differ. */
 function verdict({ interval }: Location, [good, poor]: readonly [number, number]): HTMLElement {
   const rate = (x: number) => (x <= good ? 'good' : x <= poor ? 'needs improvement' : 'poor');
   const [from, to] = interval.map(rate) as [string, string];

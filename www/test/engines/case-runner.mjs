@@ -1,6 +1,5 @@
-// Runs cases as a script in Node, Deno and Bun. It reads the name of a case from each line of standard input. For each,
-// it writes a line of JSON: the error of the case, or null. The arguments are the address of the built SDK, the site's
-// address, and the tasks as JSON.
+// Runs cases as a script in Node, Deno and Bun. For each line of standard input, the name of a case, it writes the
+// case's error or null as JSON. Arguments: the address of the built SDK, the site, and the tasks.
 import process from 'node:process';
 import { createInterface } from 'node:readline';
 

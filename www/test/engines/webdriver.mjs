@@ -1,5 +1,4 @@
-// Drives WebKitGTK's MiniBrowser over WebDriver in a virtual X server. It has only the functions that the cases need.
-// Playwright cannot drive MiniBrowser: it supports only its own WebKit.
+// Drives WebKitGTK's MiniBrowser over WebDriver in a virtual X server. Playwright supports only its own WebKit.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer } from 'node:net';

@@ -9,8 +9,8 @@ import { checkSlots, Malformed, type Noise, type Task, whole } from './task.ts';
 import { categoryOf, decode, encode, fixed, inLane, numberOf, type Protocol, symbolBytes } from './values.ts';
 
 /**
- * Enumerates every outcome of the dummies' distribution, as counts by cell, with its weight. Only for distributions as
- * small as those of the vectors.
+ * Lists every outcome of the dummies' distribution with its weight. Only for distributions as small as those of the
+ * vectors.
  */
 function* outcomes(noise: Noise): Generator<[number[], number]> {
   const runs = noise.which!.length ? noise.which! : [[noise.cells, 0n] as const];

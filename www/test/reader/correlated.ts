@@ -40,7 +40,7 @@ function atoms(top: bigint): { v: bigint; level: bigint; values: bigint[] }[] {
   return out;
 }
 
-/** Returns the noise sources of the rule moments. The task's parameters give their weights and rates. */
+/** Returns the noise sources of the rule moments, from the task's parameters. */
 function fromParameters(task: Task, top: bigint, zero: boolean): Noise[] {
   const known = new Set(['max', 'central', 'theta', 'cut']);
   for (const key of ['theta', 'cut']) {
@@ -61,7 +61,7 @@ function fromParameters(task: Task, top: bigint, zero: boolean): Noise[] {
   return out;
 }
 
-/** Returns the noise sources of the rule theorem2. They follow from ε and δ by a closed form. */
+/** Returns the noise sources of the rule theorem2, from ε and δ. */
 function closedForm(task: Task, top: bigint, central: Rational): Noise[] {
   if (task.params.size !== 2) throw new Malformed('params');
   const e = Math.min(task.epsilon - toNumber(central) * Number(top), 1) / 2;
@@ -111,10 +111,7 @@ export function correlated(task: Task): Protocol {
     return { a, v };
   };
 
-  /**
-   * Runs the sampler Events of section 10 once. Returns the noise messages; undefined if they do not fit into the
-   * slots.
-   */
+  /** Draws noise once. Returns its messages; undefined if they do not fit into the slots. */
   const noise = (source: Source): Uint8Array[] | undefined => {
     const out: Uint8Array[] = [];
     let fits = true;

@@ -61,10 +61,7 @@ export class Frame {
     return this.#columns.map((column, l) => out[column]! * this.#signs[l]!);
   }
 
-  /**
-   * Returns coefficients a with Uᵀa = x. It looks for coefficients of at most c in absolute value, and returns the best
-   * ones that it finds.
-   */
+  /** Returns coefficients a with Uᵀa = x, if possible of at most c in absolute value. */
   represent(x: readonly number[], c: number): number[] {
     let z = this.analyze(x);
     let best = z;

@@ -9,7 +9,7 @@ import {
   ballOf, categoryOf, decode, encode, fixed, inLane, type Lanes, numberOf, type Protocol, symbolBytes, vectorOf,
 } from './values.ts';
 
-/** Returns the task's parameter gamma: above 0, below 1, with a denominator that is a power of two up to 2^62. */
+/** Returns the task's parameter gamma, above 0 and below 1. */
 export function gammaOf(task: Task): Rational {
   const p = task.params.get('gamma');
   const fits = p && p.num > 0n && p.num < p.den && p.num < 1n << 53n && p.den <= 1n << 62n && isPowerOfTwo(p.den);

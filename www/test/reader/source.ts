@@ -1,7 +1,6 @@
 /**
  * The samplers of docs/SPEC.md, section 10, implemented from its text alone. This folder shares no code with the SDK or
- * the Go packages, so it tests whether the specification suffices. The code is simple and slow: every integer is a
- * BigInt.
+ * the Go packages. The code is slow and plain: every integer is a BigInt.
  * @module
  */
 
@@ -13,7 +12,7 @@ export interface Rational {
   den: bigint;
 }
 
-/** The parameters of the distribution Jumps(rate, max) of section 10. A max of 0 means no maximum. */
+/** The parameters of the distribution Jumps. A max of 0 means none. */
 export interface Jumps {
   rate: Rational;
   max: bigint;

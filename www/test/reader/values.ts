@@ -18,8 +18,8 @@ export interface Protocol {
 }
 
 /**
- * The messages of a batch and its number of clients. If relays add noise: how often they drew (`draws`), and how many
- * dummies they added, as their manifests say.
+ * The messages of a batch and its number of clients. If relays add noise: how often they drew, and how many dummies
+ * they added.
  */
 export interface Batch {
   users: number;
@@ -61,10 +61,7 @@ export function vectorOf(task: Task, value: number[]): number[] {
   return value.map((x) => unit(task, x));
 }
 
-/**
- * Returns the vector, scaled to Euclidean norm 1 if it is longer. Throws Malformed if it is longer and the task does
- * not clip.
- */
+/** Returns a vector of Euclidean norm at most 1. Scales longer ones if the task clips. */
 export function ballOf(task: Task, value: number[]): number[] {
   finite(value, task.bins);
   const largest = Math.max(...value.map(Math.abs));
