@@ -454,7 +454,7 @@ cases['a report leaves before its epoch ends, however long the spread'] = async 
   same((await take(host)).map((s) => s.messages), [[['0007']]]);
 };
 
-cases['aborting one wait for a delivery ends no other'] = (host) => patient(async (timeouts) => {
+cases['aborting one wait for a delivery does not end other waits'] = (host) => patient(async (timeouts) => {
   await fail(host, 'stall');
   const doona = await connect(host, 'truthful');
   const stop = new AbortController();
@@ -498,7 +498,7 @@ cases["a site's answer about tokens that never comes ends after 30 seconds, and 
   same(first, [30_000, 30_000, 30_000, 10_100]);
 });
 
-cases['a repeated report gets its token at once and waits for its moment, in which flush leaves it'] = async (host) => {
+cases['a repeated report gets its token at once and waits; flush does not send it earlier'] = async (host) => {
   await control(host, 'login', crypto.randomUUID());
   const store = host.sdk.memoryStore();
   let calls = 0;
@@ -518,7 +518,7 @@ cases['a repeated report gets its token at once and waits for its moment, in whi
   same(calls, 2);
 };
 
-cases['a call while another gets a token asks for none'] = async (host) => {
+cases['two calls at the same time ask for one token'] = async (host) => {
   await control(host, 'login', crypto.randomUUID());
   let calls = 0;
   let second = Promise.resolve(/** @type {any} */ (null));
@@ -535,7 +535,7 @@ cases['a call while another gets a token asks for none'] = async (host) => {
   same(calls, 1);
 };
 
-cases['a flush that was aborted before sends nothing'] = async (host) => {
+cases['a flush whose signal is already aborted sends nothing'] = async (host) => {
   await fail(host, 'hostile-name');
   const doona = await connect(host, 'truthful');
   await refused(host, doona.report(7), 'not-delivered');
@@ -555,7 +555,7 @@ cases['a connection or report that is aborted before it starts stores nothing'] 
   same((await take(host)).map((s) => s.messages), [[['0002']]]);
 };
 
-cases['bytes that the relay has from another network are delivered'] = async (host) => {
+cases['a report that the relay has from another network counts as delivered'] = async (host) => {
   await fail(host, 'replayed');
   const doona = await connect(host, 'truthful');
   same((await doona.report(7)).repeated, false);
@@ -588,7 +588,7 @@ cases['a report that finds the quota used up is tried again at two later visits,
   same(bodies, Array(3).fill(bodies[0]), 'what was sent');
 };
 
-cases['a report that found the quota used up is taken an hour later'] = async (host) => {
+cases['a report refused for a used-up quota is accepted an hour later'] = async (host) => {
   const store = host.sdk.memoryStore();
   await fail(host, 'limit');
   await refused(host, (await connect(host, 'a day', { store })).report(7), 'limit-reached');
@@ -605,7 +605,7 @@ cases['a report that found the quota used up is taken an hour later'] = async (h
   same((await take(host)).length, 1);
 };
 
-cases['a connection that stays tries again, too, and drops the report at last'] = async (host) => {
+cases['a connection that stays open also retries, and finally drops the report'] = async (host) => {
   await fail(host, 'limit', 'limit', 'limit');
   const doona = await connect(host, 'a day', { store: host.sdk.memoryStore() });
   await refused(host, doona.report(7), 'limit-reached');
@@ -672,7 +672,7 @@ for (const [answer, code] of [['epoch-closed', 'epoch-closed'], ['malformed', 'r
 }
 
 for (const answer of ['hostile-name', 'long-answer']) {
-  cases[`a relay's "${answer}" is not a relay's, and none of it is repeated`] = async (host) => {
+  cases[`a relay's "${answer}" is no relay's answer, and no error repeats it`] = async (host) => {
     await fail(host, answer);
     const doona = await connect(host, 'truthful');
     const error = await doona.report(7).catch((/** @type {any} */ e) => e);
@@ -878,7 +878,7 @@ cases['what page and first task both allow may change'] = async (host) => {
   same(doona.task.name, 'renamed');
 };
 
-cases['a relay hands on its key, or gives way to one that the page lists'] = async (host) => {
+cases['a relay may replace its key, or be replaced by a relay that the page lists'] = async (host) => {
   for (const variant of ['rolled', 'replaced']) {
     await serve(host, variant);
     const doona = await later(1, () => connect(host, 'stream', { store: host.sdk.memoryStore() }));
@@ -924,7 +924,7 @@ cases['a stream works when the store has no space to cache it'] = async (host) =
   same((await take(host)).length, 2);
 };
 
-cases['forged, forked and replayed tasks of a stream are refused, by what was seen'] = async (host) => {
+cases['after earlier visits, forged, forked and replayed tasks of a stream are refused'] = async (host) => {
   const options = ownStore(host);
   const visit = () => connect(host, 'stream', options);
   await serve(host, 'forged');
@@ -946,13 +946,13 @@ cases['forged, forked and replayed tasks of a stream are refused, by what was se
 for (const [variant, code] of [['statement hidden', 'task-refused'], ['statement forged', 'stream-broken'],
   ['statement too far', 'stream-broken'], ['old owner', 'task-refused'], ['thief goes on', 'task-refused'],
   ['stopped', 'stream-stopped'], ['behind the end', 'stream-broken']]) {
-  cases[`a stream about which something was said: "${variant}" is refused`] = async (host) => {
+  cases[`a stream with statements: "${variant}" is refused`] = async (host) => {
     await serve(host, String(variant));
     await refused(host, later(2, () => connect(host, 'stream', { store: host.sdk.memoryStore() })), String(code));
   };
 }
 
-cases['an owner hands a stream on, and the recovery key takes it back; what was said is remembered'] = async (host) => {
+cases['an owner transfers a stream, the recovery key takes it back, and the page remembers it'] = async (host) => {
   const options = ownStore(host);
   const visit = (/** @type {number} */ hours) => later(hours, () => connect(host, 'stream', options));
   await serve(host, 'good');

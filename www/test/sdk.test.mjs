@@ -140,7 +140,7 @@ test('two tabs cannot both spend the rest of a budget; a wiped store has spent n
   assert.equal(receipts[0].repeated, false, 'a wiped store does not know the first report of the epoch');
 });
 
-test('an undelivered report waits sealed and is flushed as it is', async () => {
+test('an undelivered report stays sealed, and flush sends the same bytes', async () => {
   await context.route(`${server.relay}/**/reports`, (route) => route.abort());
   const { receipts } = await run('truthful', { values: [7] });
   assert.equal(receipts[0].code, 'not-delivered');
@@ -157,7 +157,7 @@ test('an undelivered report waits sealed and is flushed as it is', async () => {
   assert.deepEqual(got.map((s) => s.body), [Buffer.from(reports[0].body).toString('hex')]);
 });
 
-test('an answer that is not of a relay drops nothing', async () => {
+test('an answer that is not from a relay drops no report', async () => {
   const headers = { 'Access-Control-Allow-Origin': '*', 'Access-Control-Expose-Headers': 'Retry-After',
     'Retry-After': '60' };
   await context.route(`${server.relay}/**/reports`,
@@ -168,7 +168,7 @@ test('an answer that is not of a relay drops nothing', async () => {
   assert.deepEqual((await run('truthful', { flush: true })).flushed, { delivered: 1, dropped: 0, waiting: 0 });
 });
 
-test('what no relay can take any more is dropped unsent', async () => {
+test('a report of a closed epoch is dropped without being sent', async () => {
   await run('ended'); // creates the store
   const id = new URL(server.tasks['ended']?.task ?? '').pathname.split('/').at(-1);
   await page.evaluate(
@@ -188,7 +188,7 @@ test('what no relay can take any more is dropped unsent', async () => {
   assert.deepEqual(await server.take(), []);
 });
 
-test('a repeated call waits for its moment, too', async () => {
+test('a repeated call also waits for a random time before it sends', async () => {
   await context.route(`${server.relay}/**/reports`, (route) => route.abort());
   assert.equal((await run('truthful', { values: [7] })).receipts[0].code, 'not-delivered');
   await context.unroute(`${server.relay}/**/reports`);
@@ -202,7 +202,7 @@ test('a repeated call waits for its moment, too', async () => {
   assert.equal((await server.take()).length, 1);
 });
 
-test('a page that is prerendered waits for its visitor', async () => {
+test('a prerendered page requests nothing before it is shown', async () => {
   /** @type {string[]} */
   const asked = [];
   page.on('request', (request) => asked.push(request.url()));
@@ -259,7 +259,7 @@ for (const [name, block] of Object.entries({
     indexedDB.open = (name) => open.call(indexedDB, name, 1); // Throws VersionError if the store exists.
   },
 })) {
-  test(`where ${name} nothing is sent, unless the page brings a store`, async () => {
+  test(`where ${name} nothing is sent, unless the page passes a store`, async () => {
     await run('one relay'); // creates the store
     await page.evaluate(block);
     assert.equal((await run('truthful', { values: [7] })).connect.code, 'storage-unavailable');
@@ -322,7 +322,7 @@ const endings = {
   'a reload': () => page.reload(),
 };
 for (const [name, end] of Object.entries(endings)) {
-  test(`${name} sends what waits for its moment, and the next visit the same or nothing`, async () => {
+  test(`${name} sends the waiting report; the next visit sends the same bytes or nothing`, async () => {
     /** @type {Awaited<ReturnType<typeof arrived>>} */
     let got = [];
     // A busy browser may drop the requests of a closing page. So it is enough if one of three visitors succeeds.
@@ -346,7 +346,7 @@ for (const [name, end] of Object.entries(endings)) {
   });
 }
 
-test('a page that comes back from the back-forward cache goes on', async () => {
+test('a page from the back-forward cache continues to work', async () => {
   const alive = await launch({ ignoreDefaultArgs: ['--disable-back-forward-cache'] });
   try {
     const { page } = await open(await alive.newContext(), `${server.site}/blank.html`);
@@ -451,7 +451,7 @@ function longestTask(trace) {
   return Math.max(...events.map((e) => (e.pid === pid && e.tid === tid && e.ph === 'X' && e.tdur) || 0)) / 1000;
 }
 
-test('what a relay sends is decoded in the worker, and the page goes on meanwhile', async (t) => {
+test('the worker decodes what a relay sends, and does not block the page', async (t) => {
   for (const [variant, want] of [['junk lists', 'stream-broken'], ['junk sizes', 'task-refused']]) {
     await fetch(`${server.site}/test/stream`, { method: 'POST', body: JSON.stringify(variant) });
     for (const inPlace of [false, true]) {
@@ -550,7 +550,7 @@ test('a retry, also by flush, sends the same bytes with the same token', async (
   assert.equal(tokensOf(asked), 1);
 });
 
-test('what an earlier visit left gets its token at once, and waits for its moment', async () => {
+test('a report of an earlier visit gets its token at once, and is sent at a random time', async () => {
   const asked = await login();
   await page.route('**/test/token?*', (route) => route.fulfill({ status: 400 }));
   assert.equal((await run('tokens', { values: [1] })).receipts[0].code, 'not-delivered');
@@ -591,7 +591,7 @@ test("an issuer's key that the task does not name marks nobody: no token, and th
   assert.equal(tokensOf(asked), 0);
 });
 
-test('only pages of tasks with tokens load what tokens need', async () => {
+test('only pages of tasks with tokens load the script for tokens', async () => {
   const asked = await login();
   const loaded = () => asked.some((url) => url.includes('doona-tokens'));
   await run('histogram', { values: [1] });
@@ -657,7 +657,7 @@ for (const [what, origins, attributes] of /** @type {[string, (() => string)[], 
   });
 }
 
-test('the honest page in a sandbox has no origin that any other has: nothing is sent', async () => {
+test('a sandboxed page has an opaque origin: nothing is sent', async () => {
   const { frame, asked } = await framed([ours()], 'sandbox="allow-scripts"');
   await frame.addScriptTag({ url: `${server.site}/doona.global.js` });
   const code = await frame.evaluate((offer) => /** @type {any} */ (globalThis).doona.connect({ ...offer,
