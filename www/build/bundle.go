@@ -199,7 +199,7 @@ func bundleSpecs(out string) error {
 	return failure("the tests", result)
 }
 
-// failure returns the errors and warnings of esbuild as one error; nil if there are none. what names the bundle.
+// failure returns esbuild's errors and warnings as one error, or nil.
 func failure(what string, result api.BuildResult) error {
 	var problems []error
 	for _, m := range append(result.Errors, result.Warnings...) {

@@ -25,10 +25,7 @@ function withContent<E extends Element>(element: E, attributes: Attributes, chil
 /** Matches windows as narrow as a phone, as in the style sheet. There, details are closed until a tap. */
 export const narrow = matchMedia('(max-width: 30rem)');
 
-/**
- * Opens all details elements of class `more` in wide windows and closes them in narrow ones, now and when the width
- * changes.
- */
+/** Keeps details elements of class `more` open in wide windows and closed in narrow ones. */
 export function fitDetails(): void {
   const fit = () => document.querySelectorAll<HTMLDetailsElement>('details.more').forEach((details) => {
     details.open = !narrow.matches;

@@ -25,14 +25,12 @@ function format(x: number, roundingMode: 'ceil' | 'floor' | 'halfExpand'): strin
   return x.toLocaleString('en', { ...digits, roundingMode }).replace('-', '−').replace(/^−0$/, '0');
 }
 
-/** Returns a `data` element: its text is the formatted number, its attribute `value` the exact number, for programs. */
+/** Returns a `data` element: the formatted number as text, the exact one as `value`. */
 export function exact(x: number): HTMLDataElement {
   return html('data', { value: x }, number(x));
 }
 
-/**
- * Returns a `data` element: its text is the bound, formatted by {@link atMost}, its attribute `value` the exact number.
- */
+/** Returns a `data` element: the bound, formatted by {@link atMost}, as text, the exact one as `value`. */
 export function exactAtMost(x: number): HTMLDataElement {
   return html('data', { value: x }, atMost(x));
 }

@@ -99,9 +99,8 @@ export async function fetchChart(task: string, width: number): Promise<Node | nu
 }
 
 /**
- * Asks the demo to fill a batch of an epoch with simulated clients. `reported` says that the visitor's own report is in
- * the batch. Returns how many reports of the epoch will be opened, including the visitor's; null if the epoch ends
- * before the batch is full.
+ * Asks the demo to fill a batch of an epoch with simulated clients. `reported`: the visitor has reported too. Returns
+ * how many reports of the epoch will be opened; null if the epoch ends first.
  */
 export async function fill(task: string, epoch: number, reported = false): Promise<number | null> {
   const response = await fetch(`/api/${task}/fill`, {
@@ -156,9 +155,7 @@ export interface Entry {
   readonly interval: readonly [number, number];
 }
 
-/**
- * Returns the entries of the answer over all epochs: one per found text for texts, otherwise one per entry of `total`.
- */
+/** Returns the entries over all epochs: the found texts, or those of `total`. */
 export function answers(state: State, total: Row): Entry[] {
   return queries[state.query].shape === 'texts'
     ? state.texts.map(({ clients, interval, truth }) => ({ estimate: clients, interval, truth })) : entries(total);

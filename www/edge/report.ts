@@ -1,7 +1,7 @@
 /**
  * The page's script for a task of an edge worker whose source is "page" (docs/edge.md). It posts one value per browser
- * and epoch. It records the epoch in IndexedDB before it posts. The worker's clock decides which epoch it is: the page
- * asks the worker for the epoch and sends it with the value, and the worker accepts the value only in that epoch.
+ * and epoch. It records the epoch in IndexedDB before it posts. The worker's clock decides the epoch: the page asks for
+ * it and sends it with the value, and the worker accepts the value only in that epoch.
  * @module
  */
 

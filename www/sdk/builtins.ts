@@ -15,15 +15,12 @@ import { DoonaError } from './errors.js';
 export type BuiltinTest = readonly [name: string, works: () => unknown];
 
 /**
- * Inputs of the tests. They are properties because the minifier would evaluate a call on a literal at build time, and
- * the test would check nothing.
+ * Inputs of the tests. They are properties: the minifier would evaluate a call on a literal, and the test would check
+ * nothing.
  */
 const given = { pair: [1, 2], text: 'ab', ten: 10 };
 
-/**
- * Tests of the builtins that the SDK uses on the page's thread; engine-builtins.ts adds those that only the engine
- * uses.
- */
+/** Tests of the builtins that the page's thread uses; engine-builtins.ts tests the engine's. */
 const tests: readonly BuiltinTest[] = [
   ['Error', () => new Error('a', { cause: 1 }).message === 'a' && new Error('a', { cause: 1 }).cause === 1],
   ['Symbol.iterator', () => {

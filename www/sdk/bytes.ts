@@ -10,7 +10,7 @@ export function concat(...parts: readonly Uint8Array[]): Bytes {
   return joined(parts);
 }
 
-/** Joins byte strings. The list may be of any length; `concat` is limited by the number of arguments of a call. */
+/** Joins a list of any length; the number of arguments of a call is limited. */
 export function joined(parts: readonly Uint8Array[]): Bytes {
   let size = 0;
   for (const part of parts) size += part.length;

@@ -46,15 +46,11 @@ export interface Flushed {
  */
 const maxLaterVisits = 2;
 
-/**
- * The minimum time between two such retries, in milliseconds. A reload or another tab within that time does not count
- * as a later visit.
- */
+/** The minimum time between two retries, in milliseconds: a reload or another tab is not a later visit. */
 const retryInterval = 3_600_000;
 
 /**
- * The time limit of `flush`, and of `report` after its random delay, in milliseconds. The delivery continues in the
- * background after that.
+ * The time limit of `flush`, and of `report` after its delay, in milliseconds. Delivery continues in the background.
  */
 export const maxReport = 33_000;
 
@@ -65,7 +61,7 @@ export interface ConnectionParts {
   readonly guarantee: Guarantee;
   readonly store: Store;
   readonly ledger: Ledger;
-  /** Where the budget decision runs: in the engine's worker or on the page. */
+  /** Where the budget decision runs. */
   readonly decider: Decider;
   readonly limit: Limit;
   /** The task's ledger line before its first report. */

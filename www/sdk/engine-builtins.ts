@@ -1,6 +1,6 @@
 /**
- * Tests the builtins that the engine uses. The SDK runs these tests only if the engine runs on the page's thread
- * because no worker could start. In a worker, no library of the page can replace builtins.
+ * Tests the builtins that the engine uses. They run only if the engine is on the page's thread, because no worker could
+ * start. In a worker nobody replaces builtins.
  * @module
  */
 
@@ -56,10 +56,7 @@ const isBytes = (got: ArrayBuffer, want: string) => sameNumbers(new Uint8Array(g
 const newPair = () => retryKeyPair(async () =>
   await crypto.subtle.generateKey('X25519', false, ['deriveBits']) as CryptoKeyPair);
 
-/**
- * Tests of the WebCrypto functions that check signatures and seal. They compare known answers, and properties of random
- * keys.
- */
+/** Tests of the WebCrypto functions that check signatures and seal. */
 const cryptoTests: readonly (readonly [name: string, works: (subtle: SubtleCrypto) => Promise<unknown>])[] = [
   ['crypto.subtle.digest', async (subtle) => isBytes(await subtle.digest('SHA-256', hex('616263')),
     'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad')], // FIPS 180-4

@@ -24,7 +24,7 @@ export interface EngineClient extends Engine {
   readonly isWorker: boolean;
 }
 
-/** Created at the first use, after `connect` has tested the builtins: a library of the page may have replaced Map. */
+/** Created after `connect` has tested the builtins: a library of the page may have replaced Map. */
 let engines: Map<string, Promise<EngineClient>> | undefined;
 
 /**
@@ -70,8 +70,7 @@ async function start(folder?: URL): Promise<Port> {
 }
 
 /**
- * Returns the address of the worker's script. Do not rewrite this code or the import below: bundlers find the script
- * only by exactly these expressions.
+ * Returns the address of the worker's script. Bundlers recognize only exactly these expressions and the import below.
  */
 function workerURL(folder?: URL): URL {
   if (folder) return new URL(DOONA.worker.file, folder);

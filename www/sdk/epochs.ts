@@ -31,7 +31,7 @@ export function startOf(epochs: Epochs, epoch: number): Date {
  */
 const grace = 600_000;
 
-/** Whether it is too late to send a report of the epoch: its end and the grace period are over. */
+/** Whether no relay accepts reports of the epoch any more. */
 export function isClosed(epochs: Epochs, epoch: number, milliseconds: number): boolean {
   return milliseconds > startOf(epochs, epoch + 1).getTime() + grace;
 }

@@ -1,6 +1,6 @@
 /**
- * The files that belong beside the SDK's script. `www/build` replaces the constants `DOONA.…` by literals: names that
- * contain a content hash, and integrity hashes. Bundlers need literal names to find the files.
+ * The files that belong beside the SDK's script. `www/build` replaces the constants `DOONA.…` by literals, so that
+ * bundlers find the files: names with a content hash, and integrity hashes.
  * @module
  */
 

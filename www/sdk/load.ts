@@ -18,7 +18,7 @@ export interface ModuleStart {
   readonly running: Promise<true | null>;
 }
 
-/** Created at the first use, after `connect` has tested the builtins: a library of the page may have replaced Map. */
+/** Created after `connect` has tested the builtins: a library of the page may have replaced Map. */
 let moduleStarts: Map<string, Promise<ModuleStart>> | undefined;
 
 /**
@@ -47,7 +47,7 @@ async function start(name: ModuleName, engine: Promise<Engine>, folder?: URL,
 /** Returns the address of a WASM module. */
 export function moduleURL(name: ModuleName, folder?: URL): URL {
   if (folder) return new URL(modules[name].file, folder);
-  // Do not rewrite these expressions: bundlers find the files only by exactly this form.
+  // Bundlers recognize only exactly these expressions.
   if (name === 'full') return new URL(DOONA.full.file, import.meta.url);
   return new URL(DOONA.browser.file, import.meta.url);
 }

@@ -139,8 +139,8 @@ export class Reader {
 }
 
 /**
- * How a msgpack type encodes a length or integer. Below `fixed` it is added to the lead byte `base`; otherwise it
- * follows the byte `lead` in `size` bytes.
+ * How a type encodes a length or integer: below `fixed` in the byte `base` itself, else in `size` bytes after the byte
+ * `lead`.
  */
 interface Lead {
   readonly fixed: number;

@@ -37,10 +37,7 @@ export async function indexedDBStore(): Promise<Store & { close(): void }> {
  */
 const maxWait = 10_000;
 
-/**
- * Opens the database at version 2. If a newer SDK has already upgraded the database, opens that version: newer versions
- * only add object stores.
- */
+/** Opens the database. If a newer SDK has upgraded it, opens that version: newer versions only add to it. */
 async function openDatabase(): Promise<IDBDatabase> {
   try {
     return await opened(indexedDB.open('doona', 2));

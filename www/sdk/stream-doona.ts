@@ -27,8 +27,8 @@ export class StreamDoona extends Doona {
   readonly #earlier = new Map<string, Doona>();
 
   /**
-   * @internal `follow` returns the parts for the current task: its argument if the task is still the same. `opened`
-   * returns the tasks that may still have unsent reports.
+   * @internal `follow` returns the parts for the current task: its argument if the task is the same. `opened` returns
+   * tasks that may have unsent reports.
    */
   constructor(parts: ConnectionParts, follow: (last: ConnectionParts) => Promise<ConnectionParts>,
     opened: () => Promise<OpenedTask[]>) {

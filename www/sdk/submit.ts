@@ -12,10 +12,7 @@ import { anyLanguage, readBody, readProblem } from './response.js';
 /** The delays before the retries, in milliseconds: three retries after the first attempt. */
 const retryDelays = [500, 1500, 4000];
 
-/**
- * The longest Retry-After, in seconds, that a call waits for. If the relay asks for more, the call fails and the report
- * waits for flush().
- */
+/** The longest Retry-After, in seconds, that a call waits for. Beyond it the report waits for flush(). */
 const maxRetryAfter = 10;
 
 /** The time limit of one attempt, in milliseconds: the first number, plus the second per kilobyte of the report. */
@@ -70,8 +67,8 @@ interface Failure {
 }
 
 /**
- * The limit on the total size of concurrent reports with keepalive, in bytes. A request with keepalive may outlive its
- * page. Browsers refuse more than 64 kB of such requests at once.
+ * The limit on concurrent reports with keepalive, which may outlive their page, in bytes. Browsers refuse more than 64
+ * kB at once.
  */
 const maxKeepaliveBytes = 60_000;
 let keepaliveBytes = 0;

@@ -120,7 +120,7 @@ async function fakeFetch(input: RequestInfo | URL, init?: RequestInit): Promise<
   return answer(url.pathname, new Uint8Array(body));
 }
 
-/** The reports that have arrived at a fake relay, and the answers to the next ones. */
+/** The reports that have arrived at a fake relay. */
 class Inbox {
   readonly values: number[] = [];
   readonly answers: Answer[] = [];

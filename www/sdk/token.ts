@@ -51,7 +51,7 @@ export async function fetchToken(wanted: TokenPurpose, loading: Promise<typeof i
     return await finalize(await fetchWithRetries((signal) => source(request,
       { task: idText, epoch, uri: `${base}/token-request`, signal })));
   } catch (cause) {
-    // A script that failed to load may load later, so module-failed becomes not-delivered.
+    // After module-failed, the script may load at a later attempt.
     const ours = cause instanceof DoonaError && cause.code !== 'module-failed';
     throw ours ? cause : noToken((cause as Error).message, cause);
   }

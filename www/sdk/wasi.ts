@@ -10,7 +10,7 @@ const badDescriptor = 8;
 /** The module called proc_exit. A module that exited cannot run again. */
 export class ModuleExit extends Error {}
 
-/** Returns the WASI functions for one instance. Call `attach` with the instance's memory before the instance runs. */
+/** Returns the imports of an instance. Call `attach` with its memory before it runs. */
 export function wasi(): { imports: WebAssembly.ModuleImports; attach: (memory: WebAssembly.Memory) => void } {
   let memory: WebAssembly.Memory;
   let stderr = ''; // the last 2000 characters that the runtime wrote to standard error, for ModuleExit

@@ -1,5 +1,5 @@
 // Replaces builtins of JavaScript in a page, for builtins.test.mjs and the tests of other engines. The tests send these
-// functions to the page as text, so the functions must not use anything else in this file.
+// functions to the page, so they must not use anything else in this file.
 
 /**
  * Lists the builtins that a script may use. It finds them by the names of globals and of properties in the code; one

@@ -493,7 +493,7 @@ cases["a site's answer about tokens that never comes ends after 30 seconds, and 
   const doona = await connect(host, 'tokens', { tokens });
   same((await doona.report(1)).repeated, false);
   same(calls, 2);
-  // one request for the issuer's directory, two to the site, one to the relay
+  // requests: issuer's directory, twice the site, relay
   const first = requests(timeouts).slice(0, 4).map(({ milliseconds }) => milliseconds); // a busy relay gets more
   same(first, [30_000, 30_000, 30_000, 10_100]);
 });

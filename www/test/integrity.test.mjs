@@ -201,8 +201,7 @@ test("on the page's own origin everything runs as it was built, under a policy w
   assert.equal((await server.take()).length, 1);
 });
 
-// The page's first script checks all other files. Only the attribute integrity of its script tag can check the first
-// script itself.
+// The page's first script checks all other files. Only integrity in its script tag checks the first script itself.
 for (const [file, from, code, said] of /** @type {[RegExp, 'modules' | 'tag' | 'site', string, RegExp][]} */ ([
   [/doona-worker-/, 'site', 'module-failed', /couldn't load \.\/doona-worker-[0-9a-f]+\.js: its hash is not the one/],
   [/doona-tokens-/, 'site', 'not-delivered', /doona-tokens-[0-9a-f]+\.js: its hash is not the one/],

@@ -67,8 +67,7 @@ export async function screenshotAt(page, name, width, colorScheme) {
 
 /**
  * Fails if a text on the page is cut, overflows its box, or breaks within a word. Elements that scroll may be wider.
- * Elements <code> and elements with the attribute data-any may break anywhere, because they contain ids or users'
- * texts.
+ * Elements <code> or with data-any may break anywhere: they contain ids or users' texts.
  * @param {Page} page
  * @param {string} what
  */

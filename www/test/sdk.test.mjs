@@ -288,7 +288,7 @@ async function reportLater() {
     const file = '/doona.js';
     /** @type {SDK} */
     const { connect } = await import(file);
-    // The time of sending is then the middle of the spread, or of the rest of the epoch.
+    // Sends in the middle of the spread, or of the rest of the epoch.
     crypto.getRandomValues = (/** @type {any} */ out) => out.fill(2 ** 31);
     const doona = await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 3_600_000 });
     doona.report(7).catch(() => {});

@@ -1,6 +1,6 @@
 // Plays visitors in Chromium, each with its own profile and network, who report one text each. Usage: visitors.mjs
-// FILE; FILE contains {site, relay, task, owner, texts} as JSON. Prints the number of reports that the relay accepted.
-// A test of cmd/demo runs it.
+// FILE, with {site, relay, task, owner, texts} in FILE. Prints the number of accepted reports. A test of cmd/demo runs
+// it.
 import { readFile } from 'node:fs/promises';
 
 import { launch } from './harness.mjs';

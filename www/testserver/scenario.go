@@ -110,7 +110,7 @@ func delay() *task.Task {
 	return t
 }
 
-// withProtocol changes a draft to another protocol and computes the protocol's parameters anew.
+// withProtocol changes a draft to another protocol and calibrates it.
 func withProtocol(protocol string, t *task.Task) *task.Task {
 	t.Protocol, t.Rule, t.Params, t.Slots = protocol, "", nil, task.Slots{}
 	if err := registry.Calibrate(t); err != nil {

@@ -38,8 +38,7 @@ type bodyHash [sha256.Size]byte
 // taskDays is the number of daily epochs of one task of the stream.
 const taskDays = 100
 
-// addYears makes the stream. It tells clients to visit every day if the server is built with the tag long, and every
-// 50th day otherwise.
+// addYears makes the stream. Clients visit every day with the build tag long, every 50th day otherwise.
 func (r *relay) addYears(url string) (offer, error) {
 	draft := year(10, nil) // its total (ε, δ) is planned for 365 days; each task has only taskDays
 	draft.Stream = &task.StreamPosition{Name: "years"}

@@ -2,8 +2,8 @@
 import { build } from 'esbuild';
 
 /**
- * Bundles a worker as Next.js does, and starts it. The runtime cannot compile WASM, so the caller compiles the modules
- * and the worker gets them as variables. Next.js does the same for an import of "doona.wasm?module".
+ * Bundles a worker as Next.js does, and starts it. The runtime cannot compile WASM, so the worker gets compiled modules
+ * as variables, as from an import of "doona.wasm?module".
  * @param {string} file
  * @param {{browser: WebAssembly.Module, full: WebAssembly.Module}} compiled
  */

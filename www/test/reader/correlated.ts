@@ -25,9 +25,7 @@ function dyadic(task: Task, key: string, most: bigint, fits: (p: Rational) => bo
 const exponent = (task: Task, key: string, zero: boolean) =>
   dyadic(task, key, 1n << 40n, (p) => p.num <= 16n * p.den && (p.num > 0n || (zero && p.num === 0n)));
 
-/**
- * The noise sources of step 3: each sends v or −v together with its two halves, negated. Returns each with its level.
- */
+/** The noise sources of step 3: each sends v or −v with its two halves, negated. Returns their levels too. */
 function atoms(top: bigint): { v: bigint; level: bigint; values: bigint[] }[] {
   const out = [];
   for (let v = 2n; v <= top; v++) {

@@ -52,7 +52,7 @@ export class Task {
     this.#noise = fields[17].length > 0;
   }
 
-  /** Checks the signature of the relay at a hop for a purpose, and returns the decoded body. */
+  /** Checks the signature of the relay at a hop and decodes the body. */
   open(signed: Uint8Array, hop: number, purpose: string): any {
     const [body, signature] = decode(signed);
     const key = createPublicKey({ key: Buffer.concat([prefix, this.#keys[hop]!]), format: 'der', type: 'spki' });
@@ -61,7 +61,7 @@ export class Task {
     return decode(body);
   }
 
-  /** Checks a signed end of an epoch. Returns the ends of all relays from the first one to the relay at this hop. */
+  /** Checks a signed end of an epoch. Returns the ends of all relays up to this hop. */
   end(signed: Uint8Array, epoch: bigint, hop: number): End[] {
     const [label, version, id, of, by, batches, submissions, lanes, source] = this.open(signed, hop, 'end');
     const check = (good: boolean, what: string) => {

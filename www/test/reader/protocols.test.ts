@@ -25,7 +25,7 @@ const batchOf = ({ users, lanes, draws, dummies }: any): Batch => ({
   lanes: lanes.map((lane: string[]) => lane.map(hex)),
 });
 
-/** Fails unless two estimates are equal up to rounding, because implementations may add in another order. */
+/** Fails unless two estimates are equal up to rounding: the order of additions may differ. */
 function close(got: number[], want: number[]): void {
   assert.equal(got.length, want.length);
   const most = Math.max(1, ...want.map(Math.abs));

@@ -23,10 +23,7 @@ export function open(task: Task): Protocol {
   return protocols[task.protocol]!(task);
 }
 
-/**
- * Returns a client's slots: its messages, padded with covers and shuffled (sections 6 and 10). An empty message stands
- * for a cover.
- */
+/** Pads a client's messages with covers and shuffles them (sections 6 and 10). An empty message is a cover. */
 export function slotsOf(task: Task, source: Source, messages: Lanes): Lanes {
   return messages.map((lane) => {
     const slots = [...lane];

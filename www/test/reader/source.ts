@@ -18,13 +18,13 @@ export interface Jumps {
   max: bigint;
 }
 
-/** A kind of event in the sampler Events: its weight, and the distribution of its size. */
+/** A kind of event: its weight and the distribution of its size. */
 export interface Atom {
   weight: bigint;
   jumps: Jumps;
 }
 
-/** An event that the sampler Events has drawn: the index of its atom, and its size. */
+/** A drawn event: the index of its atom, and its size. */
 export interface Event {
   atom: number;
   size: bigint;
@@ -36,7 +36,7 @@ export function reduced(num: bigint, den: bigint): Rational {
   return { num: num / a, den: den / a };
 }
 
-/** Parses a rational number in the form of section 3: `a` or `a/b`, in lowest terms. */
+/** Parses `a` or `a/b` in lowest terms (section 3). */
 export function rational(text: string): Rational {
   const parts = /^(-?[1-9][0-9]*|0)(?:\/([1-9][0-9]*))?$/.exec(text);
   if (!parts) throw new Error(`no rational: ${text}`);
@@ -56,7 +56,7 @@ function ones(n: bigint): bigint {
   return BigInt(n.toString(2).replaceAll('0', '').length);
 }
 
-/** Returns the numbers I (`last`) and C (`count`) that section 10 defines for Jumps(rate, max). */
+/** Returns I and C, which section 10 defines for Jumps. */
 export function candidates({ rate, max }: Jumps): { last: bigint; count: bigint } {
   let i = 0n;
   const reached = () => (rate.num << i) >= rate.den;
@@ -219,7 +219,7 @@ export class Source {
     return v === 0n ? 64n + this.#zeros() : bitLength(v & -v) - 1n;
   }
 
-  /** The sampler Events. Calls `found` for each event; `found` may itself draw from this source. */
+  /** The sampler Events. `found` gets each event and may draw itself. */
   eachEvent(atoms: readonly Atom[], den: bigint, found: (event: Event) => void): void {
     const masses = atoms.map(({ weight, jumps }) => weight * candidates(jumps).count);
     const total = masses.reduce((a, b) => a + b, 0n);

@@ -18,7 +18,8 @@ export function splitmix(task: Task): Protocol {
   if (s.num <= 0n || toNumber(s) < 2 ** -39 || toNumber(s) > 100) throw new Malformed('params.s');
   const m = whole(task, 'm', 1n, 65535n);
   const q = whole(task, 'q', 2n, 1n << 56n);
-  if (q < task.size * p) throw new Malformed('params.q'); // The bound without 2T: the check of the claim covers the noise.
+  // Without the 2T of section 11: the check of the claim covers the noise.
+  if (q < task.size * p) throw new Malformed('params.q');
   checkSlots(task, 'full', 1n, m, bytesOf(q));
   const sign = { weight: 1n, jumps: { rate: s, max: 0n } };
 

@@ -44,7 +44,7 @@ function demand(good: boolean, what: string): asserts good {
   if (!good) throw new Refused(what);
 }
 
-/** Reads and checks the statements of the newest era, and returns the last of them. */
+/** Checks the statements of the newest era and returns the last. */
 export function statements(raw: Uint8Array, told: Statements): Last {
   const all: [Uint8Array, Uint8Array][] = decode(raw);
   demand(all.length <= 16, 'too many');
@@ -65,7 +65,7 @@ export function statements(raw: Uint8Array, told: Statements): Last {
   return last;
 }
 
-/** Checks that a stream's tasks agree with the newest statement. Throws Refused otherwise. */
+/** Checks that a stream's tasks agree with the newest statement. */
 export function decide(tasks: readonly Signed[], last: Last): void {
   const said = last.era > 0n || last.number > 0n;
   const named = Number(last.position);

@@ -185,7 +185,7 @@ function noiseOf([kind, cells, batches, ...law]: [string, bigint, bigint, ...any
   };
 }
 
-/** Returns a parameter of the task. Throws Malformed unless it is a whole number from lo to hi. */
+/** Returns a parameter that must be a whole number from lo to hi. */
 export function whole(task: Task, key: string, lo: bigint, hi: bigint): bigint {
   const p = task.params.get(key);
   if (!p || p.den !== 1n || p.num < lo || p.num > hi) throw new Malformed(`params.${key}`);

@@ -32,10 +32,7 @@ const mean = ({ trials, chance }: Noise): number => Number(trials) * toNumber(ch
 /** Rounds f to 2^53 with probability f/2^53, otherwise to 0. */
 const roundAtRandom = (source: Source, f: bigint): bigint => (source.below(one) < f ? one : 0n);
 
-/**
- * Rounds each of the numbers f/2^53 at random to 0 or 2^53, so that their sum is rounded to one of the two nearest
- * multiples of 2^53.
- */
+/** Rounds each f at random to 0 or 2^53, so that the sum becomes one of the two nearest multiples of 2^53. */
 function roundTogether(source: Source, fractions: readonly bigint[]): bigint[] {
   const f = [...fractions];
   let open = -1;
