@@ -1,8 +1,9 @@
-// Package wasm builds the two modules that randomize on the client; docs/wasm.md is their ABI.
+// Package wasm builds the two WebAssembly modules with which clients randomize values. docs/wasm.md describes their
+// exports.
 //
-// doona.wasm (folder browser) is small enough for every page and leaves the sealing to WebCrypto. doona-full.wasm
-// (folder full) seals by itself. Both are built from the packages that the verifier uses natively, so each randomizer
-// has one implementation.
+// doona.wasm (folder browser) is small enough for every page; WebCrypto seals the slots for it. doona-full.wasm (folder
+// full) seals the slots itself. Both link the Go packages that the verifier also uses, so each randomizer has one
+// implementation.
 package wasm
 
 import (
@@ -16,16 +17,15 @@ import (
 	"strings"
 )
 
-// Module is one of the two modules, named by its folder.
+// Module is doona.wasm or doona-full.wasm, named by its folder.
 type Module string
 
-// The modules.
 const (
 	Browser Module = "browser"
 	Full    Module = "full"
 )
 
-// MostGrowth is by how many bytes the memory of doona.wasm may grow before a host replaces the instance.
+// MostGrowth is how many bytes the memory of doona.wasm may grow before the host must start a new instance: 64 MiB.
 const MostGrowth = 64 << 20
 
 const modulePath = "github.com/doona-dp/doona"
@@ -41,12 +41,12 @@ func (m Module) File() string {
 	return "doona.wasm"
 }
 
-// flags returns the go build flags of a module. Without inlining the code is larger but more repetitive: after
-// compression it is 1.3 % smaller for the standard library and 0.9 % for our packages. Inlining stays on where time
-// matters: in the accountant's and randomizers' loops, package math and, in the full module, crypto. each holds
-// compiler flags for every package.
+// flags returns the go build flags of a module. It turns inlining off: the code gets larger but compresses better.
+// After compression, the standard library is 1.3 % smaller and our packages 0.9 %. Inlining stays on where time
+// matters: in the loops of the accountant and randomizers, package math and, in the full module, crypto. The parameter
+// each holds compiler flags for every package.
 func flags(each string) []string {
-	// names stay, for Freeze
+	// -ldflags=-w leaves function names in the module; Freeze needs them
 	flags := []string{"-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-w", "-gcflags=all=-l " + each}
 	for _, inlined := range []string{modulePath + "/accountant/...", modulePath + "/randomizer", "math/...",
 		"crypto/..."} {
@@ -58,8 +58,8 @@ func flags(each string) []string {
 // collectsNothing makes the compiler omit write barriers, which only a garbage collector needs.
 const collectsNothing = "-wb=0"
 
-// Environment returns the environment in which the go command compiles for the modules' platform. It turns
-// experiments off: they would be another toolchain under the same version.
+// Environment returns the environment in which the go command compiles for GOOS=wasip1. It turns Go's experiments off,
+// because the toolchain with an experiment compiles differently under the same version.
 func Environment() []string {
 	return append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=", "GOEXPERIMENT=", "CGO_ENABLED=0")
 }
@@ -72,8 +72,8 @@ func Build(ctx context.Context, m Module, file string) error {
 	return BuildFrozen(ctx, m.Package(), file)
 }
 
-// BuildFrozen compiles and freezes any main package in the way of doona.wasm, for comparison. If the toolchain's
-// layout is unknown, it only strips the module, which then keeps its garbage collector.
+// BuildFrozen compiles and freezes any main package as Build does for doona.wasm, so that sizes can be compared. If it
+// does not know the toolchain's module layout, it only strips the module, which then keeps its garbage collector.
 func BuildFrozen(ctx context.Context, main, file string, more ...string) error {
 	freeze := func(module []byte) ([]byte, error) { return Freeze(ctx, module, Ran()) }
 	return buildFrozen(ctx, main, file, freeze, more...)
@@ -93,7 +93,7 @@ func buildFrozen(ctx context.Context, main, file string, freeze func([]byte) ([]
 //go:embed ran.txt
 var ran string
 
-// Ran returns the functions of the runtime that tests have seen run in doona.wasm.
+// Ran returns the names of the Go runtime's functions that ran in doona.wasm during the tests, from ran.txt.
 func Ran() map[string]bool {
 	names := map[string]bool{}
 	for _, name := range strings.Fields(ran) {
@@ -102,7 +102,8 @@ func Ran() map[string]bool {
 	return names
 }
 
-// compile compiles and strips a main package. A module of an unknown layout works unstripped and stays as it is.
+// compile compiles and strips a main package. It leaves a module with an unknown layout unstripped, which works as
+// well.
 func compile(ctx context.Context, main, file string, env, flags []string) error {
 	if err := link(ctx, main, file, env, flags); err != nil {
 		return err
@@ -113,7 +114,7 @@ func compile(ctx context.Context, main, file string, env, flags []string) error 
 	return nil
 }
 
-// link compiles a main package.
+// link compiles a main package to a file.
 func link(ctx context.Context, main, file string, env, flags []string) error {
 	out, err := filepath.Abs(file)
 	if err != nil {
@@ -128,7 +129,7 @@ func link(ctx context.Context, main, file string, env, flags []string) error {
 	return nil
 }
 
-// replace rewrites a module with a function.
+// replace reads a module's file, passes it through a function and writes the result back.
 func replace(file string, with func([]byte) ([]byte, error)) error {
 	module, err := os.ReadFile(file)
 	if err != nil {

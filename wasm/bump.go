@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// bump replaces the allocator of a frozen module, in which nothing is ever freed. An allocation takes the next bytes
-// of memory, which are zero, and memory grows when its end is reached. This removes the runtime's allocator with its
-// pages, spans, caches, locks and clocks. size is the size of memory in bytes.
+// bump replaces the allocator of a frozen module, which never frees memory. The new allocator hands out the next bytes
+// of memory, which are zero, and grows memory when it reaches the end. It needs none of the old allocator's pages,
+// spans, caches, locks and clocks. size is the memory's size in bytes.
 func bump(sections []section, f functions, size int) ([]section, error) {
 	out := slices.Clone(sections)
 	next, replaced := 0, false
-	for i, s := range out { // globals come before code
+	for i, s := range out { // the globals' section comes before the code
 		switch s.id {
 		case sectionGlobal:
 			r := &segments{rest: s.body}
@@ -41,15 +41,15 @@ const (
 	mutable   = 1
 )
 
-// bumpBody returns the body of
+// bumpBody returns the compiled body of
 //
 //	func mallocgc(size uintptr, typ *_type, needzero bool) unsafe.Pointer
 //
-// Global 0 is Go's stack pointer, SP. The return address, the arguments and the result follow it. next is the global
-// that holds the address of the next allocation, a multiple of 8. If memory runs out, the module stops, as with the
-// runtime's allocator.
+// Global 0 is Go's stack pointer, SP. On the stack, the return address, the arguments and the result follow SP. Global
+// next holds the address of the next allocation, a multiple of 8. If memory runs out, the module stops, as it does with
+// the runtime's allocator.
 func bumpBody(next byte) []byte {
-	const size, end = 1, 2 // locals, after the parameter
+	const size, end = 1, 2 // two local variables; local 0 is the parameter
 	return []byte{
 		1, 2, typeI64,
 		0x23, 0, 0x29, 3, 8, 0x22, size, // size = *(SP + 8)
@@ -61,6 +61,6 @@ func bumpBody(next byte) []byte {
 		0x23, 0, 0x23, next, 0x37, 3, 32, // *(SP + 32) = next
 		0x20, end, 0x24, next, // next = end
 		0x23, 0, 0x41, 8, 0x6a, 0x24, 0, // SP += 8
-		0x41, 0, 0x0b, // return 0: nothing unwinds
+		0x41, 0, 0x0b, // return 0, so that the caller does not unwind
 	}
 }

@@ -5,43 +5,44 @@ import (
 	"regexp"
 )
 
-// Functions that never run in a frozen module get an empty body that stops the module. A linker cannot know them.
-// There are four kinds:
+// Freeze gives functions that never run in a frozen module an empty body, which stops the module. A linker cannot know
+// which functions never run. There are four kinds:
 //
-//   - Functions that only the start runs: it has run.
-//   - Functions that no remaining function calls, and whose address no remaining function knows. Addresses are in
-//     memory and in functions: Go's linker writes each as a word, and no remaining function computes another.
-//   - Functions that run only at the end: panics, runtime errors, stack overflow. The module stops there silently. The
-//     client then continues with doona-full.wasm, in which nothing is emptied and which reports the reason if it
-//     stops, too.
-//   - Runtime functions that no test saw run, although their address is in memory, or that belong to a missing part:
-//     the collector, panic messages. The evidence is ran.txt: what ran in a trace of all tests of a module, refusals
-//     and a soak among them. Other functions that a remaining function calls also remain, whether or not they were
-//     seen: which of them runs depends on sizes.
+//   - Functions that only the start runs. The start has already run.
+//   - Functions that no remaining function calls and whose address no remaining function knows. Addresses are constants
+//     in memory and in functions: Go's linker writes each as a word, and no remaining function computes one.
+//   - Functions that run only at the end: panics, runtime errors, stack overflow. The module stops there without a
+//     message. The client then continues with doona-full.wasm, in which nothing is emptied. If that module stops too,
+//     it reports the reason.
+//   - Functions of the Go runtime whose address is in memory but which did not run in any test, and functions of parts
+//     that are missing: the collector, panic messages. ran.txt lists what ran in a trace of all tests of a module,
+//     including refusals and a soak test. Runtime functions that a remaining function calls stay even if they are not
+//     in ran.txt, because it depends on sizes which of them runs.
 //
-// In protocols, package math and number conversions, no function that could run is emptied. Which runtime functions
-// run depends on a value at most through its memory use. If some values stopped a module in a protocol's function,
-// then the server of doona-full.wasm would learn something about the value.
+// In protocols, package math and number conversions, no function that could run is emptied. If some values stopped the
+// module in a protocol's function, the server of doona-full.wasm would learn something about the value. Which runtime
+// functions run depends on a value at most through its memory use.
 var (
 	starts = regexp.MustCompile(`[^_]\.init(\.\d+)?$|^runtime\.(rt0_go|schedinit|__mheap_\.init)$|` +
 		`^(internal_cpu|runtime_debug)\.`)
 	last = regexp.MustCompile(`^runtime\.(gopanic|goPanic\w+|panic\w+|throw|fatal\w*|sigpanic|newstack|morestack\w*|` +
 		`deferreturn|deferproc\w*|gorecover|badsystemstack|abort|saveblockevent)$|^wasm_pc_f_loop`)
 	absent = regexp.MustCompile(`^runtime\.(gc\w+|__wbBuf_.*|bulkBarrier\w*|.*[tT]ypePointers.*|print\w+|g?write\w*)$`)
-	// foreign matches functions that must not remain: they compute addresses of functions, for reflection or
-	// assertions, or take memory outside of bump's.
+	// foreign matches functions that must not remain. They compute addresses of functions (for reflection or type
+	// assertions), or take memory that bump's allocator does not know of.
 	foreign = regexp.MustCompile(`^runtime\.(getitab|itabInit|sbrk|growMemory)$|[tT]extOff$`)
-	// runtimes matches functions of the runtime. Its maps remain complete.
+	// runtimes matches functions of the Go runtime. kept matches those of them that stay wherever their address is
+	// known.
 	runtimes = regexp.MustCompile(`^(runtime|internal_runtime_\w+|internal_abi|type_)\.`)
 	kept     = regexp.MustCompile(`^runtime\.typed\w+$|^internal_runtime_maps\.|github\.com`)
 )
 
-var trap = []byte{0, opUnreachable, opEnd} // no locals
+var trap = []byte{0, opUnreachable, opEnd} // no locals, unreachable, end
 
 const opUnreachable = 0x00
 
-// empty empties the functions in a code section that never run. memory and exports are the module's. ran holds the
-// names in ran.txt; if nil, only the functions of the start and the end are emptied.
+// empty empties the functions in a code section that never run. memory and exports belong to the same module. ran holds
+// the names in ran.txt; if it is nil, empty empties only functions that run at the start or at the end.
 func empty(code []byte, f functions, memory []byte, exports []int, ran map[string]bool) ([]byte, error) {
 	all, err := f.bodies(code)
 	if err != nil {
@@ -61,11 +62,11 @@ func empty(code []byte, f functions, memory []byte, exports []int, ran map[strin
 	return writeBodies(all), nil
 }
 
-// ends reports whether a function belongs to the start or the end.
+// ends reports whether a function runs only at the module's start or when the module stops.
 func ends(name string) bool { return starts.MatchString(name) || last.MatchString(name) }
 
-// staying returns the functions that remain: exported ones, those whose address is in memory, and, transitively,
-// those that they call or whose address they know.
+// staying returns which functions remain: the exported functions, the functions whose address is in memory, and,
+// transitively, all that these call or whose address they know.
 func (f functions) staying(all []body, memory []byte, exports []int, ran map[string]bool) (stay []bool, err error) {
 	stay = make([]bool, len(all))
 	closures, next := closures(all), []int(nil)
@@ -118,8 +119,8 @@ func (f functions) staying(all []body, memory []byte, exports []int, ran map[str
 	return stay, nil
 }
 
-// addressed returns the index of the function at an address in the numbering of Go's linker, or a number outside of
-// the code section. It ignores return addresses, whose lower part is not 0.
+// addressed returns the index of the function at an address, as Go's linker numbers functions. If the address is not a
+// function's, the result is outside the code section. A return address, whose lower 16 bits are not 0, gives -1.
 func addressed(address uint64) int {
 	if address&0xffff != 0 {
 		return -1
@@ -127,7 +128,8 @@ func addressed(address uint64) int {
 	return int(address>>16) - firstFunction
 }
 
-// closures returns the closures in a function, by its name: they are called by address.
+// closures returns the indexes of closures by the name of the function that contains them. A closure is called by its
+// address, so it stays if its function stays.
 func closures(all []body) map[string][]int {
 	in := map[string][]int{}
 	for i, b := range all {

@@ -16,7 +16,7 @@ const (
 	sectionData   = 11
 )
 
-// section is a part of a module.
+// section is one section of a WebAssembly module.
 type section struct {
 	id   byte
 	body []byte
@@ -35,7 +35,7 @@ func readSections(module []byte) (all []section, err error) {
 	return all, nil
 }
 
-// writeSections returns a module of sections.
+// writeSections encodes sections as a module.
 func writeSections(sections []section) []byte {
 	out := []byte(header)
 	for _, s := range sections {
@@ -44,7 +44,7 @@ func writeSections(sections []section) []byte {
 	return out
 }
 
-// readSegments returns the memory that a data section's segments initialize.
+// readSegments returns the initial memory that a data section's segments describe.
 func readSegments(section []byte) ([]byte, error) {
 	r := &segments{rest: section}
 	var memory []byte
@@ -65,13 +65,13 @@ func readSegments(section []byte) ([]byte, error) {
 const (
 	opConst = 0x41 // i32.const
 	opEnd   = 0x0b
-	// segmentCost is the run of zeros from which a new segment pays off. Compressed, zeros cost next to nothing,
-	// while a segment's head, with its unpredictable address and length, costs three bytes. Smaller values made the
-	// download an eighth larger.
+	// segmentCost is the number of zero bytes from which a new segment makes the compressed module smaller. Zeros
+	// compress to almost nothing. A segment's header costs three bytes, as its address and length are unpredictable.
+	// With smaller values the download was an eighth larger.
 	segmentCost = 256
 )
 
-// writeSegments writes memory as a data section and omits runs of zeros, as the linker does.
+// writeSegments encodes memory as a data section. It leaves out runs of segmentCost zeros or more, as Go's linker does.
 func writeSegments(memory []byte) []byte {
 	count, out := 0, []byte{}
 	for at := 0; at < len(memory); {
@@ -97,7 +97,7 @@ func writeSegments(memory []byte) []byte {
 	return append(binary.AppendUvarint(nil, uint64(count)), out...)
 }
 
-// zeros returns the number of leading zeros.
+// zeros returns the number of leading zero bytes.
 func zeros(p []byte) int {
 	for i, b := range p {
 		if b != 0 {
@@ -107,7 +107,7 @@ func zeros(p []byte) int {
 	return len(p)
 }
 
-// segments reads LEB128 integers and bytes; bad is set when input is missing.
+// segments reads LEB128 integers and bytes. bad is set when the input ends too early.
 type segments struct {
 	rest []byte
 	bad  bool

@@ -13,21 +13,22 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 )
 
-// Freeze returns a module in its state after the start: memory and variables hold what the start left, and
-// _initialize does nothing. So the download omits the runtime's start, and no page waits for it.
+// Freeze returns a module in the state after its start: memory and variables hold what the start left, and _initialize
+// does nothing. So the download omits the start's code, and no page waits for the start.
 //
-// The garbage collector is off in it and never starts. Its code is most of the runtime; the maps of pointers and the
-// write barriers go with it. Memory only grows, so a host replaces the instance from time to time (docs/wasm.md).
+// A frozen module has no garbage collector. Its code is most of the runtime, and the pointer maps and write barriers
+// are only there for it. Memory only grows, so the host replaces the instance from time to time (docs/wasm.md).
 //
-// The start runs here with GOGC=off, a constant clock and zeros for random bytes, so that the same source gives the
-// same bytes. The runtime's start draws only the seeds of its maps. A randomizer draws from the host when it makes a
-// report.
+// Freeze runs the start with GOGC=off, a constant clock and zeros as random bytes, so the same source gives the same
+// bytes. The start uses random bytes only as seeds of Go's maps. Randomizers draw random bytes from the host when they
+// make a report.
 //
-// Freeze empties functions that never run (empty.go), and clears the tables that only a collector, a growing stack or
-// a panic reads. ran holds the runtime functions that remain ([Ran]); nil keeps all that may run, and names.
+// Freeze empties functions that never run (empty.go). It also clears tables that only a collector, a growing stack or a
+// panic reads. ran holds the runtime functions that remain ([Ran]). If ran is nil, all functions that may run remain,
+// with their names.
 //
-// It returns [ErrLayout] if the module does not have this toolchain's layout. A module compiled without barriers must
-// not be used then.
+// Freeze returns [ErrLayout] if the module does not have the layout of Go 1.26. If the module was compiled without
+// write barriers, it must not be used then.
 func Freeze(ctx context.Context, module []byte, ran map[string]bool) ([]byte, error) {
 	sections, f, err := readModule(module)
 	if err != nil {
@@ -45,7 +46,7 @@ func Freeze(ctx context.Context, module []byte, ran map[string]bool) ([]byte, er
 	return writeSections(sections), nil
 }
 
-// frozen returns the sections of a module that [Freeze] freezes, with names.
+// frozen does the work of [Freeze] on a module's sections. It keeps the names of functions.
 func frozen(ctx context.Context, sections []section, f functions, ran map[string]bool) ([]section, error) {
 	out, err := started(ctx, sections, f)
 	if err != nil {
@@ -77,7 +78,8 @@ func frozen(ctx context.Context, sections []section, f functions, ran map[string
 	return out, err
 }
 
-// started returns a module with the memory and variables that its start leaves, and with bump's allocator.
+// started runs a module's start. It returns the module with the memory and variables that the start left, and with
+// bump's allocator.
 func started(ctx context.Context, sections []section, f functions) ([]section, error) {
 	runtime := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
 	defer runtime.Close(ctx)
@@ -98,7 +100,7 @@ func started(ctx context.Context, sections []section, f functions) ([]section, e
 	for i, s := range sections {
 		switch s.id {
 		case sectionMemory:
-			out[i].body = binary.AppendUvarint([]byte{1, 0}, uint64(len(memory)/pageSize)) // one, without a limit
+			out[i].body = binary.AppendUvarint([]byte{1, 0}, uint64(len(memory)/pageSize)) // one memory, no maximum
 		case sectionGlobal:
 			out[i].body, err = globalsOf(instance, s.body)
 		case sectionCode:
@@ -118,16 +120,15 @@ const (
 	pageSize = 65536
 )
 
-// zeroes are the random bytes of the start.
+// zeroes is an endless reader of zeros, used as the random bytes of the start.
 type zeroes struct{}
 
-// Read implements [io.Reader].
 func (zeroes) Read(p []byte) (int, error) {
 	clear(p)
 	return len(p), nil
 }
 
-// exportGlobals exports the globals, so that their values can be read.
+// exportGlobals exports all globals of a module, so that started can read their values.
 func exportGlobals(sections []section) []section {
 	out, globals := slices.Clone(sections), 0
 	for i, s := range out {
@@ -152,7 +153,7 @@ func exportOf(global int) string { return fmt.Sprintf("global %d", global) }
 
 const kindGlobal = 3
 
-// globalsOf returns a section of globals with their values in an instance.
+// globalsOf encodes the section of globals with the values that they have in a running instance.
 func globalsOf(instance api.Module, section []byte) ([]byte, error) {
 	r := &segments{rest: section}
 	count := r.unsigned()
@@ -175,7 +176,7 @@ func globalsOf(instance api.Module, section []byte) ([]byte, error) {
 
 const opConst64 = 0x42
 
-// withoutStart returns a code section in which the start does nothing.
+// withoutStart returns a code section in which _initialize does nothing.
 func withoutStart(sections []section, code []byte) ([]byte, error) {
 	f, err := readFunctions(sections)
 	if err != nil {
@@ -198,7 +199,7 @@ func withoutStart(sections []section, code []byte) ([]byte, error) {
 	return writeBodies(all), nil
 }
 
-// exported returns the number of an exported function.
+// exported returns the number of the function that is exported under a name.
 func exported(section []byte, name string) (int, error) {
 	r := &segments{rest: section}
 	for range r.unsigned() {
@@ -229,14 +230,14 @@ func exportedFunctions(section []byte) (numbers []int, err error) {
 
 const kindFunction = 0
 
-// clearTables returns the memory of a data section without the runtime's function table, its maps of pointers and the
-// index by address, which are contiguous.
+// clearTables returns the memory of a data section with three contiguous tables of the Go runtime zeroed: functions,
+// pointer maps, and the index of functions by address.
 func clearTables(section []byte) ([]byte, error) {
 	memory, at, err := readTable(section)
 	if err != nil {
 		return nil, err
 	}
-	// runtime.moduledata, which describes the module, begins with the addresses of the table and of its names.
+	// runtime.moduledata begins with the addresses of the function table and of the function names.
 	begin := binary.LittleEndian.AppendUint64(nil, uint64(at))
 	begin = binary.LittleEndian.AppendUint64(begin, uint64(at+8*headerWords))
 	module := bytes.Index(memory, begin)
@@ -252,7 +253,7 @@ func clearTables(section []byte) ([]byte, error) {
 	return memory, nil
 }
 
-// Words of runtime.moduledata that locate tables.
+// Indexes of the words in runtime.moduledata that hold the addresses of tables.
 const (
 	wordIndex       = 19 // findfunctab
 	wordPointerMaps = 40 // gofunc

@@ -5,14 +5,14 @@ import (
 	"encoding/binary"
 )
 
-// functions is a module's information about its functions.
+// functions describes the functions of a module.
 type functions struct {
-	imports int            // Functions of the host, which have the first numbers.
-	names   map[int]string // By number.
-	known   bool           // Whether the toolchain is the one of ran.txt.
+	imports int            // Number of imported functions, which have the first numbers.
+	names   map[int]string // Names by function number.
+	known   bool           // Whether Go 1.26 compiled the module, as for ran.txt.
 }
 
-// readModule returns a module's sections and its information about functions.
+// readModule returns a module's sections and a description of its functions.
 func readModule(module []byte) (sections []section, f functions, err error) {
 	if sections, err = readSections(module); err == nil {
 		f, err = readFunctions(sections)
@@ -29,7 +29,7 @@ func readFunctions(sections []section) (f functions, err error) {
 		case s.id != sectionCustom:
 		case string(r.bytes(r.unsigned())) == "name":
 			f.names, err = functionNames(r)
-		default: // among them "producers"
+		default: // among them section "producers", which names the toolchain
 			f.known = f.known || bytes.Contains(s.body, []byte(toolchain))
 		}
 		if err != nil {
@@ -39,16 +39,16 @@ func readFunctions(sections []section) (f functions, err error) {
 	return f, nil
 }
 
-// toolchain is the toolchain of ran.txt.
+// toolchain is the Go version with which ran.txt was traced.
 const toolchain = "go1.26"
 
-// body is a function in a code section: its name, its locals and its instructions.
+// body is one function in a code section: its name and its code, which is locals and instructions.
 type body struct {
 	name string
 	code []byte
 }
 
-// bodies returns the functions in a code section, whose numbers follow those of the imports.
+// bodies returns the functions in a code section. Their numbers begin after those of the imported functions.
 func (f functions) bodies(code []byte) (all []body, err error) {
 	r := &segments{rest: code}
 	for i := range r.unsigned() {
@@ -60,7 +60,7 @@ func (f functions) bodies(code []byte) (all []body, err error) {
 	return all, nil
 }
 
-// writeBodies returns a code section.
+// writeBodies encodes functions as a code section.
 func writeBodies(all []body) []byte {
 	out := binary.AppendUvarint(nil, uint64(len(all)))
 	for _, b := range all {
@@ -69,7 +69,7 @@ func writeBodies(all []body) []byte {
 	return out
 }
 
-// functionNames reads a name section: the functions' names by number.
+// functionNames reads the names of functions, by number, from a name section.
 func functionNames(r *segments) (names map[int]string, err error) {
 	names = map[int]string{}
 	for len(r.rest) > 0 && !r.bad {
@@ -92,10 +92,10 @@ func functionNames(r *segments) (names map[int]string, err error) {
 	return names, nil
 }
 
-// partFunctions is the part of the name section that names functions.
+// partFunctions is the number of the subsection that holds names of functions.
 const partFunctions = 1
 
-// countImports counts the imports, which must all be functions.
+// countImports returns the number of imports. All imports must be functions.
 func countImports(r *segments) (int, error) {
 	count := r.unsigned()
 	for range count {
@@ -118,7 +118,7 @@ const (
 	subFill = 11
 )
 
-// skip skips the operands of an instruction, and reports whether it knows the instruction.
+// skip skips the operands of an instruction. It returns false for an unknown instruction.
 func (r *segments) skip(op byte) bool {
 	switch {
 	case op == opCallIndirect || op >= 0x28 && op <= 0x3e: // call_indirect, loads, stores
@@ -138,7 +138,7 @@ func (r *segments) skip(op byte) bool {
 		r.bytes(8)
 	case op == opBulk:
 		return r.skipBulk(r.unsigned())
-	default: // the others have no operands
+	default: // the other known instructions have no operands
 		return op <= 0x01 || op == 0x05 || op == opEnd || op == opReturn || op == opDrop || op == 0x1b ||
 			op >= 0x45 && op <= 0xc4
 	}
@@ -155,7 +155,7 @@ func (r *segments) skipBulk(sub int) bool {
 	return sub < 8 || sub == subCopy || sub == subFill
 }
 
-// integer skips an integer of any length.
+// integer skips a LEB128 integer of any length.
 func (r *segments) integer() {
 	for !r.bad {
 		if p := r.bytes(1); !r.bad && p[0] < 0x80 {

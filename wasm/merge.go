@@ -2,11 +2,12 @@ package wasm
 
 import "encoding/binary"
 
-// merged removes the entry points of a function that only a switch of goroutines uses.
+// merged removes the entry points of a function that are only needed to switch goroutines.
 //
-// Go compiles a function to blocks in a loop. A table maps numbers to blocks, and a jump sets local 0 to a number and
-// continues the loop. Every call is followed by its own block, whose number nothing else uses. merged joins such a
-// block with the previous one, and renumbers the rest. It leaves a function of another shape unchanged.
+// Go compiles a function to blocks in a loop. A table maps numbers to blocks. A jump sets local 0 to a number and
+// continues the loop. After every call a new block begins, so that a goroutine can resume there; no jump uses its
+// number. merged joins each such block with the previous block and renumbers the rest. It returns functions of another
+// structure unchanged.
 func merged(list []instruction) []instruction {
 	f, ok := readBlocks(list)
 	if !ok {
@@ -21,16 +22,16 @@ func merged(list []instruction) []instruction {
 	return list
 }
 
-// blocks is a function in the form that Go compiles.
+// blocks is a function that consists of numbered blocks in a loop, as Go compiles it.
 type blocks struct {
-	head, code []instruction // Instructions before the blocks, and after the table.
+	head, code []instruction // Instructions before the blocks; instructions after the table.
 	count      int           // Number of blocks.
-	table      []int         // The block of each number.
-	used       []bool        // Whether a jump leads to a block.
-	jumps      map[int]int   // The target block of the constant at an index of code.
+	table      []int         // Index of the block for each number.
+	used       []bool        // By block: whether a jump leads to it.
+	jumps      map[int]int   // The target block, by the index in code of the constant before the jump.
 }
 
-// readBlocks parses: head, block, loop, blocks, local.get 0, br_table, code.
+// readBlocks parses a function of the form: head, block, loop, blocks, local.get 0, br_table, code.
 func readBlocks(list []instruction) (f blocks, ok bool) {
 	at := 0
 	for at < len(list) && list[at].op != opBlock {
@@ -55,13 +56,13 @@ func readBlocks(list []instruction) (f blocks, ok bool) {
 	return f, !r.bad
 }
 
-// findJumps finds the targets of jumps; false if there are jumps of another form.
+// findJumps finds the targets of all jumps. It returns false if the function has jumps of another form.
 func (f *blocks) findJumps() bool {
 	f.used, f.jumps = make([]bool, f.count), map[int]int{}
 	if f.table[0] != 0 {
 		return false
 	}
-	f.used[0] = true // the entry
+	f.used[0] = true // the function's entry
 	for i, instruction := range f.code {
 		switch {
 		case instruction.op == opTable:
@@ -81,7 +82,8 @@ func (f *blocks) findJumps() bool {
 	return true
 }
 
-// write encodes the function with the used blocks only; false if it branches into a block past the loop.
+// write encodes the function with only those blocks that a jump uses. It returns false if a branch leaves the loop for
+// a block that would be removed.
 func (f *blocks) write() ([]instruction, bool) {
 	number, left := make([]int, f.count), 0
 	for i, used := range f.used {
@@ -99,7 +101,7 @@ func (f *blocks) write() ([]instruction, bool) {
 		table = binary.AppendUvarint(table, uint64(i))
 	}
 	out = append(out, instruction{opLocalGet, []byte{opLocalGet, 0}}, instruction{opTable, table})
-	depth, ended, gone := 0, 0, f.count-left // Of blocks in the code; of those around it.
+	depth, ended, gone := 0, 0, f.count-left // depth inside the code; blocks that have ended; unused blocks still open
 	for i, instruction := range f.code {
 		switch op := instruction.op; {
 		case op == opBlock || op == opLoop || op == opIf:

@@ -13,11 +13,11 @@ import (
 //go:embed browser/imports.txt
 var imports string
 
-// Imports returns the packages of doona.wasm, without the toolchain's internal ones.
+// Imports returns the paths of all packages in doona.wasm, except Go's internal ones.
 func Imports() []string { return strings.Fields(imports) }
 
-// Sizes returns the size of each of [Imports] in doona.wasm, by its path: the bytes of its functions before
-// compression. "runtime" includes the toolchain's internal packages.
+// Sizes returns the size of each package in [Imports], by path: how many bytes its functions take in doona.wasm before
+// compression. "runtime" includes Go's internal packages.
 func Sizes(ctx context.Context) (map[string]int, error) {
 	dir, err := os.MkdirTemp("", "doona-sizes")
 	if err != nil {
@@ -52,8 +52,8 @@ func Sizes(ctx context.Context) (map[string]int, error) {
 	return sizes, nil
 }
 
-// packageOf returns the package of Imports with which a function's name in the name section begins; all but letters,
-// digits and dots are underscores there.
+// packageOf returns the package in [Imports] to which a function belongs, by the function's name in the name section.
+// That section writes the characters / and - as underscores.
 func packageOf(name string) string {
 	for _, path := range Imports() {
 		if strings.HasPrefix(name, strings.NewReplacer("/", "_", "-", "_").Replace(path)+".") {

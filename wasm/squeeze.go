@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// squeeze removes from the functions of a frozen module what only a switch of goroutines needs. To switch, a Go
-// function returns 1, which unwinds the stack through its callers. Later all are re-entered in the middle, by the
-// return addresses that every call wrote. A frozen module never switches: it has one goroutine, which never waits, on
-// a stack that never moves. So squeeze drops the return addresses and the results of calls. It replaces a call that
-// stops the module by the stop itself.
+// squeeze removes code that a frozen module would need only to switch goroutines. To switch, a Go function returns 1,
+// and all its callers return too. Later Go enters the callers again in the middle, by the return address that every
+// call wrote. A frozen module never switches: its one goroutine never waits, and its stack never moves. So squeeze
+// removes the writing of return addresses and ignores the results of calls. It replaces a call of a function that stops
+// the module by an instruction that stops the module.
 //
-// It returns [ErrUnwinds] if some function could begin to unwind.
+// It returns [ErrUnwinds] if some function could begin such a switch.
 func squeeze(code []byte, f functions) ([]byte, error) {
 	all, err := f.bodies(code)
 	if err != nil {
@@ -33,20 +33,20 @@ func squeeze(code []byte, f functions) ([]byte, error) {
 	return writeBodies(all), nil
 }
 
-// ErrUnwinds is returned for a module in which a remaining function could leave its goroutine.
+// ErrUnwinds is returned for a module in which a remaining function could begin to switch goroutines.
 var ErrUnwinds = errors.New("couldn't squeeze the module: a function could begin to unwind the stack")
 
-// firstFunction is the number that Go's linker gives the first function in the upper part of return addresses
+// firstFunction is the number of the first function in Go's numbering, which forms the upper part of return addresses
 // (cmd/link/internal/wasm, funcValueOffset).
 const firstFunction = 0x1000
 
-// squeezer squeezes one function, whose number appears in return addresses.
+// squeezer squeezes one function. own is that function's number in return addresses.
 type squeezer struct {
 	own   int
-	stops func(number int) bool // Whether a function is emptied.
+	stops func(number int) bool // Whether the function with this number was emptied.
 }
 
-// instruction is one instruction: its code and what follows it.
+// instruction is one instruction: its opcode, and all its bytes with opcode and operands.
 type instruction struct {
 	op    byte
 	bytes []byte
@@ -67,7 +67,7 @@ func (s squeezer) squeeze(code []byte) ([]byte, error) {
 			taken, instead = 1, list[i:i+1]
 		}
 		if len(instead) == 1 && instead[0].op == opUnreachable {
-			out = out[:afterControl(out)] // what leads to a stop has no effect
+			out = out[:afterControl(out)] // the instructions before a stop have no effect
 		}
 		out = append(out, instead...)
 		i += taken
@@ -82,7 +82,8 @@ func (s squeezer) squeeze(code []byte) ([]byte, error) {
 	return code, nil
 }
 
-// afterControl returns the start of the trailing instructions that run in sequence.
+// afterControl returns the index after the last call, branch or return. The instructions from that index on run in
+// sequence and change only values and memory.
 func afterControl(list []instruction) int {
 	for i := len(list); i > 0; i-- {
 		if op := list[i-1].op; op <= opReturn || op == opCall || op == opCallIndirect {
@@ -92,7 +93,7 @@ func afterControl(list []instruction) int {
 	return 0
 }
 
-// match returns how many instructions at an index to replace, 0 for none, and by what.
+// match returns how many instructions to replace from an index on (0 for none), and by which instructions.
 func (s squeezer) match(all []instruction, at int) (taken int, instead []instruction) {
 	if at > 0 && s.writesReturn(all[at-1], all[at:]) {
 		return 3, nil
@@ -113,9 +114,9 @@ func (s squeezer) match(all []instruction, at int) (taken int, instead []instruc
 
 func plain(op byte) instruction { return instruction{op, []byte{op}} }
 
-// writesReturn reports whether the next instructions write a return address into this function: after Go's stack
-// pointer (global 0, with a copy in local 1) was set, to its target, and before a call. A constant argument is
-// written in the same way, but elsewhere.
+// writesReturn reports whether the next instructions store a return address into this function. Such a store follows a
+// write to Go's stack pointer (global 0, with a copy in local 1), goes to the address in that pointer, and precedes a
+// call. A constant argument is stored in the same way, but at another offset.
 func (s squeezer) writesReturn(before instruction, list []instruction) bool {
 	if len(list) < 4 || before.op != opGlobalSet || before.operand() != 0 {
 		return false
@@ -127,7 +128,7 @@ func (s squeezer) writesReturn(before instruction, list []instruction) bool {
 		slices.Equal(store.bytes, []byte{opStore64, 3, 0}) && (next == opConst || next == opConst64 || next == opCall)
 }
 
-// reloads returns the number of instructions that reload Go's stack pointer into a local after a call.
+// reloads returns how many instructions after a call reload Go's stack pointer into a local: 2 or 0.
 func reloads(list []instruction) int {
 	if len(list) > 1 && list[0].op == opGlobalGet && list[1].op == opLocalSet {
 		return 2
@@ -135,12 +136,12 @@ func reloads(list []instruction) int {
 	return 0
 }
 
-// unwinds reports whether a function begins to unwind here, by returning 1.
+// unwinds reports whether the instructions begin a goroutine switch, by returning 1.
 func unwinds(list []instruction) bool {
 	return len(list) > 1 && list[0].op == opConst && list[0].operand() == 1 && list[1].op == opReturn
 }
 
-// branchesToUnwind reports whether a branch leads out of all blocks to a return of 1.
+// branchesToUnwind reports whether a branch out of all blocks leads to a return of 1, which begins a goroutine switch.
 func branchesToUnwind(list []instruction) bool {
 	if n := len(list); n < 2 || list[n-2].op != opConst || list[n-2].operand() != 1 {
 		return false
@@ -173,13 +174,13 @@ const (
 	opStore64      = 0x37
 )
 
-// operand returns the integer that follows an instruction, without regard to its sign.
+// operand returns the integer after an instruction's opcode as unsigned.
 func (i instruction) operand() uint64 {
 	value, _ := binary.Uvarint(i.bytes[1:])
 	return value
 }
 
-// instructions splits a function into the declaration of its locals and its instructions.
+// instructions splits a function's code into the declaration of its locals and its instructions.
 func instructions(code []byte) (locals []byte, list []instruction, err error) {
 	r := &segments{rest: code}
 	for range r.unsigned() { // groups of locals

@@ -8,17 +8,17 @@ import (
 )
 
 // Strip removes from a Go module what only tracebacks read: the names of functions and files, and the tables of files
-// and lines by instruction. That is a sixth of the download. A stripped module that stops says why, but not where;
-// build without Strip to find out.
+// and lines by instruction. That is a sixth of the download. A stripped module that stops says why, but not where. To
+// find out where, build without Strip.
 //
-// The linker keeps these tables on every platform (its -s and -w flags do not affect them); runtime.pcHeader and
-// runtime._func define their layout (runtime/symtab.go, runtime2.go). What the runtime itself needs stays: stack
-// maps, frame sizes, and the ids of its own functions. Two of its decisions depend on a name: whether a goroutine is
-// the runtime's own, which affects the message about a deadlock, and whether a panic comes from the runtime, which is
-// then a panic and not a throw.
+// Go's linker keeps these tables on every platform, even with -s and -w. runtime.pcHeader and runtime._func define
+// their layout (runtime/symtab.go, runtime2.go). Strip keeps what the runtime itself reads: stack maps, frame sizes and
+// the ids of the runtime's functions. The runtime uses a name in only two places. It asks whether a goroutine is its
+// own, which changes the message about a deadlock. It asks whether a panic comes from the runtime, which makes a throw
+// a panic.
 //
-// Names and all other custom sections are removed. Strip returns [ErrLayout] if the module does not have this
-// toolchain's layout.
+// Strip also removes all custom sections, such as names. It returns [ErrLayout] if the module does not have the layout
+// of Go 1.26.
 func Strip(module []byte) ([]byte, error) {
 	sections, err := readSections(module)
 	if err != nil {
@@ -44,8 +44,8 @@ func Strip(module []byte) ([]byte, error) {
 	return writeSections(out), nil
 }
 
-// ErrLayout is returned for a module that [Strip] and [Freeze] do not understand.
-var ErrLayout = errors.New("couldn't read the module: not laid out as by Go 1.26")
+// ErrLayout is returned for a module whose layout [Strip] and [Freeze] do not know.
+var ErrLayout = errors.New("couldn't read the module: not laid out as Go 1.26 does")
 
 func stripData(section []byte) ([]byte, error) {
 	memory, at, err := readTable(section)
@@ -58,7 +58,7 @@ func stripData(section []byte) ([]byte, error) {
 	return writeSegments(memory), nil
 }
 
-// readTable returns the memory that a data section initializes, and the offset of the table in it.
+// readTable returns the memory that a data section initializes, and the offset of the function table in it.
 func readTable(section []byte) (memory []byte, at int, err error) {
 	if memory, err = readSegments(section); err != nil {
 		return nil, 0, err
@@ -70,11 +70,11 @@ func readTable(section []byte) (memory []byte, at int, err error) {
 	return memory, at, nil
 }
 
-// table is the runtime's pclntab: a header of nine words, names, compilation units, files,
-// tables by instruction, and functions.
+// table is the runtime's function table, pclntab: a header of nine words, names, compilation units, files, tables by
+// instruction, and functions.
 type table []byte
 
-// The words of the header, runtime.pcHeader.
+// Indexes of the header's words (runtime.pcHeader).
 const (
 	wordFunctions = 1
 	wordNames     = 4
@@ -84,22 +84,23 @@ const (
 	headerWords   = 9
 )
 
-// The offsets in a function's entry, runtime._func.
+// Byte offsets of the fields in a function's entry (runtime._func).
 const (
 	entryName   = 4
-	entryFrames = 16 // pcsp, frame sizes by instruction
+	entryFrames = 16 // pcsp: frame sizes by instruction
 	entryFile   = 20
 	entryLine   = 24
-	entryCount  = 28 // npcdata
+	entryCount  = 28 // npcdata: number of pcdata offsets
 	entryUnit   = 32
-	entryStart  = 36 // first line
-	entryOthers = 43 // nfuncdata, a byte
-	entryData   = 44 // pcdata, npcdata offsets into the tables; then funcdata
+	entryStart  = 36 // startLine: first line
+	entryOthers = 43 // nfuncdata: number of funcdata offsets, one byte
+	entryData   = 44 // npcdata offsets into the tables; then funcdata
 )
 
-// The parts of a function's pcdata and funcdata that the runtime reads when nothing is traced and no signal preempts,
-// internal/abi/symtab.go: which map of pointers applies at an instruction; those maps, for arguments, locals and
-// objects on the stack; and deferred calls.
+// Indexes into a function's pcdata and funcdata (internal/abi/symtab.go) that the runtime reads without a traceback and
+// without preemption by signals. The pcdata at pagePointers says which pointer map applies at an instruction. The
+// funcdata up to dataObjects are those maps, for arguments, locals and objects on the stack. dataDefers describes
+// deferred calls.
 const (
 	pagePointers = 1
 	dataObjects  = 2
@@ -110,7 +111,7 @@ func (t table) word(i int) int { return int(binary.LittleEndian.Uint64(t[8*i:]))
 
 func (t table) at(offset int) int { return int(binary.LittleEndian.Uint32(t[offset:])) }
 
-// strip zeroes everything that only tracebacks read.
+// strip zeroes everything in the table that only tracebacks read.
 func (t table) strip() error {
 	names, units, tables, entries := t.word(wordNames), t.word(wordUnits), t.word(wordTables), t.word(wordEntries)
 	if !slices.IsSorted([]int{8 * headerWords, names, units, tables, entries, len(t)}) || names != 8*headerWords {
@@ -136,7 +137,7 @@ func (t table) strip() error {
 	return nil
 }
 
-// function returns the entry of a function in the last part of the table.
+// function returns the entry of function i, from the last part of the table.
 func (t table) function(i int) (function, error) {
 	if 8*i+8 > len(t) || t.at(8*i+4)+entryData > len(t) {
 		return nil, ErrLayout
@@ -149,10 +150,10 @@ func (t table) function(i int) (function, error) {
 	return e[:size], nil
 }
 
-// function is an entry of the table, runtime._func: the size of its frames, and where they hold pointers.
+// function is a function's entry in the table (runtime._func). Among others it locates frame sizes and pointer maps.
 type function []byte
 
-// strip marks the tables by instruction that the runtime itself reads, and clears the others.
+// strip zeroes the fields of an entry that only tracebacks read. In kept it marks the tables that the runtime reads.
 func (e function) strip(pages []byte, kept []bool) error {
 	for _, field := range []int{entryName, entryFile, entryLine, entryUnit, entryStart} {
 		clear(e[field : field+4])
@@ -174,8 +175,8 @@ func (e function) strip(pages []byte, kept []bool) error {
 	return keep(pages, kept, table(e).at(entryData+4*pagePointers))
 }
 
-// keep marks one table by instruction: pairs of variable-length integers, terminated by a zero instead of a first
-// one. Offset 0 means no table.
+// keep marks one table by instruction in kept. The table is pairs of variable-length integers; a pair whose first
+// integer is 0 ends it, except the first pair. Offset 0 means that there is no table.
 func keep(pages []byte, kept []bool, offset int) error {
 	for at, first := offset, true; offset != 0; first = false {
 		if at >= len(pages) {

@@ -2,7 +2,7 @@ package wasm
 
 import (
 	"context"
-	_ "embed" // the worker's entry
+	_ "embed" // entry.mjs
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,12 +13,12 @@ import (
 //go:embed edge/worker/entry.mjs
 var entry []byte
 
-// workersModule runs Go in an edge worker; see [BuildWorker].
+// workersModule is the library that runs Go in a Cloudflare worker.
 const workersModule = "github.com/syumai/workers"
 
-// BuildWorker creates the folder of an edge worker: app.wasm, compiled from a main package for GOOS=js, and the
-// JavaScript of github.com/syumai/workers that starts it. The working directory must be inside this Go module.
-// BuildWorker removes everything else from the folder.
+// BuildWorker creates the folder of an edge worker. It holds app.wasm, compiled from a main package for GOOS=js, and
+// the JavaScript of github.com/syumai/workers that starts it. BuildWorker deletes everything else in the folder. The
+// working directory must be inside this Go module.
 func BuildWorker(ctx context.Context, main, dir string) error {
 	generate := exec.CommandContext(ctx, "go", "run", workersModule+"/cmd/workers-assets-gen", "-mode=go", "-o", dir)
 	if text, err := generate.CombinedOutput(); err != nil {
@@ -29,7 +29,7 @@ func BuildWorker(ctx context.Context, main, dir string) error {
 	return compile(ctx, main, filepath.Join(dir, "app.wasm"), env, flags)
 }
 
-// BuildEdge creates the folder of Doona's own edge worker (docs/edge.md), ready for wrangler.
+// BuildEdge creates the folder of Doona's edge worker (docs/edge.md), which wrangler can deploy.
 func BuildEdge(ctx context.Context, dir string) error {
 	if err := BuildWorker(ctx, modulePath+"/wasm/edge/worker", dir); err != nil {
 		return err
@@ -37,7 +37,7 @@ func BuildEdge(ctx context.Context, dir string) error {
 	return ReplaceEntry(dir)
 }
 
-// ReplaceEntry replaces the default worker.mjs by our entry.mjs, which starts Go once.
+// ReplaceEntry replaces the worker's default worker.mjs by our entry.mjs, which starts Go once for many requests.
 func ReplaceEntry(dir string) error {
 	for _, stock := range []string{"worker.mjs", "runtime.mjs"} {
 		if err := os.Remove(filepath.Join(dir, stock)); err != nil {

@@ -19,80 +19,79 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Config is the worker's variable DOONA, a JSON object.
+// Config is the JSON object in the worker's variable DOONA.
 type Config struct {
-	Tasks map[string]*TaskConfig `json:"tasks"` // By name: 1 to 64 of a-z 0-9 - _. At least one.
-	// Reports are sent after a random delay between 0 and this many seconds, 0 to 20. Default 20.
+	Tasks map[string]*TaskConfig `json:"tasks"` // By name, 1 to 64 of a-z 0-9 - _. At least one task.
+	// The worker sends a report after a random delay of at most this many seconds, 0 to 20. Default 20.
 	Delay *float64 `json:"delay"`
 }
 
-// TaskConfig configures the reports to one task: their values and their sources.
+// TaskConfig says which task receives reports, and where their values come from.
 type TaskConfig struct {
 	URL        string  `json:"task"`       // URL of the task at its first relay: …/v1/tasks/ID. Required.
-	Owner      string  `json:"owner"`      // "ed25519:…". Required.
-	MaxEpsilon float64 `json:"maxEpsilon"` // As [shufflerclient.Options]. Required.
-	MaxDelta   float64 `json:"maxDelta"`   // As [shufflerclient.Options].
-	Source     Source  `json:"source"`     // Required: no default suits every site.
-	// For tasks with tokens: name of the secret that holds the API key of the task's issuer.
+	Owner      string  `json:"owner"`      // The task owner's key, "ed25519:…". Required.
+	MaxEpsilon float64 `json:"maxEpsilon"` // As in [shufflerclient.Options]. Required.
+	MaxDelta   float64 `json:"maxDelta"`   // As in [shufflerclient.Options].
+	Source     Source  `json:"source"`     // Where values come from. Required, as no default suits every site.
+	// Name of the secret that holds the issuer's API key. Only for tasks whose clients need tokens.
 	IssuerKey string `json:"issuerKey"`
 
-	// For source page.
-	Origins []string `json:"origins"` // Whose pages may post, beside the site's own: "https://app.example".
+	// The fields for source page:
+	Origins []string `json:"origins"` // Other origins whose pages may post: "https://app.example".
 	Quota   *uint64  `json:"quota"`   // Reports per network and epoch, 1 to the task's quota. Default 1.
 
-	// For source backend.
-	BackendKey string `json:"backendKey"` // Name of the secret that its posts must carry. Required.
+	// The field for source backend:
+	BackendKey string `json:"backendKey"` // Name of the secret that the backend's posts carry. Required.
 
-	// For source request.
+	// The fields for source request:
 	Property Property `json:"property"` // Required.
-	// For country, cache and status: entry i is the task's category i. Other values map to the last, len(Categories).
+	// For country, cache and status: Categories[i] is the task's category i. All other values become category
+	// len(Categories), the task's last.
 	Categories []string `json:"categories"`
-	Sample     *float64 `json:"sample"` // Share of the requests that report their property, in (0, 1]. Default 1.
-	Once       bool     `json:"once"`   // At most one report per visitor's network and epoch.
+	Sample     *float64 `json:"sample"` // Fraction of the requests that are reported, in (0, 1]. Default 1.
+	Once       bool     `json:"once"`   // Report at most once per visitor's network and epoch.
 }
 
-// Source is the origin of a task's values.
+// Source says where the values of a task come from.
 type Source string
 
-// The sources.
 const (
-	FromPage    Source = "page"    // Posted by the site's pages: needs an Origin; networks have a quota.
-	FromBackend Source = "backend" // Posted by programs with a secret.
-	FromRequest Source = "request" // A property of the requests that pass through.
+	FromPage    Source = "page"    // The site's pages post values with header Origin; each network has a quota.
+	FromBackend Source = "backend" // Programs that know a secret post values.
+	FromRequest Source = "request" // The worker reads a property of each request that it passes to the site.
 )
 
-// Property is a property of a passing request that a task asks for.
+// Property is the property of passing requests that a task asks for.
 type Property string
 
-// The properties.
 const (
-	Country Property = "country" // Of the visitor, ISO 3166: "AU"; "" if unknown.
-	Cache   Property = "cache"   // The origin's cf-cache-status: "HIT"; "" if absent.
-	Status  Property = "status"  // Class of the origin's answer: "2xx"; "" if there was none.
-	Latency Property = "latency" // Milliseconds to the headers of the origin's answer.
+	Country Property = "country" // The visitor's country by ISO 3166: "AU"; "" if unknown.
+	Cache   Property = "cache"   // Header cf-cache-status of the site's answer: "HIT"; "" if absent.
+	Status  Property = "status"  // Class of the site's answer: "2xx"; "" if there was no answer.
+	Latency Property = "latency" // Milliseconds until the headers of the site's answer arrived.
 )
 
-// defaultDelay and maxDelay are in seconds. A runtime lets work continue for 30 s after the answer; the rest of that
-// time is for retries.
+// defaultDelay and maxDelay are in seconds. Cloudflare's runtime lets work continue for 30 s after the answer to a
+// request. The 10 s beyond the longest delay are for retries.
 const (
 	defaultDelay = 20
 	maxDelay     = 20
 )
 
-// maxQuota is the largest quota of any task.
+// maxQuota is the largest quota that any task may have, in reports per network and epoch.
 const maxQuota = 65535
 
 var (
 	namePattern = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
-	// originPattern matches a page's origin as browsers write it: lower case, without a path.
+	// originPattern matches a page's origin as browsers write it: lower case, scheme and host without a path.
 	originPattern = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://[^/?#@*,\s"A-Z]+$`)
-	// secretPattern matches a secret that is hard to guess and fits in a header.
+	// secretPattern matches a secret that is hard to guess (32 characters or more) and fits in an HTTP header.
 	secretPattern = regexp.MustCompile(`^[A-Za-z0-9+/=_.~-]{32,}$`)
 	urlPattern    = regexp.MustCompile(`^https?://[^/?#]+(/[^?#]*)?` + strings.Replace(endpoint.TaskPath, "{task}",
 		"[0-9a-f]{64}", 1) + `$`)
 )
 
-// ParseConfig reads and checks the variable DOONA. Errors name the field.
+// ParseConfig parses and checks the value of the variable DOONA. Errors name the field.
 func ParseConfig(in []byte) (*Config, error) {
 	if len(in) == 0 {
 		return nil, invalid.Field("DOONA", `""`, "a JSON object with tasks: set the variable in wrangler.jsonc")
@@ -123,8 +122,8 @@ func ParseConfig(in []byte) (*Config, error) {
 	return &c, c.validateSecrets()
 }
 
-// validateSecrets returns an error if a backend's secret is also an issuer's key: the worker would send it to the
-// issuer.
+// validateSecrets returns an error if a task's backend secret is also the API key of an issuer. The worker sends an
+// issuer its API key, so that issuer would learn the backend's secret.
 func (c *Config) validateSecrets() error {
 	issuers := map[string]bool{}
 	for _, t := range c.Tasks {
@@ -133,13 +132,13 @@ func (c *Config) validateSecrets() error {
 	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
 		if key := c.Tasks[name].BackendKey; key != "" && issuers[key] {
 			return invalid.Field("tasks."+name+".backendKey", strconv.Quote(key),
-				"a secret of its own: an issuer gets the one of this name")
+				"another secret: the worker sends this one to an issuer as the API key")
 		}
 	}
 	return nil
 }
 
-// decodingError names the field if the JSON package knows it.
+// decodingError names the field in which JSON decoding failed, if the json package's error names one.
 func decodingError(err error) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
@@ -186,7 +185,7 @@ func (t *TaskConfig) validateSource(at string) error {
 	return invalid.Field(at+".source", strconv.Quote(string(t.Source)), "page, backend or request")
 }
 
-// validateFields returns an error if a field would have no effect.
+// validateFields returns an error if a field is set that has no effect with the task's source.
 func (t *TaskConfig) validateFields(at string) error {
 	for _, f := range []struct {
 		name string
@@ -243,9 +242,9 @@ func (t *TaskConfig) validateProperty(at string) error {
 	return nil
 }
 
-// fits returns an error unless the task allows the quota, its reports are small enough, and its domain contains all
-// values of the property. A report must never fail because of its value: otherwise the first relay could infer values
-// from who reports.
+// fits checks a fetched task against its configuration: tokens, the quota, the size of reports, and that the task's
+// domain contains every value of the property. No report may fail because of its value: otherwise the first relay could
+// infer values from who reports.
 func (t *TaskConfig) fits(at string, of *task.Task) error {
 	bins := uint64(len(t.Categories)) + 1
 	switch {
@@ -270,7 +269,7 @@ func (t *TaskConfig) fits(at string, of *task.Task) error {
 	return nil
 }
 
-// value maps an observation into the task's domain. Every observation has a value.
+// value converts an observed request to the value that the task asks for. Every observation has a value.
 func (t *TaskConfig) value(o *Observation) float64 {
 	var category string
 	switch t.Property {
@@ -291,7 +290,7 @@ func (t *TaskConfig) value(o *Observation) float64 {
 	return float64(len(t.Categories))
 }
 
-// quota returns how many reports a network may make in an epoch.
+// quota returns how many reports a network may make in an epoch of the task.
 func (t *TaskConfig) quota() uint64 {
 	if t.Quota == nil {
 		return 1

@@ -1,10 +1,10 @@
-// Package edge is the local randomizer in an edge worker. It takes values that pages or backends post, or reads a
-// property of a passing request. It randomizes and seals the value at the edge and sends the report to the first
-// relay. docs/edge.md is its manual; wasm/edge/worker connects it to Cloudflare's runtime.
+// Package edge randomizes values in an edge worker. A page or a backend posts a value, or the worker reads a property
+// of a passing request. The worker randomizes and seals the value and sends the report to the first relay. docs/edge.md
+// is the manual; wasm/edge/worker connects this package to Cloudflare's runtime.
 //
-// The package is plain Go. [Host] holds what the runtime does for one request, because the runtime has one rule:
-// everything that waits (an answer, a pause) belongs to the request that began it. So this package uses no timers,
-// and no request waits for another's fetch: it polls after a pause of its own.
+// The package is plain Go. [Host] holds what the runtime does for one request. The runtime ties everything that waits
+// (a fetch, a pause) to the request that began it. So this package uses no timers, and no request waits for a fetch
+// that another began. It polls instead, with pauses of its own.
 package edge
 
 import (
@@ -21,63 +21,64 @@ import (
 	"github.com/doona-dp/doona/shufflerclient"
 )
 
-// Host is what the runtime does for the current request.
+// Host holds the runtime's functions for the current request.
 type Host struct {
-	HTTP       shufflerclient.HTTP // Adds no header: relays distinguish pages from programs by Origin.
+	HTTP       shufflerclient.HTTP // Adds no header Origin: relays take a request with one for a page's.
 	Pause      func(time.Duration) // Returns after that time.
-	Background func(func())        // Runs work that outlives the answer.
-	Log        func(string)        // Never sees a value.
-	CheckQuota QuotaCheck          // Nil without the binding DOONA_VISITORS.
-	Secret     func(string) string // Returns the secret of a name, or "".
+	Background func(func())        // Runs work that continues after the answer.
+	Log        func(string)        // Logs a line, which never contains a value.
+	CheckQuota QuotaCheck          // Nil if the worker has no binding DOONA_VISITORS.
+	Secret     func(string) string // Returns the secret with this name, or "".
 }
 
-// QuotaCheck counts a report of a network in an epoch of a task, durably until the Unix time end. It reports whether
-// the network had fewer than most before. It fails if the count is unavailable.
+// QuotaCheck counts one report of a network in an epoch of a task. It returns true, and counts, if the network had
+// fewer than most reports before. It stores the count until the Unix time end. It fails if it cannot read or store the
+// count.
 type QuotaCheck func(network, epoch string, most, end uint64) (bool, error)
 
-// Observation holds the observed properties of a passing request.
+// Observation holds the observed properties of one passing request.
 type Observation struct {
 	Country string  // "" if unknown.
-	Cache   string  // "" if unknown.
-	Latency float64 // Milliseconds.
-	Status  int     // 0 if the origin gave no answer.
-	Visitor string  // The network address; only compared with others.
+	Cache   string  // Header cf-cache-status; "" if unknown.
+	Latency float64 // In milliseconds.
+	Status  int     // HTTP status; 0 if the site's server gave no answer.
+	Visitor string  // The visitor's IP address, from which only the network is used.
 }
 
-// Worker reports to the tasks of one configuration. It is safe for concurrent use.
+// Worker makes reports for all tasks of one configuration. It is safe for concurrent use.
 type Worker struct {
 	config   *Config
-	observed []string              // names of the tasks of source request
-	backends map[string]credential // credentials of backends, by task
+	observed []string              // names of the tasks with source request
+	backends map[string]credential // hashes of the backends' secrets, by task
 	host     Host
 	load     load
 
-	mu    sync.Mutex // guards what follows; never held while waiting
+	mu    sync.Mutex // guards the fields below; never held while waiting
 	tasks map[string]connection
 	pools map[string]*pool
-	lost  int // number of dropped reports
+	lost  int // number of reports that could not be delivered
 }
 
-// connection is a checked task, or the error of fetching it.
+// connection holds the client of a task that was fetched and checked, or the error of the last attempt.
 type connection struct {
 	client *shufflerclient.Client
 	err    error
-	at     time.Time // when err occurred
+	at     time.Time // when the last fetch ended
 	asked  time.Time // when a request last began to fetch the task
 }
 
-// retryTask is how long the worker waits after a failed fetch of a task.
+// retryTask is how long the worker waits after a failed fetch before it fetches the task again.
 const retryTask = 10 * time.Second
 
-// A request that finds another one fetching the task polls every lookAgain. It fetches the task itself if the other
-// takes longer than fetching: the runtime may have ended it.
+// A request that finds another request fetching the task checks again every lookAgain. If that fetch has not ended
+// after fetching, the waiting request fetches the task itself: the runtime may have ended the other request.
 const (
 	lookAgain = 20 * time.Millisecond
 	fetching  = 2 * time.Second
 )
 
-// New returns the worker of a configuration that [ParseConfig] accepted. It is an error about a field
-// if the host lacks what the configuration asks for.
+// New returns the worker of a configuration that [ParseConfig] accepted. If the host lacks a secret or binding that the
+// configuration names, the error names the field.
 func New(c *Config, host Host) (*Worker, error) {
 	w := &Worker{config: c, host: host, backends: map[string]credential{}, tasks: map[string]connection{},
 		pools: map[string]*pool{}}
@@ -89,7 +90,7 @@ func New(c *Config, host Host) (*Worker, error) {
 	return w, nil
 }
 
-// equip gets from the host what a task needs.
+// equip looks up the secrets and bindings that a task's configuration names.
 func (w *Worker) equip(name string) error {
 	t, at := w.config.Tasks[name], "tasks."+name
 	if key := t.IssuerKey; key != "" && w.host.Secret(key) == "" {
@@ -114,7 +115,7 @@ func (w *Worker) equip(name string) error {
 	return nil
 }
 
-// task returns the checked task of a name. It fetches the task at the first call.
+// task returns the client of a configured task, by its name. The first call fetches and checks the task.
 func (w *Worker) task(ctx context.Context, name string) (*shufflerclient.Client, error) {
 	for {
 		w.mu.Lock()
@@ -156,5 +157,5 @@ func (w *Worker) connect(ctx context.Context, name string) (*shufflerclient.Clie
 			"the worker's configuration and the task do not agree", err.Error())
 	}
 	return nil, newProblem(TaskUnavailable, http.StatusBadGateway,
-		"the task could not be had from its first relay, or was refused", err.Error())
+		"couldn't get the task from its first relay, or the task failed a check", err.Error())
 }

@@ -15,30 +15,31 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// Prefix and the name of a task form the path for posted values. Below it, EpochPath tells pages which epoch is open.
+// A page or backend posts values to Prefix + the task's name. A post to that path + EpochPath asks which epoch is open.
 const (
 	Prefix    = "/doona/"
 	EpochPath = "/epoch"
 )
 
-// EpochHeader names the epoch of a page's post, as EpochPath gave it. The page has recorded a report for that epoch;
-// if the post arrived in another epoch, the page could report twice in that one.
+// EpochHeader is the header in which a page's post names the epoch that EpochPath returned. The page has recorded that
+// it reports in that epoch. The worker refuses a post that arrives in a later epoch: otherwise the page could report
+// twice in the later one.
 const EpochHeader = "Doona-Epoch"
 
-// The problems that a worker adds to those of a relay; docs/edge.md lists all.
+// Problems that only a worker answers with, beside those of a relay. docs/edge.md lists all.
 const (
-	Configuration   problem.Name = "configuration"    // The worker's variables are invalid: 500.
-	TaskUnavailable problem.Name = "task-unavailable" // No relay answered, or the task was refused: 502.
-	InvalidValue    problem.Name = "invalid-value"    // Not in the task's domain: 400.
+	Configuration   problem.Name = "configuration"    // The worker's variables are invalid: status 500.
+	TaskUnavailable problem.Name = "task-unavailable" // No relay answered, or the task failed a check: status 502.
+	InvalidValue    problem.Name = "invalid-value"    // The value is not in the task's domain: status 400.
 )
 
 func newProblem(name problem.Name, status int, title, detail string) *problem.Problem {
 	return &problem.Problem{Name: name, Status: status, Title: title, Detail: detail}
 }
 
-// ServeHTTP takes {"value": number or [number …]} for a task and answers 204 once the value is randomized and sealed.
-// A page also gets 204 if its network's quota is used up or the value is invalid: otherwise a neighbour could find
-// out whether somebody has reported.
+// ServeHTTP takes {"value": number or [number …]} for a task. It answers 204 once the value is randomized and sealed. A
+// page also gets 204 if its network's quota is used up or its value is invalid. Otherwise anyone in the same network
+// could find out whether somebody there has reported.
 func (w *Worker) ServeHTTP(out http.ResponseWriter, req *http.Request) {
 	out.Header().Set("Cache-Control", "no-store")
 	if err := w.take(out, req); err != nil {
@@ -46,7 +47,7 @@ func (w *Worker) ServeHTTP(out http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// Refuse answers with an error.
+// Refuse writes an error as the answer: a problem as it is, any other error as an invalid configuration.
 func Refuse(out http.ResponseWriter, err error) {
 	var p *problem.Problem
 	if !errors.As(err, &p) {
@@ -56,14 +57,14 @@ func Refuse(out http.ResponseWriter, err error) {
 	p.Write(out)
 }
 
-// take checks in the order of cost: the request's head, the instance's load, the task, whether the body arrives, the
+// take checks a post, cheapest check first: its headers, the instance's load, the task, whether the body arrives, the
 // network's quota, and finally the value.
 func (w *Worker) take(out http.ResponseWriter, req *http.Request) error {
 	path, ok := strings.CutPrefix(req.URL.Path, Prefix)
 	name, asks := strings.CutSuffix(path, EpochPath)
 	t := w.config.Tasks[name]
 	if !ok || t == nil || t.Source == FromRequest || asks && t.Source != FromPage {
-		return newProblem(problem.NotFound, http.StatusNotFound, "no task of this name takes values", "")
+		return newProblem(problem.NotFound, http.StatusNotFound, "no task of this name takes posted values", "")
 	}
 	origin := req.Header.Get("Origin")
 	if t.Source == FromPage && slices.Contains(t.Origins, origin) {
@@ -74,11 +75,11 @@ func (w *Worker) take(out http.ResponseWriter, req *http.Request) error {
 		}
 	}
 	if req.Method != http.MethodPost {
-		return newProblem(problem.NotFound, http.StatusMethodNotAllowed, "values are posted",
+		return newProblem(problem.NotFound, http.StatusMethodNotAllowed, "wrong method",
 			"method "+req.Method+": want POST")
 	}
 	if kind, _, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return newProblem(problem.MediaType, http.StatusUnsupportedMediaType, "a value is application/json", "")
+		return newProblem(problem.MediaType, http.StatusUnsupportedMediaType, "wrong media type", "header Content-Type: want application/json")
 	}
 	if err := w.admit(name, req); err != nil {
 		return err
@@ -96,7 +97,7 @@ func (w *Worker) take(out http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// allow lets a page of another, configured origin post and read the answer.
+// allow adds the CORS headers with which a page of a configured foreign origin may post and read the answer.
 func allow(header http.Header, origin string) {
 	header.Set("Access-Control-Allow-Origin", origin)
 	header.Set("Access-Control-Allow-Methods", http.MethodPost)
@@ -104,8 +105,8 @@ func allow(header http.Header, origin string) {
 	header.Set("Vary", "Origin")
 }
 
-// admit returns a problem unless the request comes from the task's source. Browsers send Origin with every POST, and
-// a page cannot choose it; a program can.
+// admit returns a problem unless the request comes from the task's source. Browsers send header Origin with every POST,
+// and no page can choose it. A program can.
 func (w *Worker) admit(name string, req *http.Request) error {
 	t, origins := w.config.Tasks[name], req.Header.Values("Origin")
 	if t.Source == FromPage {
@@ -118,7 +119,7 @@ func (w *Worker) admit(name string, req *http.Request) error {
 	if len(origins) > 0 {
 		return newProblem(problem.ForeignOrigin, http.StatusForbidden, "only this site's backend reports here, and no page", "")
 	}
-	// Hashes have one length, so the comparison takes the same time for every secret.
+	// credentialOf hashes both texts to one length, so that the comparison takes the same time for every secret.
 	given, want := credentialOf(req.Header.Get("Authorization")), w.backends[name]
 	if subtle.ConstantTimeCompare(given[:], want[:]) != 1 {
 		return newProblem(problem.Unauthorized, http.StatusForbidden, "only this site's backend reports here",
@@ -127,12 +128,12 @@ func (w *Worker) admit(name string, req *http.Request) error {
 	return nil
 }
 
-// credential is the hash of an Authorization header.
+// credential is the SHA-256 hash of an Authorization header.
 type credential [sha256.Size]byte
 
 func credentialOf(authorization string) credential { return sha256.Sum256([]byte(authorization)) }
 
-// tellEpoch answers which epoch is open, and until when.
+// tellEpoch answers a page with the open epoch's name and its end as a Unix time.
 func (w *Worker) tellEpoch(out http.ResponseWriter, req *http.Request, name string) error {
 	v, err := w.open(req.Context(), name, awaitedOf(w.config.Tasks[name], req))
 	if err != nil {
@@ -143,8 +144,8 @@ func (w *Worker) tellEpoch(out http.ResponseWriter, req *http.Request, name stri
 	return json.NewEncoder(out).Encode(map[string]any{"epoch": v.key(), "end": v.end()})
 }
 
-// post takes a value. Until a page's body has arrived, nothing depends on the network's count. If the quota were
-// checked first, a post without a body would be answered only when the quota is used up.
+// post takes a posted value. It checks the network's quota only after a page's body has arrived. If it checked the
+// quota first, a post without a body would get an answer only when the quota is used up, which reveals the count.
 func (w *Worker) post(req *http.Request, name string) error {
 	t := w.config.Tasks[name]
 	v, err := w.open(req.Context(), name, awaitedOf(t, req))
@@ -168,7 +169,7 @@ func (w *Worker) post(req *http.Request, name string) error {
 	return err
 }
 
-// awaitedOf returns the network whose share of the instance a post takes, or "" for a backend.
+// awaitedOf returns the network from which a page's body is awaited, or "" for a backend's post.
 func awaitedOf(t *TaskConfig, req *http.Request) string {
 	if t.Source != FromPage {
 		return ""
@@ -176,13 +177,13 @@ func awaitedOf(t *TaskConfig, req *http.Request) string {
 	return networkOf(req.Header.Get("CF-Connecting-IP"))
 }
 
-// body reads the body of a post whose head fits the task and the open epoch. If the body does not arrive, the runtime
-// ends the request.
+// body reads the body of a post, after it has checked the epoch, the length and the address in the headers. If the body
+// never arrives, the runtime ends the request.
 func (w *Worker) body(req *http.Request, v *visit) ([]byte, error) {
 	t, most := w.config.Tasks[v.name], bodyBytes(v.client.Task().Task)
 	switch {
 	case t.Source == FromPage && req.Header.Get(EpochHeader) != v.key():
-		return nil, newProblem(problem.EpochNotOpen, http.StatusConflict, "the post names no open epoch",
+		return nil, newProblem(problem.EpochNotOpen, http.StatusConflict, "the post does not name the open epoch",
 			"header "+EpochHeader+": want what "+Prefix+v.name+EpochPath+" tells")
 	case req.ContentLength > int64(most):
 		return nil, tooLarge(most)

@@ -11,44 +11,46 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Limits of one instance, to which a runtime gives 128 MiB.
+// Limits of one worker instance, to which Cloudflare's runtime gives 128 MiB of memory.
 const (
-	maxJobs   = 512      // Requests in progress, from admission until their report is sent.
-	maxHeld   = 32 << 20 // Bytes of their bodies and sealed reports together.
+	maxJobs   = 512      // Jobs in progress: requests from their admission until their report is sent.
+	maxHeld   = 32 << 20 // Bytes of all jobs' bodies and sealed reports together.
 	maxReport = 8 << 20  // Bytes of one sealed report.
 	maxBody   = 1 << 20  // Bytes of one posted value.
-	// maxText is how many bytes of a text may be posted; the protocol cuts it to the task's length.
+	// maxText is the most bytes of a posted text. The strings protocol cuts the text to the task's length.
 	maxText = 1024
-	// networkShare is the fraction 1/networkShare of free capacity that the awaited bodies of one network may take.
+	// networkShare limits each network to 1/networkShare of the capacity that other networks leave free. It counts only
+	// posts whose bodies have not arrived yet.
 	networkShare = 8
-	// jobEnds is when a job counts as over in any case: the runtime silently ends work 30 s after the answer.
+	// jobEnds is the age at which a job counts as over in any case. The runtime silently ends work 30 s after the
+	// answer.
 	jobEnds = 90 * time.Second
 )
 
-// load limits the jobs of an instance. Its zero value is empty.
+// load counts the jobs and bytes of an instance and limits them. Its zero value is empty.
 type load struct {
 	mu    sync.Mutex // never held while waiting
 	jobs  map[*job]struct{}
 	bytes int
 }
 
-// job is a request that may report.
+// job is one request that may produce a report.
 type job struct {
 	began   time.Time
 	bytes   int
-	network string // Of a page's post until its body has arrived; else "".
+	network string // The network of a page's post until its body has arrived; else "".
 }
 
-// usage is the sum over some jobs.
+// usage is the number and the total bytes of some jobs.
 type usage struct{ jobs, bytes int }
 
-// begin admits a job of a network, or returns a problem.
+// begin admits a job of a network, or returns a problem if the instance or the network is at its limit.
 func (l *load) begin(network string) (*job, error) {
 	j := &job{began: time.Now(), network: network}
 	return j, l.hold(j, 0)
 }
 
-// hold reserves a slot and bytes for a job until it ends, or returns a problem.
+// hold adds a job, if it is new, and reserves bytes for it until the job ends. At a limit it returns a problem.
 func (l *load) hold(j *job, bytes int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,9 +72,9 @@ func (l *load) hold(j *job, bytes int) error {
 	return nil
 }
 
-// full reports whether a job may have no more bytes, or may not start. Posts of one network whose bodies are awaited
-// may take an eighth of what other networks leave free, or one post. Waiting reports do not count here: otherwise the
-// point of refusal would reveal whether the network's last post was counted.
+// full reports whether a job would exceed a limit, of the instance or of its network. Posts of one network whose bodies
+// have not arrived may take an eighth of what other networks leave free, or one post in any case. Reports that wait to
+// be sent do not count for the network: otherwise refusals would reveal whether the network's last post was counted.
 func (l *load) full(j *job, bytes int) bool {
 	if _, ok := l.jobs[j]; !ok && len(l.jobs) >= maxJobs || l.bytes+bytes > maxHeld {
 		return true
@@ -80,7 +82,7 @@ func (l *load) full(j *job, bytes int) bool {
 	if j.network == "" {
 		return false
 	}
-	var own, others usage // without this job
+	var own, others usage // of all other jobs
 	for k := range l.jobs {
 		switch {
 		case k == j, k.network == "":
@@ -94,14 +96,14 @@ func (l *load) full(j *job, bytes int) bool {
 		own.bytes+j.bytes+bytes > (maxHeld-others.bytes)/networkShare)
 }
 
-// arrived records that a job's body is no longer awaited.
+// arrived records that a job's body has arrived, so that the job no longer counts for its network.
 func (l *load) arrived(j *job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	j.network = ""
 }
 
-// end releases a job; a second call has no effect.
+// end removes a job and releases its bytes. A second call has no effect.
 func (l *load) end(j *job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,7 +113,7 @@ func (l *load) end(j *job) {
 	}
 }
 
-// forget ends the jobs that began before a time.
+// forget removes the jobs that began before a time.
 func (l *load) forget(before time.Time) {
 	for j := range l.jobs {
 		if j.began.Before(before) {
@@ -123,11 +125,11 @@ func (l *load) forget(before time.Time) {
 
 func overloaded() error {
 	p := newProblem(problem.Overloaded, http.StatusServiceUnavailable, "too much to do",
-		"this instance of the worker has as many reports at hand as it may")
+		"this instance of the worker holds as many reports as it can: post again later")
 	return p.Retry(time.Second)
 }
 
-// entries returns how many numbers a value of the task may have.
+// entries returns the most numbers that a value of the task may have.
 func entries(t *task.Task) int {
 	switch t.Query.Info().Shape {
 	case task.PerVector:
@@ -138,10 +140,11 @@ func entries(t *task.Task) int {
 	return 1
 }
 
-// bodyBytes bounds a posted value of the task: 17 digits, a sign, an exponent, a comma and a space for each number.
+// bodyBytes limits a posted value of the task. It allows 32 bytes a number: 17 digits, sign, exponent, comma and space.
 func bodyBytes(t *task.Task) int { return min(64+32*entries(t), maxBody) }
 
-// reportBytes returns the size of a sealed report of the task; if it cannot be sealed, a size beyond any limit.
+// reportBytes returns the size of a sealed report of the task. If such a report cannot be sealed, it returns a size
+// beyond any limit.
 func reportBytes(t *task.Task) int {
 	layout, err := onion.NewLayout(t)
 	if err != nil {

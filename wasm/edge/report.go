@@ -11,21 +11,21 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// patience bounds the pauses between attempts to deliver one report. With the longest delay and the token it fits
-// into the runtime's 30 s.
+// patience limits the retries of one report to 6 s in total. Together with the longest delay (20 s) and the time for a
+// token (2 s), this stays below the 30 s after which the runtime ends work.
 const patience = 6 * time.Second
 
-// visit is a request that may report to the open epoch of a task.
+// visit is one request that may report to the open epoch of a task.
 type visit struct {
 	name   string
 	client *shufflerclient.Client
 	epoch  uint64
-	pause  time.Duration // Until the report is sent. Drawn before the value is read, so independent of it.
+	pause  time.Duration // Before the report is sent. Drawn before the value is read.
 	job    *job
 }
 
-// open admits a request that may report to a task. network is the network whose body is awaited, or "". [load.end]
-// ends the visit.
+// open admits a request that may report to a task. network is the network from which a body is awaited, or "". The
+// caller ends the visit with [load.end].
 func (w *Worker) open(ctx context.Context, name, network string) (*visit, error) {
 	j, err := w.load.begin(network)
 	if err != nil {
@@ -39,7 +39,7 @@ func (w *Worker) open(ctx context.Context, name, network string) (*visit, error)
 	return v, nil
 }
 
-// prepare draws the pause, and finds the task and its open epoch.
+// prepare draws the random pause and finds the task and its open epoch.
 func (w *Worker) prepare(ctx context.Context, v *visit) (err error) {
 	if most := w.config.delay(); most > 0 {
 		v.pause = rand.N(most)
@@ -54,14 +54,14 @@ func (w *Worker) prepare(ctx context.Context, v *visit) (err error) {
 	return nil
 }
 
-// key names the epoch uniquely over all tasks.
+// key returns a name of the epoch that is unique over all tasks.
 func (v *visit) key() string { return fmt.Sprintf("%s/%d", v.client.Task().ID, v.epoch) }
 
 // end returns the Unix time at which the epoch ends.
 func (v *visit) end() uint64 { return v.client.Task().Epochs.End(v.epoch) }
 
-// Observe reports a request's properties to every task that asks for one, after the request was answered. Sampling
-// does not depend on the properties.
+// Observe reports a request's properties to every task with source request, after the request was answered. Whether a
+// request is sampled does not depend on its properties.
 func (w *Worker) Observe(o Observation) {
 	for _, name := range w.observed {
 		if rand.Float64() >= w.config.Tasks[name].sample() {
@@ -94,11 +94,12 @@ func (w *Worker) observe(ctx context.Context, name string, o *Observation) error
 	return w.deliver(ctx, v, report)
 }
 
-// forgotten is how many seconds after an epoch its networks are forgotten: clocks differ by minutes.
+// forgotten is how many seconds after an epoch's end the counts of its networks are deleted. Clocks may differ by
+// minutes, so the counts stay that long.
 const forgotten = 600
 
-// claim counts a report of the visitor's network and reports whether it is allowed. It runs before the value is read,
-// so that no later failure leads to a second draw.
+// claim counts one report of the visitor's network and returns false if the network's quota is used up. It runs before
+// the value is read. So if a later step fails, a second post cannot draw fresh noise for the same visitor.
 func (w *Worker) claim(v *visit, visitor string, most uint64) (bool, error) {
 	network := networkOf(visitor)
 	if network == "" {
@@ -129,8 +130,8 @@ func (w *Worker) seal(v *visit, value []float64) (*shufflerclient.Report, error)
 	return report, nil
 }
 
-// report seals a value, and delivers the report in the background, after which the visit ends. When it returns, the
-// value is no longer needed.
+// report seals a value and then delivers the report in the background. When the delivery ends, the visit ends. When
+// report returns, the value is no longer needed.
 func (w *Worker) report(ctx context.Context, v *visit, value []float64) error {
 	report, err := w.seal(v, value)
 	if err != nil {
@@ -146,8 +147,8 @@ func (w *Worker) report(ctx context.Context, v *visit, value []float64) error {
 	return nil
 }
 
-// deliver gets a token if the task needs one, and posts the report after the pause. It has tokens issued in advance
-// only if the relay accepted the report.
+// deliver gets a token if the task needs one, waits the visit's pause and posts the report. If the relay accepts the
+// report, deliver also refills the pool of tokens.
 func (w *Worker) deliver(ctx context.Context, v *visit, report *shufflerclient.Report) (err error) {
 	issued := 0
 	if report.Token, issued, err = w.token(ctx, v); err != nil {
@@ -161,7 +162,7 @@ func (w *Worker) deliver(ctx context.Context, v *visit, report *shufflerclient.R
 	return nil
 }
 
-// deadline is a context that expires at a time, without a timer.
+// deadline is a context that expires at a given time without setting a timer.
 type deadline struct {
 	context.Context
 	at time.Time
@@ -176,14 +177,14 @@ func (d deadline) Err() error {
 	return d.Context.Err()
 }
 
-// pause waits between two attempts.
+// pause waits between two attempts to deliver.
 func (w *Worker) pause(_ context.Context, d time.Duration) error {
 	w.host.Pause(d)
 	return nil
 }
 
-// dropped logs that a report was lost, why (a reason of the relay or of the network), and how many this instance has
-// lost.
+// dropped logs that a report was lost. It names the cause (the relay's answer or a network error) and the number of
+// reports that this instance has lost.
 func (w *Worker) dropped(name string, err error) {
 	w.mu.Lock()
 	w.lost++

@@ -13,15 +13,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// poolSize is how many tokens an instance keeps in advance for a task. A report spends a random one, and others are
-// issued afterwards, so the time of issue says little about the time of use.
+// poolSize is how many unused tokens an instance keeps per task. A report spends a random one of them, and new tokens
+// are issued after it. So the issuer cannot tell from the time of issue when a token is used.
 const poolSize = 4
 
-// tokensPerReport is the most tokens that are issued for one report: its own, and one in advance. So n reports of an
-// instance in an epoch cost at most n + poolSize tokens, unless the issuer fails.
+// tokensPerReport is the most tokens that the issuer signs for one report: one to spend and one for the pool. So n
+// reports of an instance in an epoch cost at most n + poolSize tokens, if no request to the issuer fails.
 const tokensPerReport = 2
 
-// issuing bounds the pauses between attempts to get one token.
+// issuing limits the retries for one token to 2 s in total.
 const issuing = 2 * time.Second
 
 // pool holds unspent tokens of one task's latest epoch. Its zero value is empty.
@@ -29,10 +29,10 @@ type pool struct {
 	mu     sync.Mutex // never held while waiting
 	epoch  uint64
 	tokens [][]byte
-	coming int // tokens being issued
+	coming int // tokens requested from the issuer but not yet here
 }
 
-// take removes and returns a random token of an epoch, or nil.
+// take removes and returns a random token of an epoch. It returns nil if the pool has none.
 func (p *pool) take(epoch uint64) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,8 +46,8 @@ func (p *pool) take(epoch uint64) []byte {
 	return token
 }
 
-// reserve reserves a slot for another token of an epoch, if there is room, and discards tokens of an earlier epoch.
-// The caller must call put.
+// reserve reserves space in the pool for one more token of an epoch. It returns false if the pool is full. It discards
+// tokens of earlier epochs. After true, the caller must call put.
 func (p *pool) reserve(epoch uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +61,7 @@ func (p *pool) reserve(epoch uint64) bool {
 	return true
 }
 
-// put fills a reserved slot; nil releases it.
+// put stores a token in reserved space; nil frees the space.
 func (p *pool) put(epoch uint64, token []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +74,7 @@ func (p *pool) put(epoch uint64, token []byte) {
 	}
 }
 
-// pool returns a task's pool.
+// pool returns the pool of a task and creates it if needed.
 func (w *Worker) pool(name string) *pool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,7 +84,8 @@ func (w *Worker) pool(name string) *pool {
 	return w.pools[name]
 }
 
-// token returns a token for a report, or nil if the task needs none, and how many tokens were issued for it.
+// token returns a token for a report, from the pool or from the issuer, and how many tokens the issuer was asked for.
+// It returns nil if the task needs no tokens.
 func (w *Worker) token(ctx context.Context, v *visit) (token []byte, issued int, err error) {
 	if v.client.Task().Clients.Kind != task.ClientToken {
 		return nil, 0, nil
@@ -96,7 +97,8 @@ func (w *Worker) token(ctx context.Context, v *visit) (token []byte, issued int,
 	return token, 1, err
 }
 
-// refill gets up to most tokens in advance. If the issuer has none now, the next report asks again.
+// refill asks the issuer for at most most tokens and stores them in the pool. It stops at the first error; the next
+// report's refill asks again.
 func (w *Worker) refill(ctx context.Context, v *visit, most int) {
 	if v.client.Task().Clients.Kind != task.ClientToken {
 		return
@@ -110,11 +112,12 @@ func (w *Worker) refill(ctx context.Context, v *visit, most int) {
 	}
 }
 
-// issuerTokens asks the issuer with the site's API key. Every request of an edge worker counts as a client, so each
-// gets its own account: a name derived from the request, and so the same in a retry.
+// issuerTokens returns a source of tokens that asks the issuer with the site's API key. The issuer counts tokens per
+// account, and every request of an edge worker counts as a client. So the account is derived from the token request:
+// each request has its own, and a retry has the same one.
 func issuerTokens(client shufflerclient.HTTP, key string) shufflerclient.TokenSource {
 	return func(ctx context.Context, uri string, request []byte) ([]byte, error) {
-		account := sha256.Sum256(request) // the request is blinded: uniformly random
+		account := sha256.Sum256(request) // the token request is blinded, so it is uniformly random
 		header := http.Header{
 			"Authorization": {"Bearer " + key},
 			"Doona-Account": {hex.EncodeToString(account[:16])},

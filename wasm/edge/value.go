@@ -12,18 +12,18 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// malformed says what a body must be, without quoting this one.
+// malformed returns the problem that says what a body must be. It does not quote the body.
 func malformed() error {
-	return newProblem(InvalidValue, http.StatusBadRequest, "not a value of the task",
+	return newProblem(InvalidValue, http.StatusBadRequest, "not in the task's domain",
 		`value: want {"value": number} or {"value": [number, …]} and nothing else`)
 }
 
 func tooLarge(most int) error {
-	return newProblem(problem.TooLarge, http.StatusRequestEntityTooLarge, "longer than any value",
+	return newProblem(problem.TooLarge, http.StatusRequestEntityTooLarge, "the body is longer than any value of the task",
 		"at most "+strconv.Itoa(most)+" bytes")
 }
 
-// readBody reads a body of at most most bytes.
+// readBody reads a body of at most most bytes. A longer body is a problem.
 func readBody(body io.Reader, most int) ([]byte, error) {
 	if body == nil {
 		return nil, malformed()
@@ -51,24 +51,24 @@ func parseValue(raw []byte) ([]float64, error) {
 	return value, nil
 }
 
-// scanner reads JSON with at most one array of numbers in one object. A general JSON decoder takes ten times as long,
-// and nests as deep as the body asks.
+// scanner reads JSON that is one object with a number or an array of numbers. encoding/json takes ten times as long and
+// recurses as deep as the body nests.
 type scanner struct{ rest []byte }
 
-// ended skips white space and reports whether nothing is left.
+// ended skips white space and reports whether the input is used up.
 func (s *scanner) ended() bool {
 	s.rest = bytes.TrimLeft(s.rest, " \t\r\n")
 	return len(s.rest) == 0
 }
 
-// take skips white space and the token, if it follows, and reports whether it did.
+// take skips white space and reports whether the token follows. If so, it skips the token.
 func (s *scanner) take(token string) (found bool) {
 	s.ended()
 	s.rest, found = bytes.CutPrefix(s.rest, []byte(token))
 	return found
 }
 
-// numbers reads a number, or an array of them.
+// numbers reads one number, or an array of numbers.
 func (s *scanner) numbers() ([]float64, bool) {
 	if !s.take("[") {
 		x, ok := s.number()
@@ -93,7 +93,7 @@ func (s *scanner) numbers() ([]float64, bool) {
 	}
 }
 
-// number reads a finite JSON number: strconv would accept more, such as 0x1p-2, 1_0 and +1.
+// number reads a finite JSON number. strconv alone would also accept texts that are not JSON: 0x1p-2, 1_0 and +1.
 func (s *scanner) number() (float64, bool) {
 	s.ended()
 	i := 0
@@ -126,11 +126,11 @@ func (s *scanner) number() (float64, bool) {
 	return x, err == nil
 }
 
-// valueProblem says what the task allows, without the given value.
+// valueProblem returns the problem that says which values the task allows. It does not quote the given value.
 func valueProblem(err error) error {
 	var field *invalid.FieldError
 	if !errors.As(err, &field) {
-		return newProblem(problem.Internal, http.StatusInternalServerError, "the value could not be randomized", "")
+		return newProblem(problem.Internal, http.StatusInternalServerError, "couldn't randomize the value", "")
 	}
-	return newProblem(InvalidValue, http.StatusBadRequest, "not a value of the task", field.Field+": want "+field.Want)
+	return newProblem(InvalidValue, http.StatusBadRequest, "not in the task's domain", field.Field+": want "+field.Want)
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/doona-dp/doona/wasm/internal/client"
 )
 
-// A call returns to the host before the garbage collector's own goroutine gets to run, and nothing else yields to it.
-// Then a collection that it should finish stays open, and memory grows without bound (seen after 1.5 million
-// reports).
+// init lets the garbage collector's goroutine run before each call. Otherwise a call returns to the host before that
+// goroutine runs, and a collection that it should finish never ends. Memory then grows without bound (seen after 1.5
+// million reports).
 func init() { client.Yield = runtime.Gosched }
 
-// sealers holds the sealing half of the handles that open_bundle returned.
+// sealers holds, by handle, the tasks that openBundle opened.
 var sealers = map[uint32]*Sealed{}
 
-// openBundle opens the bundle in the input and returns its handle.
+// openBundle opens the bundle in the call's argument and returns its handle, or [client.Failed].
 //
 //go:wasmexport open_bundle
 func openBundle() int32 {
@@ -29,7 +29,7 @@ func openBundle() int32 {
 	return handle
 }
 
-// submission randomizes the value in the input and leaves the body to post as the result.
+// submission randomizes the value in the call's argument. Its result is the HTTP body to post to the first relay.
 //
 //go:wasmexport submission
 func submission(handle uint32, epoch uint64) int32 {

@@ -9,17 +9,18 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Sealed converts values to submissions for one task.
+// Sealed converts values to sealed submissions for one task.
 type Sealed struct {
 	*client.Client
 	sealer *onion.Sealer
 }
 
-// bundleOffset is the offset of the bundle in the argument of open_bundle: owner (32 bytes) ‖ task id (32 bytes) ‖
+// bundleOffset is where the bundle begins in the argument of open_bundle: owner's key (32 bytes) ‖ task id (32 bytes) ‖
 // bundle.
 const bundleOffset = 64
 
-// OpenBundle checks a bundle against its owner and the task's id, its key lists, and the task's claim.
+// OpenBundle opens owner's key ‖ task id ‖ bundle. It checks the owner's signature, the task id, the key lists and the
+// task's claimed (ε, δ).
 func OpenBundle(argument []byte) (*Sealed, error) {
 	if len(argument) < bundleOffset {
 		return nil, errors.New("couldn't open the bundle: truncated")
@@ -34,7 +35,7 @@ func OpenBundle(argument []byte) (*Sealed, error) {
 		return nil, err
 	}
 	if open.ID != task.ID(argument[32:]) {
-		return nil, errors.New("couldn't accept the task: its hash is not the id asked for")
+		return nil, errors.New("couldn't accept the task: its hash is not the requested task id")
 	}
 	c, err := client.Open(bundle.Task)
 	if err != nil {
@@ -44,8 +45,8 @@ func OpenBundle(argument []byte) (*Sealed, error) {
 	return &Sealed{c, sealer}, err
 }
 
-// Submission randomizes a value and returns the body to post. The caller must keep the result of at most one call per
-// epoch.
+// Submission randomizes and seals a value and returns the HTTP body to post. Per epoch, the caller must post the result
+// of one call at most and discard all others.
 func (s *Sealed) Submission(epoch uint64, value []float64) ([]byte, error) {
 	slots, err := s.Slots(value)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Command fuzzcases prints tasks and bundles, most of them damaged, with the results of the Go parsers, for
-// sdk/fuzz.spec.ts: TypeScript must accept exactly what Go accepts. It prints one JSON object per line.
+// Command fuzzcases prints tasks and bundles, most of them damaged, with the results of the Go parsers.
+// sdk/fuzz.spec.ts reads them and checks that TypeScript accepts exactly what Go accepts. Each line is one JSON object.
 //
-// Damaged signed parts are signed again, and the task names damaged key lists, so that the checks after the
-// signatures are reached.
+// The command signs damaged parts again, and names damaged key lists in the task. So the checks that follow the
+// signature check also run.
 //
 //	go run ./wasm/fuzzcases [-n 4000] [-seed 1]
 package main
@@ -30,20 +30,20 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// testCase is one line of output.
+// testCase is one line of output. Bytes, Owner and ID are base64.
 type testCase struct {
-	Kind     string `json:"kind"`     // task or bundle.
-	Bytes    string `json:"bytes"`    // base64.
-	Owner    string `json:"owner"`    // base64; of a bundle.
-	Task     bool   `json:"task"`     // Whether the task in it parses.
-	Encoding bool   `json:"encoding"` // Whether the task's encoding is at fault instead of a field.
-	Accept   bool   `json:"accept"`   // Whether all checks pass, including a task's claim.
-	ID       string `json:"id"`       // base64 of the task's id.
+	Kind     string `json:"kind"`     // "task" or "bundle".
+	Bytes    string `json:"bytes"`    // The task or the bundle.
+	Owner    string `json:"owner"`    // The owner's public key, for a bundle.
+	Task     bool   `json:"task"`     // Whether the task parses.
+	Encoding bool   `json:"encoding"` // Whether the task failed in its encoding, not in a field.
+	Accept   bool   `json:"accept"`   // Whether all checks pass, including the claimed (ε, δ).
+	ID       string `json:"id"`       // The task's id.
 }
 
 func main() {
 	n := flag.Int("n", 4000, "number of cases")
-	seed := flag.Uint64("seed", 1, "seed of the damage; keys differ in every run")
+	seed := flag.Uint64("seed", 1, "seed that chooses the damage; keys are new in every run")
 	flag.Parse()
 	if err := run(*n, *seed); err != nil {
 		fmt.Fprintln(os.Stderr, "fuzzcases:", err)
@@ -72,11 +72,11 @@ func run(n int, seed uint64) error {
 	return buffered.Flush()
 }
 
-// world is a task with the keys of all signers.
+// world is a task with the private keys of all its signers.
 type world struct {
 	task  *task.Task
 	owner ed25519.PrivateKey
-	signs []ed25519.PrivateKey // of the hops, and of the issuer if there is one
+	signs []ed25519.PrivateKey // of the hops, then of the issuer if there is one
 	lists []*onion.SignedKeyList
 }
 
@@ -105,7 +105,7 @@ func makeWorlds() (out []*world, err error) {
 
 func (w *world) addParties(tokens bool) error {
 	sign := func() ed25519.PrivateKey {
-		_, key, _ := ed25519.GenerateKey(nil) // never fails
+		_, key, _ := ed25519.GenerateKey(nil) // crypto/rand never fails
 		return key
 	}
 	party := func(key ed25519.PrivateKey, list *onion.SignedKeyList) task.Party {
@@ -149,7 +149,8 @@ func (w *world) addParties(tokens bool) error {
 	return w.task.Validate()
 }
 
-// next returns a case: a task or a bundle, undamaged or with damage at one of four depths.
+// next returns a test case. Even i give a task, damaged in 19 of 20 cases. Odd i give a bundle, undamaged or with
+// damage at one of four depths.
 func (w *world) next(rng *rand.Rand, i int) (*testCase, error) {
 	canonical := w.task.Canonical()
 	if i%2 == 0 {
@@ -161,7 +162,7 @@ func (w *world) next(rng *rand.Rand, i int) (*testCase, error) {
 	t, lists := *w.task, append([]*onion.SignedKeyList{}, w.lists...)
 	t.Relays = append([]task.Party{}, t.Relays...)
 	depth := rng.IntN(5)
-	if depth == 1 { // a key list, signed by its party and named by the task
+	if depth == 1 { // damage in a key list: its party signs it again, and the task names it
 		hop := rng.IntN(len(lists))
 		list := damageList(rng, lists[hop].List)
 		lists[hop] = &onion.SignedKeyList{List: list, Signature: signing.Sign(w.signs[hop], signing.KeyList, list)}
@@ -175,7 +176,7 @@ func (w *world) next(rng *rand.Rand, i int) (*testCase, error) {
 		}
 		canonical = t.Canonical()
 	}
-	if depth == 2 { // the task, signed by its owner
+	if depth == 2 { // damage in the task: its owner signs it again
 		canonical = damage(rng, canonical)
 	}
 	b := taskfile.Bundle{Task: canonical, Owner: w.owner.Public().(ed25519.PublicKey),
@@ -187,7 +188,7 @@ func (w *world) next(rng *rand.Rand, i int) (*testCase, error) {
 		}
 		b.KeyLists = append(b.KeyLists, raw)
 	}
-	if hop := rng.IntN(len(lists)); depth == 3 { // around a key list
+	if hop := rng.IntN(len(lists)); depth == 3 { // damage in the encoding of a signed key list
 		b.KeyLists[hop] = damage(rng, b.KeyLists[hop])
 	}
 	raw, err := codec.Marshal(&b)
@@ -208,7 +209,7 @@ func taskCase(canonical []byte) *testCase {
 	return c
 }
 
-// judge records what the parser says about a task.
+// judge stores whether the parser accepts a task and why not.
 func (c *testCase) judge(canonical []byte) {
 	id := task.ID(sha256.Sum256(canonical))
 	c.ID = base64.StdEncoding.EncodeToString(id[:])
@@ -231,7 +232,7 @@ func bundleCase(raw []byte, owner task.SignKey) *testCase {
 	return c
 }
 
-// damageList damages a key list, or repeats one of its keys.
+// damageList damages a key list: it overwrites one of the keys with the first key, or damages bytes.
 func damageList(rng *rand.Rand, in []byte) []byte {
 	var list onion.KeyList
 	if rng.IntN(4) > 0 || codec.Unmarshal(in, &list) != nil {
@@ -245,8 +246,8 @@ func damageList(rng *rand.Rand, in []byte) []byte {
 	return out
 }
 
-// damage returns a changed copy: bytes flipped, lost, repeated or moved, or a msgpack header of another width or
-// type.
+// damage returns a copy with one or two random changes. Bytes are flipped, removed, repeated or added, or a msgpack
+// header gets another width or type.
 func damage(rng *rand.Rand, in []byte) []byte {
 	out := bytes.Clone(in)
 	for range 1 + rng.IntN(2) {
@@ -279,8 +280,8 @@ func damage(rng *rand.Rand, in []byte) []byte {
 	return out
 }
 
-// widen encodes a length or integer of its lead byte, or of one byte after it, in one byte more, as other encoders
-// would.
+// widen encodes one random length or integer in one byte more than needed, as other msgpack encoders may. Parsers must
+// refuse that.
 func widen(rng *rand.Rand, in []byte) []byte {
 	for range 64 {
 		at := rng.IntN(len(in))

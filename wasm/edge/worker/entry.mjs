@@ -1,19 +1,19 @@
-// The worker's entry. A request below /doona/ is Go's; every other passes to the origin unchanged,
-// and what was seen of it goes to Go afterwards.
+// entry.mjs is the worker's entry. It passes a request below /doona/ to Go. It passes every other request to the site
+// unchanged and then tells Go its properties.
 //
-// Starting Go costs about 10 ms, so one instance serves many requests. That is sound because
-// nothing in it outlives its request: context is looked up by the request that is running, and
-// Go's timers, which the runtime would cancel with the request that set them, never fire.
+// Starting Go takes about 10 ms, so one instance serves many requests. No state of a request stays in the instance. The
+// getters env and ctx return those of the request that runs now. Go's timers never fire: the runtime would cancel them
+// with the request that set them.
 import { DurableObject } from 'cloudflare:workers';
 import { AsyncLocalStorage } from 'node:async_hooks';
 import './wasm_exec.js';
 import module from './app.wasm';
 
-// syumai/workers keeps a few JavaScript functions for every request it serves; a new instance
-// after this many bounds them.
+// github.com/syumai/workers keeps a few JavaScript functions per request and never frees them. So the worker replaces
+// an instance after this many requests.
 const lifetime = 1000;
 
-// How long a body may take to arrive, in milliseconds. One that takes longer fails, whoever sends it.
+// The most milliseconds in which a request's body must arrive. A slower body fails, whoever sends it.
 const bodyPatience = 10_000;
 
 const current = new AsyncLocalStorage();
@@ -23,7 +23,8 @@ function start() {
   const go = new Go();
   go.importObject.gojs['runtime.scheduleTimeoutEvent'] = (sp) => go.mem.setInt32((sp >>> 0) + 16, 1, true);
   go.importObject.gojs['runtime.clearTimeoutEvent'] = () => {};
-  // What Go prints when it fails may hold a value, "index out of range [4]"; worker() says that it did.
+  // When Go fails, its message may contain a value, as in "index out of range [4]". So the message is not printed;
+  // worker() logs that the module failed.
   go.importObject.gojs['runtime.wasmWrite'] = () => {};
   const binding = {};
   const context = {
@@ -36,15 +37,16 @@ function start() {
   return { go, binding, served: 0 };
 }
 
-// worker returns a running instance: a new one where there is none, it failed, or it served enough.
+// worker returns a running instance. It starts a new one if there is none, the last one failed, or the last one served
+// its lifetime.
 function worker() {
-  if (live?.go.exited) console.error('doona: the module failed; reports that had not left are lost');
+  if (live?.go.exited) console.error('doona: the module failed; reports that were not yet sent are lost');
   if (!live || live.go.exited || live.served >= lifetime) live = start();
   live.served++;
   return live.binding;
 }
 
-// timed bounds the time that a request's body takes, by a timer of the request itself.
+// timed returns a request whose body fails after bodyPatience milliseconds. The timer belongs to that request.
 function timed(request) {
   const body = request.body?.pipeThrough(new IdentityTransformStream(), { signal: AbortSignal.timeout(bodyPatience) });
   return body ? new Request(request, { body }) : request;
@@ -80,15 +82,16 @@ export default {
   },
 };
 
-// Visitors counts, for one epoch of one task, the reports of each network: by keyed hashes, under a key of this epoch
-// alone. All of it is erased when the epoch is over.
+// Visitors is a Durable Object for one epoch of one task. It counts the reports of each network, stored under a keyed
+// hash. The key is random and belongs to this epoch only. The alarm deletes the key and all counts after the epoch.
 export class Visitors extends DurableObject {
   constructor(ctx, env) {
     super(ctx, env);
     this.sql = ctx.storage.sql;
   }
 
-  // claim counts a report, and says whether the network had fewer than most. end is in milliseconds since 1970.
+  // claim counts one report and returns true if the network had fewer than most reports before. Parameter end is when
+  // the counts are deleted, in milliseconds since 1970.
   async claim(network, most, end) {
     this.sql.exec('create table if not exists network (hash blob primary key, reports integer not null) without rowid');
     this.sql.exec('create table if not exists secret (key blob)');

@@ -1,7 +1,7 @@
 //go:build js && wasm
 
-// Command worker is the edge worker's module, app.wasm: package edge on Cloudflare's runtime, by
-// github.com/syumai/workers. entry.mjs starts it, once for many requests (docs/edge.md).
+// Command worker is the edge worker's module, app.wasm. It runs package edge on Cloudflare's runtime with
+// github.com/syumai/workers. entry.mjs starts one instance for many requests (docs/edge.md).
 //
 //	go run ./www/build -edge build/edge
 package main
@@ -42,7 +42,7 @@ func open() (*edge.Worker, error) {
 	return edge.New(config, host)
 }
 
-// secret returns the secret of a name.
+// secret returns the value of the secret with this name, or "".
 func secret(name string) string {
 	if v := cloudflare.GetBinding(name); name != "" && v.Type() == js.TypeString {
 		return v.String()
@@ -50,10 +50,10 @@ func secret(name string) string {
 	return ""
 }
 
-// visitors names the binding of the Durable Objects of entry.mjs that count reports of networks.
+// visitors is the name of the binding through which the worker reaches the Durable Objects of class Visitors.
 const visitors = "DOONA_VISITORS"
 
-// claim asks the Durable Object of a task's epoch.
+// claim asks the Durable Object of a task's epoch to count one report; see [edge.QuotaCheck].
 func claim(network, epoch string, most, end uint64) (bool, error) {
 	namespace := cloudflare.GetBinding(visitors)
 	stub := namespace.Call("get", namespace.Call("idFromName", epoch))
@@ -61,16 +61,16 @@ func claim(network, epoch string, most, end uint64) (bool, error) {
 	return err == nil && free.Truthy(), err
 }
 
-// fetcher sends with the runtime's fetch and follows no redirect. It replaces http.Client, which alone adds a third
-// to the module.
+// fetcher sends requests with the runtime's fetch and follows no redirect. net/http's Client would do the same, but
+// would make the module a third larger.
 type fetcher struct{ client *fetch.Client }
 
 func (f fetcher) Do(req *http.Request) (*http.Response, error) {
 	return f.client.Do(&fetch.Request{Request: req}, &fetch.RequestInit{Redirect: fetch.RedirectModeManual})
 }
 
-// serve answers requests until the isolate ends. entry.mjs calls observe(country, cache, milliseconds, status,
-// address) for passing requests.
+// serve answers requests until the runtime ends the isolate. For each passing request, entry.mjs calls observe(country,
+// cache, milliseconds, status, address).
 func serve(handler http.Handler, observe func(edge.Observation)) {
 	js.Global().Get("context").Get("binding").Set("observe", js.FuncOf(func(_ js.Value, args []js.Value) any {
 		observe(edge.Observation{Country: args[0].String(), Cache: args[1].String(), Latency: args[2].Float(),
@@ -82,7 +82,7 @@ func serve(handler http.Handler, observe func(edge.Observation)) {
 	select {}
 }
 
-// variable returns a variable as JSON: wrangler.jsonc may hold an object or a string.
+// variable returns a worker's variable as JSON. In wrangler.jsonc the variable may be an object or a string of JSON.
 func variable(name string) []byte {
 	v := cloudflare.GetBinding(name)
 	switch v.Type() {
@@ -94,12 +94,12 @@ func variable(name string) []byte {
 	return []byte(js.Global().Get("JSON").Call("stringify", v).String())
 }
 
-// background is cloudflare.WaitUntil, but releases the work when it is done; the library would keep its captured
-// values.
+// background runs work after the answer, as cloudflare.WaitUntil does. It also releases the JavaScript function, which
+// cloudflare.WaitUntil never does.
 func background(work func()) {
 	var start js.Func
 	start = js.FuncOf(func(_ js.Value, args []js.Value) any {
-		start.Release() // called once, at once
+		start.Release() // JavaScript calls it exactly once, right away
 		go func() {
 			work()
 			args[0].Invoke()
@@ -109,10 +109,10 @@ func background(work func()) {
 	js.Global().Get("context").Get("ctx").Call("waitUntil", js.Global().Get("Promise").New(start))
 }
 
-// pause waits on the runtime's timer, which belongs to the current request; Go's timer would not.
+// pause waits on the runtime's timer, which belongs to the current request. Go's timers never fire here (entry.mjs).
 func pause(d time.Duration) { await(js.Global().Get("scheduler").Call("wait", d.Milliseconds())) }
 
-// await returns the result of a promise.
+// await waits for a JavaScript promise and returns its result, or the reason of its rejection as an error.
 func await(promise js.Value) (value js.Value, err error) {
 	done := make(chan struct{})
 	then := js.FuncOf(func(_ js.Value, args []js.Value) any {

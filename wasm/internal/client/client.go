@@ -1,8 +1,8 @@
-// Package client is what both WASM modules share: it opens a task from its canonical form, checks its claim, and
-// turns one client's value into slots.
+// Package client is the code that doona.wasm and doona-full.wasm share. It parses a task's canonical encoding, checks
+// the task's claimed (ε, δ), and converts a client's value to slots.
 //
-// exports.go gives it to the host as WASM functions; docs/wasm.md is the ABI. The rest of the package is plain Go and
-// runs natively in tests. It is linked into doona.wasm: no fmt, no reflection, no crypto.
+// exports.go exports it to the host; docs/wasm.md describes the exports. The rest is plain Go, which tests run
+// natively. To keep doona.wasm small, the package must not link fmt, reflection or crypto.
 package client
 
 import (
@@ -16,17 +16,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Client randomizes values for one task whose claim has been checked. It is not safe for
-// concurrent use.
+// Client randomizes values for one task whose claimed (ε, δ) was checked. It is not safe for concurrent use.
 type Client struct {
 	task      *task.Task
 	mechanism protocols.Mechanism
 	source    *randomizer.Source
-	law       func() (*compose.Law, error) // Derived once.
+	law       func() (*compose.Law, error) // Computes the privacy loss distribution at its first call.
 }
 
-// Open parses the canonical form of a task and checks what the task promises: its parameters
-// must derive a guarantee at least as strong as its claim. The error names the field.
+// Open parses a task's canonical encoding. It checks that the task's parameters guarantee at least the claimed (ε, δ).
+// The error names the field.
 func Open(canonical []byte) (*Client, error) {
 	t, err := task.Parse(canonical)
 	if err != nil {
@@ -42,7 +41,7 @@ func Open(canonical []byte) (*Client, error) {
 	return &Client{t, m, randomizer.NewSource(), once(m.Law)}, nil
 }
 
-// once returns a function that derives a law at its first call.
+// once returns a function that calls derive at its first call and returns the same law later.
 func once(derive func() (*compose.Law, error)) func() (*compose.Law, error) {
 	var law *compose.Law
 	return func() (_ *compose.Law, err error) {
@@ -53,25 +52,26 @@ func once(derive func() (*compose.Law, error)) func() (*compose.Law, error) {
 	}
 }
 
-// Epsilon0 returns the ε₀ of one client's messages against an adversary who knows their sender; +Inf if the protocol
-// has none.
+// Epsilon0 returns ε₀: the privacy of one client's messages against an adversary who knows who sent them. It returns
+// +Inf if the protocol guarantees none.
 func (c *Client) Epsilon0() float64 { return c.mechanism.Epsilon0() }
 
-// TotalEpsilon returns the ε of all epochs of the task together, at the δ of its total or, without one, at the sum of
-// the epochs' δ. It is the claimed ε, or else an upper bound from composition.
+// TotalEpsilon returns the ε of all epochs of the task together. It is the ε of the task's claimed total, if there is
+// one. Otherwise it is an upper bound by composition, at the sum of the epochs' δ.
 func (c *Client) TotalEpsilon() float64 {
 	if total := c.task.Claim.Total; !total.IsZero() {
 		return total.Epsilon.Value()
 	}
 	added := protocols.AddedClaims(c.task.Claim, c.task.Epochs.Count)
 	eps, err := protocols.EpochsEpsilon(c.task, c.law, c.task.Epochs.Count, added.Delta)
-	if err != nil { // No law: the claims add up.
+	if err != nil { // no privacy loss distribution is known, so add the epochs' ε
 		return added.Epsilon
 	}
 	return eps
 }
 
-// EpsilonWithin returns the ε of a number of epochs together at a δ ([protocols.EpochsEpsilon]); +Inf if there is none.
+// EpsilonWithin returns the ε of a number of epochs together at a δ ([protocols.EpochsEpsilon]). It returns +Inf if
+// there is no bound.
 func (c *Client) EpsilonWithin(epochs uint64, delta float64) float64 {
 	eps, err := protocols.EpochsEpsilon(c.task, c.law, epochs, delta)
 	if err != nil {
@@ -80,8 +80,8 @@ func (c *Client) EpsilonWithin(epochs uint64, delta float64) float64 {
 	return eps
 }
 
-// Slots randomizes one value, which it zeroes, and pads the messages to slots by lane. The caller must keep the
-// result of at most one call per task and epoch.
+// Slots randomizes one value and fills every lane with messages and covers. It zeroes the value. Per task and epoch,
+// the caller must use the result of one call at most and discard all others.
 func (c *Client) Slots(value []float64) ([][]task.Message, error) {
 	defer clear(value)
 	messages, err := c.mechanism.Randomize(c.source, value)
@@ -91,7 +91,7 @@ func (c *Client) Slots(value []float64) ([][]task.Message, error) {
 	return protocols.Pad(c.task, c.source, messages)
 }
 
-// Forget zeroes slots that have been written or sealed.
+// Forget zeroes the messages in slots. Call it once the slots are written or sealed.
 func Forget(slots [][]task.Message) {
 	for _, lane := range slots {
 		for _, message := range lane {
@@ -100,14 +100,14 @@ func Forget(slots [][]task.Message) {
 	}
 }
 
-// The first byte of a plaintext slot, as in package onion.
+// The first byte of a plaintext slot says whether it holds a cover or a message, as in package onion.
 const (
 	kindCover   = 0
 	kindMessage = 1
 )
 
-// Plaintexts encodes slots for the host: for each lane their number in 4 bytes, little endian, and then every slot as
-// kind ‖ message, all of one size. A cover's message is zeros.
+// Plaintexts encodes slots for the host. Each lane is its number of slots (4 bytes, little endian), then the slots.
+// Each slot is kind ‖ message; all have one size. The message of a cover is zeros.
 func (c *Client) Plaintexts(slots [][]task.Message) []byte {
 	out := make([]byte, 0, int(c.task.Slots.Lanes)*(4+int(c.task.Slots.PerLane)*c.slotSize()))
 	for _, lane := range slots {
@@ -127,8 +127,8 @@ func (c *Client) Plaintexts(slots [][]task.Message) []byte {
 
 func (c *Client) slotSize() int { return 1 + int(c.task.Slots.MessageBytes) }
 
-// EncodeError encodes an error for the host: strings, each after its length in 4 bytes, little endian. A field error
-// has three, field, got and want; any other has its message.
+// EncodeError encodes an error for the host as strings, each after its length in 4 bytes, little endian. A field error
+// has three strings: field, got and want. Any other error has one string, its message.
 func EncodeError(err error) []byte {
 	field, ok := err.(*invalid.FieldError) // errors.As would link reflection
 	if !ok {

@@ -9,21 +9,21 @@ import (
 	"unsafe"
 )
 
-// Failed is the return value of an export whose result holds an error.
+// Failed is what an export returns if it failed. The result then holds the error.
 const Failed = -1
 
-// The host writes a call's argument to in and reads its result from out. Both are package variables so that a garbage
-// collector keeps them between calls; WASM has one thread.
+// The host writes the argument of a call to in, and reads the call's result from out. Package variables keep both from
+// the garbage collector between calls. WebAssembly runs one thread, so they need no lock.
 var (
 	in, out []byte
 	handles []*Client
 )
 
-// Yield runs before each call of the host. In a module with a garbage collector, its goroutine runs there.
+// Yield runs before each call of the host. In doona-full.wasm it lets the garbage collector's goroutine run.
 var Yield = func() {}
 
-// input returns the address of a buffer of size bytes for the argument of the next call, and discards the last
-// result.
+// input discards the last result. It returns the address of a buffer of size bytes, to which the host writes the
+// argument of its next call.
 //
 //go:wasmexport input
 func input(size uint32) unsafe.Pointer {
@@ -39,30 +39,30 @@ func result() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(out)) }
 //go:wasmexport result_size
 func resultSize() uint32 { return uint32(len(out)) }
 
-// Argument returns the argument that the host wrote for this call.
+// Argument returns the argument that the host wrote for the current call.
 func Argument() []byte { return in }
 
-// Result keeps p for the host to read, discards the argument and returns 0.
+// Result stores p as the call's result for the host, zeroes the argument and returns 0.
 func Result(p []byte) int32 {
 	clear(in)
 	out = p
 	return 0
 }
 
-// Fail keeps an error for the host to read and returns [Failed].
+// Fail stores an error as the call's result for the host and returns [Failed].
 func Fail(err error) int32 {
 	Result(EncodeError(err))
 	return Failed
 }
 
-// Keep returns a handle for a client.
+// Keep stores a client and returns its handle.
 func Keep(c *Client) int32 {
 	Result(nil)
 	handles = append(handles, c)
 	return int32(len(handles) - 1)
 }
 
-// open opens the canonical task in the argument and returns its handle.
+// open opens the task whose canonical encoding is the argument. It returns the task's handle, or [Failed].
 //
 //go:wasmexport open
 func open() int32 {
@@ -81,7 +81,7 @@ func epsilon0(handle uint32) float64 {
 	return math.NaN()
 }
 
-// totalEpsilon returns the ε of all epochs together.
+// totalEpsilon returns the ε of all epochs together, or NaN for an unknown handle.
 //
 //go:wasmexport total_epsilon
 func totalEpsilon(handle uint32) float64 {
@@ -91,7 +91,7 @@ func totalEpsilon(handle uint32) float64 {
 	return math.NaN()
 }
 
-// epsilonWithin returns the ε of a number of epochs together at a δ.
+// epsilonWithin returns the ε of a number of epochs together at a δ. It returns NaN for an unknown handle or 0 epochs.
 //
 //go:wasmexport epsilon_within
 func epsilonWithin(handle, epochs uint32, delta float64) float64 {
@@ -101,7 +101,7 @@ func epsilonWithin(handle, epochs uint32, delta float64) float64 {
 	return math.NaN()
 }
 
-// randomize randomizes the value in the argument; its result is the plaintext slots.
+// randomize randomizes the value in the argument. Its result is the slots in plaintext.
 //
 //go:wasmexport randomize
 func randomize(handle uint32) int32 {
@@ -117,10 +117,10 @@ func randomize(handle uint32) int32 {
 	return Result(c.Plaintexts(slots))
 }
 
-// ErrHandle is returned for a handle that no open call returned.
+// ErrHandle is the error for a handle that no call of open or open_bundle returned.
 var ErrHandle = errors.New("unknown handle")
 
-// ByHandle returns the client of a handle, or nil.
+// ByHandle returns the client with this handle, or nil.
 func ByHandle(handle uint32) *Client {
 	if int(handle) >= len(handles) {
 		return nil
@@ -128,7 +128,7 @@ func ByHandle(handle uint32) *Client {
 	return handles[handle]
 }
 
-// Value reads a value: IEEE 754 doubles, little endian.
+// Value decodes a value: IEEE 754 doubles (8 bytes each), little endian.
 func Value(p []byte) []float64 {
 	value := make([]float64, len(p)/8)
 	for i := range value {
