@@ -22,8 +22,9 @@ import (
 	"github.com/doona-dp/doona/wasm"
 )
 
-// budgets are the functions of doona.wasm for composed budgets and for streams. Without them, the linker drops what
-// only they call. The composition for a total of relays' noise stays, as it does not depend on them.
+// budgets lists, by file, the functions of doona.wasm that compose ε and δ over epochs or parse streams. If their
+// bodies are empty, the linker also drops all that only they call. It keeps the composition for relays' noise, which
+// does not depend on them.
 var budgets = map[string][]string{
 	"protocols/total.go":              {"CheckTotal"},
 	"protocols/within.go":             {"EpochsEpsilon"},
@@ -42,11 +43,11 @@ var budgets = map[string][]string{
 	"wire/task/stream.go":             {"Task.validateStream", "writer.stream", "reader.stream"},
 }
 
-// mostForBudgets is the most bytes of the module, after brotli, for budgets and streams, composition included.
+// mostForBudgets is the most bytes that the functions of budgets and their callees may add to the module, after brotli.
 const mostForBudgets = 15_000
 
-// TestBudgetsAreSmall measures what the functions of [budgets] add to the module, after brotli. It prints the figures
-// of docs/wasm.md.
+// TestBudgetsAreSmall measures how many bytes the functions of [budgets] add to doona.wasm, after brotli. docs/wasm.md
+// contains the figures that it logs.
 func TestBudgetsAreSmall(t *testing.T) {
 	replace := map[string]string{}
 	dir := t.TempDir()
@@ -79,7 +80,7 @@ func brotlied(t *testing.T, module []byte) int {
 	return out.Len()
 }
 
-// withoutBodies returns a file in which some functions return zeros at once.
+// withoutBodies returns the source of a file in which the given functions only return zeros.
 func withoutBodies(t *testing.T, file string, functions []string) []byte {
 	t.Helper()
 	set := token.NewFileSet()
@@ -125,7 +126,7 @@ func nameOf(f *ast.FuncDecl) string {
 	return fmt.Sprint(of) + "." + f.Name.Name
 }
 
-// zeros returns the body of a function that returns zeros.
+// zeros returns a body for a function that returns the zero value of each result.
 func zeros(f *ast.FuncDecl) *ast.BlockStmt {
 	result := &ast.ReturnStmt{}
 	if f.Type.Results == nil {

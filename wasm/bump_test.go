@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/wasm"
 )
 
-// TestAllocations: doona.wasm's allocations are zeroed, aligned for every type and disjoint, whatever their size and
-// however far memory must grow. An allocation that is too large stops the module.
+// TestAllocations checks doona.wasm's allocator. Allocations must be zeroed, aligned to 8 bytes and disjoint, at every
+// size and however far memory must grow. An allocation above 1 GiB must stop the module.
 func TestAllocations(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// Link compiles a main package as doona-full.wasm is before Strip, with the names of its functions.
+// Link compiles a main package like doona-full.wasm but does not strip it, so function names remain.
 func Link(ctx context.Context, main, file string) error {
 	return link(ctx, main, file, Environment(), flags(""))
 }
 
-// LinkFrozen compiles a main package as doona.wasm is, with all functions that may run, and their names.
+// LinkFrozen compiles a main package like doona.wasm. It keeps all functions that may run, and function names.
 func LinkFrozen(ctx context.Context, main, file string) error {
 	if err := link(ctx, main, file, Environment(), flags(collectsNothing)); err != nil {
 		return err
@@ -19,23 +19,23 @@ func LinkFrozen(ctx context.Context, main, file string) error {
 	return replace(file, func(module []byte) ([]byte, error) { return Freeze(ctx, module, nil) })
 }
 
-// Traced reports whether a function is emptied unless it is in ran.txt.
+// Traced reports whether a runtime function is emptied if it is not in ran.txt.
 func Traced(name string) bool { return runtimes.MatchString(name) && !last.MatchString(name) }
 
-// Squeeze squeezes a code section of a module without imports.
+// Squeeze squeezes the code section of a module that imports nothing.
 func Squeeze(code []byte) ([]byte, error) { return squeeze(code, functions{}) }
 
-// BuildOther compiles a main package as doona.wasm is under a toolchain with an unknown layout.
+// BuildOther compiles a main package like doona.wasm, but as if the toolchain's layout were unknown.
 func BuildOther(ctx context.Context, main, file string) error {
 	return buildFrozen(ctx, main, file, func([]byte) ([]byte, error) { return nil, ErrLayout })
 }
 
-// BuildCollecting compiles a main package as doona-full.wasm is.
+// BuildCollecting compiles a main package like doona-full.wasm, with a garbage collector.
 func BuildCollecting(ctx context.Context, main, file string) error {
 	return compile(ctx, main, file, Environment(), flags(""))
 }
 
-// Stack returns the stack size, in bytes, of the goroutine that is suspended in a frozen module.
+// Stack returns the stack size, in bytes, of the one goroutine in a frozen module.
 func Stack(module []byte) (size uint64, err error) {
 	sections, err := readSections(module)
 	if err != nil {
@@ -58,12 +58,12 @@ func Stack(module []byte) (size uint64, err error) {
 			}
 		}
 	}
-	const current = 2 // runtime.g, which begins with its stack's bounds
+	const current = 2 // index of the global with the current goroutine (runtime.g), which begins with its stack's bounds
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(memory[globals[current]+8*i:]) }
 	return word(1) - word(0), nil
 }
 
-// Emptied returns the functions outside of the runtime that are empty in a frozen module with names.
+// Emptied returns the names of the emptied functions in a frozen module, without those of the Go runtime.
 func Emptied(module []byte) (names []string, err error) {
 	sections, f, err := readModule(module)
 	if err != nil {

@@ -23,14 +23,14 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// instance is a running module, driven as docs/wasm.md says.
+// instance is a running module. The test plays its host as docs/wasm.md describes.
 type instance struct {
 	t      *testing.T
 	code   wazero.CompiledModule
 	config wazero.ModuleConfig
 	module api.Module
-	opened [][]byte // Tasks, by handle.
-	enough uint32   // The memory size at which it is restarted.
+	opened [][]byte // The tasks, by handle.
+	enough uint32   // The memory size in bytes at which the test restarts the module.
 }
 
 func start(t *testing.T, module wasm.Module) *instance {
@@ -44,7 +44,7 @@ func startWith(t *testing.T, module wasm.Module, config wazero.ModuleConfig) *in
 	return i
 }
 
-// restart starts a fresh instance and opens the same tasks in it.
+// restart starts a new instance of the module and opens the same tasks in it.
 func (i *instance) restart() {
 	if i.module != nil {
 		require.NoError(i.t, i.module.Close(context.Background()))
@@ -59,7 +59,7 @@ func (i *instance) restart() {
 		require.EqualValues(i.t, handle, got, "%s", result)
 	}
 	i.enough = i.module.Memory().Size() + wasm.MostGrowth
-	if *rewriteRan { // The trace should also have what a larger memory runs.
+	if *rewriteRan { // so that ran.txt also lists what runs in a larger memory
 		i.enough += 7 * wasm.MostGrowth
 	}
 }
@@ -72,7 +72,7 @@ func (i *instance) export(name string, args ...uint64) uint64 {
 	return out[0]
 }
 
-// call writes an argument, calls an export, which reads all of it, and returns its value and result.
+// call writes an argument to the module, calls an export and returns the export's value and its result.
 func (i *instance) call(name string, argument []byte, args ...uint64) (int32, []byte) {
 	if i.module.Memory().Size() > i.enough {
 		i.restart()
@@ -102,7 +102,7 @@ func value(v ...float64) []byte {
 	return out
 }
 
-// texts parses an error result.
+// texts decodes an error result into its strings.
 func texts(t *testing.T, result []byte) (out []string) {
 	for len(result) > 0 {
 		n := binary.LittleEndian.Uint32(result)
@@ -122,8 +122,8 @@ func signed(t *testing.T, draft *task.Task, relays ...string) *fixture.SignedTas
 	return f
 }
 
-// TestRandomizeDistribution compares 40,000 reports of doona.wasm with the randomizer's exact probabilities:
-// Pearson's statistic with 3 degrees of freedom exceeds 33.4 once in 3·10⁶ runs.
+// TestRandomizeDistribution compares 40,000 reports of doona.wasm with the randomizer's exact probabilities. Pearson's
+// statistic with 3 degrees of freedom exceeds the limit 33.4 once in 3·10⁶ runs.
 func TestRandomizeDistribution(t *testing.T) {
 	f := signed(t, fixture.Draft(task.Histogram, 4))
 	mechanism, err := registry.Open(f.Task)
@@ -193,10 +193,10 @@ func TestErrorsNameTheField(t *testing.T) {
 		})
 	}
 	status, _ := module.call("randomize", value(1), handle)
-	require.Zero(t, status, "an error leaves the module usable")
+	require.Zero(t, status, "the module must still work after an error")
 }
 
-// TestArgumentIsForgotten: the raw value is not where the host wrote it.
+// TestArgumentIsForgotten checks that after a call the raw value is gone from the buffer to which the host wrote it.
 func TestArgumentIsForgotten(t *testing.T) {
 	module := start(t, wasm.Browser)
 	handle := module.open(signed(t, fixture.Draft(task.Histogram, 4)).Task)
@@ -207,8 +207,8 @@ func TestArgumentIsForgotten(t *testing.T) {
 	require.Equal(t, make([]byte, 8), left)
 }
 
-// TestValueIsForgotten: no coordinate of a randomized vector is in the module's memory. A few may still be on the
-// stack, which the next call overwrites.
+// TestValueIsForgotten checks that the coordinates of a randomized vector are gone from the module's memory. Up to 4 of
+// 100 may remain on the stack, which the next call overwrites.
 func TestValueIsForgotten(t *testing.T) {
 	for query, lo := range map[task.Query]float64{task.Vector: 0, task.VectorMean: -1} {
 		t.Run(string(query), func(t *testing.T) {
@@ -221,7 +221,7 @@ func TestValueIsForgotten(t *testing.T) {
 			argument := value(vector...)
 			address := uint32(module.export("input", uint64(len(argument))))
 			require.True(t, module.module.Memory().Write(address, argument))
-			require.Equal(t, 100, module.occurrences(argument), "the search finds what is there")
+			require.Equal(t, 100, module.occurrences(argument), "the search must find the coordinates before the call")
 			require.Zero(t, int32(module.export("randomize", handle)))
 			module.export("input", 0)
 			mapped := make([]float64, len(vector))
@@ -234,7 +234,7 @@ func TestValueIsForgotten(t *testing.T) {
 	}
 }
 
-// occurrences counts how many of the doubles in p are somewhere in the module's memory.
+// occurrences counts how many of the doubles in p occur anywhere in the module's memory.
 func (i *instance) occurrences(p []byte) (found int) {
 	memory, ok := i.module.Memory().Read(0, i.module.Memory().Size())
 	require.True(i.t, ok)
@@ -246,7 +246,8 @@ func (i *instance) occurrences(p []byte) (found int) {
 	return found
 }
 
-// TestNoRandomBytes: a module without entropy stops. It sends neither plain values nor bytes drawn when it was built.
+// TestNoRandomBytes checks that doona.wasm stops if its host gives no random bytes. It must not send plain values or
+// use bytes drawn when it was built.
 func TestNoRandomBytes(t *testing.T) {
 	module := startWith(t, wasm.Browser, wazero.NewModuleConfig().WithRandSource(failing{}))
 	handle := module.open(signed(t, fixture.Draft(task.Histogram, 4)).Task)
@@ -259,8 +260,8 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("no entropy") }
 
-// TestDrawsAreTheHosts: instances with the same bytes make the same reports, and with other bytes other ones. So a
-// report contains nothing that was drawn when the module was built.
+// TestDrawsAreTheHosts checks that all of a report's randomness comes from the host. Two instances with the same bytes
+// must make the same reports, and with other bytes different reports.
 func TestDrawsAreTheHosts(t *testing.T) {
 	f := signed(t, fixture.Draft(task.Histogram, 1000))
 	reports := func(seed byte) (all []byte) {
@@ -278,7 +279,7 @@ func TestDrawsAreTheHosts(t *testing.T) {
 	require.NotEqual(t, reports(1), reports(2))
 }
 
-// TestSubmission opens submissions of doona-full.wasm, for every KEM and one to three relays.
+// TestSubmission opens submissions of doona-full.wasm, for every KEM and for one to three relays.
 func TestSubmission(t *testing.T) {
 	module := start(t, wasm.Full)
 	for _, c := range []struct {
@@ -301,7 +302,7 @@ func TestSubmission(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []byte{299 >> 8, 299 & 0xff}, messages[0][0].Body)
 		_, err = f.Open(0, body)
-		require.Error(t, err, "the wrong epoch's key")
+		require.Error(t, err, "another epoch's key must not open the slots")
 
 		status, result = module.call("submission", value(299), uint64(handle), 2)
 		require.Equal(t, int32(-1), status)

@@ -17,9 +17,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestNoiseDistribution compares the noise of splitmix from doona.wasm with its exact distribution, Pólya(1/3, α) -
-// Pólya(1/3, α): every probability, and every tail, by Chernoff's bound. Over 400 comparisons a false alarm has
-// probability at most 10⁻⁶. 40,000 reports; 10⁷ in the long form.
+// TestNoiseDistribution compares the noise of splitmix in doona.wasm with its exact distribution, Pólya(1/3, α) −
+// Pólya(1/3, α). It checks every probability and every tail by Chernoff's bound. Over 400 comparisons, it fails a
+// correct module with probability at most 10⁻⁶. It draws 40,000 reports; 10⁷ in the long form.
 func TestNoiseDistribution(t *testing.T) {
 	draws := 40_000
 	if stattest.Long && !*rewriteRan {
@@ -35,13 +35,13 @@ func TestNoiseDistribution(t *testing.T) {
 	handle := module.open(f.Task)
 	size := protocols.Indices(uint64(q.Num)).Bytes()
 	const reach = 200
-	counts := make([]int, reach+1) // of |noise|; the last counts all larger ones
+	counts := make([]int, reach+1) // by |noise|; the last entry counts all larger values
 	for range draws {
 		status, slots := module.call("randomize", value(1), handle)
 		require.Zero(t, status)
 		sum := uint64(0)
 		for slot := slots[4:]; len(slot) > 0; slot = slot[1+size:] {
-			require.EqualValues(t, 1, slot[0], "a message and no cover")
+			require.EqualValues(t, 1, slot[0], "the slot must hold a message, not a cover")
 			v, err := protocols.Indices(uint64(q.Num)).Decode(slot[1 : 1+size])
 			require.NoError(t, err)
 			sum += v
@@ -74,8 +74,8 @@ func TestNoiseDistribution(t *testing.T) {
 	}
 }
 
-// chernoff returns draws·KL(count/draws ‖ p), the exponent with which Chernoff bounds the probability
-// of such a count.
+// chernoff returns draws·KL(count/draws ‖ p). By Chernoff's bound, a count at least that far from its mean has
+// probability at most exp of minus this number.
 func chernoff(draws, count int, p float64) float64 {
 	seen, kl := float64(count)/float64(draws), 0.0
 	if seen > 0 {
@@ -87,8 +87,8 @@ func chernoff(draws, count int, p float64) float64 {
 	return kl * float64(draws)
 }
 
-// TestClaimChecks: opening a task includes its claim check. The goal is 50 ms, and 100 ms with a total over 365
-// epochs; the fastest of three is printed.
+// TestClaimChecks logs how long it takes to open a task, which includes the check of the claimed (ε, δ). The goal is 50
+// ms, and 100 ms for a total over 365 epochs. It logs the fastest of three runs.
 func TestClaimChecks(t *testing.T) {
 	for name, q := range map[string]planner.Query{
 		"realsum":                 {Query: task.Mean, Batch: 1_000_000},

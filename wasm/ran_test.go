@@ -30,17 +30,17 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// With -ran the tests run doona.wasm complete and record which functions of the runtime ran. Run all tests, with
-// -tags long: functions that no test runs are emptied.
+// With -ran the tests run doona.wasm with all its functions and add the runtime functions that ran to ran.txt. Run all
+// tests with -tags long: functions that run in no test are emptied.
 var rewriteRan = flag.Bool("ran", false, "write ran.txt")
 
-// trace is what ran while -ran is given.
+// trace collects the names of runtime functions that ran, if -ran is given.
 var trace = struct {
 	sync.Mutex
 	names map[string]bool
 }{names: map[string]bool{}}
 
-// traced returns a context in which compiled modules record the functions of the runtime that run.
+// traced returns a context in which compiled modules add the runtime functions that run to trace.
 func traced(ctx context.Context) context.Context {
 	return experimental.WithFunctionListenerFactory(ctx, experimental.FunctionListenerFactoryFunc(
 		func(f api.FunctionDefinition) experimental.FunctionListener {
@@ -60,8 +60,8 @@ func traced(ctx context.Context) context.Context {
 		}))
 }
 
-// writeRan adds what ran to ran.txt, so that functions that run only sometimes are kept. Begin with an empty file for
-// another toolchain.
+// writeRan adds the traced names to ran.txt. It keeps the names there, as some functions run only in some test runs.
+// For another toolchain, empty ran.txt first.
 func writeRan() error {
 	old, err := os.ReadFile("ran.txt")
 	if err != nil {
@@ -74,7 +74,7 @@ func writeRan() error {
 	return os.WriteFile("ran.txt", []byte(strings.Join(names, "\n")+"\n"), 0o644)
 }
 
-// TestDamagedTasks: doona.wasm refuses damaged tasks with an error, and none stops it.
+// TestDamagedTasks checks that doona.wasm refuses damaged tasks with an error. No damaged task may stop the module.
 func TestDamagedTasks(t *testing.T) {
 	n := "500"
 	if stattest.Long {
@@ -103,8 +103,8 @@ func TestDamagedTasks(t *testing.T) {
 	require.Positive(t, accepted)
 }
 
-// TestSoak: every task of the vectors is opened and randomizes repeatedly, while memory fills and the clock stops,
-// runs and jumps. No function that this needs was emptied.
+// TestSoak opens every task of the vectors and randomizes values repeatedly, while memory fills and the clock stops,
+// runs and jumps. It fails if doona.wasm needs an emptied function.
 func TestSoak(t *testing.T) {
 	reports := 20_000
 	if stattest.Long {
@@ -130,7 +130,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// TestGrowth: a task of the vectors and its report take no more memory than docs/wasm.md says.
+// TestGrowth checks how much memory a task and a report take, against the limits in docs/wasm.md.
 func TestGrowth(t *testing.T) {
 	const mostOpened, mostReport, reports = 4_000_000, 30_000, 200
 	opened, report := uint32(0), uint32(0)
@@ -153,12 +153,12 @@ func TestGrowth(t *testing.T) {
 	require.Positive(t, report)
 }
 
-// leaps are the clock's jumps.
+// leaps are the units of the clock's jumps. Each jump is 0 to 999 of one unit.
 var leaps = []time.Duration{0, time.Microsecond, 10 * time.Microsecond, time.Millisecond, 3600 * time.Millisecond}
 
 func startClock(t *testing.T) (*instance, *time.Duration) {
 	now := new(time.Duration)
-	*now = time.Second // the runtime refuses a clock at 0
+	*now = time.Second // the Go runtime refuses a clock at 0
 	config := wazero.NewModuleConfig().WithRandSource(source()).
 		WithNanotime(func() int64 { return int64(*now) }, sys.ClockResolution(1000))
 	return startWith(t, wasm.Browser, config), now
@@ -169,7 +169,7 @@ type soakTask struct {
 	values    [][]float64
 }
 
-// soakTasks returns the vectors' tasks that open, for all protocols, with their values.
+// soakTasks returns the tasks in the vectors that the module accepts, for all protocols, with values for them.
 func soakTasks(t *testing.T) (all []soakTask) {
 	files, err := filepath.Glob(filepath.Join(vectorDir, "*.json"))
 	require.NoError(t, err)
@@ -194,7 +194,7 @@ func soakTasks(t *testing.T) (all []soakTask) {
 			}
 			parsed, err := task.Parse(s.canonical)
 			require.NoError(t, err)
-			if parsed.Query == task.Strings { // of any length, as a page may give
+			if parsed.Query == task.Strings { // texts of any length, as a page may post them
 				for n := range int(parsed.Input.Bins) + utf8.UTFMax + 1 {
 					s.values = append(s.values, slices.Repeat([]float64{'a'}, n))
 				}

@@ -15,8 +15,8 @@ import (
 	"github.com/doona-dp/doona/wasm"
 )
 
-// TestFrozen: Build froze doona.wasm, so all other tests here run what users run. It fails under a toolchain whose
-// layout Freeze does not know.
+// TestFrozen checks that Build froze doona.wasm, so that all other tests run the module that users get. It fails under
+// a toolchain whose layout Freeze does not know.
 func TestFrozen(t *testing.T) {
 	module := built(t, wasm.Browser)
 	require.NotContains(t, string(module), "runtime.gcStart", "a function's name")
@@ -25,11 +25,11 @@ func TestFrozen(t *testing.T) {
 	require.Less(t, len(module), 1_005_000)
 	require.Equal(t, module, built(t, wasm.Browser), "the same source gives the same bytes")
 	_, err := wasm.Freeze(t.Context(), module, wasm.Ran())
-	require.ErrorIs(t, err, wasm.ErrLayout, "it has no names any more")
+	require.ErrorIs(t, err, wasm.ErrLayout, "a frozen module has no names, so it cannot be frozen again")
 }
 
-// TestNothingCollects: in a module without write barriers no collection may begin, no stack may move, and no panic
-// may look for a recover.
+// TestNothingCollects checks that runtime functions which collect garbage, move stacks or recover panics are not in
+// ran.txt. doona.wasm has no write barriers, so none of these may run.
 func TestNothingCollects(t *testing.T) {
 	ran := wasm.Ran()
 	require.True(t, len(ran) > 50 || *rewriteRan)
@@ -39,7 +39,7 @@ func TestNothingCollects(t *testing.T) {
 	}
 }
 
-// TestStripped checks that Build stripped doona-full.wasm.
+// TestStripped checks that Build stripped doona-full.wasm: it has no names of functions and files.
 func TestStripped(t *testing.T) {
 	module := built(t, wasm.Full)
 	require.NotContains(t, string(module), "runtime.gcStart", "a function's name")
@@ -49,8 +49,8 @@ func TestStripped(t *testing.T) {
 	require.Equal(t, module, again, "stripping twice")
 }
 
-// TestSearchesAreLeftOut: a module has the checks of every protocol's parameters but not the search for new tasks'
-// parameters, as the strings of both show.
+// TestSearchesAreLeftOut checks that a module contains the checks of every protocol's parameters but not the search for
+// a new task's parameters. It looks for error texts of both in the module.
 func TestSearchesAreLeftOut(t *testing.T) {
 	for _, m := range []wasm.Module{wasm.Browser, wasm.Full} {
 		module := string(built(t, m))
@@ -60,7 +60,7 @@ func TestSearchesAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestSizes: every function is counted, under its package.
+// TestSizes checks that Sizes counts every function, under its package.
 func TestSizes(t *testing.T) {
 	sizes, err := wasm.Sizes(t.Context())
 	require.NoError(t, err)
@@ -71,17 +71,17 @@ func TestSizes(t *testing.T) {
 	}
 	module := len(built(t, wasm.Browser))
 	require.Less(t, total, module)
-	require.Greater(t, total, module/2, "the rest is memory as it starts")
+	require.Greater(t, total, module/2, "more than half of the module must be code; the rest is initial memory")
 	for _, path := range []string{"wire/task", "randomizer", "protocols/histogram", "protocols/correlated"} {
 		require.Greater(t, sizes["github.com/doona-dp/doona/"+path], 1000, path)
 	}
 }
 
-// trap is the body of an emptied function, after its length.
+// trap is the body of an emptied function, with its length in front.
 var trap = []byte("\x03\x00\x00\x0b")
 
-// TestFreezeRefuses: an unknown module is not frozen. Damage at many places gives an error or a module, never a
-// panic.
+// TestFreezeRefuses checks that Freeze refuses a module with an unknown layout. For a module with random damage, it
+// must return an error or a module and never panic.
 func TestFreezeRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "linked.wasm")
 	require.NoError(t, wasm.LinkFrozen(t.Context(), wasm.Browser.Package(), file))
@@ -97,7 +97,8 @@ func TestFreezeRefuses(t *testing.T) {
 	}
 }
 
-// TestOtherToolchainsCollect: a module that is not frozen has its barriers; otherwise a collection would lose memory.
+// TestOtherToolchainsCollect checks that a module that could not be frozen was compiled with write barriers. Without
+// them its garbage collector would free memory in use.
 func TestOtherToolchainsCollect(t *testing.T) {
 	read := func(build func(context.Context, string, string) error) []byte {
 		file := filepath.Join(t.TempDir(), "module.wasm")
@@ -109,8 +110,8 @@ func TestOtherToolchainsCollect(t *testing.T) {
 	require.Equal(t, read(wasm.BuildCollecting), read(wasm.BuildOther))
 }
 
-// TestStackIsLarge: the one goroutine has the stack that package browser grows, and outside of the runtime only the
-// start is emptied.
+// TestStackIsLarge checks that the goroutine of a frozen module has a stack of 256 KiB to 1 MiB, as package browser
+// grows it. Outside of the runtime, only functions of the start may be emptied.
 func TestStackIsLarge(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "linked.wasm")
 	require.NoError(t, wasm.LinkFrozen(t.Context(), wasm.Browser.Package(), file))
@@ -135,7 +136,8 @@ func TestStackIsLarge(t *testing.T) {
 	}
 }
 
-// TestSqueeze: a return address is removed where a call writes it, and an argument that looks like one stays.
+// TestSqueeze checks that squeeze removes a return address that a call writes. It must keep an argument that only looks
+// like one.
 func TestSqueeze(t *testing.T) {
 	address := []byte{0x42, 0x80, 0x80, 0x80, 0x80, 0x01, 0x37, 3, 0} // i64.const 0x1000<<16, i64.store
 	call := []byte{0x41, 0, 0x0f, 0x0b}                               // i32.const 0, return, end
@@ -153,8 +155,8 @@ func TestSqueeze(t *testing.T) {
 	require.Equal(t, kept, squeezed)
 }
 
-// TestSqueezeRefusesToUnwind: if a function could return 1, dropping the results of calls would change what the
-// module does.
+// TestSqueezeRefusesToUnwind checks that Squeeze refuses a function that could return 1. Its callers would otherwise
+// ignore that result.
 func TestSqueezeRefusesToUnwind(t *testing.T) {
 	section := func(code ...byte) []byte { return append([]byte{1, byte(len(code) + 1), 0}, code...) }
 	same := section(0x41, 0x00, 0x0f, 0x0b) // i32.const 0, return, end
@@ -168,8 +170,8 @@ func TestSqueezeRefusesToUnwind(t *testing.T) {
 	require.ErrorIs(t, err, wasm.ErrUnwinds)
 }
 
-// TestStripRefusesDamage cuts and changes a module at many places: Strip returns an error or a module, and never
-// panics.
+// TestStripRefusesDamage cuts and changes a module at many offsets. Strip must return an error or a module and never
+// panic.
 func TestStripRefusesDamage(t *testing.T) {
 	module := built(t, wasm.Full)
 	for _, bad := range [][]byte{nil, []byte("\x00asm\x01\x00\x00\x00"), module[:len(module)/2], module[:100]} {
@@ -185,7 +187,7 @@ func TestStripRefusesDamage(t *testing.T) {
 	}
 }
 
-// TestTrapSaysWhy: a stripped module that stops still gives the reason.
+// TestTrapSaysWhy checks that a stripped module that stops still prints the reason.
 func TestTrapSaysWhy(t *testing.T) {
 	ctx := context.Background()
 	var stderr bytes.Buffer

@@ -18,13 +18,14 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// vectorDir is testdata/v1; testdata/README.md describes the files.
+// vectorDir is the folder of the test vectors; testdata/README.md describes the files.
 var vectorDir = filepath.Join("..", "testdata", "v"+strconv.Itoa(task.Version))
 
-// sourceBuffer is how many bytes a randomizer.Source requests from its host at a time. The Go runtime requests fewer.
+// sourceBuffer is how many bytes a randomizer.Source requests from the host at once. The Go runtime requests fewer at
+// once.
 const sourceBuffer = 1024
 
-// vectorBytes is a host whose generator yields a vector's bytes to the randomizer.
+// vectorBytes is a source of random bytes that gives a vector's bytes to the randomizer.
 type vectorBytes struct{ rest []byte }
 
 func (v *vectorBytes) Read(p []byte) (int, error) {
@@ -35,7 +36,7 @@ func (v *vectorBytes) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// startOn starts doona.wasm on a vector's bytes.
+// startOn starts doona.wasm with a vector's bytes as its random bytes.
 func startOn(t *testing.T, given []byte) *instance {
 	return startWith(t, wasm.Browser, wazero.NewModuleConfig().WithRandSource(&vectorBytes{given}))
 }
@@ -54,7 +55,7 @@ func readVectors(t *testing.T, path string, v any) {
 	require.NoError(t, json.Unmarshal(text, v))
 }
 
-// plaintexts encodes slots by lane as the module does (docs/wasm.md).
+// plaintexts encodes a vector's slots, by lane, as the module does (docs/wasm.md).
 func plaintexts(t *testing.T, lanes [][]string, messageBytes int) (out []byte) {
 	t.Helper()
 	for _, slots := range lanes {
@@ -71,8 +72,8 @@ func plaintexts(t *testing.T, lanes [][]string, messageBytes int) (out []byte) {
 	return out
 }
 
-// TestVectors: with a vector's bytes doona.wasm produces the vector's slots, report after report, and refuses tasks
-// whose claim is not proven.
+// TestVectors checks that doona.wasm, given a vector's random bytes, produces the vector's slots, report after report.
+// It must refuse tasks whose parameters do not prove the claimed (ε, δ).
 func TestVectors(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(vectorDir, "*.json"))
 	require.NoError(t, err)
@@ -112,10 +113,11 @@ func TestVectors(t *testing.T) {
 			})
 		}
 	}
-	require.Len(t, registry.All(), met, "protocols with vectors")
+	require.Len(t, registry.All(), met, "every protocol must have vectors")
 }
 
-// TestVectorsBad: doona.wasm refuses the invalid tasks and values of the protocols' negatives, and names the field.
+// TestVectorsBad checks that doona.wasm refuses the invalid tasks and values in the vectors bad_*.json, and that the
+// error names the field.
 func TestVectorsBad(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(vectorDir, "bad_*.json"))
 	require.NoError(t, err)

@@ -62,8 +62,8 @@ func must(err error) {
 	}
 }
 
-// TestImports compares the packages that the modules link, and the functions that they import from their host, with
-// the committed lists: every addition is a download for every visitor, or a new power.
+// TestImports compares two lists with the committed files: the packages that each module links, and the functions that
+// it imports from the host. Each new package makes the download larger, and each new function lets the module do more.
 func TestImports(t *testing.T) {
 	for _, module := range []wasm.Module{wasm.Browser, wasm.Full} {
 		t.Run(string(module), func(t *testing.T) {
@@ -73,7 +73,8 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestBrowserImportsAreSmall names packages that must never reach doona.wasm, even by -update.
+// TestBrowserImportsAreSmall names packages that doona.wasm must never link, even if the list is rewritten with
+// -update.
 func TestBrowserImportsAreSmall(t *testing.T) {
 	for _, path := range linked(t, wasm.Browser) {
 		for _, banned := range []string{"fmt", "crypto", "crypto/", "math/big", "encoding/json",
@@ -87,7 +88,7 @@ func TestBrowserImportsAreSmall(t *testing.T) {
 	}
 }
 
-// linked returns the packages a module links, without the toolchain's own internal ones.
+// linked returns the packages that a module links, without Go's internal packages.
 func linked(t *testing.T, module wasm.Module) []string {
 	cmd := exec.Command("go", "list", "-deps", module.Package())
 	cmd.Env = wasm.Environment()
@@ -118,5 +119,5 @@ func golden(t *testing.T, file string, lines []string) {
 	}
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, string(want), got, "if the change is wanted: go test ./wasm -update, and say why in the commit")
+	require.Equal(t, string(want), got, "the list changed: if you want that, run go test ./wasm -update and say why in the commit")
 }

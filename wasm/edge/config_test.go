@@ -21,12 +21,12 @@ const owner = "ed25519:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 
 var address = "https://relay.example/v1/tasks/" + strings.Repeat("0a", 32)
 
-// configWith returns a configuration of one task, x, with additional fields.
+// configWith returns a configuration of one task, x, with additional JSON fields.
 func configWith(fields string) string {
 	return fmt.Sprintf(`{"tasks": {"x": {"task": %q, "owner": %q, "maxEpsilon": 1%s}}}`, address, owner, fields)
 }
 
-// The sources by their names in a configuration.
+// Each constant adds one source of values to a task's configuration.
 const (
 	page    = `, "source": "page"`
 	backend = `, "source": "backend", "backendKey": "KEY"`
@@ -108,7 +108,8 @@ func TestConfigThatIsGood(t *testing.T) {
 	}
 }
 
-// TestEveryObservationHasAValue: a request's property always maps into the task's domain.
+// TestEveryObservationHasAValue checks that every observed property, even an unknown one, becomes a value in the task's
+// domain.
 func TestEveryObservationHasAValue(t *testing.T) {
 	country := TaskConfig{Property: Country, Categories: []string{"AU", "NZ"}}
 	cache := TaskConfig{Property: Cache, Categories: []string{"HIT", "MISS"}}
@@ -203,7 +204,7 @@ func TestReadValue(t *testing.T) {
 	require.ErrorContains(t, err, "too-large")
 }
 
-// TestBodiesAreBoundedByTheDomain: the bound is a few bytes for a scalar, and grows with a vector's coordinates.
+// TestBodiesAreBoundedByTheDomain checks the size limit of a posted value, which grows with the numbers in it.
 func TestBodiesAreBoundedByTheDomain(t *testing.T) {
 	for _, c := range []struct {
 		query task.Query
@@ -218,15 +219,15 @@ func TestBodiesAreBoundedByTheDomain(t *testing.T) {
 	require.Less(t, len(full), 64+3200)
 }
 
-// TestProblemsDoNotRepeatTheValue: the refusal of an invalid value does not contain it, because backends log
-// refusals.
+// TestProblemsDoNotRepeatTheValue checks that the problem for an invalid value does not contain the value, because
+// backends log problems.
 func TestProblemsDoNotRepeatTheValue(t *testing.T) {
 	err := valueProblem(invalid.Field("value", "31.4159", "0 to 1"))
 	require.ErrorContains(t, err, "0 to 1")
 	require.NotContains(t, err.Error(), "31.4159")
 }
 
-// TestNetworksAreThoseOfRelays: the worker groups visitors by network as relays and issuers do.
+// TestNetworksAreThoseOfRelays checks that the worker computes a visitor's network as relays and issuers do.
 func TestNetworksAreThoseOfRelays(t *testing.T) {
 	for _, address := range []string{"192.0.2.1", "192.0.2.255", "192.0.3.1", "::ffff:192.0.2.7", "2001:db8:1::1",
 		"2001:db8:1:2:3:4:5:6", "2001:0db8:0001::9", "2001:db8:2::1", "::1", "0:0:0:1::", "fe80::1%eth0"} {
@@ -239,8 +240,8 @@ func TestNetworksAreThoseOfRelays(t *testing.T) {
 	}
 }
 
-// TestLoadIsBounded: an instance holds a bounded number of jobs and bytes. A job that the runtime ended without
-// notice is eventually forgotten.
+// TestLoadIsBounded checks that an instance limits its jobs and their bytes. If the runtime ends a job's request
+// without notice, the job must stop counting after jobEnds.
 func TestLoadIsBounded(t *testing.T) {
 	var l load
 	var jobs []*job
@@ -276,12 +277,12 @@ func TestPool(t *testing.T) {
 	for range poolSize {
 		require.True(t, p.reserve(3))
 	}
-	require.False(t, p.reserve(3), "reserved slots count")
+	require.False(t, p.reserve(3), "reserved space counts as used")
 	for i := range byte(poolSize) {
 		p.put(3, []byte{i})
 	}
 	require.False(t, p.reserve(3))
-	require.False(t, p.reserve(2), "tokens of the past")
+	require.False(t, p.reserve(2), "no space for tokens of an earlier epoch")
 	require.Nil(t, p.take(4))
 	for range poolSize {
 		seen[p.take(3)[0]] = true
@@ -297,8 +298,8 @@ func TestPool(t *testing.T) {
 	require.Equal(t, []byte{3}, p.take(4))
 }
 
-// TestShareOfANetwork: the awaited bodies of one network take at most an eighth of what other networks leave free,
-// whatever else waits. Bodies that have arrived no longer count.
+// TestShareOfANetwork checks the limit on posts of one network whose bodies have not arrived: an eighth of what other
+// networks leave free, however many other jobs wait. Bodies that have arrived must not count.
 func TestShareOfANetwork(t *testing.T) {
 	for _, waiting := range []int{0, 100} {
 		var l load

@@ -22,9 +22,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestPageScript runs the built script for pages in Chromium, with the worker in workerd. A browser reports once per
-// epoch, in any number of calls and tabs and with any clock, and records that before it sends anything. It reports
-// nothing in a frame of another site, or on a page that nobody has viewed.
+// TestPageScript runs the built page script in Chromium, and the worker in workerd. A browser must report once per
+// epoch, whatever the number of calls and tabs and whatever its clock says. It must record the report before it sends
+// anything. It must not report in another site's frame, or on a page that nobody has viewed.
 func TestPageScript(t *testing.T) {
 	o := newOutside(t, truthful())
 	short := newOutsideIn(t, truthful(), task.Epochs{Start: uint64(time.Now().Unix()) - 1, Length: 3, Count: 100})
@@ -49,7 +49,7 @@ func TestPageScript(t *testing.T) {
 	require.Empty(t, p.Log()+inShort.Log())
 }
 
-// servePage serves the site's page and the script that it names.
+// servePage serves the site's page, which loads the built page script.
 func servePage(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/" {
 		http.ServeFile(w, r, filepath.Join(pages, filepath.Base(r.URL.Path)))
@@ -59,7 +59,8 @@ func servePage(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "<!doctype html><link rel=icon href=data:,>", scriptTag)
 }
 
-// cloudflare is a proxy before two workers that names the client's address. The second worker has the task short.
+// cloudflare starts a proxy that sends requests to two workers and names the client's address in a header, as
+// Cloudflare does. Requests for task short go to the second worker.
 func cloudflare(t *testing.T, p, short *workerd.Process) (address string) {
 	t.Helper()
 	front := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
@@ -69,7 +70,7 @@ func cloudflare(t *testing.T, p, short *workerd.Process) (address string) {
 		}
 		at, err := url.Parse(to.URL)
 		if err != nil {
-			panic(err) // the process runs
+			panic(err) // worker URLs are valid
 		}
 		r.SetURL(at)
 		r.Out.Host = r.In.Host
@@ -79,7 +80,7 @@ func cloudflare(t *testing.T, p, short *workerd.Process) (address string) {
 	return front.URL
 }
 
-// drivePage runs www/test/edge-page.mjs for a site, and returns its output.
+// drivePage runs www/test/edge-page.mjs against a site and returns the JSON that it prints.
 func drivePage(t *testing.T, site string) (said map[string]any) {
 	t.Helper()
 	frame := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -30,7 +30,7 @@ const (
 	apiKey = "an-api-key-of-the-issuer-0123456789-abc"
 )
 
-// cascade returns a running first relay whose task is for means of 0 to 10 in batches of 20.
+// cascade starts a first relay with a task for the mean of values in [0, 10] in batches of 20.
 func cascade(t *testing.T, change func(*task.Task)) *relaytest.Cascade {
 	t.Helper()
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
@@ -47,7 +47,8 @@ func cascade(t *testing.T, change func(*task.Task)) *relaytest.Cascade {
 	return c
 }
 
-// withIssuer returns a cascade whose task needs tokens, with their issuer, which counts accounts.
+// withIssuer returns a cascade whose clients need tokens, and starts the issuer. The issuer counts accounts, not
+// networks.
 func withIssuer(t *testing.T) *relaytest.Cascade {
 	t.Helper()
 	c := cascade(t, relaytest.WithTokens)
@@ -55,7 +56,7 @@ func withIssuer(t *testing.T) *relaytest.Cascade {
 	cfg.Clients, cfg.APIKeys, cfg.TrustedProxies = "account", filepath.Join(t.TempDir(), "api.keys"), nil
 	require.NoError(t, os.WriteFile(cfg.APIKeys, []byte(apiKey+"\n"), 0o600))
 	c.StartIssuer(t, cfg)
-	// Until the relay has the issuer's key it accepts nothing; then it demands a token.
+	// The relay refuses all reports until it has the issuer's key. Then it answers that the token is missing.
 	body := c.Seal(t, 0, 1)
 	require.Eventually(t, func() bool {
 		return errors.Is(c.Post(t.Context(), 0, body, "10.0.0.1"), problem.New(problem.TokenMissing, ""))
@@ -63,17 +64,18 @@ func withIssuer(t *testing.T) *relaytest.Cascade {
 	return c
 }
 
-// host is a runtime in this process. It sends to the real parties and records what they accept.
+// host plays the edge runtime in this process. It sends requests to the real relay and issuer and records those they
+// accept.
 type host struct {
 	work sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	claims map[string]uint64
-	asked  int // attempted claims
+	asked  int // calls of claim, successful or not
 	sent   []*http.Request
 	log    []string
-	fails  error // error of claims
-	refuse bool  // refuse reports instead of the relay
+	fails  error // error that claim returns
+	refuse bool  // whether to refuse reports without asking the relay
 }
 
 func (h *host) Do(req *http.Request) (*http.Response, error) {
@@ -83,7 +85,7 @@ func (h *host) Do(req *http.Request) (*http.Response, error) {
 		return rec.Result(), nil
 	}
 	resp, err := http.DefaultTransport.RoundTrip(req)
-	if err == nil && resp.StatusCode/100 == 2 { // Reports to a relay that is not ready yet are sent again.
+	if err == nil && resp.StatusCode/100 == 2 { // a relay that is not ready yet gets the report again
 		h.mu.Lock()
 		h.sent = append(h.sent, req)
 		h.mu.Unlock()
@@ -108,7 +110,8 @@ func (h *host) logged(line string) {
 	h.log = append(h.log, line)
 }
 
-// spent counts fetches of the task and of the issuer's key, claims, token requests and reports.
+// spent counts the worker's successful requests: fetches of the task and of the issuer's key, token requests and
+// reports. It also counts all calls of CheckQuota as claims.
 type spent struct{ tasks, claims, keys, tokens, reports int }
 
 func (h *host) spent() (s spent) {
@@ -131,7 +134,7 @@ func (h *host) spent() (s spent) {
 	return s
 }
 
-// start returns the worker of one task, x.
+// start returns a worker with one task, named x, and its host.
 func start(t *testing.T, c *relaytest.Cascade, fields map[string]any) (*edge.Worker, *host) {
 	t.Helper()
 	h := &host{claims: map[string]uint64{}}
@@ -172,7 +175,7 @@ func configOf(t *testing.T, c *relaytest.Cascade, fields map[string]any) *edge.C
 	return config
 }
 
-// request returns a post to the worker by a page of the site in one network, with changes.
+// request returns a valid post of a page to the worker, as changed by the given functions.
 func request(body string, change ...func(*http.Request)) *http.Request {
 	req := httptest.NewRequest(http.MethodPost, "https://"+site+"/doona/x", strings.NewReader(body))
 	req.Header.Set("Content-Type", "application/json")
@@ -196,7 +199,8 @@ func answer(w http.Handler, req *http.Request) (int, string) {
 	return rec.Code, rec.Body.String()
 }
 
-// epochOf asks for the open epoch as the page's script does, and returns a change that names it in a post.
+// epochOf asks the worker for the open epoch, as the page's script does. It returns a function that names the epoch in
+// a post.
 func epochOf(t *testing.T, w http.Handler) func(*http.Request) {
 	t.Helper()
 	status, text := answer(w, request("", func(r *http.Request) { r.URL.Path += edge.EpochPath }))
@@ -210,7 +214,7 @@ func epochOf(t *testing.T, w http.Handler) func(*http.Request) {
 	return with(edge.EpochHeader, told.Epoch)
 }
 
-// unread fails if it is read.
+// unread is a body that fails the test if the worker reads it.
 type unread struct{ t *testing.T }
 
 func (u unread) Read([]byte) (int, error) {
@@ -218,9 +222,10 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestRefusalsInTheOrderOfTheirCost: the worker contacts nobody and reads no body until the request is a page's, with
-// a body of a fitting size, for the open epoch. It does not count the network until the body has arrived. It gets no
-// token and sends nothing until the value is valid.
+// TestRefusalsInTheOrderOfTheirCost checks that the worker refuses a bad post before it spends anything. It must
+// contact nobody and read no body until the headers fit: a page of the site, an allowed size, the open epoch. It must
+// not count the network before the body has arrived. It must fetch no token and send no report before the value is
+// valid.
 func TestRefusalsInTheOrderOfTheirCost(t *testing.T) {
 	c := withIssuer(t)
 	w, h := start(t, c, map[string]any{"source": "page"})
@@ -245,7 +250,7 @@ func TestRefusalsInTheOrderOfTheirCost(t *testing.T) {
 		for _, later := range wrong[i:] {
 			later.spoil(req)
 		}
-		if fault.problem == "too-large" { // It is the first fault but these.
+		if fault.problem == "too-large" { // a larger fault later in the list would override this length
 			wrong[i].spoil(req)
 		}
 		req.Body = io.NopCloser(unread{t})
@@ -260,7 +265,7 @@ func TestRefusalsInTheOrderOfTheirCost(t *testing.T) {
 
 	status, text := answer(w, request(`{"value": 11}`, epoch))
 	require.Equal(t, http.StatusNoContent, status, text)
-	require.Equal(t, spent{tasks: 1, claims: 1}, h.spent(), "a value that is none of the task has had its turn")
+	require.Equal(t, spent{tasks: 1, claims: 1}, h.spent(), "an invalid value uses up the network's quota")
 	require.Len(t, h.log, 1)
 	require.Contains(t, h.log[0], "refused a value to task x: invalid-value")
 	require.NotContains(t, h.log[0], "11")
@@ -281,8 +286,8 @@ func TestRefusalsInTheOrderOfTheirCost(t *testing.T) {
 	require.Len(t, h.log, 1)
 }
 
-// TestQuotaOfANetwork: one network gets its quota of reports, whatever Origin a program writes; without an Origin it
-// gets none.
+// TestQuotaOfANetwork checks that a program with a forged Origin gets no more than the quota of reports from one
+// network. Without an Origin it must get none.
 func TestQuotaOfANetwork(t *testing.T) {
 	for quota, fields := range map[int]map[string]any{1: {"source": "page"}, 3: {"source": "page", "quota": 3}} {
 		c := cascade(t, nil)
@@ -327,7 +332,7 @@ func TestOrigins(t *testing.T) {
 	status, _ := answer(w, two)
 	require.Equal(t, http.StatusForbidden, status)
 
-	// Pages of a listed origin may post and read the answer; others may not.
+	// Pages of a configured origin may post and read the answer. Pages of other origins may not.
 	for origin, listed := range map[string]bool{"https://app.example": true, "https://evil.example": false} {
 		for _, method := range []string{"OPTIONS", "POST"} {
 			rec := httptest.NewRecorder()
@@ -339,7 +344,8 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// TestBackend: a backend's posts carry its secret; no page can use it, and networks do not count.
+// TestBackend checks that a backend's post needs the task's secret, that a page cannot post even with the secret, and
+// that a backend has no quota per network.
 func TestBackend(t *testing.T) {
 	c := cascade(t, nil)
 	w, h := start(t, c, map[string]any{"source": "backend", "backendKey": "BACKEND"})
@@ -386,9 +392,9 @@ func TestBackend(t *testing.T) {
 	}
 }
 
-// TestCostOfReports: concurrent reports share one fetch of the task. Each costs at most two tokens, and all together
-// at most four more than there are reports. Relays and issuers see a program: nothing of the page's request is in the
-// worker's.
+// TestCostOfReports checks what concurrent reports cost. They must share one fetch of the task. One report may cost two
+// tokens at most, and n reports n + 4. No request of the worker may contain data of the incoming request, or an Origin,
+// so that relays and issuers see a program.
 func TestCostOfReports(t *testing.T) {
 	c := withIssuer(t)
 	w, h := start(t, c, map[string]any{"source": "backend", "backendKey": "BACKEND"})
@@ -422,7 +428,8 @@ func TestCostOfReports(t *testing.T) {
 	require.Empty(t, h.log)
 }
 
-// TestOverload: an overloaded worker says so before it contacts anybody, and recovers afterwards.
+// TestOverload checks that an overloaded worker refuses before it contacts anyone, and accepts posts once the load has
+// ended.
 func TestOverload(t *testing.T) {
 	c := cascade(t, nil)
 	w, h := start(t, c, map[string]any{"source": "page"})
@@ -445,7 +452,8 @@ func TestOverload(t *testing.T) {
 	require.Equal(t, spent{tasks: 1}, h.spent())
 	empty()
 
-	// A page whose network was counted gets the usual answer: otherwise overload would reveal the count.
+	// Once a page's network was counted, the page must get the usual answer even if the worker is overloaded. A
+	// different answer would reveal whether the quota was used up.
 	empty = w.FillBytes(96 + 200)
 	status, text := answer(w, request(`{"value": 3}`, epoch, with("CF-Connecting-IP", "192.0.3.77")))
 	require.Equal(t, http.StatusNoContent, status, text)
@@ -458,15 +466,15 @@ func TestOverload(t *testing.T) {
 	require.Equal(t, spent{tasks: 1, claims: 2, reports: 1}, h.spent())
 }
 
-// slow begins a post of a value. It returns a function that sends the rest of the body, and the channel of the
-// answer's status.
+// slow posts the first half of a value's body. It returns a function that sends the rest, and a channel that receives
+// the answer's status.
 func slow(w http.Handler, change ...func(*http.Request)) (rest func(), answered chan int) {
 	read, write := io.Pipe()
 	req, answered := request("", change...), make(chan int, 1)
 	req.Body, req.ContentLength = read, 12
 	go func() {
 		status, _ := answer(w, req)
-		read.Close() // As servers do: an early answer ends the body.
+		read.Close() // a server also closes the body after an early answer
 		answered <- status
 	}()
 	io.WriteString(write, `{"val`)
@@ -476,7 +484,8 @@ func slow(w http.Handler, change ...func(*http.Request)) (rest func(), answered 
 	}, answered
 }
 
-// TestHalfABodyTellsNothing: half a body gets no answer and counts no network, whether or not the quota is used up.
+// TestHalfABodyTellsNothing posts half a body. The worker must not answer or count the network until the rest arrives,
+// whether or not the network's quota is used up.
 func TestHalfABodyTellsNothing(t *testing.T) {
 	c := cascade(t, nil)
 	w, h := start(t, c, map[string]any{"source": "page"})
@@ -498,7 +507,8 @@ func TestHalfABodyTellsNothing(t *testing.T) {
 	require.Equal(t, spent{tasks: 1, claims: 3, reports: 2}, h.spent())
 }
 
-// TestSlowBodiesOfANetwork: the awaited bodies of one network leave capacity for others.
+// TestSlowBodiesOfANetwork checks that slow posts of one network cannot use up an instance: posts of another network
+// must still be accepted.
 func TestSlowBodiesOfANetwork(t *testing.T) {
 	c := cascade(t, nil)
 	w, _ := start(t, c, map[string]any{"source": "page"})
@@ -519,7 +529,8 @@ func TestSlowBodiesOfANetwork(t *testing.T) {
 	}
 }
 
-// TestRefusedReportsFetchNoTokensAhead: a report that the relay refuses causes no tokens in advance.
+// TestRefusedReportsFetchNoTokensAhead checks that the worker fetches no token for its pool after a report that the
+// relay refused. Each report then costs one token.
 func TestRefusedReportsFetchNoTokensAhead(t *testing.T) {
 	c := withIssuer(t)
 	w, h := start(t, c, map[string]any{"source": "backend", "backendKey": "BACKEND"})
@@ -532,8 +543,8 @@ func TestRefusedReportsFetchNoTokensAhead(t *testing.T) {
 	require.Contains(t, strings.Join(h.log, " "), "dropped a report to task x: limit")
 }
 
-// TestPassingRequests: passing requests report their property, each network once if the task says so; without a count
-// none reports.
+// TestPassingRequests checks that passing requests report their property, and with "once" one report per network and
+// epoch. If the host cannot count networks, no report may be made.
 func TestPassingRequests(t *testing.T) {
 	c := cascade(t, func(draft *task.Task) { draft.Input.Clip = true })
 	w, h := start(t, c, map[string]any{"source": "request", "property": "latency", "once": true})
@@ -549,7 +560,7 @@ func TestPassingRequests(t *testing.T) {
 	require.Contains(t, strings.Join(h.log, " "), "dropped a report to task x: internal")
 }
 
-// TestNoReportWithoutACount: if networks cannot be counted, nothing is reported.
+// TestNoReportWithoutACount checks that the worker makes no report of a page if the host cannot count networks.
 func TestNoReportWithoutACount(t *testing.T) {
 	c := cascade(t, nil)
 	w, h := start(t, c, map[string]any{"source": "page"})

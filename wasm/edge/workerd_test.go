@@ -1,6 +1,6 @@
 //go:build workerd
 
-// These tests run the built worker in real workerd; scripts/test.sh runs them with -tags workerd.
+// These tests run the built worker in the real runtime workerd. scripts/test.sh runs them with -tags workerd.
 package edge_test
 
 import (
@@ -38,8 +38,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// built is the worker's folder, pages the folder of its script for pages, scriptTag the HTML that loads it, and
-// program is workerd.
+// built is the folder of the built worker, pages the folder of its page script, scriptTag the HTML that loads that
+// script, and program the path of workerd.
 var built, pages, scriptTag, program string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -65,29 +65,29 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// outside is everything that a worker can reach: the relay and the site's origin, at one address, distinguished by
-// the request's Host. It records every byte that arrives.
+// outside plays the servers that the worker can reach: the relay and the site. Both share one address; the request's
+// header Host tells them apart. It records every byte that arrives.
 type outside struct {
 	*http.Server
 	address string
 	relay   *fixture.SignedTask
 	origin  http.Handler
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	captured bytes.Buffer
 	received []report
-	answers  []problem.Name // to the next submissions
-	bundle   []byte         // served instead of the task's bundle
+	answers  []problem.Name // problems to answer the next reports with
+	bundle   []byte         // sent instead of the task's bundle
 }
 
-// report is one submission as it arrived.
+// report is one report that arrived at the relay.
 type report struct {
-	head  string // the request without its body
+	head  string // the request's line and headers
 	body  []byte
 	lanes [][]task.Message
 }
 
-// newOutside signs a draft for its own relay, with an open epoch, and serves it.
+// newOutside signs a draft as a task with an open epoch, whose relay is the returned server.
 func newOutside(t *testing.T, draft *task.Task) *outside {
 	t.Helper()
 	return newOutsideIn(t, draft, task.Epochs{Start: uint64(time.Now().Unix()) - 60, Length: 3600, Count: 1})
@@ -113,7 +113,7 @@ func newOutsideIn(t *testing.T, draft *task.Task, epochs task.Epochs) *outside {
 	return o
 }
 
-// recorder records what its connections read.
+// recorder is a listener that records all bytes read from its connections.
 type recorder struct {
 	net.Listener
 	o *outside
@@ -168,7 +168,7 @@ func (o *outside) receive(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// reports waits for n submissions and returns them.
+// reports waits until n reports have arrived and returns them.
 func (o *outside) reports(t *testing.T, n int) []report {
 	t.Helper()
 	var got []report
@@ -182,14 +182,15 @@ func (o *outside) reports(t *testing.T, n int) []report {
 	return got
 }
 
-// capture returns all bytes that arrived.
+// capture returns all bytes that have arrived.
 func (o *outside) capture() []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return bytes.Clone(o.captured.Bytes())
 }
 
-// entry returns a task's part of the configuration, with changes. Without a source in changes, it is for a backend.
+// entry returns the configuration of the server's task, with changes. If changes name no source, the source is a
+// backend.
 func (o *outside) entry(changes map[string]any) map[string]any {
 	e := map[string]any{"task": "http://relay.example" + o.relay.Path(), "owner": o.relay.OwnerText(), "maxEpsilon": 1,
 		"maxDelta": 1}
@@ -199,7 +200,7 @@ func (o *outside) entry(changes map[string]any) map[string]any {
 	return sourced(e)
 }
 
-// sourced adds a source if there is none: request if there is a property, else backend.
+// sourced adds the field source if it is missing: "request" if the task has a property, else "backend".
 func sourced(e map[string]any) map[string]any {
 	switch {
 	case e["source"] != nil:
@@ -211,7 +212,7 @@ func sourced(e map[string]any) map[string]any {
 	return e
 }
 
-// start runs the worker with a value of DOONA.
+// start runs the worker with a value of the variable DOONA.
 func (o *outside) start(t *testing.T, doona any, objects ...workerd.Object) *workerd.Process {
 	t.Helper()
 	vars := map[string]any{"BACKEND": secret}
@@ -235,7 +236,7 @@ func (o *outside) startWith(t *testing.T, vars map[string]any, objects ...worker
 	return p
 }
 
-// send makes a request of the site's backend, with changes.
+// send sends a request as the site's backend, modified by change.
 func send(t *testing.T, p *workerd.Process, method, path, body string, change func(*http.Request)) (int, string,
 	http.Header) {
 	t.Helper()
@@ -261,15 +262,16 @@ func post(t *testing.T, p *workerd.Process, body string) (int, string) {
 	return status, answer
 }
 
-// only returns the configuration of one task, x, without delay.
+// only returns a configuration with one task, named x, and no delay.
 func only(entry map[string]any) map[string]any {
 	return map[string]any{"tasks": map[string]any{"x": entry}, "delay": 0}
 }
 
-// truthful is a task of 300 categories whose messages equal the values, except for one in a million.
+// truthful returns a draft with 300 categories whose reports equal the value, except for one in a million. So tests can
+// compare values.
 func truthful() *task.Task { return fixture.NearlyTruthful(fixture.Draft(task.Histogram, 300)) }
 
-// category returns the value in a truthful task's report.
+// category returns the category in a report of a truthful task.
 func category(t *testing.T, r report) int {
 	t.Helper()
 	require.Len(t, r.lanes, 1)
@@ -283,8 +285,8 @@ func category(t *testing.T, r report) int {
 	return value
 }
 
-// requireValues compares what arrived with what was sent. At most one may differ: a truthful report is noise with
-// probability 2⁻²⁰, so two of 1000 are with probability below 10⁻⁶.
+// requireValues compares the values that arrived with those sent and allows one difference. Each report is noise with
+// probability 2⁻²⁰, so two differences in 1000 reports have probability below 10⁻⁶.
 func requireValues(t *testing.T, sent []int, got []report) {
 	t.Helper()
 	count := map[int]int{}
@@ -299,7 +301,7 @@ func requireValues(t *testing.T, sent []int, got []report) {
 		}
 	}
 	require.Len(t, got, len(sent))
-	require.LessOrEqual(t, missing, 1, "sent and not arrived: %v", count)
+	require.LessOrEqual(t, missing, 1, "values that were sent and did not arrive: %v", count)
 }
 
 func body(v any) string { return fmt.Sprintf(`{"value": %v}`, v) }
@@ -370,14 +372,14 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	require.Equal(t, "https://app.example", head.Get("Access-Control-Allow-Origin"))
 	status, _, _ = send(t, p, "POST", "/doona/page", body(5), fromPage(t, p, "/doona/page", "192.0.2.1"))
 	require.Equal(t, http.StatusNoContent, status)
-	requireValues(t, []int{5}, o.reports(t, 1)) // and nothing of the others
+	requireValues(t, []int{5}, o.reports(t, 1)) // the refused posts led to no report
 	require.Empty(t, p.Log())
 }
 
-// visitors is the binding of the objects that count reports of networks.
+// visitors is the binding of the Durable Objects that count reports of networks.
 var visitors = workerd.Object{Binding: "DOONA_VISITORS", Class: "Visitors"}
 
-// fromPage makes a request one of the site's page, in the open epoch, from an address.
+// fromPage returns a function that makes a request look like a page's post in the open epoch from an IP address.
 func fromPage(t *testing.T, p *workerd.Process, path, address string) func(*http.Request) {
 	t.Helper()
 	change := func(r *http.Request) {
@@ -395,8 +397,8 @@ func fromPage(t *testing.T, p *workerd.Process, path, address string) func(*http
 	}
 }
 
-// TestBadConfiguration: with an invalid configuration the worker accepts no value, and the site works as without the
-// worker.
+// TestBadConfiguration checks that a worker with an invalid configuration accepts no value, and that the site's own
+// requests still pass.
 func TestBadConfiguration(t *testing.T) {
 	o := newOutside(t, truthful())
 	o.origin = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "the page") })
@@ -434,11 +436,11 @@ func TestBadConfiguration(t *testing.T) {
 	}
 }
 
-// TestBadTasks: a task that differs from the one the configuration pins, or whose claim is not proven by its
-// parameters, gets no report.
+// TestBadTasks checks that the worker makes no report for a task that differs from the configured one, or whose
+// parameters do not prove the claimed (ε, δ).
 func TestBadTasks(t *testing.T) {
 	lie := truthful()
-	lie.Claim = fixture.Draft(task.Histogram, 300).Claim // the claim of a task that protects
+	lie.Claim = fixture.Draft(task.Histogram, 300).Claim // the claim of a draft that does protect values
 	wide := newOutside(t, lie)
 	other := newOutside(t, truthful())
 	for name, c := range map[string]struct {
@@ -476,7 +478,7 @@ func TestBadTasks(t *testing.T) {
 				require.Contains(t, answer, c.text)
 			}
 			c.o.reports(t, 0)
-			require.Equal(t, 1, strings.Count(string(c.o.capture()), "GET /v1/tasks/"), "asked again at once")
+			require.Equal(t, 1, strings.Count(string(c.o.capture()), "GET /v1/tasks/"), "the worker fetched the task again without waiting")
 		})
 	}
 }
@@ -501,8 +503,8 @@ func TestEpochThatIsNotOpen(t *testing.T) {
 	}
 }
 
-// TestDelivery: retries send the same bytes. An undeliverable report is dropped, and the log says so without the
-// value.
+// TestDelivery checks that a retry sends the same bytes. If a report cannot be delivered, the worker must drop it and
+// log that, without the value.
 func TestDelivery(t *testing.T) {
 	o := newOutside(t, truthful())
 	p := o.start(t, only(o.entry(nil)))
@@ -526,8 +528,8 @@ func TestDelivery(t *testing.T) {
 	require.NotContains(t, p.Log(), "17")
 }
 
-// TestRequestsThatOverlap: one instance serves overlapping requests: slow bodies, pauses, answers. A request that
-// waited for another, or on a Go timer, would end in a 500 or lose its report.
+// TestRequestsThatOverlap checks that one instance serves overlapping requests with slow bodies, pauses and slow
+// answers. If a request waited for another request or for a Go timer, it would end in status 500 or lose its report.
 func TestRequestsThatOverlap(t *testing.T) {
 	o := newOutside(t, truthful())
 	config := only(o.entry(nil))
@@ -569,7 +571,7 @@ func TestRequestsThatOverlap(t *testing.T) {
 	require.Empty(t, p.Log())
 }
 
-// quickly posts a value as the backend does.
+// quickly posts a value as the backend does. It returns errors, so that goroutines may call it.
 func quickly(p *workerd.Process, body string) (int, error) {
 	req, err := http.NewRequest(http.MethodPost, p.URL+"/doona/x", strings.NewReader(body))
 	if err != nil {
@@ -586,7 +588,8 @@ func quickly(p *workerd.Process, body string) (int, error) {
 	return resp.StatusCode, err
 }
 
-// TestOrderIsNotKept: reports are sent in random order; 40 keep the order of their requests with probability 1/40!.
+// TestOrderIsNotKept checks that the worker sends reports in random order. The probability that 40 reports keep the
+// order of their requests is 1/40!.
 func TestOrderIsNotKept(t *testing.T) {
 	o := newOutside(t, truthful())
 	config := only(o.entry(nil))
@@ -610,8 +613,8 @@ func TestOrderIsNotKept(t *testing.T) {
 	require.NotZero(t, inversions)
 }
 
-// TestNothingOfTheValueLeaves searches everything that the worker sends or prints for posted values, as text and as
-// doubles. It requires that what goes to the relay is the same for every value, except for sealed bytes of one size.
+// TestNothingOfTheValueLeaves searches all that the worker sends or prints for posted values, as text and as doubles.
+// What goes to the relay must be the same for every value, except for sealed bytes of one size.
 func TestNothingOfTheValueLeaves(t *testing.T) {
 	draft := fixture.Draft(task.Mean, 0)
 	draft.Input.Clip = true
@@ -619,14 +622,14 @@ func TestNothingOfTheValueLeaves(t *testing.T) {
 	p := o.start(t, only(o.entry(nil)))
 	var values []float64
 	for range 100 {
-		values = append(values, rand.Float64()) // 16 digits
+		values = append(values, rand.Float64()) // a text of 16 digits can be found
 	}
 	values = append(values, 0, 1, -1e300, 1e300)
 	for _, v := range values {
 		status, answer := post(t, p, fmt.Sprintf(`{"value": %.17g}`, v))
 		require.Equal(t, http.StatusNoContent, status, answer)
 	}
-	post(t, p, `{"value": [0.31415926535, 0.2718281828]}`) // refused, and not quoted either
+	post(t, p, `{"value": [0.31415926535, 0.2718281828]}`) // the worker refuses it and must not quote it
 	o.reports(t, len(values))
 	everything := append(o.capture(), p.Log()...)
 	for _, v := range append(values[:100:100], 0.31415926535, 0.2718281828) {
@@ -645,14 +648,14 @@ func TestNothingOfTheValueLeaves(t *testing.T) {
 	}
 }
 
-// seen is what the origin receives of a request.
+// seen is a request as the site's server received it.
 type seen struct {
 	Method, Path, Body string
 	Header             http.Header
 }
 
-// TestPropertiesOfPassingRequests: a request reaches the origin, and its answer the visitor, as without the worker,
-// with identical bodies. Afterwards the worker reports what it observed to each task that asks.
+// TestPropertiesOfPassingRequests checks that a request reaches the site's server, and the answer reaches the visitor,
+// unchanged by the worker. Afterwards the worker must report the observed properties to each task that asks for one.
 func TestPropertiesOfPassingRequests(t *testing.T) {
 	o := newOutside(t, truthful())
 	var mu sync.Mutex
@@ -689,7 +692,7 @@ func TestPropertiesOfPassingRequests(t *testing.T) {
 	require.Equal(t, []string{"a=1, b", "c=2"}, head["Set-Cookie"])
 	require.Equal(t, strings.Repeat("x", 4000), head.Get("X-Large"))
 
-	// NZ is category 1, HIT is 1, 4xx is 3.
+	// The expected categories: NZ is 1, HIT is 1, 4xx is 3.
 	requireValues(t, []int{1, 1, 3}, o.reports(t, 3))
 	require.Len(t, arrived, 1)
 	got := arrived[0]
@@ -703,26 +706,26 @@ func TestPropertiesOfPassingRequests(t *testing.T) {
 		delete(got.Header, name)
 	}
 	delete(got.Header, "Content-Length")
-	require.Empty(t, got.Header, "the worker added headers")
+	require.Empty(t, got.Header, "the worker must not add headers")
 
 	for _, r := range o.reports(t, 3) {
 		require.NotContains(t, r.head, "NZ")
 		require.NotContains(t, r.head, "secret")
 	}
 
-	// If the origin does not answer, the visitor sees the failure and the tasks get a value.
+	// If the site's server gives no answer, the visitor must see that, and each task must still get a value.
 	o.origin = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	req, err := http.NewRequest(http.MethodGet, p.URL, nil)
 	require.NoError(t, err)
 	req.Host = site
-	once := &http.Transport{DisableKeepAlives: true} // never retries by itself
+	once := &http.Transport{DisableKeepAlives: true} // does not retry
 	_, err = once.RoundTrip(req)
-	require.Error(t, err, "the connection ends without an answer, as the origin's did")
+	require.Error(t, err, "the visitor's connection must end without an answer")
 	requireValues(t, []int{1, 1, 3, 299, 299, 299}, o.reports(t, 6))
 }
 
-// TestLatency: latencies are milliseconds to the origin's headers. In a histogram over [0, 3) s with 300 bins, all 40
-// requests that took a second are in bins 100 and above.
+// TestLatency checks that a latency is the time in milliseconds until the headers of the site's answer. The histogram
+// covers [0, 3) s in 300 bins. The report of a request that took a second must be in bin 99 or above.
 func TestLatency(t *testing.T) {
 	draft := fixture.Draft(task.Histogram, 300)
 	draft.Input.Labels, draft.Input.Clip, draft.Input.Hi = false, true, randomizer.NewRational(3000, 1)
@@ -730,11 +733,11 @@ func TestLatency(t *testing.T) {
 	o.origin = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) })
 	p := o.start(t, only(o.entry(map[string]any{"property": "latency"})))
 	send(t, p, "GET", "/", "", nil)
-	require.GreaterOrEqual(t, category(t, o.reports(t, 1)[0]), 99, "bins of 10 ms")
+	require.GreaterOrEqual(t, category(t, o.reports(t, 1)[0]), 99, "a second is bin 100 of 10 ms each; clocks may round")
 }
 
-// TestSample: sampling does not depend on the requests: of 200 at 1/2, the number is binomial, outside 61 to 139 with
-// probability below 10⁻⁶.
+// TestSample checks that "sample": 0.5 reports about half of 200 requests. Their number is binomial and outside 61 to
+// 139 with probability below 10⁻⁶.
 func TestSample(t *testing.T) {
 	o := newOutside(t, truthful())
 	p := o.start(t, only(o.entry(map[string]any{"property": "country", "sample": 0.5,
@@ -757,7 +760,7 @@ func TestSample(t *testing.T) {
 	require.Less(t, n, 140)
 }
 
-// manyCategories extends a list to n categories.
+// manyCategories appends made-up names to a list until it has n categories.
 func manyCategories(n int, first ...string) []string {
 	for i := len(first); i < n; i++ {
 		first = append(first, fmt.Sprint("category ", i))
@@ -765,7 +768,7 @@ func manyCategories(n int, first ...string) []string {
 	return first
 }
 
-// deployment connects a worker to the parties of a cascade, and records the requests.
+// deployment connects a worker to a cascade's relays and issuer through a proxy that records the worker's requests.
 func deployment(t *testing.T) (*outside, *requests) {
 	t.Helper()
 	sent := &requests{}
@@ -777,7 +780,7 @@ func deployment(t *testing.T) (*outside, *requests) {
 	return &outside{address: onward.Listener.Addr().String()}, sent
 }
 
-// requests are the requests that a worker made.
+// requests records the requests that a worker sent.
 type requests struct {
 	mu   sync.Mutex
 	list []seen
@@ -789,7 +792,7 @@ func (r *requests) add(req *http.Request) {
 	r.list = append(r.list, seen{Method: req.Method, Path: req.URL.Path, Header: req.Header.Clone()})
 }
 
-// headers returns a header of all requests whose paths have this suffix.
+// headers returns the values of one header, over all requests whose path ends in suffix.
 func (r *requests) headers(suffix, name string) (all []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -805,7 +808,7 @@ func sealed(t *testing.T, c *relaytest.Cascade) func() bool {
 	return func() bool { return c.Status(t, 0).Epochs[0].Batches == 1 }
 }
 
-// TestRealRelay: a real relay accepts the worker's reports and seals a batch of them.
+// TestRealRelay checks that a real relay accepts the worker's reports and seals a batch of them.
 func TestRealRelay(t *testing.T) {
 	c := cascade(t, nil)
 	o, _ := deployment(t)
@@ -818,7 +821,8 @@ func TestRealRelay(t *testing.T) {
 	require.Empty(t, p.Log())
 }
 
-// TestTokens: with a real issuer, each report spends its own token, issued to an account that identifies nobody.
+// TestTokens checks that each report spends its own token from a real issuer. Each token request must name an account
+// of its own that identifies nobody.
 func TestTokens(t *testing.T) {
 	c := withIssuer(t)
 	o, sent := deployment(t)
@@ -835,7 +839,7 @@ func TestTokens(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(p.Log(), "unauthorized") }, 10*time.Second,
 		10*time.Millisecond)
 	require.Empty(t, sent.headers("/reports", "Authorization"))
-	require.NotContains(t, p.Log(), "xxx", "the key")
+	require.NotContains(t, p.Log(), "xxx", "the log contains the API key")
 	before := len(sent.headers("/token-request", "Doona-Account"))
 
 	p = o.startWith(t, map[string]any{"DOONA": only(entry), "BACKEND": secret, "KEY": apiKey})
@@ -850,21 +854,21 @@ func TestTokens(t *testing.T) {
 	require.Len(t, slices.Compact(spent), 20)
 	accounts := sent.headers("/token-request", "Doona-Account")[before:]
 	slices.Sort(accounts)
-	require.Len(t, slices.Compact(accounts), len(accounts), "an account of its own for every request")
+	require.Len(t, slices.Compact(accounts), len(accounts), "two token requests name the same account")
 	require.Greater(t, len(accounts), 20, "some ahead")
 	require.LessOrEqual(t, len(accounts), 24)
 	require.Empty(t, strings.Join(sent.headers("", "Origin"), ""))
 	for _, name := range []string{"Authorization", "Cf-Connecting-Ip", "X-Forwarded-For", "Doona-Account", "Cookie"} {
 		require.NotContains(t, strings.Join(sent.headers("", name), " "), "192.0.2.77")
 		require.NotContains(t, strings.Join(sent.headers("", name), " "), secret, "the backend's")
-		require.NotContains(t, strings.Join(sent.headers("/reports", name), " "), apiKey, "the relay gets the API key")
+		require.NotContains(t, strings.Join(sent.headers("/reports", name), " "), apiKey, "the relay must not get the API key")
 	}
 	require.Empty(t, p.Log())
 }
 
-// TestStrangers: a program that is not the site's sends 100 requests without Origin and 100 with a guessed secret,
-// which yield no report and no token. With a forged Origin it gets, from one network, the quota: here one report, and
-// the two tokens that a report may cost. The relay and the issuer are real.
+// TestStrangers checks what a program without the site's secret can do, with a real relay and issuer. It sends 100
+// posts without Origin and 100 with a guessed secret; these must lead to no report and no token. With a forged Origin,
+// one network must get its quota: here one report, which costs at most two tokens.
 func TestStrangers(t *testing.T) {
 	c := withIssuer(t)
 	o, sent := deployment(t)
@@ -882,7 +886,7 @@ func TestStrangers(t *testing.T) {
 			require.Equal(t, http.StatusForbidden, status, answer)
 		}
 	}
-	require.Empty(t, sent.headers("", "Host"), "nothing is asked of anybody")
+	require.Empty(t, sent.headers("", "Host"), "the worker must contact nobody for a refused post")
 
 	forged := fromPage(t, p, "/doona/page", "198.51.100.1")
 	for i := range 100 {
@@ -897,11 +901,11 @@ func TestStrangers(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	require.Len(t, sent.headers("/reports", "Host"), 1)
 	require.Len(t, sent.headers("/token-request", "Host"), 2)
-	require.Empty(t, strings.Join(sent.headers("", "Origin"), ""), "the page's Origin is not the worker's")
+	require.Empty(t, strings.Join(sent.headers("", "Origin"), ""), "the worker must not pass on the page's Origin")
 	require.Empty(t, p.Log())
 }
 
-// patient returns a copy of the built worker that waits this many milliseconds for a body.
+// patient returns a copy of the built worker that waits this many milliseconds for a body, instead of 10,000.
 func patient(t *testing.T, milliseconds string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -915,8 +919,8 @@ func patient(t *testing.T, milliseconds string) (dir string) {
 	return dir
 }
 
-// TestHalfABodyInWorkerd: half a body is answered late, when the runtime ends the request, and alike whether or not
-// the network's quota is used up; it yields no report.
+// TestHalfABodyInWorkerd posts half a body. The worker must answer only when its time for a body is over. The answer
+// must be the same whether or not the network's quota is used up, and there must be no report.
 func TestHalfABodyInWorkerd(t *testing.T) {
 	o := newOutside(t, truthful())
 	p, err := workerd.Start(context.Background(), program, workerd.Options{Dir: patient(t, "1_000"), Entry: "entry.mjs",
@@ -952,11 +956,11 @@ func TestHalfABodyInWorkerd(t *testing.T) {
 		r.Header.Set("CF-Connecting-IP", "192.0.3.1")
 	})
 	require.Equal(t, http.StatusNoContent, status, answer)
-	requireValues(t, []int{1, 2}, o.reports(t, 2)) // Half a body did not count.
+	requireValues(t, []int{1, 2}, o.reports(t, 2)) // the two halves of a body did not count for the quota
 	require.Empty(t, p.Log())
 }
 
-// stalled is a body that stalls while the test runs.
+// stalled is a body that gives no byte until the test ends.
 type stalled struct{ t *testing.T }
 
 func (s stalled) Read([]byte) (int, error) {
@@ -964,8 +968,8 @@ func (s stalled) Read([]byte) (int, error) {
 	return 0, io.ErrUnexpectedEOF
 }
 
-// TestReportsOfANetwork: the quota per network and epoch holds for an IPv4 /24 and an IPv6 /48. Pages and passing
-// requests share it if they report to one task.
+// TestReportsOfANetwork checks that the quota per epoch applies to an IPv4 /24 and an IPv6 /48. If pages and passing
+// requests report to the same task, they must share the quota.
 func TestReportsOfANetwork(t *testing.T) {
 	o := newOutside(t, truthful())
 	p := o.start(t, map[string]any{"delay": 0, "tasks": map[string]any{
@@ -996,7 +1000,7 @@ func TestReportsOfANetwork(t *testing.T) {
 	for _, address := range []string{"192.0.2.1", "192.0.3.1", "203.0.113.1", "203.0.113.2"} {
 		send(t, p, "GET", "/", "", with("CF-Connecting-IP", address))
 	}
-	sent = append(sent, 299) // of 203.0.113.0/24, from which no page had reported
+	sent = append(sent, 299) // of 203.0.113.0/24, the only network without a page's report
 	status, answer, _ := send(t, p, "POST", "/doona/x", body(1), post)
 	require.Equal(t, http.StatusInternalServerError, status)
 	require.Contains(t, answer, "no address")

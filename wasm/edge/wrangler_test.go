@@ -19,14 +19,13 @@ import (
 	"github.com/doona-dp/doona/internal/testing/workerd"
 )
 
-// TestWranglerDev runs wrangler dev with the shipped wrangler.jsonc, in which only the tasks are replaced. A value
-// posted to the worker arrives at a real relay, which makes a batch of it. The Durable Object of the file does not
-// count a returning visitor again. WRANGLER is the program; scripts/edge-wrangler.sh installs it and sets the
-// variable.
+// TestWranglerDev runs wrangler dev with the shipped wrangler.jsonc, with only the tasks replaced. A posted value must
+// reach a real relay, which makes a batch of it. The Durable Object in the file must not count a returning visitor
+// twice. The environment variable WRANGLER names the program; scripts/edge-wrangler.sh installs wrangler and sets it.
 func TestWranglerDev(t *testing.T) {
 	program := os.Getenv("WRANGLER")
 	if program == "" {
-		t.Skip("scripts/edge-wrangler.sh runs it")
+		t.Skip("needs wrangler: run scripts/edge-wrangler.sh")
 	}
 	c := cascade(t, nil)
 	entry := sourced(map[string]any{"task": c.TaskURL(0), "owner": c.Owner, "maxEpsilon": 4})
@@ -36,7 +35,7 @@ func TestWranglerDev(t *testing.T) {
 	dev, log := startWrangler(t, program, string(doona))
 
 	page := fromPage(t, dev, "/doona/visit", "192.0.2.77")
-	for range 5 { // From one network, which counts once.
+	for range 5 { // all from one network, which may report once
 		status, answer, _ := send(t, dev, "POST", "/doona/visit", body(7), page)
 		require.Equal(t, http.StatusNoContent, status, answer)
 	}
@@ -46,21 +45,21 @@ func TestWranglerDev(t *testing.T) {
 		require.Equal(t, http.StatusNoContent, status, answer)
 	}
 	time.Sleep(3 * time.Second)
-	require.Zero(t, batch(), "19 reports are no batch of 20, however often one network came")
+	require.Zero(t, batch(), "a batch was sealed with 19 of 20 reports: one network was counted twice")
 	status, answer, _ := send(t, dev, "POST", "/doona/rating", body(3), nil)
 	require.Equal(t, http.StatusNoContent, status, answer)
-	require.Eventually(t, sealed(t, c), 20*time.Second, 20*time.Millisecond, "the relay has acknowledged 20")
+	require.Eventually(t, sealed(t, c), 20*time.Second, 20*time.Millisecond, "the relay did not seal a batch of 20 reports")
 
 	status, answer, _ = send(t, dev, "POST", "/doona/rating", body("NaN"), nil)
 	require.Equal(t, http.StatusBadRequest, status, answer)
 	text, err := os.ReadFile(log)
 	require.NoError(t, err)
-	require.NotContains(t, string(text), "doona: ", "the worker dropped something")
+	require.NotContains(t, string(text), "doona: ", "the worker logged a dropped report")
 	require.NotContains(t, string(text), "192.0.2.77")
 }
 
-// startWrangler runs wrangler dev with a value of DOONA until the test ends. It returns the running server and its
-// log file.
+// startWrangler runs wrangler dev until the test ends, with a value of the variable DOONA. It returns the running
+// server and the path of its log.
 func startWrangler(t *testing.T, program, doona string) (dev *workerd.Process, log string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -74,7 +73,7 @@ func startWrangler(t *testing.T, program, doona string) (dev *workerd.Process, l
 		strconv.Itoa(port), "--inspector-port", "0", "--persist-to", t.TempDir(), "--show-interactive-dev-session=false",
 		"--var", "DOONA:"+doona, "--var", "BACKEND:"+secret)
 	command.Stdout, command.Stderr = out, out
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // It starts node and workerd.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a group of its own, as wrangler starts node and workerd
 	require.NoError(t, command.Start())
 	t.Cleanup(func() {
 		syscall.Kill(-command.Process.Pid, syscall.SIGKILL)
