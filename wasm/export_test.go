@@ -58,7 +58,7 @@ func Stack(module []byte) (size uint64, err error) {
 			}
 		}
 	}
-	const current = 2 // index of the global with the current goroutine (runtime.g), which begins with its stack's bounds
+	const current = 2 // global of the current goroutine (runtime.g), which begins with its stack's bounds
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(memory[globals[current]+8*i:]) }
 	return word(1) - word(0), nil
 }

@@ -119,5 +119,6 @@ func golden(t *testing.T, file string, lines []string) {
 	}
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, string(want), got, "the list changed: if you want that, run go test ./wasm -update and say why in the commit")
+	require.Equal(t, string(want), got,
+		"the list changed: if you want that, run go test ./wasm -update and say why in the commit")
 }

@@ -79,7 +79,8 @@ func (w *Worker) take(out http.ResponseWriter, req *http.Request) error {
 			"method "+req.Method+": want POST")
 	}
 	if kind, _, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return newProblem(problem.MediaType, http.StatusUnsupportedMediaType, "wrong media type", "header Content-Type: want application/json")
+		return newProblem(problem.MediaType, http.StatusUnsupportedMediaType, "wrong media type",
+			"header Content-Type: want application/json")
 	}
 	if err := w.admit(name, req); err != nil {
 		return err

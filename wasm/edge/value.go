@@ -19,8 +19,8 @@ func malformed() error {
 }
 
 func tooLarge(most int) error {
-	return newProblem(problem.TooLarge, http.StatusRequestEntityTooLarge, "the body is longer than any value of the task",
-		"at most "+strconv.Itoa(most)+" bytes")
+	return newProblem(problem.TooLarge, http.StatusRequestEntityTooLarge,
+		"the body is longer than any value of the task", "at most "+strconv.Itoa(most)+" bytes")
 }
 
 // readBody reads a body of at most most bytes. A longer body is a problem.

@@ -478,7 +478,8 @@ func TestBadTasks(t *testing.T) {
 				require.Contains(t, answer, c.text)
 			}
 			c.o.reports(t, 0)
-			require.Equal(t, 1, strings.Count(string(c.o.capture()), "GET /v1/tasks/"), "the worker fetched the task again without waiting")
+			require.Equal(t, 1, strings.Count(string(c.o.capture()), "GET /v1/tasks/"),
+				"the worker fetched the task again without waiting")
 		})
 	}
 }
@@ -733,7 +734,7 @@ func TestLatency(t *testing.T) {
 	o.origin = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) })
 	p := o.start(t, only(o.entry(map[string]any{"property": "latency"})))
 	send(t, p, "GET", "/", "", nil)
-	require.GreaterOrEqual(t, category(t, o.reports(t, 1)[0]), 99, "a second is bin 100 of 10 ms each; clocks may round")
+	require.GreaterOrEqual(t, category(t, o.reports(t, 1)[0]), 99, "a second is 100 bins of 10 ms")
 }
 
 // TestSample checks that "sample": 0.5 reports about half of 200 requests. Their number is binomial and outside 61 to
@@ -861,7 +862,8 @@ func TestTokens(t *testing.T) {
 	for _, name := range []string{"Authorization", "Cf-Connecting-Ip", "X-Forwarded-For", "Doona-Account", "Cookie"} {
 		require.NotContains(t, strings.Join(sent.headers("", name), " "), "192.0.2.77")
 		require.NotContains(t, strings.Join(sent.headers("", name), " "), secret, "the backend's")
-		require.NotContains(t, strings.Join(sent.headers("/reports", name), " "), apiKey, "the relay must not get the API key")
+		require.NotContains(t, strings.Join(sent.headers("/reports", name), " "), apiKey,
+			"the relay must not get the API key")
 	}
 	require.Empty(t, p.Log())
 }

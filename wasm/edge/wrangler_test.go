@@ -48,7 +48,8 @@ func TestWranglerDev(t *testing.T) {
 	require.Zero(t, batch(), "a batch was sealed with 19 of 20 reports: one network was counted twice")
 	status, answer, _ := send(t, dev, "POST", "/doona/rating", body(3), nil)
 	require.Equal(t, http.StatusNoContent, status, answer)
-	require.Eventually(t, sealed(t, c), 20*time.Second, 20*time.Millisecond, "the relay did not seal a batch of 20 reports")
+	require.Eventually(t, sealed(t, c), 20*time.Second, 20*time.Millisecond,
+		"the relay did not seal a batch of 20 reports")
 
 	status, answer, _ = send(t, dev, "POST", "/doona/rating", body("NaN"), nil)
 	require.Equal(t, http.StatusBadRequest, status, answer)

@@ -1,20 +1,21 @@
-// Package clitest tests a command line: scripts pin what it prints, which files it writes and its exit status; its
-// help must match its examples; and its log tells no time finer than the minute.
+// Package clitest tests a command line. Scripts check what a command prints, which files it writes and its exit status.
+// Help checks a command's help and runs its examples. ByTheMinute checks that a log contains no time finer than a
+// minute.
 //
-// A command's scripts are testdata/script/*.txtar beside it, in the language of testscript, with these additional
-// commands:
+// A command's scripts are the files testdata/script/*.txtar in its folder. They are written for the tool testscript,
+// with these additional commands:
 //
 //	exits STATUS COMMAND...            runs COMMAND and demands its exit status
-//	json EXPRESSION                    demands that EXPRESSION holds of the last line of standard output
-//	jsonenv NAME EXPRESSION            sets a variable to what EXPRESSION is of that line
-//	expand FILE                        puts variables for their names, such as ${NAME}, in a file
+//	json EXPRESSION                    demands that EXPRESSION is true for the last line of standard output
+//	jsonenv NAME EXPRESSION            sets a variable to the value of EXPRESSION for that line
+//	expand FILE                        replaces variables such as ${NAME} in a file by their values
 //	rows FILE ROWS COLUMNS EXPRESSION  writes a CSV file: EXPRESSION of the row i and the column l
 //
-// In the COMMAND of exits, a word @FILE stands for the words of FILE, with variables expanded.
+// In the COMMAND of exits, the word @FILE is replaced by the words in FILE, with variables expanded.
 //
-// An expression has Go's syntax. Names are the keys of the object; a key of an array is that key of every entry.
-// Arithmetic and comparisons work entry by entry; a comparison holds if it holds for all entries. The functions are
-// abs, sin, len and sum.
+// An expression has Go's syntax. Its names are keys of the JSON object on the line. A key of an array gives the array
+// of that key's values in all entries. Arithmetic and comparisons of arrays work entry by entry. A comparison is true
+// if it is true for all entries. The functions are abs, sin, len and sum.
 package clitest
 
 import (
@@ -34,8 +35,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
-// Main is the TestMain of a command: it makes the command's main function a program that scripts can run, under each
-// of its names. It does not return.
+// Main is the TestMain of a command. It lets scripts run the command's main function as a program, under each of its
+// names. It does not return.
 func Main(m *testing.M, main func(), names ...string) {
 	programs := map[string]func(){}
 	for _, name := range names {
@@ -44,7 +45,7 @@ func Main(m *testing.M, main func(), names ...string) {
 	testscript.Main(m, programs)
 }
 
-// Run runs the scripts of the command in the working folder. It first builds the other commands that they need.
+// Run runs the scripts in the working folder. It first builds the other commands that the scripts call.
 func Run(t *testing.T, others ...string) {
 	bin := build(t, others)
 	testscript.Run(t, testscript.Params{
@@ -61,7 +62,7 @@ func Run(t *testing.T, others ...string) {
 	})
 }
 
-// ByTheMinute demands that no line of a server's log has a time finer than the minute.
+// ByTheMinute fails the test if a line of a server's log has a time with seconds.
 func ByTheMinute(t *testing.T, log string) {
 	t.Helper()
 	for line := range strings.Lines(log) {
@@ -69,15 +70,15 @@ func ByTheMinute(t *testing.T, log string) {
 	}
 }
 
-// build builds commands of the module into a folder.
+// build builds commands of this module and returns the folder of the programs.
 func build(t *testing.T, commands []string) string {
 	t.Helper()
 	bin := t.TempDir()
 	if len(commands) == 0 {
 		return bin
 	}
-	// Go reruns a cached test if a file that the test has read has changed. Files read by a build do not count, so
-	// read all files of the module.
+	// Go reruns a cached test if a file that the test has read has changed. It does not count files that go build
+	// reads. So read all files of the module here.
 	doctest.EachFile(t, "../..", func(string) {})
 	args := []string{"build", "-o", bin + string(filepath.Separator)}
 	for _, name := range commands {
@@ -125,7 +126,7 @@ func holds(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: json EXPRESSION")
 	}
 	if ok := ofLastLine(ts, args[0]); ok != true {
-		ts.Fatalf("%s is %v and not true", args[0], ok)
+		ts.Fatalf("%s is %v, want true", args[0], ok)
 	}
 }
 
@@ -136,7 +137,7 @@ func setenv(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], fmt.Sprint(ofLastLine(ts, args[1])))
 }
 
-// ofLastLine evaluates an expression over the JSON object on the last line of standard output.
+// ofLastLine evaluates an expression for the JSON object on the last line of standard output.
 func ofLastLine(ts *testscript.TestScript, expression string) any {
 	lines := strings.Split(strings.TrimSpace(ts.ReadFile("stdout")), "\n")
 	var object map[string]any

@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// Eval evaluates an expression over a JSON object as decoded by encoding/json: see the package comment.
+// Eval evaluates an expression for a JSON object that encoding/json decoded. The package comment describes expressions.
 func Eval(expression string, object map[string]any) (any, error) {
 	e, err := parser.ParseExpr(expression)
 	if err != nil {
@@ -19,7 +19,7 @@ func Eval(expression string, object map[string]any) (any, error) {
 	return scope(object).eval(e)
 }
 
-// scope holds the names of an expression.
+// scope holds the names that an expression may use, with their values.
 type scope map[string]any
 
 func (s scope) eval(e ast.Expr) (any, error) {
@@ -79,7 +79,7 @@ func literal(e *ast.BasicLit) (any, error) {
 	return strconv.ParseFloat(e.Value, 64)
 }
 
-// field returns a key of an object, or of every entry of an array.
+// field returns the value of a key in an object. For an array it returns the key's values in all entries.
 func field(x any, name string) (any, error) {
 	switch x := x.(type) {
 	case map[string]any:
@@ -128,7 +128,7 @@ func unary(op token.Token, x any) (any, error) {
 	return nil, fmt.Errorf("no %s of %.200v", op, x)
 }
 
-// binary combines two values; arrays entry by entry.
+// binary applies an operator to two values. It applies the operator to arrays entry by entry.
 func binary(op token.Token, x, y any) (any, error) {
 	a, wide := x.([]any)
 	b, wideToo := y.([]any)
@@ -160,7 +160,7 @@ func binary(op token.Token, x, y any) (any, error) {
 	return out, nil
 }
 
-// combine is binary for two values that are not arrays.
+// combine applies an operator to two values that are not arrays.
 func combine(op token.Token, x, y any) (any, error) {
 	switch op {
 	case token.EQL:

@@ -15,12 +15,12 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
-// data is a file below the module's root that examples may read.
+// data is the one data file that examples may read, relative to the module's root.
 const data = "cmd/demo/flights.csv.gz"
 
-// Help checks that --help of root and of all its commands has a sentence, an example, and the range of every number.
-// It runs the examples, each command's in its own folder with a clone's flights, except for the lines in skip, whose
-// values give the reason.
+// Help checks the --help of root and all its commands: each needs a sentence and an example, and each number's range.
+// It runs every example in a folder that contains the demo's flights. It does not run the lines that are keys of skip;
+// the values of skip say why.
 func Help(t *testing.T, root *cobra.Command, skip map[string]string, others ...string) {
 	t.Setenv("PATH", build(t, others)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	flights, err := os.ReadFile(filepath.Join(doctest.Root(t), data))
@@ -45,11 +45,11 @@ func Help(t *testing.T, root *cobra.Command, skip map[string]string, others ...s
 		})
 	}
 	for line := range skip {
-		require.True(t, skipped[line], "no example is %q", line)
+		require.True(t, skipped[line], "the list of skipped examples has %q, which is no example", line)
 	}
 }
 
-// commands returns root and all commands below it that are the module's own and that help shows.
+// commands returns root and all commands below it, without hidden commands and those that cobra adds.
 func commands(root *cobra.Command) []*cobra.Command {
 	out := []*cobra.Command{root}
 	for _, cmd := range root.Commands() {
@@ -60,10 +60,10 @@ func commands(root *cobra.Command) []*cobra.Command {
 	return out
 }
 
-// flagLine is a line of cobra's list of flags: a name, a type for all but booleans, and the usage.
+// flagLine matches a line in cobra's list of flags: the name, the type (not for booleans) and the usage.
 var flagLine = regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z0-9-]+)(?: (\w+))?   +(.*)$`)
 
-// checkFlags requires that every flag has a usage, and that a number's usage has its range.
+// checkFlags checks that every flag has a usage text, and that the usage of a number says its range.
 func checkFlags(t *testing.T, cmd *cobra.Command) {
 	t.Helper()
 	for _, m := range flagLine.FindAllStringSubmatch(cmd.LocalFlags().FlagUsages(), -1) {
@@ -71,12 +71,12 @@ func checkFlags(t *testing.T, cmd *cobra.Command) {
 		require.NotEmpty(t, usage, "--%s", name)
 		if slices.Contains([]string{"int", "uint", "float", "duration"}, kind) {
 			usage, _, _ = strings.Cut(usage, "(default")
-			require.Regexp(t, `[0-9]`, usage, "--%s does not say what numbers it takes", name)
+			require.Regexp(t, `[0-9]`, usage, "the usage of --%s must say which numbers are allowed", name)
 		}
 	}
 }
 
-// exampleLines returns the command lines of a command's examples.
+// exampleLines returns the command lines in a command's examples.
 func exampleLines(cmd *cobra.Command) (lines []string) {
 	for line := range strings.Lines(strings.ReplaceAll(cmd.Example, "\\\n", "")) {
 		if line = strings.Join(strings.Fields(line), " "); line != "" && !strings.HasPrefix(line, "#") {
@@ -86,7 +86,7 @@ func exampleLines(cmd *cobra.Command) (lines []string) {
 	return lines
 }
 
-// makeDemo matches how a clone runs the demo.
+// makeDemo matches a command line that runs the demo in a clone of the repository.
 var makeDemo = regexp.MustCompile(`^make demo ARGS="(.*)"$`)
 
 func runExample(t *testing.T, dir, line string) {

@@ -14,9 +14,9 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// Pages checks pages that a command serves at 127.0.0.1 under the names of its flag --hosts, of which demo.example is
-// one: they refuse frames, guessed content types and other host names that resolve here; the log names such a host
-// once.
+// Pages checks the pages of a command that serves on 127.0.0.1. serve gets the host names from the flag --hosts, among
+// them demo.example. The pages must forbid frames and content sniffing, and refuse requests for other host names. The
+// log must name such a host exactly once.
 func Pages(t *testing.T, serve func(hosts *display.Hosts) http.Handler, paths ...string) {
 	t.Helper()
 	var log bytes.Buffer

@@ -18,9 +18,8 @@ import (
 	"strings"
 )
 
-// The functions below count, by the types that the compiler infers, values of the domain without a type of their own:
-// arrays of 32 bytes, messages by lane, privacy parameters as text, switches over queries. Their test fails above the
-// limits, so that the domain's nouns keep their types.
+// The functions below count declarations in type-checked code. TestNouns uses them to require named types: an array of
+// 32 bytes, messages by lane, or ε as text should have a type of its own. It fails if such declarations exceed a limit.
 
 // Package is one type-checked package without its tests.
 type Package struct {
@@ -37,7 +36,7 @@ type listed struct {
 	GoFiles                 []string
 }
 
-// Load type-checks the packages that the patterns name, below dir, for the given GOOS and GOARCH. It runs the go
+// Load type-checks the packages below dir that the patterns name, for the given GOOS and GOARCH. It runs the go
 // command, which compiles changed packages.
 func Load(dir, goos, goarch string, patterns ...string) ([]*Package, error) {
 	cmd := exec.Command("go", append([]string{"list", "-export", "-deps",
@@ -101,9 +100,9 @@ func checkTypes(path string, fset *token.FileSet, imports types.Importer, files 
 	return out, nil
 }
 
-// Declarations returns the fields, parameters, results, variables and map keys whose type contains an unnamed type
-// for which has is true. It looks inside pointers, slices, arrays, maps and channels, but not inside named types. An
-// alias counts as its target. A file of two builds counts once.
+// Declarations returns the fields, parameters, results, variables and map keys whose type contains an unnamed type for
+// which has is true. It looks inside pointers, slices, arrays, maps and channels, but not inside named types. It
+// resolves aliases. It counts a file that two platforms compile only once.
 func Declarations(packages []*Package, has func(types.Type) bool) []string {
 	found := map[string]bool{}
 	for _, p := range packages {
@@ -127,7 +126,7 @@ func Declarations(packages []*Package, has func(types.Type) bool) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// contains looks into the unnamed parts of a type.
+// contains reports whether has is true for a type or for an unnamed part of it.
 func contains(t types.Type, has func(types.Type) bool) bool {
 	t = types.Unalias(t)
 	if has(t) {
@@ -142,8 +141,8 @@ func contains(t types.Type, has func(types.Type) bool) bool {
 	return false
 }
 
-// Branches returns the files, outside the packages with the given path prefixes, that switch over values of a named
-// type or compare one with another.
+// Branches returns the files that switch over values of the named type, or compare two of them. It leaves out packages
+// whose path has one of the given prefixes.
 func Branches(packages []*Package, of string, outside ...string) []string {
 	found := map[string]bool{}
 	for _, p := range packages {
@@ -165,7 +164,8 @@ func Branches(packages []*Package, of string, outside ...string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// Calls returns the places that name a function, by its package's path and name, outside some packages.
+// Calls returns the positions that name a function, given as package path and name. It leaves out packages whose path
+// has one of the given prefixes.
 func Calls(packages []*Package, name string, outside ...string) []string {
 	found := map[string]bool{}
 	for _, p := range packages {

@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sample declares an array of 32 bytes in every way that counts, eleven, and in some that do not.
+// sample declares an array of 32 bytes in eleven ways that Declarations must count, numbered in the source, and in
+// other ways that it must not count.
 const sample = `package sample
 
 type named [32]byte
@@ -115,7 +116,7 @@ func other(s string) (int, error) { return strconv.Atoi(s) }
 
 func array32(t types.Type) bool { return types.Identical(t, types.NewArray(types.Typ[types.Byte], 32)) }
 
-// load type-checks the module as built for a server, and the packages built for browsers and edge workers.
+// load type-checks all packages as a server compiles them, and also those for browsers and edge workers.
 func load(t *testing.T) (packages []*Package) {
 	t.Helper()
 	native, err := Load("../../..", "linux", "amd64", "./...")
@@ -125,33 +126,34 @@ func load(t *testing.T) (packages []*Package) {
 	return append(native, wasm...)
 }
 
-// most requires that at most limit declarations have a type for which has is true.
+// most fails the test if more than limit declarations have a type for which has is true.
 func most(t *testing.T, packages []*Package, limit int, has func(types.Type) bool) {
 	t.Helper()
 	found := Declarations(packages, has)
-	require.LessOrEqual(t, len(found), limit, "give these a type with a name:\n%s", strings.Join(found, "\n"))
+	require.LessOrEqual(t, len(found), limit, "give these declarations a named type:\n%s", strings.Join(found, "\n"))
 	t.Logf("%d of at most %d\n%s", len(found), limit, strings.Join(found, "\n"))
 }
 
-// parsers are the files that parse numbers from text. Only claim.go may parse ε and δ; command lines have them as
-// flags, too, which package pflag parses.
+// parsers lists the files outside wire/task that may parse floating-point numbers, and what each parses. Only claim.go
+// may parse ε and δ. Command lines also have flags for ε and δ, which package pflag parses.
 var parsers = []string{
 	"cli/cli.go",          // The ends of a range.
 	"clitest/eval.go",     // Numbers in documents.
-	"decimal/decimal.go",  // What it has written itself, to round it.
-	"doona/load.go",       // What the relay says of itself.
+	"decimal/decimal.go",  // Its own output, to round it.
+	"doona/load.go",       // The relay's metrics.
 	"edge/value.go",       // A value that a page posts.
-	"openloop/process.go", // What the kernel says of a process.
+	"openloop/process.go", // The kernel's figures of a process.
 	"table/number.go",     // The values of a CSV file.
 	"task/claim.go",       // ε and δ.
 }
 
-// elsewhere are all packages except wire/task.
+// elsewhere are path prefixes of all packages except wire/task.
 var elsewhere = []string{"github.com/doona-dp/doona/cmd", "github.com/doona-dp/doona/internal",
 	"github.com/doona-dp/doona/wasm/edge"}
 
-// TestNouns: the domain's nouns have types. An array of 32 bytes has a type that says what it is: a task's id, a
-// signing key, the hash of a list or the id of a key.
+// TestNouns checks that values of the domain have named types. For example, an array of 32 bytes is a task id, a
+// signing key, the hash of a key list or a key id. It also checks that few files switch over queries, and that only
+// listed files parse numbers.
 func TestNouns(t *testing.T) {
 	packages := load(t)
 	t.Run("arrays of 32 bytes", func(t *testing.T) {
@@ -164,7 +166,8 @@ func TestNouns(t *testing.T) {
 	t.Run("branches over queries", func(t *testing.T) {
 		const module = "github.com/doona-dp/doona/"
 		found := Branches(packages, module+"wire/task.Query", module+"wire/task", module+"protocols")
-		require.LessOrEqual(t, len(found), 3, "let these read task.Queries:\n%s", strings.Join(found, "\n"))
+		require.LessOrEqual(t, len(found), 3,
+			"too many files switch over queries: let these read task.Queries:\n%s", strings.Join(found, "\n"))
 		t.Logf("%d files of at most 3\n%s", len(found), strings.Join(found, "\n"))
 	})
 	t.Run("epsilon and delta are parsed in one place", func(t *testing.T) {
@@ -175,7 +178,8 @@ func TestNouns(t *testing.T) {
 		}
 		slices.Sort(files)
 		require.Equal(t, parsers, slices.Compact(files),
-			"let these take a task.Epsilon or task.Delta, or say here what they parse")
-		require.Len(t, Calls(packages, "strconv.ParseFloat", elsewhere...), 1, "once in wire/task")
+			"a file parses numbers that is not in parsers: let it take task.Epsilon or task.Delta, or add it")
+		require.Len(t, Calls(packages, "strconv.ParseFloat", elsewhere...), 1,
+			"wire/task may parse floating-point numbers in one line only")
 	})
 }

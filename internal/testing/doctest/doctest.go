@@ -1,5 +1,5 @@
-// Package doctest checks documents against programs: every command that a document shows must exist. It is separate
-// from clitest, which cannot be compiled for a browser.
+// Package doctest checks documents against programs: every command in a document must exist. It is not part of package
+// clitest, because clitest cannot be compiled for a browser.
 package doctest
 
 import (
@@ -34,7 +34,7 @@ func Code(text string) (code []string) {
 	return append(code, matches(inline, fence.ReplaceAllString(text, ""))...)
 }
 
-// helpCode returns the code in the help texts of a Go file: quotes and indented lines.
+// helpCode returns the quoted and the indented code in the help texts of a Go file.
 func helpCode(text string) []string { return matches(help, strings.ReplaceAll(text, "\\\n", "")) }
 
 func matches(form *regexp.Regexp, text string) (out []string) {
@@ -44,8 +44,8 @@ func matches(form *regexp.Regexp, text string) (out []string) {
 	return out
 }
 
-// Commands checks that every call of the program root, in the Markdown files and in the programs' help, names a
-// command and flags that the program has. It runs in a folder of cmd.
+// Commands checks every call of the program root in the Markdown files and in the help of all programs. The command and
+// its flags must exist. The test must run in a folder of cmd.
 func Commands(t *testing.T, root *cobra.Command) {
 	form := `^(?:\$ )?(?:\S+/)?` + root.Name() + `((?: +[^\s|;&#]+)*)`
 	if !root.HasSubCommands() {
@@ -72,16 +72,16 @@ func Commands(t *testing.T, root *cobra.Command) {
 	require.NotZero(t, calls)
 }
 
-// check looks up the words and flags of one call.
+// check looks up the command and the flags of one call.
 func check(t *testing.T, root *cobra.Command, path, args string) {
 	t.Helper()
 	cmd, rest, err := root.Find(strings.Fields(args))
 	require.NoError(t, err, path)
-	if cmd.Hidden && path == "CHANGELOG.md" { // the changelog describes the past
+	if cmd.Hidden && path == "CHANGELOG.md" { // the changelog may name old commands
 		return
 	}
-	require.False(t, cmd.Hidden, "%s: %s%s is no command any more", path, root.Name(), args)
-	require.True(t, cmd.Runnable() || len(rest) == 0 || rest[0] == "--help", "%s: %s%s is no command", path,
+	require.False(t, cmd.Hidden, "%s: %s%s is an old command: rename it here", path, root.Name(), args)
+	require.True(t, cmd.Runnable() || len(rest) == 0 || rest[0] == "--help", "%s: %s%s is not a command", path,
 		root.Name(), args)
 	cmd.InitDefaultHelpFlag()
 	for _, m := range option.FindAllStringSubmatch(args, -1) {
@@ -89,7 +89,7 @@ func check(t *testing.T, root *cobra.Command, path, args string) {
 	}
 }
 
-// Root returns the root folder of the repository's own module, which contains the working folder.
+// Root returns the root folder of this repository's main module, which contains the working folder.
 func Root(t testing.TB) string {
 	t.Helper()
 	dir, err := root()
@@ -97,9 +97,9 @@ func Root(t testing.TB) string {
 	return dir
 }
 
-// RunInRoot runs a package's tests in the repository's root, for its TestMain. Go reruns cached tests when a file
-// that they read has changed, and resolves the file's name in the package's folder. It records a change of folder
-// only while tests run, so RunInRoot records this one itself.
+// RunInRoot runs a package's tests in the repository's root; call it from TestMain. Go reruns cached tests if a file
+// that they read has changed. To find the file, Go must know the test's working folder. Go records a change of folder
+// only while tests run, so RunInRoot records this change itself.
 func RunInRoot(m *testing.M) int {
 	dir, err := root()
 	if err == nil {
@@ -142,8 +142,8 @@ func root() (string, error) {
 	}
 }
 
-// EachFile calls f with the path, relative to root, of every file of the module in root. It leaves out nested
-// modules, tools and build results.
+// EachFile calls f with the path of every file of the module in root, relative to root. It leaves out nested modules,
+// tools and build results.
 func EachFile(t *testing.T, root string, f func(name string)) {
 	t.Helper()
 	require.NoError(t, fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
@@ -165,12 +165,13 @@ func EachFile(t *testing.T, root string, f func(name string)) {
 	}))
 }
 
-// Table returns the cells of some columns, row by row, of the only table in a Markdown file with all of them.
+// Table returns some columns of a table in a Markdown file, row by row. It takes the only table that has all these
+// columns.
 func Table(t *testing.T, file string, columns ...string) (rows [][]string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	var at []int // Indexes of the columns in the current table.
+	var at []int // indexes of the columns in the current table
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
 		for i := range cells {
@@ -193,7 +194,7 @@ func Table(t *testing.T, file string, columns ...string) (rows [][]string) {
 	return rows
 }
 
-// find returns the indexes of columns in a table's header, nil if one is missing.
+// find returns the indexes of the given columns in a table's header. It returns nil if a column is missing.
 func find(header, columns []string) (at []int) {
 	for _, c := range columns {
 		i := slices.Index(header, c)

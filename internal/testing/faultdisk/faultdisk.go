@@ -1,16 +1,15 @@
-// Package faultdisk simulates a disk that fails as disks and machines do, below the parties' real code: below SQLite,
-// by a VFS around the system's, and below package durable, by its hook. A [Disk] is the disk of all files in a
-// folder. It can
+// Package faultdisk simulates a disk that fails, below the relay's real code. SQLite's files are covered by a VFS
+// around SQLite's own, and files of package durable by a hook. A [Disk] simulates the disk of all files in one folder.
+// It can
 //
-//   - stop at any write, as when a process is killed there: no later write reaches a file;
+//   - stop at any write, as when a process is killed: no later write reaches a file;
 //   - refuse writes for a while, as a full disk does;
 //   - record every write, sync and change of a name, so that [Disk.Cut] can produce any state that a power cut may
 //     leave.
 //
-// Faults above the system calls are the same on every machine and in virtual time, and need no tracer; a disk in
-// memory makes thousands of cuts a minute. The package relies on SQLite's unix VFS turning xSync into fsync, and the
-// first xSync of a new log into an fsync of its folder, too. The files on the real disk are always current, so any
-// other code may read them.
+// Simulated faults are the same on every machine and in virtual time, and need no tracer. In memory, thousands of cuts
+// a minute are possible. The package relies on two facts about SQLite's unix VFS: xSync is an fsync, and the first
+// xSync of a new log is an fsync of its folder, too. The real files are always current, so other code may read them.
 package faultdisk
 
 import (
@@ -27,28 +26,28 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// ErrFailed is package durable's error on a failing disk.
+// ErrFailed is the error that package durable gets from a disk that is stopped or full.
 var ErrFailed = errors.New("the test's disk fails")
 
-// Disk is the disk of a folder. It is safe for concurrent use.
+// Disk is the simulated disk of a folder. It is safe for concurrent use.
 type Disk struct {
 	folder string
 
-	mu      sync.Mutex // guards the rest
+	mu      sync.Mutex // guards the fields below
 	dead    bool
-	after   int    // remaining writes until it stops; negative: never
+	after   int    // number of writes until it stops; negative: it does not stop
 	stopped func() // called when it stops
 	full    int    // number of writes that will fail
 	refused []time.Time
 	writes  int
-	record  *recording // nil unless it records
+	record  *recording // nil if it does not record
 	broken  Broken
-	apart   string // writes to files whose names contain this word are not counted; "" for none
+	apart   string // files with this word in their name are not counted; "" for none
 }
 
-// Broken says in which ways a disk lies, for tests that must detect it.
+// Broken says in which ways a disk lies. Tests that search for lost data must detect such a disk.
 type Broken struct {
-	LosesSyncs bool // A sync does nothing.
+	LosesSyncs bool // Syncs do nothing and report success.
 }
 
 var disks struct {
@@ -56,7 +55,7 @@ var disks struct {
 	all []*Disk
 }
 
-// New simulates the disk of a folder until Remove.
+// New simulates the disk of a folder until the caller calls Remove.
 func New(folder string) *Disk {
 	d := &Disk{folder: clean(folder) + string(filepath.Separator), after: -1}
 	disks.Lock()
@@ -77,7 +76,7 @@ func (d *Disk) Remove() {
 	}
 }
 
-// find returns the disk of a file, or nil.
+// find returns the simulated disk of a file, or nil if the file is on none.
 func find(path string) *Disk {
 	if path == "" {
 		return nil
@@ -93,7 +92,7 @@ func find(path string) *Disk {
 	return nil
 }
 
-// Stop stops the disk at the n-th write from now, or at once if n is 0, and calls then, which must not block.
+// Stop stops the disk at the n-th write from now, or at once if n is 0. The disk then calls then, which must not block.
 func (d *Disk) Stop(n int, then func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -112,7 +111,7 @@ func (d *Disk) stop() {
 	d.stopped = nil
 }
 
-// Revive lets a stopped disk continue, and cancels a planned stop.
+// Revive lets a stopped or full disk work again, and cancels a planned stop.
 func (d *Disk) Revive() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -126,7 +125,7 @@ func (d *Disk) Fill(n int) {
 	d.full = n
 }
 
-// Refused reports whether a write failed between two times because the disk was full.
+// Refused reports whether, between two times, the disk refused a write because it was full.
 func (d *Disk) Refused(from, to time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,15 +146,16 @@ func (d *Disk) Dead() bool {
 	return d.dead
 }
 
-// Apart exempts files whose names contain word from counting and from a full disk. Files that change at random times
-// would make the n-th change different in each run.
+// Apart excludes files with word in their names. Disk does not count their writes for Stop and Fill. Files that change
+// at random times would make the n-th write different in each run.
 func (d *Disk) Apart(word string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.apart = word
 }
 
-// do applies one change to a file, unless the disk has stopped or fails.
+// do counts and records one change to a file and returns SQLITE_OK. If the disk has stopped, it returns SQLITE_IOERR
+// instead. If the disk is full, it returns failed.
 func (d *Disk) do(path string, failed int32, change func(r *recording)) int32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -180,7 +180,7 @@ func (d *Disk) do(path string, failed int32, change func(r *recording)) int32 {
 	return sqlite3.SQLITE_OK
 }
 
-// create reports whether it created a file; it does not touch an existing one.
+// create reports whether a file is new, and records its creation. It records nothing for an existing file.
 func (d *Disk) create(path string) (fresh bool, rc int32) {
 	if _, err := os.Stat(path); err == nil {
 		if d.Dead() {
@@ -220,14 +220,14 @@ func (d *Disk) remove(path string, folder bool) int32 {
 	})
 }
 
-// Break makes the disk lie from now on.
+// Break makes the disk lie from now on, in the given ways.
 func (d *Disk) Break(how Broken) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.broken = how
 }
 
-// watchFiles makes package durable ask disks before each change.
+// watchFiles makes package durable ask the file's disk before each change of a file.
 func watchFiles() {
 	durable.Watch(func(s durable.Step) (skip bool, err error) {
 		d := find(s.Path)

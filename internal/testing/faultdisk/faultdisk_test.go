@@ -26,7 +26,7 @@ func count(t *testing.T, db *sql.DB) (n int) {
 	return n
 }
 
-// TestStop: changes before a kill are on the disk, and later ones are not.
+// TestStop checks that the writes before a stop are on the disk and that later writes are not.
 func TestStop(t *testing.T) {
 	faultdisk.Install()
 	folder := t.TempDir()
@@ -52,8 +52,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestCut: what SQLite committed survives a power cut. On a disk whose syncs do nothing it does not, which shows that
-// cuts lose as much as they can.
+// TestCut checks that committed transactions of SQLite survive a power cut. On a disk whose syncs do nothing,
+// transactions must be lost. That shows that the simulated cuts lose data.
 func TestCut(t *testing.T) {
 	faultdisk.Install()
 	for _, lies := range []bool{false, true} {
@@ -65,7 +65,7 @@ func TestCut(t *testing.T) {
 		db := openDB(t, folder)
 		_, err := db.Exec(`CREATE TABLE a (n INTEGER)`)
 		require.NoError(t, err)
-		var short []int // steps at which the log was just truncated, which no sync follows
+		var short []int // steps at which SQLite truncated its log and has not synced it
 		for row := range 30 {
 			_, err := db.Exec(`INSERT INTO a VALUES (1)`)
 			require.NoError(t, err)

@@ -11,59 +11,61 @@ import (
 	"time"
 )
 
-// sector is what a disk writes atomically, in bytes: of a longer write, any subset of sectors may survive a cut.
+// sector is the number of bytes that a disk writes atomically. After a power cut, any subset of a longer write's
+// sectors may be on the disk.
 const sector = 512
 
-// recording holds every change of a folder, in order.
+// recording holds every change in a folder, in order.
 type recording struct {
 	folder      string
-	inodes      map[string]int // current inodes, by name
+	inodes      map[string]int // current inodes, by file name
 	last        int
 	log         []change
 	checkpoints []Checkpoint
 	start       image
 }
 
-// kind is what a change does.
+// kind says what a change does.
 type kind int
 
 const (
 	kindWrite kind = iota
 	kindTruncate
 	kindSync
-	kindLink   // a name gets an inode, or another one
-	kindUnlink // a name is gone
-	kindMove   // a name gets the inode of another, which is gone
+	kindLink   // a name gets an inode, new or existing
+	kindUnlink // a name is removed
+	kindMove   // a file is renamed
 	kindSyncFolder
 )
 
-// change is one step of the log.
+// change is one entry of the recorded log.
 type change struct {
 	kind  kind
 	inode int
-	at    int64 // offset, or size
+	at    int64 // offset of a write, or size after a truncation
 	data  []byte
-	name  string // the folder, for kindSyncFolder
+	name  string // the file; for kindSyncFolder, the folder
 	to    string
 	when  time.Time
 }
 
-// folderInode is the inode of every folder.
+// folderInode is the inode number of every folder; files have higher numbers.
 const folderInode = 0
 
-// image is the content of a folder: inodes by name, and their bytes.
+// image is a folder's content: an inode number per name, and the bytes per inode.
 type image struct {
 	names map[string]int
 	bytes map[int][]byte
 }
 
-// Checkpoint is a statement made when the log had this many steps: after any later cut, it must hold.
+// Checkpoint is a statement, What, that a test recorded when the log had Step entries. It must be true after every
+// power cut from that step on.
 type Checkpoint struct {
 	Step int
 	What any
 }
 
-// Record starts recording; everything that exists now counts as synced.
+// Record starts recording. It treats everything that is in the folder now as synced.
 func (d *Disk) Record() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -85,7 +87,7 @@ func (d *Disk) Record() error {
 	return err
 }
 
-// Steps returns the length of the log, 0 if the disk does not record.
+// Steps returns the number of recorded changes, or 0 if the disk does not record.
 func (d *Disk) Steps() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -95,14 +97,14 @@ func (d *Disk) Steps() int {
 	return len(d.record.log)
 }
 
-// When returns the time of the last of the first steps ≥ 1 of the log.
+// When returns the time of the last of the first steps recorded changes. steps is at least 1.
 func (d *Disk) When(steps int) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.record.log[steps-1].when
 }
 
-// AddCheckpoint records a statement made after step steps.
+// AddCheckpoint records a [Checkpoint]: a statement that must be true after a power cut from this step on.
 func (d *Disk) AddCheckpoint(step int, what any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -111,7 +113,7 @@ func (d *Disk) AddCheckpoint(step int, what any) {
 	}
 }
 
-// Marked returns the statements made up to a step.
+// Marked returns the statements of all checkpoints up to a step.
 func (d *Disk) Marked(step int) (out []any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -134,7 +136,7 @@ func (r *recording) create(path string) {
 	r.add(change{kind: kindLink, inode: r.last, name: path})
 }
 
-// inode returns the inode of a name, and assigns one to a file that other code made.
+// inode returns the inode of a file name. If other code created the file, it records the creation first.
 func (r *recording) inode(path string) int {
 	if _, ok := r.inodes[path]; !ok {
 		r.create(path)
@@ -156,7 +158,7 @@ func (r *recording) makeFolder(path string) {
 	r.add(change{kind: kindLink, inode: folderInode, name: path})
 }
 
-// syncFolder syncs the folder of a name.
+// syncFolder records a sync of the folder that contains a file.
 func (r *recording) syncFolder(path string) {
 	r.add(change{kind: kindSyncFolder, name: filepath.Dir(path)})
 }
@@ -172,16 +174,16 @@ func (r *recording) remove(path string) {
 	r.add(change{kind: kindUnlink, name: path})
 }
 
-// Cut writes into a folder a state that a power cut after the first steps of the log may leave. Synced data is there.
-// For the rest:
+// Cut writes a possible state after a power cut into a folder. The cut comes after the first steps recorded changes.
+// All synced data survives. Of the rest, Cut draws at random:
 //
-//   - each sector of a file has one of the contents it was given since the file's last sync, so writes are lost,
-//     reordered and torn;
-//   - a file has one of its lengths since then;
-//   - the names in a folder are those after one of their changes since its last sync: journaling file systems keep
-//     these in order.
+//   - Each sector of a file has one of its contents since the file's last sync. So writes can be lost, reordered and
+//     torn.
+//   - Each file has one of its lengths since its last sync.
+//   - The names in a folder are as after one of the changes since the folder's last sync. Journaling file systems keep
+//     the order of such changes.
 //
-// A third of the cuts lose all unsynced data, and a third keep everything but tear the last write.
+// A third of the cuts lose all unsynced data. Another third keep everything but tear the last write.
 func (d *Disk) Cut(steps int, rng *rand.Rand, into string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -192,14 +194,14 @@ func (d *Disk) Cut(steps int, rng *rand.Rand, into string) error {
 	return c.write(rng, into)
 }
 
-// cutter replays a log. It separates durable state from state in memory.
+// cutter replays the recorded changes. It tracks what is durable and what is only in memory.
 type cutter struct {
 	root    string
-	folders map[string][]map[string]int // by folder: its synced names, and the names after each later change
+	folders map[string][]map[string]int // by folder: its synced names, then its names after each later change
 	files   map[int]*versions
 }
 
-// versions are a file's contents: the synced one, and those after each later change.
+// versions are a file's contents: the synced content, then the content after each later change.
 type versions struct{ all [][]byte }
 
 func newCutter(r *recording) *cutter {
@@ -213,7 +215,7 @@ func newCutter(r *recording) *cutter {
 	return c
 }
 
-// now returns the latest state of the folder of a name.
+// now returns the latest names in the folder that contains a file.
 func (c *cutter) now(name string) map[string]int {
 	folder := filepath.Dir(name)
 	if len(c.folders[folder]) == 0 {
@@ -223,7 +225,8 @@ func (c *cutter) now(name string) map[string]int {
 	return all[len(all)-1]
 }
 
-// change adds a state of the folder of a name.
+// change applies a change to the names in the folder that contains a file. It keeps the earlier names as possible
+// states.
 func (c *cutter) change(name string, do func(names map[string]int)) {
 	names := maps.Clone(c.now(name))
 	do(names)
@@ -273,9 +276,10 @@ func (v *versions) apply(s change) {
 	v.all = append(v.all, now)
 }
 
-// after draws the surviving content of a file. A sector beyond the end of the drawn content is zeros: a file may have
-// grown before its bytes arrived. An exception is content newer than the length: then the file was truncated, which
-// has not happened yet at its old length.
+// after draws the content of a file after a power cut: a length, and per sector one of the file's contents. Bytes
+// beyond the end of a drawn content are zeros, as a file may grow before its bytes arrive. If a drawn content is newer
+// than the length but ends within the sector, the file was truncated after it had that length. Then the sector keeps
+// the content from the time of the length.
 func (v *versions) after(rng *rand.Rand, mode int) []byte {
 	pick := func() int {
 		switch mode {
@@ -301,14 +305,14 @@ func (v *versions) after(rng *rand.Rand, mode int) []byte {
 	return out
 }
 
-// write draws the state after a cut, and writes it into a folder.
+// write draws a state after the cut and writes it into a folder.
 func (c *cutter) write(rng *rand.Rand, into string) error {
 	return c.writeFolder(c.root, into, rng, rng.IntN(3))
 }
 
 func (c *cutter) writeFolder(folder, into string, rng *rand.Rand, mode int) error {
 	if err := os.MkdirAll(into, 0o700); err != nil {
-		return fmt.Errorf("couldn't write what a cut leaves: %w", err)
+		return fmt.Errorf("couldn't write the state after a power cut: %w", err)
 	}
 	states := c.folders[folder]
 	if len(states) == 0 {
@@ -330,7 +334,7 @@ func (c *cutter) writeFolder(folder, into string, rng *rand.Rand, mode int) erro
 			err = os.WriteFile(path, c.file(names[name]).after(rng, mode), 0o600)
 		}
 		if err != nil {
-			return fmt.Errorf("couldn't write what a cut leaves: %w", err)
+			return fmt.Errorf("couldn't write the state after a power cut: %w", err)
 		}
 	}
 	return nil

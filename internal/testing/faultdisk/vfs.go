@@ -13,45 +13,45 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// This file implements the SQLite side: a VFS around the system's, the default for every connection opened after
-// Install. It asks the [Disk] before each change. SQLite is C translated to Go: its structs lie at SQLite's
-// addresses, its pointers are numbers, and a function is called by the number of a Go function value. Functions take
-// SQLite's thread first, which is passed on.
+// This file implements SQLite's side: a VFS around SQLite's own VFS. Install makes it the default of all connections
+// opened later. It asks the [Disk] before each change of a file. SQLite here is C code translated to Go: structs are at
+// fixed addresses, pointers are numbers, and a function pointer is the address of a Go function value. The first
+// parameter of every function is SQLite's thread, which this code only passes on.
 
-// thread is a *libc.TLS. Only SQLite looks inside, so package libc need not be imported for it.
+// thread is a *libc.TLS. As only SQLite looks inside it, this package need not import libc.
 type thread = unsafe.Pointer
 
-// shim is the VFS, a copy of the system's with some functions replaced, and methods those of its files. SQLite keeps
-// both permanently, so they lie where the garbage collector does not free them.
+// shim is our VFS, a copy of SQLite's own with some functions replaced. methods are the methods of its files. SQLite
+// keeps pointers to both permanently, so they must be variables that the garbage collector never frees.
 var (
 	shim    sqlite3.Tsqlite3_vfs
 	methods sqlite3.Tsqlite3_io_methods
 	system  *sqlite3.Tsqlite3_vfs
 )
 
-// header is what one of our files has before the system's file.
+// header is the part of our file struct before the struct of SQLite's own VFS.
 type header struct {
 	methods uintptr
-	number  uint64 // index in open
+	number  uint64 // key in open
 }
 
 const headerSize = unsafe.Sizeof(header{})
 
-// open holds the open files on disks.
+// open holds all open files on simulated disks.
 var open struct {
 	sync.Mutex
 	last  uint64
 	files map[uint64]*file
 }
 
-// file is an open file on a disk.
+// file is an open file on a simulated disk.
 type file struct {
 	disk  *Disk
 	path  string
-	fresh bool // a log whose first sync also syncs its folder, as in unixSync
+	fresh bool // a new log: the first sync must also sync its folder, as unixSync does
 }
 
-// Install makes all SQLite connections opened later in this process ask the disks of [New]. Call it while no
+// Install makes all SQLite connections that this process opens later use the disks of [New]. Call it while no
 // connection is open.
 var Install = sync.OnceFunc(func() {
 	db, err := sql.Open("sqlite", ":memory:")
@@ -65,7 +65,7 @@ var Install = sync.OnceFunc(func() {
 	}
 	defer conn.Close()
 	err = conn.Raw(func(c any) error {
-		// The driver keeps its thread private; for one call at the start, any thread will do.
+		// The driver does not export its thread. For this one call at the start, any connection's thread works.
 		register(reflect.ValueOf(c).Elem().FieldByName("tls").UnsafePointer())
 		return nil
 	})
@@ -103,32 +103,32 @@ func register(tls thread) {
 	}
 }
 
-// names keeps memory that SQLite points to.
+// names keeps memory alive to which SQLite has pointers.
 var names [][]byte
 
-// call2 and call3 call an SQLite function on a thread whose type is not named.
+// call2 and call3 call an SQLite function with a thread whose type this package cannot name.
 func call2[T any](f func(*T, uintptr) uintptr, tls thread, a uintptr) uintptr { return f((*T)(tls), a) }
 
 func call3[T any](f func(*T, uintptr, int32) int32, tls thread, a uintptr, b int32) int32 {
 	return f((*T)(tls), a, b)
 }
 
-// at converts a number to a pointer.
+// at converts an address to a pointer.
 func at(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 
-// kept holds the functions whose numbers SQLite has.
+// kept keeps functions alive to which SQLite has pointers.
 var kept []any
 
-// pointer returns the number of a function.
+// pointer returns the function pointer of a Go function, as SQLite expects it.
 func pointer[F any](f F) uintptr {
 	kept = append(kept, &f)
 	return *(*uintptr)(unsafe.Pointer(&f))
 }
 
-// function returns the function with a number.
+// function returns the Go function for one of SQLite's function pointers.
 func function[F any](p uintptr) F { return *(*F)(unsafe.Pointer(&p)) }
 
-// text reads a C string.
+// text reads a zero-terminated C string.
 func text(p uintptr) string {
 	if p == 0 {
 		return ""
@@ -140,13 +140,13 @@ func text(p uintptr) string {
 	return string(unsafe.Slice((*byte)(at(p)), n))
 }
 
-// inner returns the system's file inside one of ours, and its methods.
+// inner returns the file struct of SQLite's own VFS inside one of our files, and its methods.
 func inner(f uintptr) (uintptr, *sqlite3.Tsqlite3_io_methods) {
 	real := f + headerSize
 	return real, (*sqlite3.Tsqlite3_io_methods)(at((*sqlite3.Tsqlite3_file)(at(real)).FpMethods))
 }
 
-// of returns the open file.
+// of returns the open file for a file struct of ours.
 func of(f uintptr) *file {
 	open.Lock()
 	defer open.Unlock()
@@ -155,7 +155,7 @@ func of(f uintptr) *file {
 
 type method = func(*sqlite3.Tsqlite3_io_methods) uintptr
 
-// pass0, pass1 and pass2 return methods that the system's file answers: without argument, with a number, with a
+// pass0, pass1 and pass2 return methods that call the same method of SQLite's own file, with no argument, a number or a
 // pointer.
 func pass0(of method) uintptr {
 	return pointer(func(tls thread, f uintptr) int32 {
@@ -182,7 +182,7 @@ func openFile(tls thread, _, name, f uintptr, flags int32, out uintptr) int32 {
 	open := function[func(thread, uintptr, uintptr, uintptr, int32, uintptr) int32](system.FxOpen)
 	path := text(name)
 	disk := find(path)
-	if disk == nil { // a file on no simulated disk: pass through
+	if disk == nil { // a file on no simulated disk: use SQLite's own VFS unchanged
 		return open(tls, uintptr(unsafe.Pointer(system)), name, f, flags, out)
 	}
 	h := (*header)(at(f))
@@ -204,7 +204,7 @@ func openFile(tls thread, _, name, f uintptr, flags int32, out uintptr) int32 {
 	return rc
 }
 
-// remember registers a file and sets its methods.
+// remember registers an open file and sets its methods.
 func remember(h *header, f *file) {
 	open.Lock()
 	defer open.Unlock()
@@ -261,7 +261,7 @@ func truncateFile(tls thread, f uintptr, size int64) int32 {
 	return function[func(thread, uintptr, int64) int32](m.FxTruncate)(tls, real, size)
 }
 
-// syncFile does not sync the real file: the disk records the sync.
+// syncFile tells the disk to record a sync. It does not sync the real file, which saves time.
 func syncFile(_ thread, f uintptr, _ int32) int32 {
 	o := of(f)
 	fresh := o.fresh
@@ -269,7 +269,7 @@ func syncFile(_ thread, f uintptr, _ int32) int32 {
 	return o.disk.sync(o.path, fresh)
 }
 
-// controlFile prevents files from growing in advance, which would be an unrecorded change.
+// controlFile ignores SQLite's requests to grow a file in advance. Such growth would be a change that is not recorded.
 func controlFile(tls thread, f uintptr, op int32, arg uintptr) int32 {
 	if op == sqlite3.SQLITE_FCNTL_SIZE_HINT || op == sqlite3.SQLITE_FCNTL_CHUNK_SIZE {
 		return sqlite3.SQLITE_OK
@@ -304,7 +304,7 @@ func unfetch(tls thread, f uintptr, offset int64, p uintptr) int32 {
 	return function[func(thread, uintptr, int64, uintptr) int32](m.FxUnfetch)(tls, real, offset, p)
 }
 
-// clean returns a path in the disks' form.
+// clean returns a file's absolute path, the form in which disks store paths.
 func clean(path string) string {
 	abs, err := filepath.Abs(path)
 	if err != nil {

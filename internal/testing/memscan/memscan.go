@@ -1,7 +1,8 @@
-// Package memscan looks for copies of keys in the memory of its own process, on Linux. It is for tests only.
+// Package memscan searches the memory of its own process for copies of keys. It works on Linux and is for tests only.
 //
-// The search itself must not put a key into memory: a [Needle] is masked with random bytes and compared byte by byte.
-// It finds a key as raw bytes, as base64 of both alphabets anywhere in a longer text, and as hexadecimal digits.
+// The search must not put another copy of a key into memory. So a [Needle] is masked with random bytes and compared
+// byte by byte. It finds a key as raw bytes, as base64 of both alphabets anywhere in a longer text, and as hexadecimal
+// digits.
 package memscan
 
 import (
@@ -24,23 +25,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Needle is a key to look for.
+// Needle is a key to search for.
 type Needle struct {
 	Name  string
 	forms []form
 }
 
-// form is one way in which a key can be stored in memory.
+// form is one way in which a key can be stored in memory, masked with random bytes.
 type form struct {
 	name         string
 	masked, mask []byte
 }
 
-// partSize is the least number of bytes that a needle looks for together: a key can be found in parts.
+// partSize is the number of key bytes that one search looks for. Longer keys are split into parts of this size.
 const partSize = 32
 
-// New makes a needle from a key of at least 32 bytes, and clears the key. It finds each 32 bytes of a longer key. It
-// omits three bytes at either end of these, which libraries may change, as for X25519.
+// New makes a needle from a key of at least 32 bytes and zeroes the key. Each part of 32 bytes is found separately. The
+// needle leaves out three bytes at both ends of a part: libraries may change some of them, as X25519 does.
 func New(name string, key []byte) *Needle {
 	n := &Needle{Name: name}
 	defer clear(key)
@@ -54,10 +55,10 @@ func New(name string, key []byte) *Needle {
 	return n
 }
 
-// addPart makes all forms of a part of a key.
+// addPart adds all forms of a part of a key.
 func (n *Needle) addPart(core []byte) {
 	n.add("raw", len(core), func(to []byte) { copy(to, core) })
-	for _, pad := range []byte{0x36, 0x5c} { // HMAC's
+	for _, pad := range []byte{0x36, 0x5c} { // the two pads of HMAC
 		n.add("padded", len(core), func(to []byte) {
 			for i := range core {
 				to[i] = core[i] ^ pad
@@ -75,12 +76,12 @@ func (n *Needle) addPart(core []byte) {
 			}
 		}
 	})
-	n.add("reversed", len(core), func(to []byte) { // as a big integer's words
+	n.add("reversed", len(core), func(to []byte) { // little endian, as in the words of a big integer
 		for i, b := range core {
 			to[len(core)-1-i] = b
 		}
 	})
-	for skip := range 3 { // however many bytes precede it in its text
+	for skip := range 3 { // base64 depends on the number of preceding bytes modulo 3
 		for alphabet, encoding := range map[string]*base64.Encoding{"base64": base64.RawStdEncoding,
 			"base64url": base64.RawURLEncoding} {
 			part := core[skip : skip+(len(core)-skip)/3*3]
@@ -89,7 +90,7 @@ func (n *Needle) addPart(core []byte) {
 	}
 }
 
-// add makes a form of what write writes.
+// add adds the form that write writes, of the given size in bytes.
 func (n *Needle) add(name string, size int, write func(to []byte)) {
 	f := form{name, make([]byte, size), make([]byte, size)}
 	rand.Read(f.mask)
@@ -100,7 +101,7 @@ func (n *Needle) add(name string, size int, write func(to []byte)) {
 	n.forms = append(n.forms, f)
 }
 
-// at reports whether memory begins with the form.
+// at reports whether memory begins with this form.
 func (f *form) at(memory []byte) bool {
 	if len(memory) < len(f.masked) {
 		return false
@@ -113,8 +114,8 @@ func (f *form) at(memory []byte) bool {
 	return true
 }
 
-// File returns needles for the private keys in a key file, in order, or for the values in a relay's secret. It leaves
-// no copy of them in memory.
+// File returns needles for the private keys in a key file, in order, or for the values in a relay's secret file. It
+// leaves no copy of them in memory.
 func File(t testing.TB, path string) (needles []*Needle) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -142,14 +143,14 @@ func File(t testing.TB, path string) (needles []*Needle) {
 		require.NoError(t, err)
 		name := fmt.Sprintf("%s, key %d", filepath.Base(path), len(needles))
 		switch {
-		case bytes.HasPrefix(rest[end:], []byte("\"\n}")) && n > 32 && raw[0] <= 2: // a tree: each leaf, and its value
+		case bytes.HasPrefix(rest[end:], []byte("\"\n}")) && n > 32 && raw[0] <= 2: // a tree: take its leaves' values
 			for at := 0; at < n; at++ {
 				if raw[at] == 1 {
 					needles = append(needles, New(fmt.Sprintf("%s, value %d", filepath.Base(path), len(needles)), raw[at+1:at+33]))
 					at += 32
 				}
 			}
-		case n > 512: // modulus and exponent
+		case n > 512: // an RSA key: modulus (256 bytes), then the exponent
 			needles = append(needles, New(name, raw[256:512]))
 		default:
 			needles = append(needles, New(name, raw[:n]))
@@ -158,9 +159,9 @@ func File(t testing.TB, path string) (needles []*Needle) {
 	}
 }
 
-// RequireGone demands that the process's memory holds no copy of the needles in gone and, to show that the scan
-// works, copies of those in left. It collects garbage first, because finalizers clear forgotten keys. It retries for
-// some seconds, as registers saved by the scheduler may hold a part of a key.
+// RequireGone fails the test if the process's memory holds a copy of a needle in gone. It also requires copies of all
+// needles in left, which shows that the scan works. It collects garbage first, because finalizers zero forgotten keys.
+// It retries for some seconds, because registers that the scheduler saved may hold a part of a key.
 func RequireGone(t testing.TB, gone []*Needle, left ...*Needle) {
 	t.Helper()
 	require.NotEmpty(t, gone)
@@ -179,19 +180,20 @@ func RequireGone(t testing.TB, gone []*Needle, left ...*Needle) {
 // patience is how long [Retry] tries.
 const patience = 10 * time.Second
 
-// Retry collects garbage and calls done until it returns true or patience is over.
+// Retry collects garbage and calls done until done returns true or 10 seconds are over.
 func Retry(t testing.TB, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		runtime.GC()
-		time.Sleep(5 * time.Millisecond) // for finalizers
+		time.Sleep(5 * time.Millisecond) // time for finalizers
 		if done() || time.Now().After(end) {
 			return
 		}
 	}
 }
 
-// RequireFound demands that a copy of each needle is found: the scan works, and the keys are in use.
+// RequireFound fails the test if a needle has no copy in memory. It shows that the scan works and that the keys are in
+// use.
 func RequireFound(t testing.TB, needles ...*Needle) {
 	t.Helper()
 	require.NotEmpty(t, needles)
@@ -205,13 +207,13 @@ func requireIn(t testing.TB, found []string, needles []*Needle) {
 	}
 }
 
-// names says whether a copy is one of the needle.
+// names reports whether an entry of Count's result is a copy of this needle.
 func (n *Needle) names(found string) bool { return strings.HasPrefix(found, n.Name+",") }
 
-// Count returns, for each copy of a needle in the process's memory, the needle's name and the form of the copy.
+// Count returns one entry per copy of a needle in the process's memory: the needle's name and the form of the copy.
 func Count(t testing.TB, needles ...*Needle) []string {
 	t.Helper()
-	var first [1 << 16][]*form // by two bytes
+	var first [1 << 16][]*form // forms by their first two bytes
 	name := map[*form]string{}
 	longest := 0
 	for _, n := range needles {
@@ -241,11 +243,11 @@ func Count(t testing.TB, needles ...*Needle) []string {
 	return found
 }
 
-// untouched is a page that nobody has written to; most mapped pages are.
+// untouched is a page of zeros. Most mapped pages were never written to, so the scan can skip them.
 var untouched [4096]byte
 
-// eachPart reads the process's writable memory in parts, which overlap by the longest form. starts is how many bytes
-// of a part are not in the next one.
+// eachPart reads the process's writable memory in parts of at most 4 MiB and calls do for each. Consecutive parts
+// overlap by the longest form. starts is how many bytes at the start of a part are not in the next part.
 func eachPart(t testing.TB, overlap int, do func(part []byte, starts int)) {
 	t.Helper()
 	memory, err := os.Open("/proc/self/mem")
@@ -267,7 +269,7 @@ func eachPart(t testing.TB, overlap int, do func(part []byte, starts int)) {
 		}
 		for at := from; at < to; {
 			size := min(to-at, uint64(len(buffer)))
-			if at < own+uint64(len(buffer)) && own < at+size { // copies in the buffer are the scan's own
+			if at < own+uint64(len(buffer)) && own < at+size { // skip the scan's own buffer, which holds copies
 				if at >= own {
 					at = own + uint64(len(buffer))
 					continue
@@ -276,7 +278,7 @@ func eachPart(t testing.TB, overlap int, do func(part []byte, starts int)) {
 			}
 			n, err := memory.ReadAt(buffer[:size], int64(at))
 			if err != nil && n == 0 {
-				at += uint64(len(untouched)) // the page is unmapped
+				at += uint64(len(untouched)) // the page is not mapped
 				continue
 			}
 			starts := n

@@ -16,11 +16,11 @@ import (
 	"github.com/doona-dp/doona/internal/testing/memscan"
 )
 
-// planted is what a test has put into memory.
+// planted is memory into which the test puts a key.
 var planted []byte
 
-// TestFinds: every form in which a key can stand in memory is found, each 32 bytes of it, and what is overwritten is
-// not.
+// TestFinds checks that the scan finds each 32 bytes of a key in every form in which memory can hold a key. After the
+// test has overwritten the key, the scan must find nothing.
 func TestFinds(t *testing.T) {
 	const prefix = "abc"
 	for _, size := range []int{40, 64, 96} {
@@ -51,7 +51,7 @@ func TestFinds(t *testing.T) {
 		needle := memscan.New("key", key)
 		require.Equal(t, make([]byte, size), key)
 		names := []string{}
-		for name, form := range forms { // nothing but the one that is planted may be in memory
+		for name, form := range forms { // mask all forms, so that memory holds only the one that is planted
 			for i := range form {
 				form[i] ^= 0x55
 			}

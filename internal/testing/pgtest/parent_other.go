@@ -4,5 +4,5 @@ package pgtest
 
 import "syscall"
 
-// endWithParent does nothing: this system cannot end a child with its parent.
+// endWithParent does nothing: only Linux can end a child process with its parent.
 func endWithParent(*syscall.SysProcAttr) {}

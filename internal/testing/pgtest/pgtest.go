@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package pgtest runs a real PostgreSQL server for tests and benchmarks: in a temporary folder, on
-// a socket in it, as an unprivileged user, with the durability settings of production.
+// Package pgtest runs a real PostgreSQL server for tests and benchmarks. The server runs in a temporary folder as an
+// unprivileged user, listens on a socket in that folder, and has the durability settings of production.
 package pgtest
 
 import (
@@ -26,22 +26,22 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver "pgx"
 )
 
-// Server is a running server. It ends with the process that started it.
+// Server is a PostgreSQL server. It ends when the process that started it ends.
 type Server struct {
 	// Data is the server's data folder: heap, indexes and write-ahead log.
 	Data string
 
 	dir, bin  string
-	as        *syscall.Credential // nil for this process's own user
+	as        *syscall.Credential // nil if it runs as this process's own user
 	ended     chan struct{}       // closed when the server has ended
 	process   *os.Process
 	databases atomic.Int64
 }
 
-// The user that owns everything in the server.
+// The database user that owns everything in the server.
 const owner = "doona"
 
-// shared is the server of this process; see Shared.
+// shared is the server that Shared returns.
 var shared struct {
 	sync.Mutex
 	server *Server
@@ -61,7 +61,7 @@ func Shared() (*Server, error) {
 	return shared.server, nil
 }
 
-// StopShared stops the server of Shared, if it was started.
+// StopShared stops the server that Shared started, if any.
 func StopShared() error {
 	shared.Lock()
 	defer shared.Unlock()
@@ -73,11 +73,13 @@ func StopShared() error {
 	return s.Stop()
 }
 
-// Start makes a new server and waits until it answers. It uses the programs in /usr/lib/postgresql/VERSION/bin, of
-// the highest version, or on the PATH. They refuse to run as root: for root, the user postgres or nobody runs them.
+// Start creates a server and waits until it accepts connections. It uses the programs in
+// /usr/lib/postgresql/VERSION/bin of the highest version, or those on the PATH. PostgreSQL refuses to run as root. If
+// this process is root, the server runs as the user postgres or nobody.
 func Start() (*Server, error) { return StartIn("") }
 
-// StartIn is Start with the server's folder inside the given one. The server's user must be able to enter it.
+// StartIn is Start with the server's folder inside the given folder. The server's user must be able to enter that
+// folder.
 func StartIn(folder string) (*Server, error) {
 	s := &Server{}
 	err := s.lay(folder)
@@ -91,7 +93,7 @@ func StartIn(folder string) (*Server, error) {
 	return s, nil
 }
 
-// lay creates the server's folder and database cluster.
+// lay creates the server's folder and an empty database cluster.
 func (s *Server) lay(parent string) (err error) {
 	if s.bin, err = findPrograms(); err != nil {
 		return err
@@ -115,7 +117,7 @@ func (s *Server) lay(parent string) (err error) {
 	return nil
 }
 
-// findPrograms returns the folder of initdb and postgres.
+// findPrograms returns the folder with the programs initdb and postgres.
 func findPrograms() (string, error) {
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	slices.SortFunc(found, func(a, b string) int { return version(b) - version(a) })
@@ -124,20 +126,20 @@ func findPrograms() (string, error) {
 	}
 	path, err := exec.LookPath("initdb")
 	if err != nil {
-		return "", errors.New("its server programs are neither in /usr/lib/postgresql/*/bin nor on the PATH: " +
+		return "", errors.New("couldn't find initdb and postgres: not in /usr/lib/postgresql/*/bin nor on the PATH: " +
 			"install it (Debian: apt-get install postgresql)")
 	}
 	path, err = filepath.EvalSymlinks(path)
 	return filepath.Dir(path), err
 }
 
-// version reads 15 from /usr/lib/postgresql/15/bin/initdb.
+// version returns the major version in a path, such as 15 in /usr/lib/postgresql/15/bin/initdb.
 func version(path string) int {
 	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
 	return n
 }
 
-// unprivileged returns the user that runs the server in place of root, or nil if this process is not root.
+// unprivileged returns the user that runs the server if this process is root, else nil.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
@@ -154,7 +156,7 @@ func unprivileged() (*syscall.Credential, error) {
 		}
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
-	return nil, errors.New("root may not run it, and there is no user postgres or nobody")
+	return nil, errors.New("PostgreSQL can't run as root, and there is no user postgres or nobody")
 }
 
 func (s *Server) command(program string, args ...string) *exec.Cmd {
@@ -164,7 +166,7 @@ func (s *Server) command(program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Promote makes a stopped server start in a new timeline, like a promoted replica.
+// Promote makes a stopped server start with a new timeline id, as a promoted replica does.
 func (s *Server) Promote() error {
 	files := map[string]string{"recovery.signal": "", "postgresql.auto.conf": "restore_command = 'false'\n"}
 	for name, text := range files {
@@ -181,7 +183,7 @@ func (s *Server) Promote() error {
 	return nil
 }
 
-// Restart starts a server that has ended, and waits until it answers.
+// Restart starts a server that has ended. It waits until the server accepts connections.
 func (s *Server) Restart() error {
 	cmd := s.command("postgres", "-D", s.Data, "-c", "listen_addresses=", "-c", "unix_socket_directories="+s.dir,
 		"-c", "max_connections=200", "-c", "logging_collector=off")
@@ -195,7 +197,7 @@ func (s *Server) Restart() error {
 	started := make(chan error)
 	ended := make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // the signal at its parent's end follows the thread that started it
+		runtime.LockOSThread() // Linux kills the child when this thread ends, so keep the thread
 		err := cmd.Start()
 		started <- err
 		if err == nil {
@@ -210,7 +212,7 @@ func (s *Server) Restart() error {
 	return s.Wait()
 }
 
-// Wait returns when the server accepts new connections. A recovery, beside other tests, has taken more than a minute.
+// Wait waits until the server accepts connections. A recovery while other tests run has taken more than a minute.
 func (s *Server) Wait() error {
 	db, err := sql.Open("pgx", s.dsn("postgres"))
 	if err != nil {
@@ -224,11 +226,11 @@ func (s *Server) Wait() error {
 		}
 		select {
 		case <-s.ended:
-			return fmt.Errorf("it ended: %s", s.lastLog())
+			return fmt.Errorf("the server ended: %s", s.lastLog())
 		default:
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("it does not answer: %w: %s", err, s.lastLog())
+			return fmt.Errorf("the server does not answer: %w: %s", err, s.lastLog())
 		}
 	}
 }
@@ -258,11 +260,11 @@ func (s *Server) Database() (string, error) {
 	return s.dsn(name), nil
 }
 
-// Crash ends the server as a power loss would, for programs: it kills all processes at once and flushes nothing.
-// Restart recovers it.
+// Crash kills all server processes at once, as a power loss would: they flush nothing. Restart then recovers the
+// database.
 func (s *Server) Crash() error { return s.end(syscall.SIGQUIT) }
 
-// Halt shuts the server down cleanly, with everything on disk; Restart starts it again.
+// Halt shuts the server down and writes everything to disk. Restart starts it again.
 func (s *Server) Halt() error { return s.end(syscall.SIGINT) }
 
 func (s *Server) end(how os.Signal) error {
@@ -276,7 +278,7 @@ func (s *Server) end(how os.Signal) error {
 // Stop ends the server and deletes its folder.
 func (s *Server) Stop() error {
 	if s.process != nil {
-		s.process.Signal(syscall.SIGQUIT) // an error: it has ended already
+		s.process.Signal(syscall.SIGQUIT) // an error means that it has already ended
 		<-s.ended
 	}
 	if s.dir == "" {
@@ -285,7 +287,7 @@ func (s *Server) Stop() error {
 	return os.RemoveAll(s.dir)
 }
 
-// Log copies the server's log.
+// Log writes a copy of the server's log to w.
 func (s *Server) Log(w io.Writer) error {
 	log, err := os.ReadFile(filepath.Join(s.dir, "log"))
 	if err == nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// KeepRunning restarts a server whenever it ends by itself, as a service manager does, until ctx ends. Wait for that
-// before you stop or restart the server otherwise.
+// KeepRunning restarts the server whenever it ends by itself, as a service manager does, until ctx ends. Before you
+// stop or restart the server in another way, end ctx and wait until KeepRunning returns.
 func (s *Server) KeepRunning(ctx context.Context) {
 	for {
 		select {
@@ -17,7 +17,7 @@ func (s *Server) KeepRunning(ctx context.Context) {
 			return
 		case <-s.ended:
 		}
-		if s.Restart() != nil { // for example while its disk is full
+		if s.Restart() != nil { // for example because its disk is full
 			select {
 			case <-ctx.Done():
 				return

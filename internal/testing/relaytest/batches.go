@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// few returns the slots of n clients with numbers below 3, as the first relay sees them after opening.
+// few returns the slots of n clients with values 0 to 2, as the first relay sees them after opening envelopes.
 func (c *Cascade) few(t testing.TB, epoch uint64, n int) [][]byte {
 	t.Helper()
 	values := make([]uint64, n)
@@ -19,8 +19,8 @@ func (c *Cascade) few(t testing.TB, epoch uint64, n int) [][]byte {
 	return c.Slots(t, epoch, values...)[0]
 }
 
-// Chain plays two relays on the slots of one batch, as two colluding relays could. change, if not nil, alters what
-// the second relay passes on before it signs.
+// Chain plays two relays that process the slots of one batch. If change is given, it alters what the second relay signs
+// and passes on, as colluding relays could.
 func (c *Cascade) Chain(t testing.TB, epoch, seq uint64, first [][]byte,
 	change ...func([][]byte) [][]byte) *onion.Batch {
 	t.Helper()
@@ -48,7 +48,7 @@ func (c *Cascade) Chain(t testing.TB, epoch, seq uint64, first [][]byte,
 	return batch
 }
 
-// Destroyed returns a batch of epoch 0 that the relay at a hop destroyed.
+// Destroyed returns a batch of epoch 0 that the relay at the given hop destroyed.
 func (c *Cascade) Destroyed(t testing.TB, seq, submissions, hop uint64) *onion.Batch {
 	t.Helper()
 	at, in := onion.Context{TaskID: c.Open.ID}, []uint64{submissions}
@@ -71,7 +71,7 @@ func (c *Cascade) Destroyed(t testing.TB, seq, submissions, hop uint64) *onion.B
 	return last
 }
 
-// Spoil makes the first n slots unreadable.
+// Spoil makes the first n slots impossible to open.
 func Spoil(slots [][]byte, n int) [][]byte {
 	for i := range n {
 		slots[i] = append([]byte{}, slots[i]...)
@@ -80,8 +80,9 @@ func Spoil(slots [][]byte, n int) [][]byte {
 	return slots
 }
 
-// Faulty returns the batch files of two epochs with every kind of fault: a message in batches with distant numbers, a
-// repeated batch, one number signed twice, withheld batches, a remainder, and files that are no batch.
+// Faulty returns batch files of two epochs with every kind of fault. Among them are messages that occur in two batches,
+// a repeated batch, two signed batches with one number, withheld batches, a destroyed remainder, and files that are no
+// batch.
 func (c *Cascade) Faulty(t testing.TB) (files [][]byte) {
 	t.Helper()
 	size := int(c.Open.Batch.Size)
@@ -99,9 +100,9 @@ func (c *Cascade) Faulty(t testing.TB) (files [][]byte) {
 			fresh = append(fresh, c.few(t, 0, 2)...)
 		}
 		switch seq {
-		case 1: // withheld, so its messages count in number 4
+		case 1: // the relay spoils this batch, so its repeated messages count as new in batch 4
 			add(c.Chain(t, 0, seq, fresh, func(next [][]byte) [][]byte { return Spoil(next, 3) }))
-		case 2: // a copy of a part of number 5
+		case 2: // part of this batch is repeated as batch 5
 			add(c.Chain(t, 0, seq, fresh))
 			add(c.Chain(t, 0, 5, fresh))
 		case 5:
@@ -120,5 +121,5 @@ func (c *Cascade) Faulty(t testing.TB) (files [][]byte) {
 	return append(files, []byte("no batch"))
 }
 
-// FileName returns the name of the i-th file.
+// FileName returns the name of the i-th batch file.
 func FileName(i int) string { return fmt.Sprintf("%02d.batch", i) }

@@ -14,14 +14,14 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// Bound is a row of the table of bounds in docs/SPEC.md.
+// Bound is a row of the table in docs/SPEC.md that limits values in requests.
 type Bound struct {
-	Name   string       // In braces, a path value; otherwise a header or a parameter.
-	Beyond problem.Name // Answer to a value beyond the bound.
+	Name   string       // A path value in braces, a header, or a parameter.
+	Beyond problem.Name // The problem for a value beyond the limit.
 	in     []string     // Last words of the paths of requests with this value.
 }
 
-// Bounds reads the table.
+// Bounds reads the table from the file spec.
 func Bounds(t *testing.T, spec string) (out []Bound) {
 	t.Helper()
 	for _, row := range doctest.Table(t, spec, "named", "in", "beyond it") {
@@ -32,12 +32,13 @@ func Bounds(t *testing.T, spec string) (out []Bound) {
 	return out
 }
 
-// In reports whether a request, by its pattern, has the bounded value.
+// In reports whether requests with a path pattern contain the limited value.
 func (b Bound) In(pattern string) bool {
 	return slices.Contains(b.in, lastWord(pattern)) && (b.Name[0] != '{' || strings.Contains(pattern, b.Name))
 }
 
-// lastWord returns the last word of a pattern's path, with the previous word if it is ambiguous.
+// lastWord returns the last word of a pattern's path that is not a path value. If it is ambiguous, the previous word
+// precedes it.
 func lastWord(pattern string) (last string) {
 	before := ""
 	for word := range strings.SplitSeq(pattern, "/") {
@@ -51,20 +52,21 @@ func lastWord(pattern string) (last string) {
 	return last
 }
 
-// CheckBounds requires that the table has a row for every path value of some requests.
+// CheckBounds checks that the table has a row for every path value in some requests' patterns.
 func CheckBounds(t testing.TB, bounds []Bound, patterns []string) {
 	t.Helper()
 	for _, pattern := range patterns {
 		for word := range strings.SplitSeq(pattern, "/") {
 			if strings.HasPrefix(word, "{") {
 				has := func(b Bound) bool { return b.Name == word && b.In(pattern) }
-				require.True(t, slices.ContainsFunc(bounds, has), "no row says what bounds %s of %s", word, pattern)
+				require.True(t, slices.ContainsFunc(bounds, has),
+					"docs/SPEC.md: the table of bounds has no row for %s in %s", word, pattern)
 			}
 		}
 	}
 }
 
-// Answer returns the problem in a handler's answer, or nil.
+// Answer returns the problem with which a handler answers a request, or nil.
 func Answer(handler http.Handler, req *http.Request) *problem.Problem {
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, req)
@@ -74,8 +76,8 @@ func Answer(handler http.Handler, req *http.Request) *problem.Problem {
 	return problem.Read(w.Result())
 }
 
-// Flood sends 10,000 requests of some kinds to a handler, or 10,000 of each in the long form. The handler must refuse
-// all.
+// Flood sends 10,000 requests to a handler, which must refuse all of them. It takes the requests from some kinds in
+// turn. In the long form it sends 10,000 of each kind.
 func Flood(t testing.TB, handler http.Handler, kinds [][]*http.Request) {
 	t.Helper()
 	n := 10_000/len(kinds) + 1
@@ -91,7 +93,7 @@ func Flood(t testing.TB, handler http.Handler, kinds [][]*http.Request) {
 	}
 }
 
-// status records the status of an answer.
+// status is a ResponseWriter that only keeps the status of an answer.
 type status struct {
 	header http.Header
 	code   int

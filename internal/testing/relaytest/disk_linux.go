@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// Mount mounts an empty file system until the test and the processes that it has started have ended. Without the
-// right to mount, it skips the test, or fails its long form.
+// Mount mounts an empty file system on a folder until the test ends. If this process has no right to mount, it skips
+// the test; in the long form it fails the test.
 func Mount(t testing.TB, folder, options string) {
 	t.Helper()
 	require.NoError(t, os.Mkdir(folder, 0o700))
@@ -22,21 +22,21 @@ func Mount(t testing.TB, folder, options string) {
 		NoMount(t, err)
 	}
 	t.Cleanup(func() {
-		// A server's last processes may outlive the one that was waited for.
+		// A server's last processes may still use the file system after the server's main process has ended.
 		require.Eventually(t, func() bool { return syscall.Unmount(folder, 0) == nil }, Patience, 10*time.Millisecond)
 	})
 }
 
-// NoMount skips a test, or fails its long form, where a file system could not be mounted.
+// NoMount skips a test if a file system could not be mounted. In the long form it fails the test.
 func NoMount(t testing.TB, err error) {
 	t.Helper()
 	if stattest.Long {
 		t.Fatalf("couldn't mount: %v", err)
 	}
-	t.Skipf("a file system of its own takes the right to mount one: %v", err)
+	t.Skipf("this test needs the right to mount a file system: %v", err)
 }
 
-// Fill uses up all space of a file system, with a file "filler" in a folder.
+// Fill writes a file "filler" in a folder until the file system is full.
 func Fill(folder string) error {
 	f, err := os.Create(filepath.Join(folder, "filler"))
 	if err != nil {

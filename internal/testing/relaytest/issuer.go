@@ -16,19 +16,19 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// WithTokens changes a draft to clients with tokens. New then reserves the issuer's address, and
-// [Cascade.StartIssuer] runs it.
+// WithTokens changes a draft so that clients need tokens. New then reserves an address for the issuer, and
+// [Cascade.StartIssuer] starts the issuer there.
 func WithTokens(draft *task.Task) { draft.Clients = task.Clients{Kind: task.ClientToken, Quota: 1} }
 
-// placeIssuer reserves the issuer's address. Nothing listens there before [Cascade.StartIssuer], so a request for the
-// issuer's time fails at once.
+// placeIssuer reserves the issuer's address and writes it into the draft. Until [Cascade.StartIssuer] nothing listens
+// there. So a relay that asks the issuer for its time gets an error at once.
 func (c *Cascade) placeIssuer(t testing.TB, draft *task.Task) {
 	t.Helper()
 	c.issuer = FreeAddress(t)
 	draft.Clients.Issuer.URL = c.scheme() + c.issuer
 }
 
-// IssuerConfig returns a configuration of the issuer, which counts networks.
+// IssuerConfig returns a configuration of an issuer that limits tokens per network.
 func (c *Cascade) IssuerConfig() issuer.Config {
 	cfg := issuer.Config{Store: "sqlite:" + filepath.Join(c.Dir, "issuer", "issuer.db"), Clients: "address",
 		TrustedProxies: []string{"127.0.0.0/8"}, Clock: c.Clock.Now}
@@ -50,7 +50,7 @@ func (c *Cascade) StartIssuer(t testing.TB, cfg issuer.Config) (stop func()) {
 	var err error
 	cfg.Listener, err = net.Listen("tcp", c.issuer)
 	require.NoError(t, err)
-	if files := c.Config(t, 0).TLS; files != nil { // as a proxy before it would
+	if files := c.Config(t, 0).TLS; files != nil { // end TLS here, as a proxy in front of the issuer would
 		cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
 		require.NoError(t, err)
 		cfg.Listener = tls.NewListener(cfg.Listener, &tls.Config{Certificates: []tls.Certificate{cert}})
@@ -58,7 +58,7 @@ func (c *Cascade) StartIssuer(t testing.TB, cfg issuer.Config) (stop func()) {
 	i, err := issuer.New(cfg)
 	require.NoError(t, err)
 	end := Run(t, i.Run)
-	require.Eventually(t, func() bool { // until it has asked the relays for the time
+	require.Eventually(t, func() bool { // until the issuer has asked the relays for their time
 		resp, err := c.http.Get(c.Open.DirectoryURL(0))
 		if err != nil {
 			return false
@@ -73,13 +73,13 @@ func (c *Cascade) StartIssuer(t testing.TB, cfg issuer.Config) (stop func()) {
 	}
 }
 
-// Token makes a token of an epoch with the issuer's private key, as client and issuer would.
+// Token makes a valid token of an epoch, with the issuer's private key.
 func (c *Cascade) Token(t testing.TB, epoch uint64) []byte {
 	t.Helper()
 	return c.TokenFor(t, epoch, token.Challenge(c.Open.Task, c.Open.ID, epoch))
 }
 
-// TokenFor is Token for a challenge of the caller's choice.
+// TokenFor is Token for a challenge that the caller chooses.
 func (c *Cascade) TokenFor(t testing.TB, epoch uint64, challenge []byte) []byte {
 	t.Helper()
 	keys, err := keyfile.LoadRSA(filepath.Join(c.Dir, "issuer", taskName(c.index)+".keys"))

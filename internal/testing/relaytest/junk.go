@@ -14,15 +14,16 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// FeedJunk answers every party that follows the stream of a cascade, whose first relay must not run, with junk of the
-// largest size, one kind after another. It requires that the process allocates at most most bytes between two
-// answers. It returns when all kinds were refused, as a following party never stops.
+// FeedJunk answers the parties that follow a stream with junk of the largest allowed size, one kind after another. It
+// listens at the first relay's address, so the first relay must not run. follow starts the party under test. Between
+// two answers, the process may allocate at most most bytes. FeedJunk returns when the party has asked for all kinds.
 func (c *Cascade) FeedJunk(t testing.TB, most uint64, follow func()) {
 	t.Helper()
 	f := &feeder{done: make(chan struct{})}
 	all := fixture.JunkStreams(c.Bundle(t), taskfile.MaxStream)
 	for i, one := range all {
-		if (len(all)-1-i)%11 == 0 { // a follower waits between two polls; package handover's tests have all kinds
+		// The party waits between polls, so use every 11th kind. The tests of package handover use all.
+		if (len(all)-1-i)%11 == 0 {
 			f.all = append(f.all, one)
 		}
 	}
@@ -33,20 +34,20 @@ func (c *Cascade) FeedJunk(t testing.TB, most uint64, follow func()) {
 	select {
 	case <-f.done:
 	case <-time.After(Patience):
-		t.Fatal("not all junk was asked for")
+		t.Fatal("timed out: the party did not ask for all kinds of junk")
 	}
 	for i, one := range f.all {
 		require.LessOrEqual(t, f.after[i]-f.before[i], most, one.Name)
 	}
 }
 
-// feeder answers with one kind of junk after another.
+// feeder answers each request with the next kind of junk.
 type feeder struct {
 	all  []fixture.Junk
 	done chan struct{}
 
-	mu            sync.Mutex // guards the rest
-	before, after []uint64   // bytes that were asked for, by kind
+	mu            sync.Mutex // guards the fields below
+	before, after []uint64   // bytes allocated before each answer, and by the next request
 }
 
 func (f *feeder) serve(w http.ResponseWriter, _ *http.Request) {
@@ -66,5 +67,5 @@ func (f *feeder) serve(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	f.before = append(f.before, now)
-	_, _ = io.Copy(w, f.all[n].Reader()) // a client that has read enough hangs up
+	_, _ = io.Copy(w, f.all[n].Reader()) // an error means that the client hung up early, which is allowed
 }

@@ -8,17 +8,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Kept holds a relay's files, by name.
+// Kept holds copies of a relay's files, by name.
 type Kept map[string][]byte
 
-// KeptParts lists the parts of a relay's state, with the names of their files.
+// KeptParts lists the parts of a relay's state and the files of each part.
 var KeptParts = map[string][]string{
 	"store":  {"relay.db", "relay.db-wal"},
 	"secret": {"relay.secret"},
 	"keys":   {"task0.keys"},
 }
 
-// KeptOf reads parts of a relay's state.
+// KeptOf copies parts of a relay's state into memory.
 func KeptOf(t testing.TB, c *Cascade, hop int, parts ...string) Kept {
 	t.Helper()
 	out := Kept{}
@@ -34,7 +34,7 @@ func KeptOf(t testing.TB, c *Cascade, hop int, parts ...string) Kept {
 	return out
 }
 
-// Restore writes parts of a relay's state back.
+// Restore writes copied parts of a relay's state back, as a restored backup would.
 func (k Kept) Restore(t testing.TB, c *Cascade, hop int, parts ...string) {
 	t.Helper()
 	folder := filepath.Dir(c.RelayConfig(hop + 1))

@@ -15,7 +15,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Approving makes relays approve the owner for this many tasks at a time, and configures no task.
+// Approving makes relays approve the owner for up to this many tasks at a time. It configures no task.
 func (o Options) Approving(t testing.TB, tasks int) Options {
 	t.Helper()
 	folder, change := t.TempDir(), o.Config
@@ -30,7 +30,7 @@ func (o Options) Approving(t testing.TB, tasks int) Options {
 	return o
 }
 
-// Named returns a copy of c's task with another name and the given changes. No relay has made keys for it.
+// Named returns a copy of c's task with another name and changes. No relay has made keys for the copy.
 func (c *Cascade) Named(name string, change ...func(*task.Task)) *task.Task {
 	next := *c.Open.Task
 	next.Name = name
@@ -41,14 +41,14 @@ func (c *Cascade) Named(name string, change ...func(*task.Task)) *task.Task {
 	return &next
 }
 
-// Ask asks a relay that has approved the owner for its keys for a task.
+// Ask asks a relay that has approved the owner for its key list for a new task.
 func (c *Cascade) Ask(t testing.TB, hop int, next *task.Task) (*onion.SignedKeyList, error) {
 	t.Helper()
 	_, owner := c.AsOwner(t)
 	return owner.KeysFor(t.Context(), next.Relays[hop], taskfile.LabelOf(next), next.KEM, next.Epochs.Count)
 }
 
-// Sign asks all relays for their keys for a task, and signs it.
+// Sign asks all relays for their key lists for a task and signs the task.
 func (c *Cascade) Sign(t testing.TB, next *task.Task) *taskfile.Bundle {
 	t.Helper()
 	var lists []*onion.SignedKeyList
@@ -60,7 +60,7 @@ func (c *Cascade) Sign(t testing.TB, next *task.Task) *taskfile.Bundle {
 	return c.SignWith(t, next, lists)
 }
 
-// SignWith signs a task with lists of the relays' keys, and with new ones of the verifier.
+// SignWith signs a task with the relays' given key lists and new keys of the verifier.
 func (c *Cascade) SignWith(t testing.TB, next *task.Task, lists []*onion.SignedKeyList) *taskfile.Bundle {
 	t.Helper()
 	sign, err := keyfile.LoadSign(c.VerifierSign())
@@ -76,7 +76,7 @@ func (c *Cascade) SignWith(t testing.TB, next *task.Task, lists []*onion.SignedK
 	return bundle
 }
 
-// Begin sends a task to a relay that has approved the owner.
+// Begin sends a signed task to a relay that has approved the owner.
 func (c *Cascade) Begin(ctx context.Context, t testing.TB, hop int, bundle *taskfile.Bundle) error {
 	t.Helper()
 	raw, err := bundle.Bytes()

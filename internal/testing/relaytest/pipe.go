@@ -6,22 +6,22 @@ import (
 	"sync"
 )
 
-// PipeListener is a network inside a test: a [net.Listener] for connections made with Dial. They block as goroutines
-// do, so that package testing/synctest can run servers and clients in virtual time. They have no buffer: a peer that
-// does not read blocks the writer from the first byte on.
+// PipeListener is a network in memory: a [net.Listener] for connections made with Dial. A blocked connection blocks
+// only a goroutine, so package testing/synctest can run servers and clients in virtual time. Connections have no
+// buffer: a writer waits until its peer reads.
 type PipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
-// ListenPipe returns a new network's listener.
+// ListenPipe returns the listener of a new network.
 func ListenPipe() *PipeListener {
 	return &PipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// Dial connects from an address, "192.0.2.1:80", as the listener's side sees it. It waits until the connection is
-// accepted; if the listener is closed, it returns a closed connection.
+// Dial connects to the listener. The listener sees from, such as "192.0.2.1:80", as the peer's address. Dial waits
+// until the connection is accepted. If the listener is closed, it returns a closed connection.
 func (l *PipeListener) Dial(from string) net.Conn {
 	client, server := net.Pipe()
 	select {
@@ -48,10 +48,10 @@ func (l *PipeListener) Close() error {
 	return nil
 }
 
-// Addr returns a meaningless address.
+// Addr returns an empty address, as a network in memory has none.
 func (l *PipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// conn is a connection with a peer's address.
+// conn is a connection that reports the peer's address given to Dial.
 type conn struct {
 	net.Conn
 	from netip.AddrPort

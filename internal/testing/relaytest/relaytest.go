@@ -1,5 +1,6 @@
-// Package relaytest creates a task with all its parties on loopback, runs its relays inside a test, and plays their
-// clients and their verifier. A message is 8 opaque bytes that hold a number, so that a test can trace each message.
+// Package relaytest creates a task with all its parties on loopback. It runs the relays inside the test's process, and
+// plays the clients and the verifier. A message is 8 bytes that hold a number, so that a test can follow each message
+// through the relays.
 package relaytest
 
 import (
@@ -36,47 +37,49 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Options describes a cascade; the zero value has two relays and one epoch that is open now.
+// Options describes a cascade, which is a task with its relays. The zero value has two relays and an epoch that is open
+// now.
 type Options struct {
-	Hops  int // Relays. Default 2.
-	Tasks int // Tasks of the same relays; see [Cascade.Other]. Default 1.
-	// Changes the draft: batches of 10, honest 9/10, one lane of one slot, quota 1.
+	Hops  int // Number of relays. Default 2.
+	Tasks int // Number of tasks of these relays; see [Cascade.Other]. Default 1.
+	// Task changes the draft. The draft has batches of 10, a fraction 9/10 of honest clients, one lane of one slot, and
+	// quota 1.
 	Task   func(*task.Task)
-	Config func(hop int, cfg *relay.Config) // Changes the configuration of relays started in process.
+	Config func(hop int, cfg *relay.Config) // Changes the configurations of relays that run in this process.
 
-	Pull     string // Poll interval of relays. Default "20ms".
-	Postgres bool   // Stores in PostgreSQL, a database for each relay. Default SQLite.
-	CA       string // File of the authority of all certificates; with it, URLs are https, and Config sets TLS.
+	Pull     string // How often relays poll. Default "20ms".
+	Postgres bool   // Each relay stores its state in a PostgreSQL database. Default SQLite.
+	CA       string // Certificate file of the authority. If set, URLs are https, and Config must set TLS.
 }
 
-// Cascade is a task with the keys and addresses of its parties.
+// Cascade is a task with its running parties: their keys, addresses and files.
 type Cascade struct {
 	*quickstart.Deployment
 	Open      *taskfile.Open
-	Clock     *Clock              // of the relays in this process
-	Verifier  *handover.Requester // signs as the verifier
-	index     int                 // of the task
-	twin      string              // where reports go if not to the first relay
+	Clock     *Clock              // the clock of the relays in this process
+	Verifier  *handover.Requester // sends requests signed by the verifier
+	index     int                 // index of the task
+	twin      string              // address that gets reports instead of the first relay; "" for none
 	options   Options
-	addresses []string // of the relays
+	addresses []string // the relays' addresses
 	sealer    *onion.Sealer
 	http      *http.Client
-	issuer    string // the address of, where a task has tokens
+	issuer    string // the issuer's address, if clients need tokens
 }
 
-// Clock is a clock that a test can set.
+// Clock is a clock that a test can move.
 type Clock struct{ offset atomic.Int64 }
 
 // Now returns the time of the clock.
 func (c *Clock) Now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
 
-// Advance moves the clock on.
+// Advance moves the clock forward.
 func (c *Clock) Advance(d time.Duration) { c.offset.Add(int64(d)) }
 
-// Epoch is the length of an epoch in drafts.
+// Epoch is the length of an epoch in Draft's task.
 const Epoch = time.Hour
 
-// Draft returns the task that Options.Task changes.
+// Draft returns the task that Options.Task may change.
 func Draft() *task.Task {
 	return &task.Task{
 		Name: "test", Query: task.Count, Protocol: "opaque", Rule: "none", KEM: task.KEMX25519,
@@ -89,7 +92,7 @@ func Draft() *task.Task {
 	}
 }
 
-// New creates a cascade in a temporary folder.
+// New creates a cascade's files in a temporary folder. It starts no party.
 func New(t testing.TB, o Options) *Cascade {
 	t.Helper()
 	if o.Hops == 0 {
@@ -141,8 +144,7 @@ func (c *Cascade) scheme() string {
 	return "http://"
 }
 
-// NewDatabase returns the URL of an empty PostgreSQL database. The server ends with
-// [pgtest.StopShared].
+// NewDatabase returns the URL of an empty PostgreSQL database. The database server runs until [pgtest.StopShared].
 func NewDatabase(t testing.TB) string {
 	t.Helper()
 	pgtest.Need(t)
@@ -153,7 +155,7 @@ func NewDatabase(t testing.TB) string {
 	return url
 }
 
-// taskName returns the name of the files of a cascade's i-th task.
+// taskName returns the file name, without extension, of the cascade's i-th task.
 func taskName(i int) string { return fmt.Sprint("task", i) }
 
 // Other returns the same cascade with methods for its i-th task.
@@ -172,9 +174,9 @@ func (c *Cascade) use(t testing.TB, i int) {
 	require.NoError(t, err)
 }
 
-// FreeAddress returns a loopback address that nothing listens on. On Linux, nobody else gets it until the test ends:
-// it is bound to a socket that does not listen, and only a program that names the address can share it. Otherwise two
-// concurrent tests would occasionally get the same port.
+// FreeAddress returns a loopback address on which nothing listens. On Linux, it binds the address to a socket that does
+// not listen, until the test ends. So the kernel gives the port to no other test, and only a program that names the
+// address can share it.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	syscall.ForkLock.RLock()
@@ -196,7 +198,7 @@ func FreeAddress(t testing.TB) string {
 	return fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
 }
 
-// Config returns the configuration of a relay, with the cascade's clock.
+// Config returns a relay's configuration, with the cascade's clock.
 func (c *Cascade) Config(t testing.TB, hop int) relay.Config {
 	t.Helper()
 	cfg, err := relay.LoadConfig(c.RelayConfig(hop + 1))
@@ -208,14 +210,14 @@ func (c *Cascade) Config(t testing.TB, hop int) relay.Config {
 	return cfg
 }
 
-// Start runs a relay in process until stop is called or the test ends.
+// Start runs a relay in this process until stop is called or the test ends.
 func (c *Cascade) Start(t testing.TB, hop int) (stop func()) {
 	t.Helper()
 	_, stop = c.StartRelay(t, hop)
 	return stop
 }
 
-// StartRelay is Start for tests that inspect the relay.
+// StartRelay is Start for tests that need the relay itself.
 func (c *Cascade) StartRelay(t testing.TB, hop int) (r *relay.Relay, stop func()) {
 	t.Helper()
 	cfg := c.Config(t, hop)
@@ -224,7 +226,8 @@ func (c *Cascade) StartRelay(t testing.TB, hop int) (r *relay.Relay, stop func()
 	return r, c.Serve(t, r, cfg.Admin)
 }
 
-// Serve runs a relay with an admin address until stop is called or the test ends.
+// Serve runs a relay and waits until it is ready at its admin address. The relay ends when stop is called or the test
+// ends.
 func (c *Cascade) Serve(t testing.TB, r *relay.Relay, admin string) (stop func()) {
 	t.Helper()
 	stop = c.ServeUnready(t, r)
@@ -232,12 +235,12 @@ func (c *Cascade) Serve(t testing.TB, r *relay.Relay, admin string) (stop func()
 	return stop
 }
 
-// ServeUnready is Serve for a relay that need not become ready.
+// ServeUnready is Serve for a relay that may never be ready.
 func (c *Cascade) ServeUnready(t testing.TB, r *relay.Relay) (stop func()) {
 	t.Helper()
 	end := Run(t, r.Run)
 	return func() {
-		c.http.CloseIdleConnections() // the next relay at this address does not know them
+		c.http.CloseIdleConnections() // another relay at this address does not know these connections
 		end()
 	}
 }
@@ -256,7 +259,7 @@ func Run(t testing.TB, run func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// StartAll runs all relays in process until the test ends.
+// StartAll runs all relays in this process until the test ends.
 func (c *Cascade) StartAll(t testing.TB) {
 	t.Helper()
 	for hop := range c.addresses {
@@ -264,7 +267,7 @@ func (c *Cascade) StartAll(t testing.TB) {
 	}
 }
 
-// WaitReady waits for a relay with the given admin address.
+// WaitReady waits until the relay with the given admin address is ready.
 func (c *Cascade) WaitReady(t testing.TB, admin string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -277,11 +280,10 @@ func (c *Cascade) WaitReady(t testing.TB, admin string) {
 	}, Patience, 10*time.Millisecond)
 }
 
-// Patience is how long to wait for an event that must happen: long, as the machine may be busy.
+// Patience is how long a test waits for an event that must happen. It is long because the machine may be busy.
 const Patience = 2 * time.Minute
 
-// Seal returns the submission of a client whose first message of every lane holds value; its
-// other slots are covers.
+// Seal returns a client's submission. The first message of every lane holds value; all other slots hold covers.
 func (c *Cascade) Seal(t testing.TB, epoch, value uint64) []byte {
 	t.Helper()
 	lanes := make([][]task.Message, c.Open.Slots.Lanes)
@@ -296,23 +298,24 @@ func (c *Cascade) Seal(t testing.TB, epoch, value uint64) []byte {
 	return body
 }
 
-// Message returns a message of some bytes that holds a number: in its first 8 bytes if it has as many, else in all.
+// Message returns a message of size bytes that holds a number, big endian. The number takes the first 8 bytes, or all
+// bytes of a shorter message.
 func Message(value, size uint64) task.Message {
 	body, number := make([]byte, size), binary.BigEndian.AppendUint64(nil, value)
 	copy(body, number[8-min(size, 8):])
 	return task.Message{Body: body}
 }
 
-// Network returns an address in the n-th of many networks that count as different clients.
+// Network returns an IP address in the n-th network. Relays count different networks as different clients.
 func Network(n int) string { return fmt.Sprintf("10.%d.%d.1", n>>8&0xff, n&0xff) }
 
-// Post sends a submission to the first relay as the client at an address. The error is a
-// [problem.Problem] or the network's.
+// Post sends a submission to the first relay from a client's IP address. The error is a [problem.Problem] or a network
+// error.
 func (c *Cascade) Post(ctx context.Context, epoch uint64, body []byte, client string) error {
 	return c.PostWith(ctx, epoch, body, http.Header{"X-Forwarded-For": {client}})
 }
 
-// PostWith is Post with headers of the caller's choice.
+// PostWith is Post with headers that the caller chooses.
 func (c *Cascade) PostWith(ctx context.Context, epoch uint64, body []byte, header http.Header) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.ReportsURL(epoch), bytes.NewReader(body))
 	if err != nil {
@@ -331,7 +334,7 @@ func (c *Cascade) PostWith(ctx context.Context, epoch uint64, body []byte, heade
 	return nil
 }
 
-// ReportsURL returns the URL for reports of an epoch.
+// ReportsURL returns the URL to which clients post reports of an epoch.
 func (c *Cascade) ReportsURL(epoch uint64) string {
 	url := c.Open.ReportsURL(epoch)
 	if c.twin != "" {
@@ -340,8 +343,8 @@ func (c *Cascade) ReportsURL(epoch uint64) string {
 	return url
 }
 
-// Twin creates a second process of a relay: a copy of its files, for the same store, with its own addresses. It
-// returns the process's configuration file, and the cascade as seen by clients of that process.
+// Twin creates the files of a second process of the same relay. The process has the same store and its own addresses.
+// Twin returns the process's configuration file, and a cascade whose clients report to that process.
 func (c *Cascade) Twin(t testing.TB, hop int) (config string, seen *Cascade) {
 	t.Helper()
 	from, to := filepath.Dir(c.RelayConfig(hop+1)), filepath.Dir(c.RelayConfig(hop+1))+"twin"
@@ -357,8 +360,8 @@ func (c *Cascade) Twin(t testing.TB, hop int) (config string, seen *Cascade) {
 	return config, &other
 }
 
-// Pull waits until the last relay serves a batch to the verifier, and checks it. It first asks for all previous
-// batches, as a next hop does: a request for a number says that the hop has had the previous ones.
+// Pull waits until the last relay serves a batch to the verifier, and checks the batch. It first asks for all previous
+// batches, as a next hop does. A request for one batch tells the relay that the next hop has the previous ones.
 func (c *Cascade) Pull(t testing.TB, epoch, seq uint64) (*onion.Batch, []onion.Manifest) {
 	t.Helper()
 	var batch *onion.Batch
@@ -381,8 +384,7 @@ func (c *Cascade) Pull(t testing.TB, epoch, seq uint64) (*onion.Batch, []onion.M
 	return batch, chain
 }
 
-// Values opens a batch with the verifier's key and returns the numbers in its messages, lane by
-// lane.
+// Values opens a batch with the verifier's key and returns the numbers in its messages, by lane.
 func (c *Cascade) Values(t testing.TB, epoch uint64, b *onion.Batch) [][]uint64 {
 	t.Helper()
 	opener := c.VerifierOpener(t, epoch)
@@ -399,7 +401,7 @@ func (c *Cascade) Values(t testing.TB, epoch uint64, b *onion.Batch) [][]uint64 
 	return out
 }
 
-// VerifierOpener returns the verifier's opener.
+// VerifierOpener returns an opener with the verifier's key of an epoch.
 func (c *Cascade) VerifierOpener(t testing.TB, epoch uint64) *onion.Opener {
 	t.Helper()
 	keys, err := keyfile.LoadHPKE(c.VerifierKeys(taskName(c.index)))
@@ -411,7 +413,7 @@ func (c *Cascade) VerifierOpener(t testing.TB, epoch uint64) *onion.Opener {
 	return opener
 }
 
-// PublicKey returns a hop's serialized HPKE key of an epoch.
+// PublicKey returns the serialized HPKE public key of a hop for an epoch.
 func (c *Cascade) PublicKey(t testing.TB, hop int, epoch uint64) []byte {
 	t.Helper()
 	var list onion.KeyList

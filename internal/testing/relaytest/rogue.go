@@ -21,26 +21,26 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Rogue replaces a relay of a cascade: it has the relay's keys, and serves the batches that a test gives it.
+// Rogue takes the place of a relay, with the relay's keys. It serves whatever batches a test gives it.
 type Rogue struct {
 	Sign    ed25519.PrivateKey
 	cascade *Cascade
 	hop     int
 
-	mu        sync.Mutex // guards the rest
+	mu        sync.Mutex // guards the fields below
 	answers   map[string]http.HandlerFunc
 	pulls     map[string]int
 	over      map[uint64]bool
 	confirmed map[string]bool
-	deaf      bool // loses confirmations
-	asked     int  // confirmations lost while deaf
+	deaf      bool // whether it refuses confirmations
+	asked     int  // confirmations that it refused
 	served    map[string]onion.Manifest
 }
 
-// StartFirst runs the rogue as first relay until the test ends.
+// StartFirst runs a rogue as the first relay until the test ends.
 func (c *Cascade) StartFirst(t testing.TB) *Rogue { return c.StartRogue(t, 0) }
 
-// StartRogue runs the rogue instead of the relay at a hop until the test ends.
+// StartRogue runs a rogue instead of the relay at a hop until the test ends.
 func (c *Cascade) StartRogue(t testing.TB, hop int) *Rogue {
 	t.Helper()
 	r := &Rogue{Sign: c.SignKey(t, hop), cascade: c, hop: hop, answers: map[string]http.HandlerFunc{},
@@ -75,7 +75,7 @@ func (c *Cascade) Listen(t testing.TB, hop int, handler http.Handler) {
 	t.Cleanup(func() { server.Close() })
 }
 
-// batchName returns the name of a batch in its URL.
+// batchName returns the key of a batch in the rogue's maps: epoch/number.
 func batchName(epoch, seq any) string { return fmt.Sprint(epoch, "/", seq) }
 
 func (r *Rogue) handlePull(w http.ResponseWriter, req *http.Request) {
@@ -94,7 +94,7 @@ func (r *Rogue) handlePull(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// handleEnd signs the end of an epoch that is over, with the batches served in it.
+// handleEnd answers with the signed end of an epoch, if the test has ended the epoch. The end lists the served batches.
 func (r *Rogue) handleEnd(w http.ResponseWriter, req *http.Request) {
 	epoch := parse(req.PathValue("epoch"))
 	r.mu.Lock()
@@ -139,7 +139,7 @@ func (r *Rogue) handleConfirm(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// Serve serves a batch under a number from now on.
+// Serve makes the rogue serve a batch under a number.
 func (r *Rogue) Serve(t testing.TB, epoch, seq uint64, b *onion.Batch) {
 	t.Helper()
 	raw, err := b.Bytes()
@@ -152,7 +152,7 @@ func (r *Rogue) Serve(t testing.TB, epoch, seq uint64, b *onion.Batch) {
 	r.Answer(epoch, seq, func(w http.ResponseWriter, _ *http.Request) { w.Write(raw) })
 }
 
-// Answer makes a handler answer the pulls of a number from now on.
+// Answer makes the rogue answer requests for a batch number with a handler. If the handler is nil, the batch is gone.
 func (r *Rogue) Answer(epoch, seq uint64, answer http.HandlerFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,21 +162,22 @@ func (r *Rogue) Answer(epoch, seq uint64, answer http.HandlerFunc) {
 	}
 }
 
-// Pulls counts the requests for a number.
+// Pulls returns how often a batch number was requested.
 func (r *Rogue) Pulls(epoch, seq uint64) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.pulls[batchName(epoch, seq)]
 }
 
-// End ends an epoch.
+// End makes the rogue report that an epoch has ended.
 func (r *Rogue) End(epoch uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over[epoch] = true
 }
 
-// Deaf makes the rogue lose confirmations from now on, or stops that, and returns how many were lost before.
+// Deaf makes the rogue refuse confirmations, or accept them again. It returns how many confirmations it has refused so
+// far.
 func (r *Rogue) Deaf(deaf bool) (lost int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,14 +185,14 @@ func (r *Rogue) Deaf(deaf bool) (lost int) {
 	return r.asked
 }
 
-// Confirmed reports whether the next relay has confirmed a batch.
+// Confirmed reports whether the next hop has confirmed a batch.
 func (r *Rogue) Confirmed(epoch, seq uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.confirmed[batchName(epoch, seq)]
 }
 
-// Batch signs a batch of these slots as an honest first relay would.
+// Batch signs a batch of the given slots as an honest first relay would.
 func (r *Rogue) Batch(t testing.TB, epoch, seq, submissions uint64, lanes onion.Lanes) *onion.Batch {
 	t.Helper()
 	in := make([]uint64, len(lanes))
@@ -205,7 +206,7 @@ func (r *Rogue) Batch(t testing.TB, epoch, seq, submissions uint64, lanes onion.
 	return r.Sealed(t, draft, lanes)
 }
 
-// Sealed signs a batch with arbitrary counts and source, of the epoch that the draft names.
+// Sealed signs a batch with any counts and source, in the epoch that the draft names.
 func (r *Rogue) Sealed(t testing.TB, draft onion.BatchDraft, lanes onion.Lanes) *onion.Batch {
 	t.Helper()
 	draft.Context = r.Context(draft.Epoch)
@@ -214,13 +215,12 @@ func (r *Rogue) Sealed(t testing.TB, draft onion.BatchDraft, lanes onion.Lanes) 
 	return b
 }
 
-// Context is the context of the rogue's batches.
+// Context returns the task, epoch and hop of the rogue's batches.
 func (r *Rogue) Context(epoch uint64) onion.Context {
 	return onion.Context{TaskID: r.cascade.Open.ID, Epoch: epoch, Hop: r.hop}
 }
 
-// Slots returns what the first relay finds in the envelopes of clients with these values, by
-// lane.
+// Slots returns, by lane, the slots that the first relay finds in the envelopes of clients with the given values.
 func (c *Cascade) Slots(t testing.TB, epoch uint64, values ...uint64) onion.Lanes {
 	t.Helper()
 	opener := c.Opener(t, 0, epoch)
@@ -235,7 +235,7 @@ func (c *Cascade) Slots(t testing.TB, epoch uint64, values ...uint64) onion.Lane
 	return lanes
 }
 
-// Opener returns a relay's opener.
+// Opener returns an opener with a relay's key of an epoch.
 func (c *Cascade) Opener(t testing.TB, hop int, epoch uint64) *onion.Opener {
 	t.Helper()
 	keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1), taskName(c.index)+".keys"))
@@ -247,13 +247,13 @@ func (c *Cascade) Opener(t testing.TB, hop int, epoch uint64) *onion.Opener {
 	return o
 }
 
-// Status asks a running relay for its progress.
+// Status asks a running relay for its progress in the task.
 func (c *Cascade) Status(t testing.TB, hop int) relay.TaskStatus {
 	t.Helper()
 	return c.Statuses(t, hop)[c.index]
 }
 
-// Statuses returns the status of all tasks of a relay.
+// Statuses returns a relay's progress in all its tasks.
 func (c *Cascade) Statuses(t testing.TB, hop int) []relay.TaskStatus {
 	t.Helper()
 	resp, err := c.http.Get("http://" + c.Config(t, hop).Admin + "/status")

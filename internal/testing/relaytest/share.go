@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// RequireShare requires that the server at a host and port lets one network have two connections at a time, and opens
-// another when one has ended. It returns a function that opens further connections, from an address of this machine,
-// and one that reports whether such a connection answers a request for path.
+// RequireShare checks that a server accepts two connections from one network at a time and refuses a third. When one of
+// the two ends, it must accept another. RequireShare returns two functions: dial connects from an IP address of this
+// machine, and served reports whether the server answers a request for path on a connection.
 func RequireShare(t *testing.T, host, path string) (dial func(from string) net.Conn, served func(net.Conn) bool) {
 	t.Helper()
 	dial = func(from string) net.Conn {
@@ -33,7 +33,7 @@ func RequireShare(t *testing.T, host, path string) (dial func(from string) net.C
 	}
 	a, b := dial("127.0.1.1"), dial("127.0.1.2")
 	require.True(t, served(a) && served(b))
-	require.False(t, served(dial("127.0.1.3")), "a third of one network")
+	require.False(t, served(dial("127.0.1.3")), "the server served a third connection from one network")
 	require.True(t, served(dial("127.0.2.1")))
 	a.Close()
 	require.Eventually(t, func() bool { return served(dial("127.0.1.3")) }, Patience, 10*time.Millisecond)

@@ -18,12 +18,12 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// InStream makes a draft the first task of a stream that allows some changes.
+// InStream makes a draft the first task of a stream. The stream's later tasks may change what allow lists.
 func InStream(allow ...string) func(*task.Task) {
 	return func(draft *task.Task) { draft.Stream = &task.StreamPosition{Name: "site", Allow: allow} }
 }
 
-// AsOwner returns the key of the tasks' owner, and a client that signs with it.
+// AsOwner returns the task owner's key and a client that signs requests with it.
 func (c *Cascade) AsOwner(t testing.TB) (ed25519.PrivateKey, *handover.Requester) {
 	t.Helper()
 	key, err := keyfile.LoadSign(filepath.Join(c.Dir, "owner.key"))
@@ -31,19 +31,19 @@ func (c *Cascade) AsOwner(t testing.TB) (ed25519.PrivateKey, *handover.Requester
 	return key, handover.NewRequester(key, c.http.Transport)
 }
 
-// Successors returns the folder of successors of the verifier or the issuer.
+// Successors returns the folder in which the verifier or the issuer keeps the keys of the stream's later tasks.
 func (c *Cascade) Successors(party string) string {
 	return filepath.Join(c.Dir, party, taskName(c.index)+".next")
 }
 
-// nextKeys returns the file of a party's keys for a position of the stream, and creates its folder.
+// nextKeys returns the key file of a party for a position in the stream, and creates its folder.
 func (c *Cascade) nextKeys(t testing.TB, party string, position, count uint64) string {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(c.Successors(party), 0o700))
 	return filepath.Join(c.Successors(party), fmt.Sprintf("%d-%d.keys", position, count))
 }
 
-// NextVerifierKeys makes the verifier's keys for a position of the stream.
+// NextVerifierKeys makes the verifier's keys for a position in the stream.
 func (c *Cascade) NextVerifierKeys(t testing.TB, position, count uint64) *onion.SignedKeyList {
 	t.Helper()
 	sign, err := keyfile.LoadSign(c.VerifierSign())
@@ -53,7 +53,7 @@ func (c *Cascade) NextVerifierKeys(t testing.TB, position, count uint64) *onion.
 	return list
 }
 
-// NextIssuerKeys makes the issuer's keys for a position of the stream; nil for a task without tokens.
+// NextIssuerKeys makes the issuer's keys for a position in the stream. It returns nil if clients need no tokens.
 func (c *Cascade) NextIssuerKeys(t testing.TB, position, count uint64) *onion.SignedKeyList {
 	t.Helper()
 	if c.issuer == "" {
@@ -66,7 +66,7 @@ func (c *Cascade) NextIssuerKeys(t testing.TB, position, count uint64) *onion.Si
 	return list
 }
 
-// Bundle returns the bundle of the task.
+// Bundle returns the task's bundle, as its file holds it.
 func (c *Cascade) Bundle(t testing.TB) *taskfile.Bundle {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(c.Dir, taskName(c.index)+".bundle"))
@@ -76,7 +76,7 @@ func (c *Cascade) Bundle(t testing.TB) *taskfile.Bundle {
 	return bundle
 }
 
-// Renew signs the next task of the stream that begins with c's task, with the relays' keys.
+// Renew signs the stream's task at a later position, with new keys of all parties. The stream begins with c's task.
 func (c *Cascade) Renew(t testing.TB, position, count uint64) *taskfile.Bundle {
 	t.Helper()
 	_, owner := c.AsOwner(t)
@@ -86,7 +86,7 @@ func (c *Cascade) Renew(t testing.TB, position, count uint64) *taskfile.Bundle {
 	return bundle
 }
 
-// Hand sends the next task of the stream to one relay.
+// Hand sends the stream's next task to one relay.
 func (c *Cascade) Hand(ctx context.Context, t testing.TB, hop int, bundle *taskfile.Bundle) error {
 	t.Helper()
 	raw, err := bundle.Bytes()

@@ -17,10 +17,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// BatchSize is so small that the guarantee of the test's task is local: γ is large.
+// BatchSize is a batch size for fast tests. With 20 reports shuffling adds little privacy, so the randomizer itself
+// gives most of it: γ is large.
 const BatchSize = 20
 
-// NewMeanCascade creates two relays for the mean of numbers from 0 to 10.
+// NewMeanCascade creates a cascade of two relays for the mean of values in [0, 10].
 func NewMeanCascade(t *testing.T) *Cascade {
 	t.Helper()
 	return New(t, Options{Task: Mean(BatchSize)})
@@ -35,7 +36,7 @@ func NewVerifier(t testing.TB, c *Cascade) *verifier.Verifier {
 	return v
 }
 
-// Submit submits one report per client to the running first relay.
+// Submit posts one report of the same value for each of some clients to the running first relay.
 func Submit(t *testing.T, c *Cascade, clients, first int, value float64) {
 	t.Helper()
 	client, err := shufflerclient.Connect(t.Context(),
@@ -60,13 +61,13 @@ func Get(t *testing.T, url string) string {
 	return string(body)
 }
 
-// Slots returns the envelopes' slots of n clients, as the first relay sees them after opening.
+// Slots returns the slots in the envelopes of n clients, as the first relay sees them after opening.
 func Slots(t *testing.T, c *Cascade, n int) [][]byte {
 	t.Helper()
 	return SlotsOf(t, c, 0, n)
 }
 
-// SlotsOf is Slots for an epoch.
+// SlotsOf is Slots for a given epoch.
 func SlotsOf(t *testing.T, c *Cascade, epoch uint64, n int) [][]byte {
 	t.Helper()
 	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 10})
@@ -108,7 +109,7 @@ func coordinates(dim int, scale float64) []float64 {
 	return out
 }
 
-// EveryProtocol is one small task of each protocol, with a value.
+// EveryProtocol holds, by protocol, a small task and a value in its domain.
 var EveryProtocol = map[string]struct {
 	Query planner.Query
 	Value []float64
@@ -134,7 +135,8 @@ var EveryProtocol = map[string]struct {
 		[]float64{'/', 'a'}},
 }
 
-// OneRelay creates a task with one relay and two epochs; the first ended one and a half epochs ago.
+// OneRelay creates a task with one relay and two epochs. The first epoch ended one and a half epochs ago, the second
+// half an epoch ago.
 func OneRelay(t *testing.T, q planner.Query) *Cascade {
 	t.Helper()
 	q.Name, q.Honest = "words", 0.9
@@ -147,7 +149,7 @@ func OneRelay(t *testing.T, q planner.Query) *Cascade {
 	}})
 }
 
-// WholeBatch plays a batch of clients and their relay, which drops some of their slots.
+// WholeBatch returns a batch of clients that all report value. The relay drops the first dropped slots of each lane.
 func WholeBatch(t *testing.T, c *Cascade, epoch, dropped uint64, value []float64) *onion.Batch {
 	t.Helper()
 	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1})
@@ -181,8 +183,8 @@ func Bytes(t *testing.T, b *onion.Batch) []byte {
 	return raw
 }
 
-// NewPair creates splitmix for two clients, of whom one is honest: each sends one share, as only its noise hides it
-// from the verifier.
+// NewPair creates a splitmix task for two clients, of whom one is honest. Each client sends one message, so only the
+// message's own noise hides the value from the verifier.
 func NewPair(t *testing.T, change ...func(*task.Task)) *Cascade {
 	t.Helper()
 	c := New(t, Options{Task: func(draft *task.Task) {
@@ -200,7 +202,7 @@ func NewPair(t *testing.T, change ...func(*task.Task)) *Cascade {
 	return c
 }
 
-// Content returns the report without parts that depend on the time.
+// Content returns the verifier's report as JSON, without the parts that depend on the time.
 func Content(t *testing.T, v *verifier.Verifier) string {
 	t.Helper()
 	r, err := v.Report()
@@ -211,7 +213,8 @@ func Content(t *testing.T, v *verifier.Verifier) string {
 	return string(line)
 }
 
-// RequireReport compares the number of batches and the findings, each of which must occur once.
+// RequireReport compares a report's number of batches and its findings with the given ones. Each finding must occur
+// once.
 func RequireReport(t *testing.T, v *verifier.Verifier, batches uint64, findings ...finding.Name) {
 	t.Helper()
 	r, err := v.Report()

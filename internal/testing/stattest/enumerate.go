@@ -2,14 +2,14 @@ package stattest
 
 import "math"
 
-// This file computes the exact privacy loss of tiny shuffled mechanisms, independently of the accountant. A verifier
-// sees of a client only the histogram of its messages, and of all clients only the sum of these. Tests of the
-// protocols and the errata of the papers rely on it.
+// This file computes the exact privacy loss of tiny shuffled mechanisms, independently of the accountant. It uses that
+// a verifier of shuffled messages sees only a histogram: the sum of the clients' histograms. Tests of the protocols and
+// the errata of papers use it.
 
-// Law is a distribution of histograms; a key has one byte per kind of message.
+// Law is a probability distribution of histograms. A key holds one histogram, one byte per kind of message.
 type Law map[string]float64
 
-// Add returns the law of the sum of independent histograms.
+// Add returns the distribution of the sum of two independent histograms.
 func (l Law) Add(o Law) Law {
 	out := make(Law, len(l))
 	for a, p := range l {
@@ -24,24 +24,24 @@ func (l Law) Add(o Law) Law {
 	return out
 }
 
-// Mix adds weight times a law to l.
+// Mix adds weight times the distribution o to l.
 func (l Law) Mix(weight float64, o Law) {
 	for key, p := range o {
 		l[key] += weight * p
 	}
 }
 
-// NoMessage is the law of a client without messages, for the given number of kinds.
+// NoMessage is the distribution for a client that sends no message, with the given number of kinds.
 func NoMessage(kinds int) Law { return Law{string(make([]byte, kinds)): 1} }
 
-// OneMessage is the law of one message of the given kind.
+// OneMessage is the distribution for a client that sends one message of the given kind.
 func OneMessage(kinds, kind int) Law {
 	h := make([]byte, kinds)
 	h[kind] = 1
 	return Law{string(h): 1}
 }
 
-// HockeyStick returns Σ (P − e^ε·Q)₊.
+// HockeyStick returns the hockey-stick divergence Σ (P − e^ε·Q)₊, which is the δ at ε.
 func HockeyStick(p, q Law, eps float64) (delta float64) {
 	for key, mass := range p {
 		delta += math.Max(0, mass-math.Exp(eps)*q[key])
@@ -49,8 +49,9 @@ func HockeyStick(p, q Law, eps float64) (delta float64) {
 	return delta
 }
 
-// Worst returns the largest hockey-stick divergence over all inputs of users clients with the
-// given laws, one for each input, and all substitutions of one client's input.
+// Worst returns the δ of shuffled reports at eps. It is the largest hockey-stick divergence over all inputs of the
+// given number of clients and all changes of one client's input. laws holds the histogram's distribution for each
+// input.
 func Worst(laws []Law, users int, eps float64) (worst float64) {
 	kinds := 0
 	for key := range laws[0] {
@@ -78,7 +79,7 @@ func Worst(laws []Law, users int, eps float64) (worst float64) {
 	return worst
 }
 
-// Vectors returns all vectors over {0, …, k}^d.
+// Vectors returns all vectors of length d with entries 0 to k.
 func Vectors(d int, k uint64) [][]uint64 {
 	out := [][]uint64{nil}
 	for range d {

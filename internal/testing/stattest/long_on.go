@@ -2,5 +2,5 @@
 
 package stattest
 
-// Long is whether tests run in their long form.
+// Long reports whether tests run in their long form, with -tags long.
 const Long = true

@@ -9,48 +9,49 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// This file tests whether an order is uniformly random: it counts, over many trials, the places of each of n things.
+// This file tests whether an order is uniformly random. Over many trials it counts how often each of n things is at
+// each position.
 //
-// With C[i][j] the number of trials, of N, in which thing i is at place j, and E = N/n, uniform orders give
+// Let N be the number of trials and C[i][j] how often thing i is at position j. Let E = N/n. Uniform orders give
 //
 //	T = (n-1)/N · Σ_ij (C[i][j] - E)²   ~   χ² with (n-1)² degrees of freedom        (1)
 //
-// as N grows: the entries of a random permutation matrix have the covariances of H⊗H/(n-1), where H subtracts the
-// mean of n numbers and has rank n-1. Single places do not detect a random rotation, so the places of both things i
-// and i+1 are counted too: Pearson's χ² over n(n-1) pairs of places, of equal probability,
+// as N grows: the entries of a random permutation matrix have the covariances of H⊗H/(n-1), where H subtracts the mean
+// of n numbers and has rank n-1. (1) does not detect a random rotation. So the positions of thing i and thing i+1 are
+// counted together, by Pearson's χ² over n(n-1) pairs of positions of equal probability:
 //
 //	T_i = n(n-1)/N · Σ_(j≠k) (C_i[j][k] - N/(n(n-1)))²   ~   χ² with n(n-1)-1 degrees of freedom.   (2)
 //
-// A χ² variable with d degrees of freedom exceeds d + 2√(d·x) + 2x with probability at most e^-x [LM00] (Lemma 1).
-// With x = ln((n+1)/α) for each of the n+1 statistics, uniform orders are refused with probability at most α = 10⁻⁶,
-// in the limit of large N.
+// A χ² variable with d degrees of freedom exceeds d + 2√(d·x) + 2x with probability at most e^-x ([LM00], Lemma 1, a
+// tail bound). With x = ln((n+1)/α) for each of the n+1 statistics, the test refuses uniform orders with probability at
+// most α = 10⁻⁶, in the limit of large N.
 //
 // [LM00]: https://doi.org/10.1214/aos/1015957395
 
-// FalseAlarm is the probability with which uniform orders are refused.
+// FalseAlarm is the probability with which the test refuses uniform orders.
 const FalseAlarm = 1e-6
 
-// Sizes for the tests of every permutation in the system. Code that permutes is tested in [Trials] trials. Whole
-// paths through sealed slots or processes are tested in [FewTrials], which detect a missing permutation but not a
-// slight bias. In 200,000 simulated runs of [FewTrials] trials, (1) never came within 10 of its limit.
+// Numbers of things and trials for tests of permutations. Code that permutes is tested in [Trials] trials. Data that
+// passes sealed slots or processes is tested in [FewTrials] trials, which detect a missing permutation but not a slight
+// bias. In 200,000 simulated runs of [FewTrials] trials, the statistic (1) never came within 10 of its limit.
 const (
 	Things    = 8
 	Trials    = 100_000
 	FewTrials = 100
 )
 
-// minExpected is the least expected count of a cell for which χ² approximates (2) well enough. With fewer trials only
-// (1) is tested.
+// minExpected is the least expected count per pair of positions for which χ² approximates statistic (2) well enough. If
+// fewer are expected, only statistic (1) is tested.
 const minExpected = 100
 
-// Orders counts the orders of n things.
+// Orders counts how often each thing is at each position.
 type Orders struct {
 	trials int
-	places [][]int   // C, by thing and place
-	pairs  [][][]int // C_i, by thing and the places of it and the next
+	places [][]int   // C, by thing and position
+	pairs  [][][]int // C_i, by thing, its position and the next thing's position
 }
 
-// NewOrders returns the counts of no orders of n ≥ 2 things.
+// NewOrders returns empty counts for n ≥ 2 things.
 func NewOrders(n int) *Orders {
 	o := &Orders{places: square(n)}
 	for range n {
@@ -67,7 +68,7 @@ func square(n int) [][]int {
 	return out
 }
 
-// Add counts one order: order[j] is the number of the thing at place j, from 0 on.
+// Add counts one order. order[j] is the number of the thing at position j, from 0.
 func (o *Orders) Add(t testing.TB, order []int) {
 	t.Helper()
 	n := len(o.places)
@@ -76,7 +77,7 @@ func (o *Orders) Add(t testing.TB, order []int) {
 		place[thing] = j + 1
 	}
 	if len(order) != n || slices.Contains(place, 0) {
-		require.Fail(t, "not an order of all things", "%v", order)
+		require.Fail(t, "the order misses or repeats things", "%v", order)
 	}
 	for i, at := range place {
 		o.places[i][at-1]++
@@ -85,14 +86,14 @@ func (o *Orders) Add(t testing.TB, order []int) {
 	o.trials++
 }
 
-// ChiSquare returns a number that a χ² variable with df degrees of freedom exceeds with probability alarm at
-// most, by [LM00].
+// ChiSquare returns a number that a χ² variable with df degrees of freedom exceeds with probability at most alarm, by
+// the tail bound of [LM00] (Lemma 1).
 func ChiSquare(df, alarm float64) float64 {
 	x := -math.Log(alarm)
 	return df + 2*math.Sqrt(df*x) + 2*x
 }
 
-// Biased returns an error unless the orders look uniform.
+// Biased returns an error if the counted orders do not look uniform.
 func (o *Orders) Biased() error {
 	n := float64(len(o.places))
 	x := math.Log((n + 1) / FalseAlarm)
@@ -130,7 +131,7 @@ func (o *Orders) Biased() error {
 	return nil
 }
 
-// Uniform asserts that order returns uniform orders of [Things] things, over a number of trials.
+// Uniform fails the test if order does not return uniform orders of [Things] things. It calls order once per trial.
 func Uniform(t *testing.T, trials int, order func() []int) {
 	t.Helper()
 	o := NewOrders(Things)
@@ -140,10 +141,10 @@ func Uniform(t *testing.T, trials int, order func() []int) {
 	require.NoError(t, o.Biased())
 }
 
-// UniformLanes is [Uniform] for several lanes at once. Each lane must have a uniform order, and so must the things at
-// the places of thing 0, 1, … of the first lane: otherwise the orders would tell which things belong together.
-// Uniform lanes are independent, so all lanes together are tested too: with L lanes, a bias that all share shows in
-// an L-th of the trials.
+// UniformLanes is [Uniform] for several lanes at once. Each lane must have a uniform order. Relative to the first lane,
+// the order must be uniform as well: otherwise positions would tell which things belong together. As uniform lanes are
+// independent, all lanes are also tested together. With L lanes, a bias that all share is detected there in an L-th of
+// the trials.
 func UniformLanes(t *testing.T, trials, lanes int, orders func() [][]int) {
 	t.Helper()
 	each, beside := make([]*Orders, lanes), make([]*Orders, lanes)
@@ -170,11 +171,11 @@ func UniformLanes(t *testing.T, trials, lanes int, orders func() [][]int) {
 	for lane := range lanes {
 		require.NoError(t, each[lane].Biased(), "lane %d", lane)
 		if lane > 0 {
-			require.NoError(t, beside[lane].Biased(), "lane %d beside the first", lane)
+			require.NoError(t, beside[lane].Biased(), "the order of lane %d relative to the first lane", lane)
 		}
 	}
 	require.NoError(t, all.Biased(), "all lanes")
 	if lanes > 1 {
-		require.NoError(t, allBeside.Biased(), "all lanes beside the first")
+		require.NoError(t, allBeside.Biased(), "the orders of all lanes relative to the first lane")
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 func straight() []int { return []int{0, 1, 2, 3, 4, 5, 6, 7} }
 
-// swaps shuffles by Fisher and Yates' algorithm with bounds of the caller's: step i, from first down to
-// last, swaps i with a number below bound(i).
+// swaps shuffles by Fisher and Yates' algorithm, but with the caller's bounds. Step i, from first down to last, swaps
+// thing i with a random thing below bound(i).
 func swaps(rng *rand.Rand, first, last int, bound func(i int) int) []int {
 	out := straight()
 	for i := first; i >= last; i-- {
@@ -23,7 +23,7 @@ func swaps(rng *rand.Rand, first, last int, bound func(i int) int) []int {
 	return out
 }
 
-// TestUniformOrdersPass: in 20 runs of fixed seeds.
+// TestUniformOrdersPass checks that the test accepts uniform orders, in 20 runs with fixed seeds.
 func TestUniformOrdersPass(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -31,7 +31,7 @@ func TestUniformOrdersPass(t *testing.T) {
 	}
 }
 
-// TestUniformLanes: two orders of their own pass.
+// TestUniformLanes checks that two independent uniform orders pass.
 func TestUniformLanes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 3))
 	stattest.UniformLanes(t, stattest.Trials, 2, func() [][]int {
@@ -39,8 +39,8 @@ func TestUniformLanes(t *testing.T) {
 	})
 }
 
-// TestOrdersThatAreNotUniform: what goes wrong with a shuffle is seen, at the size of the tests that use
-// this package.
+// TestOrdersThatAreNotUniform checks that typical mistakes in a shuffle are detected, with the number of trials that
+// the real tests use.
 func TestOrdersThatAreNotUniform(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	upTo := func(i int) int { return i + 1 }

@@ -2,13 +2,13 @@ package stattest
 
 import "math"
 
-// Point is a value of a curve.
+// Point is one point of a privacy curve δ(ε).
 type Point struct{ Epsilon, Delta float64 }
 
-// Proven returns what values of a curve at some ε, from 0 on and ascending, prove at every ε: the largest curve of a
-// symmetric pair that is nowhere above them. A curve is convex in α = e^ε, its own mirror image
-// δ(−ε) = 1 − e^−ε + e^−ε·δ(ε), 1 at α = 0, and it falls; so this is the lower convex hull of the values, their mirror
-// images, the point (0, 1), and the last value for ever.
+// Proven returns the strongest bound on δ at every ε that some points of a curve prove. The points begin at ε = 0 and
+// ascend. A curve of a symmetric pair is falling and convex in α = e^ε and is 1 at α = 0. It also satisfies δ(−ε) = 1 −
+// e^−ε + e^−ε·δ(ε), which mirrors every point. So the bound is the lower convex hull of the points, their mirror images
+// and (0, 1). Beyond the last point, the bound is the last value.
 func Proven(values []Point) func(eps float64) float64 {
 	type point struct{ alpha, delta float64 }
 	all := []point{{0, 1}}

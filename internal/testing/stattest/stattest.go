@@ -1,8 +1,8 @@
-// Package stattest is shared by tests of randomness and privacy: it computes the exact loss of tiny mechanisms by
-// enumeration, tests whether an order is uniformly random, and says whether tests run in their long form, which draws
-// more.
+// Package stattest helps tests of randomness and privacy. It computes the exact privacy loss of tiny mechanisms by
+// enumeration. It tests whether an order is uniformly random. It says whether tests run in their long form, which draws
+// more samples.
 //
-// Long forms run with go test -tags long, as in make test-full. A test that is long as a whole is in a file with
-// //go:build long. A test with a longer form of the same body reads [Long] for its sizes. No test skips itself for
-// being long, so nothing is skipped silently.
+// Long forms run with go test -tags long, as in make test-full. A test that only exists in the long form is in a file
+// with //go:build long. A test with a short and a long form reads [Long] for its sizes. No test skips itself because it
+// is long, so nothing is skipped silently.
 package stattest

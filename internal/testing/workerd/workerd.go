@@ -1,5 +1,5 @@
-// Package workerd runs a worker's folder in Cloudflare's open runtime, the program workerd, without a network: all
-// the worker's fetches go to one address, whatever their URL. It is for tests and measurements.
+// Package workerd runs a worker's folder in workerd, Cloudflare's open-source runtime, without a network. All the
+// worker's requests go to one address, whatever their URL. The package is for tests and measurements.
 package workerd
 
 import (
@@ -20,14 +20,14 @@ import (
 
 // Options describes a worker.
 type Options struct {
-	Dir      string         // Folder of modules, made by wasm.BuildWorker.
+	Dir      string         // Folder of modules, as wasm.BuildWorker makes it.
 	Entry    string         // Its entry module: "entry.mjs".
-	Outbound string         // host:port that receives all the worker's requests.
-	Vars     map[string]any // Variables, given to the worker as JSON values.
-	Objects  []Object       // Durable Objects, whose storage is removed when the program ends.
+	Outbound string         // host:port that receives all requests of the worker.
+	Vars     map[string]any // Variables, which the worker gets as JSON values.
+	Objects  []Object       // Durable Objects. Their storage is deleted when workerd ends.
 }
 
-// Object is a class of Durable Objects that the entry exports, and the binding that holds it.
+// Object is a class of Durable Objects that the entry module exports, and the name of its binding.
 type Object struct{ Binding, Class string }
 
 // Process is a running workerd.
@@ -39,7 +39,7 @@ type Process struct {
 	ended   chan struct{}
 }
 
-// Path returns the program among the Node packages of www, below the root of this module.
+// Path returns the path of workerd in www/node_modules. root is this module's root folder.
 func Path(root string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(root, "www", "node_modules", "@cloudflare", "workerd-*", "bin",
 		"workerd"))
@@ -49,7 +49,7 @@ func Path(root string) (string, error) {
 	return found[0], nil
 }
 
-// Start starts the program of a path with a worker and returns when it listens.
+// Start starts workerd, found at path program, with a worker. It returns when workerd listens.
 func Start(ctx context.Context, program string, o Options) (*Process, error) {
 	address, err := freeAddress()
 	if err != nil {
@@ -88,19 +88,19 @@ func Start(ctx context.Context, program string, o Options) (*Process, error) {
 	}
 }
 
-// Close ends the program and removes what it stored.
+// Close ends workerd and deletes the worker's storage.
 func (p *Process) Close() {
-	if p.command != nil && p.command.Process != nil { // else it never started
+	if p.command != nil && p.command.Process != nil { // otherwise it never started
 		p.command.Process.Kill()
 		<-p.ended
 	}
 	os.RemoveAll(p.folder)
 }
 
-// Log returns the output of the program and the worker.
+// Log returns the output of workerd and the worker.
 func (p *Process) Log() string { return p.log.String() }
 
-// CPU returns the processor time that the program's threads have used.
+// CPU returns the processor time that workerd's threads have used.
 func (p *Process) CPU() (total time.Duration, err error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.command.Process.Pid))
 	if err != nil || len(threads) == 0 {
@@ -121,10 +121,10 @@ func (p *Process) CPU() (total time.Duration, err error) {
 	return total, nil
 }
 
-// Memory returns the bytes of memory that the program holds; 0 where that is not known.
+// Memory returns the bytes of memory that workerd holds, or 0 if they are unknown.
 func (p *Process) Memory() int64 {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.command.Process.Pid))
-	fields := strings.Fields(string(stat)) // the second is the resident set, in pages
+	fields := strings.Fields(string(stat)) // the second field is the resident set, in pages
 	if err != nil || len(fields) < 2 {
 		return 0
 	}
@@ -144,7 +144,8 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// writeConfig writes workerd's configuration, a Cap'n Proto text. Objects store in its folder.
+// writeConfig writes workerd's configuration in Cap'n Proto text. Durable Objects store data in the configuration's
+// folder.
 func writeConfig(file string, o Options, address string) error {
 	files, err := os.ReadDir(o.Dir)
 	if err != nil {
@@ -197,7 +198,7 @@ const worker :Workerd.Worker = (
 	return nil
 }
 
-// module returns a file of the worker as a module of its kind; the path is relative to from.
+// module returns the configuration of one of the worker's files. Its path is relative to from.
 func module(from, dir, file string) (string, error) {
 	kind := "esModule"
 	if filepath.Ext(file) == ".wasm" {
@@ -215,7 +216,7 @@ func module(from, dir, file string) (string, error) {
 
 func literal(s string) string { return strconv.Quote(s) }
 
-// lockedBuffer is a buffer that a process writes and a test reads.
+// lockedBuffer is a buffer that workerd writes while a test reads it.
 type lockedBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
