@@ -19,15 +19,15 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
-// goToken is a token of Go with its place in the text, in bytes.
+// goToken is a token of Go code with its byte offsets in the text.
 type goToken struct {
 	text     string
-	name     bool // an identifier
+	name     bool // whether it is an identifier
 	from, to int
 }
 
-// tokens returns the tokens of a text, without comments, semicolons and commas before the end of a list, which
-// formatting decides. Texts with the same tokens are the same program.
+// tokens returns the tokens of Go code. It leaves out what formatting decides: comments, semicolons, and a comma before
+// the end of a list. Texts with the same tokens are the same program.
 func tokens(text []byte) (all []goToken) {
 	file := token.NewFileSet().AddFile("", 1, len(text))
 	var s scanner.Scanner
@@ -52,20 +52,20 @@ func tokens(text []byte) (all []goToken) {
 	}
 }
 
-// span is a part of a text, in bytes.
+// span is a range of byte offsets in a text.
 type span struct{ from, to int }
 
 // declaration is a function, or a variable, constant or type outside of functions.
 type declaration struct {
 	folder, file, name string
 	span
-	text   []byte // of the file
+	text   []byte // the whole file's text
 	tokens []goToken
 	fset   *token.FileSet
 	node   ast.Node
 }
 
-// declarations returns what a Go file declares.
+// declarations returns all declarations in a Go file.
 func declarations(folder, file string, text []byte) (all []declaration, err error) {
 	fset := token.NewFileSet()
 	parsed, err := parser.ParseFile(fset, file, text, parser.SkipObjectResolution)
@@ -99,7 +99,7 @@ func declarations(folder, file string, text []byte) (all []declaration, err erro
 
 func compareStart(t goToken, at int) int { return cmp.Compare(t.from, at) }
 
-// functionName returns F, T.F or (*T).F, as Go's own tools write it.
+// functionName returns a function's name as F, T.F or (*T).F, as Go's own tools write it.
 func functionName(f *ast.FuncDecl) string {
 	if f.Recv == nil {
 		return f.Name.Name
@@ -117,8 +117,8 @@ func functionName(f *ast.FuncDecl) string {
 	return fmt.Sprintf(form, receiver.(*ast.Ident).Name, f.Name.Name)
 }
 
-// isNode reports whether a part of the declaration is a node of its syntax tree, or a run of statements, cases or
-// expressions in a list.
+// isNode reports whether a range of the declaration is one node of its syntax tree, or consecutive statements, cases or
+// expressions in one list.
 func (d *declaration) isNode(part span) (found bool) {
 	at := func(n ast.Node) span { return span{d.fset.Position(n.Pos()).Offset, d.fset.Position(n.End()).Offset} }
 	ast.Inspect(d.node, func(n ast.Node) bool {
@@ -150,7 +150,8 @@ func isRun[N ast.Node](list []N, part span, at func(ast.Node) span) bool {
 	return first >= 0 && slices.ContainsFunc(list[first:], func(n N) bool { return at(n).to == part.to })
 }
 
-// find returns the nodes of a declaration that equal the code; with rename, also up to names, which renamed maps.
+// find returns the nodes of a declaration that equal the code. With rename, names may differ; renamed then maps the
+// code's names to those found.
 func (d *declaration) find(code string, rename bool) (found []span, renamed []map[string]string) {
 	want := tokens([]byte(code))
 	for i := range len(d.tokens) - len(want) + 1 {
@@ -173,7 +174,7 @@ func (d *declaration) find(code string, rename bool) (found []span, renamed []ma
 	return found, renamed
 }
 
-// house holds the declarations of all Go files of the module except tests, by folder.
+// house holds the declarations of this module's Go files, by folder. It leaves out tests.
 type house map[string][]declaration
 
 func readHouse(t *testing.T) house {
@@ -193,7 +194,7 @@ func readHouse(t *testing.T) house {
 	return all
 }
 
-// filesOf returns the files below a folder with this extension, relative to the root.
+// filesOf returns the files below a folder that have this extension, relative to the root.
 func filesOf(t *testing.T, folder, ext string) (files []string) {
 	t.Helper()
 	doctest.EachFile(t, filepath.Join(root, folder), func(name string) {
@@ -204,7 +205,8 @@ func filesOf(t *testing.T, folder, ext string) (files []string) {
 	return files
 }
 
-// named returns a folder's declarations of a name. If files for several systems declare it, it returns this system's.
+// named returns the declarations of a name in a folder. If files for several operating systems declare it, named
+// returns those for this system.
 func (h house) named(folder, name string) (found []declaration) {
 	for _, d := range h[folder] {
 		if d.name == name {

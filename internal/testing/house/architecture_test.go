@@ -13,14 +13,15 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
-// rooms are the folders in the picture of imports; a nested folder precedes its parent. The picture splits internal/
-// by kind.
+// rooms are the boxes in docs/images/imports.svg, named by folder. A nested folder must precede its parent. The folders
+// of internal/ are in kinds instead.
 var rooms = []string{
 	"wire/task", "wire", "randomizer", "accountant", "protocols", "planner", "shufflerclient", "verifier",
 	"relay", "issuer", "wasm", "cmd", "www", "bench", "deploy", "beam", "lab", "internal/testing",
 }
 
-// kinds groups the folders of internal/ into rooms: imports between two kinds go in one direction only.
+// kinds groups the folders of internal/ into further boxes of the picture. If one kind imports another, the other must
+// not import it.
 var kinds = map[string][]string{
 	"internal: ground":      {"decimal", "display", "durable", "invalid", "rollback", "secret"},
 	"internal: servers":     {"cli", "clock", "service", "table", "taskstream"},
@@ -28,7 +29,7 @@ var kinds = map[string][]string{
 	"internal: deployments": {"quickstart"},
 }
 
-// roomOf returns the room of a package.
+// roomOf returns the box of the picture that contains a package.
 func roomOf(t *testing.T, pkg string) string {
 	t.Helper()
 	for _, room := range rooms {
@@ -42,12 +43,12 @@ func roomOf(t *testing.T, pkg string) string {
 			return kind
 		}
 	}
-	require.True(t, ok, "%s is in no room", pkg)
-	require.Fail(t, "a folder without a kind", "%s: give it one in kinds and a line in docs/architecture.md", pkg)
+	require.True(t, ok, "package %s is in no box of the picture: add its folder to rooms", pkg)
+	require.Fail(t, "a folder of internal/ is not in kinds", "%s: give it one in kinds and a line in docs/architecture.md", pkg)
 	return ""
 }
 
-// readModules returns the packages of all modules of the repository.
+// readModules returns the packages of all Go modules in the repository.
 func readModules(t *testing.T) map[string]*goPackage {
 	t.Helper()
 	packages := map[string]*goPackage{}
@@ -57,7 +58,7 @@ func readModules(t *testing.T) map[string]*goPackage {
 	return packages
 }
 
-// roomImports returns the rooms that each room imports directly.
+// roomImports returns, for each box, the boxes whose packages it imports directly.
 func roomImports(t *testing.T, packages map[string]*goPackage) map[string]map[string]bool {
 	t.Helper()
 	direct := map[string]map[string]bool{}
@@ -75,7 +76,8 @@ func roomImports(t *testing.T, packages map[string]*goPackage) map[string]map[st
 	return direct
 }
 
-// withoutDetours removes imports that also exist indirectly.
+// withoutDetours removes a direct import if the same box is also imported through another box. It keeps the picture
+// readable.
 func withoutDetours(direct map[string]map[string]bool) map[string]map[string]bool {
 	reduced := map[string]map[string]bool{}
 	for from, all := range direct {
@@ -100,7 +102,7 @@ func leadsTo(imports map[string]map[string]bool, from, to string) bool {
 	return false
 }
 
-// floorOf is 0 for a room without imports, else one more than the highest floor that it imports.
+// floorOf returns the row of a box, from 0 at the bottom: one above the highest box that it imports.
 func floorOf(imports map[string]map[string]bool, room string) (floor int) {
 	for below := range imports[room] {
 		floor = max(floor, 1+floorOf(imports, below))
@@ -108,14 +110,14 @@ func floorOf(imports map[string]map[string]bool, room string) (floor int) {
 	return floor
 }
 
-// TestRoomsImportOneWay: rooms do not import each other in a cycle, so each is above its imports.
+// TestRoomsImportOneWay checks that the boxes of the picture do not import each other in a cycle.
 func TestRoomsImportOneWay(t *testing.T) {
 	packages := readModules(t)
 	imports := map[string][]string{}
 	for room, all := range roomImports(t, packages) {
 		imports[room] = slices.Sorted(maps.Keys(all))
 	}
-	require.Empty(t, circle(imports), "rooms that import each other")
+	require.Empty(t, circle(imports), "these import each other in a cycle")
 	for kind, folders := range kinds {
 		for _, folder := range folders {
 			require.Contains(t, packages, "internal/"+folder, "%s has no such folder", kind)
@@ -123,7 +125,8 @@ func TestRoomsImportOneWay(t *testing.T) {
 	}
 }
 
-// TestMapOfInternal: docs/architecture.md has a line for each folder of internal/, with its kind.
+// TestMapOfInternal checks that docs/architecture.md lists each folder of internal/ with its kind, and each folder of
+// internal/testing.
 func TestMapOfInternal(t *testing.T) {
 	var want, got []string
 	for kind, folders := range kinds {
@@ -153,7 +156,7 @@ func testFolders(t *testing.T) (names []string) {
 	return names
 }
 
-// TestPictureOfImports: docs/images/imports.svg shows the current imports. After a change: go test -run
+// TestPictureOfImports checks that docs/images/imports.svg shows the current imports. To draw it again: go test -run
 // PictureOfImports ./internal/testing/house -update
 func TestPictureOfImports(t *testing.T) {
 	const file = "docs/images/imports.svg"
@@ -166,19 +169,19 @@ func TestPictureOfImports(t *testing.T) {
 	require.Equal(t, drawn, string(kept), "the picture is old: go test -run PictureOfImports ./internal/testing/house -update")
 }
 
-// The geometry of the picture, in pixels.
+// Sizes in the picture, in pixels.
 const (
 	pictureWidth = 980
 	roomWidth    = 164
 	roomHeight   = 34
-	lineHeight   = 13 // of the folders listed in a room of internal/
+	lineHeight   = 13 // of a text line that lists folders in a box
 	floorGap     = 50
 )
 
-// position is the middle of a box's upper side, and the height of the box.
+// position is the middle of a box's upper side, and the box's height, in pixels.
 type position struct{ x, y, height int }
 
-// listed returns the folders of a kind in lines that fit its room.
+// listed returns the folders of a kind as lines of text that fit into its box.
 func listed(t *testing.T, room string) (lines []string) {
 	t.Helper()
 	folders := kinds[room]
@@ -195,7 +198,7 @@ func listed(t *testing.T, room string) (lines []string) {
 	return lines
 }
 
-// arrange places a row of rooms for each floor, the lowest at the bottom.
+// arrange returns the positions of all boxes, one row per floor, the lowest floor at the bottom.
 func arrange(t *testing.T, imports map[string]map[string]bool) (at map[string]position, height int) {
 	floors := map[int][]string{}
 	for _, room := range slices.Sorted(maps.Keys(imports)) {
@@ -215,7 +218,7 @@ func arrange(t *testing.T, imports map[string]map[string]bool) (at map[string]po
 	return at, y - floorGap + 20
 }
 
-// drawImports draws the rooms, and a line for each import.
+// drawImports draws the boxes and a line for each import, as SVG.
 func drawImports(t *testing.T, imports map[string]map[string]bool) string {
 	at, height := arrange(t, imports)
 	var b strings.Builder

@@ -12,8 +12,9 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
-// TestPathsAreReadWithBounds: relays and issuers parse path values with functions of internal/service, which require
-// bounds, and register their requests in a mux whose patterns are tested. The verifier's paths name tasks only.
+// TestPathsAreReadWithBounds checks that only a few files read path values or create routes. Relays and issuers read
+// path values through internal/service, which requires a limit for each, and their routes are tested. The verifier's
+// paths contain only task ids.
 func TestPathsAreReadWithBounds(t *testing.T) {
 	reads := regexp.MustCompile(`\.PathValue\(|http\.NewServeMux\(`)
 	wildcard := regexp.MustCompile(`HandleFunc\("[^"]*(\{[a-z]+\})`)

@@ -23,14 +23,14 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// Whose bytes a file reads.
+// Whose bytes a decoder reads.
 const (
 	another = "another party's"
 	own     = "its own, from its disk or of its operator"
 )
 
-// decoders lists every file that reads bytes, whose bytes they are, and what bounds them. Decoders of another party's
-// bytes are in [reads], or follow a signature or a length that the task gives.
+// decoders lists every file that decodes bytes: whose bytes they are, and what limits their number. Decoders of another
+// party's bytes are tested in [reads], or run only after a check of a signature or of a length that the task gives.
 var decoders = map[string][2]string{
 	"wire/onion/keys.go":                {another, "exactly the keys that the task has, behind its hash"},
 	"wire/onion/batch.go":               {another, "MaxManifest, the task's lanes, behind the relay's signature"},
@@ -89,7 +89,8 @@ var reading = regexp.MustCompile(`\b(codec\.(Unmarshal|NewView|NewReader)|json\.
 	`csv\.NewReader|yaml\.(NewDecoder|Unmarshal)|gob\.NewDecoder|xml\.(Unmarshal|NewDecoder)|bufio\.NewScanner|` +
 	`msgpack\.(Unmarshal|NewDecoder))\(`)
 
-// TestDecodersAreListed: a new decoder must be listed with the source of its bytes and their bound.
+// TestDecodersAreListed checks that every file that decodes bytes is listed in decoders with the source of the bytes
+// and their limit.
 func TestDecodersAreListed(t *testing.T) {
 	skipped := []string{"bench", "testdata", "www", "cmd/demo", "deploy", "internal/openloop", "wasm/fuzzcases",
 		"scripts"}
@@ -105,15 +106,16 @@ func TestDecodersAreListed(t *testing.T) {
 			return
 		}
 		found[name] = true
-		require.True(t, decoders[name] != [2]string{}, "%s reads bytes by %s: say in decoders whose, and what bounds them",
+		require.True(t, decoders[name] != [2]string{}, "%s calls %s: add the file to decoders, with whose bytes these are and what limits them",
 			name, reading.FindString(string(text)))
 	})
 	for name := range decoders {
-		require.True(t, found[name], "%s reads nothing any more", name)
+		require.True(t, found[name], "%s no longer decodes anything: remove it from decoders", name)
 	}
 }
 
-// reads are decoders of what another party sends. Their memory must be proportional to the input.
+// reads holds decoders of bytes that another party sends. Each may take memory only in proportion to the bytes that it
+// gets.
 var reads = map[string]func(in []byte) error{
 	"task":   func(in []byte) error { _, err := task.Parse(in); return err },
 	"bundle": func(in []byte) error { _, err := taskfile.ParseOpen(in); return err },
@@ -149,8 +151,9 @@ var reads = map[string]func(in []byte) error{
 	},
 }
 
-// TestDecodersTakeWhatComes: on any input, no decoder allocates more than a few bytes per input byte: 32 for an empty
-// list in a list, which takes 24, and as many again for what it is checked against.
+// TestDecodersTakeWhatComes checks the memory of decoders on malicious input: at most 64 bytes per input byte and 64
+// KiB more. The worst case is an empty list in a list: it takes 24 bytes, allocated as 32, and as many again for the
+// check.
 func TestDecodersTakeWhatComes(t *testing.T) {
 	const perByte, fixed = 64, 64 << 10
 	requireIn := func(name, kind string, in []byte) {
@@ -163,7 +166,7 @@ func TestDecodersTakeWhatComes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(41, 41))
 	for name := range reads {
 		for _, size := range []int{16, 1 << 10, 1 << 15} {
-			for depth := range 4 { // in the outermost value, and in those in it
+			for depth := range 4 { // junk at the outermost level and inside up to 3 nested lists
 				for _, c := range fixture.JunkBehind("junk", bytes.Repeat([]byte{0x92}, depth), size) {
 					requireIn(name, c.Name, c.Bytes())
 				}
@@ -172,7 +175,7 @@ func TestDecodersTakeWhatComes(t *testing.T) {
 		for range 100 {
 			in := make([]byte, 1+rng.IntN(1000))
 			for i := range in {
-				in[i] = byte(rng.Uint32()) | 0x80 // heads are likelier than numbers
+				in[i] = byte(rng.Uint32()) | 0x80 // bytes from 0x80 on begin msgpack headers more often than numbers
 			}
 			requireIn(name, "anything", in)
 		}

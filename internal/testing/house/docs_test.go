@@ -33,8 +33,8 @@ func eachDocument(t *testing.T, f func(name, text string)) {
 	})
 }
 
-// TestLinksInDocuments: targets of links in Markdown files exist within the repository, headings included, and the
-// README links to every document.
+// TestLinksInDocuments checks that every link in a Markdown file to this repository leads to an existing file and
+// heading. The README must link to every document.
 func TestLinksInDocuments(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	found := 0
@@ -48,7 +48,7 @@ func TestLinksInDocuments(t *testing.T) {
 			} else if target = path.Join(path.Dir(name), target); m[1][0] == '#' {
 				target = name
 			}
-			linked, _ := os.ReadFile(target) // Nil for a folder.
+			linked, _ := os.ReadFile(target) // nil for a folder
 			_, statErr := os.Stat(target)
 			assert.NoError(t, statErr, "%s: %s", name, m[1])
 			if anchor != "" {
@@ -67,7 +67,7 @@ func TestLinksInDocuments(t *testing.T) {
 	}
 }
 
-// anchors returns the names of a Markdown text's headings, as GitHub makes them.
+// anchors returns the link names that GitHub makes of a Markdown text's headings.
 func anchors(text string) (names []string) {
 	drop := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
@@ -76,7 +76,7 @@ func anchors(text string) (names []string) {
 	return names
 }
 
-// TestMentionedDocuments: Markdown files that any of our files mentions exist.
+// TestMentionedDocuments checks that every Markdown file that a source file or document mentions exists.
 func TestMentionedDocuments(t *testing.T) {
 	mention := regexp.MustCompile(`[\w./-]*\w\.md\b`)
 	found := 0
@@ -100,8 +100,8 @@ func TestMentionedDocuments(t *testing.T) {
 	require.NotZero(t, found)
 }
 
-// TestNamesInDocuments: files, tests and make targets that Markdown files name exist. Files that a build or a user
-// makes are named in build/ or outside of the repository's folders.
+// TestNamesInDocuments checks that the files, tests and make targets that documents name exist. It ignores names of
+// files that a build or a user creates: those in build/ or bin/, or outside the repository's folders.
 func TestNamesInDocuments(t *testing.T) {
 	makefile, err := os.ReadFile("Makefile")
 	require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestNamesInDocuments(t *testing.T) {
 	found := map[string]int{}
 	eachDocument(t, func(name, text string) {
 		for _, m := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(text, -1) {
-			assert.True(t, tests[m], "%s: no test %s", name, m)
+			assert.True(t, tests[m], "%s names the test %s, which does not exist", name, m)
 			found["test"]++
 		}
 		for _, code := range doctest.Code(text) {
@@ -145,7 +145,7 @@ func TestNamesInDocuments(t *testing.T) {
 				}
 				files, err := filepath.Glob(strings.TrimSuffix(m[1], "/..."))
 				require.NoError(t, err)
-				assert.NotEmpty(t, files, "%s: no file %s", name, m[1])
+				assert.NotEmpty(t, files, "%s names the file %s, which does not exist", name, m[1])
 				found["file"]++
 			}
 		}
@@ -153,8 +153,8 @@ func TestNamesInDocuments(t *testing.T) {
 	require.Len(t, found, 3)
 }
 
-// TestTheInventoryIsWhole: the data inventory lists every store in a visitor's browser, and it or the relay's own
-// list of tables lists every table of a relay.
+// TestTheInventoryIsWhole checks that docs/data-inventory.md names every store in a visitor's browser. It or
+// docs/relay.md must name every table of a relay.
 func TestTheInventoryIsWhole(t *testing.T) {
 	inventory, err := os.ReadFile("docs/data-inventory.md")
 	require.NoError(t, err)
@@ -185,8 +185,8 @@ func TestTheInventoryIsWhole(t *testing.T) {
 	require.Greater(t, tables, 30)
 }
 
-// TestProtocolsInDocument: the table of docs/protocols.md has every protocol, the queries it answers, and whether a
-// client keeps any privacy if all relays collude.
+// TestProtocolsInDocument checks the table of docs/protocols.md against the code: every protocol, the queries it
+// answers, and whether a client keeps any privacy if all relays collude.
 func TestProtocolsInDocument(t *testing.T) {
 	table := doctest.Table(t, "docs/protocols.md", "protocol", "queries", "what remains if all relays collude")
 	all := registry.All()
@@ -213,14 +213,14 @@ func answers(all []protocols.Protocol, query task.Query) bool {
 	return slices.ContainsFunc(all, func(p protocols.Protocol) bool { return slices.Contains(p.Row().Queries, query) })
 }
 
-// Readability limits in words: the median and 95 % quantile of a document's sentences, and each paragraph.
+// Limits in words, for each document: the median and the 95 % quantile of its sentences, and its longest paragraph.
 const (
 	medianSentence   = 14
 	longSentence     = 28
 	longestParagraph = 80
 )
 
-// prose returns the paragraphs and list items of a Markdown text, without code, tables and link targets.
+// prose returns the paragraphs and list items of a Markdown text. It leaves out code, tables and link targets.
 func prose(text string) (paragraphs []string) {
 	text = regexp.MustCompile("(?ms)^\\s*```.*?^\\s*```").ReplaceAllString(text, "")
 	text = regexp.MustCompile(`\]\([^)]*\)|(?m)^\[[^]]+\]: .*$`).ReplaceAllString(text, "]")
@@ -237,7 +237,7 @@ func prose(text string) (paragraphs []string) {
 
 var sentenceEnd = regexp.MustCompile("[.!?][\"”)\\]*`]*\\s+")
 
-// sentences returns the number of words of each sentence.
+// sentences returns the number of words in each sentence, sorted.
 func sentences(paragraphs []string) (lengths []int) {
 	for _, p := range paragraphs {
 		for _, sentence := range sentenceEnd.Split(p, -1) {
@@ -250,8 +250,8 @@ func sentences(paragraphs []string) (lengths []int) {
 	return lengths
 }
 
-// TestDocumentsAreReadable prints the lengths of sentences and paragraphs, and checks the limits: go test -count=1
-// -run DocumentsAreReadable -v ./internal/testing/house
+// TestDocumentsAreReadable checks the lengths of sentences and paragraphs in all documents and logs them. To see them:
+// go test -count=1 -run DocumentsAreReadable -v ./internal/testing/house
 func TestDocumentsAreReadable(t *testing.T) {
 	var table strings.Builder
 	fmt.Fprintf(&table, "\n%-40s %9s %6s %5s %9s\n", "document", "sentences", "median", "95 %", "paragraph")
@@ -273,7 +273,7 @@ func TestDocumentsAreReadable(t *testing.T) {
 	t.Log(table.String())
 }
 
-// TestReadmeIsShort limits the README to one screen.
+// TestReadmeIsShort checks that the README has at most 120 lines and 700 words.
 func TestReadmeIsShort(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)

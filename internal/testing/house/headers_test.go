@@ -24,8 +24,8 @@ import (
 	"github.com/doona-dp/doona/verifier/server"
 )
 
-// everyHeader checks the headers that protect browsers in each answer of a party. The policy forbids frames and
-// forms, and loads nothing by default.
+// everyHeader checks the headers in an answer that protect browsers. The content security policy must forbid frames and
+// forms and load nothing by default.
 func everyHeader(t *testing.T, what string, h http.Header, resources string) {
 	t.Helper()
 	for _, directive := range []string{"default-src 'none'", "base-uri 'none'", "form-action 'none'",
@@ -41,13 +41,13 @@ func everyHeader(t *testing.T, what string, h http.Header, resources string) {
 	}
 }
 
-// routes returns the paths of the HTTP interface, as wire/endpoint has them.
+// routes returns all paths of the HTTP interface, read from the constants of package wire/endpoint.
 func routes(t *testing.T) (paths []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("wire", "endpoint", "endpoint.go"), nil, 0)
 	require.NoError(t, err)
 	values := map[string]string{}
-	for range 3 { // A constant may be made of one that comes after it.
+	for range 3 { // three passes, as a constant may use another that is declared later
 		ast.Inspect(file, func(n ast.Node) bool {
 			if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Values) == 1 {
 				if text, ok := constant(spec.Values[0], values); ok {
@@ -66,7 +66,7 @@ func routes(t *testing.T) (paths []string) {
 	return paths
 }
 
-// constant evaluates a string constant made of literals and known constants.
+// constant evaluates a string constant that consists of literals and of constants in known.
 func constant(e ast.Expr, known map[string]string) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -85,7 +85,8 @@ func constant(e ast.Expr, known map[string]string) (string, bool) {
 
 var wildcard = regexp.MustCompile(`\{[a-z]+\}`)
 
-// TestEveryAnswerHasHeaders requests all routes of all parties, with right and wrong methods and numbers.
+// TestEveryAnswerHasHeaders requests all paths of all servers, with several methods and with valid and invalid values.
+// Every answer must have the headers that protect browsers.
 func TestEveryAnswerHasHeaders(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.WithTokens)})
 	cfg := c.Config(t, 0)
@@ -148,11 +149,12 @@ func TestEveryAnswerHasHeaders(t *testing.T) {
 		r.AdminHandler().ServeHTTP(w, httptest.NewRequest("GET", "http://"+host+"/metrics", nil))
 		require.Equal(t, want, w.Code, host)
 	}
-	require.Greater(t, good, 25, "not only refusals were looked at")
+	require.Greater(t, good, 25, "too few requests succeeded: the test must also check successful answers")
 }
 
-// servesHTTP lists where the module's programs create routes or a server. Each is behind display.Protect or
-// display.ProtectPublic, which the tests named here check.
+// servesHTTP lists the files in which this module's programs create routes or a server. Each server must send its
+// answers through display.Protect or display.ProtectPublic. The value names the test that checks this, or says why
+// there is none.
 var servesHTTP = map[string]string{
 	"internal/service/admin.go":           "TestEveryAnswerHasHeaders",
 	"relay/http.go":                       "TestEveryAnswerHasHeaders",
@@ -171,7 +173,7 @@ var servesHTTP = map[string]string{
 
 var makesServer = regexp.MustCompile(`http\.(NewServeMux|Server\{|Serve\(|ListenAndServe)|service\.Mux\{`)
 
-// TestServersAreKnown: a new server must be listed, with a test of its answers.
+// TestServersAreKnown checks that servesHTTP lists every file that creates routes or a server.
 func TestServersAreKnown(t *testing.T) {
 	found := map[string]bool{}
 	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -185,7 +187,7 @@ func TestServersAreKnown(t *testing.T) {
 		text, err := os.ReadFile(path)
 		if makesServer.Match(text) {
 			found[filepath.ToSlash(path)] = true
-			require.Contains(t, servesHTTP, filepath.ToSlash(path), "a server whose headers no test looks at")
+			require.Contains(t, servesHTTP, filepath.ToSlash(path), "a new server: add it to servesHTTP, with a test of its headers")
 		}
 		return err
 	}))
@@ -194,7 +196,7 @@ func TestServersAreKnown(t *testing.T) {
 	}
 }
 
-// TestHeadersOverHTTP: net/http neither adds nor removes headers that matter.
+// TestHeadersOverHTTP checks that net/http neither adds nor removes headers that everyHeader requires.
 func TestHeadersOverHTTP(t *testing.T) {
 	s := httptest.NewServer(display.ProtectPublic(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "no", http.StatusTeapot)

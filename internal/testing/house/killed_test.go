@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMutantsAreKilled runs each mutant's test against it. The test must fail, and not because the mutant does not
-// compile. The files in place are not touched.
+// TestMutantsAreKilled applies each mutant to a copy of its file and runs the mutant's test. The test itself must fail;
+// a compile error is not enough.
 func TestMutantsAreKilled(t *testing.T) {
 	h, all, killed := readHouse(t), readMutants(t), map[bool]int{}
 	for _, m := range all {
@@ -27,7 +27,7 @@ func TestMutantsAreKilled(t *testing.T) {
 				run, failed = runScript, "not ok 1 - "+m.Test
 			}
 			out, err := run(t, m, file, changed)
-			require.Error(t, err, "it survives: %s", m.Promise)
+			require.Error(t, err, "the test passes although the mutant breaks this promise: %s", m.Promise)
 			require.Contains(t, string(out), failed, "%s", out)
 			killed[m.script()]++
 		})
@@ -40,7 +40,7 @@ func TestMutantsAreKilled(t *testing.T) {
 	}
 }
 
-// runGo runs the mutant's test as make test does, and returns its output.
+// runGo runs the mutant's test with the changed file, as make test would, and returns its output.
 func runGo(t *testing.T, m *mutant, file string, text []byte) ([]byte, error) {
 	changed := filepath.Join(t.TempDir(), "mutant.go")
 	require.NoError(t, os.WriteFile(changed, text, 0o600))
@@ -52,12 +52,12 @@ func runGo(t *testing.T, m *mutant, file string, text []byte) ([]byte, error) {
 	require.NoError(t, os.WriteFile(list, overlay, 0o600))
 	cmd := exec.Command("go", "test", "-tags", "postgres", "-vet=off", "-timeout", "10m", "-run", "^"+m.Test+"$", m.Package)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath -overlay="+list) // Also applies to what the test builds.
+	cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath -overlay="+list) // also for what the test builds
 	return cmd.CombinedOutput()
 }
 
-// runScript runs a test of the SDK in a folder with a changed copy of the SDK and links to everything else. Tests
-// read build/www and build/fuzzcases.jsonl, which www/test.sh makes.
+// runScript runs a test of the SDK in a folder with a changed copy of the SDK and links to everything else. The test
+// reads build/www and build/fuzzcases.jsonl, which www/test.sh makes.
 func runScript(t *testing.T, m *mutant, file string, text []byte) ([]byte, error) {
 	dir := t.TempDir()
 	require.NoError(t, os.CopyFS(filepath.Join(dir, "www", "sdk"), os.DirFS(filepath.Join(root, "www", "sdk"))))

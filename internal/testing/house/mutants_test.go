@@ -18,25 +18,25 @@ import (
 )
 
 const (
-	root        = "." // See TestMain.
+	root        = "." // the repository's root; TestMain changes into it
 	mutantsFile = "testdata/mutants.json"
 )
 
-var fix = flag.Bool("fix", false, "have mutants follow functions, names and tests that have moved")
+var fix = flag.Bool("fix", false, "update mutants whose functions, names or tests have moved")
 
-// mutant is a small change that breaks a promise, and the test that must fail for it. Go code is located by its
-// syntax tree: its function may be in any file of the folder, in any formatting. TypeScript code must occur once in a
-// file, with any white space.
+// mutant is a small change of the code that breaks a promise, and the test that must then fail. Go code is found by its
+// syntax tree, so it may move to another file of its folder and may be reformatted. TypeScript code is found by its
+// text, ignoring white space, and must occur once in its file.
 type mutant struct {
 	Name        string `json:"name"`
-	File        string `json:"file,omitempty"`     // of code in TypeScript, from the root of the module
-	Folder      string `json:"folder,omitempty"`   // of code in Go
+	File        string `json:"file,omitempty"`     // the TypeScript file, from the module's root
+	Folder      string `json:"folder,omitempty"`   // the folder of the Go code
 	Function    string `json:"function,omitempty"` // F, (*T).F, or the name of a variable, constant or type
-	Code        string `json:"code"`               // an expression, statement or case, or a run of them
+	Code        string `json:"code"`               // an expression, statement or case, or consecutive ones
 	Nth         int    `json:"nth,omitempty"`      // which occurrence, from 1, if the function has several
 	Replacement string `json:"replacement"`
 	Promise     string `json:"promise"` // what the change breaks
-	Package     string `json:"package"` // of the test, or its file in TypeScript
+	Package     string `json:"package"` // the test's Go package, or its TypeScript file
 	Test        string `json:"test"`
 }
 
@@ -63,7 +63,7 @@ func writeMutants(t *testing.T, all []*mutant) {
 	require.NoError(t, os.WriteFile(mutantsFile, text.Bytes(), 0o644))
 }
 
-// apply returns the file that the mutant changes, relative to the root, and the changed text.
+// apply returns the path of the file that the mutant changes, relative to the root, and the changed text.
 func (m *mutant) apply(h house) (file string, changed []byte, err error) {
 	if m.script() {
 		text, err := os.ReadFile(filepath.Join(root, m.File))
@@ -92,13 +92,13 @@ func (m *mutant) apply(h house) (file string, changed []byte, err error) {
 		same := slices.IndexFunc(after, func(a declaration) bool { return a.name == d.name && a.from == d.from })
 		now := span{at.from + added[0].from, at.from + added[len(added)-1].to}
 		if same < 0 || !after[same].isNode(now) {
-			return "", nil, errors.New("the replacement becomes part of what stands beside it")
+			return "", nil, errors.New("the replacement merges with the code next to it: put it in parentheses or choose a larger node")
 		}
 	}
 	return d.file, changed, nil
 }
 
-// one returns the nth place found if there are several, else the only one.
+// one returns the only place found, or the nth place if there are several and nth is given.
 func one(found []span, nth int, where string) (span, error) {
 	switch {
 	case nth == 0 && len(found) == 1:
@@ -113,10 +113,10 @@ func replace(text []byte, at span, replacement string) []byte {
 	return slices.Concat(text[:at.from], []byte(replacement), text[at.to:])
 }
 
-// findScript returns where the code occurs, ignoring white space.
+// findScript returns where the code occurs in a text, ignoring white space.
 func findScript(text, code string) (found []span) {
 	var dense strings.Builder
-	var places []int // in text, of each byte of dense
+	var places []int // offset in text of each byte of dense
 	for i := range len(text) {
 		if !unicode.IsSpace(rune(text[i])) {
 			dense.WriteByte(text[i])
@@ -135,8 +135,9 @@ func findScript(text, code string) (found []span) {
 	return found
 }
 
-// TestMutantsApply: every mutant still changes one place, the result parses, and its test exists. With -fix, mutants
-// follow a moved function, name or test if the new place is unambiguous.
+// TestMutantsApply checks that every mutant still changes exactly one place, that the changed file parses, and that the
+// mutant's test exists. With -fix, it updates mutants whose function, names or test have moved, if the new place is
+// unambiguous.
 func TestMutantsApply(t *testing.T) {
 	h, names, all := readHouse(t), map[string]bool{}, readMutants(t)
 	for _, m := range all {
@@ -161,10 +162,10 @@ func TestMutantsApply(t *testing.T) {
 	if *fix {
 		writeMutants(t, all)
 	}
-	require.False(t, t.Failed(), "go test -run MutantsApply ./internal/testing/house -fix, and read the diff")
+	require.False(t, t.Failed(), "mutants do not apply: run go test -run MutantsApply ./internal/testing/house -fix and read the diff")
 }
 
-// testHead returns the beginning of a test in a file.
+// testHead returns the text with which a test begins in a file.
 func testHead(file, test string) string {
 	if strings.HasSuffix(file, ".ts") {
 		return "\ntest('" + test + "', "
@@ -186,7 +187,8 @@ func hasTest(t *testing.T, pkg, test string) bool {
 	})
 }
 
-// follow says where the code of a mutant that no longer applies is now, and with -fix updates the mutant.
+// follow searches for the code of a mutant that no longer applies and describes where the code is now. With -fix, it
+// updates the mutant.
 func (m *mutant) follow(t *testing.T, h house, problem error) string {
 	t.Helper()
 	var where []mutant
@@ -217,12 +219,12 @@ func (m *mutant) follow(t *testing.T, h house, problem error) string {
 	}
 	text := fmt.Sprintf("%s: %v:\n%s", m.Name, problem, m.Code)
 	for _, moved := range where {
-		text += fmt.Sprintf("\n  is it in %s%s, %s?", moved.Folder, moved.File, moved.Function)
+		text += fmt.Sprintf("\n  perhaps it is now in %s%s, %s", moved.Folder, moved.File, moved.Function)
 	}
 	return text
 }
 
-// become updates the mutant with -fix, and says what would change.
+// become describes how the mutant would change. With -fix, it changes the mutant.
 func (m *mutant) become(moved mutant, problem string) string {
 	text := fmt.Sprintf("%s: %s; it is now in %s%s, %s", m.Name, problem, moved.Folder, moved.File, moved.Function)
 	if moved.Code != m.Code {
@@ -237,21 +239,21 @@ func (m *mutant) become(moved mutant, problem string) string {
 	return text
 }
 
-// bare returns a function's name without its type.
+// bare returns a function's name without the type of its receiver.
 func bare(function string) string { return function[strings.LastIndex(function, ".")+1:] }
 
-// moved returns the mutant at every place of its code, also where the names differ.
+// moved returns a copy of the mutant for every place at which its code occurs, also with other names.
 func (m *mutant) moved(h house) (all []mutant) {
 	for _, declarations := range h {
 		for _, d := range declarations {
 			for _, rename := range []bool{false, true} {
 				found, names := d.find(m.Code, rename)
 				if rename && bare(d.name) != bare(m.Function) {
-					found = nil // The form is too common.
+					found = nil // too many functions have code of this form
 				}
 				for i, at := range found {
 					if rename && len(names[i]) == 0 {
-						continue // Found above.
+						continue // found without renaming already
 					}
 					moved := *m
 					moved.Folder, moved.Function = d.folder, d.name
@@ -269,7 +271,7 @@ func (m *mutant) moved(h house) (all []mutant) {
 	return all
 }
 
-// renameAll returns code with other names.
+// renameAll returns code in which the names are replaced.
 func renameAll(code string, names map[string]string) string {
 	out, done := "", 0
 	for _, t := range tokens([]byte(code)) {
@@ -280,7 +282,7 @@ func renameAll(code string, names map[string]string) string {
 	return out + code[done:]
 }
 
-// followTest says where the mutant's test is now, and with -fix updates the mutant.
+// followTest searches for the mutant's test and describes where it is now. With -fix, it updates the mutant.
 func (m *mutant) followTest(t *testing.T) string {
 	t.Helper()
 	problem, ext := fmt.Sprintf("no %s in %s", m.Test, m.Package), "_test.go"

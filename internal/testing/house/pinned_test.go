@@ -10,10 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An action by its full commit, with its version.
+// pinned matches an action with its full commit and, as a comment, its version.
 var pinned = regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*$`)
 
-// unpinned returns the actions in a workflow that anyone who can move a tag or a branch can replace.
+// unpinned returns the actions in a workflow that are named by a tag or branch. Whoever can move the tag or branch can
+// replace such an action.
 func unpinned(workflow string) (bad []string) {
 	for line := range strings.Lines(workflow) {
 		_, action, ok := strings.Cut(line, "uses:")
@@ -24,7 +25,7 @@ func unpinned(workflow string) (bad []string) {
 	return bad
 }
 
-// TestActionsArePinned: a workflow names every action by its commit, since a tag can be moved to other code.
+// TestActionsArePinned checks that workflows name every action by its commit, because a tag can be moved to other code.
 func TestActionsArePinned(t *testing.T) {
 	commit := strings.Repeat("0a", 20)
 	for action, good := range map[string]bool{

@@ -25,15 +25,15 @@ import (
 
 const module = "github.com/doona-dp/doona/"
 
-// mayImport lists, for each package and the folders below it, the packages of this module that it
-// may depend on, directly or through others, with the folders below those. A package's own folder
-// and internal/ are always allowed: what internal/ packages import counts as imported by their
-// users. Imports flow one way:
+// mayImport lists, per package, which packages of this module it may depend on, directly or indirectly. An entry also
+// applies to the folders below the key, and allows the folders below each listed package. A package's own folder and
+// internal/ are always allowed. What a package of internal/ imports counts as imported by the packages that use it.
+// Imports go in one direction:
 //
 //	randomizer, accountant <- wire/task <- protocols, wire <- planner <- clients, verifier, wasm <- cmd
 //	wire/task <- wire/onion <- wire/taskfile, wire/keyfile, wire/token <- relay, issuer
 //
-// The wire and the relays move opaque bytes and know no protocol; protocols know of the wire the task.
+// Package wire and the relays handle opaque bytes and know no protocol. Of wire, protocols may import only wire/task.
 var mayImport = map[string][]string{
 	"randomizer":            {},
 	"accountant":            {},
@@ -51,21 +51,21 @@ var mayImport = map[string][]string{
 	"wasm/fuzzcases":        {"randomizer", "accountant", "wire", "protocols", "planner", "wasm"},
 }
 
-// tops may depend on everything, and nothing may depend on them.
+// tops may depend on everything; nothing else may depend on them.
 var tops = []string{"cmd", "bench", "www", "docs", "deploy"}
 
-// testOnly packages are for tests, benches and their generators.
+// testOnly packages may be used only by tests, benchmarks and their generators.
 var testOnly = []string{"internal/testing"}
 
-// goPackage is a folder with Go files, without tests and generators.
+// goPackage describes a folder with Go files, without its tests and generators.
 type goPackage struct {
-	imports []string // of this module, relative to it
-	outside []string // of other modules
+	imports []string // packages of this module, relative to it
+	outside []string // packages of other modules
 	doc     bool
-	main    bool // A program.
+	main    bool // whether it is a program
 }
 
-// readPackages parses the imports and package comments of a whole module, the one in a folder.
+// readPackages reads the imports and package comments of the module in a folder.
 func readPackages(t *testing.T, in string) map[string]*goPackage {
 	t.Helper()
 	out := map[string]*goPackage{}
@@ -113,7 +113,7 @@ func ignored(file *ast.File) bool {
 	return false
 }
 
-// within reports whether a package is root or below it.
+// within reports whether a package is root or in a folder below it.
 func within(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }
 
 func anyWithin(pkg string, roots []string) bool {
@@ -130,7 +130,7 @@ func wallOf(pkg string) (wall string) {
 	return wall
 }
 
-// reach returns all packages that pkg depends on, without pkg.
+// reach returns all packages that pkg imports directly or indirectly.
 func reach(packages map[string]*goPackage, pkg string) map[string]bool {
 	seen := map[string]bool{}
 	for todo := []string{pkg}; len(todo) > 0; todo = todo[1:] {
@@ -176,7 +176,7 @@ func TestImportsFlowOneWay(t *testing.T) {
 			require.Contains(t, packages, imported, "%s imports a package without files", pkg)
 		}
 	}
-	// The most important rules, independent of the table.
+	// The most important rules, stated again without the table.
 	for _, bytesOnly := range []string{"wire", "relay", "issuer", "accountant", "randomizer"} {
 		for imported := range reach(packages, bytesOnly) {
 			require.False(t, within(imported, "protocols"), "%s depends on %s", bytesOnly, imported)
@@ -184,8 +184,8 @@ func TestImportsFlowOneWay(t *testing.T) {
 	}
 }
 
-// servers are the programs that serve in production, and notInServers what none of them links: test helpers, the
-// laboratory, WASM engines, builders, and what only owners and readers need.
+// servers are the programs that run in production. notInServers matches packages that none of them may link: test
+// helpers, the laboratory, WebAssembly engines, builders, and what only task owners and readers of results need.
 var (
 	servers      = []string{"./cmd/relay", "./cmd/issuer", "./cmd/verifier"}
 	notInServers = regexp.MustCompile(`^` + module + `(internal/(testing|quickstart|openloop)|lab|planner|wasm|` +
@@ -208,7 +208,7 @@ func TestEveryPackageIsDocumented(t *testing.T) {
 	}
 }
 
-// TestPackagesHaveNamesOfTheirOwn: no two folders with Go files share a name, except for programs.
+// TestPackagesHaveNamesOfTheirOwn checks that no two packages of this module have the same name, except programs.
 func TestPackagesHaveNamesOfTheirOwn(t *testing.T) {
 	seen := map[string]string{}
 	for pkg := range readPackages(t, ".") {
@@ -221,15 +221,16 @@ func TestPackagesHaveNamesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Limits on the number of packages: those that others may import, and all, including tests and commands. A new
-// package needs a reason not to be a file of an existing one.
+// Limits on the number of packages: those that others may import, and all, including tests and commands. Before you
+// raise a limit, ask whether a new package could be a file of an existing one.
 const (
 	maxImportable = 38
 	maxPackages   = 95
-	maxFolders    = 20 // At the top.
+	maxFolders    = 20 // in the repository's root
 )
 
-// TestHouseStaysSmall counts what others may import; TestWalls counts the rest.
+// TestHouseStaysSmall limits the number of packages that other modules may import. TestWalls limits the number of all
+// packages.
 func TestHouseStaysSmall(t *testing.T) {
 	packages, importable := readPackages(t, "."), 0
 	for pkg, p := range packages {
@@ -237,27 +238,28 @@ func TestHouseStaysSmall(t *testing.T) {
 			importable++
 		}
 	}
-	require.LessOrEqual(t, importable, maxImportable, "packages that others may import")
+	require.LessOrEqual(t, importable, maxImportable, "number of packages that other modules may import")
 }
 
-// maxDependencies is how many modules this one may require directly.
+// maxDependencies is how many other modules go.mod may require directly.
 const maxDependencies = 16
 
 var requirement = regexp.MustCompile(`(?m)^(?:require)?\s+(\S+\.\S+) v\S+$`)
 
-// TestDependencies: go.mod requires few modules directly, and docs/dependencies.md gives a reason for each.
+// TestDependencies checks that go.mod requires few modules directly and that docs/dependencies.md gives a reason for
+// each.
 func TestDependencies(t *testing.T) {
 	doc, err := os.ReadFile("docs/dependencies.md")
 	require.NoError(t, err)
 	direct := directDependencies(t)
 	require.LessOrEqual(t, len(direct), maxDependencies, "%v", direct)
 	for _, name := range direct {
-		require.Contains(t, string(doc), "| `"+name+"` |", "docs/dependencies.md does not say why")
+		require.Contains(t, string(doc), "| `"+name+"` |", "docs/dependencies.md must say why go.mod requires it")
 	}
 }
 
-// TestOneVersion: everything outside package task that states the version of the format agrees with its constant:
-// labels, HTTP paths, folders of vectors.
+// TestOneVersion checks that every file that states the version of the format agrees with task.Version. The version
+// occurs in labels, HTTP paths and the folder of the vectors.
 func TestOneVersion(t *testing.T) {
 	mention := regexp.MustCompile(`doona-v(\d+)|/v(\d+)/(?:tasks|keys)|testdata/v(\d+)`)
 	found := 0
@@ -282,11 +284,12 @@ func TestOneVersion(t *testing.T) {
 	require.Contains(t, string(spec), "version "+strconv.Itoa(task.Version))
 }
 
-// TestPathsStandInOnePlace: only package taskfile builds HTTP paths in Go; tests and texts for people write them out.
+// TestPathsStandInOnePlace checks that only package wire/endpoint builds HTTP paths in Go. Tests and texts for people
+// may spell them out.
 func TestPathsStandInOnePlace(t *testing.T) {
 	built := regexp.MustCompile(
 		`/v\d+/(?:tasks/?(?:[%{]|$)|keys)|/(?:epochs|batches)/(?:[%{]|$)|^/(?:reports|confirm)$`)
-	require.Regexp(t, built, "%s/v1/tasks/%s", "the search finds what there was")
+	require.Regexp(t, built, "%s/v1/tasks/%s", "the search must match a path")
 	require.Regexp(t, built, "/epochs/")
 	found := map[string]int{}
 	doctest.EachFile(t, ".", func(name string) {
@@ -309,11 +312,11 @@ func TestPathsStandInOnePlace(t *testing.T) {
 	require.Equal(t, []string{"wire/endpoint"}, slices.Collect(maps.Keys(found)))
 }
 
-// maxColumns is the widest line of code, with 4 columns for a tab. String literals do not count, so that no sentence
-// is broken for it.
+// maxColumns is the widest line of code, with 4 columns for a tab. String literals do not count, so that no message
+// needs a line break.
 const maxColumns = 120
 
-// eachFile calls f for every file of all modules.
+// eachFile calls f for every file of all Go modules in the repository.
 func eachFile(t *testing.T, f func(name string)) {
 	t.Helper()
 	for _, module := range modules {
@@ -321,7 +324,7 @@ func eachFile(t *testing.T, f func(name string)) {
 	}
 }
 
-// TestLinesFit: no line of code exceeds maxColumns. Raw strings are exempt.
+// TestLinesFit checks that no line of code is wider than maxColumns. Raw strings may be wider.
 func TestLinesFit(t *testing.T) {
 	literal := regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.)*\"|'(?:[^'\\\\]|\\\\.)*'|`[^`]*`")
 	tab := strings.NewReplacer("\t", "    ")
@@ -349,10 +352,11 @@ func TestLinesFit(t *testing.T) {
 	require.NotZero(t, clean)
 }
 
-// maxFile is the largest file, in bytes; built programs are larger.
+// maxFile is the largest size of a committed file, in bytes. Built programs are larger.
 const maxFile = 2 << 20
 
-// TestFilesAreSmall: no built program or dump is committed by mistake. Files that .gitignore names are exempt.
+// TestFilesAreSmall checks that nobody committed a built program or a dump by mistake. It ignores files that .gitignore
+// names.
 func TestFilesAreSmall(t *testing.T) {
 	ignored, err := os.ReadFile(".gitignore")
 	require.NoError(t, err)

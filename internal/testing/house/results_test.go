@@ -14,17 +14,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// longPart is a part of make test-full.
+// longPart is a part of make test-full, as testdata/parts.json describes it.
 type longPart struct {
 	Part    string
 	Promise string
 	Figures []struct{ What, Path string }
 }
 
-// result is the outcome of a part.
+// result is the outcome of a part, as docs/results.json records it.
 type result struct {
 	Part    string
-	Commit  string // of the part; figures may name others
+	Commit  string // the commit that the part tested; figures may name other commits
 	Passed  bool
 	Seconds float64
 	Note    string
@@ -38,8 +38,8 @@ func readJSON(t *testing.T, into any, path ...string) {
 	require.NoError(t, json.Unmarshal(text, into))
 }
 
-// TestResultsPage: docs/results.md agrees with docs/results.json, which make test-full writes for a release. To write
-// the page: go test -run ResultsPage ./internal/testing/house -update
+// TestResultsPage checks that docs/results.md agrees with docs/results.json, which make test-full writes for a release.
+// To write the page: go test -run ResultsPage ./internal/testing/house -update
 func TestResultsPage(t *testing.T) {
 	var parts []longPart
 	readJSON(t, &parts, "testdata", "parts.json")
@@ -69,10 +69,10 @@ func TestResultsPage(t *testing.T) {
 	}
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, page.String(), string(text), "go test -run ResultsPage ./internal/testing/house -update")
+	require.Equal(t, page.String(), string(text), "the page is old: run go test -run ResultsPage ./internal/testing/house -update")
 }
 
-// write writes the outcome of a part.
+// write appends the outcome of a part to the page.
 func (p *longPart) write(t *testing.T, page *strings.Builder, r result) {
 	t.Helper()
 	verdict := "passed"
@@ -104,7 +104,8 @@ const resultsHead = `# What the long tests promise, and their results
 ` + "`make test-full PART=…`" + ` runs one part, and leaves its result in ` + "`build/results`" + `.
 `
 
-// figure returns the number at a path of a result: "#" is a length, "*" the sum over a list.
+// figure returns the number at a path in a part's figures. In a path, "#" means the length of a list and "*" the sum
+// over its entries.
 func figure(t *testing.T, in any, path string) float64 {
 	t.Helper()
 	head, rest, _ := strings.Cut(path, "/")
@@ -131,7 +132,7 @@ func figure(t *testing.T, in any, path string) float64 {
 	return 0
 }
 
-// figureText formats whole numbers in full, others with four digits.
+// figureText formats whole numbers with all digits and other numbers with four digits.
 func figureText(x float64) string {
 	if x == float64(int64(x)) {
 		return strconv.FormatInt(int64(x), 10)

@@ -14,10 +14,10 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
-// scriptImport matches what a file of TypeScript imports of its neighbours, types too.
+// scriptImport matches the imports of a TypeScript file from files of this repository, also imports of types.
 var scriptImport = regexp.MustCompile(`(?m)(?:^|[\s;}])(?:from|import)\s*\(?\s*'(\.[^']*)'`)
 
-// scriptImports returns what the files in TypeScript of www/ import, tests aside, by file.
+// scriptImports returns, for each TypeScript file of www/ except tests, the files that it imports.
 func scriptImports(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -38,7 +38,7 @@ func scriptImports(t *testing.T) map[string][]string {
 	return all
 }
 
-// circle returns a path from a file back to itself, or nil.
+// circle returns a path of imports from a file back to the same file, or nil.
 func circle(imports map[string][]string) []string {
 	done := map[string]bool{}
 	var walk func(trail []string) []string
@@ -65,13 +65,13 @@ func circle(imports map[string][]string) []string {
 	return nil
 }
 
-// TestScriptsImportOneWay: TypeScript files do not import each other in a cycle, not even types, and the SDK imports
-// no page.
+// TestScriptsImportOneWay checks that TypeScript files do not import each other in a cycle, not even types. The SDK
+// must not import a page.
 func TestScriptsImportOneWay(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "a"}, circle(map[string][]string{"a": {"b"}, "b": {"c", "a"}}))
 	require.Nil(t, circle(map[string][]string{"a": {"b", "c"}, "b": {"c"}}))
 	imports := scriptImports(t)
-	require.Empty(t, circle(imports), "files that import each other")
+	require.Empty(t, circle(imports), "these files import each other in a cycle")
 	for from, all := range imports {
 		for _, to := range all {
 			require.False(t, within(from, "www/sdk") && anyWithin(to, []string{"www/demo", "www/edge"}), "%s imports %s",

@@ -17,8 +17,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// protocolVector is one task of a protocol's vectors: reports drawn one after the other from one
-// stream of bytes, and batches added one after the other to one aggregate.
+// protocolVector is one task in a protocol's vectors. All its reports are drawn one after the other from the same
+// random bytes. All its batches are added to one aggregate in order.
 type protocolVector struct {
 	Name, Unproven string
 	Task, Bytes    hexBytes
@@ -32,12 +32,12 @@ type protocolVector struct {
 		Lanes [][]hexBytes
 		Total []float64
 
-		Draws, Dummies uint64 // What relays added.
+		Draws, Dummies uint64 // what the relays' noise added
 	}
 }
 
-// TestVectorsProtocols: equal bytes give equal messages and slots, equal messages give equal estimates, and every
-// protocol has negatives.
+// TestVectorsProtocols checks the vectors of every protocol. Equal random bytes must give equal messages and slots, and
+// equal messages equal estimates. Every protocol must have vectors that must be refused.
 func TestVectorsProtocols(t *testing.T) {
 	for _, protocol := range registry.All() {
 		name := protocol.ProtocolName()
@@ -60,7 +60,7 @@ func TestVectorsProtocols(t *testing.T) {
 	}
 }
 
-// requireClaim fails unless the claim is proven, or is refused if the vector says so.
+// requireClaim requires that the task's claim is proven, or that it is refused for the field that the vector names.
 func (v *protocolVector) requireClaim(t *testing.T, m protocols.Mechanism) {
 	err := m.CheckClaim()
 	if v.Unproven == "" {
@@ -70,7 +70,7 @@ func (v *protocolVector) requireClaim(t *testing.T, m protocols.Mechanism) {
 	requireReason(t, "field:"+v.Unproven, err)
 }
 
-// source yields a vector's bytes, and then others.
+// source returns a source that yields the vector's random bytes, and then bytes that mark their end.
 func (v *protocolVector) source() *randomizer.Source {
 	rest := append(append([]byte{}, v.Bytes...), "marks the end"...)
 	return randomizer.NewSourceFrom(func(p []byte) {
@@ -94,8 +94,8 @@ func (v *protocolVector) requireReports(t *testing.T, m protocols.Mechanism) {
 	}
 }
 
-// requireUsed fails unless report i used the bytes up to the offset that the vector names. It draws everything again,
-// because a source reads ahead.
+// requireUsed requires that report i used the random bytes up to the offset in the vector. It draws all earlier reports
+// again, because a source reads bytes ahead.
 func (v *protocolVector) requireUsed(t *testing.T, m protocols.Mechanism, i int, slots bool) {
 	parsed, _ := parseTask(t, v.Task)
 	src := v.source()
@@ -114,10 +114,10 @@ func (v *protocolVector) requireUsed(t *testing.T, m protocols.Mechanism, i int,
 	var next [8]byte
 	src.Read(next[:])
 	marked := append(append([]byte{}, v.Bytes...), "marks the end"...)
-	require.Equal(t, marked[end:end+8], next[:], "report %d used another number of bytes", i)
+	require.Equal(t, marked[end:end+8], next[:], "report %d used more or fewer random bytes than the vector says", i)
 }
 
-// bodies returns the content of slots; nothing for a cover.
+// bodies returns the messages in slots, by lane. A cover is empty.
 func bodies(slots [][]task.Message) protocols.Messages {
 	out := make(protocols.Messages, len(slots))
 	for lane := range slots {
@@ -128,7 +128,7 @@ func bodies(slots [][]task.Message) protocols.Messages {
 	return out
 }
 
-// requireLanes compares messages or slots by lane; a cover is empty.
+// requireLanes compares messages or slots by lane. A cover is empty.
 func requireLanes(t *testing.T, want [][]hexBytes, got protocols.Messages) {
 	t.Helper()
 	require.Len(t, got, len(want))
@@ -140,7 +140,7 @@ func requireLanes(t *testing.T, want [][]hexBytes, got protocols.Messages) {
 	}
 }
 
-// requireEstimates compares the total after every batch. Compilers may round differently if they fuse a
+// requireEstimates compares the estimates after every batch, up to rounding. Compilers round differently if they fuse a
 // multiplication with an addition.
 func (v *protocolVector) requireEstimates(t *testing.T, m protocols.Mechanism) {
 	aggregate, can := m.Aggregate(), protocols.CapabilitiesOf(m)
@@ -169,7 +169,8 @@ func (v *protocolVector) requireEstimates(t *testing.T, m protocols.Mechanism) {
 	}
 }
 
-// runProtocol runs a negative of a protocol; ok is false for another kind.
+// runProtocol runs a vector that a protocol must refuse and returns the error. ok is false if the vector is of another
+// kind.
 func (f *fault) runProtocol(t *testing.T) (err error, ok bool) {
 	if !slices.Contains([]string{"mechanism", "value", "message", "messages"}, f.Kind) {
 		return nil, false
@@ -196,7 +197,7 @@ func (f *fault) runProtocol(t *testing.T) (err error, ok bool) {
 	return protocols.CapabilitiesOf(m).CheckComplete(aggregate, f.Users), true
 }
 
-// requireMessageReason fails unless an aggregate refused a message for its content or its lane.
+// requireMessageReason requires that an aggregate refused a message because of its content or its lane.
 func requireMessageReason(t *testing.T, err error) {
 	t.Helper()
 	var field *invalid.FieldError

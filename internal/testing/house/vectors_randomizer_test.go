@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// number is an integer written as text, because JavaScript's numbers do not hold 64 bits.
+// number is an integer that JSON holds as text, because JavaScript's numbers cannot hold 64 bits.
 type number uint64
 
 func (n *number) UnmarshalText(text []byte) error {
@@ -22,7 +22,7 @@ func (n *number) UnmarshalText(text []byte) error {
 	return err
 }
 
-// rational is a fraction in its text form.
+// rational is a fraction that JSON holds as text.
 type rational randomizer.Rational
 
 func (r *rational) UnmarshalText(text []byte) error {
@@ -31,7 +31,7 @@ func (r *rational) UnmarshalText(text []byte) error {
 	return err
 }
 
-// draw is one vector of randomizer.json. Each sampler reads its own arguments.
+// draw is one vector of randomizer.json. Each sampler uses some of the fields as arguments.
 type draw struct {
 	Sampler                      string
 	N, X, K, U, Max, Den         number
@@ -46,7 +46,7 @@ type draw struct {
 	Result string
 }
 
-// samplers draw from a vector, and format the result as its file does.
+// samplers holds, by name, functions that draw as a vector says and format the result as the file does.
 var samplers = map[string]func(*randomizer.Source, *draw) string{
 	"below": func(s *randomizer.Source, v *draw) string { return fmt.Sprint(s.Below(uint64(v.N))) },
 	"bernoulli": func(s *randomizer.Source, v *draw) string {
@@ -92,7 +92,7 @@ func bit(b bool) string {
 	return "0"
 }
 
-// events writes the jumps of a superposition as ATOM:SIZE.
+// events formats the jumps of a superposition as ATOM:SIZE.
 func events(s *randomizer.Source, v *draw) string {
 	var atoms []randomizer.Atom
 	for _, a := range v.Atoms {
@@ -106,7 +106,7 @@ func events(s *randomizer.Source, v *draw) string {
 	return strings.Join(out, " ")
 }
 
-// shuffled returns the order in which a client sends slots 0, …, n-1.
+// shuffled returns the order in which a client sends slots 0 to n-1.
 func shuffled(s *randomizer.Source, v *draw) string {
 	slots := make([][]byte, v.N)
 	for i := range slots {
@@ -124,13 +124,14 @@ func shuffled(s *randomizer.Source, v *draw) string {
 	return strings.Join(out, " ")
 }
 
-// TestVectorsRandomizer: equal bytes give equal draws, and are consumed up to the same offset.
+// TestVectorsRandomizer checks that equal random bytes give equal draws, and that each draw uses the number of bytes
+// that the vector says.
 func TestVectorsRandomizer(t *testing.T) {
 	var vectors []draw
 	readVectors(t, "randomizer", &vectors)
 	seen := map[string]bool{}
 	for i, v := range vectors {
-		given := append(append([]byte{}, v.Bytes...), 1, 2, 3, 4, 5, 6, 7, 8) // marks what follows
+		given := append(append([]byte{}, v.Bytes...), 1, 2, 3, 4, 5, 6, 7, 8) // bytes that mark the end
 		read := 0
 		src := randomizer.NewSourceFrom(func(p []byte) {
 			clear(p)
@@ -140,7 +141,7 @@ func TestVectorsRandomizer(t *testing.T) {
 		require.Equal(t, v.Result, samplers[v.Sampler](src, &v), "%d: %+v", i, v)
 		var next [8]byte
 		src.Read(next[:])
-		require.Equal(t, given[v.Used:v.Used+8], next[:], "%d: %+v used another number of bytes", i, v)
+		require.Equal(t, given[v.Used:v.Used+8], next[:], "draw %d used more or fewer random bytes than the vector says: %+v", i, v)
 		seen[v.Sampler] = true
 	}
 	require.Len(t, seen, len(samplers))

@@ -27,10 +27,10 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// vectorDir carries the one version constant; testdata/README.md describes the files.
+// vectorDir is the folder of the vectors for the current version of the format. testdata/README.md describes the files.
 var vectorDir = "testdata/v" + strconv.Itoa(task.Version)
 
-// hexBytes is a byte string written in hexadecimal.
+// hexBytes is a byte string that JSON holds in hexadecimal.
 type hexBytes []byte
 
 func (h *hexBytes) UnmarshalText(text []byte) (err error) {
@@ -38,7 +38,7 @@ func (h *hexBytes) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// readVectors reads a file of vectors into v, whose type must have all of its keys.
+// readVectors reads a file of vectors into v. It fails if v's type lacks a key of the file.
 func readVectors(t *testing.T, name string, v any) {
 	t.Helper()
 	f, err := os.Open(filepath.Join(vectorDir, name+".json"))
@@ -49,8 +49,8 @@ func readVectors(t *testing.T, name string, v any) {
 	require.NoError(t, dec.Decode(v), name)
 }
 
-// TestVectorsAreGenerated: the generator still writes these bytes, so nobody has changed a vector by hand, or through
-// a change of the code that generates it.
+// TestVectorsAreGenerated checks that the generator still writes the committed vectors. It fails if someone edited a
+// vector by hand, or if a change of the code changed what the generator writes.
 func TestVectorsAreGenerated(t *testing.T) {
 	sources, err := filepath.Glob(filepath.Join(vectorDir, "*.go"))
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestVectorsTask(t *testing.T) {
 	}
 }
 
-// TestVectorsOrigin: which origins a task may list, and which Origin headers match them.
+// TestVectorsOrigin checks which origins a task may list and which Origin headers match them.
 func TestVectorsOrigin(t *testing.T) {
 	var v struct {
 		Valid, Listed []string
@@ -189,7 +189,7 @@ func TestVectorsBundle(t *testing.T) {
 	require.Equal(t, []byte(v.Task), open.Canonical())
 }
 
-// opener returns the opener of a hop with a serialized key.
+// opener returns the opener of a hop with a serialized private key.
 func opener(t *testing.T, canonical []byte, hop int, epoch uint64, private []byte) *onion.Opener {
 	t.Helper()
 	parsed, id := parseTask(t, canonical)
@@ -351,7 +351,7 @@ func TestVectorsToken(t *testing.T) {
 		require.Equal(t, []byte(v.Token), got)
 		require.Equal(t, v.WWWAuthenticate, token.ChallengeHeader(challenge, key))
 	}
-	// The task of bundle.json names these keys.
+	// The task of bundle.json names the keys in this file.
 	var named struct {
 		OwnerSeed, Task, ID, Bundle hexBytes
 		Owner                       string
@@ -366,7 +366,7 @@ func TestVectorsToken(t *testing.T) {
 	}
 }
 
-// fault is one bad_*.json.
+// fault is one file bad_*.json.
 type fault struct {
 	Kind, Expect, Description, Owner         string
 	Document                                 string
@@ -381,7 +381,7 @@ type fault struct {
 	statedStream
 }
 
-// statedStream is a stream and the statements about it.
+// statedStream is a stream of tasks and the statements about it.
 type statedStream struct {
 	Root, Recovery, Statements hexBytes
 	Tasks                      []struct{ ID, Owner hexBytes }
@@ -402,7 +402,7 @@ func (s *statedStream) check(t *testing.T, owner []byte) (a taskfile.Authority, 
 		}
 	}
 	if a.Position >= uint64(len(s.Tasks)) {
-		err = errors.New("about a task that is not there")
+		err = errors.New("the statement is about a task that the stream does not have")
 	}
 	return a, err
 }
@@ -426,7 +426,7 @@ func TestVectorsStatement(t *testing.T) {
 	}
 }
 
-// TestVectorsRoll: a party can replace its key in one stream only.
+// TestVectorsRoll checks that a signed rotation replaces a party's key in one stream only.
 func TestVectorsRoll(t *testing.T) {
 	var vectors []struct{ Root, Old, New, Signature hexBytes }
 	readVectors(t, "rotation", &vectors)
@@ -438,7 +438,7 @@ func TestVectorsRoll(t *testing.T) {
 	}
 }
 
-// TestVectorsBad: every fault is refused, for the reason given in its file.
+// TestVectorsBad checks that the code refuses every file bad_*.json for the reason that the file gives.
 func TestVectorsBad(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(vectorDir, "bad_*.json"))
 	require.NoError(t, err)
@@ -463,7 +463,7 @@ func (f *fault) run(t *testing.T) error {
 	case "task":
 		_, err := task.Parse(f.Task)
 		return err
-	case "successor": // of the first task of a stream, for a page that allows what the stream does
+	case "successor": // the successor of a stream's first task, checked for a page that allows what the stream allows
 		first, id := parseTask(t, f.Before)
 		next, err := task.Parse(f.Task)
 		require.NoError(t, err)
@@ -488,7 +488,8 @@ func (f *fault) run(t *testing.T) error {
 		return err
 	case "batch":
 		parsed, id := parseTask(t, f.Task)
-		r, err := onion.NewBatchReader(bytes.NewReader(f.Batch), onion.MaxManifest(parsed, f.Hop)) // as a hop reads
+		// Read the batch as the next hop does.
+		r, err := onion.NewBatchReader(bytes.NewReader(f.Batch), onion.MaxManifest(parsed, f.Hop))
 		if err == nil {
 			_, err = r.Check(parsed, onion.Context{TaskID: id, Epoch: f.Epoch, Hop: f.Hop}, f.Seq)
 		}
@@ -527,7 +528,7 @@ func (f *fault) run(t *testing.T) error {
 	return nil
 }
 
-// requireReason fails unless err is of the kind that a vector expects.
+// requireReason requires that err is of the kind that a vector expects.
 func requireReason(t *testing.T, expect string, err error) {
 	t.Helper()
 	var field *invalid.FieldError

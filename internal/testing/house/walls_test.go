@@ -20,14 +20,14 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
-// wall is a limit on a size, over all modules of the repository without tests.
+// wall is a limit on a size, such as the lines of a function. It applies to all modules of the repository, without
+// tests.
 type wall struct {
 	what  string
 	limit int
-	sizes map[string]int // by folder and name
+	sizes map[string]int // sizes by folder and name
 }
 
-// The walls.
 const (
 	methods    = "methods of a type"
 	interfaces = "methods of an interface"
@@ -41,16 +41,16 @@ var limits = map[string]int{
 	methods: 40, interfaces: 8, parameters: 6, lines: 80, exported: 60, booleans: 0,
 }
 
-// offenders exceed a limit today. The list may only shrink: an entry that is below its limit must be removed.
+// offenders may exceed a limit for now. Remove an entry once it is below its limit; add none.
 var offenders = map[string][]string{}
 
-// survey measures packages.
+// survey holds the sizes of all packages.
 type survey struct {
 	walls   map[string]*wall
-	folders map[string]map[string]*ast.InterfaceType // by folder and name
+	folders map[string]map[string]*ast.InterfaceType // interfaces by folder and name
 }
 
-// embeddable are the interfaces of other modules that ours embed, with their numbers of methods.
+// embeddable lists interfaces of other modules that ours embed, with their number of methods.
 var embeddable = map[string]int{
 	"io.Reader": 1, "io.Writer": 1, "io.Closer": 1, "io.ReadCloser": 2, "io.ReadWriteCloser": 3, "error": 1,
 	"fmt.Stringer": 1, "sort.Interface": 3, "http.Handler": 1, "testing.TB": 20, "comparable": 0, "cipher.AEAD": 4,
@@ -64,7 +64,7 @@ func newSurvey() *survey {
 	return s
 }
 
-// outside reports whether a file is a test, or only tests and generators use it.
+// outside reports whether the limits do not apply to a file: tests, and files that only tests or generators use.
 func outside(name string) bool {
 	return !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") ||
 		strings.Contains("/"+name, "/testdata/") || anyWithin(path.Dir(name), testOnly)
@@ -136,7 +136,7 @@ func (s *survey) spec(folder string, spec ast.Spec) {
 	}
 }
 
-// count counts the methods of all interfaces, including embedded ones.
+// count counts the methods of all interfaces, including those of embedded interfaces.
 func (s *survey) count(t *testing.T) {
 	for folder, all := range s.folders {
 		for name, i := range all {
@@ -163,17 +163,17 @@ func (s *survey) methodsOf(t *testing.T, folder string, i *ast.InterfaceType) (n
 				n += s.methodsOf(t, other, s.folders[other][e.Sel.Name])
 				continue
 			}
-		case *ast.UnaryExpr, *ast.BinaryExpr: // a constraint
+		case *ast.UnaryExpr, *ast.BinaryExpr: // a type constraint, not a method
 			continue
 		}
 		size, ok := embeddable[typeName(m.Type)]
-		require.True(t, ok, "%s embeds %s: say in embeddable how many methods it has", folder, typeName(m.Type))
+		require.True(t, ok, "%s embeds %s: add it to embeddable with its number of methods", folder, typeName(m.Type))
 		n += size
 	}
 	return n
 }
 
-// named returns the folder called base that declares an interface: imported folders have distinct names.
+// named returns the folder of the package base, which declares the interface name. All folders have distinct names.
 func (s *survey) named(base, name string) string {
 	for folder, all := range s.folders {
 		if path.Base(folder) == base && all[name] != nil {
@@ -199,10 +199,10 @@ func typeName(e ast.Expr) string {
 	return fmt.Sprintf("%T", e)
 }
 
-// modules are the folders of the repository's modules.
+// modules are the folders of the repository's Go modules.
 var modules = []string{".", "beam", "lab"}
 
-// TestWalls prints the largest value of everything that has a limit, and checks the limits: go test -count=1 -run
+// TestWalls checks the limits on sizes and logs the largest size for each limit. To see them: go test -count=1 -run
 // Walls -v ./internal/testing/house
 func TestWalls(t *testing.T) {
 	s := newSurvey()
@@ -232,7 +232,7 @@ func TestWalls(t *testing.T) {
 			}
 		}
 		for _, name := range offenders[what] {
-			assert.Greater(t, w.sizes[name], w.limit, "%s: %s keeps it now: strike it off offenders", what, name)
+			assert.Greater(t, w.sizes[name], w.limit, "%s: %s is below the limit now: remove it from offenders", what, name)
 		}
 	}
 	packages, folders := measure(t)
@@ -244,7 +244,7 @@ func TestWalls(t *testing.T) {
 	require.LessOrEqual(t, len(folders), maxFolders, "%v", slices.Sorted(maps.Keys(folders)))
 }
 
-// measure returns the folders with Go files, including tests and commands, and those at the top.
+// measure returns the folders with Go files, including tests and commands, and the folders in the repository's root.
 func measure(t *testing.T) (packages, tops map[string]bool) {
 	t.Helper()
 	packages, tops = map[string]bool{}, map[string]bool{}
@@ -259,7 +259,7 @@ func measure(t *testing.T) (packages, tops map[string]bool) {
 	return packages, tops
 }
 
-// directDependencies returns the modules that this one requires directly.
+// directDependencies returns the modules that go.mod requires directly.
 func directDependencies(t *testing.T) (names []string) {
 	t.Helper()
 	mod, err := os.ReadFile("go.mod")

@@ -15,7 +15,8 @@ import (
 
 const retiredFile = "internal/testing/house/retired.txt"
 
-// TestRetiredWords keeps the words of [retiredFile] out of code, documents, file names and messages.
+// TestRetiredWords checks that code, documents, file names and messages contain none of the words that [retiredFile]
+// forbids.
 func TestRetiredWords(t *testing.T) {
 	list, err := os.ReadFile(retiredFile)
 	require.NoError(t, err)
@@ -41,11 +42,11 @@ func TestRetiredWords(t *testing.T) {
 		}
 		for i, form := range retired {
 			if at := form.FindStringIndex(name); at != nil {
-				t.Errorf("%s: its name: say %s", name, better[i])
+				t.Errorf("%s: the file's name contains a retired word: say %s", name, better[i])
 			}
 			for _, at := range form.FindAllIndex(text, -1) {
 				line := strings.Count(string(text[:at[0]]), "\n") + 1
-				t.Errorf("%s:%d: %q: say %s", name, line, text[at[0]:at[1]], better[i])
+				t.Errorf("%s:%d: retired word %q: say %s", name, line, text[at[0]:at[1]], better[i])
 			}
 		}
 	})
@@ -56,8 +57,8 @@ func isBinary(text []byte) bool {
 	return strings.IndexByte(string(text[:min(len(text), 8000)]), 0) >= 0
 }
 
-// families lists, for each term of the glossary that names Go types, the packages whose type of exactly this name
-// stands for the term.
+// families lists the glossary's terms that are names of Go types. For each it lists the packages whose type of that
+// name means the term.
 var families = map[string][]string{
 	"batch":    {"testdata/v1", "wire/onion", "wire/task"},
 	"client":   {"shufflerclient", "wasm/internal/client"},
@@ -73,11 +74,12 @@ var families = map[string][]string{
 	"stream":   {"relay/internal/tasks", "shufflerclient"},
 	"task":     {"wire/task"},
 	"verifier": {"verifier"},
-	// A counter that shows a rollback, of a ledger, and of stores and keys.
+	// In both packages a mark is a counter that shows a rollback: of a ledger, or of stores and keys.
 	"mark": {"internal/ledger", "internal/rollback"},
 }
 
-// TestOneMeaningPerTerm: a type that has a term of the glossary as its name stands for that term.
+// TestOneMeaningPerTerm checks that a type named like a term of the glossary means that term. A new type of such a name
+// must be listed in families, or get another name.
 func TestOneMeaningPerTerm(t *testing.T) {
 	glossary, err := os.ReadFile("docs/glossary.md")
 	require.NoError(t, err)
@@ -101,7 +103,7 @@ func TestOneMeaningPerTerm(t *testing.T) {
 	})
 	for term, packages := range terms {
 		slices.Sort(packages)
-		require.Equal(t, families[term], packages, "%s: is it what docs/glossary.md says? Else it needs another name", term)
+		require.Equal(t, families[term], packages, "type %s: if it means what docs/glossary.md says, add its package to families, else rename it", term)
 	}
 	require.GreaterOrEqual(t, len(terms), 20)
 }
