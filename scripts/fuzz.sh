@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 targets() { git grep -oE '^func Fuzz[A-Za-z0-9]+' -- '*_test.go' | grep -E "$pattern"; }
 [ -n "$(targets)" ] || { echo "no fuzzers found" >&2; exit 1; }
 
-# run PACKAGE NAME: one fuzzer.
+# run PACKAGE NAME runs one fuzzer.
 run() {
   if [ "$time" != brief ]; then
     # shellcheck disable=SC2086
@@ -28,14 +28,14 @@ run() {
   (cd "$1" && "$binary" -test.run '^$' -test.fuzz "^$2\$" -test.fuzztime 2000x -test.fuzzminimizetime 100x -test.fuzzcachedir "$work/cache")
 }
 
-# kept PACKAGE NAME: whether it has passed since the last change.
+# kept PACKAGE NAME succeeds if the fuzzer has passed since the last change of its package.
 kept() {
   local commit
   commit=$(awk -v f="$1/$2" '$1 == f { print $2 }' "${rows:-/dev/null}" 2>/dev/null | tail -1)
   [ -n "$commit" ] && git diff --quiet "$commit" -- "$1" wire/codec 2>/dev/null
 }
 
-# fuzz FILE:DECLARATION: prints one fuzzer's row.
+# fuzz FILE:DECLARATION runs one fuzzer and prints its row.
 fuzz() {
   local name=${1#*:func } package begin=$SECONDS log status=0 result=passed commit
   package=$(dirname "${1%%:*}")
@@ -43,8 +43,8 @@ fuzz() {
   commit=$(git rev-parse --short=7 HEAD)
   log=$work/$name.log
   run "$package" "$name" >"$log" 2>&1 || status=$?
-  # Go may report the end of the time itself as a failure (go.dev/issue/75804); one that left an
-  # input behind is real.
+  # At the end of the time, Go may report a failure that is none (go.dev/issue/75804). It is real only if the fuzzer
+  # wrote a failing input.
   if [ $status -ne 0 ] && grep -q 'context deadline exceeded' "$log" && ! grep -q 'Failing input written' "$log"; then status=0; fi
   if [ $status -ne 0 ]; then result=FAILED; cat "$log" >&2; touch "$work/failed"; fi
   printf '%s/%s\t%s\t%d\t%s\t%s\t%s\n' "$package" "$name" "$commit" $((SECONDS - begin)) \

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# licence HEADING FILE... prints licences.
+# licence HEADING FILE... prints the files under a heading.
 licence() {
   local heading=$1 file
   shift
@@ -17,7 +17,7 @@ cat LICENSE
 go list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' "$@" | sort -u |
   while read -r path module folder; do
     mapfile -t files < <(find "$folder" -maxdepth 1 -type f -iregex '.*/\(licen[cs]e\|copying\|notice\|patents\)[^/]*' | sort)
-    [ "${#files[@]}" -gt 0 ] || { echo "licences.sh: $path has no licence" >&2; exit 1; }
+    [ "${#files[@]}" -gt 0 ] || { echo "licences.sh: no licence file in $path" >&2; exit 1; }
     licence "$path $module" "${files[@]}"
   done
 for folder in www/vendor/*/; do licence "$(basename "$folder")" "$folder"LICENSE*; done

@@ -10,7 +10,8 @@ dir=$(mktemp -d)
 chmod 755 "$dir"
 trap 'chmod -R u+w "$dir"; rm -rf "$dir"' EXIT
 
-# build FOLDER [COMMAND...] clones and builds there, by a command that becomes another user.
+# build FOLDER [COMMAND...] clones HEAD into FOLDER and builds the release there. COMMAND, if given, runs the build as
+# another user.
 build() {
   local at=$1
   shift
@@ -33,13 +34,13 @@ diff -r "$one" "$two" >&2
 
 mkdir "$dir/archive" "$dir/image" "$dir/npm"
 tar -xzf "$one"/doona-*-linux-amd64.tar.gz -C "$dir/archive"
-"$dir/archive/relay" version | grep -q "$commit," || { echo "release-twice.sh: the relay does not say which commit it is" >&2; exit 1; }
+"$dir/archive/relay" version | grep -q "$commit," || { echo "release-twice.sh: 'relay version' does not name the commit" >&2; exit 1; }
 tar -xzf "$one"/doona-*-relay-image.tar.gz -C "$dir/image"
 found=
 for layer in "$dir"/image/blobs/sha256/*; do
   if tar -xOf "$layer" ./program 2>/dev/null | cmp -s - "$dir/archive/relay"; then found=1; fi
 done
-[ -n "$found" ] || { echo "release-twice.sh: the relay's image does not hold the relay" >&2; exit 1; }
+[ -n "$found" ] || { echo "release-twice.sh: the relay's image does not contain the program of the archive" >&2; exit 1; }
 tar -xzf "$one"/doona-[0-9.]*.tgz -C "$dir/npm"
 for module in "$one"/doona-*.wasm; do cmp "$module" "$dir/npm/package/$(basename "$module")" >&2; done
 

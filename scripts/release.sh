@@ -8,13 +8,13 @@ umask 022
 export TZ=UTC LC_ALL=C CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=true"
 
 programs="relay issuer verifier doona"
-servers="relay issuer verifier" # which have images
+servers="relay issuer verifier" # programs that also get images
 platforms="linux/amd64 linux/arm64 darwin/amd64 darwin/arm64"
 crane=github.com/google/go-containerregistry/cmd/crane@v0.22.1
 
 step() { printf '== %s\n' "$1" >&2; }
 
-[ -z "$(git status --porcelain)" ] || { echo "release.sh: files are changed or not in git: commit them, or take a clean clone" >&2; exit 1; }
+[ -z "$(git status --porcelain)" ] || { echo "release.sh: files are changed or not in git: commit them, or use a clean clone" >&2; exit 1; }
 ./www/setup.sh >/dev/null
 version=$(node -p 'require("./www/package.json").version')
 commit=$(git rev-parse HEAD)
@@ -25,12 +25,12 @@ trap 'kill "${registry:-}" 2>/dev/null; rm -rf "$work"' EXIT
 rm -rf "$out"
 mkdir -p "$out"
 
-# archive FOLDER writes a tar of it that says nothing of who made it where and when.
+# archive FOLDER writes a tar file of the folder that does not reveal who made it, where and when.
 archive() {
   tar --sort=name --mtime="@$when" --owner=0 --group=0 --numeric-owner --format=ustar -C "$1" -cf - .
 }
 
-# materials PROGRAM prints the modules that a program was linked from, as CycloneDX.
+# materials PROGRAM prints the modules that a program was linked from, as a CycloneDX bill of materials.
 materials() {
   go version -m "$1" | awk -v program="$(basename "$1")" -v version="$version" '
     $1 == "dep" { list = list (list ? "," : "") sprintf("\n    {\"type\": \"library\", \"name\": \"%s\", \"version\": \"%s\", \"purl\": \"pkg:golang/%s@%s\"}", $2, $3, $2, $3) }
@@ -44,10 +44,10 @@ materials() {
     }'
 }
 
-# check_commit PROGRAM fails unless the program says which commit it is.
+# check_commit PROGRAM fails if the program does not contain its commit.
 check_commit() {
   go version -m "$1" | grep -q "vcs.revision=$commit" ||
-    { echo "release.sh: Go did not write the commit into $(basename "$1"), as it does in a clone but not in a worktree" >&2; exit 1; }
+    { echo "release.sh: $(basename "$1") does not contain its commit: build in a clone, as Go does not write the commit in a worktree" >&2; exit 1; }
 }
 
 step "licences"
@@ -61,7 +61,7 @@ for platform in $platforms; do
   for program in $programs; do
     GOOS=${platform%/*} GOARCH=${platform#*/} go build -ldflags="-s -w" -o "$folder/$program" "./cmd/$program"
     check_commit "$folder/$program"
-    materials "$folder/$program" >"$out/doona-$version-$program-${platform%/*}.cdx.json" # the same on both processors
+    materials "$folder/$program" >"$out/doona-$version-$program-${platform%/*}.cdx.json" # the same for both processors
   done
   cp "$out/LICENSES.txt" deploy/doona@.service deploy/nginx.conf deploy/Caddyfile "$folder"
   archive "$folder" | gzip -9n >"$out/doona-$version-${platform/\//-}.tar.gz"
@@ -79,7 +79,7 @@ done
 for program in $servers; do
   images=()
   for arch in amd64 arm64; do
-    # What deploy/Dockerfile makes: the program, authorities' certificates, and two folders of its own.
+    # The same content as deploy/Dockerfile makes: the program, certificates of authorities, and two empty folders.
     root="$work/image/$program-$arch"
     mkdir -p "$root/etc/ssl/certs"
     cp "$work/linux/$arch/$program" "$root/program"
@@ -103,7 +103,7 @@ step "modules and npm packages"
 go run ./www/build
 cp build/www/doona-*.wasm "$out"
 # shellcheck disable=SC2086
-packed=$(./www/pack.sh $platforms 2>/dev/null) # of its own: in an argument its failure would not be seen
+packed=$(./www/pack.sh $platforms 2>/dev/null) # a command of its own: as an argument, its failure would not stop the script
 # shellcheck disable=SC2086
 cp $packed "$out"
 for os in linux darwin; do
@@ -113,7 +113,7 @@ for os in linux darwin; do
   done
 done
 
-# What the bytes depend on beside the commit.
+# Besides the commit, the bytes depend on the version of Go and on the certificates.
 printf 'commit %s\n%s\ncertificates %s\n' "$commit" "$(go env GOVERSION)" \
   "$(sha256sum </etc/ssl/certs/ca-certificates.crt | cut -c1-64)" >"$out/BUILT.txt"
 

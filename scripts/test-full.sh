@@ -7,9 +7,9 @@ cd "$(dirname "$0")/.."
 parts="accountant protocols coverage audit order mutants crash rollback world streams fuzz tls load size scale bench edge engines strings beam figures release"
 results=$PWD/build/results
 mkdir -p "$results"
-export GOFLAGS="${GOFLAGS:-} -count=1" # runs what has run before
+export GOFLAGS="${GOFLAGS:-} -count=1" # run tests again, even if Go has cached their results
 
-# Node 22 is among the locked packages.
+# node22 prints the folder of Node 22, which is one of the locked packages.
 node22() { echo "$PWD/www/node_modules/node-linux-$(node -p process.arch)"; }
 
 run_part() {
@@ -55,7 +55,7 @@ run_part() {
       go test -tags long,postgres -timeout 60m -run World -skip 'TestWorld$' -v ./relay/internal/world
       local shard job failed=
       mkdir -p build && rm -f build/world-*.json
-      for shard in 0369 147 258; do # Side by side: each world is mostly its disks' time.
+      for shard in 0369 147 258; do # in parallel, as each run mostly waits for its disks
         DOONA_FIGURES="$PWD/build/world-$shard.json" go test -tags long,postgres -timeout 180m -v \
           -run "TestWorld\$/seed=[0-9]*[$shard]\$" ./relay/internal/world &
       done
@@ -75,7 +75,7 @@ run_part() {
       go test -tags long,postgres -timeout 30m -run 'ADailyVisitor' -v ./shufflerclient
       ;;
     beam) (cd beam && go test -tags long,postgres -timeout 30m -v .) ;;
-    fuzz) # fuzz.tsv keeps a row of each: what has run since its package changed need not run again.
+    fuzz) # fuzz.tsv keeps a row per fuzzer. A fuzzer runs again only if its package changed since its row.
       local ts
       ts=$(mktemp)
       ./scripts/fuzz-ts.sh "${FUZZSECONDS:-600}" >"$ts"
@@ -101,7 +101,7 @@ run_part() {
       rm "$full" "$sizes" "$many"
       ;;
     scale) DOONA_FIGURES="$figures" go test -tags long,postgres -timeout 120m -run TestScale -v ./bench ;;
-    bench) # Fails where a committed ratio has fallen by over 10 % in three runs; BENCH_ROWS narrows it to some.
+    bench) # fails if a committed ratio fell by more than 10 % in three runs; BENCH_ROWS selects rows
       go run ./bench --json --alarm docs/benchmarks.json --rows "${BENCH_ROWS:-}" | tail -1 >"$figures" ;;
     edge)
       ./www/setup.sh >/dev/null
@@ -116,7 +116,7 @@ run_part() {
       printf '[%s]' "$(paste -sd, "$ran")" >"$figures"
       rm "$ran"
       ./www/test.sh chromium --long --test-name-pattern 'a click at any moment|in pictures|a stop at any|one instance reports' ;;
-    strings) # ROWS=FILE keeps what the search came to, setting by setting, and goes on where a run was stopped.
+    strings) # ROWS=FILE keeps the result of each setting, so that a stopped run can continue
       local found costs relays job failed=
       found=${ROWS:-$(mktemp)} costs=$(mktemp) relays=$(mktemp)
       CHROMIUM="$(./www/setup.sh)" && export CHROMIUM
@@ -135,7 +135,7 @@ run_part() {
   esac
 }
 
-{ # Read to its end before it runs: someone may write a new form of this file meanwhile.
+{ # The braces make bash read the whole file before it runs, so that an edit meanwhile does no harm.
 if [ "${1:-all}" = all ]; then
   failed=
   for part in $parts; do

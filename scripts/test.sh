@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# As programs are shipped: what tests build of them is compiled once, in whichever folder.
+# Build as for a release. With -trimpath, Go compiles what tests build only once, whatever the folder.
 export GOFLAGS="-trimpath ${GOFLAGS:-}" CGO_ENABLED=0
 
 test_parts="format go chromium"
@@ -16,17 +16,18 @@ format() {
   [ -z "$unformatted" ] || { echo "not formatted by gofmt: $unformatted"; return 1; }
 }
 
-# With all of vet's checks, which share the tests' build. Other tags and platforms are vetted beside staticcheck.
+# Runs all of vet's checks, which reuse the tests' build. The part staticcheck runs vet for other build tags and
+# platforms.
 go_tests() {
-  go test -vet=all -tags postgres -timeout 20m ./relay ./... # The longest first: else the others are done, and it is waited for alone.
-  go -C lab test -vet=all -count=1 ./... # Documents outside of the module are no reason for Go to run a test again.
+  go test -vet=all -tags postgres -timeout 20m ./relay ./... # ./relay first, as it takes the longest
+  go -C lab test -vet=all -count=1 ./... # -count=1, as the tests read documents outside of the module, which Go does not count as changes
 }
 
-# Type check and lint, the SDK in Node and Chromium, and the pages.
+# Runs type check and lint, the SDK in Node and Chromium, and the pages.
 chromium() { ./www/test.sh chromium; }
 
-# All that serves, package by package. It does not look for misused unsafe pointers, of which only SQLite has any, nor
-# into the processes that the crash suite kills.
+# Runs all server packages under the race detector. It does not check unsafe pointers, which only SQLite uses. It does
+# not cover the processes that the crash tests kill.
 race() {
   local packages
   packages=$(go list ./relay/... ./issuer/... ./verifier/... ./wire/keyfile/... ./internal/service/... \
@@ -35,7 +36,7 @@ race() {
   CGO_ENABLED=1 go test -race -tags postgres -gcflags=all=-d=checkptr=0 -timeout 60m $packages
 }
 
-# All three modules, and vet of the build tags and platforms that no test of make test is built for.
+# Covers all three Go modules, and runs vet for the build tags and platforms that make test does not build for.
 staticcheck() {
   local other tags
   go vet ./...
@@ -51,13 +52,13 @@ staticcheck() {
 
 fuzz() { ./scripts/fuzz.sh brief; }
 
-# As the edge worker runs.
+# Runs packages as the edge worker does, under GOOS=js.
 js() {
   GOOS=js GOARCH=wasm go test -exec "$(go env GOROOT)/lib/wasm/go_js_wasm_exec" ./wire/task ./wire/codec ./wire/onion \
     ./wire/token ./protocols/histogram ./protocols/realsum
 }
 
-# The edge worker, and the SDK.
+# Runs the edge worker and the SDK in workerd.
 workerd() {
   ./www/test.sh workerd
   go test -count=1 -tags workerd ./wasm/edge

@@ -24,18 +24,18 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// attackBatch is the batch size of the n−1 attack: one client, and 999 that the attacker controls.
+// attackBatch is the batch size in the n−1 attack: one victim and 999 clients of the attacker.
 const attackBatch = 1000
 
 // attack is a deployment with one honest client and one honest relay. The attacker knows everything that the verifier
-// and the other relays know. Other relays therefore protect nothing, so the tasks have the honest relay alone. In one
-// task clients add the noise, in the other the relay does.
+// and all other relays know. As other relays would not protect the client, the tasks have the honest relay only. In one
+// task the clients add the noise, in the other the relay.
 type attack struct {
-	mu    sync.Mutex // Serializes plays.
+	mu    sync.Mutex // allows one play at a time
 	kinds []*surrounded
 }
 
-// surrounded is a task in which the attacker knows all clients of each batch but one.
+// surrounded is a task in which the attacker controls all clients of each batch but one.
 type surrounded struct {
 	noise  string // clients or relays
 	task   *simulatedTask
@@ -45,15 +45,15 @@ type surrounded struct {
 	next   uint64 // Number of the next batch.
 }
 
-// sight is what the attacker sees of one batch, and concludes from it.
+// sight is what the attacker sees of one batch and concludes from it.
 type sight struct {
-	Noise  string `json:"noise"`  // Who adds it: clients or relays.
-	Answer int    `json:"answer"` // The victim's: 0 for no, 1 for yes.
-	Known  uint64 `json:"known"`  // The attacker's clients.
-	// Messages by answer, without those of the attacker's clients: the victim's message and dummies.
+	Noise  string `json:"noise"`  // Who adds the noise: clients or relays.
+	Answer int    `json:"answer"` // The victim's answer: 0 for no, 1 for yes.
+	Known  uint64 `json:"known"`  // Number of the attacker's clients.
+	// Number of messages per answer, without the attacker's own: the victim's message and dummies.
 	Left      [2]uint64 `json:"left"`
 	Guess     int       `json:"guess"`
-	Certainty float64   `json:"certainty"` // That the guess is right, if both answers are equally likely.
+	Certainty float64   `json:"certainty"` // Probability that the guess is right if both answers are equally likely.
 	Epsilon   float64   `json:"epsilon"`   // The task's ε.
 	NoHonest  *float64  `json:"epsilon_no_honest"`
 	Most      float64   `json:"most"` // The largest certainty that ε′ allows, except with probability δ.
@@ -91,7 +91,7 @@ func (w *world) startAttack(ctx context.Context, dir string) (*attack, error) {
 	return a, nil
 }
 
-// attackDrafts returns two yes-or-no tasks with the same guarantee.
+// attackDrafts returns two yes-or-no tasks with the same ε and δ: noise by clients and noise by the relay.
 func attackDrafts() (drafts []quickstart.Draft, err error) {
 	for _, kind := range []struct {
 		noise  string
@@ -109,7 +109,8 @@ func attackDrafts() (drafts []quickstart.Draft, err error) {
 	return drafts, nil
 }
 
-// surround connects to a task as a first relay's operator who also has the verifier's key of epoch 0.
+// surround connects to a task as the attacker does. The attacker has the verifier's key of epoch 0 and can send the
+// relay reports of any client.
 func surround(ctx context.Context, d *quickstart.Deployment, i int, name string, sign ed25519.PrivateKey) (*surrounded,
 	error) {
 	t, err := quickstart.Connect(ctx, d, i)
@@ -132,7 +133,7 @@ func surround(ctx context.Context, d *quickstart.Deployment, i int, name string,
 	return s, err
 }
 
-// play has the victim give an answer, 0 or 1, to both tasks, each in its own batch.
+// play runs both tasks on a victim's answer, 0 or 1, each with a batch of its own.
 func (a *attack) play(ctx context.Context, answer int) (out []*sight, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -167,7 +168,7 @@ func (s *surrounded) play(ctx context.Context, answer int) (*sight, error) {
 	return saw, saw.guess(t)
 }
 
-// known sends a message of one of the attacker's clients: the true answer, without randomization.
+// known sends a report of one of the attacker's clients. It holds the true answer without noise.
 func (s *surrounded) known(ctx context.Context, answer int) error {
 	message := make([]byte, s.task.Open.Slots.MessageBytes)
 	message[len(message)-1] = byte(answer)
@@ -178,7 +179,8 @@ func (s *surrounded) known(ctx context.Context, answer int) error {
 	return s.task.submit(ctx, &shufflerclient.Report{Body: body})
 }
 
-// countLeft pulls the next batch from the honest relay as the verifier does, and counts its messages by answer.
+// countLeft pulls the next batch from the honest relay as the verifier does. It counts the messages per answer and
+// subtracts the attacker's own.
 func (s *surrounded) countLeft(ctx context.Context) (left [2]uint64, err error) {
 	b, err := s.pull(ctx)
 	if err != nil {
@@ -214,7 +216,7 @@ func (s *surrounded) pull(ctx context.Context) (*onion.Batch, error) {
 	}
 }
 
-// guess makes the best possible guess of the victim's answer.
+// guess chooses the more likely answer of the victim and computes how certain it is.
 func (s *sight) guess(t *task.Task) error {
 	m, err := registry.Open(t)
 	if err != nil {
@@ -231,10 +233,10 @@ func (s *sight) guess(t *task.Task) error {
 	return nil
 }
 
-// likelihood is proportional to the probability of the remaining messages if the victim gave this answer. The relay
-// draws the dummies of both cells from one table.
+// likelihood returns a number proportional to the probability that the batch leaves these messages if the victim gave
+// this answer. The relay draws the dummies of both answers from one table.
 func (s *sight) likelihood(t *task.Task, answer int) float64 {
-	if t.Noise == nil { // the victim's message remains, drawn by randomized response
+	if t.Noise == nil { // only the victim's message remains, drawn by randomized response
 		gamma, _ := t.Param("gamma")
 		other := gamma.Float64() / 2
 		if s.Left[answer] == 1 {
@@ -260,7 +262,7 @@ func (s *sight) likelihood(t *task.Task, answer int) float64 {
 
 var answers = [2]string{"no", "yes"}
 
-// printSights prints what the attacker saw.
+// printSights prints what the attacker saw and guessed.
 func printSights(w io.Writer, sights []*sight) error {
 	fmt.Fprintf(w, "\nNobody else is honest: the attacker controls %d of %d clients, the verifier and all "+
 		"relays but one.\n"+
@@ -282,7 +284,7 @@ func printSights(w io.Writer, sights []*sight) error {
 	return nil
 }
 
-// serve plays the attack on an answer and writes what the attacker saw.
+// serve runs the attack on the answer in a request and writes what the attacker saw as JSON.
 func (a *attack) serve(w http.ResponseWriter, r *http.Request) {
 	var ask struct {
 		Answer int `json:"answer"`

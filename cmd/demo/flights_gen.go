@@ -1,7 +1,7 @@
 //go:build ignore
 
-// Gen makes flights.csv.gz from a table sorted by hour. It shuffles the rows with a fixed seed, so that the first N
-// users of a demo are a sample of the day.
+// Gen makes the flights' table from one that is sorted by hour. It shuffles the rows with a fixed seed, so that the
+// first N clients of a demo are a random sample of the day.
 //
 //	go run flights_gen.go < sorted.csv > flights.csv
 package main

@@ -11,12 +11,12 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ofTask are the flags that a given task replaces. For a count, --range still says which rows count as yes.
+// ofTask lists the flags that describe a task. They are refused with --task, whose file describes it. For a count,
+// --range stays allowed: it says which rows count as yes.
 var ofTask = []string{"query", "bins", "length", "padding", "lanes", "batch", "honest", "epsilon", "delta", "noise",
 	"local-epsilon"}
 
-// take reads the task of --task, which 'doona plan' or 'doona task new' wrote, instead of the flags that describe a
-// task.
+// take reads the task file of --task, which 'doona plan' or 'doona task new' wrote.
 func (o *options) take(cmd *cobra.Command) error {
 	if o.task == "" {
 		return nil
@@ -34,7 +34,7 @@ func (o *options) take(cmd *cobra.Command) error {
 		}
 	}
 	if len(t.Relays) > 0 {
-		return cli.Usagef("invalid task %s: want a draft, without relays: the demo starts its own", o.task)
+		return cli.Usagef("invalid task %s: want a draft that names no relays, as the demo starts its own", o.task)
 	}
 	o.given, o.query, o.bins, o.length, o.batch = t, t.Query, t.Input.Bins, t.Input.Bins, t.Batch.Size
 	o.honest, o.padding, o.noise = t.Batch.Honest.Float64(), t.Slots.Padding, "clients"
@@ -54,7 +54,7 @@ func (o *options) take(cmd *cobra.Command) error {
 	return m.CheckClaim()
 }
 
-// own returns the given task under a name, for batches of its size, or nil.
+// own returns the task of --task with another name, if its batch size is batch. Otherwise it returns nil.
 func (o *options) own(name string, batch uint64) *task.Task {
 	if o.given == nil || batch != o.given.Batch.Size {
 		return nil

@@ -1,6 +1,7 @@
-// Command demo runs a whole deployment on one machine. It starts relays and a verifier with embedded storage in a
-// temporary folder, plays clients with real data over real HTTP and real onions, and prints the estimate beside the
-// truth. Then it serves a page on which a person adds a report. It exits with 1 for bad data and 2 for a wrong flag.
+// Command demo runs a whole deployment on one machine. It starts relays and a verifier that store in a temporary
+// folder. It plays clients with real data, over real HTTP and with real encryption. It prints the estimate next to the
+// true answer. Then it serves a page on which you can add a report of your own. It exits with 1 for bad data and 2 for
+// a wrong flag.
 package main
 
 import (

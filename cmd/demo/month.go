@@ -22,8 +22,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// The questions that the site asks under one budget. set.json is a site owner's file; the planner made the tasks from
-// it, which takes minutes, so they are kept.
+// monthFiles holds the questions that a simulated site asks under one privacy budget. set.json is the site owner's
+// file. The planner made the tasks from it; as this takes minutes, they are committed.
 //
 //go:generate go run ../doona plan --set month/set.json --out month
 //go:embed month
@@ -34,16 +34,17 @@ type question struct {
 	name    string
 	weight  float64
 	entries []string                   // Names of the answer's entries; nil for a number.
-	value   func(v *visitor) (at uint) // The entry that a visitor's device reports; for a count, 1 is yes.
+	value   func(v *visitor) (at uint) // The entry that a visitor reports; for a count, 1 is yes.
 
 	task      *task.Task
 	mechanism protocols.Mechanism
 }
 
-// month is what a site owner has after a month of private statistics, with the truth that only a simulation knows.
+// month is what a site owner knows after a month of private statistics, and the true answers, which only a simulation
+// knows.
 type month struct {
 	Seed      uint64        `json:"seed"`
-	Made      string        `json:"made"` // How it was simulated.
+	Made      string        `json:"made"` // How it was simulated, in words.
 	Questions []string      `json:"questions"`
 	From      string        `json:"from"`
 	To        string        `json:"to"`
@@ -62,13 +63,13 @@ const monthMade = "The demo drew every visitor's message with the randomizer of 
 	"it. The verifier's analysis counted them. Nothing was encrypted, sent or shuffled, because no figure depends " +
 	"on that. The seed determines all randomness, so the month can be made again. A deployment never uses a seed."
 
-// monthCoverage counts the intervals that contained the truth, of single days and of the month.
+// monthCoverage counts, for single days and for the month, how many intervals contain the true answer.
 type monthCoverage struct {
 	Days  heldCount `json:"days"`
 	Month heldCount `json:"month"`
 }
 
-// heldCount counts intervals, and those that contained the truth.
+// heldCount counts intervals, and how many of them contain the true answer.
 type heldCount struct {
 	Intervals uint64 `json:"intervals"`
 	Held      uint64 `json:"held"`
@@ -103,7 +104,7 @@ func questions() ([]*question, error) {
 	}
 	for i, q := range out {
 		if q.weight = set.Queries[i].Weight; set.Queries[i].Name != q.name {
-			return nil, fmt.Errorf("couldn't read the month's set: query %d is %q, not %q", i, set.Queries[i].Name, q.name)
+			return nil, fmt.Errorf("couldn't read month/set.json: query %d is %q, want %q", i, set.Queries[i].Name, q.name)
 		}
 		if err := q.open(); err != nil {
 			return nil, err
@@ -112,7 +113,7 @@ func questions() ([]*question, error) {
 	return out, nil
 }
 
-// monthSet is the part of set.json that the page needs.
+// monthSet is the part of set.json that the page shows.
 type monthSet struct {
 	Epsilon float64 `json:"total_epsilon"`
 	Delta   float64 `json:"total_delta"`
@@ -130,7 +131,7 @@ func readMonthSet() (set monthSet, err error) {
 	return set, err
 }
 
-// open reads the question's task and checks its claim.
+// open reads the question's task and checks its claimed (ε, δ).
 func (q *question) open() error {
 	raw, err := monthFiles.ReadFile("month/" + q.name + ".json")
 	if err != nil {
@@ -152,7 +153,7 @@ func names(entries []weighted) (names []string) {
 	return names
 }
 
-// pairNames names the joint cells: devices by bins.
+// pairNames returns the names of the joint cells: each device combined with each bin.
 func pairNames() (names []string) {
 	for _, d := range devices {
 		for _, bin := range paintNames() {
@@ -162,13 +163,13 @@ func pairNames() (names []string) {
 	return names
 }
 
-// answered is the verifier's count for one question on one day, and the truth.
+// answered holds what the verifier counts for one question, and the true answer.
 type answered struct {
 	aggregate protocols.Aggregate
 	truth     []float64
 }
 
-// ask has the visitors of a day answer a question.
+// ask simulates that all visitors of a day answer a question.
 func (q *question) ask(visitors []visitor, src *randomizer.Source) (a answered, err error) {
 	a.truth = make([]float64, max(len(q.entries), 1))
 	values, rows := make([]float64, len(visitors)), make([][]float64, len(visitors))
@@ -186,8 +187,8 @@ func (q *question) ask(visitors []visitor, src *randomizer.Source) (a answered, 
 	return a, trial.Batches(q.task, q.mechanism, rows, func(agg protocols.Aggregate) { a.aggregate = agg })
 }
 
-// monthSource returns a stream of random bytes for a question on a day. Anyone who knows the seed knows all noise,
-// which is acceptable for simulated visitors only.
+// monthSource returns the random bytes for a question on a day. Whoever knows the seed knows all noise, so only
+// simulated visitors may use it.
 func monthSource(seed uint64, day, question int) *randomizer.Source {
 	var key [32]byte
 	copy(key[:], "doona demo month")
@@ -195,21 +196,21 @@ func monthSource(seed uint64, day, question int) *randomizer.Source {
 	binary.BigEndian.PutUint32(key[24:], uint32(day))
 	binary.BigEndian.PutUint32(key[28:], uint32(question))
 	stream := rand.NewChaCha8(key)
-	return randomizer.NewSourceFrom(func(p []byte) { stream.Read(p) }) // It never fails.
+	return randomizer.NewSourceFrom(func(p []byte) { stream.Read(p) }) // Read never fails
 }
 
-// monthSteps is how many steps [makeMonth] reports: one per day, and one for the results.
+// monthSteps is how often [makeMonth] calls done: once per day, and once for the results.
 const monthSteps = monthDays + 1
 
-// diary is the collected data of the month: answers by day and question.
+// diary holds the answers of the month, by day and question.
 type diary struct {
 	questions []*question
 	visitors  [monthDays]uint64
 	answers   [monthDays][]answered
 }
 
-// playDays plays all days, several at a time. Each day has its own randomness, so their order does not matter. It
-// calls done after each, concurrently.
+// playDays simulates all days, several at a time. Each day has its own random bytes, so the order of days does not
+// matter. It calls done after each day, from several goroutines.
 func playDays(ctx context.Context, seed uint64, done func()) (*diary, error) {
 	of, err := questions()
 	if err != nil {
@@ -238,7 +239,7 @@ func playDays(ctx context.Context, seed uint64, done func()) (*diary, error) {
 	return d, <-failed
 }
 
-// play has the visitors of a day answer all questions.
+// play simulates that the visitors of a day answer all questions.
 func (d *diary) play(ctx context.Context, seed uint64, day int) error {
 	visitors := newSite(seed, day).visitors(day)
 	d.visitors[day] = uint64(len(visitors))
@@ -255,7 +256,7 @@ func (d *diary) play(ctx context.Context, seed uint64, day int) error {
 	return nil
 }
 
-// total returns a question's answers summed over all days.
+// total returns the sum of a question's answers over all days, and the number of reports.
 func (d *diary) total(question int) (sum answered, users uint64, err error) {
 	q := d.questions[question]
 	sum = answered{q.mechanism.Aggregate(), make([]float64, max(len(q.entries), 1))}
@@ -272,7 +273,7 @@ func (d *diary) total(question int) (sum answered, users uint64, err error) {
 	return sum, users, nil
 }
 
-// makeMonth simulates a site's month, deterministically for a seed.
+// makeMonth simulates a month of a site. The same seed gives the same month.
 func makeMonth(ctx context.Context, seed uint64, done func()) (*month, error) {
 	begin := time.Now()
 	d, err := playDays(ctx, seed, done)
@@ -310,7 +311,7 @@ func makeMonth(ctx context.Context, seed uint64, done func()) (*month, error) {
 	return m, nil
 }
 
-// coverage compares the intervals of all entries of all questions on all days with the truth.
+// coverage counts, over all questions and days, how many intervals contain the true answer.
 func (d *diary) coverage() (c heldCount) {
 	for day := range monthDays {
 		for i, q := range d.questions {
@@ -324,26 +325,26 @@ func (d *diary) coverage() (c heldCount) {
 	return c
 }
 
-// monthEntry is an estimate with its intervals, and the truth.
+// monthEntry is one estimate with its intervals, and the true number.
 type monthEntry struct {
 	Name     string     `json:"name"`
 	Estimate float64    `json:"estimate"`
 	Interval [2]float64 `json:"interval"`
-	Band     [2]float64 `json:"band"` // Wider: all entries of the list are in their bands at once.
+	Band     [2]float64 `json:"band"` // Wider interval: all entries of the list are in their bands at once.
 	Truth    float64    `json:"truth"`
-	// Whether the whole band is above 0. Otherwise the entry is below the noise floor: possibly no visitor has it.
+	// Whether the whole band is above 0. If not, the entry is below the noise floor: perhaps no visitor has it.
 	Seen bool `json:"seen"`
 }
 
-// monthList is a list of the month: entries with their counts, by falling estimate.
+// monthList is a list with the counts of its entries, sorted by falling estimate.
 type monthList struct {
-	Error   float64      `json:"standard_error"` // The largest of an entry.
+	Error   float64      `json:"standard_error"` // The largest standard error of an entry.
 	Floor   float64      `json:"noise_floor"`    // Entries with a larger estimate are seen.
 	Seen    int          `json:"seen"`
 	Entries []monthEntry `json:"entries"`
 }
 
-// list returns the answers to a question over all days.
+// list returns the answer to a question over all days. It adds the answer's intervals to held.
 func (d *diary) list(question int, held *heldCount) (*monthList, error) {
 	sum, users, err := d.total(question)
 	if err != nil {
@@ -365,17 +366,17 @@ func (d *diary) list(question int, held *heldCount) (*monthList, error) {
 	return l, nil
 }
 
-// monthVisits counts the visits that stayed, by day.
+// monthVisits counts, by day, the visits that stayed on the site.
 type monthVisits struct {
 	Total monthEntry `json:"total"`
-	Error float64    `json:"standard_error"` // The largest of a day.
+	Error float64    `json:"standard_error"` // The largest standard error of a day.
 	Days  []monthDay `json:"days"`
 }
 
-// monthDay is one day; its band holds at once with those of all other days.
+// monthDay is one day. Its band and those of all other days hold at once.
 type monthDay struct {
 	monthEntry
-	Reports uint64 `json:"reports"` // Exact: whether a device took part is not hidden.
+	Reports uint64 `json:"reports"` // Exact: the number of reports is not private.
 }
 
 func (d *diary) visits(held *heldCount) (*monthVisits, error) {

@@ -6,38 +6,39 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// monthBudget is the cost for a visitor who answers every question on every day.
+// monthBudget is how much privacy a visitor spends who answers every question on every day.
 type monthBudget struct {
 	Epsilon   float64      `json:"epsilon"` // The site owner's limit for all questions together.
 	Delta     float64      `json:"delta"`
-	Composed  float64      `json:"composed_epsilon"` // Cost of everything, at that δ.
+	Composed  float64      `json:"composed_epsilon"` // ε of all reports, composed, at that δ.
 	Each      float64      `json:"each_composed"`    // Each question composed over its days, then added up.
-	Added     float64      `json:"epsilon_sum"`      // Sum of what all questions claim for all days.
-	Needs     string       `json:"needs"`            // The assumptions of the guarantee.
+	Added     float64      `json:"epsilon_sum"`      // Sum of the claimed ε of all questions and days.
+	Needs     string       `json:"needs"`            // What the guarantee assumes, in words.
 	Questions []monthCost  `json:"questions"`
 	Days      []monthSpent `json:"days"`
 }
 
-// monthCost is the cost of one question.
+// monthCost is how much privacy one question costs.
 type monthCost struct {
 	Name     string  `json:"name"`
 	Weight   float64 `json:"weight"`
 	Protocol string  `json:"protocol"`
 	Epsilon  float64 `json:"epsilon"` // On one day.
 	Delta    float64 `json:"delta"`
-	Composed float64 `json:"composed_epsilon"` // Over all days, at an equal share of the total's δ.
+	Composed float64 `json:"composed_epsilon"` // Over all days, composed, at an equal part of the total's δ.
 	Added    float64 `json:"epsilon_sum"`      // Over all days, added up.
 }
 
-// monthSpent is the budget spent after a day.
+// monthSpent is how much of the budget is spent after a day.
 type monthSpent struct {
 	Day      int     `json:"day"`
 	Composed float64 `json:"composed_epsilon"`
 	Added    float64 `json:"epsilon_sum"`
 }
 
-// newMonthBudget composes the costs of the questions. All tasks are fixed before the first report, so the laws of all
-// questions and days compose as one product (docs/proofs/loss-laws.md, Theorem 3).
+// newMonthBudget composes the privacy losses of all questions. The tasks are fixed before the first report, so the
+// losses of all questions and days compose as one product (docs/proofs/loss-laws.md, Theorem 3: loss laws of fixed
+// tasks multiply).
 func newMonthBudget(of []*question) (*monthBudget, error) {
 	set, err := readMonthSet()
 	if err != nil {
@@ -73,7 +74,7 @@ func newMonthBudget(of []*question) (*monthBudget, error) {
 		if spent.Composed, err = compose.Epsilon(seen, set.Delta); err != nil {
 			return nil, err
 		}
-		// The sum has a smaller δ, so it bounds what is spent, too.
+		// The sum of the claims holds at a smaller δ, so it is also an upper bound of what is spent.
 		spent.Composed = min(spent.Composed, spent.Added)
 		b.Days = append(b.Days, spent)
 	}

@@ -12,25 +12,25 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// monthMaker makes the month when a page first asks for it.
+// monthMaker simulates the month when a page asks for it the first time.
 type monthMaker struct {
-	ctx   context.Context // Of the program.
+	ctx   context.Context // the program's context
 	seed  uint64
 	begin sync.Once
 
-	mu   sync.Mutex // guards the rest
-	done int        // Of [monthSteps].
+	mu   sync.Mutex // guards the fields below
+	done int        // steps done, of [monthSteps]
 	made *month
 	err  error
 }
 
-// monthProgress is the answer while the month is made.
+// monthProgress is the answer while the month is not ready.
 type monthProgress struct {
 	Done int `json:"done"`
 	Of   int `json:"of"`
 }
 
-// ask starts to make the month unless it has started. It returns the month, or nil until it is ready.
+// ask starts the simulation at its first call. It returns the month, or nil and the progress until the month is ready.
 func (m *monthMaker) ask() (*month, monthProgress, error) {
 	m.begin.Do(func() {
 		go func() {
@@ -51,7 +51,7 @@ func (m *monthMaker) step() {
 	m.done++
 }
 
-// serve answers with the month, or with 202 and the progress.
+// serve writes the month as JSON. Until the month is ready, it writes the progress with status 202.
 func (m *monthMaker) serve(w http.ResponseWriter, _ *http.Request) {
 	made, progress, err := m.ask()
 	w.Header().Set("Cache-Control", "no-store")
@@ -68,7 +68,7 @@ func (m *monthMaker) serve(w http.ResponseWriter, _ *http.Request) {
 	json.NewEncoder(w).Encode(made)
 }
 
-// serveChart draws one of the month's charts for a width in pixels.
+// serveChart draws one of the month's charts. The request names the chart and its width in pixels.
 func (m *monthMaker) serveChart(w http.ResponseWriter, r *http.Request) {
 	width, err := strconv.Atoi(r.FormValue("width"))
 	if err != nil || width < 260 || width > 4000 {
@@ -90,7 +90,7 @@ func (m *monthMaker) serveChart(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, string(chart.SVG()))
 }
 
-// chart returns a chart by its name: visits, budget, device-N, or difference-N.
+// chart returns the chart with a name: visits, budget, device-N or difference-N.
 func (m *month) chart(name string, width int) (c display.Chart, ok bool) {
 	switch name {
 	case "visits":
@@ -122,7 +122,7 @@ func (v *monthVisits) chart(width int) display.Chart {
 	return c
 }
 
-// chart draws shares, in percent, or their differences.
+// chart draws fractions of visits in percent, or their differences.
 func (s *monthSpeed) chart(what string, shares []*figure, width int) display.Chart {
 	c := display.Chart{Name: what + " by largest contentful paint, " + strconv.Itoa(len(shares)) +
 		" bars with intervals; the numbers are in the table below",
@@ -138,7 +138,7 @@ func (s *monthSpeed) chart(what string, shares []*figure, width int) display.Cha
 	return c
 }
 
-// chart draws the budget spent after each day.
+// chart draws how much ε is spent after each day.
 func (b *monthBudget) chart(width int) display.Chart {
 	c := display.Chart{Name: "ε spent after each day; the numbers are in the table below", Axis: "day of the month", Unit: "ε",
 		Width: width, Bars: true, Exact: true}

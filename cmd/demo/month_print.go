@@ -12,11 +12,11 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// notOfMonth are the flags that --month refuses.
+// notOfMonth lists the flags that --month refuses.
 var notOfMonth = []string{"input", "column", "delimiter", "header", "decimal", "task", "query", "range", "bins", "length", "padding", "lanes", "users",
 	"batch", "honest", "epsilon", "delta", "noise", "local-epsilon", "nobody-honest", "hops", "listen", "hosts", "epoch", "www"}
 
-// checkMonth refuses flags that --month would ignore.
+// checkMonth refuses flags that have no effect with --month.
 func (o *options) checkMonth(cmd *cobra.Command) error {
 	if !o.headless {
 		return cli.Usagef("invalid month true: want it with --headless; otherwise see the page /month/")
@@ -24,7 +24,7 @@ func (o *options) checkMonth(cmd *cobra.Command) error {
 	return cli.Refuse(cmd, "with --month: its questions are fixed", notOfMonth...)
 }
 
-// printMonth makes the month and prints it.
+// printMonth simulates the month and prints it.
 func printMonth(ctx context.Context, cmd *cobra.Command, seed uint64) error {
 	bar := cli.Progress("simulating", monthSteps)
 	m, err := makeMonth(ctx, seed, func() { bar.Add(1) })
@@ -34,7 +34,7 @@ func printMonth(ctx context.Context, cmd *cobra.Command, seed uint64) error {
 	return cli.Print(cmd, m, m.print)
 }
 
-// shownPages is how many pages are printed; the JSON has all.
+// shownPages is how many of the site's pages are printed; --json prints all.
 const shownPages = 20
 
 func (m *month) print(out io.Writer) error {
@@ -61,13 +61,13 @@ func (m *month) print(out io.Writer) error {
 	return w.Flush()
 }
 
-// String formats how many intervals contained the truth.
+// String says how many intervals contain the true answer.
 func (c heldCount) String() string {
 	return fmt.Sprintf("%s of %s (%.2f %%)", display.Number(float64(c.Held)), display.Number(float64(c.Intervals)),
 		100*float64(c.Held)/float64(c.Intervals))
 }
 
-// print writes a line of a table. An entry below the noise floor has no number.
+// print writes a line of a table. For an entry below the noise floor it writes no estimate.
 func (e monthEntry) print(w io.Writer, err float64, more ...string) {
 	fmt.Fprintf(w, "%s\t", e.Name)
 	for _, text := range more {
@@ -89,7 +89,7 @@ func (l *monthList) print(w io.Writer, name string, most int) {
 	fmt.Fprintf(w, "%d of %d are above the noise floor of %s.\n", l.Seen, len(l.Entries), display.Figure(l.Floor, l.Error))
 }
 
-// text formats a figure in a scale, with its interval and the truth.
+// text formats a figure with its interval and the true number, each multiplied by scale.
 func (f *figure) text(scale float64) string {
 	if f == nil {
 		return "too few\t\t"

@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// The site of the simulated month: an invented bicycle shop. Its visitors and what they see are invented too, so the
-// demo knows the truth.
+// The simulated month is of an invented bicycle shop's site. Its visitors and what they do are invented, so the demo
+// knows the true answers.
 const (
 	monthDays   = 30
 	listedPages = 1000
-	otherPages  = .06 // Share of visits that begin on unlisted pages.
+	otherPages  = .06 // Fraction of visits that begin on unlisted pages.
 	firstDay    = "2026-06-01"
 
-	mostVisitors = 30000 // Of a day: a batch holds no more.
+	mostVisitors = 30000 // On one day. A batch holds at most that many reports.
 )
 
-// newsDay is when a news site links to the shop, which is rare.
+// newsDay is the day on which a news site links to the shop. On other days this referrer is rare.
 const newsDay = 16
 
-// visitor is what a device knows of the first visit of its day, which the questions ask about.
+// visitor is what a visitor's device knows of its first visit of the day. The questions ask for it.
 type visitor struct {
-	stayed   bool // For ten seconds, or for a second page.
+	stayed   bool // Whether the visit lasted ten seconds or reached a second page.
 	page     int
 	referrer int
 	country  int
@@ -34,15 +34,15 @@ type visitor struct {
 	paint    float64 // Largest contentful paint, in seconds.
 }
 
-// devices differ in how often they visit and in how fast they show a page, which is log-normal.
+// devices differ in how often they visit and in how fast they show a page. The time to show a page is log-normal.
 var devices = []struct {
 	name           string
 	share          float64
 	median, spread float64
 }{{"phone", .57, 2.15, .55}, {"desktop", .36, 1.35, .5}, {"tablet", .07, 1.9, .55}}
 
-// paintEdges are the lower edges of the bins of the largest contentful paint, in seconds. Two are Google's
-// thresholds: good up to the first and poor above the second.
+// paintEdges are the lower edges of the bins of the largest contentful paint, in seconds. Google calls a paint good up
+// to 2.5 s and poor above 4 s.
 var paintEdges = []float64{0, .8, 1.2, 1.6, 2, 2.5, 3, 3.5, 4, 5, 6, 8}
 
 const (
@@ -50,7 +50,7 @@ const (
 	poorPaint = 4
 )
 
-// weighted is an entry of a list and its weight among visitors.
+// weighted is an entry of a list, with its weight among visitors.
 type weighted struct {
 	name   string
 	weight float64
@@ -67,7 +67,7 @@ var countries = []weighted{{"Germany", 36}, {"Austria", 11}, {"Switzerland", 9},
 	{"Croatia", .2}, {"Estonia", .15}, {"Latvia", .12}, {"Lithuania", .1}, {"Greece", .08}, {"Bulgaria", .06},
 	{"Canada", .05}, {"Japan", .03}, {"another", .5}}
 
-// Parts of the pages' names, except for the pages on which most visits begin.
+// frontPages are the pages on which most visits begin. The names of other pages are made from the parts below.
 var (
 	frontPages = strings.Fields("/ /bikes /sale /bikes/city /bikes/touring /guides/frame-size /stores /bikes/electric " +
 		"/parts /repair /guides/commuting /bikes/children /gift-cards /about /contact /jobs")
@@ -77,7 +77,7 @@ var (
 		"saddle seat shoe spoke stand stem strap tool trailer tube tyre valve vest wheel")
 )
 
-// pageNames returns the listed pages in the site's order, and "other".
+// pageNames returns the names of the listed pages, front pages first, and at the end "other".
 func pageNames() []string {
 	names := slices.Clone(frontPages)
 	for i := 0; len(names) < listedPages; i++ {
@@ -92,16 +92,16 @@ func pageNames() []string {
 	return append(names, "other")
 }
 
-// site draws visits. Pages follow Zipf's law: the front pages rank first, then the others, in an order unrelated to
-// their names.
+// site draws random visits. The popularity of pages follows Zipf's law. The front pages are the most popular; the order
+// of the other pages is unrelated to their names.
 type site struct {
 	random           *rand.Rand
 	zipf             []float64 // Cumulative sums of the pages' weights, by rank.
 	ranked           []int     // Pages by rank.
-	referrer, nation []float64 // Cumulative sums.
+	referrer, nation []float64 // Cumulative sums of the weights.
 }
 
-// newSite returns the site of a seed on a day, from 0.
+// newSite returns the site on a day, counted from 0, for a seed.
 func newSite(seed uint64, day int) *site {
 	s := &site{random: rand.New(rand.NewPCG(seed, uint64(day))), referrer: runningSums(referrers),
 		nation: runningSums(countries)}
@@ -114,12 +114,12 @@ func newSite(seed uint64, day int) *site {
 		s.zipf, s.ranked = append(s.zipf, sum), append(s.ranked, rank)
 	}
 	rest := s.ranked[len(frontPages):]
-	order := rand.New(rand.NewPCG(seed, monthDays)) // One order for the month.
+	order := rand.New(rand.NewPCG(seed, monthDays)) // the same order on all days of the month
 	order.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
 	return s
 }
 
-// newsReferrers returns the referrers on newsDay.
+// newsReferrers returns the referrers with their weights on newsDay.
 func newsReferrers() []weighted {
 	entries := slices.Clone(referrers)
 	for i := range entries {
@@ -130,7 +130,7 @@ func newsReferrers() []weighted {
 	return entries
 }
 
-// runningSums returns the cumulative sums of weights.
+// runningSums returns the cumulative sums of the entries' weights.
 func runningSums(entries []weighted) (sums []float64) {
 	sum := 0.0
 	for _, p := range entries {
@@ -140,13 +140,13 @@ func runningSums(entries []weighted) (sums []float64) {
 	return sums
 }
 
-// pick returns an index with the probability given by cumulative sums.
+// pick returns a random index. The increments of sums give the probabilities.
 func (s *site) pick(sums []float64) int {
 	at, _ := slices.BinarySearch(sums, s.random.Float64()*sums[len(sums)-1])
 	return at
 }
 
-// visitors draws the visitors of a day: fewer at weekends, slightly more from week to week.
+// visitors draws the visitors of a day. There are fewer at weekends, and slightly more from week to week.
 func (s *site) visitors(day int) []visitor {
 	n := 20500 * (1 + .003*float64(day)) * math.Exp(.03*s.random.NormFloat64())
 	if weekday := dateOf(day).Weekday(); weekday == time.Saturday || weekday == time.Sunday {
@@ -172,11 +172,11 @@ func (s *site) visitor() visitor {
 	}
 	d := devices[v.device]
 	v.paint = d.median * math.Exp(d.spread*s.random.NormFloat64())
-	v.stayed = s.random.Float64() < .78-.045*min(v.paint, 8) // Slow pages lose visitors.
+	v.stayed = s.random.Float64() < .78-.045*min(v.paint, 8) // slow pages lose visitors
 	return v
 }
 
-// dateOf returns the date of a day, from 0.
+// dateOf returns the date of a day, counted from 0.
 func dateOf(day int) time.Time {
 	first, err := time.Parse(time.DateOnly, firstDay)
 	if err != nil {
@@ -185,7 +185,7 @@ func dateOf(day int) time.Time {
 	return first.AddDate(0, 0, day)
 }
 
-// paintBin returns the bin of a paint.
+// paintBin returns the bin of a largest contentful paint in seconds.
 func paintBin(seconds float64) int {
 	at, found := slices.BinarySearch(paintEdges, seconds)
 	if !found {
@@ -194,7 +194,7 @@ func paintBin(seconds float64) int {
 	return at
 }
 
-// paintNames names the bins.
+// paintNames returns the names of the bins.
 func paintNames() (names []string) {
 	for i, from := range paintEdges {
 		switch {

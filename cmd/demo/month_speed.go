@@ -4,46 +4,46 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// monthSpeed says how fast pages showed, by device: shares and quantiles of each device, and their differences. All
-// of it is derived from the joint cells of one histogram.
+// monthSpeed says how fast pages showed: fractions and quantiles for each device, and differences between devices. All
+// of it is computed from one histogram, whose cells combine device and bin.
 type monthSpeed struct {
 	Bins    []string      `json:"bins"`
-	Edges   []float64     `json:"edges_seconds"` // Lower edges of bins.
+	Edges   []float64     `json:"edges_seconds"` // Lower edges of the bins.
 	Devices []monthDevice `json:"devices"`
 	Pairs   []monthPair   `json:"differences"`
 }
 
-// figure is an estimate with its interval, and the truth; null if there is none.
+// figure is an estimate with its interval, and the true number. It is null if there is no estimate.
 type figure struct {
 	verifier.Figure
 	Truth float64 `json:"truth"`
 }
 
-// monthDevice is one group of the joint cells.
+// monthDevice holds the results for one device.
 type monthDevice struct {
 	Name    string    `json:"name"`
 	Reports figure    `json:"reports"`
-	Good    *figure   `json:"good"` // Share up to 2.5 s.
-	Poor    *figure   `json:"poor"` // Share above 4 s.
+	Good    *figure   `json:"good"` // Fraction up to 2.5 s.
+	Poor    *figure   `json:"poor"` // Fraction above 4 s.
 	P75     *figure   `json:"p75_seconds"`
-	Shares  []*figure `json:"shares"` // Of each bin, among the device's reports.
+	Shares  []*figure `json:"shares"` // Fraction of each bin among the device's reports.
 }
 
-// monthPair compares two devices: shares of the first minus those of the second.
+// monthPair compares two devices: fractions of the first minus those of the second.
 type monthPair struct {
 	First  string  `json:"first"`
 	Second string  `json:"second"`
 	Good   *figure `json:"good"`
 	Poor   *figure `json:"poor"`
-	// Of each bin; wider, so that the intervals of all bins hold at once.
+	// Shares holds the difference in each bin. Their intervals are wider, so that all hold at once.
 	Shares []*figure `json:"shares"`
 }
 
-// group is a device's joint cells, with the truth.
+// group holds the joint cells of one device, with the true numbers.
 type group struct {
 	joint *verifier.Joint
 	at    int
-	truth []float64 // Of its bins.
+	truth []float64 // True numbers of its bins.
 }
 
 func (g group) count(first, last int) (sum float64) {
@@ -57,7 +57,7 @@ func (g group) fraction(first, last int) float64 {
 	return g.count(first, last) / g.count(0, len(g.truth))
 }
 
-// share returns the share of the bins first to last.
+// share returns the fraction of the group's reports that are in the bins first to last.
 func (g group) share(first, last int, confidence float64) *figure {
 	f, ok := g.joint.Share(g.at, first, last, confidence)
 	if !ok {
@@ -66,7 +66,7 @@ func (g group) share(first, last int, confidence float64) *figure {
 	return &figure{f, g.fraction(first, last)}
 }
 
-// less returns the group's share of the bins first to last, minus the other group's share.
+// less returns the group's fraction in the bins first to last, minus the other group's fraction.
 func (g group) less(other group, first, last int, confidence float64) *figure {
 	f, ok := g.joint.Difference(g.at, other.at, first, last, confidence)
 	if !ok {
@@ -75,8 +75,8 @@ func (g group) less(other group, first, last int, confidence float64) *figure {
 	return &figure{f, g.fraction(first, last) - other.fraction(first, last)}
 }
 
-// p75 returns the 75 % quantile in seconds. The last bin has no upper edge; p75 takes it to be as wide as the
-// previous one.
+// p75 returns the 75 % quantile in seconds. The last bin has no upper edge; p75 assumes that it is as wide as the bin
+// before.
 func (g group) p75() *figure {
 	f, ok := g.joint.Quantile(g.at, .75, verifier.Confidence)
 	if !ok {
@@ -98,7 +98,7 @@ func (g group) p75() *figure {
 	return out
 }
 
-// seconds converts a position among the bins to a time.
+// seconds converts a position among the bins, such as 2.5, to a time in seconds.
 func seconds(position float64) float64 {
 	last := len(paintEdges) - 1
 	edge := func(i int) float64 {
@@ -111,7 +111,7 @@ func seconds(position float64) float64 {
 	return edge(at) + (position-float64(at))*(edge(at+1)-edge(at))
 }
 
-// speed returns the results of a question about pairs.
+// speed returns the results of a question whose cells combine device and bin.
 func (d *diary) speed(question int, held *heldCount) (*monthSpeed, error) {
 	sum, _, err := d.total(question)
 	if err != nil {
@@ -145,7 +145,7 @@ func (d *diary) speed(question int, held *heldCount) (*monthSpeed, error) {
 		}
 		s.Devices = append(s.Devices, of)
 	}
-	atOnce := 1 - (1-verifier.Confidence)/float64(bins) // Bonferroni, as for the bands of reports.
+	atOnce := 1 - (1-verifier.Confidence)/float64(bins) // all bins at once, by Bonferroni's bound
 	for i, first := range groups {
 		for k, second := range groups[i+1:] {
 			p := monthPair{First: devices[i].name, Second: devices[i+1+k].name,

@@ -12,9 +12,9 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 )
 
-// binomialLeast returns a number k such that, of n independent intervals that each contain the truth with probability
-// at least p, fewer than k contain it with probability at most 10⁻⁶. It uses Chernoff's bound, exp(−n·KL(x‖p)) for a
-// share of x.
+// binomialLeast returns a number k. If each of n independent intervals contains the truth with probability at least p,
+// fewer than k do so with probability at most 10⁻⁶. By Chernoff's bound, at most a fraction x of them do so with
+// probability at most exp(−n·KL(x‖p)).
 func binomialLeast(n, p float64) float64 {
 	lo, hi := 0.0, p
 	for range 60 {
@@ -28,10 +28,10 @@ func binomialLeast(n, p float64) float64 {
 	return lo * n
 }
 
-// TestMonthHoldsTheTruth: the noise of the 30,030 intervals of pages on single days is drawn cell by cell and day by
-// day, and so is independent. As many of them contain the truth as 95 % intervals do, with an error probability of
-// 10⁻⁶. Of the intervals of all questions, for single days and the month, 94 % do: some depend on each other. Every
-// entry that is called seen has a visitor.
+// TestMonthHoldsTheTruth checks that intervals contain the true numbers as often as they promise. The noise of the
+// 30,030 intervals of pages on single days is independent. At least as many of them as 95 % intervals promise must
+// contain the truth, with an error probability of 10⁻⁶. Other intervals depend on each other: of all of them, on single
+// days and over the month, 94 % must contain the truth. Every entry that is called seen must have a visitor.
 func TestMonthHoldsTheTruth(t *testing.T) {
 	for seed := range uint64(2) {
 		d, err := playDays(t.Context(), seed, func() {})
@@ -40,7 +40,7 @@ func TestMonthHoldsTheTruth(t *testing.T) {
 		for day := range monthDays {
 			pages.answers[day] = d.answers[day][1:2]
 		}
-		require.Nil(t, d.questions[1].task.Noise.Total, "cells that are drawn one by one")
+		require.Nil(t, d.questions[1].task.Noise.Total, "the noise of pages must be drawn cell by cell")
 		c := pages.coverage()
 		t.Logf("seed %d: %s of pages", seed, c)
 		require.EqualValues(t, monthDays*(listedPages+1), c.Intervals)
@@ -58,14 +58,14 @@ func TestMonthHoldsTheTruth(t *testing.T) {
 				if e.Seen {
 					require.Positive(t, e.Truth, e.Name)
 				}
-				require.True(t, i == 0 || e.Estimate <= l.Entries[i-1].Estimate, "by falling estimate")
+				require.True(t, i == 0 || e.Estimate <= l.Entries[i-1].Estimate, "entries must be sorted by falling estimate")
 			}
 		}
 	}
 }
 
-// TestMonthIsOfItsSeed: a seed determines the month, in whatever order its days are played, and another seed gives
-// another month.
+// TestMonthIsOfItsSeed checks that the same seed gives the same month, in whatever order the days are simulated.
+// Another seed must give another month.
 func TestMonthIsOfItsSeed(t *testing.T) {
 	figures := func(seed uint64) string {
 		m, err := makeMonth(t.Context(), seed, func() {})
@@ -80,8 +80,8 @@ func TestMonthIsOfItsSeed(t *testing.T) {
 	require.NotEqual(t, first, figures(2))
 }
 
-// TestMonthKeepsItsBudget: the cost of all questions on all days, composed here from the tasks' own laws, is within
-// the budget of set.json and close to it. Each way of adding up costs more.
+// TestMonthKeepsItsBudget composes the cost of all questions on all days from the tasks' own loss laws. The cost must
+// be within the budget of set.json and close to it. Adding up costs instead of composing them must give more.
 func TestMonthKeepsItsBudget(t *testing.T) {
 	of, err := questions()
 	require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestMonthKeepsItsBudget(t *testing.T) {
 	for i, q := range b.Questions {
 		require.LessOrEqual(t, q.Composed, q.Added)
 		require.InEpsilon(t, q.Weight, q.Epsilon/b.Questions[0].Epsilon, 1e-2, "by weight")
-		require.LessOrEqual(t, uint64(mostVisitors), of[i].task.Batch.Size, "a day fits a batch")
+		require.LessOrEqual(t, uint64(mostVisitors), of[i].task.Batch.Size, "all visitors of a day must fit into a batch")
 		require.EqualValues(t, max(len(of[i].entries), 0), of[i].task.Input.Bins)
 	}
 	for day := range b.Days[1:] {
@@ -109,7 +109,7 @@ func TestMonthKeepsItsBudget(t *testing.T) {
 	}
 }
 
-// TestMonthTakesNoOtherFlags: --month accepts or refuses each flag.
+// TestMonthTakesNoOtherFlags checks that --month either accepts or refuses each flag of the demo.
 func TestMonthTakesNoOtherFlags(t *testing.T) {
 	cmd := &cobra.Command{}
 	new(options).flags(cmd)
@@ -125,7 +125,7 @@ func TestMonthTakesNoOtherFlags(t *testing.T) {
 	require.Equal(t, strings.Count(cmd.Flags().FlagUsages(), "      --"), all)
 }
 
-// TestPagesHaveTheirNames: a thousand distinct names, and "other".
+// TestPagesHaveTheirNames checks that the site has 1000 pages with distinct names, and "other".
 func TestPagesHaveTheirNames(t *testing.T) {
 	names := map[string]bool{}
 	for _, name := range pageNames() {

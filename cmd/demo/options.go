@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// options are the demo's flags.
+// options holds the values of the demo's flags.
 type options struct {
 	input, column string
 	format        table.Format
@@ -36,14 +36,14 @@ type options struct {
 	headless      bool
 	listen        string
 	hosts         cli.HostsFlag
-	origins       []string // of the pages that report; empty for any
+	origins       []string // origins of pages that may report; empty for any
 	www           string
 	epoch         uint64
 	month         bool
 	seed          uint64
 
 	lo, hi float64
-	given  *task.Task // Of --task.
+	given  *task.Task // The task of --task, or nil.
 }
 
 func (o *options) flags(cmd *cobra.Command) {
@@ -92,7 +92,7 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVar(&o.www, "www", "build/www", "folder of the built page")
 }
 
-// validate checks the flags' values.
+// validate checks the flags' values and refuses flags that have no effect.
 func (o *options) validate(cmd *cobra.Command) error {
 	if o.month {
 		return o.checkMonth(cmd)
@@ -136,12 +136,12 @@ func (o *options) validate(cmd *cobra.Command) error {
 	return nil
 }
 
-// refuse returns an error about a flag that would be ignored.
+// refuse returns an error if a flag is given that would have no effect.
 func (o *options) refuse(cmd *cobra.Command) error {
 	given := cli.Given(cmd)
 	err := planner.CheckOptions(o.query, func(option string) (string, bool) {
 		if option == "range" && o.query.Info().YesNo() {
-			return "", false // the demo counts the values in the range
+			return "", false // --range is allowed: the demo counts the values in it
 		}
 		return given(option)
 	})
@@ -166,19 +166,19 @@ func (o *options) refuse(cmd *cobra.Command) error {
 	return cli.FlagError(err)
 }
 
-// byRelays reports whether relays add the noise.
+// byRelays reports whether relays add the noise, instead of clients.
 func (o *options) byRelays() bool { return o.noise == "relays" }
 
-// isVector reports whether a client's value is a row of the input instead of one number in it.
+// isVector reports whether a client's value is a whole row of the input, not one number in it.
 func (o *options) isVector() bool { return o.query.Info().Shape == task.PerVector }
 
 // isText reports whether a client's value is a text.
 func (o *options) isText() bool { return o.query.Info().Shape == task.PerText }
 
-// pageCoordinates is the longest vector for which the page has sliders.
+// pageCoordinates is the largest number of coordinates for which the page has sliders.
 const pageCoordinates = 12
 
-// checkPage returns an error if the page has no sliders for vectors of dim coordinates.
+// checkPage returns an error if the page cannot show vectors of dim coordinates.
 func (o *options) checkPage(dim int) error {
 	if o.headless || !o.isVector() || dim <= pageCoordinates {
 		return nil
@@ -187,7 +187,7 @@ func (o *options) checkPage(dim int) error {
 		pageCoordinates, dim)
 }
 
-// values reads the input, one row per client. More users than rows are a wrong flag.
+// values reads the clients' values from the input, one row per client. It fails if there are fewer rows than clients.
 func (o *options) values() (rows [][]float64, err error) {
 	if o.isText() {
 		return o.textValues()
@@ -207,7 +207,7 @@ func (o *options) values() (rows [][]float64, err error) {
 	return rows, err
 }
 
-// single reads the only column of a query about numbers.
+// single reads the input's column for a query about numbers.
 func (o *options) single() ([]float64, error) {
 	if o.input == "" {
 		if o.column == "" {
@@ -220,7 +220,7 @@ func (o *options) single() ([]float64, error) {
 	return table.Read(o.input, f, o.users)
 }
 
-// draft returns the calibrated task for batches of the given size and vectors of dim coordinates.
+// draft returns a calibrated task for batches of the given size. For vectors it has dim coordinates.
 func (o *options) draft(name string, batch uint64, dim int) (*task.Task, error) {
 	if t := o.own(name, batch); t != nil {
 		return t, nil
@@ -246,7 +246,7 @@ func (o *options) draft(name string, batch uint64, dim int) (*task.Task, error) 
 	return t, cli.FlagError(err)
 }
 
-// clientValues is clientValue of every row.
+// clientValues returns the clientValue of every row.
 func (o *options) clientValues(rows [][]float64) [][]float64 {
 	out := make([][]float64, len(rows))
 	for i, row := range rows {
@@ -255,7 +255,8 @@ func (o *options) clientValues(rows [][]float64) [][]float64 {
 	return out
 }
 
-// clientValue returns what a client with this row reports: for a count, whether the row is in the range.
+// clientValue returns the value that a client with this row reports. For a count it is 1 or 0: whether the row is in
+// the range.
 func (o *options) clientValue(row []float64) []float64 {
 	if !o.query.Info().YesNo() {
 		return row

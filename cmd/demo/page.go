@@ -23,19 +23,19 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// liveTask names the task to which a person reports on the demo's own page.
+// liveTask is the name of the task to which you can report on the demo's page.
 const liveTask = "live"
 
-// page serves the site on which a person reports, and the examples.
+// page serves the demo's page and the examples.
 type page struct {
 	www   string
-	tasks map[string]*pageTask // By name in the page's addresses.
+	tasks map[string]*pageTask // By name, as in the page's addresses.
 	alone *attack
 	month *monthMaker
 	hosts *display.Hosts
 }
 
-// listenSite opens the address of the page, if there is a page.
+// listenSite opens the address of the page. It returns an error if the page is not built.
 func (o *options) listenSite() (net.Listener, error) {
 	if _, err := os.Stat(filepath.Join(o.www, "index.html")); err != nil {
 		return nil, fmt.Errorf("couldn't find the page in %s: run 'make build', or use --headless", o.www)
@@ -47,21 +47,21 @@ func (o *options) listenSite() (net.Listener, error) {
 	return l, nil
 }
 
-// originsOf returns the origins of pages served at an address of this machine. For another address it returns none,
-// as its names are unknown here: then pages of any origin may report.
+// originsOf returns the origins of pages that are served at a loopback address. For another address it returns none,
+// because the names of this machine are unknown. Then pages of any origin may report.
 func originsOf(site net.Listener) []string {
 	at := site.Addr().(*net.TCPAddr)
 	if !at.IP.IsLoopback() && !at.IP.IsUnspecified() {
 		return nil
 	}
 	port := fmt.Sprintf(":%d", at.Port)
-	if at.Port == 80 { // which browsers omit
+	if at.Port == 80 { // the default port, which browsers omit in origins
 		port = ""
 	}
 	return []string{"http://127.0.0.1" + port, "http://[::1]" + port, "http://localhost" + port}
 }
 
-// servePage serves until ctx ends.
+// servePage serves the page until ctx ends.
 func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, l net.Listener,
 	tasks map[string]*pageTask) error {
 	p := &page{o.www, tasks, w.attack, &monthMaker{ctx: ctx, seed: o.seed}, o.hosts.Hosts(cmd, o.listen)}
@@ -78,8 +78,8 @@ func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, l
 	return nil
 }
 
-// handler serves the built pages, each task's state, chart and simulated clients, and the verifier's pages with their
-// list. The pages may contact the first relay and no other host.
+// handler serves the built pages, the verifier's pages with their list, and for each task its state, chart and
+// simulated clients. The pages' security policy lets them contact only this server and the first relay.
 func (p *page) handler(relay string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/month", p.month.serve)
@@ -124,7 +124,7 @@ func serveState(c *pageTask, w http.ResponseWriter, _ *http.Request) error {
 	return json.NewEncoder(w).Encode(s)
 }
 
-// serveChart draws the estimates for a width in pixels.
+// serveChart draws a task's estimates. The request gives the width in pixels.
 func serveChart(c *pageTask, w http.ResponseWriter, r *http.Request) error {
 	width, err := strconv.Atoi(r.FormValue("width"))
 	if err != nil || width < 260 || width > 4000 {
@@ -141,15 +141,15 @@ func serveChart(c *pageTask, w http.ResponseWriter, r *http.Request) error {
 }
 
 // serveFill adds simulated clients to an epoch: as many as requested, or else one less than a batch. It answers how
-// many of the epoch's reports are in batches that will be opened, so that a person who reported earlier knows when
-// theirs is.
+// many reports of the epoch are in batches that will be released. So a page can tell whether its earlier report will
+// be.
 func serveFill(c *pageTask, w http.ResponseWriter, r *http.Request) error {
 	t := c.task.Open
 	size := t.Batch.Size
 	ask := struct {
 		Epoch    uint64 `json:"epoch"`
 		Clients  uint64 `json:"clients"`
-		Reported bool   `json:"reported"` // Whether a person, who asks once, has reported.
+		Reported bool   `json:"reported"` // whether a person has reported; the page says so once
 	}{Clients: size - 1}
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1024)).Decode(&ask)
 	if err != nil || ask.Epoch >= t.Epochs.Count || ask.Clients > size {
@@ -163,11 +163,11 @@ func serveFill(c *pageTask, w http.ResponseWriter, r *http.Request) error {
 	reports := c.reports(ask.Epoch)
 	switch over := time.Now().Unix() >= int64(t.Epochs.End(ask.Epoch)); {
 	case err == nil:
-		reports -= reports % size // Full batches: a report from before these clients is in one of them.
+		reports -= reports % size // only full batches; a report from before these clients is in one of them
 	case !over:
 		return err
-	case t.Claim.Assumption != task.NoneHonest: // Otherwise the rest at the end of an epoch is opened, too.
-		problem.New(problem.EpochClosed, "the epoch ended before its batch was full").Write(w)
+	case t.Claim.Assumption != task.NoneHonest: // otherwise a last, smaller batch is released, too
+		problem.New(problem.EpochClosed, "the epoch ended before its batch was full: report in the next epoch").Write(w)
 		return nil
 	}
 	w.Header().Set("Content-Type", "application/json")

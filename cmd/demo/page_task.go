@@ -15,18 +15,18 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// pageTask is a task to which people report on a page, with its simulated clients: a batch of one person alone would
-// never be released.
+// pageTask is a task to which people report on a page. It also plays simulated clients, because relays never release a
+// batch with too few reports.
 type pageTask struct {
 	task  *simulatedTask
 	words words
-	value func(i int) []float64 // Of simulated client i.
+	value func(i int) []float64 // Returns the value of simulated client i.
 
-	mu     sync.Mutex             // guards the rest
+	mu     sync.Mutex             // guards the fields below
 	played map[uint64][][]float64 // Values of the simulated clients, by epoch.
-	acked  map[uint64]uint64      // How many of them the first relay has acknowledged.
+	acked  map[uint64]uint64      // How many of them the first relay has acknowledged, by epoch.
 	people map[uint64]uint64      // How many people reported on a page, by epoch.
-	filled time.Duration          // How long the last batch took; 0 before the first.
+	filled time.Duration          // How long the last batch took to fill; 0 before the first.
 	next   int
 }
 
@@ -42,14 +42,14 @@ func (c *pageTask) joined(epoch uint64) {
 	c.people[epoch]++
 }
 
-// reports returns how many reports of an epoch the first relay has acknowledged, as far as the demo knows.
+// reports returns how many reports of an epoch the demo knows of: acknowledged simulated ones and people's.
 func (c *pageTask) reports(epoch uint64) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.acked[epoch] + c.people[epoch]
 }
 
-// play sends the reports of this many simulated clients.
+// play sends the reports of this many simulated clients in an epoch.
 func (c *pageTask) play(ctx context.Context, epoch, clients uint64) error {
 	begin := time.Now()
 	c.mu.Lock()
@@ -66,12 +66,12 @@ func (c *pageTask) play(ctx context.Context, epoch, clients uint64) error {
 		c.mu.Unlock()
 	})
 	c.mu.Lock()
-	c.filled = time.Since(begin) // Also for a batch that its epoch cut short: a lower bound.
+	c.filled = time.Since(begin) // if the epoch ended too early, this is a lower bound
 	c.mu.Unlock()
 	return err
 }
 
-// state is the answer to a page's poll.
+// state is the answer when a page polls a task.
 type state struct {
 	TaskURL string     `json:"task_url"`
 	Owner   string     `json:"owner"`
@@ -89,25 +89,25 @@ type state struct {
 	Counts       countState             `json:"counts"`
 	ByHop        []verifier.HopCounts   `json:"by_hop"`
 	History      []row                  `json:"history"` // Released epochs, ascending.
-	Total        *row                   `json:"total"`   // All of them together; null if there are none.
+	Total        *row                   `json:"total"`   // All released epochs together; null if there are none.
 	Distribution *verifier.Distribution `json:"distribution,omitempty"`
 	Texts        []foundText            `json:"texts"` // Texts found; null for other queries.
 	AboutTexts   string                 `json:"about_texts"`
 
-	ticks []string // Labels of the chart.
+	ticks []string // labels on the chart's axis
 }
 
-// epochState is the running epoch; Simulated counts acknowledged reports of simulated clients.
+// epochState describes the running epoch. Simulated counts the acknowledged reports of simulated clients.
 type epochState struct {
 	Number    uint64    `json:"number"`
 	EndsAt    time.Time `json:"ends_at"`
 	Simulated uint64    `json:"simulated"`
-	// Fill is how many seconds the last batch took to fill, 0 before the first. With less time left in the epoch,
-	// report in the next one.
+	// Fill is how many seconds the last batch took to fill, 0 before the first. If less time is left in the epoch, the
+	// page should report in the next epoch.
 	Fill float64 `json:"fill_seconds"`
 }
 
-// countState says what happened to all messages.
+// countState says how many messages were sent and what happened to them.
 type countState struct {
 	Sent     uint64 `json:"messages_sent"`
 	Covers   uint64 `json:"cover_messages"`
@@ -116,7 +116,8 @@ type countState struct {
 	Withheld uint64 `json:"withheld"`
 }
 
-// row is a released epoch. Truth covers the simulated clients only: nobody here knows a person's value.
+// row is the answer of a released epoch. Truth covers the simulated clients only, because the demo does not know a
+// person's value.
 type row struct {
 	Epoch uint64          `json:"epoch"`
 	Users uint64          `json:"users"`
@@ -168,10 +169,10 @@ func (c *pageTask) state() (*state, error) {
 	return s, nil
 }
 
-// chart draws a number epoch by epoch, and an answer with several entries as bars over all epochs.
+// chart draws a single number by epoch. It draws an answer with several entries as bars, over all epochs together.
 func (s *state) chart(width int) template.HTML {
 	c := display.Chart{Unit: s.AnswerUnit, Axis: s.Axis, Width: width}
-	if s.Total == nil || s.Query.Info().Shape == task.PerText { // of texts the page has a table
+	if s.Total == nil || s.Query.Info().Shape == task.PerText { // the page lists texts in a table instead
 		return ""
 	}
 	if len(s.Total.Estimate) > 1 {

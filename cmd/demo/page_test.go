@@ -15,8 +15,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestPagesHaveHeaders checks what the demo serves: it refuses frames, guessed content types, and other host names
-// that resolve to it.
+// TestPagesHaveHeaders checks that the demo's pages forbid frames and content sniffing, and refuse requests for other
+// host names.
 func TestPagesHaveHeaders(t *testing.T) {
 	c := relaytest.NewMeanCascade(t)
 	www := t.TempDir()

@@ -20,25 +20,25 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// result is what the demo prints: the verifier's report, and what only a simulation knows.
+// result is what the demo prints: the verifier's report, and the true answer, which only a simulation knows.
 type result struct {
 	*verifier.Report
 	Hops           int             `json:"hops"`
-	Truth          verifier.Values `json:"truth"`           // Over clipped values of users in released batches.
-	TruthUnclipped verifier.Values `json:"truth_unclipped"` // Over the values in the file.
-	ClippedShare   float64         `json:"clipped_share"`   // Share of these users whose value was clipped.
+	Truth          verifier.Values `json:"truth"`           // Over the clipped values of clients in released batches.
+	TruthUnclipped verifier.Values `json:"truth_unclipped"` // Over these clients' values in the file.
+	ClippedShare   float64         `json:"clipped_share"`   // Fraction of these clients whose value was clipped.
 	MessagesSent   uint64          `json:"messages_sent"`
 	Withheld       uint64          `json:"withheld"`
 	ElapsedSeconds float64         `json:"elapsed_seconds"`
 
-	// For strings, instead of the truths above: the frequent texts, and all listed texts.
+	// For strings, instead of the truths above: the frequent texts and all listed texts.
 	TrueTexts []trueText `json:"true_texts,omitempty"`
 
-	// With --nobody-honest: what an attacker sees of one client, by who adds the noise.
+	// With --nobody-honest: what the attacker sees of one client, for noise by clients and by relays.
 	Sights []*sight `json:"sights,omitempty"`
 }
 
-// run plays the main job and then serves the page unless headless.
+// run simulates all clients and prints the estimate. Then it serves the page, unless --headless is given.
 func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 	rows, err := o.values()
 	if err != nil {
@@ -58,7 +58,7 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 	}
 	defer os.RemoveAll(dir)
 	var site net.Listener
-	if !o.headless { // before the tasks, which list its origins
+	if !o.headless { // open the page's address before the tasks, which list its origins
 		if site, err = o.listenSite(); err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func run(ctx context.Context, cmd *cobra.Command, o *options) error {
 	return w.servePage(ctx, cmd, o, site, tasks)
 }
 
-// finish waits until the verifier has every full batch, and compares its report with the truth.
+// finish waits until the verifier has every full batch. It then compares the verifier's report with the truth.
 func (l *simulatedTask) finish(ctx context.Context, o *options, rows, values [][]float64, sent int) (*result, error) {
 	full := uint64(sent) / l.Open.Batch.Size
 	if err := l.waitBatches(ctx, full); err != nil {
@@ -109,7 +109,7 @@ func (l *simulatedTask) finish(ctx context.Context, o *options, rows, values [][
 		return nil, err
 	}
 	r := &result{Report: report, Hops: o.hops, MessagesSent: report.MessagesSent, Withheld: report.Withheld}
-	if l.Open.Slots.Padding == task.PaddingFull { // under padding none only the relay knows the size of the last batch
+	if l.Open.Slots.Padding == task.PaddingFull { // under padding none, only the relay knows the size of the last batch
 		r.MessagesSent = uint64(sent) * l.Open.Slots.PerLane * l.Open.Slots.Lanes
 		r.Withheld += r.MessagesSent - report.MessagesSent
 	}
@@ -125,8 +125,8 @@ func (l *simulatedTask) finish(ctx context.Context, o *options, rows, values [][
 	return r, nil
 }
 
-// truth returns the exact answer over the clipped values, which no party of a deployment knows. For strings it
-// returns none, as the texts found are the answer.
+// truth returns the exact answer over the clipped values, which no party of a real deployment knows. For strings it
+// returns nil: the demo compares texts one by one instead.
 func truth(t *task.Task, values [][]float64) (verifier.Values, error) {
 	if t.Query.Info().Shape == task.PerText {
 		return nil, nil
@@ -142,8 +142,8 @@ func truth(t *task.Task, values [][]float64) (verifier.Values, error) {
 	return answer, err
 }
 
-// unclipped returns the answer over the original values, where a histogram omits those outside its range. It also
-// returns the share of values that clipping moved: of vectors for vectormean, else of numbers.
+// unclipped returns the exact answer over the original values. A histogram omits values outside its range. It also
+// returns the fraction of values that clipping changed: of vectors for vectormean, else of numbers.
 func unclipped(t *task.Task, o *options, rows [][]float64) (verifier.Values, float64) {
 	out, moved, numbers, info := make(verifier.Values, max(t.Input.Bins, 1)), 0, 0, t.Query.Info()
 	for _, row := range rows {
@@ -191,7 +191,7 @@ func (r *result) print(w io.Writer) error {
 	return printSights(w, r.Sights)
 }
 
-// compare prints the estimate beside the truth.
+// compare prints the estimate next to the truth.
 func (r *result) compare(w io.Writer) error {
 	worst := 0.0
 	for j, truth := range r.Truth {

@@ -14,14 +14,14 @@ import (
 	"github.com/doona-dp/doona/shufflerclient"
 )
 
-// simulatedTask is one task from its clients to its verifier, with simulated clients.
+// simulatedTask is a running task for which the demo plays the clients.
 type simulatedTask struct{ *quickstart.RunningTask }
 
-// networks numbers the networks of simulated clients.
+// networks counts the networks from which simulated clients have reported.
 var networks atomic.Uint64
 
-// play sends one report per value, batch by batch. It finishes a batch's clients before the next batch's, so the demo
-// knows which clients are in which batch.
+// play sends one report per value, batch by batch. It waits until all reports of a batch are acknowledged before it
+// begins the next. So the demo knows which clients are in which batch.
 func (r *simulatedTask) play(ctx context.Context, values [][]float64) (sent int, err error) {
 	bar := cli.Progress("reporting", len(values))
 	batch := int(r.Open.Batch.Size)
@@ -35,8 +35,8 @@ func (r *simulatedTask) play(ctx context.Context, values [][]float64) (sent int,
 	return sent, nil
 }
 
-// send plays one client per value in an epoch. It returns when all are acknowledged, or at the first error. It calls
-// done after each, concurrently.
+// send sends one report per value in an epoch. It returns when the relay has acknowledged all reports, or at the first
+// error. It calls done after each report, from several goroutines.
 func (r *simulatedTask) send(ctx context.Context, epoch uint64, values [][]float64, done func()) error {
 	return inParallel(ctx, len(values), func(ctx context.Context, i int) error {
 		err := r.report(ctx, epoch, values[i])
@@ -47,7 +47,7 @@ func (r *simulatedTask) send(ctx context.Context, epoch uint64, values [][]float
 	})
 }
 
-// inParallel plays n clients. It returns when all are done, or at the first error.
+// inParallel calls play for n clients, several at a time. It returns when all are done, or at the first error.
 func inParallel(ctx context.Context, n int, play func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -67,7 +67,7 @@ func inParallel(ctx context.Context, n int, play func(ctx context.Context, i int
 	return context.Cause(ctx)
 }
 
-// report plays one client.
+// report randomizes, seals and submits the value of one client.
 func (r *simulatedTask) report(ctx context.Context, epoch uint64, value []float64) error {
 	report, err := r.Client.Report(epoch, value)
 	if err != nil {
@@ -76,15 +76,15 @@ func (r *simulatedTask) report(ctx context.Context, epoch uint64, value []float6
 	return r.submit(ctx, report)
 }
 
-// submit sends a report from a network of its own, as a trusted proxy would name it. So the relay runs the same code
-// as in a deployment to tell clients apart.
+// submit submits a report as if from a new network, with the header that a trusted proxy adds. So the relay tells
+// clients apart by the same code as in a real deployment.
 func (r *simulatedTask) submit(ctx context.Context, report *shufflerclient.Report) error {
 	n := networks.Add(1)
 	address := fmt.Sprintf("fd%02x:%x:%x::1", n>>32&0xff, n>>16&0xffff, n&0xffff)
 	return r.Client.WithHeader(http.Header{"X-Forwarded-For": {address}}).Submit(ctx, report)
 }
 
-// waitBatches returns when the verifier has released this many batches of epoch 0.
+// waitBatches waits until the verifier has released this many batches of epoch 0.
 func (r *simulatedTask) waitBatches(ctx context.Context, want uint64) error {
 	for {
 		report, err := r.Verifier.Report()

@@ -16,19 +16,19 @@ import (
 	"github.com/doona-dp/doona/verifier"
 )
 
-// sitemap is the demo's site for texts: the addresses of this project's documents and packages, one per line.
+// sitemap is the demo's input for texts: the addresses of this project's documents and packages, one per line.
 //
 //go:embed sitemap.txt
 var sitemap string
 
-// Share of visitors without a page who follow a link to an old address, by Zipf's law. The others mistype an address,
-// each differently.
+// followsOld is the fraction of visitors without a page who follow a link to an old address, which they pick by Zipf's
+// law. The others mistype an address, each in another way.
 const followsOld = .6
 
-// brokenLinks returns the addresses at which this many visitors found no page, the same in every run.
+// brokenLinks returns the addresses at which n visitors found no page. They are the same in every run.
 func brokenLinks(visitors int) []string {
 	pages, random := strings.Fields(sitemap), rand.New(rand.NewPCG(3, 4))
-	var zipf []float64 // Cumulative sums.
+	var zipf []float64 // cumulative sums
 	sum := 0.0
 	for i := range pages {
 		sum += 1 / float64(i+1)
@@ -48,7 +48,7 @@ func brokenLinks(visitors int) []string {
 	return out
 }
 
-// suggestedLinks returns broken links for a visitor of the page to pick.
+// suggestedLinks returns broken links from which a visitor of the page can choose.
 func suggestedLinks() (out []string) {
 	for _, page := range strings.Fields(sitemap)[:12] {
 		out = append(out, formerly(page))
@@ -56,12 +56,12 @@ func suggestedLinks() (out []string) {
 	return out
 }
 
-// formerly returns the old address of a page: documents were HTML, and packages were files.
+// formerly returns the old address of a page: all pages once ended in .html.
 func formerly(page string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(page, ".md"), "/") + ".html"
 }
 
-// textValues reads the texts of clients: lines of a file, or broken links.
+// textValues reads the clients' texts: lines of the input, or broken links if there is no input.
 func (o *options) textValues() (rows [][]float64, err error) {
 	lines := brokenLinks(o.users)
 	if o.input != "" {
@@ -78,15 +78,15 @@ func (o *options) textValues() (rows [][]float64, err error) {
 	return rows, nil
 }
 
-// trueText is what only a simulation knows: how many clients have a text, and whether it was listed.
+// trueText says how many clients have a text, which only a simulation knows, and whether the verifier listed it.
 type trueText struct {
 	Text     string      `json:"text"`
 	Clients  int         `json:"clients"`
 	Listed   bool        `json:"listed"`
-	Interval *[2]float64 `json:"interval"` // Null if it was not listed.
+	Interval *[2]float64 `json:"interval"` // Null if the verifier did not list it.
 }
 
-// holders returns how many clients have each text.
+// holders returns, for each text, how many clients have it.
 func holders(values [][]float64) map[string]int {
 	out := map[string]int{}
 	for _, value := range values {
@@ -102,10 +102,10 @@ func holders(values [][]float64) map[string]int {
 // foundText is a listed text on the page.
 type foundText struct {
 	verifier.TextCount
-	Truth int `json:"truth"` // Simulated clients that have it.
+	Truth int `json:"truth"` // Number of simulated clients that have it.
 }
 
-// foundTexts returns the list with the truth of the simulated clients; empty for other queries.
+// foundTexts returns the listed texts, with the true numbers of simulated clients. It is empty for other queries.
 func foundTexts(found *verifier.Texts, values [][]float64) []foundText {
 	out := []foundText{}
 	if found == nil {
@@ -120,7 +120,7 @@ func foundTexts(found *verifier.Texts, values [][]float64) []foundText {
 	return out
 }
 
-// compareTexts returns the frequent texts of clients and all listed texts, by falling number of clients.
+// compareTexts returns the clients' frequent texts and all listed texts, sorted by falling number of clients.
 func compareTexts(found *verifier.Texts, values [][]float64) (out []trueText) {
 	if found == nil {
 		return nil
@@ -149,7 +149,7 @@ func compareTexts(found *verifier.Texts, values [][]float64) (out []trueText) {
 	return out
 }
 
-// printTexts prints the list beside the truth.
+// printTexts prints the listed texts next to the true numbers.
 func (r *result) printTexts(w io.Writer) error {
 	fmt.Fprint(w, "\nThe truth, which no party of a deployment knows:\n\n")
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)

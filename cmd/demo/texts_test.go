@@ -19,9 +19,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestTextsThroughRelays: texts travel through two relays, each of which adds its pool, into a list. In the long form
-// of 100,000 clients, of whom 200 are visitors in Chromium, frequent texts are listed, and no text is listed that no
-// client has.
+// TestTextsThroughRelays checks that texts which pass two relays, each of which adds dummies, appear in the verifier's
+// list. The long form has 100,000 clients, of whom 200 report from Chromium. Frequent texts must be listed, and no text
+// that no client has.
 func TestTextsThroughRelays(t *testing.T) {
 	full, figures := stattest.Long, os.Getenv("DOONA_FIGURES")
 	clients, visitors := 1000, 0
@@ -59,7 +59,7 @@ func TestTextsThroughRelays(t *testing.T) {
 
 	outside, missed := 0, 0
 	for _, c := range r.TrueTexts {
-		require.Positive(t, c.Clients, "%q is nobody's", c.Text) // Fails in at most one of 200 runs.
+		require.Positive(t, c.Clients, "%q is nobody's", c.Text) // fails in at most one of 200 runs
 		switch {
 		case !c.Listed:
 			missed++
@@ -68,8 +68,8 @@ func TestTextsThroughRelays(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, r.Texts.List)
-	require.LessOrEqual(t, outside, 1+len(r.Texts.List)/3) // Expected: one in twenty of each.
-	// Addresses with a common prefix are found, or missed, together.
+	require.LessOrEqual(t, outside, 1+len(r.Texts.List)/3) // one in twenty of each is expected
+	// Addresses with a common prefix are found or missed together.
 	require.LessOrEqual(t, missed, len(r.TrueTexts)/4)
 	if full && figures != "" {
 		out, err := json.MarshalIndent(map[string]any{"clients": clients, "inChromium": visitors, "relays": 2,
@@ -80,7 +80,7 @@ func TestTextsThroughRelays(t *testing.T) {
 	}
 }
 
-// visit has visitors in Chromium report texts, each with its own profile, using the built SDK.
+// visit reports texts as visitors do, in Chromium, with the built SDK. Each visitor has a browser profile of their own.
 func visit(t *testing.T, r *simulatedTask, lines []string) {
 	t.Helper()
 	if len(lines) == 0 {

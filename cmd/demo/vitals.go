@@ -15,11 +15,11 @@ type vital struct {
 	name  string
 	query planner.Query
 	words words
-	value func(r *rand.Rand) float64 // Value of a simulated visit.
+	value func(r *rand.Rand) float64 // Returns the value of a simulated visit.
 }
 
-// vitals are the two tasks: a histogram of the largest contentful paint with an edge at each of Google's thresholds
-// (2.5 s and 4 s), and the mean cumulative layout shift. The distributions of simulated visits are invented:
+// vitals are the tasks of the example. One is a histogram of the largest contentful paint, with bin edges at Google's
+// thresholds of 2.5 s and 4 s. The other is the mean cumulative layout shift. The simulated distributions are invented:
 // log-normal with median 1.7 s, and exponential with mean 0.07.
 var vitals = []vital{
 	{"lcp", planner.Query{Name: "largest contentful paint", Query: task.Histogram, Hi: 6000, Bins: 12},
@@ -31,7 +31,7 @@ var vitals = []vital{
 		func(r *rand.Rand) float64 { return 0.07 * r.ExpFloat64() }},
 }
 
-// A visitor reports once a day for a week. One network may have several visitors.
+// A visitor reports once a day for a week. The quota allows several visitors from one network.
 const (
 	vitalsQuota  = 8
 	vitalsBatch  = 1000
@@ -39,7 +39,7 @@ const (
 	vitalsEpochs = 7
 )
 
-// draft returns the task, starting now.
+// draft returns the task for deployment, starting now.
 func (v *vital) draft(now uint64) (quickstart.Draft, error) {
 	q := v.query
 	q.Clip, q.Batch, q.Honest, q.Epsilon, q.Delta = true, vitalsBatch, 0.9, 1, 1e-6
@@ -56,6 +56,6 @@ func (v *vital) draft(now uint64) (quickstart.Draft, error) {
 func (v *vital) pageTask(r *simulatedTask) *pageTask {
 	w := v.words
 	w.Entries = verifier.Labels(r.Open.Task)
-	random := rand.New(rand.NewPCG(1, 2)) // play draws under the task's lock
+	random := rand.New(rand.NewPCG(1, 2)) // play draws while it holds the task's lock
 	return newPageTask(r, w, func(int) []float64 { return []float64{v.value(random)} })
 }

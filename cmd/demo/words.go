@@ -10,24 +10,24 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// words are the page's words for the question and the estimate.
+// words holds the page's texts about the question and the estimate.
 type words struct {
 	Title      string `json:"title"`       // The question to a person.
-	Unit       string `json:"unit"`        // Of a person's value; may be empty.
+	Unit       string `json:"unit"`        // Unit of a person's value; may be empty.
 	Measure    string `json:"measure"`     // What is estimated.
-	AnswerUnit string `json:"answer_unit"` // Of the estimate; may be empty.
+	AnswerUnit string `json:"answer_unit"` // Unit of the estimate; may be empty.
 	Axis       string `json:"axis"`        // What the entries of the estimate are.
-	// A histogram's bins, a count's two answers, a vector's coordinates, or texts to pick.
+	// A histogram's bins, a count's two answers, a vector's coordinates, or texts from which to choose.
 	Entries []string `json:"entries"`
 }
 
-// subject describes a column of the input.
+// subject describes a column of the input in words.
 type subject struct {
 	question, noun, unit string
-	within               string // The question whether the value is between two numbers.
+	within               string // Question whether the value is between two numbers.
 }
 
-// subjects are the flights' columns; for other inputs, only the column's name is known.
+// subjects describes the columns of the flights. For other inputs, the page knows only the column's name.
 var subjects = map[string]subject{
 	"delay_minutes":  {"How late was your flight?", "delay", "minutes", "Was your flight %s to %s minutes late?"},
 	"distance_miles": {"How far was your flight?", "distance", "miles", "Was your flight %s to %s miles long?"},
@@ -49,7 +49,7 @@ func (o *options) subject() subject {
 		" between %s and %s?"}
 }
 
-// words returns the words for a task of the demo's query.
+// words returns the page's texts for a task of the demo's query.
 func (o *options) words(t *task.Task) words {
 	s, info := o.subject(), o.query.Info()
 	w := words{Title: s.question, Unit: s.unit, Measure: info.Measure, Entries: []string{}}

@@ -11,24 +11,24 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// The live task, to which a person reports on the page: short epochs, small batches.
+// Sizes of the live task, to which people report on the page: small batches in short epochs.
 const (
 	liveBatch  = 1000
-	liveTexts  = 5000 // Batch size for strings: fewer clients would list hardly any text.
+	liveTexts  = 5000 // Batch size for strings: with fewer clients hardly any text would be listed.
 	liveEpochs = 360
 )
 
-// world is a running deployment: relays, and each task's clients and verifier.
+// world is the running deployment: relays, and for each task its clients and the verifier.
 type world struct {
 	main   *simulatedTask
-	live   *simulatedTask   // For a person on the page; nil if headless.
-	vitals []*simulatedTask // For the web-vitals example, like vitals; empty if headless.
-	attack *attack          // On one client of many; nil if headless and not requested.
+	live   *simulatedTask   // For people on the page; nil if headless.
+	vitals []*simulatedTask // For the web-vitals example, in the order of vitals; empty if headless.
+	attack *attack          // The attack on one client; nil if headless and not requested.
 	*quickstart.Sandbox
 }
 
-// startWorld writes keys and tasks to dir and starts the relays, each on its own port, and the verifier. A live task
-// for vectors has dim coordinates.
+// startWorld writes keys and tasks to dir. It starts the verifier and the relays, each on its own port. A live task for
+// vectors has dim coordinates.
 func startWorld(ctx context.Context, dir string, o *options, draft *task.Task, dim int) (*world, error) {
 	now := uint64(time.Now().Unix())
 	draft.Epochs = task.Epochs{Start: now, Length: 24 * 3600, Count: 1}
@@ -85,7 +85,7 @@ func startWorld(ctx context.Context, dir string, o *options, draft *task.Task, d
 	return w, nil
 }
 
-// liveBatch is how many reports a batch of the live task has.
+// liveBatch returns how many reports a batch of the live task has.
 func (o *options) liveBatch() uint64 {
 	if o.isText() {
 		return min(o.batch, liveTexts)
@@ -93,7 +93,7 @@ func (o *options) liveBatch() uint64 {
 	return min(o.batch, liveBatch)
 }
 
-// listen opens a loopback port per relay, so that the tasks can name the relays before they run.
+// listen opens a loopback port for each relay. The tasks can then name the relays before the relays run.
 func listen(hops int) (listeners []net.Listener, relays []quickstart.Relay, err error) {
 	for range hops {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,9 +1,10 @@
 //go:build ignore
 
-// Command gen writes the test vectors beside it: go run ./testdata/v1/*.go
+// Command gen writes the test vectors into its own folder: go run ./testdata/v1/*.go
 //
-// Everything in them follows from the seeds below, including a sender's random draws: gen seals with
-// internal/testing/fixture/hpke.go, a second implementation, which checks package onion.
+// All bytes of the vectors follow from the seeds below, also the senders' random draws. To choose these draws, gen
+// seals with internal/testing/fixture/hpke.go. That is a second implementation of HPKE, so the vectors also check
+// package onion.
 package main
 
 import (
@@ -36,10 +37,10 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// dir is where the vectors go.
+// dir is the folder for the vectors.
 var dir = flag.String("out", "testdata/v1", "`folder` to write the vectors to")
 
-// object keeps vectors short to write; encoding/json sorts its keys.
+// object is a JSON object; encoding/json sorts its keys.
 type object map[string]any
 
 func main() {
@@ -84,7 +85,7 @@ func write(name string, v any) {
 
 func hexOf(b []byte) string { return hex.EncodeToString(b) }
 
-// seed returns 32 bytes that depend on the name only.
+// seed returns 32 bytes that depend only on the name.
 func seed(name string) []byte {
 	sum := sha256.Sum256([]byte("doona vectors " + name))
 	return sum[:]
@@ -102,7 +103,7 @@ func marshal(v any) []byte {
 	return out
 }
 
-// world is a task and the private keys of its parties.
+// world is a task with the private keys of its parties.
 type world struct {
 	*task.Task
 	id    task.ID
@@ -115,7 +116,8 @@ var names = []string{"one", "two", "three"}
 var kemIDs = map[task.KEM]uint16{task.KEMX25519: fixture.X25519, task.KEMMLKEM768: fixture.MLKEM768,
 	task.KEMMLKEM768X25519: fixture.MLKEM768X25519}
 
-// privateKey returns the key of a party's epoch; that of ML-KEM-768 is a seed of 64 bytes.
+// privateKey returns the HPKE private key of a party for an epoch. For ML-KEM-768 it is a seed of 64 bytes, for other
+// KEMs 32 bytes.
 func privateKey(kem task.KEM, party string, epoch int) *onion.PrivateKey {
 	raw := seed(fmt.Sprint("hpke ", party, epoch))
 	if kem == task.KEMMLKEM768 {
@@ -126,7 +128,7 @@ func privateKey(kem task.KEM, party string, epoch int) *onion.PrivateKey {
 	return key
 }
 
-// newWorld returns a mean over 5000 submissions: 2 lanes, so that moves between them can be tested.
+// newWorld returns a mean task in batches of 2. It has two lanes, so that vectors can move slots between lanes.
 func newWorld(kem task.KEM, relays int) *world {
 	w := &world{Task: &task.Task{
 		Name: "vectors", Query: task.Mean, Protocol: "realsum", Rule: "revealed", KEM: kem,
@@ -225,7 +227,7 @@ func tasks(w *world) {
 	write("task", out)
 }
 
-// withParts returns tasks with the parts that others leave out.
+// withParts returns tasks that use the optional parts of a task: streams, noise, totals and rotations.
 func withParts(plain *task.Task) []*task.Task {
 	first, later, cells, pool := *plain, *plain, *plain, *plain
 	first.Name, first.Stream = "first of a stream",
@@ -250,7 +252,7 @@ func withParts(plain *task.Task) []*task.Task {
 	return []*task.Task{&first, &later, &cells, &pool, &rolled}
 }
 
-// rotationOf returns the rotation of the first relay of a stream, to another key.
+// rotationOf returns a rotation: the first relay of the stream gets another signing key.
 func rotationOf(root task.ID) task.Rotation {
 	return taskfile.NewRotation(root, sign("one"), signKey(sign("new")))
 }
@@ -308,16 +310,16 @@ func keyLists(w *world) {
 	write("keylist", out)
 }
 
-// tokenKey is a key of the issuer of tokens.
+// tokenKey is an RSA key of the token issuer.
 type tokenKey struct {
 	private *rsa.PrivateKey
 	public  *token.PublicKey
 }
 
-// tokenKeys are the issuer's keys of both epochs, and a stranger's.
+// tokenKeys are the issuer's keys for epochs 0 and 1, and the key of a stranger.
 var tokenKeys = []tokenKey{newTokenKey("issuer 0"), newTokenKey("issuer 1"), newTokenKey("stranger")}
 
-// newTokenKey returns a key that depends on the name only.
+// newTokenKey returns a key that depends only on the name.
 func newTokenKey(name string) tokenKey {
 	p, q, one := prime("p "+name), prime("q "+name), big.NewInt(1)
 	phi := new(big.Int).Mul(new(big.Int).Sub(p, one), new(big.Int).Sub(q, one))
@@ -330,7 +332,8 @@ func newTokenKey(name string) tokenKey {
 	return tokenKey{private, public}
 }
 
-// prime returns the first prime of 1024 bits, with the two highest set, from where a name points.
+// prime returns the first prime p with p mod 65537 ≠ 1, from a number on that depends only on the name. The number has
+// 1024 bits, of which the two highest are set.
 func prime(name string) *big.Int {
 	var bits []byte
 	for i := range 4 {
@@ -343,11 +346,11 @@ func prime(name string) *big.Int {
 	return p
 }
 
-// issued is a token on its way.
+// issued holds a token with the request and the reply from which it was made.
 type issued struct{ request, reply, token []byte }
 
-// issue makes a token for a challenge with the sender's randomness from a name. key signs, named is
-// the key that request and token name.
+// issue makes a token for a challenge. The sender's random bytes depend on name. The issuer signs with key; request and
+// token name the key named, which differs in some vectors that must be refused.
 func issue(name string, key, named tokenKey, challenge []byte) issued {
 	digest, id := sha256.Sum256(challenge), named.public.ID()
 	input := bytes.Join([][]byte{{0, 2}, seed("nonce " + name), digest[:], id[:]}, nil)
@@ -473,7 +476,7 @@ func (w *world) seal(name string, epoch uint64, hop, lane int, kind onion.Kind, 
 
 func tag(name string) []byte { return seed("tag " + name)[:16] }
 
-// message returns the innermost plaintext of slot i of a lane; slot 1 is a cover.
+// message returns the innermost plaintext of slot i in a lane. Slot 1 is a cover; other slots hold a message.
 func message(name string, lane, i int) []byte {
 	if i == 1 {
 		return append(tag(name), 0, 0)
@@ -481,7 +484,7 @@ func message(name string, lane, i int) []byte {
 	return append(tag(name), 1, byte(3+lane))
 }
 
-// slots is one slot of each KEM, sealed to the verifier behind one relay and to that relay.
+// slots writes one slot for each KEM, sealed to the verifier only, as it leaves the one relay of the task.
 func slots() {
 	var out []object
 	for _, kem := range []task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768} {
@@ -500,7 +503,7 @@ func slots() {
 	write("slot", out)
 }
 
-// content and submission are the shapes of docs/SPEC.md.
+// content and submission are encoded as docs/SPEC.md says.
 type content struct {
 	Tag   []byte
 	Lanes [][][]byte
@@ -511,7 +514,7 @@ type submission struct {
 	Envelope []byte
 }
 
-// content returns what a client puts into its envelope in epoch 0.
+// content returns the content of a client's envelope in epoch 0.
 func (w *world) content() content {
 	c := content{Tag: tag("envelope")}
 	for lane := range int(w.Slots.Lanes) {
@@ -535,7 +538,7 @@ func (w *world) body(c content) []byte {
 	return marshal(&submission{task.Version, w.seal("envelope", 0, 0, 0, onion.KindEnvelope, marshal(&c))})
 }
 
-// private returns the private keys of epoch 0 by hop.
+// private returns every hop's private key of epoch 0, in hexadecimal.
 func (w *world) private() (out []string) {
 	for _, keys := range w.keys {
 		raw, err := keys[0].Bytes()
@@ -562,7 +565,7 @@ func submissions(w *world) {
 		"body": hexOf(w.body(c)), "tag": hexOf(c.Tag), "lanes": lanes})
 }
 
-// chain returns the two relays' batches of two submissions: the second relay drops one slot.
+// chain returns both relays' manifests of a batch of two submissions. The second relay drops one slot.
 func (w *world) chain() (first, second *onion.Batch) {
 	layout, err := onion.NewLayout(w.Task)
 	check(err)
@@ -621,7 +624,7 @@ func batches(w *world) {
 	chunks(w)
 }
 
-// endChain returns the ends of epoch 0, whose one batch is that of chain.
+// endChain returns both relays' signed ends of epoch 0, whose only batch is the one of chain.
 func (w *world) endChain() (first, second *onion.SignedEnd) {
 	one, two := w.chain()
 	end := func(name string, hop int, b *onion.Batch, source *onion.SignedEnd) *onion.SignedEnd {
@@ -636,7 +639,7 @@ func (w *world) endChain() (first, second *onion.SignedEnd) {
 	return first, end("two", 1, two, first)
 }
 
-// ends are the signed ends of an epoch, and signed times.
+// ends writes both relays' signed ends of an epoch, and a signed time of each.
 func ends(w *world) {
 	first, second := w.endChain()
 	var out []object
@@ -680,7 +683,8 @@ func badEnds(w *world, fault faultFunc) {
 	}
 }
 
-// chunks is what manifests sign of lanes longer than a chunk: slot i of every lane is be32(i).
+// chunks writes the hashes that manifests sign, for lanes of different lengths. Slot i of a lane is the number i in 4
+// bytes, big endian.
 func chunks(w *world) {
 	var out []object
 	for _, counts := range [][]uint64{{0}, {1}, {1024}, {1025, 0, 3}, {3, 2048}} {
@@ -699,7 +703,7 @@ func chunks(w *world) {
 	write("chunks", out)
 }
 
-// bad writes one file per fault. Everything except the fault is valid, including the signatures over it.
+// bad writes one file per fault. Everything except the fault is valid; data with a fault is signed again.
 func bad(w *world) {
 	fault := func(name, kind, expect, description string, v object) {
 		v["kind"], v["expect"], v["description"] = kind, expect, description
@@ -718,7 +722,7 @@ func bad(w *world) {
 
 type faultFunc = func(name, kind, expect, description string, v object)
 
-// replaced returns in with old, which must occur in it, replaced by new.
+// replaced returns in with old replaced by new. It fails if in does not contain old.
 func replaced(in []byte, old, new string) []byte {
 	if !bytes.Contains(in, []byte(old)) {
 		log.Fatalf("%q does not contain %q", in, old)
@@ -804,7 +808,7 @@ func badTasks(w *world, fault faultFunc) {
 		object{"document": string(text) + "{}"})
 }
 
-// badParts are faults in the optional parts of a task.
+// badParts writes faults in the optional parts of a task.
 func badParts(w *world, fault faultFunc) {
 	for _, c := range []struct {
 		name, expect, description string
@@ -892,7 +896,7 @@ func badParts(w *world, fault faultFunc) {
 		object{"task": hexOf(replaced(law, "\xa5cells", "\xa5calls"))})
 }
 
-// strangers writes tasks that may not follow the first of a stream.
+// strangers writes tasks that must not follow the first task of a stream.
 func strangers(plain *task.Task, fault faultFunc) {
 	first := withParts(plain)[0]
 	id := taskfile.ID(first)
@@ -924,7 +928,7 @@ func strangers(plain *task.Task, fault faultFunc) {
 	}
 }
 
-// bundle is the shape of docs/SPEC.md.
+// bundle is encoded as docs/SPEC.md says.
 type bundle struct {
 	Task, Owner, Signature []byte
 	KeyLists               [][]byte
@@ -1022,7 +1026,7 @@ func badSubmissions(w *world, fault faultFunc) {
 	fault("submission_trailing_byte", "submission", "size", "a byte after the submission",
 		at(append(bytes.Clone(good), 0)))
 	c := w.content()
-	c.Tag = append(c.Tag[:15:15], 0) // same size, sealed for the wrong epoch
+	c.Tag = append(c.Tag[:15:15], 0) // the same size as in the right epoch
 	wrong := marshal(&submission{task.Version, w.seal("envelope", 1, 0, 0, onion.KindEnvelope, marshal(&c))})
 	fault("submission_wrong_epoch", "submission", "open", "sealed for epoch 1, sent in epoch 0", at(wrong))
 	kind := marshal(&submission{task.Version, w.seal("envelope", 0, 0, 0, onion.KindSlot, marshal(&c))})
@@ -1033,7 +1037,8 @@ func badSubmissions(w *world, fault faultFunc) {
 	c = w.content()
 	c.Lanes[1] = c.Lanes[1][:1]
 	var short []byte
-	for n := 0; ; n++ { // of the right size in all, with one slot less in lane 1 and one longer in lane 0
+	// Lane 1 lacks a slot. Lengthen a slot in lane 0 until the submission has the right size again.
+	for n := 0; ; n++ {
 		c.Lanes[0][0] = append(w.content().Lanes[0][0], make([]byte, n)...)
 		if short = w.body(c); len(short) == len(good) {
 			break
@@ -1081,7 +1086,7 @@ func badSlots(w *world, fault faultFunc) {
 		at(w.seal("slot", 0, hop, 0, onion.KindSlot, append(bytes.Clone(plain), 0))))
 }
 
-// badChunks are faults in the form of a batch, whose manifest is right.
+// badChunks writes batches whose manifest is valid, but whose hashes or chunks do not match it.
 func badChunks(w *world, fault faultFunc, at func(hop int, b *onion.Batch) object) {
 	type form struct {
 		Manifest, Signature, Hashes []byte

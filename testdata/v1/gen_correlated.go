@@ -7,7 +7,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// none is slots under padding none, in one lane.
+// none returns one lane of slots under padding none.
 func none(perLane, messageBytes uint64) task.Slots {
 	return task.Slots{Padding: task.PaddingNone, Lanes: 1, PerLane: perLane, MessageBytes: messageBytes}
 }
@@ -69,7 +69,7 @@ func correlatedVectors() vectorSet {
 				params: "central=1/8 max=3", values: numbers(-1, 2, 1.9, 0),
 			},
 			{
-				// Noise often does not fit, and is drawn again.
+				// With these parameters, the noise often does not fit into the slots, and the client draws again.
 				name: "few slots", query: task.Vector, rule: "moments", claim: one, batch: honest(200),
 				input: sparse, slots: full(1, 3, 1), blocks: 2048, unproven: "slots.perLane",
 				params: "central=1/2 cut=1 level.00.r=64 level.00.s=2 max=2 pair.r=300 pair.s=1 theta=1",

@@ -7,8 +7,8 @@ import (
 	"github.com/doona-dp/doona/internal/decimal"
 )
 
-// groups writes what is left to a person with several reports. Ten digits, rounded up, so that the bytes are the same
-// on every machine.
+// groups writes the (ε, δ) that remains for a person who reports k times. Numbers have ten digits and are rounded up,
+// so that every machine writes the same bytes.
 func groups() {
 	var all []any
 	for _, eps := range []float64{0, 1e-9, .1, .5, 1, 2, 5.25, 30} {

@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// listable are origins that a task may list; a browser sends those without a *. as they stand.
+// listable holds origins that a task may list. Browsers send those without a * in exactly this form.
 var listable = []string{
 	"https://example.org", "https://example.org:8443", "http://localhost", "http://localhost:5173",
 	"https://localhost:80", "http://127.0.0.1", "http://127.0.0.1:443", "http://[::1]:8080", "https://[2001:db8::1]",
@@ -23,7 +23,7 @@ var listable = []string{
 	"tauri://localhost", "app://.", "app://my.app:8080", "null",
 }
 
-// unlistable are none, each with what is wrong with it.
+// unlistable holds texts that a task may not list, each with the reason.
 var unlistable = [][2]string{
 	{"", "nothing"}, {"Null", "another word than null"}, {"example.org", "no scheme"}, {"://example.org", "no scheme"},
 	{"//example.org", "no scheme"}, {"https:/example.org", "one slash"}, {"https://", "no host"},
@@ -55,7 +55,7 @@ var unlistable = [][2]string{
 	{"https://" + strings.Repeat("a.", 122) + "a:65", "256 characters"},
 }
 
-// origins writes what a task may list, and what an Origin header is then held against.
+// origins writes which origins a task may list, and which Origin headers a task with a given list allows.
 func origins() {
 	draft := *newWorld(task.KEMX25519, 2).Task
 	valid := func(origin string) bool {

@@ -13,24 +13,24 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// sample is a task of one protocol with its clients' values. Its parameters are explicit, so that no vector depends
-// on a calibration.
+// sample is a task of one protocol, with values of clients. It states all parameters, so that vectors do not change
+// with the calibration.
 type sample struct {
 	name, rule string
 	query      task.Query
 	claim      task.Claim
 	batch      task.Batch
 	input      task.Input
-	params     string // NAME=RATIONAL, in ascending order.
+	params     string // NAME=RATIONAL …, in ascending order of names.
 	slots      task.Slots
 	values     [][]float64
-	blocks     int // Random bytes for the reports, in blocks of 32; 0 for 64.
+	blocks     int // Random bytes for the reports, in blocks of 32 bytes. 0 means 64 blocks.
 	batches    []batch
-	noise      *task.Noise // What relays add, and then no other client needs to be honest.
-	unproven   string      // The field by which the claim is refused; for cases that no proven task has.
+	noise      *task.Noise // Noise that relays add. With it, no other client must be honest.
+	unproven   string      // Field for which a client must refuse the task; "" if the claim is proven.
 }
 
-// batch is the messages of a number of clients.
+// batch holds the messages of a number of clients.
 type batch struct {
 	users uint64
 	lanes protocols.Messages
@@ -38,22 +38,22 @@ type batch struct {
 	draws, dummies uint64 // What relays added.
 }
 
-// full is slots under padding full.
+// full returns slots under padding full.
 func full(lanes, perLane, messageBytes uint64) task.Slots {
 	return task.Slots{Padding: task.PaddingFull, Lanes: lanes, PerLane: perLane, MessageBytes: messageBytes}
 }
 
-// honest is a batch all of whose clients count.
+// honest returns a batch size at which all clients count as honest.
 func honest(size uint64) task.Batch {
 	return task.Batch{Size: size, Honest: randomizer.NewRational(1, 1), Min: size}
 }
 
-// between is the range of a query of numbers or vectors.
+// between returns the input range of a query for numbers or vectors.
 func between(lo, hi int64) task.Input {
 	return task.Input{Lo: randomizer.NewRational(lo, 1), Hi: randomizer.NewRational(hi, 1)}
 }
 
-// task returns the sample's task, with the parties of a world.
+// task returns the sample's task, with the parties of w.
 func (s *sample) task(w *world, protocol string) *task.Task {
 	t := *w.Task
 	t.Name, t.Query, t.Protocol, t.Rule = s.name, s.query, protocol, s.rule
@@ -70,7 +70,7 @@ func (s *sample) task(w *world, protocol string) *task.Task {
 	return &t
 }
 
-// vectorSet holds the vectors of a protocol. Each negative has one fault and is based on the first sample.
+// vectorSet holds the vectors of a protocol. Each vector that must be refused is the first sample with one fault.
 type vectorSet struct {
 	protocol string
 	samples  []sample
@@ -80,32 +80,32 @@ type vectorSet struct {
 	batches  []badBatch
 }
 
-// badTask is a change that makes a task invalid, and the field it is told by.
+// badTask is a change that makes a task invalid, with the field that the error must name.
 type badTask struct {
 	name, field, description string
 	change                   func(t *task.Task)
 }
 
-// badValue is one that a client must not have.
+// badValue is a value that a client must refuse.
 type badValue struct {
 	name, description string
 	value             []float64
 }
 
-// badMessage is one that a verifier must leave out.
+// badMessage is a message that a verifier must leave out.
 type badMessage struct {
 	name, description string
 	lane              int
 	message           []byte
 }
 
-// badBatch is one that has no estimate.
+// badBatch is a batch of messages from which no estimate can be made.
 type badBatch struct {
 	name, description string
 	batch
 }
 
-// param changes one parameter.
+// param returns a function that changes one parameter of a task.
 func param(key, value string) func(t *task.Task) {
 	return func(t *task.Task) {
 		for i, p := range t.Params {
@@ -118,7 +118,7 @@ func param(key, value string) func(t *task.Task) {
 	}
 }
 
-// protocolVectors writes the vectors and negatives of every protocol.
+// protocolVectors writes the vectors of every protocol, valid and invalid ones.
 func protocolVectors(w *world, fault faultFunc) {
 	for _, set := range []vectorSet{
 		histogramVectors(), realsumVectors(), splitmixVectors(), correlatedVectors(),
@@ -134,7 +134,7 @@ func protocolVectors(w *world, fault faultFunc) {
 	}
 }
 
-// bad writes the negatives.
+// bad writes the vectors that must be refused.
 func (set *vectorSet) bad(w *world, fault faultFunc) {
 	first := func() *task.Task { return set.samples[0].task(w, set.protocol) }
 	for _, c := range set.tasks {
@@ -158,7 +158,7 @@ func (set *vectorSet) bad(w *world, fault faultFunc) {
 	}
 }
 
-// run is a sample at work.
+// run is a sample with its task and its random bytes.
 type run struct {
 	*sample
 	task      *task.Task
@@ -166,8 +166,8 @@ type run struct {
 	given     []byte
 }
 
-// vector returns a sample's vector: reports drawn one after the other from one stream of bytes, and
-// the estimates of batches, the first being that of the reports.
+// vector returns the vector of a sample: reports drawn one after the other from the same random bytes, and estimates of
+// batches. The first batch holds these reports.
 func (s *sample) vector(w *world, protocol string) object {
 	r := run{sample: s, task: s.task(w, protocol), given: stream(protocol+" "+s.name, max(s.blocks, 64))}
 	var err error
@@ -193,8 +193,9 @@ func (s *sample) vector(w *world, protocol string) object {
 		"batches": estimates(r.mechanism, append([]batch{own}, s.batches...))}
 }
 
-// report returns report i, as messages or as slots, and the offset of the first unused random byte, searched from
-// offset from. A source reads ahead, so report draws all earlier reports again and looks for the next draw.
+// report returns report i, as messages or as slots, and the offset of the first random byte that it did not use. A
+// source reads bytes ahead. So report draws all earlier reports again and then searches the bytes, from offset from,
+// for the source's next draw.
 func (r *run) report(i int, slots bool, from int) (lanes protocols.Messages, end int) {
 	src := source(r.given)
 	for j := range i + 1 {
@@ -213,7 +214,7 @@ func (r *run) report(i int, slots bool, from int) (lanes protocols.Messages, end
 	return lanes, end
 }
 
-// bodies returns what slots carry; of a cover, nothing.
+// bodies returns the messages in slots, by lane. A cover is empty.
 func bodies(slots [][]task.Message) protocols.Messages {
 	out := make(protocols.Messages, len(slots))
 	for lane := range slots {
@@ -224,7 +225,7 @@ func bodies(slots [][]task.Message) protocols.Messages {
 	return out
 }
 
-// estimates returns the batches, one after the other in one aggregate, with the total after each.
+// estimates adds the batches to one aggregate, one after the other, and returns the total after each.
 func estimates(m protocols.Mechanism, batches []batch) (out []object) {
 	aggregate, can := m.Aggregate(), protocols.CapabilitiesOf(m)
 	for _, b := range batches {
@@ -248,7 +249,7 @@ func estimates(m protocols.Mechanism, batches []batch) (out []object) {
 	return out
 }
 
-// hexLanes writes messages by lane; a cover is empty.
+// hexLanes returns messages by lane in hexadecimal. A cover is empty.
 func hexLanes(lanes protocols.Messages) [][]string {
 	out := make([][]string, len(lanes))
 	for lane, messages := range lanes {

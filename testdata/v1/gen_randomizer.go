@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// randomizerVectors gives bytes and what the samplers make of them. Integers are decimal strings,
-// because JavaScript's numbers do not hold 64 bits.
+// randomizerVectors writes random bytes and what each sampler draws from them. Integers are decimal strings, because
+// JavaScript's numbers cannot hold 64 bits.
 func randomizerVectors() {
 	var stream []byte
 	for i := range 16 {
@@ -69,7 +69,7 @@ func randomizerVectors() {
 	write("randomizer", append(out, noiseVectors()...))
 }
 
-// noiseVectors are those of the samplers of noise and of the permutation.
+// noiseVectors returns the vectors of the samplers of noise, and of the permutation.
 func noiseVectors() []object {
 	d := &drawer{stream: stream("noise", 128)}
 	d.decays()
@@ -83,14 +83,14 @@ func noiseVectors() []object {
 	return d.out
 }
 
-// edges are draws that just do and just do not decide.
+// edges adds draws that lie exactly on, or next to, the limit at which a sampler decides differently.
 func (d *drawer) edges() {
 	for _, c := range []struct{ u, draw uint64 }{{1 << 52, 1<<52 - 1}, {1 << 52, 1 << 52}, {1, 0}, {1, 1}} {
 		d.stream = append(binary.BigEndian.AppendUint64(nil, c.draw), d.stream...)
 		d.add(object{"sampler": "round", "u": fmt.Sprint(c.u), "k": "1"},
 			func(s *randomizer.Source) string { return fmt.Sprint(s.Round(c.u, 1)) })
 	}
-	for _, draw := range []uint64{0, 1 << 63, 1} { // Of 64 zero bits, 63, and none.
+	for _, draw := range []uint64{0, 1 << 63, 1} { // 64, 63 and 0 trailing zero bits
 		d.stream = append(make([]byte, 8), d.stream...)
 		binary.BigEndian.PutUint64(d.stream, draw)
 		jumps := randomizer.NewJumps(rational("1"), 0)
@@ -99,7 +99,7 @@ func (d *drawer) edges() {
 	}
 }
 
-// stream returns bytes that depend on the name only, 32 to a block.
+// stream returns blocks of 32 bytes that depend only on the name.
 func stream(name string, blocks int) (out []byte) {
 	for i := range blocks {
 		out = append(out, seed(fmt.Sprint("stream ", name, " ", i))...)
@@ -107,7 +107,7 @@ func stream(name string, blocks int) (out []byte) {
 	return out
 }
 
-// source returns a source that yields the bytes, and then zeros.
+// source returns a source that yields the given bytes, and then zeros.
 func source(given []byte) *randomizer.Source {
 	return randomizer.NewSourceFrom(func(p []byte) {
 		clear(p)
@@ -115,13 +115,13 @@ func source(given []byte) *randomizer.Source {
 	})
 }
 
-// drawer makes vectors of samplers, each from bytes of its own.
+// drawer makes vectors of samplers. Each vector gets different bytes of the stream.
 type drawer struct {
 	stream []byte
 	out    []object
 }
 
-// add draws once.
+// add makes one vector: it draws once and records the bytes used and the result.
 func (d *drawer) add(v object, draw func(*randomizer.Source) string) {
 	src := source(d.stream)
 	v["result"] = draw(src)
@@ -140,7 +140,7 @@ func rational(text string) randomizer.Rational {
 	return r
 }
 
-// decays are the samplers of e^-x.
+// decays adds vectors of the samplers with probabilities e^-x.
 func (d *drawer) decays() {
 	for _, g := range []string{"0", "1", "1/3", "7/8", "5/2", "40", "1/1099511627776"} {
 		for range 2 {
@@ -162,7 +162,7 @@ func (d *drawer) decays() {
 	}
 }
 
-// sums are the samplers that count.
+// sums adds vectors of the samplers of counts: Poisson, negative binomial and binomial.
 func (d *drawer) sums() {
 	for _, lambda := range []string{"0", "1/1000", "1/2", "2/3", "1", "7/4", "10", "31/3"} {
 		for range 2 {
@@ -192,7 +192,7 @@ func (d *drawer) sums() {
 	}
 }
 
-// jumps are those of one measure, and of several at once.
+// jumps adds vectors of the sampler of one jump, and of the jumps of several sources of noise at once.
 func (d *drawer) jumps() {
 	for _, c := range []struct {
 		rate string
@@ -228,14 +228,14 @@ func (d *drawer) jumps() {
 	}
 }
 
-// atom is a source of noise in a vector.
+// atom is one source of noise in a vector: its weight, rate and largest jump.
 type atom struct {
 	weight uint64
 	rate   string
 	max    uint64
 }
 
-// atoms returns a superposition's parameters, and how they are written.
+// atoms returns the parameters of a superposition of sources of noise, and their texts in the vector.
 func atoms(den uint64, all ...atom) (out struct {
 	den   uint64
 	atoms []randomizer.Atom
@@ -250,7 +250,7 @@ func atoms(den uint64, all ...atom) (out struct {
 	return out
 }
 
-// shuffled returns what shuffling 0, …, n-1 makes of them, in the order of places.
+// shuffled returns the numbers 0 to n-1 in the order in which a client would send slots.
 func shuffled(s *randomizer.Source, n uint64) string {
 	slots := make([][]byte, n)
 	for i := range slots {

@@ -7,10 +7,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// one is the claim that most samples make.
+// one is the claimed (ε, δ) of most samples.
 var one = task.NewClaim("1", "1e-6")
 
-// numbers are values of one number.
+// numbers returns values that consist of one number each.
 func numbers(xs ...float64) (out [][]float64) {
 	for _, x := range xs {
 		out = append(out, []float64{x})
@@ -18,7 +18,7 @@ func numbers(xs ...float64) (out [][]float64) {
 	return out
 }
 
-// oneLane is a batch of one message per client in one lane.
+// oneLane returns a batch in which each client sends one message in the only lane.
 func oneLane(messages ...string) batch {
 	b := batch{users: uint64(len(messages)), lanes: protocols.Messages{nil}}
 	for _, m := range messages {

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// stated is what statements are about: the ids of four tasks, and who signed each.
+// stated is a stream of four tasks to which statements refer: the tasks' ids and who signed each.
 type stated struct {
 	trust  taskfile.Trust
 	ids    []task.ID
@@ -27,7 +27,8 @@ func newStream(owners ...string) *stated {
 	return s
 }
 
-// says returns statements with one more: by a signer, about a position, for a key's name or "" for the end.
+// says returns all with one statement more, by signer about a position. key names the stream's next key; "" ends the
+// stream.
 func (s *stated) says(all taskfile.Statements, position int, key, signer string) taskfile.Statements {
 	a, err := all.Authority(s.trust)
 	check(err)
@@ -44,7 +45,7 @@ func (s *stated) says(all taskfile.Statements, position int, key, signer string)
 	return all
 }
 
-// vector is the stream and what was said about it, as a file has it.
+// vector returns the JSON of a stream with its statements.
 func (s *stated) vector(all taskfile.Statements) object {
 	tasks := []object{}
 	for i, id := range s.ids {
@@ -59,7 +60,7 @@ func (s *stated) vector(all taskfile.Statements) object {
 	return v
 }
 
-// statements are streams that were handed on, taken back and ended.
+// statements writes streams that owners transferred, recovered and stopped.
 func statements() {
 	var out []object
 	add := func(s *stated, all taskfile.Statements) {

@@ -7,7 +7,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// ball is the input of vectors of norm at most 1.
+// ball returns the input of vectors of length d with norm at most 1.
 func ball(d uint64, clip bool) task.Input {
 	in := between(-1, 1)
 	in.Bins, in.Clip = d, clip
@@ -82,7 +82,8 @@ func vectormeanVectors() vectorSet {
 	}
 }
 
-// fractions returns vectors whose parts of a unit, at 64 units, add up to just one, to less and to more.
+// fractions returns vectors whose coordinates, in units of 1/64, have fractional parts that add up to exactly one, to
+// less than one, and to more than one.
 func fractions() (out [][]float64) {
 	for range 2 {
 		out = append(out, []float64{0.5, 0.5, 32}, []float64{-0.75, 3, 0.25})
