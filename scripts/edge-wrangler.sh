@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What wrangler makes of the edge worker and its wrangler.jsonc: what `wrangler deploy` would upload, without
-# deploying, and `wrangler dev` on this machine, to which a test posts values that a real relay takes. Needs the
-# Node packages of www (www/setup.sh) for node 22, and wrangler from npm.
+# Checks the edge worker and its wrangler.jsonc with wrangler. It runs `wrangler deploy` without deploying. It also runs
+# `wrangler dev` on this machine; a test posts values to it, which must reach a real relay. Needs the Node packages of
+# www (www/setup.sh) for Node 22. Installs wrangler from npm.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Compares the TypeScript parsers with Go's on fresh damaged tasks and bundles for the given number
-# of seconds, default 10, and prints a line like those of fuzz.sh. Cases that differ stay in
-# build/fuzz-ts.
+# Compares the TypeScript parsers with Go's on damaged tasks and bundles, for the given number of seconds (default 10).
+# Prints a row like those of fuzz.sh. If the parsers disagree, the cases stay in build/fuzz-ts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=build/fuzz-ts

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Runs every fuzzer of the repository, each for the given time:
-# fuzz.sh [TIME=10s|brief] [NAME-REGEXP]. Prints a table: fuzzer, commit, seconds, executions, new
-# interesting inputs, result. All are run; the exit status is 1 where one failed. FUZZ_ARGS goes to
-# go test. LANES=N runs N side by side. ROWS=FILE keeps the rows of those that passed, and leaves out whom
-# it has a row of, on a commit since which nothing has changed of the fuzzer's package and the codec.
-# An input that fails is left in the package's testdata/fuzz, to be committed with what
-# mends it. brief, for CI, is 2,000 inputs each without instrumentation, whose cold build takes minutes.
+# Runs every fuzzer of the repository: fuzz.sh [TIME=10s|brief] [NAME-REGEXP]. Each runs for TIME. brief, for CI, runs
+# 2,000 inputs each without instrumentation, because an instrumented build from scratch takes minutes.
+#
+# Prints a table: fuzzer, commit, seconds, executions, new interesting inputs, result. A failure does not stop the
+# others; the exit status is then 1. A failing input is stored in the package's testdata/fuzz. Commit it with the fix.
+#
+# FUZZ_ARGS goes to go test. LANES=N runs N fuzzers in parallel. ROWS=FILE appends the rows of fuzzers that passed to
+# FILE. It also skips a fuzzer that has a row there, if its package and wire/codec have not changed since the row's
+# commit.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export time=${1:-10s} rows=${ROWS:-} work

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the licences of this project, and of all that is linked or bundled: scripts/licences.sh PACKAGE...
+# Prints the licences of this project and of all code that it links or bundles: scripts/licences.sh PACKAGE...
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

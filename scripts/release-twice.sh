@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Makes the release of HEAD twice, each from a clean clone without a build cache: in one folder, and in another with a
-# longer name by another user in another time zone. All bytes must be the same, an image must contain the program of
-# the archive, and the npm package its modules. Prints how many files and bytes it compared, as JSON.
+# Builds the release of HEAD twice, each time from a clean clone without a build cache. The second build is in another
+# folder with a longer name, by another user, in another time zone. All bytes must be equal. An image must contain the
+# same program as the archive, and the npm package the same modules. Prints as JSON how many files and bytes it
+# compared.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$(pwd)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds a release into build/release: programs for Linux and macOS, images, the WASM modules, the npm packages, bills
-# of materials, licences and checksums. Builds of one commit with one Go have the same bytes in every folder, for
-# every user (make test-full PART=release); docs/release.md says how to compare them.
+# Builds a release into build/release: programs for Linux and macOS, images, WebAssembly modules, npm packages, bills of
+# materials, licences and checksums. One commit and one version of Go give the same bytes in every folder, for every
+# user (make test-full PART=release). docs/release.md says how to compare them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 022
@@ -103,7 +103,7 @@ step "modules and npm packages"
 go run ./www/build
 cp build/www/doona-*.wasm "$out"
 # shellcheck disable=SC2086
-packed=$(./www/pack.sh $platforms 2>/dev/null) # a command of its own: as an argument, its failure would not stop the script
+packed=$(./www/pack.sh $platforms 2>/dev/null) # inside cp's arguments, a failure would not stop the script
 # shellcheck disable=SC2086
 cp $packed "$out"
 for os in linux darwin; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the long forms of the tests, for a release: one part, or all parts that have not run yet in this clone. It can
-# be stopped and continues with the rest. A part leaves its commit, its seconds and its measurements in build/results.
-# Once all parts have run, the script makes docs/results.json and docs/results.md from these.
+# Runs the long tests for a release: one part, or all parts that have not yet run in this clone. You can stop it; the
+# next run continues with the remaining parts. Each part leaves its commit, its seconds and its measurements in
+# build/results. When all parts have run, the script writes docs/results.json and docs/results.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 parts="accountant protocols coverage audit order mutants crash rollback world streams fuzz tls load size scale bench edge engines strings beam figures release"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests in parts: scripts/test.sh [test|check|PART...]. test, the default, and check are the parts that make
-# test and make check run, listed below. Installs what a fresh Debian-like machine lacks; never skips.
+# Runs the tests in parts: scripts/test.sh [test|check|PART...]. test, the default, runs the parts of make test; check
+# runs those of make check. Both are listed below. Installs what a fresh Debian-like machine lacks. Skips no test.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,7 +20,8 @@ format() {
 # platforms.
 go_tests() {
   go test -vet=all -tags postgres -timeout 20m ./relay ./... # ./relay first, as it takes the longest
-  go -C lab test -vet=all -count=1 ./... # -count=1, as the tests read documents outside of the module, which Go does not count as changes
+  # -count=1 always runs the tests. They read documents outside of their module, whose changes Go does not notice.
+  go -C lab test -vet=all -count=1 ./...
 }
 
 # Runs type check and lint, the SDK in Node and Chromium, and the pages.
