@@ -123,17 +123,18 @@ func (r *Result) document() (string, error) {
 	return b.String(), nil
 }
 
-const documentHead = "# Benchmarks\n\n`make bench ARGS=\"--full --write docs\"` writes this page. " +
-	"Do not edit it: edit `bench/document.go`.\n" + `
+const documentHead = "# Benchmarks\n\nThis page is for readers who want to know how fast and how large Doona is. " +
+	"It compares Doona with Divvi Up's client and with measured limits. " +
+	"`make bench ARGS=\"--full --write docs\"` writes it. Do not edit it: edit `bench/document.go`.\n" + `
 * **Machine**: %v cores, %v/%v.
 * **Versions**: %v, circl %v, Node %v, @divviup/dap 0.9.1.
-* **Measured**: the date, the commit, the load average at the start and the processor. Where the load is above 1, other programs had a share in the figures, above all in times.
-* **Ours**: the median. The sides take turns in one run.
+* **Measured**: the date, the commit, the load average at the start and the processor. If the load is above 1, other programs affected the figures, above all the times.
+* **Ours**: the median of the runs. Ours and the peer take turns in one run.
 * **Ratio to the peer**: above 1, ours is better than the peer.
-* **Ratio to the limit**: how much of the limit we reach. It is not clamped.
-* **CPU time**: user and system time of the process. Limits of the server rows run on all cores at once, as the parties do.
+* **Ratio to the limit**: how much of the limit we reach. It may exceed 1.
+* **CPU time**: user and system time of the process. For rows of servers, the limit is measured on all cores at once, as the servers run.
 
-The files of ` + "`bench/`" + ` say what each limit is and what the peers promise.
+The files of ` + "`bench/`" + ` say how each limit is measured. [Below](#what-the-peers-promise) is what the peers promise.
 
 `
 

@@ -139,21 +139,21 @@ func (f *auditFlags) run(cmd *cobra.Command) error {
 // intro is the beginning of docs/audit.md.
 const intro = `# The audit
 
-The audit attacks the code that is shipped, and reports what the attacker finds. ` + "`make audit`" + ` writes this page.
+The audit is for readers who want evidence that Doona keeps its privacy claims. It attacks the code that is shipped, and reports how much ε the attacker finds. ` + "`make audit`" + ` writes this page.
 
-Each row plays small batches in two worlds that differ in one client's value, the same number in each world. The attacker knows every other client's value, and tells the worlds apart by one view.
+Each row of the table plays equally many small batches in two worlds. The worlds differ in one client's value. The attacker knows every other client's value and sees what one party sees (*view of*). It tries to tell the worlds apart.
 
-* *Found ε* bounds ε from below at the row's δ, with a confidence of %g for each row. It comes from Clopper-Pearson bounds of a fixed grid of events, in both directions, with a union bound.
-* *Power* is the probability to find half of the claim. For a planted fault it is the probability to find more than the claim. It is computed from a pilot, before the batches that count are played.
+* *Found ε* bounds ε from below at the row's δ, with a confidence of %g for each row. It is computed from Clopper-Pearson bounds of a fixed grid of events, in both directions, with a union bound.
+* *Power* is the probability that the attack finds at least half of the claimed ε. For a planted fault, it is the probability that the attack finds more than the claim. A pilot run estimates it before the batches that count.
 
 What is attacked:
 
-* The randomizers are those of Go clients and of ` + "`doona.wasm`" + `. The draws of dummies are those of relays. Slots are permuted as relays ought to permute them.
-* One relay is honest. The other colludes, so its work is undone.
+* The randomizers are those of Go clients (*native*) and of ` + "`doona.wasm`" + `. Dummies are drawn as relays draw them. Slots are permuted as relays must permute them.
+* One relay is honest. The other colludes, so the audit leaves its work out.
 * Nothing is encrypted: the audit does not test HPKE.
-* ` + "`make test-full PART=audit`" + ` attacks running relays too ([audit_test.go](../relay/internal/adversary/audit_test.go)). It uses a draw twice, leaves a cell out and lets replays through. ` + "`make test-full PART=order`" + ` attacks their permutation.
+* ` + "`make test-full PART=audit`" + ` also attacks running relays ([audit_test.go](../relay/internal/adversary/audit_test.go)). It plants three faults: a relay that uses a draw twice, leaves a cell out, or accepts replays. ` + "`make test-full PART=order`" + ` attacks their permutation.
 
-The attack *reconstruction* is [AFNNTZ24](https://arxiv.org/abs/2404.10201), Algorithms 1 and 2, for as many messages as a client sends. Some views show nothing, so the attacks on them find nothing. The same attacks find the planted faults below.
+The attack *reconstruction* is [AFNNTZ24](https://arxiv.org/abs/2404.10201), Algorithms 1 and 2, for as many messages as a client sends. Some views show nothing about the value, so attacks on them find nothing. The same attacks find the planted faults below.
 
 `
 

@@ -73,10 +73,10 @@ func WriteErrata(dir string, done func()) error {
 
 const errataHead = `# What is wrong or loose in the papers and in public code
 
-` + "`make figures`" + ` writes this page. Each entry has a command that shows the error. It exits 0 only if the entry still holds. ` +
-	"`make errata`" + ` runs all of them, and so do the tests.
+This page is for readers and authors of the papers that Doona implements. ` + "`make figures`" + ` writes it. Each entry says what is printed, what is true, and which command shows the error. The command exits 0 only if the entry still holds. ` +
+	"`make errata`" + ` runs all of these commands, and so do the tests.
 
-Papers go by short names:
+The papers' short names:
 
 * [BBGN19](https://arxiv.org/abs/1903.02837)
 * [BBGN19b](https://arxiv.org/abs/1906.09116)
@@ -84,7 +84,7 @@ Papers go by short names:
 * [SCM21](https://arxiv.org/abs/2112.05464)
 * [AFNNTZ24](https://arxiv.org/abs/2404.10201)
 
-Numbers of lemmas are those of the versions there. The authors may have corrected some errors since.
+Lemmas are numbered as in the versions at these links. The authors may have corrected some errors since.
 `
 
 // write writes the erratum's entry.

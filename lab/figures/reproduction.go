@@ -93,13 +93,13 @@ func WriteReproduction(dir string) error {
 
 const reproductionHead = `# The papers, reproduced
 
-` + "`make figures`" + ` computes the tables in [docs/figures](figures), and writes this page from them. Every picture has its numbers beside it as CSV. [errata.md](errata.md) lists the errors and loose bounds in the papers.
+This page is for readers of the papers that Doona implements. It compares our results with theirs. ` + "`make figures`" + ` computes the tables in [docs/figures](figures), and writes this page from them. The numbers of every picture are in a CSV file next to it. [errata.md](errata.md) lists the errors and loose bounds in the papers.
 
 A row of the tables names a figure, table, theorem or lemma:
 
-* *Reproduced*: it comes out, by computation or in runs of the protocol.
-* *Corrected*: it does not hold as printed. The row has what holds instead, computed.
-* *Out of scope*: it is not computed, and the row says why.
+* *Reproduced*: our computation, or runs of the protocol, give the paper's result.
+* *Corrected*: it does not hold as printed. The row says what we computed instead.
+* *Out of scope*: we did not compute it, and the row says why.
 
 We had only the texts of the papers, so we could not measure their pictures. The papers' values are those in their texts, in their formulas and in their authors' published notebooks.
 `

@@ -100,8 +100,10 @@ func (p *longPart) write(t *testing.T, page *strings.Builder, r result) {
 
 const resultsHead = `# What the long tests promise, and their results
 
-` + "`make test-full`" + ` runs the long forms of the tests for a release. It writes [results.json](results.json) and this page.
-` + "`make test-full PART=…`" + ` runs one part, and leaves its result in ` + "`build/results`" + `.
+This page is for readers who want evidence that Doona works. Each section says what one part of the long tests promises, and gives the figures of its last run.
+
+` + "`make test-full`" + ` runs the long tests for a release. It writes [results.json](results.json) and this page.
+` + "`make test-full PART=…`" + ` runs one part and leaves its result in ` + "`build/results`" + `.
 `
 
 // figure returns the number at a path in a part's figures. In a path, "#" means the length of a list and "*" the sum
