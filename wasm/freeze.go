@@ -84,7 +84,7 @@ func started(ctx context.Context, sections []section, f functions) ([]section, e
 	runtime := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
 	defer runtime.Close(ctx)
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, runtime); err != nil {
-		return nil, fmt.Errorf("couldn't make a host: %w", err)
+		return nil, fmt.Errorf("couldn't create a WASI host: %w", err)
 	}
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions(start).WithEnv("GOGC", "off").
 		WithRandSource(zeroes{}).WithNanotime(func() int64 { return 1 }, sys.ClockResolution(1))

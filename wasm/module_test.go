@@ -145,7 +145,7 @@ func TestRandomizeDistribution(t *testing.T) {
 	for range n {
 		status, slots := module.call("randomize", value(x), handle)
 		require.Zero(t, status)
-		require.Equal(t, []byte{1, 0, 0, 0, 1}, slots[:5], "one slot in the lane, a message")
+		require.Equal(t, []byte{1, 0, 0, 0, 1}, slots[:5], "the lane must hold one slot with a message")
 		require.Len(t, slots, 6)
 		counts[slots[5]]++
 	}

@@ -19,11 +19,11 @@ import (
 // a toolchain whose layout Freeze does not know.
 func TestFrozen(t *testing.T) {
 	module := built(t, wasm.Browser)
-	require.NotContains(t, string(module), "runtime.gcStart", "a function's name")
-	require.NotContains(t, string(module), "src/runtime/proc.go", "a file's name")
-	require.Greater(t, bytes.Count(module, trap), 1000, "functions that never run")
+	require.NotContains(t, string(module), "runtime.gcStart", "the module contains a function's name")
+	require.NotContains(t, string(module), "src/runtime/proc.go", "the module contains a file's name")
+	require.Greater(t, bytes.Count(module, trap), 1000, "Freeze emptied too few functions")
 	require.Less(t, len(module), 1_005_000)
-	require.Equal(t, module, built(t, wasm.Browser), "the same source gives the same bytes")
+	require.Equal(t, module, built(t, wasm.Browser), "the same source must give the same bytes")
 	_, err := wasm.Freeze(t.Context(), module, wasm.Ran())
 	require.ErrorIs(t, err, wasm.ErrLayout, "a frozen module has no names, so it cannot be frozen again")
 }
@@ -42,11 +42,11 @@ func TestNothingCollects(t *testing.T) {
 // TestStripped checks that Build stripped doona-full.wasm: it has no names of functions and files.
 func TestStripped(t *testing.T) {
 	module := built(t, wasm.Full)
-	require.NotContains(t, string(module), "runtime.gcStart", "a function's name")
-	require.NotContains(t, string(module), "src/runtime/proc.go", "a file's name")
+	require.NotContains(t, string(module), "runtime.gcStart", "the module contains a function's name")
+	require.NotContains(t, string(module), "src/runtime/proc.go", "the module contains a file's name")
 	again, err := wasm.Strip(module)
 	require.NoError(t, err)
-	require.Equal(t, module, again, "stripping twice")
+	require.Equal(t, module, again, "stripping a second time must change nothing")
 }
 
 // TestSearchesAreLeftOut checks that a module contains the checks of every protocol's parameters but not the search for
@@ -179,7 +179,7 @@ func TestStripRefusesDamage(t *testing.T) {
 		require.ErrorIs(t, err, wasm.ErrLayout)
 	}
 	at := bytes.Index(module, []byte("\xf1\xff\xff\xff\x00\x00\x01\x08"))
-	require.Positive(t, at, "the table's header")
+	require.Positive(t, at, "the module has no function table")
 	for i := range 25 {
 		bad := bytes.Clone(module)
 		bad[at+8+3*i] ^= 0xff

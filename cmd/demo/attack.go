@@ -140,7 +140,7 @@ func (a *attack) play(ctx context.Context, answer int) (out []*sight, err error)
 	for _, s := range a.kinds {
 		saw, err := s.play(ctx, answer)
 		if err != nil {
-			return nil, fmt.Errorf("noise by %s: %w", s.noise, err)
+			return nil, fmt.Errorf("couldn't attack the task with noise by %s: %w", s.noise, err)
 		}
 		out = append(out, saw)
 	}

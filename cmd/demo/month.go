@@ -249,7 +249,7 @@ func (d *diary) play(ctx context.Context, seed uint64, day int) error {
 		}
 		a, err := q.ask(visitors, monthSource(seed, day, i))
 		if err != nil {
-			return fmt.Errorf("day %d, %s: %w", day+1, q.name, err)
+			return fmt.Errorf("couldn't simulate day %d, question %s: %w", day+1, q.name, err)
 		}
 		d.answers[day] = append(d.answers[day], a)
 	}

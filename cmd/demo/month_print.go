@@ -19,7 +19,7 @@ var notOfMonth = []string{"input", "column", "delimiter", "header", "decimal", "
 // checkMonth refuses flags that have no effect with --month.
 func (o *options) checkMonth(cmd *cobra.Command) error {
 	if !o.headless {
-		return cli.Usagef("invalid month true: want it with --headless; otherwise see the page /month/")
+		return cli.Usagef("invalid month true: want --headless with it, or open the page /month/ of the demo")
 	}
 	return cli.Refuse(cmd, "with --month: its questions are fixed", notOfMonth...)
 }

@@ -100,7 +100,7 @@ func TestMonthKeepsItsBudget(t *testing.T) {
 	require.Greater(t, b.Added, b.Each)
 	for i, q := range b.Questions {
 		require.LessOrEqual(t, q.Composed, q.Added)
-		require.InEpsilon(t, q.Weight, q.Epsilon/b.Questions[0].Epsilon, 1e-2, "by weight")
+		require.InEpsilon(t, q.Weight, q.Epsilon/b.Questions[0].Epsilon, 1e-2, "a question's ε must be proportional to its weight")
 		require.LessOrEqual(t, uint64(mostVisitors), of[i].task.Batch.Size, "all visitors of a day must fit into a batch")
 		require.EqualValues(t, max(len(of[i].entries), 0), of[i].task.Input.Bins)
 	}

@@ -57,7 +57,7 @@ func inParallel(ctx context.Context, n int, play func(ctx context.Context, i int
 		wg.Go(func() {
 			for i := int(next.Add(1) - 1); i < n && ctx.Err() == nil; i = int(next.Add(1) - 1) {
 				if err := play(ctx, i); err != nil {
-					cancel(fmt.Errorf("client %d: %w", i, err))
+					cancel(fmt.Errorf("client %d failed: %w", i, err))
 					return
 				}
 			}
@@ -92,7 +92,7 @@ func (r *simulatedTask) waitBatches(ctx context.Context, want uint64) error {
 			return err
 		}
 		if len(report.Findings) > 0 {
-			return fmt.Errorf("a batch was not released: %+v", report.Findings)
+			return fmt.Errorf("the verifier did not release a batch: findings %+v", report.Findings)
 		}
 		select {
 		case <-ctx.Done():

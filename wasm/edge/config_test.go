@@ -287,7 +287,7 @@ func TestPool(t *testing.T) {
 	for range poolSize {
 		seen[p.take(3)[0]] = true
 	}
-	require.Len(t, seen, poolSize, "each once")
+	require.Len(t, seen, poolSize, "every token must be taken once")
 	require.Nil(t, p.take(3))
 	require.True(t, p.reserve(3))
 	p.put(3, nil)

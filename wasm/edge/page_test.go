@@ -45,7 +45,7 @@ func TestPageScript(t *testing.T) {
 	require.Equal(t, 12, category(t, got[2]))
 	require.Contains(t, []int{6, 7}, category(t, got[1]))
 	got = short.reports(t, 2)
-	require.NotEqual(t, got[0].head, got[1].head, "two epochs")
+	require.NotEqual(t, got[0].head, got[1].head, "the two reports must be of different epochs")
 	require.Empty(t, p.Log()+inShort.Log())
 }
 

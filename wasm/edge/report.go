@@ -107,15 +107,15 @@ func (w *Worker) claim(v *visit, visitor string, most uint64) (bool, error) {
 	}
 	free, err := w.host.CheckQuota(network, v.key(), most, v.end()+forgotten)
 	if err != nil {
-		w.host.Log(fmt.Sprintf("doona: couldn't tell visitors to task %s apart: %v", v.name, err))
+		w.host.Log(fmt.Sprintf("doona: couldn't count the reports of a network to task %s: %v", v.name, err))
 		return false, newProblem(problem.Internal, http.StatusInternalServerError,
-			"the worker can't tell visitors apart now", "")
+			"the worker can't count reports per network now", "")
 	}
 	return free, nil
 }
 
 func noAddress() error {
-	return newProblem(problem.Internal, http.StatusInternalServerError, "the request names no address", "")
+	return newProblem(problem.Internal, http.StatusInternalServerError, "the request has no address: header CF-Connecting-IP is missing or invalid", "")
 }
 
 // seal randomizes and seals a value. Its errors contain no part of the value.

@@ -143,7 +143,7 @@ func start(t *testing.T, c *relaytest.Cascade, fields map[string]any) (*edge.Wor
 	t.Cleanup(func() {
 		h.work.Wait()
 		jobs, bytes := w.Jobs()
-		require.Zero(t, jobs+bytes, "every job has ended")
+		require.Zero(t, jobs+bytes, "all jobs must have ended")
 		if t.Failed() {
 			t.Log(h.log)
 		}
@@ -218,7 +218,7 @@ func epochOf(t *testing.T, w http.Handler) func(*http.Request) {
 type unread struct{ t *testing.T }
 
 func (u unread) Read([]byte) (int, error) {
-	u.t.Error("the body was read")
+	u.t.Error("the worker read the body of a post that it must refuse")
 	return 0, io.EOF
 }
 

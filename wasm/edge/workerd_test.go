@@ -317,7 +317,7 @@ func TestPostedValuesArrive(t *testing.T) {
 	}
 	requireValues(t, sent, o.reports(t, len(sent)))
 	require.Empty(t, p.Log())
-	require.Equal(t, 1, strings.Count(string(o.capture()), "GET /v1/tasks/"), "the task is fetched once")
+	require.Equal(t, 1, strings.Count(string(o.capture()), "GET /v1/tasks/"), "the worker must fetch the task once")
 }
 
 func TestRequestsThatAreRefused(t *testing.T) {
@@ -856,12 +856,12 @@ func TestTokens(t *testing.T) {
 	accounts := sent.headers("/token-request", "Doona-Account")[before:]
 	slices.Sort(accounts)
 	require.Len(t, slices.Compact(accounts), len(accounts), "two token requests name the same account")
-	require.Greater(t, len(accounts), 20, "some ahead")
+	require.Greater(t, len(accounts), 20, "the worker must also request tokens for its pool")
 	require.LessOrEqual(t, len(accounts), 24)
 	require.Empty(t, strings.Join(sent.headers("", "Origin"), ""))
 	for _, name := range []string{"Authorization", "Cf-Connecting-Ip", "X-Forwarded-For", "Doona-Account", "Cookie"} {
 		require.NotContains(t, strings.Join(sent.headers("", name), " "), "192.0.2.77")
-		require.NotContains(t, strings.Join(sent.headers("", name), " "), secret, "the backend's")
+		require.NotContains(t, strings.Join(sent.headers("", name), " "), secret, "the worker must not pass on the backend's secret")
 		require.NotContains(t, strings.Join(sent.headers("/reports", name), " "), apiKey,
 			"the relay must not get the API key")
 	}

@@ -43,7 +43,7 @@ func (s scope) eval(e ast.Expr) (any, error) {
 			return s.one(e.Args[0], func(x any) (any, error) { return call(name.Name, x) })
 		}
 	}
-	return nil, fmt.Errorf("unknown expression %T", e)
+	return nil, fmt.Errorf("expressions of kind %T are not supported", e)
 }
 
 func (s scope) one(x ast.Expr, f func(any) (any, error)) (any, error) {
@@ -89,14 +89,14 @@ func field(x any, name string) (any, error) {
 	case []any:
 		return each(x, func(v any) (any, error) { return field(v, name) })
 	}
-	return nil, fmt.Errorf("no key %s in %.200v", name, x)
+	return nil, fmt.Errorf("there is no key %s in %.200v", name, x)
 }
 
 func index(x, at any) (any, error) {
 	array, ok := x.([]any)
 	i, number := at.(float64)
 	if !ok || !number || i < 0 || int(i) >= len(array) {
-		return nil, fmt.Errorf("no entry %v of %.200v", at, x)
+		return nil, fmt.Errorf("there is no entry %v in %.200v", at, x)
 	}
 	return array[int(i)], nil
 }
@@ -125,7 +125,7 @@ func unary(op token.Token, x any) (any, error) {
 	case []any:
 		return each(v, func(v any) (any, error) { return unary(op, v) })
 	}
-	return nil, fmt.Errorf("no %s of %.200v", op, x)
+	return nil, fmt.Errorf("operator %s does not apply to %.200v", op, x)
 }
 
 // binary applies an operator to two values. It applies the operator to arrays entry by entry.
@@ -137,7 +137,7 @@ func binary(op token.Token, x, y any) (any, error) {
 	}
 	n := max(len(a), len(b))
 	if n == 0 || wide && wideToo && len(a) != len(b) {
-		return nil, fmt.Errorf("couldn't combine %d entries with %d", len(a), len(b))
+		return nil, fmt.Errorf("couldn't combine an array of %d entries with one of %d", len(a), len(b))
 	}
 	out, all, truth := make([]any, n), true, false
 	for i := range out {
@@ -183,7 +183,7 @@ func combine(op token.Token, x, y any) (any, error) {
 	if ok && okToo {
 		return numbers(op, v, w)
 	}
-	return nil, fmt.Errorf("no %s of %.200v and %.200v", op, x, y)
+	return nil, fmt.Errorf("operator %s does not apply to %.200v and %.200v", op, x, y)
 }
 
 func numbers(op token.Token, v, w float64) (any, error) {
@@ -207,7 +207,7 @@ func numbers(op token.Token, v, w float64) (any, error) {
 	case token.GEQ:
 		return v >= w, nil
 	}
-	return nil, fmt.Errorf("no operator %s of numbers", op)
+	return nil, fmt.Errorf("operator %s does not apply to numbers", op)
 }
 
 func call(name string, x any) (any, error) {
@@ -232,5 +232,5 @@ func call(name string, x any) (any, error) {
 	case name == "sin" && number:
 		return math.Sin(v), nil
 	}
-	return nil, fmt.Errorf("no %s of %.200v", name, x)
+	return nil, fmt.Errorf("function %s does not apply to %.200v", name, x)
 }

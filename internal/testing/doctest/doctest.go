@@ -136,7 +136,7 @@ func root() (string, error) {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", errors.New("no go.mod of the repository above the working folder")
+			return "", errors.New("couldn't find this repository's go.mod above the working folder")
 		}
 		dir = filepath.Dir(dir)
 	}

@@ -37,7 +37,7 @@ func TestStop(t *testing.T) {
 		_, err := db.Exec(`CREATE TABLE IF NOT EXISTS a (n INTEGER)`)
 		require.NoError(t, err)
 		n := count(t, db)
-		require.True(t, n == acknowledged || n == acknowledged+1, "%d of %d", n, acknowledged)
+		require.True(t, n == acknowledged || n == acknowledged+1, "%d rows are on the disk, %d were acknowledged", n, acknowledged)
 		acknowledged = n
 		stopped := false
 		disk.Stop(1+round, func() { stopped = true })

@@ -99,7 +99,7 @@ func register(tls thread) {
 		FxFetch:    pointer(fetch), FxUnfetch: pointer(unfetch),
 	}
 	if rc := call3(sqlite3.Xsqlite3_vfs_register, tls, uintptr(unsafe.Pointer(&shim)), 1); rc != sqlite3.SQLITE_OK {
-		panic(fmt.Sprintf("couldn't register the file system: %d", rc))
+		panic(fmt.Sprintf("couldn't register the VFS: SQLite error %d", rc))
 	}
 }
 

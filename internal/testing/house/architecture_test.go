@@ -120,7 +120,7 @@ func TestRoomsImportOneWay(t *testing.T) {
 	require.Empty(t, circle(imports), "these import each other in a cycle")
 	for kind, folders := range kinds {
 		for _, folder := range folders {
-			require.Contains(t, packages, "internal/"+folder, "%s has no such folder", kind)
+			require.Contains(t, packages, "internal/"+folder, "kinds: %s lists a folder without packages", kind)
 		}
 	}
 }

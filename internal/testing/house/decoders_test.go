@@ -160,8 +160,8 @@ func TestDecodersTakeWhatComes(t *testing.T) {
 		before := fixture.Allocated()
 		err := reads[name](in)
 		took := fixture.Allocated() - before
-		require.LessOrEqual(t, took, uint64(fixed+perByte*len(in)), "%s: %s of %d bytes", name, kind, len(in))
-		require.Error(t, err, "%s: %s", name, kind)
+		require.LessOrEqual(t, took, uint64(fixed+perByte*len(in)), "decoder %s takes too much memory: %s of %d bytes", name, kind, len(in))
+		require.Error(t, err, "decoder %s must refuse %s", name, kind)
 	}
 	rng := rand.New(rand.NewPCG(41, 41))
 	for name := range reads {

@@ -75,7 +75,7 @@ func (m *mutant) apply(h house) (file string, changed []byte, err error) {
 	}
 	of := h.named(m.Folder, m.Function)
 	if len(of) != 1 {
-		return "", nil, fmt.Errorf("%s has %d functions %s", m.Folder, len(of), m.Function)
+		return "", nil, fmt.Errorf("folder %s has %d declarations of %s, want 1", m.Folder, len(of), m.Function)
 	}
 	d := of[0]
 	found, _ := d.find(m.Code, false)
@@ -106,7 +106,7 @@ func one(found []span, nth int, where string) (span, error) {
 	case nth > 0 && nth <= len(found) && len(found) > 1:
 		return found[nth-1], nil
 	}
-	return span{}, fmt.Errorf("%s has this code %d times (nth %d)", where, len(found), nth)
+	return span{}, fmt.Errorf("%s contains the code %d times (nth is %d)", where, len(found), nth)
 }
 
 func replace(text []byte, at span, replacement string) []byte {
@@ -285,7 +285,7 @@ func renameAll(code string, names map[string]string) string {
 // followTest searches for the mutant's test and describes where it is now. With -fix, it updates the mutant.
 func (m *mutant) followTest(t *testing.T) string {
 	t.Helper()
-	problem, ext := fmt.Sprintf("no %s in %s", m.Test, m.Package), "_test.go"
+	problem, ext := fmt.Sprintf("there is no test %s in %s", m.Test, m.Package), "_test.go"
 	if m.script() {
 		ext = ".spec.ts"
 	}
@@ -305,5 +305,5 @@ func (m *mutant) followTest(t *testing.T) string {
 	if len(found) == 1 {
 		return m.become(found[0], problem)
 	}
-	return fmt.Sprintf("%s: %s, and %d elsewhere", m.Name, problem, len(found))
+	return fmt.Sprintf("%s: %s; %d other files have a test of this name", m.Name, problem, len(found))
 }

@@ -150,7 +150,7 @@ func TestImportsFlowOneWay(t *testing.T) {
 	packages := readPackages(t, ".")
 	for root := range mayImport {
 		require.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(packages)),
-			func(pkg string) bool { return within(pkg, root) }), "no package %s", root)
+			func(pkg string) bool { return within(pkg, root) }), "mayImport names %s, which does not exist", root)
 	}
 	for pkg := range packages {
 		wall := wallOf(pkg)
@@ -163,23 +163,23 @@ func TestImportsFlowOneWay(t *testing.T) {
 		}
 		allowed := append([]string{wall, "internal"}, mayImport[wall]...)
 		for imported := range reach(packages, pkg) {
-			require.False(t, anyWithin(imported, testOnly), "%s depends on %s, which is for tests", pkg, imported)
-			require.True(t, anyWithin(imported, allowed), "%s depends on %s; mayImport allows %v", pkg, imported,
+			require.False(t, anyWithin(imported, testOnly), "%s must not depend on %s, which is for tests", pkg, imported)
+			require.True(t, anyWithin(imported, allowed), "%s must not depend on %s: mayImport allows %v", pkg, imported,
 				mayImport[wall])
 		}
 	}
 	for pkg, p := range packages {
 		for _, imported := range p.imports {
 			if anyWithin(imported, tops) {
-				require.True(t, anyWithin(pkg, tops), "%s imports %s", pkg, imported)
+				require.True(t, anyWithin(pkg, tops), "%s must not import %s", pkg, imported)
 			}
-			require.Contains(t, packages, imported, "%s imports a package without files", pkg)
+			require.Contains(t, packages, imported, "%s imports a package that does not exist", pkg)
 		}
 	}
 	// The most important rules, stated again without the table.
 	for _, bytesOnly := range []string{"wire", "relay", "issuer", "accountant", "randomizer"} {
 		for imported := range reach(packages, bytesOnly) {
-			require.False(t, within(imported, "protocols"), "%s depends on %s", bytesOnly, imported)
+			require.False(t, within(imported, "protocols"), "%s must not depend on %s", bytesOnly, imported)
 		}
 	}
 }
@@ -216,7 +216,7 @@ func TestPackagesHaveNamesOfTheirOwn(t *testing.T) {
 			continue
 		}
 		name := path.Base(pkg)
-		require.NotContains(t, seen, name, "%s and %s", seen[name], pkg)
+		require.NotContains(t, seen, name, "two packages have one name: %s and %s", seen[name], pkg)
 		seen[name] = pkg
 	}
 }

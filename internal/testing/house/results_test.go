@@ -130,7 +130,7 @@ func figure(t *testing.T, in any, path string) float64 {
 			return sum
 		}
 	}
-	require.Fail(t, "no figure", "%s in %v", path, in)
+	require.Fail(t, "no number at a path of the figures", "%s in %v", path, in)
 	return 0
 }
 

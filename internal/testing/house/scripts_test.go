@@ -74,7 +74,7 @@ func TestScriptsImportOneWay(t *testing.T) {
 	require.Empty(t, circle(imports), "these files import each other in a cycle")
 	for from, all := range imports {
 		for _, to := range all {
-			require.False(t, within(from, "www/sdk") && anyWithin(to, []string{"www/demo", "www/edge"}), "%s imports %s",
+			require.False(t, within(from, "www/sdk") && anyWithin(to, []string{"www/demo", "www/edge"}), "%s must not import %s",
 				from, to)
 		}
 	}

@@ -237,7 +237,7 @@ func TestWalls(t *testing.T) {
 	}
 	packages, folders := measure(t)
 	row("packages", maxPackages, strconv.Itoa(len(packages)))
-	row("folders at the top", maxFolders, strconv.Itoa(len(folders)))
+	row("folders in the root", maxFolders, strconv.Itoa(len(folders)))
 	row("direct dependencies", maxDependencies, strconv.Itoa(len(directDependencies(t))))
 	t.Log(table.String())
 	require.LessOrEqual(t, len(packages), maxPackages, "%v", slices.Sorted(maps.Keys(packages)))

@@ -174,7 +174,7 @@ func RequireGone(t testing.TB, gone []*Needle, left ...*Needle) {
 		})
 		return len(copies) == 0
 	})
-	require.Empty(t, copies, "copies of keys are left in memory")
+	require.Empty(t, copies, "copies of erased keys are still in memory")
 }
 
 // patience is how long [Retry] tries.
@@ -203,7 +203,7 @@ func RequireFound(t testing.TB, needles ...*Needle) {
 func requireIn(t testing.TB, found []string, needles []*Needle) {
 	t.Helper()
 	for _, n := range needles {
-		require.True(t, slices.ContainsFunc(found, n.names), "%s is not in memory", n.Name)
+		require.True(t, slices.ContainsFunc(found, n.names), "the scan did not find %s in memory", n.Name)
 	}
 }
 

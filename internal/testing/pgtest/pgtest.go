@@ -112,7 +112,7 @@ func (s *Server) lay(parent string) (err error) {
 	}
 	initdb := s.command("initdb", "-D", s.Data, "-U", owner, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 	if out, err := initdb.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w: %s", err, out)
+		return fmt.Errorf("initdb failed: %w: %s", err, out)
 	}
 	return nil
 }

@@ -372,13 +372,13 @@ func (c *Cascade) Pull(t testing.TB, epoch, seq uint64) (*onion.Batch, []onion.M
 			answered := new(problem.Problem)
 			return !errors.Is(err, handover.ErrNotSealed) &&
 				(!errors.As(err, &answered) || answered.Name == problem.Confirmed)
-		}, Patience, 10*time.Millisecond, "batch %d of epoch %d", before, epoch)
+		}, Patience, 10*time.Millisecond, "the last relay does not serve batch %d of epoch %d", before, epoch)
 	}
 	require.Eventually(t, func() bool {
 		var err error
 		batch, err = c.Verifier.Pull(t.Context(), c.Open, last, epoch, seq)
 		return err == nil
-	}, Patience, 10*time.Millisecond, "batch %d of epoch %d", seq, epoch)
+	}, Patience, 10*time.Millisecond, "the last relay does not serve batch %d of epoch %d", seq, epoch)
 	chain, err := batch.Check(c.Open.Task, onion.Context{TaskID: c.Open.ID, Epoch: epoch, Hop: last}, seq)
 	require.NoError(t, err)
 	return batch, chain

@@ -106,7 +106,7 @@ func (o *Orders) Biased() error {
 		}
 	}
 	if limit := most((n - 1) * (n - 1)); !(single <= limit) {
-		return fmt.Errorf("not a uniform order: χ² over places is %.0f, want at most %.0f; %d trials: %v",
+		return fmt.Errorf("not a uniform order: χ² over positions is %.0f, want at most %.0f; %d trials: %v",
 			single, limit, o.trials, o.places)
 	}
 	cells := n * (n - 1)
@@ -123,7 +123,7 @@ func (o *Orders) Biased() error {
 			}
 		}
 		if limit := most(cells - 1); !(both <= limit) {
-			return fmt.Errorf("not a uniform order: χ² over the places of %d and the next is %.0f, want at most "+
+			return fmt.Errorf("not a uniform order: χ² over the positions of thing %d and the next is %.0f, want at most "+
 				"%.0f; %d trials",
 				i, both, limit, o.trials)
 		}
