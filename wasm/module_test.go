@@ -196,7 +196,7 @@ func TestErrorsNameTheField(t *testing.T) {
 	require.Zero(t, status, "the module must still work after an error")
 }
 
-// TestArgumentIsForgotten checks that after a call the raw value is gone from the buffer to which the host wrote it.
+// TestArgumentIsForgotten: after a call the raw value is gone from the buffer to which the host wrote it.
 func TestArgumentIsForgotten(t *testing.T) {
 	module := start(t, wasm.Browser)
 	handle := module.open(signed(t, fixture.Draft(task.Histogram, 4)).Task)
@@ -207,8 +207,8 @@ func TestArgumentIsForgotten(t *testing.T) {
 	require.Equal(t, make([]byte, 8), left)
 }
 
-// TestValueIsForgotten checks that the coordinates of a randomized vector are gone from the module's memory. Up to 4 of
-// 100 may remain on the stack, which the next call overwrites.
+// TestValueIsForgotten: the coordinates of a randomized vector are gone from the module's memory. Up to 4 of 100 may
+// remain on the stack, which the next call overwrites.
 func TestValueIsForgotten(t *testing.T) {
 	for query, lo := range map[task.Query]float64{task.Vector: 0, task.VectorMean: -1} {
 		t.Run(string(query), func(t *testing.T) {
@@ -246,8 +246,8 @@ func (i *instance) occurrences(p []byte) (found int) {
 	return found
 }
 
-// TestNoRandomBytes checks that doona.wasm stops if its host gives no random bytes. It must not send plain values or
-// use bytes drawn when it was built.
+// TestNoRandomBytes: doona.wasm stops if its host gives no random bytes. It must not send plain values or use bytes
+// drawn when it was built.
 func TestNoRandomBytes(t *testing.T) {
 	module := startWith(t, wasm.Browser, wazero.NewModuleConfig().WithRandSource(failing{}))
 	handle := module.open(signed(t, fixture.Draft(task.Histogram, 4)).Task)
@@ -260,8 +260,8 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("no entropy") }
 
-// TestDrawsAreTheHosts checks that all of a report's randomness comes from the host. Two instances with the same bytes
-// must make the same reports, and with other bytes different reports.
+// TestDrawsAreTheHosts: all of a report's randomness comes from the host. Two instances with the same bytes must make
+// the same reports, and with other bytes different reports.
 func TestDrawsAreTheHosts(t *testing.T) {
 	f := signed(t, fixture.Draft(task.Histogram, 1000))
 	reports := func(seed byte) (all []byte) {

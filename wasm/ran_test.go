@@ -74,7 +74,7 @@ func writeRan() error {
 	return os.WriteFile("ran.txt", []byte(strings.Join(names, "\n")+"\n"), 0o644)
 }
 
-// TestDamagedTasks checks that doona.wasm refuses damaged tasks with an error. No damaged task may stop the module.
+// TestDamagedTasks: doona.wasm refuses damaged tasks with an error. No damaged task may stop the module.
 func TestDamagedTasks(t *testing.T) {
 	n := "500"
 	if stattest.Long {

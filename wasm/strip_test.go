@@ -15,8 +15,8 @@ import (
 	"github.com/doona-dp/doona/wasm"
 )
 
-// TestFrozen checks that Build froze doona.wasm, so that all other tests run the module that users get. It fails under
-// a toolchain whose layout Freeze does not know.
+// TestFrozen: Build froze doona.wasm, so that all other tests run the module that users get. It fails under a toolchain
+// whose layout Freeze does not know.
 func TestFrozen(t *testing.T) {
 	module := built(t, wasm.Browser)
 	require.NotContains(t, string(module), "runtime.gcStart", "the module contains a function's name")
@@ -28,8 +28,8 @@ func TestFrozen(t *testing.T) {
 	require.ErrorIs(t, err, wasm.ErrLayout, "a frozen module has no names, so it cannot be frozen again")
 }
 
-// TestNothingCollects checks that runtime functions which collect garbage, move stacks or recover panics are not in
-// ran.txt. doona.wasm has no write barriers, so none of these may run.
+// TestNothingCollects: runtime functions which collect garbage, move stacks or recover panics are not in ran.txt.
+// doona.wasm has no write barriers, so none of these may run.
 func TestNothingCollects(t *testing.T) {
 	ran := wasm.Ran()
 	require.True(t, len(ran) > 50 || *rewriteRan)
@@ -39,7 +39,7 @@ func TestNothingCollects(t *testing.T) {
 	}
 }
 
-// TestStripped checks that Build stripped doona-full.wasm: it has no names of functions and files.
+// TestStripped: Build stripped doona-full.wasm: it has no names of functions and files.
 func TestStripped(t *testing.T) {
 	module := built(t, wasm.Full)
 	require.NotContains(t, string(module), "runtime.gcStart", "the module contains a function's name")
@@ -49,8 +49,8 @@ func TestStripped(t *testing.T) {
 	require.Equal(t, module, again, "stripping a second time must change nothing")
 }
 
-// TestSearchesAreLeftOut checks that a module contains the checks of every protocol's parameters but not the search for
-// a new task's parameters. It looks for error texts of both in the module.
+// TestSearchesAreLeftOut: a module contains the checks of every protocol's parameters but not the search for a new
+// task's parameters. It looks for error texts of both in the module.
 func TestSearchesAreLeftOut(t *testing.T) {
 	for _, m := range []wasm.Module{wasm.Browser, wasm.Full} {
 		module := string(built(t, m))
@@ -60,7 +60,7 @@ func TestSearchesAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestSizes checks that Sizes counts every function, under its package.
+// TestSizes: Sizes counts every function, under its package.
 func TestSizes(t *testing.T) {
 	sizes, err := wasm.Sizes(t.Context())
 	require.NoError(t, err)
@@ -80,8 +80,8 @@ func TestSizes(t *testing.T) {
 // trap is the body of an emptied function, with its length in front.
 var trap = []byte("\x03\x00\x00\x0b")
 
-// TestFreezeRefuses checks that Freeze refuses a module with an unknown layout. For a module with random damage, it
-// must return an error or a module and never panic.
+// TestFreezeRefuses: Freeze refuses a module with an unknown layout. For a module with random damage, it must return an
+// error or a module and never panic.
 func TestFreezeRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "linked.wasm")
 	require.NoError(t, wasm.LinkFrozen(t.Context(), wasm.Browser.Package(), file))
@@ -97,8 +97,8 @@ func TestFreezeRefuses(t *testing.T) {
 	}
 }
 
-// TestOtherToolchainsCollect checks that a module that could not be frozen was compiled with write barriers. Without
-// them its garbage collector would free memory in use.
+// TestOtherToolchainsCollect: a module that could not be frozen was compiled with write barriers. Without them its
+// garbage collector would free memory in use.
 func TestOtherToolchainsCollect(t *testing.T) {
 	read := func(build func(context.Context, string, string) error) []byte {
 		file := filepath.Join(t.TempDir(), "module.wasm")
@@ -110,8 +110,8 @@ func TestOtherToolchainsCollect(t *testing.T) {
 	require.Equal(t, read(wasm.BuildCollecting), read(wasm.BuildOther))
 }
 
-// TestStackIsLarge checks that the goroutine of a frozen module has a stack of 256 KiB to 1 MiB, as package browser
-// grows it. Outside of the runtime, only functions of the start may be emptied.
+// TestStackIsLarge: the goroutine of a frozen module has a stack of 256 KiB to 1 MiB, as package browser grows it.
+// Outside of the runtime, only functions of the start may be emptied.
 func TestStackIsLarge(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "linked.wasm")
 	require.NoError(t, wasm.LinkFrozen(t.Context(), wasm.Browser.Package(), file))
@@ -136,8 +136,7 @@ func TestStackIsLarge(t *testing.T) {
 	}
 }
 
-// TestSqueeze checks that squeeze removes a return address that a call writes. It must keep an argument that only looks
-// like one.
+// TestSqueeze: squeeze removes a return address that a call writes. It must keep an argument that only looks like one.
 func TestSqueeze(t *testing.T) {
 	address := []byte{0x42, 0x80, 0x80, 0x80, 0x80, 0x01, 0x37, 3, 0} // i64.const 0x1000<<16, i64.store
 	call := []byte{0x41, 0, 0x0f, 0x0b}                               // i32.const 0, return, end
@@ -155,8 +154,8 @@ func TestSqueeze(t *testing.T) {
 	require.Equal(t, kept, squeezed)
 }
 
-// TestSqueezeRefusesToUnwind checks that Squeeze refuses a function that could return 1. Its callers would otherwise
-// ignore that result.
+// TestSqueezeRefusesToUnwind: Squeeze refuses a function that could return 1. Its callers would otherwise ignore that
+// result.
 func TestSqueezeRefusesToUnwind(t *testing.T) {
 	section := func(code ...byte) []byte { return append([]byte{1, byte(len(code) + 1), 0}, code...) }
 	same := section(0x41, 0x00, 0x0f, 0x0b) // i32.const 0, return, end
@@ -187,7 +186,7 @@ func TestStripRefusesDamage(t *testing.T) {
 	}
 }
 
-// TestTrapSaysWhy checks that a stripped module that stops still prints the reason.
+// TestTrapSaysWhy: a stripped module that stops still prints the reason.
 func TestTrapSaysWhy(t *testing.T) {
 	ctx := context.Background()
 	var stderr bytes.Buffer

@@ -28,10 +28,10 @@ func binomialLeast(n, p float64) float64 {
 	return lo * n
 }
 
-// TestMonthHoldsTheTruth checks that intervals contain the true numbers as often as they promise. The noise of the
-// 30,030 intervals of pages on single days is independent. At least as many of them as 95 % intervals promise must
-// contain the truth, with an error probability of 10⁻⁶. Other intervals depend on each other: of all of them, on single
-// days and over the month, 94 % must contain the truth. Every entry that is called seen must have a visitor.
+// TestMonthHoldsTheTruth: intervals contain the true numbers as often as they promise. The noise of the 30,030
+// intervals of pages on single days is independent. At least as many of them as 95 % intervals promise must contain the
+// truth, with an error probability of 10⁻⁶. Other intervals depend on each other: of all of them, on single days and
+// over the month, 94 % must contain the truth. Every entry that is called seen must have a visitor.
 func TestMonthHoldsTheTruth(t *testing.T) {
 	for seed := range uint64(2) {
 		d, err := playDays(t.Context(), seed, func() {})
@@ -64,8 +64,8 @@ func TestMonthHoldsTheTruth(t *testing.T) {
 	}
 }
 
-// TestMonthIsOfItsSeed checks that the same seed gives the same month, in whatever order the days are simulated.
-// Another seed must give another month.
+// TestMonthIsOfItsSeed: the same seed gives the same month, in whatever order the days are simulated. Another seed must
+// give another month.
 func TestMonthIsOfItsSeed(t *testing.T) {
 	figures := func(seed uint64) string {
 		m, err := makeMonth(t.Context(), seed, func() {})
@@ -109,7 +109,7 @@ func TestMonthKeepsItsBudget(t *testing.T) {
 	}
 }
 
-// TestMonthTakesNoOtherFlags checks that --month either accepts or refuses each flag of the demo.
+// TestMonthTakesNoOtherFlags: --month either accepts or refuses each flag of the demo.
 func TestMonthTakesNoOtherFlags(t *testing.T) {
 	cmd := &cobra.Command{}
 	new(options).flags(cmd)
@@ -125,7 +125,7 @@ func TestMonthTakesNoOtherFlags(t *testing.T) {
 	require.Equal(t, strings.Count(cmd.Flags().FlagUsages(), "      --"), all)
 }
 
-// TestPagesHaveTheirNames checks that the site has 1000 pages with distinct names, and "other".
+// TestPagesHaveTheirNames: the site has 1000 pages with distinct names, and "other".
 func TestPagesHaveTheirNames(t *testing.T) {
 	names := map[string]bool{}
 	for _, name := range pageNames() {

@@ -15,8 +15,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestPagesHaveHeaders checks that the demo's pages forbid frames and content sniffing, and refuse requests for other
-// host names.
+// TestPagesHaveHeaders: the demo's pages forbid frames and content sniffing, and refuse requests for other host names.
 func TestPagesHaveHeaders(t *testing.T) {
 	c := relaytest.NewMeanCascade(t)
 	www := t.TempDir()

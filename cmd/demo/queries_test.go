@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestPageKnowsTheQueries checks that the table of queries in www/demo/queries.ts equals task.Queries.
+// TestPageKnowsTheQueries: the table of queries in www/demo/queries.ts equals task.Queries.
 func TestPageKnowsTheQueries(t *testing.T) {
 	raw, err := os.ReadFile("../../www/demo/queries.ts")
 	require.NoError(t, err)

@@ -19,9 +19,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestTextsThroughRelays checks that texts which pass two relays, each of which adds dummies, appear in the verifier's
-// list. The long form has 100,000 clients, of whom 200 report from Chromium. Frequent texts must be listed, and no text
-// that no client has.
+// TestTextsThroughRelays: texts which pass two relays, each of which adds dummies, appear in the verifier's list. The
+// long form has 100,000 clients, of whom 200 report from Chromium. Frequent texts must be listed, and no text that no
+// client has.
 func TestTextsThroughRelays(t *testing.T) {
 	full, figures := stattest.Long, os.Getenv("DOONA_FIGURES")
 	clients, visitors := 1000, 0

@@ -108,8 +108,7 @@ func TestConfigThatIsGood(t *testing.T) {
 	}
 }
 
-// TestEveryObservationHasAValue checks that every observed property, even an unknown one, becomes a value in the task's
-// domain.
+// TestEveryObservationHasAValue: every observed property, even an unknown one, becomes a value in the task's domain.
 func TestEveryObservationHasAValue(t *testing.T) {
 	country := TaskConfig{Property: Country, Categories: []string{"AU", "NZ"}}
 	cache := TaskConfig{Property: Cache, Categories: []string{"HIT", "MISS"}}
@@ -219,15 +218,15 @@ func TestBodiesAreBoundedByTheDomain(t *testing.T) {
 	require.Less(t, len(full), 64+3200)
 }
 
-// TestProblemsDoNotRepeatTheValue checks that the problem for an invalid value does not contain the value, because
-// backends log problems.
+// TestProblemsDoNotRepeatTheValue: the problem for an invalid value does not contain the value, because backends log
+// problems.
 func TestProblemsDoNotRepeatTheValue(t *testing.T) {
 	err := valueProblem(invalid.Field("value", "31.4159", "0 to 1"))
 	require.ErrorContains(t, err, "0 to 1")
 	require.NotContains(t, err.Error(), "31.4159")
 }
 
-// TestNetworksAreThoseOfRelays checks that the worker computes a visitor's network as relays and issuers do.
+// TestNetworksAreThoseOfRelays: the worker computes a visitor's network as relays and issuers do.
 func TestNetworksAreThoseOfRelays(t *testing.T) {
 	for _, address := range []string{"192.0.2.1", "192.0.2.255", "192.0.3.1", "::ffff:192.0.2.7", "2001:db8:1::1",
 		"2001:db8:1:2:3:4:5:6", "2001:0db8:0001::9", "2001:db8:2::1", "::1", "0:0:0:1::", "fe80::1%eth0"} {
@@ -240,8 +239,8 @@ func TestNetworksAreThoseOfRelays(t *testing.T) {
 	}
 }
 
-// TestLoadIsBounded checks that an instance limits its jobs and their bytes. If the runtime ends a job's request
-// without notice, the job must stop counting after jobEnds.
+// TestLoadIsBounded: an instance limits its jobs and their bytes. If the runtime ends a job's request without notice,
+// the job must stop counting after jobEnds.
 func TestLoadIsBounded(t *testing.T) {
 	var l load
 	var jobs []*job

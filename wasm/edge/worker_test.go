@@ -222,10 +222,9 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestRefusalsInTheOrderOfTheirCost checks that the worker refuses a bad post before it spends anything. It must
-// contact nobody and read no body until the headers fit: a page of the site, an allowed size, the open epoch. It must
-// not count the network before the body has arrived. It must fetch no token and send no report before the value is
-// valid.
+// TestRefusalsInTheOrderOfTheirCost: the worker refuses a bad post before it spends anything. It must contact nobody
+// and read no body until the headers fit: a page of the site, an allowed size, the open epoch. It must not count the
+// network before the body has arrived. It must fetch no token and send no report before the value is valid.
 func TestRefusalsInTheOrderOfTheirCost(t *testing.T) {
 	c := withIssuer(t)
 	w, h := start(t, c, map[string]any{"source": "page"})
@@ -286,8 +285,8 @@ func TestRefusalsInTheOrderOfTheirCost(t *testing.T) {
 	require.Len(t, h.log, 1)
 }
 
-// TestQuotaOfANetwork checks that a program with a forged Origin gets no more than the quota of reports from one
-// network. Without an Origin it must get none.
+// TestQuotaOfANetwork: a program with a forged Origin gets no more than the quota of reports from one network. Without
+// an Origin it must get none.
 func TestQuotaOfANetwork(t *testing.T) {
 	for quota, fields := range map[int]map[string]any{1: {"source": "page"}, 3: {"source": "page", "quota": 3}} {
 		c := cascade(t, nil)
@@ -344,8 +343,8 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// TestBackend checks that a backend's post needs the task's secret, that a page cannot post even with the secret, and
-// that a backend has no quota per network.
+// TestBackend: a backend's post needs the task's secret, that a page cannot post even with the secret, and that a
+// backend has no quota per network.
 func TestBackend(t *testing.T) {
 	c := cascade(t, nil)
 	w, h := start(t, c, map[string]any{"source": "backend", "backendKey": "BACKEND"})
@@ -428,8 +427,7 @@ func TestCostOfReports(t *testing.T) {
 	require.Empty(t, h.log)
 }
 
-// TestOverload checks that an overloaded worker refuses before it contacts anyone, and accepts posts once the load has
-// ended.
+// TestOverload: an overloaded worker refuses before it contacts anyone, and accepts posts once the load has ended.
 func TestOverload(t *testing.T) {
 	c := cascade(t, nil)
 	w, h := start(t, c, map[string]any{"source": "page"})
@@ -507,8 +505,8 @@ func TestHalfABodyTellsNothing(t *testing.T) {
 	require.Equal(t, spent{tasks: 1, claims: 3, reports: 2}, h.spent())
 }
 
-// TestSlowBodiesOfANetwork checks that slow posts of one network cannot use up an instance: posts of another network
-// must still be accepted.
+// TestSlowBodiesOfANetwork: slow posts of one network cannot use up an instance: posts of another network must still be
+// accepted.
 func TestSlowBodiesOfANetwork(t *testing.T) {
 	c := cascade(t, nil)
 	w, _ := start(t, c, map[string]any{"source": "page"})
@@ -529,8 +527,8 @@ func TestSlowBodiesOfANetwork(t *testing.T) {
 	}
 }
 
-// TestRefusedReportsFetchNoTokensAhead checks that the worker fetches no token for its pool after a report that the
-// relay refused. Each report then costs one token.
+// TestRefusedReportsFetchNoTokensAhead: the worker fetches no token for its pool after a report that the relay refused.
+// Each report then costs one token.
 func TestRefusedReportsFetchNoTokensAhead(t *testing.T) {
 	c := withIssuer(t)
 	w, h := start(t, c, map[string]any{"source": "backend", "backendKey": "BACKEND"})
@@ -543,8 +541,8 @@ func TestRefusedReportsFetchNoTokensAhead(t *testing.T) {
 	require.Contains(t, strings.Join(h.log, " "), "dropped a report to task x: limit")
 }
 
-// TestPassingRequests checks that passing requests report their property, and with "once" one report per network and
-// epoch. If the host cannot count networks, no report may be made.
+// TestPassingRequests: passing requests report their property, and with "once" one report per network and epoch. If the
+// host cannot count networks, no report may be made.
 func TestPassingRequests(t *testing.T) {
 	c := cascade(t, func(draft *task.Task) { draft.Input.Clip = true })
 	w, h := start(t, c, map[string]any{"source": "request", "property": "latency", "once": true})
@@ -560,7 +558,7 @@ func TestPassingRequests(t *testing.T) {
 	require.Contains(t, strings.Join(h.log, " "), "dropped a report to task x: internal")
 }
 
-// TestNoReportWithoutACount checks that the worker makes no report of a page if the host cannot count networks.
+// TestNoReportWithoutACount: the worker makes no report of a page if the host cannot count networks.
 func TestNoReportWithoutACount(t *testing.T) {
 	c := cascade(t, nil)
 	w, h := start(t, c, map[string]any{"source": "page"})

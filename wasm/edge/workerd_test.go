@@ -397,8 +397,8 @@ func fromPage(t *testing.T, p *workerd.Process, path, address string) func(*http
 	}
 }
 
-// TestBadConfiguration checks that a worker with an invalid configuration accepts no value, and that the site's own
-// requests still pass.
+// TestBadConfiguration: a worker with an invalid configuration accepts no value, and that the site's own requests still
+// pass.
 func TestBadConfiguration(t *testing.T) {
 	o := newOutside(t, truthful())
 	o.origin = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "the page") })
@@ -436,8 +436,8 @@ func TestBadConfiguration(t *testing.T) {
 	}
 }
 
-// TestBadTasks checks that the worker makes no report for a task that differs from the configured one, or whose
-// parameters do not prove the claimed (ε, δ).
+// TestBadTasks: the worker makes no report for a task that differs from the configured one, or whose parameters do not
+// prove the claimed (ε, δ).
 func TestBadTasks(t *testing.T) {
 	lie := truthful()
 	lie.Claim = fixture.Draft(task.Histogram, 300).Claim // the claim of a draft that does protect values
@@ -504,8 +504,8 @@ func TestEpochThatIsNotOpen(t *testing.T) {
 	}
 }
 
-// TestDelivery checks that a retry sends the same bytes. If a report cannot be delivered, the worker must drop it and
-// log that, without the value.
+// TestDelivery: a retry sends the same bytes. If a report cannot be delivered, the worker must drop it and log that,
+// without the value.
 func TestDelivery(t *testing.T) {
 	o := newOutside(t, truthful())
 	p := o.start(t, only(o.entry(nil)))
@@ -529,8 +529,8 @@ func TestDelivery(t *testing.T) {
 	require.NotContains(t, p.Log(), "17")
 }
 
-// TestRequestsThatOverlap checks that one instance serves overlapping requests with slow bodies, pauses and slow
-// answers. If a request waited for another request or for a Go timer, it would end in status 500 or lose its report.
+// TestRequestsThatOverlap: one instance serves overlapping requests with slow bodies, pauses and slow answers. If a
+// request waited for another request or for a Go timer, it would end in status 500 or lose its report.
 func TestRequestsThatOverlap(t *testing.T) {
 	o := newOutside(t, truthful())
 	config := only(o.entry(nil))
@@ -589,8 +589,8 @@ func quickly(p *workerd.Process, body string) (int, error) {
 	return resp.StatusCode, err
 }
 
-// TestOrderIsNotKept checks that the worker sends reports in random order. The probability that 40 reports keep the
-// order of their requests is 1/40!.
+// TestOrderIsNotKept: the worker sends reports in random order. The probability that 40 reports keep the order of their
+// requests is 1/40!.
 func TestOrderIsNotKept(t *testing.T) {
 	o := newOutside(t, truthful())
 	config := only(o.entry(nil))
@@ -655,8 +655,8 @@ type seen struct {
 	Header             http.Header
 }
 
-// TestPropertiesOfPassingRequests checks that a request reaches the site's server, and the answer reaches the visitor,
-// unchanged by the worker. Afterwards the worker must report the observed properties to each task that asks for one.
+// TestPropertiesOfPassingRequests: a request reaches the site's server, and the answer reaches the visitor, unchanged
+// by the worker. Afterwards the worker must report the observed properties to each task that asks for one.
 func TestPropertiesOfPassingRequests(t *testing.T) {
 	o := newOutside(t, truthful())
 	var mu sync.Mutex
@@ -725,8 +725,8 @@ func TestPropertiesOfPassingRequests(t *testing.T) {
 	requireValues(t, []int{1, 1, 3, 299, 299, 299}, o.reports(t, 6))
 }
 
-// TestLatency checks that a latency is the time in milliseconds until the headers of the site's answer. The histogram
-// covers [0, 3) s in 300 bins. The report of a request that took a second must be in bin 99 or above.
+// TestLatency: a latency is the time in milliseconds until the headers of the site's answer. The histogram covers [0,
+// 3) s in 300 bins. The report of a request that took a second must be in bin 99 or above.
 func TestLatency(t *testing.T) {
 	draft := fixture.Draft(task.Histogram, 300)
 	draft.Input.Labels, draft.Input.Clip, draft.Input.Hi = false, true, randomizer.NewRational(3000, 1)
@@ -737,8 +737,8 @@ func TestLatency(t *testing.T) {
 	require.GreaterOrEqual(t, category(t, o.reports(t, 1)[0]), 99, "a second is 100 bins of 10 ms")
 }
 
-// TestSample checks that "sample": 0.5 reports about half of 200 requests. Their number is binomial and outside 61 to
-// 139 with probability below 10⁻⁶.
+// TestSample: "sample": 0.5 reports about half of 200 requests. Their number is binomial and outside 61 to 139 with
+// probability below 10⁻⁶.
 func TestSample(t *testing.T) {
 	o := newOutside(t, truthful())
 	p := o.start(t, only(o.entry(map[string]any{"property": "country", "sample": 0.5,
@@ -809,7 +809,7 @@ func sealed(t *testing.T, c *relaytest.Cascade) func() bool {
 	return func() bool { return c.Status(t, 0).Epochs[0].Batches == 1 }
 }
 
-// TestRealRelay checks that a real relay accepts the worker's reports and seals a batch of them.
+// TestRealRelay: a real relay accepts the worker's reports and seals a batch of them.
 func TestRealRelay(t *testing.T) {
 	c := cascade(t, nil)
 	o, _ := deployment(t)
@@ -822,8 +822,8 @@ func TestRealRelay(t *testing.T) {
 	require.Empty(t, p.Log())
 }
 
-// TestTokens checks that each report spends its own token from a real issuer. Each token request must name an account
-// of its own that identifies nobody.
+// TestTokens: each report spends its own token from a real issuer. Each token request must name an account of its own
+// that identifies nobody.
 func TestTokens(t *testing.T) {
 	c := withIssuer(t)
 	o, sent := deployment(t)
@@ -970,8 +970,8 @@ func (s stalled) Read([]byte) (int, error) {
 	return 0, io.ErrUnexpectedEOF
 }
 
-// TestReportsOfANetwork checks that the quota per epoch applies to an IPv4 /24 and an IPv6 /48. If pages and passing
-// requests report to the same task, they must share the quota.
+// TestReportsOfANetwork: the quota per epoch applies to an IPv4 /24 and an IPv6 /48. If pages and passing requests
+// report to the same task, they must share the quota.
 func TestReportsOfANetwork(t *testing.T) {
 	o := newOutside(t, truthful())
 	p := o.start(t, map[string]any{"delay": 0, "tasks": map[string]any{

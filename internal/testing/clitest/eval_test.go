@@ -40,7 +40,7 @@ func TestEval(t *testing.T) {
 	}
 }
 
-// TestEvalRefuses checks that a comparison with a missing name or a null value is an error, not true.
+// TestEvalRefuses: a comparison with a missing name or a null value is an error, not true.
 func TestEvalRefuses(t *testing.T) {
 	for _, expression := range []string{
 		`missing == null`, `empty == 0`, `x == x[0:2]`, `x + empty == 1`, `x[3] == 0`, `name < 3`, `none < 1`,

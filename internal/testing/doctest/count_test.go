@@ -151,9 +151,9 @@ var parsers = []string{
 var elsewhere = []string{"github.com/doona-dp/doona/cmd", "github.com/doona-dp/doona/internal",
 	"github.com/doona-dp/doona/wasm/edge"}
 
-// TestNouns checks that values of the domain have named types. For example, an array of 32 bytes is a task id, a
-// signing key, the hash of a key list or a key id. It also checks that few files switch over queries, and that only
-// listed files parse numbers.
+// TestNouns: values of the domain have named types. For example, an array of 32 bytes is a task id, a signing key, the
+// hash of a key list or a key id. It also checks that few files switch over queries, and that only listed files parse
+// numbers.
 func TestNouns(t *testing.T) {
 	packages := load(t)
 	t.Run("arrays of 32 bytes", func(t *testing.T) {

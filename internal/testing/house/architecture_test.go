@@ -110,7 +110,7 @@ func floorOf(imports map[string]map[string]bool, room string) (floor int) {
 	return floor
 }
 
-// TestRoomsImportOneWay checks that the boxes of the picture do not import each other in a cycle.
+// TestRoomsImportOneWay: the boxes of the picture do not import each other in a cycle.
 func TestRoomsImportOneWay(t *testing.T) {
 	packages := readModules(t)
 	imports := map[string][]string{}
@@ -125,7 +125,7 @@ func TestRoomsImportOneWay(t *testing.T) {
 	}
 }
 
-// TestMapOfInternal checks that docs/architecture.md lists each folder of internal/ with its kind, and each folder of
+// TestMapOfInternal: docs/architecture.md lists each folder of internal/ with its kind, and each folder of
 // internal/testing.
 func TestMapOfInternal(t *testing.T) {
 	var want, got []string
@@ -156,7 +156,7 @@ func testFolders(t *testing.T) (names []string) {
 	return names
 }
 
-// TestPictureOfImports checks that docs/images/imports.svg shows the current imports. To draw it again: go test -run
+// TestPictureOfImports: docs/images/imports.svg shows the current imports. To draw it again: go test -run
 // PictureOfImports ./internal/testing/house -update
 func TestPictureOfImports(t *testing.T) {
 	const file = "docs/images/imports.svg"

@@ -89,8 +89,8 @@ var reading = regexp.MustCompile(`\b(codec\.(Unmarshal|NewView|NewReader)|json\.
 	`csv\.NewReader|yaml\.(NewDecoder|Unmarshal)|gob\.NewDecoder|xml\.(Unmarshal|NewDecoder)|bufio\.NewScanner|` +
 	`msgpack\.(Unmarshal|NewDecoder))\(`)
 
-// TestDecodersAreListed checks that every file that decodes bytes is listed in decoders with the source of the bytes
-// and their limit.
+// TestDecodersAreListed: every file that decodes bytes is listed in decoders with the source of the bytes and their
+// limit.
 func TestDecodersAreListed(t *testing.T) {
 	skipped := []string{"bench", "testdata", "www", "cmd/demo", "deploy", "internal/openloop", "wasm/fuzzcases",
 		"scripts"}

@@ -33,8 +33,8 @@ func eachDocument(t *testing.T, f func(name, text string)) {
 	})
 }
 
-// TestLinksInDocuments checks that every link in a Markdown file to this repository leads to an existing file and
-// heading. The README must link to every document.
+// TestLinksInDocuments: every link in a Markdown file to this repository leads to an existing file and heading. The
+// README must link to every document.
 func TestLinksInDocuments(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	found := 0
@@ -76,7 +76,7 @@ func anchors(text string) (names []string) {
 	return names
 }
 
-// TestMentionedDocuments checks that every Markdown file that a source file or document mentions exists.
+// TestMentionedDocuments: every Markdown file that a source file or document mentions exists.
 func TestMentionedDocuments(t *testing.T) {
 	mention := regexp.MustCompile(`[\w./-]*\w\.md\b`)
 	found := 0
@@ -100,8 +100,8 @@ func TestMentionedDocuments(t *testing.T) {
 	require.NotZero(t, found)
 }
 
-// TestNamesInDocuments checks that the files, tests and make targets that documents name exist. It ignores names of
-// files that a build or a user creates: those in build/ or bin/, or outside the repository's folders.
+// TestNamesInDocuments: the files, tests and make targets that documents name exist. It ignores names of files that a
+// build or a user creates: those in build/ or bin/, or outside the repository's folders.
 func TestNamesInDocuments(t *testing.T) {
 	makefile, err := os.ReadFile("Makefile")
 	require.NoError(t, err)
@@ -153,8 +153,8 @@ func TestNamesInDocuments(t *testing.T) {
 	require.Len(t, found, 3)
 }
 
-// TestTheInventoryIsWhole checks that docs/data-inventory.md names every store in a visitor's browser. It or
-// docs/relay.md must name every table of a relay.
+// TestTheInventoryIsWhole: docs/data-inventory.md names every store in a visitor's browser. It or docs/relay.md must
+// name every table of a relay.
 func TestTheInventoryIsWhole(t *testing.T) {
 	inventory, err := os.ReadFile("docs/data-inventory.md")
 	require.NoError(t, err)
@@ -273,7 +273,7 @@ func TestDocumentsAreReadable(t *testing.T) {
 	t.Log(table.String())
 }
 
-// TestReadmeIsShort checks that the README has at most 120 lines and 700 words.
+// TestReadmeIsShort: the README has at most 120 lines and 700 words.
 func TestReadmeIsShort(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)

@@ -173,7 +173,7 @@ var servesHTTP = map[string]string{
 
 var makesServer = regexp.MustCompile(`http\.(NewServeMux|Server\{|Serve\(|ListenAndServe)|service\.Mux\{`)
 
-// TestServersAreKnown checks that servesHTTP lists every file that creates routes or a server.
+// TestServersAreKnown: servesHTTP lists every file that creates routes or a server.
 func TestServersAreKnown(t *testing.T) {
 	found := map[string]bool{}
 	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -196,7 +196,7 @@ func TestServersAreKnown(t *testing.T) {
 	}
 }
 
-// TestHeadersOverHTTP checks that net/http neither adds nor removes headers that everyHeader requires.
+// TestHeadersOverHTTP: net/http neither adds nor removes headers that everyHeader requires.
 func TestHeadersOverHTTP(t *testing.T) {
 	s := httptest.NewServer(display.ProtectPublic(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "no", http.StatusTeapot)

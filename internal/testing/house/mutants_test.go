@@ -135,9 +135,8 @@ func findScript(text, code string) (found []span) {
 	return found
 }
 
-// TestMutantsApply checks that every mutant still changes exactly one place, that the changed file parses, and that the
-// mutant's test exists. With -fix, it updates mutants whose function, names or test have moved, if the new place is
-// unambiguous.
+// TestMutantsApply: every mutant still changes exactly one place, that the changed file parses, and that the mutant's
+// test exists. With -fix, it updates mutants whose function, names or test have moved, if the new place is unambiguous.
 func TestMutantsApply(t *testing.T) {
 	h, names, all := readHouse(t), map[string]bool{}, readMutants(t)
 	for _, m := range all {

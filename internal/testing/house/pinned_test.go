@@ -25,7 +25,7 @@ func unpinned(workflow string) (bad []string) {
 	return bad
 }
 
-// TestActionsArePinned checks that workflows name every action by its commit, because a tag can be moved to other code.
+// TestActionsArePinned: workflows name every action by its commit, because a tag can be moved to other code.
 func TestActionsArePinned(t *testing.T) {
 	commit := strings.Repeat("0a", 20)
 	for action, good := range map[string]bool{

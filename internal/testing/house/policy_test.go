@@ -208,7 +208,7 @@ func TestEveryPackageIsDocumented(t *testing.T) {
 	}
 }
 
-// TestPackagesHaveNamesOfTheirOwn checks that no two packages of this module have the same name, except programs.
+// TestPackagesHaveNamesOfTheirOwn: no two packages of this module have the same name, except programs.
 func TestPackagesHaveNamesOfTheirOwn(t *testing.T) {
 	seen := map[string]string{}
 	for pkg := range readPackages(t, ".") {
@@ -246,8 +246,7 @@ const maxDependencies = 16
 
 var requirement = regexp.MustCompile(`(?m)^(?:require)?\s+(\S+\.\S+) v\S+$`)
 
-// TestDependencies checks that go.mod requires few modules directly and that docs/dependencies.md gives a reason for
-// each.
+// TestDependencies: go.mod requires few modules directly and that docs/dependencies.md gives a reason for each.
 func TestDependencies(t *testing.T) {
 	doc, err := os.ReadFile("docs/dependencies.md")
 	require.NoError(t, err)
@@ -258,8 +257,8 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// TestOneVersion checks that every file that states the version of the format agrees with task.Version. The version
-// occurs in labels, HTTP paths and the folder of the vectors.
+// TestOneVersion: every file that states the version of the format agrees with task.Version. The version occurs in
+// labels, HTTP paths and the folder of the vectors.
 func TestOneVersion(t *testing.T) {
 	mention := regexp.MustCompile(`doona-v(\d+)|/v(\d+)/(?:tasks|keys)|testdata/v(\d+)`)
 	found := 0
@@ -284,8 +283,8 @@ func TestOneVersion(t *testing.T) {
 	require.Contains(t, string(spec), "version "+strconv.Itoa(task.Version))
 }
 
-// TestPathsStandInOnePlace checks that only package wire/endpoint builds HTTP paths in Go. Tests and texts for people
-// may spell them out.
+// TestPathsStandInOnePlace: only package wire/endpoint builds HTTP paths in Go. Tests and texts for people may spell
+// them out.
 func TestPathsStandInOnePlace(t *testing.T) {
 	built := regexp.MustCompile(
 		`/v\d+/(?:tasks/?(?:[%{]|$)|keys)|/(?:epochs|batches)/(?:[%{]|$)|^/(?:reports|confirm)$`)
@@ -324,7 +323,7 @@ func eachFile(t *testing.T, f func(name string)) {
 	}
 }
 
-// TestLinesFit checks that no line of code is wider than maxColumns. Raw strings may be wider.
+// TestLinesFit: no line of code is wider than maxColumns. Raw strings may be wider.
 func TestLinesFit(t *testing.T) {
 	literal := regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.)*\"|'(?:[^'\\\\]|\\\\.)*'|`[^`]*`")
 	tab := strings.NewReplacer("\t", "    ")
@@ -355,8 +354,7 @@ func TestLinesFit(t *testing.T) {
 // maxFile is the largest size of a committed file, in bytes. Built programs are larger.
 const maxFile = 2 << 20
 
-// TestFilesAreSmall checks that nobody committed a built program or a dump by mistake. It ignores files that .gitignore
-// names.
+// TestFilesAreSmall: nobody committed a built program or a dump by mistake. It ignores files that .gitignore names.
 func TestFilesAreSmall(t *testing.T) {
 	ignored, err := os.ReadFile(".gitignore")
 	require.NoError(t, err)

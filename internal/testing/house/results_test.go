@@ -38,8 +38,8 @@ func readJSON(t *testing.T, into any, path ...string) {
 	require.NoError(t, json.Unmarshal(text, into))
 }
 
-// TestResultsPage checks that docs/results.md agrees with docs/results.json, which make test-full writes for a release.
-// To write the page: go test -run ResultsPage ./internal/testing/house -update
+// TestResultsPage: docs/results.md agrees with docs/results.json, which make test-full writes for a release. To write
+// the page: go test -run ResultsPage ./internal/testing/house -update
 func TestResultsPage(t *testing.T) {
 	var parts []longPart
 	readJSON(t, &parts, "testdata", "parts.json")

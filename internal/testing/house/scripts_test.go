@@ -65,8 +65,8 @@ func circle(imports map[string][]string) []string {
 	return nil
 }
 
-// TestScriptsImportOneWay checks that TypeScript files do not import each other in a cycle, not even types. The SDK
-// must not import a page.
+// TestScriptsImportOneWay: TypeScript files do not import each other in a cycle, not even types. The SDK must not
+// import a page.
 func TestScriptsImportOneWay(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "a"}, circle(map[string][]string{"a": {"b"}, "b": {"c", "a"}}))
 	require.Nil(t, circle(map[string][]string{"a": {"b", "c"}, "b": {"c"}}))

@@ -124,8 +124,8 @@ func shuffled(s *randomizer.Source, v *draw) string {
 	return strings.Join(out, " ")
 }
 
-// TestVectorsRandomizer checks that equal random bytes give equal draws, and that each draw uses the number of bytes
-// that the vector says.
+// TestVectorsRandomizer: equal random bytes give equal draws, and that each draw uses the number of bytes that the
+// vector says.
 func TestVectorsRandomizer(t *testing.T) {
 	var vectors []draw
 	readVectors(t, "randomizer", &vectors)

@@ -49,8 +49,8 @@ func readVectors(t *testing.T, name string, v any) {
 	require.NoError(t, dec.Decode(v), name)
 }
 
-// TestVectorsAreGenerated checks that the generator still writes the committed vectors. It fails if someone edited a
-// vector by hand, or if a change of the code changed what the generator writes.
+// TestVectorsAreGenerated: the generator still writes the committed vectors. It fails if someone edited a vector by
+// hand, or if a change of the code changed what the generator writes.
 func TestVectorsAreGenerated(t *testing.T) {
 	sources, err := filepath.Glob(filepath.Join(vectorDir, "*.go"))
 	require.NoError(t, err)
@@ -426,7 +426,7 @@ func TestVectorsStatement(t *testing.T) {
 	}
 }
 
-// TestVectorsRoll checks that a signed rotation replaces a party's key in one stream only.
+// TestVectorsRoll: a signed rotation replaces a party's key in one stream only.
 func TestVectorsRoll(t *testing.T) {
 	var vectors []struct{ Root, Old, New, Signature hexBytes }
 	readVectors(t, "rotation", &vectors)
@@ -438,7 +438,7 @@ func TestVectorsRoll(t *testing.T) {
 	}
 }
 
-// TestVectorsBad checks that the code refuses every file bad_*.json for the reason that the file gives.
+// TestVectorsBad: the code refuses every file bad_*.json for the reason that the file gives.
 func TestVectorsBad(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(vectorDir, "bad_*.json"))
 	require.NoError(t, err)

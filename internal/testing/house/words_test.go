@@ -15,8 +15,7 @@ import (
 
 const retiredFile = "internal/testing/house/retired.txt"
 
-// TestRetiredWords checks that code, documents, file names and messages contain none of the words that [retiredFile]
-// forbids.
+// TestRetiredWords: code, documents, file names and messages contain none of the words that [retiredFile] forbids.
 func TestRetiredWords(t *testing.T) {
 	list, err := os.ReadFile(retiredFile)
 	require.NoError(t, err)
@@ -78,8 +77,8 @@ var families = map[string][]string{
 	"mark": {"internal/ledger", "internal/rollback"},
 }
 
-// TestOneMeaningPerTerm checks that a type named like a term of the glossary means that term. A new type of such a name
-// must be listed in families, or get another name.
+// TestOneMeaningPerTerm: a type named like a term of the glossary means that term. A new type of such a name must be
+// listed in families, or get another name.
 func TestOneMeaningPerTerm(t *testing.T) {
 	glossary, err := os.ReadFile("docs/glossary.md")
 	require.NoError(t, err)

@@ -19,8 +19,8 @@ import (
 // planted is memory into which the test puts a key.
 var planted []byte
 
-// TestFinds checks that the scan finds each 32 bytes of a key in every form in which memory can hold a key. After the
-// test has overwritten the key, the scan must find nothing.
+// TestFinds: the scan finds each 32 bytes of a key in every form in which memory can hold a key. After the test has
+// overwritten the key, the scan must find nothing.
 func TestFinds(t *testing.T) {
 	const prefix = "abc"
 	for _, size := range []int{40, 64, 96} {

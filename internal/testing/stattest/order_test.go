@@ -23,7 +23,7 @@ func swaps(rng *rand.Rand, first, last int, bound func(i int) int) []int {
 	return out
 }
 
-// TestUniformOrdersPass checks that the test accepts uniform orders, in 20 runs with fixed seeds.
+// TestUniformOrdersPass: the test accepts uniform orders, in 20 runs with fixed seeds.
 func TestUniformOrdersPass(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -31,7 +31,7 @@ func TestUniformOrdersPass(t *testing.T) {
 	}
 }
 
-// TestUniformLanes checks that two independent uniform orders pass.
+// TestUniformLanes: two independent uniform orders pass.
 func TestUniformLanes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 3))
 	stattest.UniformLanes(t, stattest.Trials, 2, func() [][]int {
@@ -39,8 +39,8 @@ func TestUniformLanes(t *testing.T) {
 	})
 }
 
-// TestOrdersThatAreNotUniform checks that typical mistakes in a shuffle are detected, with the number of trials that
-// the real tests use.
+// TestOrdersThatAreNotUniform: typical mistakes in a shuffle are detected, with the number of trials that the real
+// tests use.
 func TestOrdersThatAreNotUniform(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	upTo := func(i int) int { return i + 1 }

@@ -11,8 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestSlotsAreInRandomOrder checks that Client.Slots returns slots in uniformly random order, whatever order the
-// protocol returns.
+// TestSlotsAreInRandomOrder: Client.Slots returns slots in uniformly random order, whatever order the protocol returns.
 func TestSlotsAreInRandomOrder(t *testing.T) {
 	slots := task.Slots{Padding: task.PaddingFull, Lanes: 2, PerLane: stattest.Things, MessageBytes: 1}
 	c := &Client{task: &task.Task{Slots: slots}, mechanism: fixture.InOrder{Messages: stattest.Things},
