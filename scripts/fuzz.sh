@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# Runs every fuzzer of the repository: fuzz.sh [TIME=10s|brief] [NAME-REGEXP]. Each runs for TIME. brief, for CI, runs
-# 2,000 inputs each without instrumentation, because an instrumented build from scratch takes minutes.
+# Runs every fuzzer of the repository for TIME each: fuzz.sh [TIME=10s|brief] [NAME-REGEXP]. brief, for CI, runs 2,000
+# inputs each without instrumentation, whose cold build takes minutes.
 #
-# Prints a table: fuzzer, commit, seconds, executions, new interesting inputs, result. A failure does not stop the
-# others; the exit status is then 1. A failing input is stored in the package's testdata/fuzz. Commit it with the fix.
+# Prints a table: fuzzer, commit, seconds, executions, new interesting inputs, result. All run; the exit status is 1 if
+# one failed. A failing input is stored in the package's testdata/fuzz: commit it with the fix.
 #
-# FUZZ_ARGS goes to go test. LANES=N runs N fuzzers in parallel. ROWS=FILE appends the rows of fuzzers that passed to
-# FILE. It also skips a fuzzer that has a row there, if its package and wire/codec have not changed since the row's
-# commit.
+# FUZZ_ARGS goes to go test. LANES=N runs N in parallel. ROWS=FILE collects the rows of fuzzers that passed. It skips
+# those with a row, if their package and wire/codec have not changed since the row's commit.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export time=${1:-10s} rows=${ROWS:-} work

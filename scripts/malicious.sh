@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints how far one malicious client moves the sum of n = 1,000 vectors of norm at most 1 under vectormean. It compares
-# one lane with a lane per coefficient (AFNNTZ24, the paper of vectormean: a shift of about √d against O(1)).
+# Prints how far one malicious client moves the sum of n = 1,000 vectors of norm at most 1 under vectormean, with one
+# lane and with a lane per coefficient (the paper AFNNTZ24: about √d against O(1)).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)

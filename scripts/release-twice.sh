@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Builds the release of HEAD twice, each time from a clean clone without a build cache. The second build is in another
-# folder with a longer name, by another user, in another time zone. All bytes must be equal. An image must contain the
-# same program as the archive, and the npm package the same modules. Prints as JSON how many files and bytes it
-# compared.
+# Builds the release of HEAD twice, each from a clean clone without a build cache. The second is in a folder with a
+# longer name, by another user, in another time zone. All bytes must be equal. An image must contain the archive's
+# program, and the npm package its modules. Prints as JSON how many files and bytes it compared.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$(pwd)
@@ -11,8 +10,7 @@ dir=$(mktemp -d)
 chmod 755 "$dir"
 trap 'chmod -R u+w "$dir"; rm -rf "$dir"' EXIT
 
-# build FOLDER [COMMAND...] clones HEAD into FOLDER and builds the release there. COMMAND, if given, runs the build as
-# another user.
+# build FOLDER [COMMAND...] builds a release in a clone below FOLDER. COMMAND runs the build as another user.
 build() {
   local at=$1
   shift

@@ -25,7 +25,7 @@ trap 'kill "${registry:-}" 2>/dev/null; rm -rf "$work"' EXIT
 rm -rf "$out"
 mkdir -p "$out"
 
-# archive FOLDER writes a tar file of the folder that does not reveal who made it, where and when.
+# archive FOLDER writes a tar file that does not tell who made it, where and when.
 archive() {
   tar --sort=name --mtime="@$when" --owner=0 --group=0 --numeric-owner --format=ustar -C "$1" -cf - .
 }
@@ -113,7 +113,7 @@ for os in linux darwin; do
   done
 done
 
-# Besides the commit, the bytes depend on the version of Go and on the certificates.
+# The bytes also depend on the version of Go and the certificates.
 printf 'commit %s\n%s\ncertificates %s\n' "$commit" "$(go env GOVERSION)" \
   "$(sha256sum </etc/ssl/certs/ca-certificates.crt | cut -c1-64)" >"$out/BUILT.txt"
 

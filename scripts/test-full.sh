@@ -7,9 +7,9 @@ cd "$(dirname "$0")/.."
 parts="accountant protocols coverage audit order mutants crash rollback world streams fuzz tls load size scale bench edge engines strings beam figures release"
 results=$PWD/build/results
 mkdir -p "$results"
-export GOFLAGS="${GOFLAGS:-} -count=1" # run tests again, even if Go has cached their results
+export GOFLAGS="${GOFLAGS:-} -count=1" # run tests whose results Go has cached
 
-# node22 prints the folder of Node 22, which is one of the locked packages.
+# Prints the folder of Node 22, one of the locked packages.
 node22() { echo "$PWD/www/node_modules/node-linux-$(node -p process.arch)"; }
 
 run_part() {
@@ -135,7 +135,7 @@ run_part() {
   esac
 }
 
-{ # The braces make bash read the whole file before it runs, so that an edit meanwhile does no harm.
+{ # Read to its end before it runs, so that an edit meanwhile does no harm.
 if [ "${1:-all}" = all ]; then
   failed=
   for part in $parts; do

@@ -20,7 +20,7 @@ format() {
 # platforms.
 go_tests() {
   go test -vet=all -tags postgres -timeout 20m ./relay ./... # ./relay first, as it takes the longest
-  # -count=1 always runs the tests. They read documents outside of their module, whose changes Go does not notice.
+  # The tests read documents outside of their module, whose changes Go does not notice.
   go -C lab test -vet=all -count=1 ./...
 }
 

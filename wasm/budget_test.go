@@ -22,9 +22,8 @@ import (
 	"github.com/doona-dp/doona/wasm"
 )
 
-// budgets lists, by file, the functions of doona.wasm that compose ε and δ over epochs or parse streams. If their
-// bodies are empty, the linker also drops all that only they call. It keeps the composition for relays' noise, which
-// does not depend on them.
+// budgets lists, by file, the functions of doona.wasm that compose ε and δ over epochs or parse streams. If they are
+// empty, the linker also drops what only they call. The composition for relays' noise stays.
 var budgets = map[string][]string{
 	"protocols/total.go":              {"CheckTotal"},
 	"protocols/within.go":             {"EpochsEpsilon"},

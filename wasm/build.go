@@ -72,8 +72,8 @@ func Build(ctx context.Context, m Module, file string) error {
 	return BuildFrozen(ctx, m.Package(), file)
 }
 
-// BuildFrozen compiles and freezes any main package as Build does for doona.wasm, so that sizes can be compared. If it
-// does not know the toolchain's module layout, it only strips the module, which then keeps its garbage collector.
+// BuildFrozen compiles and freezes any main package as Build does doona.wasm, for comparison. If it does not know the
+// toolchain's layout, it only strips the module, which then keeps its garbage collector.
 func BuildFrozen(ctx context.Context, main, file string, more ...string) error {
 	freeze := func(module []byte) ([]byte, error) { return Freeze(ctx, module, Ran()) }
 	return buildFrozen(ctx, main, file, freeze, more...)
@@ -114,7 +114,6 @@ func compile(ctx context.Context, main, file string, env, flags []string) error 
 	return nil
 }
 
-// link compiles a main package to a file.
 func link(ctx context.Context, main, file string, env, flags []string) error {
 	out, err := filepath.Abs(file)
 	if err != nil {

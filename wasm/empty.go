@@ -6,18 +6,16 @@ import (
 )
 
 // Freeze gives functions that never run in a frozen module an empty body, which stops the module. A linker cannot know
-// which functions never run. There are four kinds:
+// these functions. There are four kinds:
 //
-//   - Functions that only the start runs. The start has already run.
-//   - Functions that no remaining function calls and whose address no remaining function knows. Addresses are constants
-//     in memory and in functions: Go's linker writes each as a word, and no remaining function computes one.
-//   - Functions that run only at the end: panics, runtime errors, stack overflow. The module stops there without a
-//     message. The client then continues with doona-full.wasm, in which nothing is emptied. If that module stops too,
-//     it reports the reason.
-//   - Functions of the Go runtime whose address is in memory but which did not run in any test, and functions of parts
-//     that are missing: the collector, panic messages. ran.txt lists what ran in a trace of all tests of a module,
-//     including refusals and a soak test. Runtime functions that a remaining function calls stay even if they are not
-//     in ran.txt, because it depends on sizes which of them runs.
+//   - Functions that only the start runs, which is over.
+//   - Functions that no remaining function calls and whose address none knows. Addresses are constants in memory and in
+//     functions: Go's linker writes each as a word, and no remaining function computes one.
+//   - Functions that run only at the end: panics, runtime errors, stack overflow. The module stops there silently. The
+//     client then continues with doona-full.wasm, in which nothing is emptied. If that stops too, it reports the reason.
+//   - Runtime functions whose address is in memory but which ran in no test, and those of missing parts: the collector,
+//     panic messages. ran.txt lists what ran in all tests of a module, including refusals and a soak test. Runtime
+//     functions that a remaining function calls stay in any case, as it depends on sizes which of them runs.
 //
 // In protocols, package math and number conversions, no function that could run is emptied. If some values stopped the
 // module in a protocol's function, the server of doona-full.wasm would learn something about the value. Which runtime
@@ -119,8 +117,8 @@ func (f functions) staying(all []body, memory []byte, exports []int, ran map[str
 	return stay, nil
 }
 
-// addressed returns the index of the function at an address, as Go's linker numbers functions. If the address is not a
-// function's, the result is outside the code section. A return address, whose lower 16 bits are not 0, gives -1.
+// addressed returns the index of the function at an address, as Go's linker numbers functions. For another address, it
+// is outside the code section. Return addresses, whose lower 16 bits are not 0, give -1.
 func addressed(address uint64) int {
 	if address&0xffff != 0 {
 		return -1
@@ -128,8 +126,7 @@ func addressed(address uint64) int {
 	return int(address>>16) - firstFunction
 }
 
-// closures returns the indexes of closures by the name of the function that contains them. A closure is called by its
-// address, so it stays if its function stays.
+// closures returns closures by the name of their function, with which they stay, as they are called by address.
 func closures(all []body) map[string][]int {
 	in := map[string][]int{}
 	for i, b := range all {

@@ -16,7 +16,6 @@ const (
 	sectionData   = 11
 )
 
-// section is one section of a WebAssembly module.
 type section struct {
 	id   byte
 	body []byte
@@ -35,7 +34,6 @@ func readSections(module []byte) (all []section, err error) {
 	return all, nil
 }
 
-// writeSections encodes sections as a module.
 func writeSections(sections []section) []byte {
 	out := []byte(header)
 	for _, s := range sections {

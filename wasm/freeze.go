@@ -14,21 +14,20 @@ import (
 )
 
 // Freeze returns a module in the state after its start: memory and variables hold what the start left, and _initialize
-// does nothing. So the download omits the start's code, and no page waits for the start.
+// does nothing. So the download omits the start's code, and no page waits for it.
 //
-// A frozen module has no garbage collector. Its code is most of the runtime, and the pointer maps and write barriers
-// are only there for it. Memory only grows, so the host replaces the instance from time to time (docs/wasm.md).
+// A frozen module has no garbage collector, nor the pointer maps and write barriers for it; the collector is most of
+// the runtime's code. Memory only grows, so the host replaces the instance from time to time (docs/wasm.md).
 //
 // Freeze runs the start with GOGC=off, a constant clock and zeros as random bytes, so the same source gives the same
-// bytes. The start uses random bytes only as seeds of Go's maps. Randomizers draw random bytes from the host when they
-// make a report.
+// bytes. The start uses random bytes only as seeds of Go's maps. Randomizers draw from the host when they make a
+// report.
 //
-// Freeze empties functions that never run (empty.go). It also clears tables that only a collector, a growing stack or a
-// panic reads. ran holds the runtime functions that remain ([Ran]). If ran is nil, all functions that may run remain,
-// with their names.
+// Freeze empties functions that never run (empty.go), and clears tables that only a collector, a growing stack or a
+// panic reads. ran holds the runtime functions that remain ([Ran]); nil keeps all that may run, and names.
 //
-// Freeze returns [ErrLayout] if the module does not have the layout of Go 1.26. If the module was compiled without
-// write barriers, it must not be used then.
+// It returns [ErrLayout] for a module without the layout of Go 1.26. Such a module, if compiled without write barriers,
+// must not be used.
 func Freeze(ctx context.Context, module []byte, ran map[string]bool) ([]byte, error) {
 	sections, f, err := readModule(module)
 	if err != nil {
@@ -120,7 +119,7 @@ const (
 	pageSize = 65536
 )
 
-// zeroes is an endless reader of zeros, used as the random bytes of the start.
+// zeroes yields zeros as the random bytes of the start.
 type zeroes struct{}
 
 func (zeroes) Read(p []byte) (int, error) {
@@ -176,7 +175,6 @@ func globalsOf(instance api.Module, section []byte) ([]byte, error) {
 
 const opConst64 = 0x42
 
-// withoutStart returns a code section in which _initialize does nothing.
 func withoutStart(sections []section, code []byte) ([]byte, error) {
 	f, err := readFunctions(sections)
 	if err != nil {
@@ -199,7 +197,6 @@ func withoutStart(sections []section, code []byte) ([]byte, error) {
 	return writeBodies(all), nil
 }
 
-// exported returns the number of the function that is exported under a name.
 func exported(section []byte, name string) (int, error) {
 	r := &segments{rest: section}
 	for range r.unsigned() {
@@ -212,7 +209,6 @@ func exported(section []byte, name string) (int, error) {
 	return 0, ErrLayout
 }
 
-// exportedFunctions returns the numbers of all exported functions.
 func exportedFunctions(section []byte) (numbers []int, err error) {
 	r := &segments{rest: section}
 	for range r.unsigned() {

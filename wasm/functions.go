@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 )
 
-// functions describes the functions of a module.
 type functions struct {
 	imports int            // Number of imported functions, which have the first numbers.
 	names   map[int]string // Names by function number.
@@ -60,7 +59,6 @@ func (f functions) bodies(code []byte) (all []body, err error) {
 	return all, nil
 }
 
-// writeBodies encodes functions as a code section.
 func writeBodies(all []body) []byte {
 	out := binary.AppendUvarint(nil, uint64(len(all)))
 	for _, b := range all {
@@ -69,7 +67,6 @@ func writeBodies(all []body) []byte {
 	return out
 }
 
-// functionNames reads the names of functions, by number, from a name section.
 func functionNames(r *segments) (names map[int]string, err error) {
 	names = map[int]string{}
 	for len(r.rest) > 0 && !r.bad {
@@ -155,7 +152,6 @@ func (r *segments) skipBulk(sub int) bool {
 	return sub < 8 || sub == subCopy || sub == subFill
 }
 
-// integer skips a LEB128 integer of any length.
 func (r *segments) integer() {
 	for !r.bad {
 		if p := r.bytes(1); !r.bad && p[0] < 0x80 {

@@ -22,7 +22,7 @@ func merged(list []instruction) []instruction {
 	return list
 }
 
-// blocks is a function that consists of numbered blocks in a loop, as Go compiles it.
+// blocks is a function of numbered blocks in a loop, as Go compiles it.
 type blocks struct {
 	head, code []instruction // Instructions before the blocks; instructions after the table.
 	count      int           // Number of blocks.
@@ -101,7 +101,7 @@ func (f *blocks) write() ([]instruction, bool) {
 		table = binary.AppendUvarint(table, uint64(i))
 	}
 	out = append(out, instruction{opLocalGet, []byte{opLocalGet, 0}}, instruction{opTable, table})
-	depth, ended, gone := 0, 0, f.count-left // depth inside the code; blocks that have ended; unused blocks still open
+	depth, ended, gone := 0, 0, f.count-left // depth in the code; ended blocks; unused blocks still open
 	for i, instruction := range f.code {
 		switch op := instruction.op; {
 		case op == opBlock || op == opLoop || op == opIf:

@@ -74,8 +74,8 @@ func TestNoiseDistribution(t *testing.T) {
 	}
 }
 
-// chernoff returns draws·KL(count/draws ‖ p). By Chernoff's bound, a count at least that far from its mean has
-// probability at most exp of minus this number.
+// chernoff returns draws·KL(count/draws ‖ p). By Chernoff's bound, a count at least that far off has probability at
+// most e to the power of minus this.
 func chernoff(draws, count int, p float64) float64 {
 	seen, kl := float64(count)/float64(draws), 0.0
 	if seen > 0 {

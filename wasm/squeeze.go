@@ -82,8 +82,7 @@ func (s squeezer) squeeze(code []byte) ([]byte, error) {
 	return code, nil
 }
 
-// afterControl returns the index after the last call, branch or return. The instructions from that index on run in
-// sequence and change only values and memory.
+// afterControl returns the index after the last call, branch or return. What follows runs in sequence.
 func afterControl(list []instruction) int {
 	for i := len(list); i > 0; i-- {
 		if op := list[i-1].op; op <= opReturn || op == opCall || op == opCallIndirect {
@@ -115,8 +114,8 @@ func (s squeezer) match(all []instruction, at int) (taken int, instead []instruc
 func plain(op byte) instruction { return instruction{op, []byte{op}} }
 
 // writesReturn reports whether the next instructions store a return address into this function. Such a store follows a
-// write to Go's stack pointer (global 0, with a copy in local 1), goes to the address in that pointer, and precedes a
-// call. A constant argument is stored in the same way, but at another offset.
+// write to Go's stack pointer (global 0, copied to local 1), goes to its address, and precedes a call. A constant
+// argument is stored in the same way, but at another offset.
 func (s squeezer) writesReturn(before instruction, list []instruction) bool {
 	if len(list) < 4 || before.op != opGlobalSet || before.operand() != 0 {
 		return false
@@ -141,7 +140,7 @@ func unwinds(list []instruction) bool {
 	return len(list) > 1 && list[0].op == opConst && list[0].operand() == 1 && list[1].op == opReturn
 }
 
-// branchesToUnwind reports whether a branch out of all blocks leads to a return of 1, which begins a goroutine switch.
+// branchesToUnwind reports whether a branch out of all blocks leads to a return of 1.
 func branchesToUnwind(list []instruction) bool {
 	if n := len(list); n < 2 || list[n-2].op != opConst || list[n-2].operand() != 1 {
 		return false

@@ -97,10 +97,9 @@ const (
 	entryData   = 44 // npcdata offsets into the tables; then funcdata
 )
 
-// Indexes into a function's pcdata and funcdata (internal/abi/symtab.go) that the runtime reads without a traceback and
-// without preemption by signals. The pcdata at pagePointers says which pointer map applies at an instruction. The
-// funcdata up to dataObjects are those maps, for arguments, locals and objects on the stack. dataDefers describes
-// deferred calls.
+// Indexes into a function's pcdata and funcdata (internal/abi/symtab.go) that the runtime reads without a traceback or
+// preemption by signals: which pointer map applies at an instruction; these maps, for arguments, locals and objects on
+// the stack; and deferred calls.
 const (
 	pagePointers = 1
 	dataObjects  = 2
@@ -175,8 +174,8 @@ func (e function) strip(pages []byte, kept []bool) error {
 	return keep(pages, kept, table(e).at(entryData+4*pagePointers))
 }
 
-// keep marks one table by instruction in kept. The table is pairs of variable-length integers; a pair whose first
-// integer is 0 ends it, except the first pair. Offset 0 means that there is no table.
+// keep marks one table by instruction. The table is pairs of variable-length integers. A pair whose first integer is 0
+// ends it, except the first pair. Offset 0 means no table.
 func keep(pages []byte, kept []bool, offset int) error {
 	for at, first := offset, true; offset != 0; first = false {
 		if at >= len(pages) {

@@ -28,8 +28,8 @@ func TestFrozen(t *testing.T) {
 	require.ErrorIs(t, err, wasm.ErrLayout, "a frozen module has no names, so it cannot be frozen again")
 }
 
-// TestNothingCollects: runtime functions which collect garbage, move stacks or recover panics are not in ran.txt.
-// doona.wasm has no write barriers, so none of these may run.
+// TestNothingCollects: ran.txt lists no runtime function that collects garbage, moves a stack or recovers a panic.
+// doona.wasm has no write barriers, so none may run.
 func TestNothingCollects(t *testing.T) {
 	ran := wasm.Ran()
 	require.True(t, len(ran) > 50 || *rewriteRan)
@@ -39,7 +39,7 @@ func TestNothingCollects(t *testing.T) {
 	}
 }
 
-// TestStripped: Build stripped doona-full.wasm: it has no names of functions and files.
+// TestStripped: doona-full.wasm has no names of functions and files.
 func TestStripped(t *testing.T) {
 	module := built(t, wasm.Full)
 	require.NotContains(t, string(module), "runtime.gcStart", "the module contains a function's name")
@@ -80,8 +80,8 @@ func TestSizes(t *testing.T) {
 // trap is the body of an emptied function, with its length in front.
 var trap = []byte("\x03\x00\x00\x0b")
 
-// TestFreezeRefuses: Freeze refuses a module with an unknown layout. For a module with random damage, it must return an
-// error or a module and never panic.
+// TestFreezeRefuses: Freeze refuses a module with an unknown layout. A module with random damage gives an error or a
+// module, never a panic.
 func TestFreezeRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "linked.wasm")
 	require.NoError(t, wasm.LinkFrozen(t.Context(), wasm.Browser.Package(), file))
@@ -97,8 +97,8 @@ func TestFreezeRefuses(t *testing.T) {
 	}
 }
 
-// TestOtherToolchainsCollect: a module that could not be frozen was compiled with write barriers. Without them its
-// garbage collector would free memory in use.
+// TestOtherToolchainsCollect: a module that could not be frozen has write barriers. Without them its garbage collector
+// would free memory in use.
 func TestOtherToolchainsCollect(t *testing.T) {
 	read := func(build func(context.Context, string, string) error) []byte {
 		file := filepath.Join(t.TempDir(), "module.wasm")

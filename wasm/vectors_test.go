@@ -72,8 +72,8 @@ func plaintexts(t *testing.T, lanes [][]string, messageBytes int) (out []byte) {
 	return out
 }
 
-// TestVectors: doona.wasm, given a vector's random bytes, produces the vector's slots, report after report. It must
-// refuse tasks whose parameters do not prove the claimed (ε, δ).
+// TestVectors: with a vector's random bytes, doona.wasm produces the vector's slots, report after report. It refuses
+// tasks whose parameters do not prove the claimed (ε, δ).
 func TestVectors(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(vectorDir, "*.json"))
 	require.NoError(t, err)
@@ -116,8 +116,8 @@ func TestVectors(t *testing.T) {
 	require.Len(t, registry.All(), met, "every protocol must have vectors")
 }
 
-// TestVectorsBad: doona.wasm refuses the invalid tasks and values in the vectors bad_*.json, and that the error names
-// the field.
+// TestVectorsBad: doona.wasm refuses the invalid tasks and values in the vectors bad_*.json, and the error names the
+// field.
 func TestVectorsBad(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(vectorDir, "bad_*.json"))
 	require.NoError(t, err)

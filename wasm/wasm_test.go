@@ -62,8 +62,8 @@ func must(err error) {
 	}
 }
 
-// TestImports compares two lists with the committed files: the packages that each module links, and the functions that
-// it imports from the host. Each new package makes the download larger, and each new function lets the module do more.
+// TestImports compares the packages that the modules link, and the functions that they import from the host, with the
+// committed lists. A package makes the download larger; a function lets the module do more.
 func TestImports(t *testing.T) {
 	for _, module := range []wasm.Module{wasm.Browser, wasm.Full} {
 		t.Run(string(module), func(t *testing.T) {

@@ -91,7 +91,7 @@ func (w *world) startAttack(ctx context.Context, dir string) (*attack, error) {
 	return a, nil
 }
 
-// attackDrafts returns two yes-or-no tasks with the same ε and δ: noise by clients and noise by the relay.
+// attackDrafts returns two yes-or-no tasks with the same ε and δ, with noise by clients and by the relay.
 func attackDrafts() (drafts []quickstart.Draft, err error) {
 	for _, kind := range []struct {
 		noise  string
@@ -179,8 +179,7 @@ func (s *surrounded) known(ctx context.Context, answer int) error {
 	return s.task.submit(ctx, &shufflerclient.Report{Body: body})
 }
 
-// countLeft pulls the next batch from the honest relay as the verifier does. It counts the messages per answer and
-// subtracts the attacker's own.
+// countLeft pulls the next batch as the verifier does, and counts its messages per answer without the attacker's own.
 func (s *surrounded) countLeft(ctx context.Context) (left [2]uint64, err error) {
 	b, err := s.pull(ctx)
 	if err != nil {
@@ -197,7 +196,6 @@ func (s *surrounded) countLeft(ctx context.Context) (left [2]uint64, err error) 
 	return left, nil
 }
 
-// pull waits for the next batch.
 func (s *surrounded) pull(ctx context.Context) (*onion.Batch, error) {
 	hop := s.task.Open.VerifierHop() - 1
 	for {
@@ -262,7 +260,6 @@ func (s *sight) likelihood(t *task.Task, answer int) float64 {
 
 var answers = [2]string{"no", "yes"}
 
-// printSights prints what the attacker saw and guessed.
 func printSights(w io.Writer, sights []*sight) error {
 	fmt.Fprintf(w, "\nNobody else is honest: the attacker controls %d of %d clients, the verifier and all "+
 		"relays but one.\n"+

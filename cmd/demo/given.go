@@ -11,8 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ofTask lists the flags that describe a task. They are refused with --task, whose file describes it. For a count,
-// --range stays allowed: it says which rows count as yes.
+// ofTask lists the flags that --task replaces. For a count, --range still says which rows count as yes.
 var ofTask = []string{"query", "bins", "length", "padding", "lanes", "batch", "honest", "epsilon", "delta", "noise",
 	"local-epsilon"}
 
@@ -54,7 +53,7 @@ func (o *options) take(cmd *cobra.Command) error {
 	return m.CheckClaim()
 }
 
-// own returns the task of --task with another name, if its batch size is batch. Otherwise it returns nil.
+// own returns the task of --task with another name if its batch size is batch, else nil.
 func (o *options) own(name string, batch uint64) *task.Task {
 	if o.given == nil || batch != o.given.Batch.Size {
 		return nil

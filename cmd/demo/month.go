@@ -29,7 +29,6 @@ import (
 //go:embed month
 var monthFiles embed.FS
 
-// question is one of the month's tasks.
 type question struct {
 	name    string
 	weight  float64
@@ -82,7 +81,6 @@ func (c *heldCount) add(interval [2]float64, truth float64) {
 	}
 }
 
-// questions returns the month's questions with their tasks.
 func questions() ([]*question, error) {
 	out := []*question{
 		{name: "visits", value: func(v *visitor) uint {

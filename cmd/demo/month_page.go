@@ -51,7 +51,7 @@ func (m *monthMaker) step() {
 	m.done++
 }
 
-// serve writes the month as JSON. Until the month is ready, it writes the progress with status 202.
+// serve writes the month as JSON or, until it is ready, the progress with status 202.
 func (m *monthMaker) serve(w http.ResponseWriter, _ *http.Request) {
 	made, progress, err := m.ask()
 	w.Header().Set("Cache-Control", "no-store")
@@ -68,7 +68,7 @@ func (m *monthMaker) serve(w http.ResponseWriter, _ *http.Request) {
 	json.NewEncoder(w).Encode(made)
 }
 
-// serveChart draws one of the month's charts. The request names the chart and its width in pixels.
+// serveChart draws one of the month's charts in a width in pixels.
 func (m *monthMaker) serveChart(w http.ResponseWriter, r *http.Request) {
 	width, err := strconv.Atoi(r.FormValue("width"))
 	if err != nil || width < 260 || width > 4000 {

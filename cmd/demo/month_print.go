@@ -24,7 +24,6 @@ func (o *options) checkMonth(cmd *cobra.Command) error {
 	return cli.Refuse(cmd, "with --month: its questions are fixed", notOfMonth...)
 }
 
-// printMonth simulates the month and prints it.
 func printMonth(ctx context.Context, cmd *cobra.Command, seed uint64) error {
 	bar := cli.Progress("simulating", monthSteps)
 	m, err := makeMonth(ctx, seed, func() { bar.Add(1) })

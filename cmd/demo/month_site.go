@@ -21,7 +21,7 @@ const (
 	mostVisitors = 30000 // On one day. A batch holds at most that many reports.
 )
 
-// newsDay is the day on which a news site links to the shop. On other days this referrer is rare.
+// newsDay is the day on which a news site, otherwise a rare referrer, links to the shop.
 const newsDay = 16
 
 // visitor is what a visitor's device knows of its first visit of the day. The questions ask for it.
@@ -50,7 +50,6 @@ const (
 	poorPaint = 4
 )
 
-// weighted is an entry of a list, with its weight among visitors.
 type weighted struct {
 	name   string
 	weight float64
@@ -67,7 +66,7 @@ var countries = []weighted{{"Germany", 36}, {"Austria", 11}, {"Switzerland", 9},
 	{"Croatia", .2}, {"Estonia", .15}, {"Latvia", .12}, {"Lithuania", .1}, {"Greece", .08}, {"Bulgaria", .06},
 	{"Canada", .05}, {"Japan", .03}, {"another", .5}}
 
-// frontPages are the pages on which most visits begin. The names of other pages are made from the parts below.
+// On frontPages most visits begin. Other pages' names are made from the parts below.
 var (
 	frontPages = strings.Fields("/ /bikes /sale /bikes/city /bikes/touring /guides/frame-size /stores /bikes/electric " +
 		"/parts /repair /guides/commuting /bikes/children /gift-cards /about /contact /jobs")
@@ -92,8 +91,8 @@ func pageNames() []string {
 	return append(names, "other")
 }
 
-// site draws random visits. The popularity of pages follows Zipf's law. The front pages are the most popular; the order
-// of the other pages is unrelated to their names.
+// site draws random visits. The popularity of pages follows Zipf's law: front pages first, then the others in an order
+// unrelated to their names.
 type site struct {
 	random           *rand.Rand
 	zipf             []float64 // Cumulative sums of the pages' weights, by rank.
@@ -119,7 +118,6 @@ func newSite(seed uint64, day int) *site {
 	return s
 }
 
-// newsReferrers returns the referrers with their weights on newsDay.
 func newsReferrers() []weighted {
 	entries := slices.Clone(referrers)
 	for i := range entries {
@@ -130,7 +128,6 @@ func newsReferrers() []weighted {
 	return entries
 }
 
-// runningSums returns the cumulative sums of the entries' weights.
 func runningSums(entries []weighted) (sums []float64) {
 	sum := 0.0
 	for _, p := range entries {
@@ -185,7 +182,6 @@ func dateOf(day int) time.Time {
 	return first.AddDate(0, 0, day)
 }
 
-// paintBin returns the bin of a largest contentful paint in seconds.
 func paintBin(seconds float64) int {
 	at, found := slices.BinarySearch(paintEdges, seconds)
 	if !found {
@@ -194,7 +190,6 @@ func paintBin(seconds float64) int {
 	return at
 }
 
-// paintNames returns the names of the bins.
 func paintNames() (names []string) {
 	for i, from := range paintEdges {
 		switch {

@@ -19,7 +19,6 @@ type figure struct {
 	Truth float64 `json:"truth"`
 }
 
-// monthDevice holds the results for one device.
 type monthDevice struct {
 	Name    string    `json:"name"`
 	Reports figure    `json:"reports"`

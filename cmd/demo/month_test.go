@@ -28,10 +28,9 @@ func binomialLeast(n, p float64) float64 {
 	return lo * n
 }
 
-// TestMonthHoldsTheTruth: intervals contain the true numbers as often as they promise. The noise of the 30,030
-// intervals of pages on single days is independent. At least as many of them as 95 % intervals promise must contain the
-// truth, with an error probability of 10⁻⁶. Other intervals depend on each other: of all of them, on single days and
-// over the month, 94 % must contain the truth. Every entry that is called seen must have a visitor.
+// TestMonthHoldsTheTruth: of the 30,030 intervals of pages on single days, whose noise is independent, as many contain
+// the truth as 95 % intervals must, with an error probability of 10⁻⁶. Of all intervals, some of which depend on each
+// other, 94 % contain it. Every entry that is called seen has a visitor.
 func TestMonthHoldsTheTruth(t *testing.T) {
 	for seed := range uint64(2) {
 		d, err := playDays(t.Context(), seed, func() {})
@@ -80,8 +79,8 @@ func TestMonthIsOfItsSeed(t *testing.T) {
 	require.NotEqual(t, first, figures(2))
 }
 
-// TestMonthKeepsItsBudget composes the cost of all questions on all days from the tasks' own loss laws. The cost must
-// be within the budget of set.json and close to it. Adding up costs instead of composing them must give more.
+// TestMonthKeepsItsBudget: all questions on all days, composed from the tasks' own loss laws, cost less than the budget
+// of set.json and nearly as much. Adding up costs instead gives more.
 func TestMonthKeepsItsBudget(t *testing.T) {
 	of, err := questions()
 	require.NoError(t, err)

@@ -13,7 +13,6 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// options holds the values of the demo's flags.
 type options struct {
 	input, column string
 	format        table.Format
@@ -166,13 +165,11 @@ func (o *options) refuse(cmd *cobra.Command) error {
 	return cli.FlagError(err)
 }
 
-// byRelays reports whether relays add the noise, instead of clients.
 func (o *options) byRelays() bool { return o.noise == "relays" }
 
 // isVector reports whether a client's value is a whole row of the input, not one number in it.
 func (o *options) isVector() bool { return o.query.Info().Shape == task.PerVector }
 
-// isText reports whether a client's value is a text.
 func (o *options) isText() bool { return o.query.Info().Shape == task.PerText }
 
 // pageCoordinates is the largest number of coordinates for which the page has sliders.
@@ -246,7 +243,6 @@ func (o *options) draft(name string, batch uint64, dim int) (*task.Task, error) 
 	return t, cli.FlagError(err)
 }
 
-// clientValues returns the clientValue of every row.
 func (o *options) clientValues(rows [][]float64) [][]float64 {
 	out := make([][]float64, len(rows))
 	for i, row := range rows {

@@ -26,7 +26,6 @@ import (
 // liveTask is the name of the task to which you can report on the demo's page.
 const liveTask = "live"
 
-// page serves the demo's page and the examples.
 type page struct {
 	www   string
 	tasks map[string]*pageTask // By name, as in the page's addresses.
@@ -61,7 +60,6 @@ func originsOf(site net.Listener) []string {
 	return []string{"http://127.0.0.1" + port, "http://[::1]" + port, "http://localhost" + port}
 }
 
-// servePage serves the page until ctx ends.
 func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, l net.Listener,
 	tasks map[string]*pageTask) error {
 	p := &page{o.www, tasks, w.attack, &monthMaker{ctx: ctx, seed: o.seed}, o.hosts.Hosts(cmd, o.listen)}
@@ -78,8 +76,8 @@ func (w *world) servePage(ctx context.Context, cmd *cobra.Command, o *options, l
 	return nil
 }
 
-// handler serves the built pages, the verifier's pages with their list, and for each task its state, chart and
-// simulated clients. The pages' security policy lets them contact only this server and the first relay.
+// handler serves the built pages, the verifier's pages, and each task's state, chart and simulated clients. The pages
+// may contact only this server and the first relay.
 func (p *page) handler(relay string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/month", p.month.serve)

@@ -35,7 +35,6 @@ func newPageTask(r *simulatedTask, w words, value func(int) []float64) *pageTask
 		people: map[uint64]uint64{}}
 }
 
-// joined records that a person has reported in an epoch.
 func (c *pageTask) joined(epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +106,6 @@ type epochState struct {
 	Fill float64 `json:"fill_seconds"`
 }
 
-// countState says how many messages were sent and what happened to them.
 type countState struct {
 	Sent     uint64 `json:"messages_sent"`
 	Covers   uint64 `json:"cover_messages"`

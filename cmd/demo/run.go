@@ -191,7 +191,6 @@ func (r *result) print(w io.Writer) error {
 	return printSights(w, r.Sights)
 }
 
-// compare prints the estimate next to the truth.
 func (r *result) compare(w io.Writer) error {
 	worst := 0.0
 	for j, truth := range r.Truth {

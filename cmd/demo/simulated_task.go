@@ -35,8 +35,8 @@ func (r *simulatedTask) play(ctx context.Context, values [][]float64) (sent int,
 	return sent, nil
 }
 
-// send sends one report per value in an epoch. It returns when the relay has acknowledged all reports, or at the first
-// error. It calls done after each report, from several goroutines.
+// send sends one report per value in an epoch. It returns when all are acknowledged, or at the first error. It calls
+// done after each, from several goroutines.
 func (r *simulatedTask) send(ctx context.Context, epoch uint64, values [][]float64, done func()) error {
 	return inParallel(ctx, len(values), func(ctx context.Context, i int) error {
 		err := r.report(ctx, epoch, values[i])
@@ -67,7 +67,6 @@ func inParallel(ctx context.Context, n int, play func(ctx context.Context, i int
 	return context.Cause(ctx)
 }
 
-// report randomizes, seals and submits the value of one client.
 func (r *simulatedTask) report(ctx context.Context, epoch uint64, value []float64) error {
 	report, err := r.Client.Report(epoch, value)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 //go:embed sitemap.txt
 var sitemap string
 
-// followsOld is the fraction of visitors without a page who follow a link to an old address, which they pick by Zipf's
-// law. The others mistype an address, each in another way.
+// followsOld is the fraction of visitors without a page who follow a link to an old address, by Zipf's law. The others
+// mistype an address, each in another way.
 const followsOld = .6
 
 // brokenLinks returns the addresses at which n visitors found no page. They are the same in every run.
@@ -48,7 +48,6 @@ func brokenLinks(visitors int) []string {
 	return out
 }
 
-// suggestedLinks returns broken links from which a visitor of the page can choose.
 func suggestedLinks() (out []string) {
 	for _, page := range strings.Fields(sitemap)[:12] {
 		out = append(out, formerly(page))
@@ -99,7 +98,6 @@ func holders(values [][]float64) map[string]int {
 	return out
 }
 
-// foundText is a listed text on the page.
 type foundText struct {
 	verifier.TextCount
 	Truth int `json:"truth"` // Number of simulated clients that have it.
@@ -149,7 +147,6 @@ func compareTexts(found *verifier.Texts, values [][]float64) (out []trueText) {
 	return out
 }
 
-// printTexts prints the listed texts next to the true numbers.
 func (r *result) printTexts(w io.Writer) error {
 	fmt.Fprint(w, "\nThe truth, which no party of a deployment knows:\n\n")
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)

@@ -39,7 +39,6 @@ const (
 	vitalsEpochs = 7
 )
 
-// draft returns the task for deployment, starting now.
 func (v *vital) draft(now uint64) (quickstart.Draft, error) {
 	q := v.query
 	q.Clip, q.Batch, q.Honest, q.Epsilon, q.Delta = true, vitalsBatch, 0.9, 1, 1e-6
@@ -52,7 +51,6 @@ func (v *vital) draft(now uint64) (quickstart.Draft, error) {
 	return quickstart.Draft{Name: v.name, Task: t}, nil
 }
 
-// pageTask returns the task for the page, with simulated visits.
 func (v *vital) pageTask(r *simulatedTask) *pageTask {
 	w := v.words
 	w.Entries = verifier.Labels(r.Open.Task)

@@ -21,7 +21,6 @@ type words struct {
 	Entries []string `json:"entries"`
 }
 
-// subject describes a column of the input in words.
 type subject struct {
 	question, noun, unit string
 	within               string // Question whether the value is between two numbers.

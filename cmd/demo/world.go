@@ -85,7 +85,6 @@ func startWorld(ctx context.Context, dir string, o *options, draft *task.Task, d
 	return w, nil
 }
 
-// liveBatch returns how many reports a batch of the live task has.
 func (o *options) liveBatch() uint64 {
 	if o.isText() {
 		return min(o.batch, liveTexts)

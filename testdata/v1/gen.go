@@ -2,9 +2,8 @@
 
 // Command gen writes the test vectors into its own folder: go run ./testdata/v1/*.go
 //
-// All bytes of the vectors follow from the seeds below, also the senders' random draws. To choose these draws, gen
-// seals with internal/testing/fixture/hpke.go. That is a second implementation of HPKE, so the vectors also check
-// package onion.
+// All bytes follow from the seeds below, also senders' random draws. gen seals with internal/testing/fixture/hpke.go, a
+// second implementation, which checks package onion.
 package main
 
 import (
@@ -37,7 +36,6 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// dir is the folder for the vectors.
 var dir = flag.String("out", "testdata/v1", "`folder` to write the vectors to")
 
 // object is a JSON object; encoding/json sorts its keys.
@@ -103,7 +101,6 @@ func marshal(v any) []byte {
 	return out
 }
 
-// world is a task with the private keys of its parties.
 type world struct {
 	*task.Task
 	id    task.ID
@@ -128,7 +125,7 @@ func privateKey(kem task.KEM, party string, epoch int) *onion.PrivateKey {
 	return key
 }
 
-// newWorld returns a mean task in batches of 2. It has two lanes, so that vectors can move slots between lanes.
+// newWorld returns a mean task in batches of 2, with two lanes.
 func newWorld(kem task.KEM, relays int) *world {
 	w := &world{Task: &task.Task{
 		Name: "vectors", Query: task.Mean, Protocol: "realsum", Rule: "revealed", KEM: kem,
@@ -227,7 +224,7 @@ func tasks(w *world) {
 	write("task", out)
 }
 
-// withParts returns tasks that use the optional parts of a task: streams, noise, totals and rotations.
+// withParts returns tasks with the optional parts: streams, noise, totals, rotations.
 func withParts(plain *task.Task) []*task.Task {
 	first, later, cells, pool := *plain, *plain, *plain, *plain
 	first.Name, first.Stream = "first of a stream",
@@ -310,7 +307,6 @@ func keyLists(w *world) {
 	write("keylist", out)
 }
 
-// tokenKey is an RSA key of the token issuer.
 type tokenKey struct {
 	private *rsa.PrivateKey
 	public  *token.PublicKey
@@ -319,7 +315,6 @@ type tokenKey struct {
 // tokenKeys are the issuer's keys for epochs 0 and 1, and the key of a stranger.
 var tokenKeys = []tokenKey{newTokenKey("issuer 0"), newTokenKey("issuer 1"), newTokenKey("stranger")}
 
-// newTokenKey returns a key that depends only on the name.
 func newTokenKey(name string) tokenKey {
 	p, q, one := prime("p "+name), prime("q "+name), big.NewInt(1)
 	phi := new(big.Int).Mul(new(big.Int).Sub(p, one), new(big.Int).Sub(q, one))
@@ -332,8 +327,8 @@ func newTokenKey(name string) tokenKey {
 	return tokenKey{private, public}
 }
 
-// prime returns the first prime p with p mod 65537 ≠ 1, from a number on that depends only on the name. The number has
-// 1024 bits, of which the two highest are set.
+// prime returns the first prime p with p mod 65537 ≠ 1, from a 1024-bit number on that depends on the name. Its two
+// highest bits are set.
 func prime(name string) *big.Int {
 	var bits []byte
 	for i := range 4 {
@@ -349,8 +344,8 @@ func prime(name string) *big.Int {
 // issued holds a token with the request and the reply from which it was made.
 type issued struct{ request, reply, token []byte }
 
-// issue makes a token for a challenge. The sender's random bytes depend on name. The issuer signs with key; request and
-// token name the key named, which differs in some vectors that must be refused.
+// issue makes a token for a challenge, with random bytes that depend on name. The issuer signs with key; request and
+// token name the key named.
 func issue(name string, key, named tokenKey, challenge []byte) issued {
 	digest, id := sha256.Sum256(challenge), named.public.ID()
 	input := bytes.Join([][]byte{{0, 2}, seed("nonce " + name), digest[:], id[:]}, nil)
@@ -476,7 +471,7 @@ func (w *world) seal(name string, epoch uint64, hop, lane int, kind onion.Kind, 
 
 func tag(name string) []byte { return seed("tag " + name)[:16] }
 
-// message returns the innermost plaintext of slot i in a lane. Slot 1 is a cover; other slots hold a message.
+// message returns the innermost plaintext of slot i of a lane. Slot 1 is a cover.
 func message(name string, lane, i int) []byte {
 	if i == 1 {
 		return append(tag(name), 0, 0)
@@ -484,7 +479,7 @@ func message(name string, lane, i int) []byte {
 	return append(tag(name), 1, byte(3+lane))
 }
 
-// slots writes one slot for each KEM, sealed to the verifier only, as it leaves the one relay of the task.
+// slots writes a slot for each KEM, sealed to the verifier behind one relay.
 func slots() {
 	var out []object
 	for _, kem := range []task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768} {
@@ -538,7 +533,6 @@ func (w *world) body(c content) []byte {
 	return marshal(&submission{task.Version, w.seal("envelope", 0, 0, 0, onion.KindEnvelope, marshal(&c))})
 }
 
-// private returns every hop's private key of epoch 0, in hexadecimal.
 func (w *world) private() (out []string) {
 	for _, keys := range w.keys {
 		raw, err := keys[0].Bytes()
@@ -683,8 +677,7 @@ func badEnds(w *world, fault faultFunc) {
 	}
 }
 
-// chunks writes the hashes that manifests sign, for lanes of different lengths. Slot i of a lane is the number i in 4
-// bytes, big endian.
+// chunks writes the hashes that manifests sign, for lanes of different lengths. Slot i is i in 4 bytes, big endian.
 func chunks(w *world) {
 	var out []object
 	for _, counts := range [][]uint64{{0}, {1}, {1024}, {1025, 0, 3}, {3, 2048}} {
@@ -703,7 +696,7 @@ func chunks(w *world) {
 	write("chunks", out)
 }
 
-// bad writes one file per fault. Everything except the fault is valid; data with a fault is signed again.
+// bad writes one file per fault. All else is valid, including signatures.
 func bad(w *world) {
 	fault := func(name, kind, expect, description string, v object) {
 		v["kind"], v["expect"], v["description"] = kind, expect, description
@@ -722,7 +715,7 @@ func bad(w *world) {
 
 type faultFunc = func(name, kind, expect, description string, v object)
 
-// replaced returns in with old replaced by new. It fails if in does not contain old.
+// replaced replaces old by new. It fails if in does not contain old.
 func replaced(in []byte, old, new string) []byte {
 	if !bytes.Contains(in, []byte(old)) {
 		log.Fatalf("%q does not contain %q", in, old)
@@ -808,7 +801,6 @@ func badTasks(w *world, fault faultFunc) {
 		object{"document": string(text) + "{}"})
 }
 
-// badParts writes faults in the optional parts of a task.
 func badParts(w *world, fault faultFunc) {
 	for _, c := range []struct {
 		name, expect, description string
@@ -1037,7 +1029,7 @@ func badSubmissions(w *world, fault faultFunc) {
 	c = w.content()
 	c.Lanes[1] = c.Lanes[1][:1]
 	var short []byte
-	// Lane 1 lacks a slot. Lengthen a slot in lane 0 until the submission has the right size again.
+	// Lane 1 lacks a slot. Lengthen a slot in lane 0 until the submission has the right size.
 	for n := 0; ; n++ {
 		c.Lanes[0][0] = append(w.content().Lanes[0][0], make([]byte, n)...)
 		if short = w.body(c); len(short) == len(good) {

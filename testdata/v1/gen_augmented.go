@@ -4,8 +4,7 @@ package main
 
 import "github.com/doona-dp/doona/wire/task"
 
-// steep is a table whose entries rise and fall by factors of 8. uneven is a table that rises by factors of 4 and falls
-// by factors of 16.
+// steep rises and falls by factors of 8; uneven rises by factors of 4 and falls by 16.
 var (
 	steep  = []uint64{1, 8, 64, 8, 1}
 	uneven = []uint64{1, 4, 16, 64, 4}
@@ -75,14 +74,13 @@ func augmentedVectors() vectorSet {
 	}
 }
 
-// tilted is noise by relays for the levels 0, 1 and 2, in which higher levels have other weights.
+// tilted is relays' noise for the levels 0, 1 and 2, which weighs levels differently.
 func tilted() *task.Noise {
 	return &task.Noise{Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{steep},
 		Tilt: &task.Tilt{Centre: 6, Weights: []uint64{0, 1, 2}, Factors: []uint64{729, 243, 81, 27, 9, 3, 1}}}
 }
 
-// withDummies is a batch in one lane with the messages of users clients. It also holds dummies messages that relays
-// added in draws draws.
+// withDummies is a batch in one lane: messages of users clients, and of relays dummies messages in draws draws.
 func withDummies(users, draws, dummies uint64, messages ...string) batch {
 	b := oneLane(messages...)
 	b.users, b.draws, b.dummies = users, draws, dummies

@@ -69,7 +69,7 @@ func correlatedVectors() vectorSet {
 				params: "central=1/8 max=3", values: numbers(-1, 2, 1.9, 0),
 			},
 			{
-				// With these parameters, the noise often does not fit into the slots, and the client draws again.
+				// The noise often does not fit into the slots, and is drawn again.
 				name: "few slots", query: task.Vector, rule: "moments", claim: one, batch: honest(200),
 				input: sparse, slots: full(1, 3, 1), blocks: 2048, unproven: "slots.perLane",
 				params: "central=1/2 cut=1 level.00.r=64 level.00.s=2 max=2 pair.r=300 pair.s=1 theta=1",

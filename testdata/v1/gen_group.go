@@ -7,8 +7,8 @@ import (
 	"github.com/doona-dp/doona/internal/decimal"
 )
 
-// groups writes the (ε, δ) that remains for a person who reports k times. Numbers have ten digits and are rounded up,
-// so that every machine writes the same bytes.
+// groups writes the (ε, δ) of a person who reports k times. Numbers have ten digits, rounded up, so that every machine
+// writes the same bytes.
 func groups() {
 	var all []any
 	for _, eps := range []float64{0, 1e-9, .1, .5, 1, 2, 5.25, 30} {

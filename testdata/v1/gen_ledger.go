@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/shufflerclient"
 )
 
-// ledgers writes which reports a privacy ledger admits, for six kinds of reports and clocks that jump, and what the
-// ledger holds in the end. Prices are multiples of 1/8 and 2⁻²⁰, so all sums are exact.
+// ledgers writes which reports a privacy ledger admits, with clocks that jump, and what the ledger holds in the end.
+// Prices are multiples of 1/8 and 2⁻²⁰, so all sums are exact.
 func ledgers() {
 	var all []any
 	for i, b := range []shufflerclient.Budget{

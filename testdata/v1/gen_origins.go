@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// listable holds origins that a task may list. Browsers send those without a * in exactly this form.
+// listable holds origins that a task may list. Browsers send those without a * unchanged.
 var listable = []string{
 	"https://example.org", "https://example.org:8443", "http://localhost", "http://localhost:5173",
 	"https://localhost:80", "http://127.0.0.1", "http://127.0.0.1:443", "http://[::1]:8080", "https://[2001:db8::1]",
@@ -55,7 +55,7 @@ var unlistable = [][2]string{
 	{"https://" + strings.Repeat("a.", 122) + "a:65", "256 characters"},
 }
 
-// origins writes which origins a task may list, and which Origin headers a task with a given list allows.
+// origins writes which origins a task may list, and which Origin headers they match.
 func origins() {
 	draft := *newWorld(task.KEMX25519, 2).Task
 	valid := func(origin string) bool {

@@ -13,8 +13,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// sample is a task of one protocol, with values of clients. It states all parameters, so that vectors do not change
-// with the calibration.
+// sample is a task of one protocol, with clients' values. It states all parameters, so that no vector depends on a
+// calibration.
 type sample struct {
 	name, rule string
 	query      task.Query
@@ -30,7 +30,6 @@ type sample struct {
 	unproven   string      // Field for which a client must refuse the task; "" if the claim is proven.
 }
 
-// batch holds the messages of a number of clients.
 type batch struct {
 	users uint64
 	lanes protocols.Messages
@@ -70,7 +69,7 @@ func (s *sample) task(w *world, protocol string) *task.Task {
 	return &t
 }
 
-// vectorSet holds the vectors of a protocol. Each vector that must be refused is the first sample with one fault.
+// vectorSet holds the vectors of a protocol. Each invalid one is the first sample with one fault.
 type vectorSet struct {
 	protocol string
 	samples  []sample
@@ -86,7 +85,6 @@ type badTask struct {
 	change                   func(t *task.Task)
 }
 
-// badValue is a value that a client must refuse.
 type badValue struct {
 	name, description string
 	value             []float64
@@ -99,13 +97,12 @@ type badMessage struct {
 	message           []byte
 }
 
-// badBatch is a batch of messages from which no estimate can be made.
+// badBatch is a batch without an estimate.
 type badBatch struct {
 	name, description string
 	batch
 }
 
-// param returns a function that changes one parameter of a task.
 func param(key, value string) func(t *task.Task) {
 	return func(t *task.Task) {
 		for i, p := range t.Params {
@@ -118,7 +115,6 @@ func param(key, value string) func(t *task.Task) {
 	}
 }
 
-// protocolVectors writes the vectors of every protocol, valid and invalid ones.
 func protocolVectors(w *world, fault faultFunc) {
 	for _, set := range []vectorSet{
 		histogramVectors(), realsumVectors(), splitmixVectors(), correlatedVectors(),
@@ -134,7 +130,6 @@ func protocolVectors(w *world, fault faultFunc) {
 	}
 }
 
-// bad writes the vectors that must be refused.
 func (set *vectorSet) bad(w *world, fault faultFunc) {
 	first := func() *task.Task { return set.samples[0].task(w, set.protocol) }
 	for _, c := range set.tasks {
@@ -158,7 +153,7 @@ func (set *vectorSet) bad(w *world, fault faultFunc) {
 	}
 }
 
-// run is a sample with its task and its random bytes.
+// run is a sample with its task and random bytes.
 type run struct {
 	*sample
 	task      *task.Task
@@ -193,9 +188,8 @@ func (s *sample) vector(w *world, protocol string) object {
 		"batches": estimates(r.mechanism, append([]batch{own}, s.batches...))}
 }
 
-// report returns report i, as messages or as slots, and the offset of the first random byte that it did not use. A
-// source reads bytes ahead. So report draws all earlier reports again and then searches the bytes, from offset from,
-// for the source's next draw.
+// report returns report i, as messages or as slots, and the offset of the first unused random byte. A source reads
+// ahead, so report draws all earlier reports again and searches the bytes, from offset from, for the next draw.
 func (r *run) report(i int, slots bool, from int) (lanes protocols.Messages, end int) {
 	src := source(r.given)
 	for j := range i + 1 {

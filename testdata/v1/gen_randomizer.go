@@ -83,7 +83,7 @@ func noiseVectors() []object {
 	return d.out
 }
 
-// edges adds draws that lie exactly on, or next to, the limit at which a sampler decides differently.
+// edges adds draws on, or next to, a sampler's limits.
 func (d *drawer) edges() {
 	for _, c := range []struct{ u, draw uint64 }{{1 << 52, 1<<52 - 1}, {1 << 52, 1 << 52}, {1, 0}, {1, 1}} {
 		d.stream = append(binary.BigEndian.AppendUint64(nil, c.draw), d.stream...)
@@ -115,13 +115,13 @@ func source(given []byte) *randomizer.Source {
 	})
 }
 
-// drawer makes vectors of samplers. Each vector gets different bytes of the stream.
+// drawer makes vectors of samplers, each from other bytes of the stream.
 type drawer struct {
 	stream []byte
 	out    []object
 }
 
-// add makes one vector: it draws once and records the bytes used and the result.
+// add makes one vector: one draw, with the bytes used.
 func (d *drawer) add(v object, draw func(*randomizer.Source) string) {
 	src := source(d.stream)
 	v["result"] = draw(src)
@@ -140,7 +140,7 @@ func rational(text string) randomizer.Rational {
 	return r
 }
 
-// decays adds vectors of the samplers with probabilities e^-x.
+// decays adds vectors of samplers with probabilities e^-x.
 func (d *drawer) decays() {
 	for _, g := range []string{"0", "1", "1/3", "7/8", "5/2", "40", "1/1099511627776"} {
 		for range 2 {
@@ -162,7 +162,7 @@ func (d *drawer) decays() {
 	}
 }
 
-// sums adds vectors of the samplers of counts: Poisson, negative binomial and binomial.
+// sums adds vectors of Poisson, negative binomial and binomial samplers.
 func (d *drawer) sums() {
 	for _, lambda := range []string{"0", "1/1000", "1/2", "2/3", "1", "7/4", "10", "31/3"} {
 		for range 2 {
@@ -192,7 +192,7 @@ func (d *drawer) sums() {
 	}
 }
 
-// jumps adds vectors of the sampler of one jump, and of the jumps of several sources of noise at once.
+// jumps adds vectors of one jump, and of several sources' jumps at once.
 func (d *drawer) jumps() {
 	for _, c := range []struct {
 		rate string
@@ -228,14 +228,14 @@ func (d *drawer) jumps() {
 	}
 }
 
-// atom is one source of noise in a vector: its weight, rate and largest jump.
+// atom is one source of noise: its weight, rate and largest jump.
 type atom struct {
 	weight uint64
 	rate   string
 	max    uint64
 }
 
-// atoms returns the parameters of a superposition of sources of noise, and their texts in the vector.
+// atoms returns a superposition's parameters, and their texts.
 func atoms(den uint64, all ...atom) (out struct {
 	den   uint64
 	atoms []randomizer.Atom
@@ -250,7 +250,7 @@ func atoms(den uint64, all ...atom) (out struct {
 	return out
 }
 
-// shuffled returns the numbers 0 to n-1 in the order in which a client would send slots.
+// shuffled returns the numbers 0 to n-1 in a client's random order.
 func shuffled(s *randomizer.Source, n uint64) string {
 	slots := make([][]byte, n)
 	for i := range slots {

@@ -23,7 +23,7 @@ func rapporVectors() vectorSet {
 				values: numbers(0, 1, 1, 0, 1, 0),
 			},
 			{
-				// Set bits often do not fit into the slots, and the client draws again.
+				// Set bits often do not fit into the slots, and are drawn again.
 				name: "few slots", query: task.Sum, rule: "others", claim: one, batch: honest(500),
 				unproven: "claim.delta",
 				input:    between(0, 300), params: "f=3/8 k=6", slots: full(1, 3, 1), blocks: 128,

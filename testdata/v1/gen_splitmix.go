@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// shares returns a batch of messages of `size` bytes. All are 0 except the first and the last.
+// shares returns messages of `size` bytes, all 0 except the first and the last.
 func shares(users, messages uint64, size int, first, last uint64) batch {
 	b := batch{users: users, lanes: protocols.Messages{nil}}
 	for i := range messages {
@@ -33,8 +33,8 @@ func splitmixVectors() vectorSet {
 				claim: task.NewClaim("1", "0.02"), batch: honest(20),
 				input: between(-2, 3), params: "m=8 p=12 q=1024 s=1/12", slots: full(1, 8, 2), blocks: 256,
 				values: numbers(-2, 3, 0.5, 0, 1.0/3, 2.9, -1.9, 1),
-				// With two clients, n·p is 24. The four batches have the largest sum that counts as not negative, the
-				// next sum, a sum below 0, and a sum beyond q.
+				// With two clients, n·p = 24. The sums are the largest that is not negative, the next, one below 0, and
+				// one beyond q.
 				batches: []batch{
 					shares(2, 16, 2, 1, 523), shares(2, 16, 2, 1, 524), shares(2, 16, 2, 1023, 0),
 					shares(2, 16, 2, 1023, 30),

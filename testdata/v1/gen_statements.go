@@ -27,8 +27,7 @@ func newStream(owners ...string) *stated {
 	return s
 }
 
-// says returns all with one statement more, by signer about a position. key names the stream's next key; "" ends the
-// stream.
+// says adds a statement to all, by signer about a position. key names the next key; "" ends the stream.
 func (s *stated) says(all taskfile.Statements, position int, key, signer string) taskfile.Statements {
 	a, err := all.Authority(s.trust)
 	check(err)
@@ -45,7 +44,6 @@ func (s *stated) says(all taskfile.Statements, position int, key, signer string)
 	return all
 }
 
-// vector returns the JSON of a stream with its statements.
 func (s *stated) vector(all taskfile.Statements) object {
 	tasks := []object{}
 	for i, id := range s.ids {

@@ -4,7 +4,7 @@ package main
 
 import "github.com/doona-dp/doona/wire/task"
 
-// textOf returns the value of a client with this text: a number for each byte.
+// textOf returns a text as a client's value: a number for each byte.
 func textOf(text string) []float64 {
 	out := make([]float64, len(text))
 	for i := range len(text) {

@@ -82,8 +82,8 @@ func vectormeanVectors() vectorSet {
 	}
 }
 
-// fractions returns vectors whose coordinates, in units of 1/64, have fractional parts that add up to exactly one, to
-// less than one, and to more than one.
+// fractions returns vectors whose coordinates, in units of 1/64, have fractional parts that sum to one, to less and to
+// more.
 func fractions() (out [][]float64) {
 	for range 2 {
 		out = append(out, []float64{0.5, 0.5, 32}, []float64{-0.75, 3, 0.25})

@@ -32,7 +32,7 @@ type TaskConfig struct {
 	Owner      string  `json:"owner"`      // The task owner's key, "ed25519:…". Required.
 	MaxEpsilon float64 `json:"maxEpsilon"` // As in [shufflerclient.Options]. Required.
 	MaxDelta   float64 `json:"maxDelta"`   // As in [shufflerclient.Options].
-	Source     Source  `json:"source"`     // Where values come from. Required, as no default suits every site.
+	Source     Source  `json:"source"`     // Required; no default suits every site.
 	// Name of the secret that holds the issuer's API key. Only for tasks whose clients need tokens.
 	IssuerKey string `json:"issuerKey"`
 
@@ -45,8 +45,8 @@ type TaskConfig struct {
 
 	// The fields for source request:
 	Property Property `json:"property"` // Required.
-	// For country, cache and status: Categories[i] is the task's category i. All other values become category
-	// len(Categories), the task's last.
+	// For country, cache and status: Categories[i] is the task's category i. All other values become the last category,
+	// len(Categories).
 	Categories []string `json:"categories"`
 	Sample     *float64 `json:"sample"` // Fraction of the requests that are reported, in (0, 1]. Default 1.
 	Once       bool     `json:"once"`   // Report at most once per visitor's network and epoch.
@@ -71,8 +71,8 @@ const (
 	Latency Property = "latency" // Milliseconds until the headers of the site's answer arrived.
 )
 
-// defaultDelay and maxDelay are in seconds. Cloudflare's runtime lets work continue for 30 s after the answer to a
-// request. The 10 s beyond the longest delay are for retries.
+// defaultDelay and maxDelay are in seconds. The runtime lets work continue for 30 s after an answer. The 10 s beyond
+// the longest delay are for retries.
 const (
 	defaultDelay = 20
 	maxDelay     = 20
@@ -85,7 +85,7 @@ var (
 	namePattern = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
 	// originPattern matches a page's origin as browsers write it: lower case, scheme and host without a path.
 	originPattern = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://[^/?#@*,\s"A-Z]+$`)
-	// secretPattern matches a secret that is hard to guess (32 characters or more) and fits in an HTTP header.
+	// secretPattern matches a secret of 32 characters or more that fits in an HTTP header.
 	secretPattern = regexp.MustCompile(`^[A-Za-z0-9+/=_.~-]{32,}$`)
 	urlPattern    = regexp.MustCompile(`^https?://[^/?#]+(/[^?#]*)?` + strings.Replace(endpoint.TaskPath, "{task}",
 		"[0-9a-f]{64}", 1) + `$`)
@@ -122,8 +122,8 @@ func ParseConfig(in []byte) (*Config, error) {
 	return &c, c.validateSecrets()
 }
 
-// validateSecrets returns an error if a task's backend secret is also the API key of an issuer. The worker sends an
-// issuer its API key, so that issuer would learn the backend's secret.
+// validateSecrets returns an error if a backend's secret is also an issuer's API key: the worker would send it to that
+// issuer.
 func (c *Config) validateSecrets() error {
 	issuers := map[string]bool{}
 	for _, t := range c.Tasks {
@@ -138,7 +138,7 @@ func (c *Config) validateSecrets() error {
 	return nil
 }
 
-// decodingError names the field in which JSON decoding failed, if the json package's error names one.
+// decodingError names the field that JSON could not decode, if the json package's error does.
 func decodingError(err error) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
@@ -185,7 +185,7 @@ func (t *TaskConfig) validateSource(at string) error {
 	return invalid.Field(at+".source", strconv.Quote(string(t.Source)), "page, backend or request")
 }
 
-// validateFields returns an error if a field is set that has no effect with the task's source.
+// validateFields returns an error if a set field has no effect with the task's source.
 func (t *TaskConfig) validateFields(at string) error {
 	for _, f := range []struct {
 		name string
@@ -242,9 +242,9 @@ func (t *TaskConfig) validateProperty(at string) error {
 	return nil
 }
 
-// fits checks a fetched task against its configuration: tokens, the quota, the size of reports, and that the task's
-// domain contains every value of the property. No report may fail because of its value: otherwise the first relay could
-// infer values from who reports.
+// fits checks a fetched task against its configuration: tokens, quota, size of reports, and that its domain contains
+// every value of the property. If a report could fail because of its value, the first relay could infer values from who
+// reports.
 func (t *TaskConfig) fits(at string, of *task.Task) error {
 	bins := uint64(len(t.Categories)) + 1
 	switch {

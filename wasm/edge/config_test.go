@@ -297,8 +297,8 @@ func TestPool(t *testing.T) {
 	require.Equal(t, []byte{3}, p.take(4))
 }
 
-// TestShareOfANetwork checks the limit on posts of one network whose bodies have not arrived: an eighth of what other
-// networks leave free, however many other jobs wait. Bodies that have arrived must not count.
+// TestShareOfANetwork: posts of one network without their bodies take at most an eighth of what other networks leave
+// free, however many other jobs wait. Bodies that have arrived do not count.
 func TestShareOfANetwork(t *testing.T) {
 	for _, waiting := range []int{0, 100} {
 		var l load

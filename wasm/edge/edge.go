@@ -1,10 +1,10 @@
 // Package edge randomizes values in an edge worker. A page or a backend posts a value, or the worker reads a property
-// of a passing request. The worker randomizes and seals the value and sends the report to the first relay. docs/edge.md
-// is the manual; wasm/edge/worker connects this package to Cloudflare's runtime.
+// of a passing request. The worker seals the randomized value and sends the report to the first relay. docs/edge.md is
+// the manual; wasm/edge/worker connects the package to Cloudflare's runtime.
 //
-// The package is plain Go. [Host] holds what the runtime does for one request. The runtime ties everything that waits
-// (a fetch, a pause) to the request that began it. So this package uses no timers, and no request waits for a fetch
-// that another began. It polls instead, with pauses of its own.
+// The package is plain Go. [Host] holds what the runtime does for one request. The runtime ties all that waits (a
+// fetch, a pause) to the request that began it. So the package uses no timers, and no request waits for another's
+// fetch: it polls with pauses of its own.
 package edge
 
 import (
@@ -31,9 +31,8 @@ type Host struct {
 	Secret     func(string) string // Returns the secret with this name, or "".
 }
 
-// QuotaCheck counts one report of a network in an epoch of a task. It returns true, and counts, if the network had
-// fewer than most reports before. It stores the count until the Unix time end. It fails if it cannot read or store the
-// count.
+// QuotaCheck counts a report of a network in an epoch of a task, if the network had fewer than most before. It returns
+// whether it counted. It stores the count until the Unix time end, and fails if it cannot.
 type QuotaCheck func(network, epoch string, most, end uint64) (bool, error)
 
 // Observation holds the observed properties of one passing request.
@@ -70,8 +69,8 @@ type connection struct {
 // retryTask is how long the worker waits after a failed fetch before it fetches the task again.
 const retryTask = 10 * time.Second
 
-// A request that finds another request fetching the task checks again every lookAgain. If that fetch has not ended
-// after fetching, the waiting request fetches the task itself: the runtime may have ended the other request.
+// A request that finds another fetching the task checks again every lookAgain. After fetching, it fetches the task
+// itself: the runtime may have ended the other request.
 const (
 	lookAgain = 20 * time.Millisecond
 	fetching  = 2 * time.Second
@@ -90,7 +89,7 @@ func New(c *Config, host Host) (*Worker, error) {
 	return w, nil
 }
 
-// equip looks up the secrets and bindings that a task's configuration names.
+// equip looks up the secrets and bindings that a task needs.
 func (w *Worker) equip(name string) error {
 	t, at := w.config.Tasks[name], "tasks."+name
 	if key := t.IssuerKey; key != "" && w.host.Secret(key) == "" {
@@ -115,7 +114,7 @@ func (w *Worker) equip(name string) error {
 	return nil
 }
 
-// task returns the client of a configured task, by its name. The first call fetches and checks the task.
+// task returns the client of a configured task. The first call fetches and checks the task.
 func (w *Worker) task(ctx context.Context, name string) (*shufflerclient.Client, error) {
 	for {
 		w.mu.Lock()

@@ -7,7 +7,7 @@ func (w *Worker) Jobs() (jobs, bytes int) {
 	return len(w.load.jobs), w.load.bytes
 }
 
-// Fill adds jobs up to the limit. The returned function removes them.
+// Fill adds jobs up to the limit, until empty is called.
 func (w *Worker) Fill() (empty func()) {
 	var all []*job
 	for {
@@ -23,7 +23,7 @@ func (w *Worker) Fill() (empty func()) {
 	}
 }
 
-// FillBytes reserves all bytes of the instance except free. The returned function releases them.
+// FillBytes reserves all bytes except free, until empty is called.
 func (w *Worker) FillBytes(free int) (empty func()) {
 	j, err := w.load.begin("")
 	if err == nil {

@@ -15,15 +15,14 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// A page or backend posts values to Prefix + the task's name. A post to that path + EpochPath asks which epoch is open.
+// Values are posted to Prefix + the task's name. A post to that path + EpochPath asks which epoch is open.
 const (
 	Prefix    = "/doona/"
 	EpochPath = "/epoch"
 )
 
-// EpochHeader is the header in which a page's post names the epoch that EpochPath returned. The page has recorded that
-// it reports in that epoch. The worker refuses a post that arrives in a later epoch: otherwise the page could report
-// twice in the later one.
+// EpochHeader is the header in which a page's post names the epoch that EpochPath returned. The page has recorded a
+// report in that epoch. A post that arrived in a later epoch would let the page report twice in the later one.
 const EpochHeader = "Doona-Epoch"
 
 // Problems that only a worker answers with, beside those of a relay. docs/edge.md lists all.
@@ -38,8 +37,8 @@ func newProblem(name problem.Name, status int, title, detail string) *problem.Pr
 }
 
 // ServeHTTP takes {"value": number or [number …]} for a task. It answers 204 once the value is randomized and sealed. A
-// page also gets 204 if its network's quota is used up or its value is invalid. Otherwise anyone in the same network
-// could find out whether somebody there has reported.
+// page also gets 204 if its quota is used up or its value is invalid. Otherwise others in its network could find out
+// whether somebody has reported.
 func (w *Worker) ServeHTTP(out http.ResponseWriter, req *http.Request) {
 	out.Header().Set("Cache-Control", "no-store")
 	if err := w.take(out, req); err != nil {
@@ -47,7 +46,7 @@ func (w *Worker) ServeHTTP(out http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// Refuse writes an error as the answer: a problem as it is, any other error as an invalid configuration.
+// Refuse answers with a problem. An error of another kind becomes the problem Configuration.
 func Refuse(out http.ResponseWriter, err error) {
 	var p *problem.Problem
 	if !errors.As(err, &p) {
@@ -98,7 +97,7 @@ func (w *Worker) take(out http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// allow adds the CORS headers with which a page of a configured foreign origin may post and read the answer.
+// allow adds the CORS headers for a page of a configured foreign origin.
 func allow(header http.Header, origin string) {
 	header.Set("Access-Control-Allow-Origin", origin)
 	header.Set("Access-Control-Allow-Methods", http.MethodPost)
@@ -120,7 +119,7 @@ func (w *Worker) admit(name string, req *http.Request) error {
 	if len(origins) > 0 {
 		return newProblem(problem.ForeignOrigin, http.StatusForbidden, "only this site's backend reports here, and no page", "")
 	}
-	// credentialOf hashes both texts to one length, so that the comparison takes the same time for every secret.
+	// Hashes have one length, so the comparison takes the same time for every secret.
 	given, want := credentialOf(req.Header.Get("Authorization")), w.backends[name]
 	if subtle.ConstantTimeCompare(given[:], want[:]) != 1 {
 		return newProblem(problem.Unauthorized, http.StatusForbidden, "only this site's backend reports here",
@@ -145,8 +144,8 @@ func (w *Worker) tellEpoch(out http.ResponseWriter, req *http.Request, name stri
 	return json.NewEncoder(out).Encode(map[string]any{"epoch": v.key(), "end": v.end()})
 }
 
-// post takes a posted value. It checks the network's quota only after a page's body has arrived. If it checked the
-// quota first, a post without a body would get an answer only when the quota is used up, which reveals the count.
+// post takes a value. It checks the network's quota only after a page's body has arrived. Otherwise a post without a
+// body would get an answer only when the quota is used up, which reveals the count.
 func (w *Worker) post(req *http.Request, name string) error {
 	t := w.config.Tasks[name]
 	v, err := w.open(req.Context(), name, awaitedOf(t, req))
@@ -178,8 +177,8 @@ func awaitedOf(t *TaskConfig, req *http.Request) string {
 	return networkOf(req.Header.Get("CF-Connecting-IP"))
 }
 
-// body reads the body of a post, after it has checked the epoch, the length and the address in the headers. If the body
-// never arrives, the runtime ends the request.
+// body checks the epoch, the length and the address in the headers and reads the body. If the body never arrives, the
+// runtime ends the request.
 func (w *Worker) body(req *http.Request, v *visit) ([]byte, error) {
 	t, most := w.config.Tasks[v.name], bodyBytes(v.client.Task().Task)
 	switch {

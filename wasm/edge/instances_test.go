@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestInstancesFollowEachOther sends 10,000 requests, 16 at a time, for which entry.mjs starts ten instances one after
-// another. No report may be lost when a new instance replaces the last one. The test logs workerd's memory.
+// TestInstancesFollowEachOther: for 10,000 requests, 16 at a time, entry.mjs starts ten instances one after another. No
+// report is lost when one replaces another. It logs workerd's memory.
 func TestInstancesFollowEachOther(t *testing.T) {
 	const requests = 10_000
 	o := newOutside(t, truthful())

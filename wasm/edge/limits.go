@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Limits of one worker instance, to which Cloudflare's runtime gives 128 MiB of memory.
+// Limits of one worker instance, which has 128 MiB of memory.
 const (
 	maxJobs   = 512      // Jobs in progress: requests from their admission until their report is sent.
 	maxHeld   = 32 << 20 // Bytes of all jobs' bodies and sealed reports together.
@@ -19,8 +19,8 @@ const (
 	maxBody   = 1 << 20  // Bytes of one posted value.
 	// maxText is the most bytes of a posted text. The strings protocol cuts the text to the task's length.
 	maxText = 1024
-	// networkShare limits each network to 1/networkShare of the capacity that other networks leave free. It counts only
-	// posts whose bodies have not arrived yet.
+	// networkShare limits a network to 1/networkShare of what other networks leave free, in posts whose bodies have not
+	// arrived.
 	networkShare = 8
 	// jobEnds is the age at which a job counts as over in any case. The runtime silently ends work 30 s after the
 	// answer.
@@ -44,13 +44,13 @@ type job struct {
 // usage is the number and the total bytes of some jobs.
 type usage struct{ jobs, bytes int }
 
-// begin admits a job of a network, or returns a problem if the instance or the network is at its limit.
+// begin admits a job of a network, or returns a problem at a limit.
 func (l *load) begin(network string) (*job, error) {
 	j := &job{began: time.Now(), network: network}
 	return j, l.hold(j, 0)
 }
 
-// hold adds a job, if it is new, and reserves bytes for it until the job ends. At a limit it returns a problem.
+// hold adds a job, if new, and reserves bytes until the job ends. At a limit it returns a problem.
 func (l *load) hold(j *job, bytes int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,9 +72,9 @@ func (l *load) hold(j *job, bytes int) error {
 	return nil
 }
 
-// full reports whether a job would exceed a limit, of the instance or of its network. Posts of one network whose bodies
-// have not arrived may take an eighth of what other networks leave free, or one post in any case. Reports that wait to
-// be sent do not count for the network: otherwise refusals would reveal whether the network's last post was counted.
+// full reports whether a job would exceed a limit. Posts of one network without their bodies may take an eighth of what
+// other networks leave free, or one post in any case. Reports that wait to be sent do not count: otherwise refusals
+// would reveal whether the network's last post was counted.
 func (l *load) full(j *job, bytes int) bool {
 	if _, ok := l.jobs[j]; !ok && len(l.jobs) >= maxJobs || l.bytes+bytes > maxHeld {
 		return true
@@ -96,7 +96,7 @@ func (l *load) full(j *job, bytes int) bool {
 		own.bytes+j.bytes+bytes > (maxHeld-others.bytes)/networkShare)
 }
 
-// arrived records that a job's body has arrived, so that the job no longer counts for its network.
+// arrived records that a job's body has arrived and no longer counts for its network.
 func (l *load) arrived(j *job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

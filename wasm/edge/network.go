@@ -2,8 +2,8 @@ package edge
 
 import "net/netip"
 
-// networkOf returns the network of an IP address, an IPv4 /24 or an IPv6 /48. Relays and issuers also count all
-// addresses of one network as one visitor. For an invalid address it returns "".
+// networkOf returns the network that relays and issuers also count as one visitor: an IPv4 /24 or an IPv6 /48. For an
+// invalid address it returns "".
 func networkOf(address string) string {
 	a, err := netip.ParseAddr(address)
 	if err != nil {

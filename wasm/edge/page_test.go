@@ -49,7 +49,6 @@ func TestPageScript(t *testing.T) {
 	require.Empty(t, p.Log()+inShort.Log())
 }
 
-// servePage serves the site's page, which loads the built page script.
 func servePage(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/" {
 		http.ServeFile(w, r, filepath.Join(pages, filepath.Base(r.URL.Path)))
@@ -59,8 +58,8 @@ func servePage(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "<!doctype html><link rel=icon href=data:,>", scriptTag)
 }
 
-// cloudflare starts a proxy that sends requests to two workers and names the client's address in a header, as
-// Cloudflare does. Requests for task short go to the second worker.
+// cloudflare starts a proxy before two workers that adds the header with the client's address. Requests for task short
+// go to the second worker.
 func cloudflare(t *testing.T, p, short *workerd.Process) (address string) {
 	t.Helper()
 	front := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {

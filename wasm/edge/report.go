@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// patience limits the retries of one report to 6 s in total. Together with the longest delay (20 s) and the time for a
-// token (2 s), this stays below the 30 s after which the runtime ends work.
+// patience limits the retries of one report, in total. With the longest delay (20 s) and the time for a token (2 s), it
+// stays below the 30 s after which the runtime ends work.
 const patience = 6 * time.Second
 
 // visit is one request that may report to the open epoch of a task.
@@ -24,8 +24,8 @@ type visit struct {
 	job    *job
 }
 
-// open admits a request that may report to a task. network is the network from which a body is awaited, or "". The
-// caller ends the visit with [load.end].
+// open admits a request that may report to a task. network is where a body is awaited from, or "". The caller ends the
+// visit with [load.end].
 func (w *Worker) open(ctx context.Context, name, network string) (*visit, error) {
 	j, err := w.load.begin(network)
 	if err != nil {
@@ -57,11 +57,10 @@ func (w *Worker) prepare(ctx context.Context, v *visit) (err error) {
 // key returns a name of the epoch that is unique over all tasks.
 func (v *visit) key() string { return fmt.Sprintf("%s/%d", v.client.Task().ID, v.epoch) }
 
-// end returns the Unix time at which the epoch ends.
 func (v *visit) end() uint64 { return v.client.Task().Epochs.End(v.epoch) }
 
-// Observe reports a request's properties to every task with source request, after the request was answered. Whether a
-// request is sampled does not depend on its properties.
+// Observe reports an answered request's properties to every task with source request. Whether a request is sampled does
+// not depend on its properties.
 func (w *Worker) Observe(o Observation) {
 	for _, name := range w.observed {
 		if rand.Float64() >= w.config.Tasks[name].sample() {
@@ -94,12 +93,11 @@ func (w *Worker) observe(ctx context.Context, name string, o *Observation) error
 	return w.deliver(ctx, v, report)
 }
 
-// forgotten is how many seconds after an epoch's end the counts of its networks are deleted. Clocks may differ by
-// minutes, so the counts stay that long.
+// forgotten is how many seconds after an epoch's end the counts of networks are deleted. Clocks may differ by minutes.
 const forgotten = 600
 
-// claim counts one report of the visitor's network and returns false if the network's quota is used up. It runs before
-// the value is read. So if a later step fails, a second post cannot draw fresh noise for the same visitor.
+// claim counts one report of the visitor's network. It returns false if the quota is used up. It runs before the value
+// is read: if a later step fails, a second post draws no fresh noise.
 func (w *Worker) claim(v *visit, visitor string, most uint64) (bool, error) {
 	network := networkOf(visitor)
 	if network == "" {
@@ -130,8 +128,8 @@ func (w *Worker) seal(v *visit, value []float64) (*shufflerclient.Report, error)
 	return report, nil
 }
 
-// report seals a value and then delivers the report in the background. When the delivery ends, the visit ends. When
-// report returns, the value is no longer needed.
+// report seals a value and delivers the report in the background; the visit ends with the delivery. When report
+// returns, the value is no longer needed.
 func (w *Worker) report(ctx context.Context, v *visit, value []float64) error {
 	report, err := w.seal(v, value)
 	if err != nil {
@@ -148,7 +146,7 @@ func (w *Worker) report(ctx context.Context, v *visit, value []float64) error {
 }
 
 // deliver gets a token if the task needs one, waits the visit's pause and posts the report. If the relay accepts the
-// report, deliver also refills the pool of tokens.
+// report, deliver refills the pool of tokens.
 func (w *Worker) deliver(ctx context.Context, v *visit, report *shufflerclient.Report) (err error) {
 	issued := 0
 	if report.Token, issued, err = w.token(ctx, v); err != nil {
@@ -177,14 +175,12 @@ func (d deadline) Err() error {
 	return d.Context.Err()
 }
 
-// pause waits between two attempts to deliver.
 func (w *Worker) pause(_ context.Context, d time.Duration) error {
 	w.host.Pause(d)
 	return nil
 }
 
-// dropped logs that a report was lost. It names the cause (the relay's answer or a network error) and the number of
-// reports that this instance has lost.
+// dropped logs that a report was lost, the cause, and how many reports this instance has lost.
 func (w *Worker) dropped(name string, err error) {
 	w.mu.Lock()
 	w.lost++

@@ -13,12 +13,12 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// poolSize is how many unused tokens an instance keeps per task. A report spends a random one of them, and new tokens
-// are issued after it. So the issuer cannot tell from the time of issue when a token is used.
+// poolSize is how many unused tokens an instance keeps per task. A report spends a random one, and new ones are issued
+// later. So the time of issue says little about the time of use.
 const poolSize = 4
 
-// tokensPerReport is the most tokens that the issuer signs for one report: one to spend and one for the pool. So n
-// reports of an instance in an epoch cost at most n + poolSize tokens, if no request to the issuer fails.
+// tokensPerReport is the most tokens issued for one report: one to spend and one for the pool. So n reports of an
+// instance in an epoch cost at most n + poolSize tokens, unless the issuer fails.
 const tokensPerReport = 2
 
 // issuing limits the retries for one token to 2 s in total.
@@ -29,10 +29,10 @@ type pool struct {
 	mu     sync.Mutex // never held while waiting
 	epoch  uint64
 	tokens [][]byte
-	coming int // tokens requested from the issuer but not yet here
+	coming int // requested, not yet received
 }
 
-// take removes and returns a random token of an epoch. It returns nil if the pool has none.
+// take removes and returns a random token of an epoch, or nil if there is none.
 func (p *pool) take(epoch uint64) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,8 +46,8 @@ func (p *pool) take(epoch uint64) []byte {
 	return token
 }
 
-// reserve reserves space in the pool for one more token of an epoch. It returns false if the pool is full. It discards
-// tokens of earlier epochs. After true, the caller must call put.
+// reserve makes room in the pool for one more token of an epoch, and drops tokens of earlier epochs. It returns false
+// if the pool is full. After true, the caller must call put.
 func (p *pool) reserve(epoch uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +74,7 @@ func (p *pool) put(epoch uint64, token []byte) {
 	}
 }
 
-// pool returns the pool of a task and creates it if needed.
+// pool returns the pool of a task, which it creates if needed.
 func (w *Worker) pool(name string) *pool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,8 +84,8 @@ func (w *Worker) pool(name string) *pool {
 	return w.pools[name]
 }
 
-// token returns a token for a report, from the pool or from the issuer, and how many tokens the issuer was asked for.
-// It returns nil if the task needs no tokens.
+// token returns a token from the pool or the issuer, or nil if the task needs none, and how many it asked the issuer
+// for.
 func (w *Worker) token(ctx context.Context, v *visit) (token []byte, issued int, err error) {
 	if v.client.Task().Clients.Kind != task.ClientToken {
 		return nil, 0, nil
@@ -97,8 +97,7 @@ func (w *Worker) token(ctx context.Context, v *visit) (token []byte, issued int,
 	return token, 1, err
 }
 
-// refill asks the issuer for at most most tokens and stores them in the pool. It stops at the first error; the next
-// report's refill asks again.
+// refill asks the issuer for up to most tokens for the pool. It stops at the first error; the next report tries again.
 func (w *Worker) refill(ctx context.Context, v *visit, most int) {
 	if v.client.Task().Clients.Kind != task.ClientToken {
 		return
@@ -112,9 +111,8 @@ func (w *Worker) refill(ctx context.Context, v *visit, most int) {
 	}
 }
 
-// issuerTokens returns a source of tokens that asks the issuer with the site's API key. The issuer counts tokens per
-// account, and every request of an edge worker counts as a client. So the account is derived from the token request:
-// each request has its own, and a retry has the same one.
+// issuerTokens asks the issuer with the site's API key. The issuer limits tokens per account. So each token request
+// names its own account, which is derived from the request and stays the same in a retry.
 func issuerTokens(client shufflerclient.HTTP, key string) shufflerclient.TokenSource {
 	return func(ctx context.Context, uri string, request []byte) ([]byte, error) {
 		account := sha256.Sum256(request) // the token request is blinded, so it is uniformly random

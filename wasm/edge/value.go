@@ -12,7 +12,7 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// malformed returns the problem that says what a body must be. It does not quote the body.
+// malformed returns the problem that says what a body must be, without quoting the body.
 func malformed() error {
 	return newProblem(InvalidValue, http.StatusBadRequest, "not in the task's domain",
 		`value: want {"value": number} or {"value": [number, …]} and nothing else`)
@@ -23,7 +23,7 @@ func tooLarge(most int) error {
 		"the body is longer than any value of the task", "at most "+strconv.Itoa(most)+" bytes")
 }
 
-// readBody reads a body of at most most bytes. A longer body is a problem.
+// readBody reads a body. It refuses one of more than most bytes.
 func readBody(body io.Reader, most int) ([]byte, error) {
 	if body == nil {
 		return nil, malformed()
@@ -38,7 +38,6 @@ func readBody(body io.Reader, most int) ([]byte, error) {
 	return raw, nil
 }
 
-// parseValue parses {"value": number} or {"value": [number, …]}.
 func parseValue(raw []byte) ([]float64, error) {
 	in := scanner{rest: raw}
 	if !in.take("{") || !in.take(`"value"`) || !in.take(":") {
@@ -68,7 +67,6 @@ func (s *scanner) take(token string) (found bool) {
 	return found
 }
 
-// numbers reads one number, or an array of numbers.
 func (s *scanner) numbers() ([]float64, bool) {
 	if !s.take("[") {
 		x, ok := s.number()

@@ -64,8 +64,7 @@ func withIssuer(t *testing.T) *relaytest.Cascade {
 	return c
 }
 
-// host plays the edge runtime in this process. It sends requests to the real relay and issuer and records those they
-// accept.
+// host plays the edge runtime. It sends requests to the real relay and issuer and records those they accept.
 type host struct {
 	work sync.WaitGroup
 
@@ -110,8 +109,8 @@ func (h *host) logged(line string) {
 	h.log = append(h.log, line)
 }
 
-// spent counts the worker's successful requests: fetches of the task and of the issuer's key, token requests and
-// reports. It also counts all calls of CheckQuota as claims.
+// spent counts the host's requests: fetches of the task and of the issuer's key, calls of claim, token requests and
+// reports.
 type spent struct{ tasks, claims, keys, tokens, reports int }
 
 func (h *host) spent() (s spent) {
@@ -175,7 +174,7 @@ func configOf(t *testing.T, c *relaytest.Cascade, fields map[string]any) *edge.C
 	return config
 }
 
-// request returns a valid post of a page to the worker, as changed by the given functions.
+// request returns a valid post of a page, as changed by the given functions.
 func request(body string, change ...func(*http.Request)) *http.Request {
 	req := httptest.NewRequest(http.MethodPost, "https://"+site+"/doona/x", strings.NewReader(body))
 	req.Header.Set("Content-Type", "application/json")
@@ -199,8 +198,7 @@ func answer(w http.Handler, req *http.Request) (int, string) {
 	return rec.Code, rec.Body.String()
 }
 
-// epochOf asks the worker for the open epoch, as the page's script does. It returns a function that names the epoch in
-// a post.
+// epochOf asks for the open epoch as the page's script does. It returns a function that names the epoch in a post.
 func epochOf(t *testing.T, w http.Handler) func(*http.Request) {
 	t.Helper()
 	status, text := answer(w, request("", func(r *http.Request) { r.URL.Path += edge.EpochPath }))
@@ -214,7 +212,7 @@ func epochOf(t *testing.T, w http.Handler) func(*http.Request) {
 	return with(edge.EpochHeader, told.Epoch)
 }
 
-// unread is a body that fails the test if the worker reads it.
+// unread is a body that must not be read.
 type unread struct{ t *testing.T }
 
 func (u unread) Read([]byte) (int, error) {
@@ -222,9 +220,9 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestRefusalsInTheOrderOfTheirCost: the worker refuses a bad post before it spends anything. It must contact nobody
-// and read no body until the headers fit: a page of the site, an allowed size, the open epoch. It must not count the
-// network before the body has arrived. It must fetch no token and send no report before the value is valid.
+// TestRefusalsInTheOrderOfTheirCost: until the headers fit (a page of the site, an allowed size, the open epoch), the
+// worker must contact nobody and read no body. It must not count the network before the body has arrived. It must fetch
+// no token and send nothing before the value is valid.
 func TestRefusalsInTheOrderOfTheirCost(t *testing.T) {
 	c := withIssuer(t)
 	w, h := start(t, c, map[string]any{"source": "page"})
@@ -249,7 +247,7 @@ func TestRefusalsInTheOrderOfTheirCost(t *testing.T) {
 		for _, later := range wrong[i:] {
 			later.spoil(req)
 		}
-		if fault.problem == "too-large" { // a larger fault later in the list would override this length
+		if fault.problem == "too-large" { // a later fault would override this length
 			wrong[i].spoil(req)
 		}
 		req.Body = io.NopCloser(unread{t})
@@ -285,8 +283,8 @@ func TestRefusalsInTheOrderOfTheirCost(t *testing.T) {
 	require.Len(t, h.log, 1)
 }
 
-// TestQuotaOfANetwork: a program with a forged Origin gets no more than the quota of reports from one network. Without
-// an Origin it must get none.
+// TestQuotaOfANetwork: with a forged Origin, a program gets only the network's quota of reports. Without an Origin it
+// gets none.
 func TestQuotaOfANetwork(t *testing.T) {
 	for quota, fields := range map[int]map[string]any{1: {"source": "page"}, 3: {"source": "page", "quota": 3}} {
 		c := cascade(t, nil)
@@ -343,8 +341,8 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// TestBackend: a backend's post needs the task's secret, that a page cannot post even with the secret, and that a
-// backend has no quota per network.
+// TestBackend: a backend's post needs the task's secret. A page cannot post even with the secret, and a backend has no
+// quota per network.
 func TestBackend(t *testing.T) {
 	c := cascade(t, nil)
 	w, h := start(t, c, map[string]any{"source": "backend", "backendKey": "BACKEND"})
@@ -391,9 +389,8 @@ func TestBackend(t *testing.T) {
 	}
 }
 
-// TestCostOfReports checks what concurrent reports cost. They must share one fetch of the task. One report may cost two
-// tokens at most, and n reports n + 4. No request of the worker may contain data of the incoming request, or an Origin,
-// so that relays and issuers see a program.
+// TestCostOfReports: concurrent reports share one fetch of the task. One report costs two tokens at most, and n reports
+// cost n + 4. The worker's requests contain nothing of the page's request, so relays and issuers see a program.
 func TestCostOfReports(t *testing.T) {
 	c := withIssuer(t)
 	w, h := start(t, c, map[string]any{"source": "backend", "backendKey": "BACKEND"})
@@ -427,7 +424,7 @@ func TestCostOfReports(t *testing.T) {
 	require.Empty(t, h.log)
 }
 
-// TestOverload: an overloaded worker refuses before it contacts anyone, and accepts posts once the load has ended.
+// TestOverload: an overloaded worker refuses a post before it contacts anyone, and accepts posts once the load is over.
 func TestOverload(t *testing.T) {
 	c := cascade(t, nil)
 	w, h := start(t, c, map[string]any{"source": "page"})
@@ -450,8 +447,8 @@ func TestOverload(t *testing.T) {
 	require.Equal(t, spent{tasks: 1}, h.spent())
 	empty()
 
-	// Once a page's network was counted, the page must get the usual answer even if the worker is overloaded. A
-	// different answer would reveal whether the quota was used up.
+	// Once its network was counted, a page must get the usual answer, even under overload. Another answer would reveal
+	// whether the quota was used up.
 	empty = w.FillBytes(96 + 200)
 	status, text := answer(w, request(`{"value": 3}`, epoch, with("CF-Connecting-IP", "192.0.3.77")))
 	require.Equal(t, http.StatusNoContent, status, text)
@@ -464,8 +461,8 @@ func TestOverload(t *testing.T) {
 	require.Equal(t, spent{tasks: 1, claims: 2, reports: 1}, h.spent())
 }
 
-// slow posts the first half of a value's body. It returns a function that sends the rest, and a channel that receives
-// the answer's status.
+// slow begins to post a value. It returns a function that sends the rest of the body, and a channel that receives the
+// answer's status.
 func slow(w http.Handler, change ...func(*http.Request)) (rest func(), answered chan int) {
 	read, write := io.Pipe()
 	req, answered := request("", change...), make(chan int, 1)
@@ -482,8 +479,8 @@ func slow(w http.Handler, change ...func(*http.Request)) (rest func(), answered 
 	}, answered
 }
 
-// TestHalfABodyTellsNothing posts half a body. The worker must not answer or count the network until the rest arrives,
-// whether or not the network's quota is used up.
+// TestHalfABodyTellsNothing: until the rest of a body arrives, the worker neither answers nor counts the network,
+// whether or not the quota is used up.
 func TestHalfABodyTellsNothing(t *testing.T) {
 	c := cascade(t, nil)
 	w, h := start(t, c, map[string]any{"source": "page"})
@@ -505,8 +502,7 @@ func TestHalfABodyTellsNothing(t *testing.T) {
 	require.Equal(t, spent{tasks: 1, claims: 3, reports: 2}, h.spent())
 }
 
-// TestSlowBodiesOfANetwork: slow posts of one network cannot use up an instance: posts of another network must still be
-// accepted.
+// TestSlowBodiesOfANetwork: slow posts of one network leave capacity for posts of other networks.
 func TestSlowBodiesOfANetwork(t *testing.T) {
 	c := cascade(t, nil)
 	w, _ := start(t, c, map[string]any{"source": "page"})
@@ -527,8 +523,8 @@ func TestSlowBodiesOfANetwork(t *testing.T) {
 	}
 }
 
-// TestRefusedReportsFetchNoTokensAhead: the worker fetches no token for its pool after a report that the relay refused.
-// Each report then costs one token.
+// TestRefusedReportsFetchNoTokensAhead: after a report that the relay refused, the worker fetches no token for its
+// pool.
 func TestRefusedReportsFetchNoTokensAhead(t *testing.T) {
 	c := withIssuer(t)
 	w, h := start(t, c, map[string]any{"source": "backend", "backendKey": "BACKEND"})
@@ -541,8 +537,8 @@ func TestRefusedReportsFetchNoTokensAhead(t *testing.T) {
 	require.Contains(t, strings.Join(h.log, " "), "dropped a report to task x: limit")
 }
 
-// TestPassingRequests: passing requests report their property, and with "once" one report per network and epoch. If the
-// host cannot count networks, no report may be made.
+// TestPassingRequests: passing requests report their property, with "once" one report per network and epoch. If
+// networks cannot be counted, none reports.
 func TestPassingRequests(t *testing.T) {
 	c := cascade(t, func(draft *task.Task) { draft.Input.Clip = true })
 	w, h := start(t, c, map[string]any{"source": "request", "property": "latency", "once": true})

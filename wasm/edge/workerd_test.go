@@ -65,8 +65,8 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// outside plays the servers that the worker can reach: the relay and the site. Both share one address; the request's
-// header Host tells them apart. It records every byte that arrives.
+// outside plays the relay and the site's server, at one address; the request's header Host tells them apart. It records
+// every byte that arrives.
 type outside struct {
 	*http.Server
 	address string
@@ -113,7 +113,7 @@ func newOutsideIn(t *testing.T, draft *task.Task, epochs task.Epochs) *outside {
 	return o
 }
 
-// recorder is a listener that records all bytes read from its connections.
+// recorder is a listener that records the bytes of its connections.
 type recorder struct {
 	net.Listener
 	o *outside
@@ -182,15 +182,13 @@ func (o *outside) reports(t *testing.T, n int) []report {
 	return got
 }
 
-// capture returns all bytes that have arrived.
 func (o *outside) capture() []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return bytes.Clone(o.captured.Bytes())
 }
 
-// entry returns the configuration of the server's task, with changes. If changes name no source, the source is a
-// backend.
+// entry returns the configuration of the server's task, with changes. Without a source in changes, it is for a backend.
 func (o *outside) entry(changes map[string]any) map[string]any {
 	e := map[string]any{"task": "http://relay.example" + o.relay.Path(), "owner": o.relay.OwnerText(), "maxEpsilon": 1,
 		"maxDelta": 1}
@@ -267,8 +265,7 @@ func only(entry map[string]any) map[string]any {
 	return map[string]any{"tasks": map[string]any{"x": entry}, "delay": 0}
 }
 
-// truthful returns a draft with 300 categories whose reports equal the value, except for one in a million. So tests can
-// compare values.
+// truthful returns a draft with 300 categories whose reports equal the value, except for one in a million.
 func truthful() *task.Task { return fixture.NearlyTruthful(fixture.Draft(task.Histogram, 300)) }
 
 // category returns the category in a report of a truthful task.
@@ -285,7 +282,7 @@ func category(t *testing.T, r report) int {
 	return value
 }
 
-// requireValues compares the values that arrived with those sent and allows one difference. Each report is noise with
+// requireValues compares the values that arrived with those sent and allows one difference. A report is noise with
 // probability 2⁻²⁰, so two differences in 1000 reports have probability below 10⁻⁶.
 func requireValues(t *testing.T, sent []int, got []report) {
 	t.Helper()
@@ -397,7 +394,7 @@ func fromPage(t *testing.T, p *workerd.Process, path, address string) func(*http
 	}
 }
 
-// TestBadConfiguration: a worker with an invalid configuration accepts no value, and that the site's own requests still
+// TestBadConfiguration: with an invalid configuration the worker accepts no value, and the site's own requests still
 // pass.
 func TestBadConfiguration(t *testing.T) {
 	o := newOutside(t, truthful())
@@ -504,8 +501,8 @@ func TestEpochThatIsNotOpen(t *testing.T) {
 	}
 }
 
-// TestDelivery: a retry sends the same bytes. If a report cannot be delivered, the worker must drop it and log that,
-// without the value.
+// TestDelivery: a retry sends the same bytes. The worker drops an undeliverable report and logs that, without the
+// value.
 func TestDelivery(t *testing.T) {
 	o := newOutside(t, truthful())
 	p := o.start(t, only(o.entry(nil)))
@@ -529,8 +526,8 @@ func TestDelivery(t *testing.T) {
 	require.NotContains(t, p.Log(), "17")
 }
 
-// TestRequestsThatOverlap: one instance serves overlapping requests with slow bodies, pauses and slow answers. If a
-// request waited for another request or for a Go timer, it would end in status 500 or lose its report.
+// TestRequestsThatOverlap: one instance serves overlapping requests with slow bodies, pauses and slow answers. A
+// request that waited for another or for a Go timer would end in status 500 or lose its report.
 func TestRequestsThatOverlap(t *testing.T) {
 	o := newOutside(t, truthful())
 	config := only(o.entry(nil))
@@ -572,7 +569,7 @@ func TestRequestsThatOverlap(t *testing.T) {
 	require.Empty(t, p.Log())
 }
 
-// quickly posts a value as the backend does. It returns errors, so that goroutines may call it.
+// quickly posts a value as the backend does. Goroutines may call it, as it returns errors.
 func quickly(p *workerd.Process, body string) (int, error) {
 	req, err := http.NewRequest(http.MethodPost, p.URL+"/doona/x", strings.NewReader(body))
 	if err != nil {
@@ -615,7 +612,7 @@ func TestOrderIsNotKept(t *testing.T) {
 }
 
 // TestNothingOfTheValueLeaves searches all that the worker sends or prints for posted values, as text and as doubles.
-// What goes to the relay must be the same for every value, except for sealed bytes of one size.
+// What goes to the relay is the same for every value, except for sealed bytes of one size.
 func TestNothingOfTheValueLeaves(t *testing.T) {
 	draft := fixture.Draft(task.Mean, 0)
 	draft.Input.Clip = true
@@ -649,14 +646,13 @@ func TestNothingOfTheValueLeaves(t *testing.T) {
 	}
 }
 
-// seen is a request as the site's server received it.
 type seen struct {
 	Method, Path, Body string
 	Header             http.Header
 }
 
-// TestPropertiesOfPassingRequests: a request reaches the site's server, and the answer reaches the visitor, unchanged
-// by the worker. Afterwards the worker must report the observed properties to each task that asks for one.
+// TestPropertiesOfPassingRequests: a request and its answer pass the worker unchanged. Then the worker reports the
+// observed properties to each task that asks for one.
 func TestPropertiesOfPassingRequests(t *testing.T) {
 	o := newOutside(t, truthful())
 	var mu sync.Mutex
@@ -725,8 +721,8 @@ func TestPropertiesOfPassingRequests(t *testing.T) {
 	requireValues(t, []int{1, 1, 3, 299, 299, 299}, o.reports(t, 6))
 }
 
-// TestLatency: a latency is the time in milliseconds until the headers of the site's answer. The histogram covers [0,
-// 3) s in 300 bins. The report of a request that took a second must be in bin 99 or above.
+// TestLatency: a latency is the milliseconds until the headers of the site's answer. The histogram has 300 bins over
+// [0, 3) s, so a request that took a second is in bin 99 or above.
 func TestLatency(t *testing.T) {
 	draft := fixture.Draft(task.Histogram, 300)
 	draft.Input.Labels, draft.Input.Clip, draft.Input.Hi = false, true, randomizer.NewRational(3000, 1)
@@ -761,7 +757,7 @@ func TestSample(t *testing.T) {
 	require.Less(t, n, 140)
 }
 
-// manyCategories appends made-up names to a list until it has n categories.
+// manyCategories adds made-up names to a list until it has n.
 func manyCategories(n int, first ...string) []string {
 	for i := len(first); i < n; i++ {
 		first = append(first, fmt.Sprint("category ", i))
@@ -769,7 +765,7 @@ func manyCategories(n int, first ...string) []string {
 	return first
 }
 
-// deployment connects a worker to a cascade's relays and issuer through a proxy that records the worker's requests.
+// deployment connects a worker to a cascade through a proxy that records the worker's requests.
 func deployment(t *testing.T) (*outside, *requests) {
 	t.Helper()
 	sent := &requests{}
@@ -822,8 +818,8 @@ func TestRealRelay(t *testing.T) {
 	require.Empty(t, p.Log())
 }
 
-// TestTokens: each report spends its own token from a real issuer. Each token request must name an account of its own
-// that identifies nobody.
+// TestTokens: each report spends its own token from a real issuer. Each token request names a new account that
+// identifies nobody.
 func TestTokens(t *testing.T) {
 	c := withIssuer(t)
 	o, sent := deployment(t)
@@ -868,9 +864,8 @@ func TestTokens(t *testing.T) {
 	require.Empty(t, p.Log())
 }
 
-// TestStrangers checks what a program without the site's secret can do, with a real relay and issuer. It sends 100
-// posts without Origin and 100 with a guessed secret; these must lead to no report and no token. With a forged Origin,
-// one network must get its quota: here one report, which costs at most two tokens.
+// TestStrangers: with a real relay and issuer, 100 posts without Origin and 100 with a guessed secret lead to no report
+// and no token. With a forged Origin, one network gets its quota: here one report, which costs at most two tokens.
 func TestStrangers(t *testing.T) {
 	c := withIssuer(t)
 	o, sent := deployment(t)
@@ -907,7 +902,7 @@ func TestStrangers(t *testing.T) {
 	require.Empty(t, p.Log())
 }
 
-// patient returns a copy of the built worker that waits this many milliseconds for a body, instead of 10,000.
+// patient returns a copy of the built worker that waits this many milliseconds for a body.
 func patient(t *testing.T, milliseconds string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -921,8 +916,8 @@ func patient(t *testing.T, milliseconds string) (dir string) {
 	return dir
 }
 
-// TestHalfABodyInWorkerd posts half a body. The worker must answer only when its time for a body is over. The answer
-// must be the same whether or not the network's quota is used up, and there must be no report.
+// TestHalfABodyInWorkerd: the worker answers half a body only when the time for a body is over. The answer is the same
+// whether or not the network's quota is used up, and no report is made.
 func TestHalfABodyInWorkerd(t *testing.T) {
 	o := newOutside(t, truthful())
 	p, err := workerd.Start(context.Background(), program, workerd.Options{Dir: patient(t, "1_000"), Entry: "entry.mjs",
@@ -970,8 +965,8 @@ func (s stalled) Read([]byte) (int, error) {
 	return 0, io.ErrUnexpectedEOF
 }
 
-// TestReportsOfANetwork: the quota per epoch applies to an IPv4 /24 and an IPv6 /48. If pages and passing requests
-// report to the same task, they must share the quota.
+// TestReportsOfANetwork: the quota per epoch applies to an IPv4 /24 and an IPv6 /48. Pages and passing requests that
+// report to the same task share it.
 func TestReportsOfANetwork(t *testing.T) {
 	o := newOutside(t, truthful())
 	p := o.start(t, map[string]any{"delay": 0, "tasks": map[string]any{

@@ -19,8 +19,8 @@ type Sealed struct {
 // bundle.
 const bundleOffset = 64
 
-// OpenBundle opens owner's key ‖ task id ‖ bundle. It checks the owner's signature, the task id, the key lists and the
-// task's claimed (ε, δ).
+// OpenBundle opens owner's key ‖ task id ‖ bundle. It checks the owner's signature, the id, the key lists and the
+// claimed (ε, δ).
 func OpenBundle(argument []byte) (*Sealed, error) {
 	if len(argument) < bundleOffset {
 		return nil, errors.New("couldn't open the bundle: truncated")
@@ -45,8 +45,8 @@ func OpenBundle(argument []byte) (*Sealed, error) {
 	return &Sealed{c, sealer}, err
 }
 
-// Submission randomizes and seals a value and returns the HTTP body to post. Per epoch, the caller must post the result
-// of one call at most and discard all others.
+// Submission randomizes and seals a value and returns the HTTP body to post. Per epoch, the caller must post one result
+// at most.
 func (s *Sealed) Submission(epoch uint64, value []float64) ([]byte, error) {
 	slots, err := s.Slots(value)
 	if err != nil {

@@ -72,7 +72,6 @@ func run(n int, seed uint64) error {
 	return buffered.Flush()
 }
 
-// world is a task with the private keys of all its signers.
 type world struct {
 	task  *task.Task
 	owner ed25519.PrivateKey
@@ -149,8 +148,7 @@ func (w *world) addParties(tokens bool) error {
 	return w.task.Validate()
 }
 
-// next returns a test case. Even i give a task, damaged in 19 of 20 cases. Odd i give a bundle, undamaged or with
-// damage at one of four depths.
+// next returns a task for even i, a bundle for odd i. Most are damaged, bundles at one of four depths.
 func (w *world) next(rng *rand.Rand, i int) (*testCase, error) {
 	canonical := w.task.Canonical()
 	if i%2 == 0 {
@@ -232,7 +230,7 @@ func bundleCase(raw []byte, owner task.SignKey) *testCase {
 	return c
 }
 
-// damageList damages a key list: it overwrites one of the keys with the first key, or damages bytes.
+// damageList damages a key list, or overwrites one of its keys with the first.
 func damageList(rng *rand.Rand, in []byte) []byte {
 	var list onion.KeyList
 	if rng.IntN(4) > 0 || codec.Unmarshal(in, &list) != nil {

@@ -137,7 +137,7 @@ func setenv(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], fmt.Sprint(ofLastLine(ts, args[1])))
 }
 
-// ofLastLine evaluates an expression for the JSON object on the last line of standard output.
+// ofLastLine evaluates an expression for the last line of standard output.
 func ofLastLine(ts *testscript.TestScript, expression string) any {
 	lines := strings.Split(strings.TrimSpace(ts.ReadFile("stdout")), "\n")
 	var object map[string]any

@@ -19,7 +19,7 @@ func Eval(expression string, object map[string]any) (any, error) {
 	return scope(object).eval(e)
 }
 
-// scope holds the names that an expression may use, with their values.
+// scope holds the values of an expression's names.
 type scope map[string]any
 
 func (s scope) eval(e ast.Expr) (any, error) {
@@ -79,7 +79,7 @@ func literal(e *ast.BasicLit) (any, error) {
 	return strconv.ParseFloat(e.Value, 64)
 }
 
-// field returns the value of a key in an object. For an array it returns the key's values in all entries.
+// field returns an object's value for a key, or an array of those of an array's entries.
 func field(x any, name string) (any, error) {
 	switch x := x.(type) {
 	case map[string]any:
@@ -128,7 +128,7 @@ func unary(op token.Token, x any) (any, error) {
 	return nil, fmt.Errorf("operator %s does not apply to %.200v", op, x)
 }
 
-// binary applies an operator to two values. It applies the operator to arrays entry by entry.
+// binary applies an operator to two values, to arrays entry by entry.
 func binary(op token.Token, x, y any) (any, error) {
 	a, wide := x.([]any)
 	b, wideToo := y.([]any)

@@ -18,9 +18,8 @@ import (
 // data is the one data file that examples may read, relative to the module's root.
 const data = "cmd/demo/flights.csv.gz"
 
-// Help checks the --help of root and all its commands: each needs a sentence and an example, and each number's range.
-// It runs every example in a folder that contains the demo's flights. It does not run the lines that are keys of skip;
-// the values of skip say why.
+// Help checks the --help of root and all its commands: each needs a sentence and an example, and each number its range.
+// It runs every example in a folder with the demo's flights, except the lines in skip, whose values say why.
 func Help(t *testing.T, root *cobra.Command, skip map[string]string, others ...string) {
 	t.Setenv("PATH", build(t, others)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	flights, err := os.ReadFile(filepath.Join(doctest.Root(t), data))
@@ -49,7 +48,7 @@ func Help(t *testing.T, root *cobra.Command, skip map[string]string, others ...s
 	}
 }
 
-// commands returns root and all commands below it, without hidden commands and those that cobra adds.
+// commands returns root and all commands below it, except hidden ones and those that cobra adds.
 func commands(root *cobra.Command) []*cobra.Command {
 	out := []*cobra.Command{root}
 	for _, cmd := range root.Commands() {
@@ -63,7 +62,6 @@ func commands(root *cobra.Command) []*cobra.Command {
 // flagLine matches a line in cobra's list of flags: the name, the type (not for booleans) and the usage.
 var flagLine = regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z0-9-]+)(?: (\w+))?   +(.*)$`)
 
-// checkFlags checks that every flag has a usage text, and that the usage of a number says its range.
 func checkFlags(t *testing.T, cmd *cobra.Command) {
 	t.Helper()
 	for _, m := range flagLine.FindAllStringSubmatch(cmd.LocalFlags().FlagUsages(), -1) {
@@ -76,7 +74,6 @@ func checkFlags(t *testing.T, cmd *cobra.Command) {
 	}
 }
 
-// exampleLines returns the command lines in a command's examples.
 func exampleLines(cmd *cobra.Command) (lines []string) {
 	for line := range strings.Lines(strings.ReplaceAll(cmd.Example, "\\\n", "")) {
 		if line = strings.Join(strings.Fields(line), " "); line != "" && !strings.HasPrefix(line, "#") {
@@ -86,7 +83,7 @@ func exampleLines(cmd *cobra.Command) (lines []string) {
 	return lines
 }
 
-// makeDemo matches a command line that runs the demo in a clone of the repository.
+// makeDemo matches a command that runs the demo in a clone.
 var makeDemo = regexp.MustCompile(`^make demo ARGS="(.*)"$`)
 
 func runExample(t *testing.T, dir, line string) {

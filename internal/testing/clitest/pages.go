@@ -14,9 +14,8 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// Pages checks the pages of a command that serves on 127.0.0.1. serve gets the host names from the flag --hosts, among
-// them demo.example. The pages must forbid frames and content sniffing, and refuse requests for other host names. The
-// log must name such a host exactly once.
+// Pages checks the pages of a command that serves on 127.0.0.1 with --hosts demo.example. They must forbid frames and
+// content sniffing, and refuse other host names. The log must name such a host once.
 func Pages(t *testing.T, serve func(hosts *display.Hosts) http.Handler, paths ...string) {
 	t.Helper()
 	var log bytes.Buffer

@@ -18,8 +18,8 @@ import (
 	"strings"
 )
 
-// The functions below count declarations in type-checked code. TestNouns uses them to require named types: an array of
-// 32 bytes, messages by lane, or ε as text should have a type of its own. It fails if such declarations exceed a limit.
+// The functions below count declarations in type-checked code. With them, TestNouns limits values without a named type:
+// arrays of 32 bytes, messages by lane, ε as text.
 
 // Package is one type-checked package without its tests.
 type Package struct {
@@ -87,7 +87,6 @@ func parse(fset *token.FileSet, imports types.Importer, p listed) (*Package, err
 	return checkTypes(p.ImportPath, fset, imports, files)
 }
 
-// checkTypes type-checks the files of a package.
 func checkTypes(path string, fset *token.FileSet, imports types.Importer, files []*ast.File) (*Package, error) {
 	out := &Package{Path: path, Files: files, Fset: fset, Info: &types.Info{
 		Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{},
@@ -126,7 +125,7 @@ func Declarations(packages []*Package, has func(types.Type) bool) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// contains reports whether has is true for a type or for an unnamed part of it.
+// contains reports whether has is true for an unnamed part of a type.
 func contains(t types.Type, has func(types.Type) bool) bool {
 	t = types.Unalias(t)
 	if has(t) {
@@ -141,8 +140,8 @@ func contains(t types.Type, has func(types.Type) bool) bool {
 	return false
 }
 
-// Branches returns the files that switch over values of the named type, or compare two of them. It leaves out packages
-// whose path has one of the given prefixes.
+// Branches returns the files that switch over or compare values of a named type, except packages with the given
+// prefixes.
 func Branches(packages []*Package, of string, outside ...string) []string {
 	found := map[string]bool{}
 	for _, p := range packages {
@@ -164,8 +163,7 @@ func Branches(packages []*Package, of string, outside ...string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// Calls returns the positions that name a function, given as package path and name. It leaves out packages whose path
-// has one of the given prefixes.
+// Calls returns the positions that name a function (package path and name), except in packages with the given prefixes.
 func Calls(packages []*Package, name string, outside ...string) []string {
 	found := map[string]bool{}
 	for _, p := range packages {

@@ -16,8 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sample declares an array of 32 bytes in eleven ways that Declarations must count, numbered in the source, and in
-// other ways that it must not count.
+// sample declares an array of 32 bytes in eleven ways that count, which are numbered, and in others that do not.
 const sample = `package sample
 
 type named [32]byte
@@ -116,7 +115,7 @@ func other(s string) (int, error) { return strconv.Atoi(s) }
 
 func array32(t types.Type) bool { return types.Identical(t, types.NewArray(types.Typ[types.Byte], 32)) }
 
-// load type-checks all packages as a server compiles them, and also those for browsers and edge workers.
+// load type-checks the packages as compiled for servers, browsers and edge workers.
 func load(t *testing.T) (packages []*Package) {
 	t.Helper()
 	native, err := Load("../../..", "linux", "amd64", "./...")
@@ -134,8 +133,8 @@ func most(t *testing.T, packages []*Package, limit int, has func(types.Type) boo
 	t.Logf("%d of at most %d\n%s", len(found), limit, strings.Join(found, "\n"))
 }
 
-// parsers lists the files outside wire/task that may parse floating-point numbers, and what each parses. Only claim.go
-// may parse ε and δ. Command lines also have flags for ε and δ, which package pflag parses.
+// parsers lists the files outside wire/task that may parse floating-point numbers. Only claim.go may parse ε and δ.
+// Flags for ε and δ are parsed by package pflag.
 var parsers = []string{
 	"cli/cli.go",          // The ends of a range.
 	"clitest/eval.go",     // Numbers in documents.
@@ -151,9 +150,8 @@ var parsers = []string{
 var elsewhere = []string{"github.com/doona-dp/doona/cmd", "github.com/doona-dp/doona/internal",
 	"github.com/doona-dp/doona/wasm/edge"}
 
-// TestNouns: values of the domain have named types. For example, an array of 32 bytes is a task id, a signing key, the
-// hash of a key list or a key id. It also checks that few files switch over queries, and that only listed files parse
-// numbers.
+// TestNouns: the domain's values have named types. For example, an array of 32 bytes is a task id, a signing key, the
+// hash of a key list or a key id. Few files switch over queries, and only listed files parse numbers.
 func TestNouns(t *testing.T) {
 	packages := load(t)
 	t.Run("arrays of 32 bytes", func(t *testing.T) {

@@ -72,7 +72,6 @@ func Commands(t *testing.T, root *cobra.Command) {
 	require.NotZero(t, calls)
 }
 
-// check looks up the command and the flags of one call.
 func check(t *testing.T, root *cobra.Command, path, args string) {
 	t.Helper()
 	cmd, rest, err := root.Find(strings.Fields(args))
@@ -97,9 +96,9 @@ func Root(t testing.TB) string {
 	return dir
 }
 
-// RunInRoot runs a package's tests in the repository's root; call it from TestMain. Go reruns cached tests if a file
-// that they read has changed. To find the file, Go must know the test's working folder. Go records a change of folder
-// only while tests run, so RunInRoot records this change itself.
+// RunInRoot runs a package's tests in the repository's root; call it from TestMain. Go reruns a cached test if a file
+// that it read has changed, and finds that file by the test's folder. As Go records a change of folder only while tests
+// run, RunInRoot records this one itself.
 func RunInRoot(m *testing.M) int {
 	dir, err := root()
 	if err == nil {
@@ -142,8 +141,8 @@ func root() (string, error) {
 	}
 }
 
-// EachFile calls f with the path of every file of the module in root, relative to root. It leaves out nested modules,
-// tools and build results.
+// EachFile calls f with the path, relative to root, of every file of the module in root, except nested modules, tools
+// and build results.
 func EachFile(t *testing.T, root string, f func(name string)) {
 	t.Helper()
 	require.NoError(t, fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
@@ -194,7 +193,7 @@ func Table(t *testing.T, file string, columns ...string) (rows [][]string) {
 	return rows
 }
 
-// find returns the indexes of the given columns in a table's header. It returns nil if a column is missing.
+// find returns the indexes of columns in a table's header, or nil if one is missing.
 func find(header, columns []string) (at []int) {
 	for _, c := range columns {
 		i := slices.Index(header, c)

@@ -26,7 +26,7 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 )
 
-// ErrFailed is the error that package durable gets from a disk that is stopped or full.
+// ErrFailed is package durable's error on a stopped or full disk.
 var ErrFailed = errors.New("the test's disk fails")
 
 // Disk is the simulated disk of a folder. It is safe for concurrent use.
@@ -42,10 +42,10 @@ type Disk struct {
 	writes  int
 	record  *recording // nil if it does not record
 	broken  Broken
-	apart   string // files with this word in their name are not counted; "" for none
+	apart   string // does not count files with this word in their names; "" for none
 }
 
-// Broken says in which ways a disk lies. Tests that search for lost data must detect such a disk.
+// Broken says how a disk lies. Tests that search for lost data must detect such a disk.
 type Broken struct {
 	LosesSyncs bool // Syncs do nothing and report success.
 }
@@ -76,7 +76,7 @@ func (d *Disk) Remove() {
 	}
 }
 
-// find returns the simulated disk of a file, or nil if the file is on none.
+// find returns the simulated disk of a file, or nil.
 func find(path string) *Disk {
 	if path == "" {
 		return nil
@@ -146,16 +146,15 @@ func (d *Disk) Dead() bool {
 	return d.dead
 }
 
-// Apart excludes files with word in their names. Disk does not count their writes for Stop and Fill. Files that change
-// at random times would make the n-th write different in each run.
+// Apart exempts files with word in their names from Stop and Fill. Files that change at random times would make the
+// n-th write different in each run.
 func (d *Disk) Apart(word string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.apart = word
 }
 
-// do counts and records one change to a file and returns SQLITE_OK. If the disk has stopped, it returns SQLITE_IOERR
-// instead. If the disk is full, it returns failed.
+// do counts and records a change to a file. It returns SQLITE_IOERR if the disk has stopped, and failed if it is full.
 func (d *Disk) do(path string, failed int32, change func(r *recording)) int32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -180,7 +179,7 @@ func (d *Disk) do(path string, failed int32, change func(r *recording)) int32 {
 	return sqlite3.SQLITE_OK
 }
 
-// create reports whether a file is new, and records its creation. It records nothing for an existing file.
+// create reports whether a file is new. If so, it records the creation.
 func (d *Disk) create(path string) (fresh bool, rc int32) {
 	if _, err := os.Stat(path); err == nil {
 		if d.Dead() {

@@ -26,7 +26,7 @@ func count(t *testing.T, db *sql.DB) (n int) {
 	return n
 }
 
-// TestStop: the writes before a stop are on the disk and that later writes are not.
+// TestStop: the writes before a stop are on the disk, and later writes are not.
 func TestStop(t *testing.T) {
 	faultdisk.Install()
 	folder := t.TempDir()
@@ -52,8 +52,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestCut: committed transactions of SQLite survive a power cut. On a disk whose syncs do nothing, transactions must be
-// lost. That shows that the simulated cuts lose data.
+// TestCut: committed transactions of SQLite survive a power cut. On a disk whose syncs do nothing, some are lost, which
+// shows that the cuts lose data.
 func TestCut(t *testing.T) {
 	faultdisk.Install()
 	for _, lies := range []bool{false, true} {

@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// sector is the number of bytes that a disk writes atomically. After a power cut, any subset of a longer write's
-// sectors may be on the disk.
+// sector is how many bytes a disk writes atomically. After a power cut, any subset of a longer write's sectors may
+// remain.
 const sector = 512
 
-// recording holds every change in a folder, in order.
 type recording struct {
 	folder      string
 	inodes      map[string]int // current inodes, by file name
@@ -38,18 +37,17 @@ const (
 	kindSyncFolder
 )
 
-// change is one entry of the recorded log.
 type change struct {
 	kind  kind
 	inode int
-	at    int64 // offset of a write, or size after a truncation
+	at    int64 // offset of a write, size after a truncation
 	data  []byte
 	name  string // the file; for kindSyncFolder, the folder
 	to    string
 	when  time.Time
 }
 
-// folderInode is the inode number of every folder; files have higher numbers.
+// folderInode is the inode of every folder; files have higher numbers.
 const folderInode = 0
 
 // image is a folder's content: an inode number per name, and the bytes per inode.
@@ -58,8 +56,7 @@ type image struct {
 	bytes map[int][]byte
 }
 
-// Checkpoint is a statement, What, that a test recorded when the log had Step entries. It must be true after every
-// power cut from that step on.
+// Checkpoint is a statement that a test recorded after Step changes. It must be true after every later power cut.
 type Checkpoint struct {
 	Step int
 	What any
@@ -104,7 +101,7 @@ func (d *Disk) When(steps int) time.Time {
 	return d.record.log[steps-1].when
 }
 
-// AddCheckpoint records a [Checkpoint]: a statement that must be true after a power cut from this step on.
+// AddCheckpoint records a [Checkpoint] for a step.
 func (d *Disk) AddCheckpoint(step int, what any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -136,7 +133,7 @@ func (r *recording) create(path string) {
 	r.add(change{kind: kindLink, inode: r.last, name: path})
 }
 
-// inode returns the inode of a file name. If other code created the file, it records the creation first.
+// inode returns the inode of a file. If other code created the file, it first records the creation.
 func (r *recording) inode(path string) int {
 	if _, ok := r.inodes[path]; !ok {
 		r.create(path)
@@ -158,7 +155,6 @@ func (r *recording) makeFolder(path string) {
 	r.add(change{kind: kindLink, inode: folderInode, name: path})
 }
 
-// syncFolder records a sync of the folder that contains a file.
 func (r *recording) syncFolder(path string) {
 	r.add(change{kind: kindSyncFolder, name: filepath.Dir(path)})
 }
@@ -174,14 +170,12 @@ func (r *recording) remove(path string) {
 	r.add(change{kind: kindUnlink, name: path})
 }
 
-// Cut writes a possible state after a power cut into a folder. The cut comes after the first steps recorded changes.
-// All synced data survives. Of the rest, Cut draws at random:
+// Cut writes into a folder a state that a power cut after the first steps changes may leave. All synced data survives.
+// Of the rest, Cut draws at random:
 //
-//   - Each sector of a file has one of its contents since the file's last sync. So writes can be lost, reordered and
-//     torn.
-//   - Each file has one of its lengths since its last sync.
-//   - The names in a folder are as after one of the changes since the folder's last sync. Journaling file systems keep
-//     the order of such changes.
+//   - a content of each sector of a file since the file's last sync, so writes are lost, reordered and torn;
+//   - a length of each file since its last sync;
+//   - the names in a folder after one of the changes since its last sync, as journaling file systems keep their order.
 //
 // A third of the cuts lose all unsynced data. Another third keep everything but tear the last write.
 func (d *Disk) Cut(steps int, rng *rand.Rand, into string) error {
@@ -201,7 +195,7 @@ type cutter struct {
 	files   map[int]*versions
 }
 
-// versions are a file's contents: the synced content, then the content after each later change.
+// versions are a file's contents: the synced one, then one per later change.
 type versions struct{ all [][]byte }
 
 func newCutter(r *recording) *cutter {
@@ -225,8 +219,7 @@ func (c *cutter) now(name string) map[string]int {
 	return all[len(all)-1]
 }
 
-// change applies a change to the names in the folder that contains a file. It keeps the earlier names as possible
-// states.
+// change changes the names in a file's folder. The earlier names remain possible states.
 func (c *cutter) change(name string, do func(names map[string]int)) {
 	names := maps.Clone(c.now(name))
 	do(names)
@@ -276,10 +269,9 @@ func (v *versions) apply(s change) {
 	v.all = append(v.all, now)
 }
 
-// after draws the content of a file after a power cut: a length, and per sector one of the file's contents. Bytes
-// beyond the end of a drawn content are zeros, as a file may grow before its bytes arrive. If a drawn content is newer
-// than the length but ends within the sector, the file was truncated after it had that length. Then the sector keeps
-// the content from the time of the length.
+// after draws the content of a file after a power cut: a length, and per sector one of its contents. Bytes beyond the
+// end of a content are zeros, as a file may grow before its bytes arrive. If a newer content ends within a sector, the
+// file was truncated later than it had the drawn length. Then the sector keeps its content from that time.
 func (v *versions) after(rng *rand.Rand, mode int) []byte {
 	pick := func() int {
 		switch mode {

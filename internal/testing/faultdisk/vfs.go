@@ -13,10 +13,10 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// This file implements SQLite's side: a VFS around SQLite's own VFS. Install makes it the default of all connections
-// opened later. It asks the [Disk] before each change of a file. SQLite here is C code translated to Go: structs are at
-// fixed addresses, pointers are numbers, and a function pointer is the address of a Go function value. The first
-// parameter of every function is SQLite's thread, which this code only passes on.
+// This file implements SQLite's side: a VFS around SQLite's own. It is the default of all connections opened after
+// Install, and asks the [Disk] before each change of a file. SQLite is C code translated to Go: structs are at fixed
+// addresses, pointers are numbers, and a function pointer is the address of a Go function value. Every function first
+// takes SQLite's thread, which this code only passes on.
 
 // thread is a *libc.TLS. As only SQLite looks inside it, this package need not import libc.
 type thread = unsafe.Pointer
@@ -44,7 +44,6 @@ var open struct {
 	files map[uint64]*file
 }
 
-// file is an open file on a simulated disk.
 type file struct {
 	disk  *Disk
 	path  string
@@ -113,13 +112,12 @@ func call3[T any](f func(*T, uintptr, int32) int32, tls thread, a uintptr, b int
 	return f((*T)(tls), a, b)
 }
 
-// at converts an address to a pointer.
 func at(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 
 // kept keeps functions alive to which SQLite has pointers.
 var kept []any
 
-// pointer returns the function pointer of a Go function, as SQLite expects it.
+// pointer returns a Go function as one of SQLite's function pointers.
 func pointer[F any](f F) uintptr {
 	kept = append(kept, &f)
 	return *(*uintptr)(unsafe.Pointer(&f))
@@ -146,7 +144,6 @@ func inner(f uintptr) (uintptr, *sqlite3.Tsqlite3_io_methods) {
 	return real, (*sqlite3.Tsqlite3_io_methods)(at((*sqlite3.Tsqlite3_file)(at(real)).FpMethods))
 }
 
-// of returns the open file for a file struct of ours.
 func of(f uintptr) *file {
 	open.Lock()
 	defer open.Unlock()
@@ -204,7 +201,6 @@ func openFile(tls thread, _, name, f uintptr, flags int32, out uintptr) int32 {
 	return rc
 }
 
-// remember registers an open file and sets its methods.
 func remember(h *header, f *file) {
 	open.Lock()
 	defer open.Unlock()
@@ -261,7 +257,7 @@ func truncateFile(tls thread, f uintptr, size int64) int32 {
 	return function[func(thread, uintptr, int64) int32](m.FxTruncate)(tls, real, size)
 }
 
-// syncFile tells the disk to record a sync. It does not sync the real file, which saves time.
+// syncFile lets the disk record a sync. It saves the time to sync the real file.
 func syncFile(_ thread, f uintptr, _ int32) int32 {
 	o := of(f)
 	fresh := o.fresh
@@ -269,7 +265,7 @@ func syncFile(_ thread, f uintptr, _ int32) int32 {
 	return o.disk.sync(o.path, fresh)
 }
 
-// controlFile ignores SQLite's requests to grow a file in advance. Such growth would be a change that is not recorded.
+// controlFile ignores requests to grow a file in advance, as such growth would not be recorded.
 func controlFile(tls thread, f uintptr, op int32, arg uintptr) int32 {
 	if op == sqlite3.SQLITE_FCNTL_SIZE_HINT || op == sqlite3.SQLITE_FCNTL_CHUNK_SIZE {
 		return sqlite3.SQLITE_OK
@@ -304,7 +300,7 @@ func unfetch(tls thread, f uintptr, offset int64, p uintptr) int32 {
 	return function[func(thread, uintptr, int64, uintptr) int32](m.FxUnfetch)(tls, real, offset, p)
 }
 
-// clean returns a file's absolute path, the form in which disks store paths.
+// clean returns a file's absolute path, as disks store it.
 func clean(path string) string {
 	abs, err := filepath.Abs(path)
 	if err != nil {

@@ -52,7 +52,6 @@ func tokens(text []byte) (all []goToken) {
 	}
 }
 
-// span is a range of byte offsets in a text.
 type span struct{ from, to int }
 
 // declaration is a function, or a variable, constant or type outside of functions.
@@ -65,7 +64,6 @@ type declaration struct {
 	node   ast.Node
 }
 
-// declarations returns all declarations in a Go file.
 func declarations(folder, file string, text []byte) (all []declaration, err error) {
 	fset := token.NewFileSet()
 	parsed, err := parser.ParseFile(fset, file, text, parser.SkipObjectResolution)
@@ -194,7 +192,6 @@ func readHouse(t *testing.T) house {
 	return all
 }
 
-// filesOf returns the files below a folder that have this extension, relative to the root.
 func filesOf(t *testing.T, folder, ext string) (files []string) {
 	t.Helper()
 	doctest.EachFile(t, filepath.Join(root, folder), func(name string) {

@@ -13,15 +13,14 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
-// rooms are the boxes in docs/images/imports.svg, named by folder. A nested folder must precede its parent. The folders
-// of internal/ are in kinds instead.
+// rooms are the boxes in docs/images/imports.svg, named by folder, a nested folder before its parent. For the folders
+// of internal/, see kinds.
 var rooms = []string{
 	"wire/task", "wire", "randomizer", "accountant", "protocols", "planner", "shufflerclient", "verifier",
 	"relay", "issuer", "wasm", "cmd", "www", "bench", "deploy", "beam", "lab", "internal/testing",
 }
 
-// kinds groups the folders of internal/ into further boxes of the picture. If one kind imports another, the other must
-// not import it.
+// kinds groups the folders of internal/ into further boxes. Two kinds must not import each other.
 var kinds = map[string][]string{
 	"internal: ground":      {"decimal", "display", "durable", "invalid", "rollback", "secret"},
 	"internal: servers":     {"cli", "clock", "service", "table", "taskstream"},
@@ -48,7 +47,6 @@ func roomOf(t *testing.T, pkg string) string {
 	return ""
 }
 
-// readModules returns the packages of all Go modules in the repository.
 func readModules(t *testing.T) map[string]*goPackage {
 	t.Helper()
 	packages := map[string]*goPackage{}
@@ -76,8 +74,7 @@ func roomImports(t *testing.T, packages map[string]*goPackage) map[string]map[st
 	return direct
 }
 
-// withoutDetours removes a direct import if the same box is also imported through another box. It keeps the picture
-// readable.
+// withoutDetours removes a direct import if the same box is also imported through another box.
 func withoutDetours(direct map[string]map[string]bool) map[string]map[string]bool {
 	reduced := map[string]map[string]bool{}
 	for from, all := range direct {
@@ -125,7 +122,7 @@ func TestRoomsImportOneWay(t *testing.T) {
 	}
 }
 
-// TestMapOfInternal: docs/architecture.md lists each folder of internal/ with its kind, and each folder of
+// TestMapOfInternal: docs/architecture.md lists the folders of internal/ with their kinds, and those of
 // internal/testing.
 func TestMapOfInternal(t *testing.T) {
 	var want, got []string
@@ -145,7 +142,6 @@ func TestMapOfInternal(t *testing.T) {
 	}
 }
 
-// testFolders returns the folders of internal/testing.
 func testFolders(t *testing.T) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir("internal/testing")
@@ -218,7 +214,6 @@ func arrange(t *testing.T, imports map[string]map[string]bool) (at map[string]po
 	return at, y - floorGap + 20
 }
 
-// drawImports draws the boxes and a line for each import, as SVG.
 func drawImports(t *testing.T, imports map[string]map[string]bool) string {
 	at, height := arrange(t, imports)
 	var b strings.Builder

@@ -12,9 +12,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/doctest"
 )
 
-// TestPathsAreReadWithBounds: only a few files read path values or create routes. Relays and issuers read path values
-// through internal/service, which requires a limit for each, and their routes are tested. The verifier's paths contain
-// only task ids.
+// TestPathsAreReadWithBounds: relays and issuers read path values through internal/service, which requires a limit, and
+// create routes only where tests find them. The verifier's paths contain only task ids.
 func TestPathsAreReadWithBounds(t *testing.T) {
 	reads := regexp.MustCompile(`\.PathValue\(|http\.NewServeMux\(`)
 	wildcard := regexp.MustCompile(`HandleFunc\("[^"]*(\{[a-z]+\})`)

@@ -29,8 +29,8 @@ const (
 	own     = "its own, from its disk or of its operator"
 )
 
-// decoders lists every file that decodes bytes: whose bytes they are, and what limits their number. Decoders of another
-// party's bytes are tested in [reads], or run only after a check of a signature or of a length that the task gives.
+// decoders lists every file that decodes bytes, whose bytes they are, and what limits their number. Decoders of another
+// party's bytes are in [reads], or run after a check of a signature or of a length that the task gives.
 var decoders = map[string][2]string{
 	"wire/onion/keys.go":                {another, "exactly the keys that the task has, behind its hash"},
 	"wire/onion/batch.go":               {another, "MaxManifest, the task's lanes, behind the relay's signature"},
@@ -84,7 +84,6 @@ var decoders = map[string][2]string{
 	"wasm/edge/config.go":               {own, "the worker's configuration"},
 }
 
-// reading matches calls that read bytes into memory or decode them.
 var reading = regexp.MustCompile(`\b(codec\.(Unmarshal|NewView|NewReader)|json\.(Unmarshal|NewDecoder)|io\.ReadAll|` +
 	`csv\.NewReader|yaml\.(NewDecoder|Unmarshal)|gob\.NewDecoder|xml\.(Unmarshal|NewDecoder)|bufio\.NewScanner|` +
 	`msgpack\.(Unmarshal|NewDecoder))\(`)
@@ -114,8 +113,7 @@ func TestDecodersAreListed(t *testing.T) {
 	}
 }
 
-// reads holds decoders of bytes that another party sends. Each may take memory only in proportion to the bytes that it
-// gets.
+// reads holds decoders of another party's bytes. Their memory must be proportional to the input.
 var reads = map[string]func(in []byte) error{
 	"task":   func(in []byte) error { _, err := task.Parse(in); return err },
 	"bundle": func(in []byte) error { _, err := taskfile.ParseOpen(in); return err },
@@ -151,9 +149,8 @@ var reads = map[string]func(in []byte) error{
 	},
 }
 
-// TestDecodersTakeWhatComes checks the memory of decoders on malicious input: at most 64 bytes per input byte and 64
-// KiB more. The worst case is an empty list in a list: it takes 24 bytes, allocated as 32, and as many again for the
-// check.
+// TestDecodersTakeWhatComes: on malicious input, a decoder allocates at most 64 bytes per input byte and 64 KiB more.
+// The worst case is an empty list in a list: 24 bytes, allocated as 32, and as many again for the check.
 func TestDecodersTakeWhatComes(t *testing.T) {
 	const perByte, fixed = 64, 64 << 10
 	requireIn := func(name, kind string, in []byte) {
@@ -175,7 +172,7 @@ func TestDecodersTakeWhatComes(t *testing.T) {
 		for range 100 {
 			in := make([]byte, 1+rng.IntN(1000))
 			for i := range in {
-				in[i] = byte(rng.Uint32()) | 0x80 // bytes from 0x80 on begin msgpack headers more often than numbers
+				in[i] = byte(rng.Uint32()) | 0x80 // msgpack headers begin from 0x80 on
 			}
 			requireIn(name, "anything", in)
 		}

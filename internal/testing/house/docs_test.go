@@ -21,7 +21,6 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// eachDocument calls f for every Markdown file.
 func eachDocument(t *testing.T, f func(name, text string)) {
 	t.Helper()
 	doctest.EachFile(t, ".", func(name string) {
@@ -208,7 +207,6 @@ func TestProtocolsInDocument(t *testing.T) {
 	}
 }
 
-// answers reports whether some protocol answers a query.
 func answers(all []protocols.Protocol, query task.Query) bool {
 	return slices.ContainsFunc(all, func(p protocols.Protocol) bool { return slices.Contains(p.Row().Queries, query) })
 }

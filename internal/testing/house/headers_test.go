@@ -85,8 +85,8 @@ func constant(e ast.Expr, known map[string]string) (string, bool) {
 
 var wildcard = regexp.MustCompile(`\{[a-z]+\}`)
 
-// TestEveryAnswerHasHeaders requests all paths of all servers, with several methods and with valid and invalid values.
-// Every answer must have the headers that protect browsers.
+// TestEveryAnswerHasHeaders: every answer of every server has the headers that protect browsers, for all paths, several
+// methods, and valid and invalid values.
 func TestEveryAnswerHasHeaders(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.WithTokens)})
 	cfg := c.Config(t, 0)
@@ -152,9 +152,8 @@ func TestEveryAnswerHasHeaders(t *testing.T) {
 	require.Greater(t, good, 25, "too few requests succeeded: the test must also check successful answers")
 }
 
-// servesHTTP lists the files in which this module's programs create routes or a server. Each server must send its
-// answers through display.Protect or display.ProtectPublic. The value names the test that checks this, or says why
-// there is none.
+// servesHTTP lists the files that create routes or a server. Each sends its answers through display.Protect or
+// display.ProtectPublic. The value names the test that checks this, or says why there is none.
 var servesHTTP = map[string]string{
 	"internal/service/admin.go":           "TestEveryAnswerHasHeaders",
 	"relay/http.go":                       "TestEveryAnswerHasHeaders",

@@ -1,7 +1,7 @@
-// Package house_test checks rules that apply to the whole repository. It checks imports and sizes of packages,
-// documents against the code, the headers of every server, the limits of every decoder, and the results of long runs.
-// It checks that tests fail for each mutant, a small change that breaks a promise. It also checks all implementations
-// against the vectors of testdata/v1. Its tests run in the repository's root.
+// Package house_test checks rules of the whole repository: imports and sizes of packages, documents against code,
+// headers of every server, limits of every decoder, results of long runs, and the vectors of testdata/v1, which all
+// implementations share. It also checks that a test fails for each mutant, a small change that breaks a promise. Its
+// tests run in the repository's root.
 package house_test
 
 import (

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	root        = "." // the repository's root; TestMain changes into it
+	root        = "." // TestMain changes into the repository's root
 	mutantsFile = "testdata/mutants.json"
 )
 
 var fix = flag.Bool("fix", false, "update mutants whose functions, names or tests have moved")
 
-// mutant is a small change of the code that breaks a promise, and the test that must then fail. Go code is found by its
-// syntax tree, so it may move to another file of its folder and may be reformatted. TypeScript code is found by its
-// text, ignoring white space, and must occur once in its file.
+// mutant is a small change that breaks a promise, and the test that must then fail. Go code is found by its syntax
+// tree: it may move within its folder and be reformatted. TypeScript code must occur once in its file, with any white
+// space.
 type mutant struct {
 	Name        string `json:"name"`
 	File        string `json:"file,omitempty"`     // the TypeScript file, from the module's root
@@ -135,8 +135,8 @@ func findScript(text, code string) (found []span) {
 	return found
 }
 
-// TestMutantsApply: every mutant still changes exactly one place, that the changed file parses, and that the mutant's
-// test exists. With -fix, it updates mutants whose function, names or test have moved, if the new place is unambiguous.
+// TestMutantsApply: every mutant still changes exactly one place, the changed file parses, and the mutant's test
+// exists. With -fix, it updates mutants whose function, names or test have moved, if the new place is unambiguous.
 func TestMutantsApply(t *testing.T) {
 	h, names, all := readHouse(t), map[string]bool{}, readMutants(t)
 	for _, m := range all {
@@ -186,8 +186,7 @@ func hasTest(t *testing.T, pkg, test string) bool {
 	})
 }
 
-// follow searches for the code of a mutant that no longer applies and describes where the code is now. With -fix, it
-// updates the mutant.
+// follow says where the code of a mutant that no longer applies is now. With -fix, it updates the mutant.
 func (m *mutant) follow(t *testing.T, h house, problem error) string {
 	t.Helper()
 	var where []mutant
@@ -270,7 +269,6 @@ func (m *mutant) moved(h house) (all []mutant) {
 	return all
 }
 
-// renameAll returns code in which the names are replaced.
 func renameAll(code string, names map[string]string) string {
 	out, done := "", 0
 	for _, t := range tokens([]byte(code)) {
@@ -281,7 +279,7 @@ func renameAll(code string, names map[string]string) string {
 	return out + code[done:]
 }
 
-// followTest searches for the mutant's test and describes where it is now. With -fix, it updates the mutant.
+// followTest says where the mutant's test is now. With -fix, it updates the mutant.
 func (m *mutant) followTest(t *testing.T) string {
 	t.Helper()
 	problem, ext := fmt.Sprintf("there is no test %s in %s", m.Test, m.Package), "_test.go"

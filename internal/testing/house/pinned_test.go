@@ -10,11 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pinned matches an action with its full commit and, as a comment, its version.
+// pinned matches an action with its full commit and its version.
 var pinned = regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*$`)
 
-// unpinned returns the actions in a workflow that are named by a tag or branch. Whoever can move the tag or branch can
-// replace such an action.
+// unpinned returns a workflow's actions that are named by a tag or branch, which someone could move.
 func unpinned(workflow string) (bad []string) {
 	for line := range strings.Lines(workflow) {
 		_, action, ok := strings.Cut(line, "uses:")

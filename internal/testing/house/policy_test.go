@@ -25,10 +25,9 @@ import (
 
 const module = "github.com/doona-dp/doona/"
 
-// mayImport lists, per package, which packages of this module it may depend on, directly or indirectly. An entry also
-// applies to the folders below the key, and allows the folders below each listed package. A package's own folder and
-// internal/ are always allowed. What a package of internal/ imports counts as imported by the packages that use it.
-// Imports go in one direction:
+// mayImport lists, per package, which packages of this module it may depend on, directly or indirectly. An entry
+// includes the folders below the key and below each listed package. A package's own folder and internal/ are always
+// allowed; what internal/ packages import counts as imported by their users. Imports go in one direction:
 //
 //	randomizer, accountant <- wire/task <- protocols, wire <- planner <- clients, verifier, wasm <- cmd
 //	wire/task <- wire/onion <- wire/taskfile, wire/keyfile, wire/token <- relay, issuer
@@ -65,7 +64,6 @@ type goPackage struct {
 	main    bool // whether it is a program
 }
 
-// readPackages reads the imports and package comments of the module in a folder.
 func readPackages(t *testing.T, in string) map[string]*goPackage {
 	t.Helper()
 	out := map[string]*goPackage{}
@@ -184,8 +182,8 @@ func TestImportsFlowOneWay(t *testing.T) {
 	}
 }
 
-// servers are the programs that run in production. notInServers matches packages that none of them may link: test
-// helpers, the laboratory, WebAssembly engines, builders, and what only task owners and readers of results need.
+// servers are the programs that run in production. notInServers matches what none of them may link: test helpers, the
+// laboratory, WebAssembly engines, builders, and packages only for task owners and readers.
 var (
 	servers      = []string{"./cmd/relay", "./cmd/issuer", "./cmd/verifier"}
 	notInServers = regexp.MustCompile(`^` + module + `(internal/(testing|quickstart|openloop)|lab|planner|wasm|` +
@@ -246,7 +244,7 @@ const maxDependencies = 16
 
 var requirement = regexp.MustCompile(`(?m)^(?:require)?\s+(\S+\.\S+) v\S+$`)
 
-// TestDependencies: go.mod requires few modules directly and that docs/dependencies.md gives a reason for each.
+// TestDependencies: go.mod requires few modules directly, and docs/dependencies.md gives a reason for each.
 func TestDependencies(t *testing.T) {
 	doc, err := os.ReadFile("docs/dependencies.md")
 	require.NoError(t, err)
@@ -315,7 +313,6 @@ func TestPathsStandInOnePlace(t *testing.T) {
 // needs a line break.
 const maxColumns = 120
 
-// eachFile calls f for every file of all Go modules in the repository.
 func eachFile(t *testing.T, f func(name string)) {
 	t.Helper()
 	for _, module := range modules {

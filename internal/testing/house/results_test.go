@@ -72,7 +72,6 @@ func TestResultsPage(t *testing.T) {
 	require.Equal(t, page.String(), string(text), "the page is old: run go test -run ResultsPage ./internal/testing/house -update")
 }
 
-// write appends the outcome of a part to the page.
 func (p *longPart) write(t *testing.T, page *strings.Builder, r result) {
 	t.Helper()
 	verdict := "passed"

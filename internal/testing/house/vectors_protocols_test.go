@@ -36,8 +36,8 @@ type protocolVector struct {
 	}
 }
 
-// TestVectorsProtocols checks the vectors of every protocol. Equal random bytes must give equal messages and slots, and
-// equal messages equal estimates. Every protocol must have vectors that must be refused.
+// TestVectorsProtocols: equal random bytes give equal messages and slots, and equal messages give equal estimates.
+// Every protocol has vectors that must be refused.
 func TestVectorsProtocols(t *testing.T) {
 	for _, protocol := range registry.All() {
 		name := protocol.ProtocolName()
@@ -60,7 +60,7 @@ func TestVectorsProtocols(t *testing.T) {
 	}
 }
 
-// requireClaim requires that the task's claim is proven, or that it is refused for the field that the vector names.
+// requireClaim requires a proven claim, or a refusal for the field that the vector names.
 func (v *protocolVector) requireClaim(t *testing.T, m protocols.Mechanism) {
 	err := m.CheckClaim()
 	if v.Unproven == "" {

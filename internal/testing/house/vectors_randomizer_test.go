@@ -46,7 +46,7 @@ type draw struct {
 	Result string
 }
 
-// samplers holds, by name, functions that draw as a vector says and format the result as the file does.
+// samplers draw as a vector says and format the result as its file does.
 var samplers = map[string]func(*randomizer.Source, *draw) string{
 	"below": func(s *randomizer.Source, v *draw) string { return fmt.Sprint(s.Below(uint64(v.N))) },
 	"bernoulli": func(s *randomizer.Source, v *draw) string {
@@ -124,8 +124,8 @@ func shuffled(s *randomizer.Source, v *draw) string {
 	return strings.Join(out, " ")
 }
 
-// TestVectorsRandomizer: equal random bytes give equal draws, and that each draw uses the number of bytes that the
-// vector says.
+// TestVectorsRandomizer: equal random bytes give equal draws, and each draw uses the number of bytes that the vector
+// says.
 func TestVectorsRandomizer(t *testing.T) {
 	var vectors []draw
 	readVectors(t, "randomizer", &vectors)

@@ -27,7 +27,7 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// vectorDir is the folder of the vectors for the current version of the format. testdata/README.md describes the files.
+// vectorDir is the folder of the vectors, described in testdata/README.md.
 var vectorDir = "testdata/v" + strconv.Itoa(task.Version)
 
 // hexBytes is a byte string that JSON holds in hexadecimal.
@@ -49,8 +49,8 @@ func readVectors(t *testing.T, name string, v any) {
 	require.NoError(t, dec.Decode(v), name)
 }
 
-// TestVectorsAreGenerated: the generator still writes the committed vectors. It fails if someone edited a vector by
-// hand, or if a change of the code changed what the generator writes.
+// TestVectorsAreGenerated: the generator still writes the committed vectors. It fails if someone edited a vector, or
+// changed code in a way that changes one.
 func TestVectorsAreGenerated(t *testing.T) {
 	sources, err := filepath.Glob(filepath.Join(vectorDir, "*.go"))
 	require.NoError(t, err)

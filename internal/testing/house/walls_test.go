@@ -44,7 +44,6 @@ var limits = map[string]int{
 // offenders may exceed a limit for now. Remove an entry once it is below its limit; add none.
 var offenders = map[string][]string{}
 
-// survey holds the sizes of all packages.
 type survey struct {
 	walls   map[string]*wall
 	folders map[string]map[string]*ast.InterfaceType // interfaces by folder and name
@@ -64,7 +63,7 @@ func newSurvey() *survey {
 	return s
 }
 
-// outside reports whether the limits do not apply to a file: tests, and files that only tests or generators use.
+// outside reports whether a file is outside of the limits: a test, or only for tests or generators.
 func outside(name string) bool {
 	return !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") ||
 		strings.Contains("/"+name, "/testdata/") || anyWithin(path.Dir(name), testOnly)
@@ -199,7 +198,6 @@ func typeName(e ast.Expr) string {
 	return fmt.Sprintf("%T", e)
 }
 
-// modules are the folders of the repository's Go modules.
 var modules = []string{".", "beam", "lab"}
 
 // TestWalls checks the limits on sizes and logs the largest size for each limit. To see them: go test -count=1 -run
@@ -259,7 +257,6 @@ func measure(t *testing.T) (packages, tops map[string]bool) {
 	return packages, tops
 }
 
-// directDependencies returns the modules that go.mod requires directly.
 func directDependencies(t *testing.T) (names []string) {
 	t.Helper()
 	mod, err := os.ReadFile("go.mod")

@@ -56,8 +56,7 @@ func isBinary(text []byte) bool {
 	return strings.IndexByte(string(text[:min(len(text), 8000)]), 0) >= 0
 }
 
-// families lists the glossary's terms that are names of Go types. For each it lists the packages whose type of that
-// name means the term.
+// families lists, for the glossary's terms, the packages whose type of that name means the term.
 var families = map[string][]string{
 	"batch":    {"testdata/v1", "wire/onion", "wire/task"},
 	"client":   {"shufflerclient", "wasm/internal/client"},
@@ -77,8 +76,8 @@ var families = map[string][]string{
 	"mark": {"internal/ledger", "internal/rollback"},
 }
 
-// TestOneMeaningPerTerm: a type named like a term of the glossary means that term. A new type of such a name must be
-// listed in families, or get another name.
+// TestOneMeaningPerTerm: a type named like a term of the glossary means that term. List a new one in families, or
+// rename it.
 func TestOneMeaningPerTerm(t *testing.T) {
 	glossary, err := os.ReadFile("docs/glossary.md")
 	require.NoError(t, err)

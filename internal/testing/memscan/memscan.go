@@ -55,7 +55,6 @@ func New(name string, key []byte) *Needle {
 	return n
 }
 
-// addPart adds all forms of a part of a key.
 func (n *Needle) addPart(core []byte) {
 	n.add("raw", len(core), func(to []byte) { copy(to, core) })
 	for _, pad := range []byte{0x36, 0x5c} { // the two pads of HMAC
@@ -159,9 +158,9 @@ func File(t testing.TB, path string) (needles []*Needle) {
 	}
 }
 
-// RequireGone fails the test if the process's memory holds a copy of a needle in gone. It also requires copies of all
-// needles in left, which shows that the scan works. It collects garbage first, because finalizers zero forgotten keys.
-// It retries for some seconds, because registers that the scheduler saved may hold a part of a key.
+// RequireGone requires that the process's memory holds no copy of the needles in gone and, to show that the scan works,
+// copies of those in left. It collects garbage first, because finalizers zero forgotten keys. It retries for some
+// seconds, as registers that the scheduler saved may hold a part of a key.
 func RequireGone(t testing.TB, gone []*Needle, left ...*Needle) {
 	t.Helper()
 	require.NotEmpty(t, gone)
@@ -207,7 +206,7 @@ func requireIn(t testing.TB, found []string, needles []*Needle) {
 	}
 }
 
-// names reports whether an entry of Count's result is a copy of this needle.
+// names reports whether an entry of Count's result is of this needle.
 func (n *Needle) names(found string) bool { return strings.HasPrefix(found, n.Name+",") }
 
 // Count returns one entry per copy of a needle in the process's memory: the needle's name and the form of the copy.
@@ -243,11 +242,11 @@ func Count(t testing.TB, needles ...*Needle) []string {
 	return found
 }
 
-// untouched is a page of zeros. Most mapped pages were never written to, so the scan can skip them.
+// untouched is a page of zeros. The scan skips such pages, as most were never written to.
 var untouched [4096]byte
 
-// eachPart reads the process's writable memory in parts of at most 4 MiB and calls do for each. Consecutive parts
-// overlap by the longest form. starts is how many bytes at the start of a part are not in the next part.
+// eachPart reads the process's writable memory in parts of up to 4 MiB, which overlap by the longest form. starts is
+// how many bytes of a part are not in the next.
 func eachPart(t testing.TB, overlap int, do func(part []byte, starts int)) {
 	t.Helper()
 	memory, err := os.Open("/proc/self/mem")

@@ -16,7 +16,6 @@ import (
 	"github.com/doona-dp/doona/internal/testing/memscan"
 )
 
-// planted is memory into which the test puts a key.
 var planted []byte
 
 // TestFinds: the scan finds each 32 bytes of a key in every form in which memory can hold a key. After the test has

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package pgtest runs a real PostgreSQL server for tests and benchmarks. The server runs in a temporary folder as an
-// unprivileged user, listens on a socket in that folder, and has the durability settings of production.
+// Package pgtest runs a real PostgreSQL server for tests and benchmarks: in a temporary folder, on a socket in it, as
+// an unprivileged user, with the durability settings of production.
 package pgtest
 
 import (
@@ -41,7 +41,6 @@ type Server struct {
 // The database user that owns everything in the server.
 const owner = "doona"
 
-// shared is the server that Shared returns.
 var shared struct {
 	sync.Mutex
 	server *Server
@@ -74,8 +73,8 @@ func StopShared() error {
 }
 
 // Start creates a server and waits until it accepts connections. It uses the programs in
-// /usr/lib/postgresql/VERSION/bin of the highest version, or those on the PATH. PostgreSQL refuses to run as root. If
-// this process is root, the server runs as the user postgres or nobody.
+// /usr/lib/postgresql/VERSION/bin of the highest version, or on the PATH. As they refuse to run as root, root runs them
+// as the user postgres or nobody.
 func Start() (*Server, error) { return StartIn("") }
 
 // StartIn is Start with the server's folder inside the given folder. The server's user must be able to enter that
@@ -117,7 +116,6 @@ func (s *Server) lay(parent string) (err error) {
 	return nil
 }
 
-// findPrograms returns the folder with the programs initdb and postgres.
 func findPrograms() (string, error) {
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	slices.SortFunc(found, func(a, b string) int { return version(b) - version(a) })
@@ -133,7 +131,7 @@ func findPrograms() (string, error) {
 	return filepath.Dir(path), err
 }
 
-// version returns the major version in a path, such as 15 in /usr/lib/postgresql/15/bin/initdb.
+// version returns the version in a path: 15 in /usr/lib/postgresql/15/bin/initdb.
 func version(path string) int {
 	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
 	return n

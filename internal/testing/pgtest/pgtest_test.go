@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/pgtest"
 )
 
-// TestServer: committed data survives a crash, and that a stopped server leaves no files.
+// TestServer: committed data survives a crash, and a stopped server leaves no files.
 func TestServer(t *testing.T) {
 	pgtest.Need(t)
 	s, err := pgtest.Start()

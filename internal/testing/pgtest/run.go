@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// KeepRunning restarts the server whenever it ends by itself, as a service manager does, until ctx ends. Before you
-// stop or restart the server in another way, end ctx and wait until KeepRunning returns.
+// KeepRunning restarts the server whenever it ends by itself, until ctx ends. Wait until KeepRunning returns before you
+// stop or restart the server in another way.
 func (s *Server) KeepRunning(ctx context.Context) {
 	for {
 		select {

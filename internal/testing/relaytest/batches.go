@@ -100,7 +100,7 @@ func (c *Cascade) Faulty(t testing.TB) (files [][]byte) {
 			fresh = append(fresh, c.few(t, 0, 2)...)
 		}
 		switch seq {
-		case 1: // the relay spoils this batch, so its repeated messages count as new in batch 4
+		case 1: // spoiled, so batch 4's copies count as new
 			add(c.Chain(t, 0, seq, fresh, func(next [][]byte) [][]byte { return Spoil(next, 3) }))
 		case 2: // part of this batch is repeated as batch 5
 			add(c.Chain(t, 0, seq, fresh))

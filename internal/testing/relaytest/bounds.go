@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// Bound is a row of the table in docs/SPEC.md that limits values in requests.
+// Bound is a row of the table of limits in docs/SPEC.md.
 type Bound struct {
 	Name   string       // A path value in braces, a header, or a parameter.
 	Beyond problem.Name // The problem for a value beyond the limit.
@@ -37,8 +37,7 @@ func (b Bound) In(pattern string) bool {
 	return slices.Contains(b.in, lastWord(pattern)) && (b.Name[0] != '{' || strings.Contains(pattern, b.Name))
 }
 
-// lastWord returns the last word of a pattern's path that is not a path value. If it is ambiguous, the previous word
-// precedes it.
+// lastWord returns the last word of a pattern's path that is no path value, with the previous word if it is ambiguous.
 func lastWord(pattern string) (last string) {
 	before := ""
 	for word := range strings.SplitSeq(pattern, "/") {

@@ -22,7 +22,7 @@ func Mount(t testing.TB, folder, options string) {
 		NoMount(t, err)
 	}
 	t.Cleanup(func() {
-		// A server's last processes may still use the file system after the server's main process has ended.
+		// A server's last processes may still use the file system after its main process has ended.
 		require.Eventually(t, func() bool { return syscall.Unmount(folder, 0) == nil }, Patience, 10*time.Millisecond)
 	})
 }

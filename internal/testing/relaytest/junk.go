@@ -14,9 +14,9 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// FeedJunk answers the parties that follow a stream with junk of the largest allowed size, one kind after another. It
-// listens at the first relay's address, so the first relay must not run. follow starts the party under test. Between
-// two answers, the process may allocate at most most bytes. FeedJunk returns when the party has asked for all kinds.
+// FeedJunk answers the parties that follow a stream with junk of the largest size, one kind after another, in place of
+// the first relay. follow starts the party under test. Between two answers, the process may allocate at most most
+// bytes. FeedJunk returns when the party has asked for all kinds.
 func (c *Cascade) FeedJunk(t testing.TB, most uint64, follow func()) {
 	t.Helper()
 	f := &feeder{done: make(chan struct{})}

@@ -5,8 +5,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Mean returns a function that changes a draft to the mean of values in [0, 10] in batches of the given size. It then
-// applies change.
+// Mean changes a draft to the mean of values in [0, 10] in batches of the given size, and then applies change.
 func Mean(batch uint64, change ...func(*task.Task)) func(draft *task.Task) {
 	return func(draft *task.Task) {
 		calibrated, err := planner.Draft(planner.Query{Name: "mean", Query: task.Mean, Hi: 10, Batch: batch,

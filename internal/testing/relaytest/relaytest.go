@@ -37,8 +37,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// Options describes a cascade, which is a task with its relays. The zero value has two relays and an epoch that is open
-// now.
+// Options describes a cascade: a task with its relays. The zero value has two relays and an epoch that is open now.
 type Options struct {
 	Hops  int // Number of relays. Default 2.
 	Tasks int // Number of tasks of these relays; see [Cascade.Other]. Default 1.
@@ -174,9 +173,8 @@ func (c *Cascade) use(t testing.TB, i int) {
 	require.NoError(t, err)
 }
 
-// FreeAddress returns a loopback address on which nothing listens. On Linux, it binds the address to a socket that does
-// not listen, until the test ends. So the kernel gives the port to no other test, and only a program that names the
-// address can share it.
+// FreeAddress returns a loopback address on which nothing listens. On Linux, a socket that does not listen holds it
+// until the test ends. So no other test gets the port, but a program that names the address can share it.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	syscall.ForkLock.RLock()
@@ -298,8 +296,8 @@ func (c *Cascade) Seal(t testing.TB, epoch, value uint64) []byte {
 	return body
 }
 
-// Message returns a message of size bytes that holds a number, big endian. The number takes the first 8 bytes, or all
-// bytes of a shorter message.
+// Message returns a message of size bytes that holds a number, big endian, in its first 8 bytes, or in all if it is
+// shorter.
 func Message(value, size uint64) task.Message {
 	body, number := make([]byte, size), binary.BigEndian.AppendUint64(nil, value)
 	copy(body, number[8-min(size, 8):])
@@ -343,8 +341,8 @@ func (c *Cascade) ReportsURL(epoch uint64) string {
 	return url
 }
 
-// Twin creates the files of a second process of the same relay. The process has the same store and its own addresses.
-// Twin returns the process's configuration file, and a cascade whose clients report to that process.
+// Twin creates the files of a second process of a relay, with the same store and its own addresses. It returns the
+// process's configuration file, and a cascade whose clients report to that process.
 func (c *Cascade) Twin(t testing.TB, hop int) (config string, seen *Cascade) {
 	t.Helper()
 	from, to := filepath.Dir(c.RelayConfig(hop+1)), filepath.Dir(c.RelayConfig(hop+1))+"twin"
@@ -360,8 +358,8 @@ func (c *Cascade) Twin(t testing.TB, hop int) (config string, seen *Cascade) {
 	return config, &other
 }
 
-// Pull waits until the last relay serves a batch to the verifier, and checks the batch. It first asks for all previous
-// batches, as a next hop does. A request for one batch tells the relay that the next hop has the previous ones.
+// Pull waits until the last relay serves a batch to the verifier, and checks it. It first asks for all previous
+// batches, as a next hop does: a request for a batch tells the relay that the hop has the previous ones.
 func (c *Cascade) Pull(t testing.TB, epoch, seq uint64) (*onion.Batch, []onion.Manifest) {
 	t.Helper()
 	var batch *onion.Batch

@@ -94,7 +94,7 @@ func (r *Rogue) handlePull(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// handleEnd answers with the signed end of an epoch, if the test has ended the epoch. The end lists the served batches.
+// handleEnd serves the signed end of an epoch that the test has ended, with the batches served in it.
 func (r *Rogue) handleEnd(w http.ResponseWriter, req *http.Request) {
 	epoch := parse(req.PathValue("epoch"))
 	r.mu.Lock()
@@ -169,7 +169,7 @@ func (r *Rogue) Pulls(epoch, seq uint64) int {
 	return r.pulls[batchName(epoch, seq)]
 }
 
-// End makes the rogue report that an epoch has ended.
+// End ends an epoch for the rogue's callers.
 func (r *Rogue) End(epoch uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// RequireShare checks that a server accepts two connections from one network at a time and refuses a third. When one of
-// the two ends, it must accept another. RequireShare returns two functions: dial connects from an IP address of this
-// machine, and served reports whether the server answers a request for path on a connection.
+// RequireShare checks that a server accepts two connections from one network, refuses a third, and accepts another when
+// one has ended. Its results: dial connects from an IP address of this machine, and served reports whether the server
+// answers a request for path on a connection.
 func RequireShare(t *testing.T, host, path string) (dial func(from string) net.Conn, served func(net.Conn) bool) {
 	t.Helper()
 	dial = func(from string) net.Conn {

@@ -18,7 +18,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// InStream makes a draft the first task of a stream. The stream's later tasks may change what allow lists.
+// InStream makes a draft the first task of a stream whose later tasks may change what allow lists.
 func InStream(allow ...string) func(*task.Task) {
 	return func(draft *task.Task) { draft.Stream = &task.StreamPosition{Name: "site", Allow: allow} }
 }
@@ -31,7 +31,7 @@ func (c *Cascade) AsOwner(t testing.TB) (ed25519.PrivateKey, *handover.Requester
 	return key, handover.NewRequester(key, c.http.Transport)
 }
 
-// Successors returns the folder in which the verifier or the issuer keeps the keys of the stream's later tasks.
+// Successors returns the verifier's or issuer's folder with keys of the stream's later tasks.
 func (c *Cascade) Successors(party string) string {
 	return filepath.Join(c.Dir, party, taskName(c.index)+".next")
 }

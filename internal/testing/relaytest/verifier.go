@@ -17,8 +17,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// BatchSize is a batch size for fast tests. With 20 reports shuffling adds little privacy, so the randomizer itself
-// gives most of it: γ is large.
+// BatchSize is small, so that tests are fast. So shuffling adds little, and γ is large.
 const BatchSize = 20
 
 // NewMeanCascade creates a cascade of two relays for the mean of values in [0, 10].
@@ -36,7 +35,7 @@ func NewVerifier(t testing.TB, c *Cascade) *verifier.Verifier {
 	return v
 }
 
-// Submit posts one report of the same value for each of some clients to the running first relay.
+// Submit posts reports of the same value, one per client, to the running first relay.
 func Submit(t *testing.T, c *Cascade, clients, first int, value float64) {
 	t.Helper()
 	client, err := shufflerclient.Connect(t.Context(),
@@ -100,7 +99,6 @@ func ReportJSON(t *testing.T, v *verifier.Verifier) string {
 	return string(line)
 }
 
-// coordinates returns a vector with distinct entries.
 func coordinates(dim int, scale float64) []float64 {
 	out := make([]float64, dim)
 	for i := range out {
@@ -135,8 +133,7 @@ var EveryProtocol = map[string]struct {
 		[]float64{'/', 'a'}},
 }
 
-// OneRelay creates a task with one relay and two epochs. The first epoch ended one and a half epochs ago, the second
-// half an epoch ago.
+// OneRelay creates a task with one relay and two epochs, of which the first ended one and a half epochs ago.
 func OneRelay(t *testing.T, q planner.Query) *Cascade {
 	t.Helper()
 	q.Name, q.Honest = "words", 0.9
@@ -149,7 +146,7 @@ func OneRelay(t *testing.T, q planner.Query) *Cascade {
 	}})
 }
 
-// WholeBatch returns a batch of clients that all report value. The relay drops the first dropped slots of each lane.
+// WholeBatch returns a batch of clients with one value. The relay drops the first dropped slots of each lane.
 func WholeBatch(t *testing.T, c *Cascade, epoch, dropped uint64, value []float64) *onion.Batch {
 	t.Helper()
 	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1})
@@ -183,8 +180,8 @@ func Bytes(t *testing.T, b *onion.Batch) []byte {
 	return raw
 }
 
-// NewPair creates a splitmix task for two clients, of whom one is honest. Each client sends one message, so only the
-// message's own noise hides the value from the verifier.
+// NewPair creates a splitmix task for two clients, of whom one is honest. Each sends one message, so only its own noise
+// hides the value from the verifier.
 func NewPair(t *testing.T, change ...func(*task.Task)) *Cascade {
 	t.Helper()
 	c := New(t, Options{Task: func(draft *task.Task) {

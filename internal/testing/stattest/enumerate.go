@@ -6,7 +6,7 @@ import "math"
 // a verifier of shuffled messages sees only a histogram: the sum of the clients' histograms. Tests of the protocols and
 // the errata of papers use it.
 
-// Law is a probability distribution of histograms. A key holds one histogram, one byte per kind of message.
+// Law is a distribution of histograms. A key has one byte per kind of message: how often it occurs.
 type Law map[string]float64
 
 // Add returns the distribution of the sum of two independent histograms.
@@ -34,7 +34,7 @@ func (l Law) Mix(weight float64, o Law) {
 // NoMessage is the distribution for a client that sends no message, with the given number of kinds.
 func NoMessage(kinds int) Law { return Law{string(make([]byte, kinds)): 1} }
 
-// OneMessage is the distribution for a client that sends one message of the given kind.
+// OneMessage is the distribution for one message of the given kind.
 func OneMessage(kinds, kind int) Law {
 	h := make([]byte, kinds)
 	h[kind] = 1
@@ -49,9 +49,8 @@ func HockeyStick(p, q Law, eps float64) (delta float64) {
 	return delta
 }
 
-// Worst returns the δ of shuffled reports at eps. It is the largest hockey-stick divergence over all inputs of the
-// given number of clients and all changes of one client's input. laws holds the histogram's distribution for each
-// input.
+// Worst returns the δ of shuffled reports at eps: the largest hockey-stick divergence over all inputs of the given
+// number of clients and all changes of one of them. laws has the histogram's distribution for each input.
 func Worst(laws []Law, users int, eps float64) (worst float64) {
 	kinds := 0
 	for key := range laws[0] {

@@ -40,8 +40,8 @@ const (
 	FewTrials = 100
 )
 
-// minExpected is the least expected count per pair of positions for which χ² approximates statistic (2) well enough. If
-// fewer are expected, only statistic (1) is tested.
+// minExpected is the least expected count of a pair of positions for which χ² approximates (2) well enough. Below it,
+// only (1) is tested.
 const minExpected = 100
 
 // Orders counts how often each thing is at each position.

@@ -23,7 +23,7 @@ func swaps(rng *rand.Rand, first, last int, bound func(i int) int) []int {
 	return out
 }
 
-// TestUniformOrdersPass: the test accepts uniform orders, in 20 runs with fixed seeds.
+// TestUniformOrdersPass: uniform orders pass, in 20 runs with fixed seeds.
 func TestUniformOrdersPass(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))

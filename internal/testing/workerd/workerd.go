@@ -144,8 +144,7 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// writeConfig writes workerd's configuration in Cap'n Proto text. Durable Objects store data in the configuration's
-// folder.
+// writeConfig writes workerd's configuration in Cap'n Proto text, and lets Durable Objects store next to it.
 func writeConfig(file string, o Options, address string) error {
 	files, err := os.ReadDir(o.Dir)
 	if err != nil {

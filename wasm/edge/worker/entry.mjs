@@ -1,16 +1,16 @@
-// entry.mjs is the worker's entry. It passes a request below /doona/ to Go. It passes every other request to the site
-// unchanged and then tells Go its properties.
+// The worker's entry. It passes requests below /doona/ to Go. It passes all others to the site unchanged, and then
+// tells Go their properties.
 //
-// Starting Go takes about 10 ms, so one instance serves many requests. No state of a request stays in the instance. The
-// getters env and ctx return those of the request that runs now. Go's timers never fire: the runtime would cancel them
-// with the request that set them.
+// Starting Go takes about 10 ms, so one instance serves many requests. It keeps no state of a request: the getters env
+// and ctx return those of the request that runs now. Go's timers never fire, because the runtime would cancel them with
+// the request that set them.
 import { DurableObject } from 'cloudflare:workers';
 import { AsyncLocalStorage } from 'node:async_hooks';
 import './wasm_exec.js';
 import module from './app.wasm';
 
-// github.com/syumai/workers keeps a few JavaScript functions per request and never frees them. So the worker replaces
-// an instance after this many requests.
+// github.com/syumai/workers keeps a few JavaScript functions per request. So the worker replaces an instance after this
+// many requests.
 const lifetime = 1000;
 
 // The most milliseconds in which a request's body must arrive. A slower body fails, whoever sends it.
@@ -37,8 +37,7 @@ function start() {
   return { go, binding, served: 0 };
 }
 
-// worker returns a running instance. It starts a new one if there is none, the last one failed, or the last one served
-// its lifetime.
+// worker returns a running instance. It starts a new one if the last one failed or served its lifetime.
 function worker() {
   if (live?.go.exited) console.error('doona: the module failed; reports that were not yet sent are lost');
   if (!live || live.go.exited || live.served >= lifetime) live = start();
@@ -82,16 +81,16 @@ export default {
   },
 };
 
-// Visitors is a Durable Object for one epoch of one task. It counts the reports of each network, stored under a keyed
-// hash. The key is random and belongs to this epoch only. The alarm deletes the key and all counts after the epoch.
+// Visitors is a Durable Object that counts the reports of each network in one epoch of one task, by keyed hashes. Its
+// key is random. The alarm deletes key and counts after the epoch.
 export class Visitors extends DurableObject {
   constructor(ctx, env) {
     super(ctx, env);
     this.sql = ctx.storage.sql;
   }
 
-  // claim counts one report and returns true if the network had fewer than most reports before. Parameter end is when
-  // the counts are deleted, in milliseconds since 1970.
+  // claim counts one report and returns true if the network had fewer than most before. At end, in milliseconds since
+  // 1970, the counts are deleted.
   async claim(network, most, end) {
     this.sql.exec('create table if not exists network (hash blob primary key, reports integer not null) without rowid');
     this.sql.exec('create table if not exists secret (key blob)');

@@ -42,7 +42,6 @@ func open() (*edge.Worker, error) {
 	return edge.New(config, host)
 }
 
-// secret returns the value of the secret with this name, or "".
 func secret(name string) string {
 	if v := cloudflare.GetBinding(name); name != "" && v.Type() == js.TypeString {
 		return v.String()
@@ -50,7 +49,7 @@ func secret(name string) string {
 	return ""
 }
 
-// visitors is the name of the binding through which the worker reaches the Durable Objects of class Visitors.
+// visitors names the binding of the Durable Objects of class Visitors.
 const visitors = "DOONA_VISITORS"
 
 // claim asks the Durable Object of a task's epoch to count one report; see [edge.QuotaCheck].
@@ -82,7 +81,7 @@ func serve(handler http.Handler, observe func(edge.Observation)) {
 	select {}
 }
 
-// variable returns a worker's variable as JSON. In wrangler.jsonc the variable may be an object or a string of JSON.
+// variable returns a variable as JSON. wrangler.jsonc may hold an object or a string of JSON.
 func variable(name string) []byte {
 	v := cloudflare.GetBinding(name)
 	switch v.Type() {
@@ -94,8 +93,7 @@ func variable(name string) []byte {
 	return []byte(js.Global().Get("JSON").Call("stringify", v).String())
 }
 
-// background runs work after the answer, as cloudflare.WaitUntil does. It also releases the JavaScript function, which
-// cloudflare.WaitUntil never does.
+// background is cloudflare.WaitUntil, but also releases the JavaScript function, which the library would keep.
 func background(work func()) {
 	var start js.Func
 	start = js.FuncOf(func(_ js.Value, args []js.Value) any {
@@ -112,7 +110,7 @@ func background(work func()) {
 // pause waits on the runtime's timer, which belongs to the current request. Go's timers never fire here (entry.mjs).
 func pause(d time.Duration) { await(js.Global().Get("scheduler").Call("wait", d.Milliseconds())) }
 
-// await waits for a JavaScript promise and returns its result, or the reason of its rejection as an error.
+// await returns the result of a JavaScript promise, or its rejection as an error.
 func await(promise js.Value) (value js.Value, err error) {
 	done := make(chan struct{})
 	then := js.FuncOf(func(_ js.Value, args []js.Value) any {

@@ -1,8 +1,8 @@
-// Package client is the code that doona.wasm and doona-full.wasm share. It parses a task's canonical encoding, checks
-// the task's claimed (ε, δ), and converts a client's value to slots.
+// Package client is shared by doona.wasm and doona-full.wasm. It parses a task's canonical encoding, checks the task's
+// claimed (ε, δ), and converts a client's value to slots.
 //
-// exports.go exports it to the host; docs/wasm.md describes the exports. The rest is plain Go, which tests run
-// natively. To keep doona.wasm small, the package must not link fmt, reflection or crypto.
+// exports.go exports it to the host (docs/wasm.md). The rest is plain Go, which tests run natively. To keep doona.wasm
+// small, the package must not link fmt, reflection or crypto.
 package client
 
 import (
@@ -41,7 +41,7 @@ func Open(canonical []byte) (*Client, error) {
 	return &Client{t, m, randomizer.NewSource(), once(m.Law)}, nil
 }
 
-// once returns a function that calls derive at its first call and returns the same law later.
+// once returns a function that calls derive only at its first call.
 func once(derive func() (*compose.Law, error)) func() (*compose.Law, error) {
 	var law *compose.Law
 	return func() (_ *compose.Law, err error) {
@@ -52,8 +52,8 @@ func once(derive func() (*compose.Law, error)) func() (*compose.Law, error) {
 	}
 }
 
-// Epsilon0 returns ε₀: the privacy of one client's messages against an adversary who knows who sent them. It returns
-// +Inf if the protocol guarantees none.
+// Epsilon0 returns ε₀: the privacy of one client's messages against an adversary who knows their sender. It is +Inf if
+// the protocol has none.
 func (c *Client) Epsilon0() float64 { return c.mechanism.Epsilon0() }
 
 // TotalEpsilon returns the ε of all epochs of the task together. It is the ε of the task's claimed total, if there is
@@ -64,7 +64,7 @@ func (c *Client) TotalEpsilon() float64 {
 	}
 	added := protocols.AddedClaims(c.task.Claim, c.task.Epochs.Count)
 	eps, err := protocols.EpochsEpsilon(c.task, c.law, c.task.Epochs.Count, added.Delta)
-	if err != nil { // no privacy loss distribution is known, so add the epochs' ε
+	if err != nil { // no loss distribution is known: add the epochs' ε
 		return added.Epsilon
 	}
 	return eps
@@ -80,8 +80,8 @@ func (c *Client) EpsilonWithin(epochs uint64, delta float64) float64 {
 	return eps
 }
 
-// Slots randomizes one value and fills every lane with messages and covers. It zeroes the value. Per task and epoch,
-// the caller must use the result of one call at most and discard all others.
+// Slots randomizes one value, which it zeroes, and fills every lane with messages and covers. Per task and epoch, the
+// caller must use one result at most.
 func (c *Client) Slots(value []float64) ([][]task.Message, error) {
 	defer clear(value)
 	messages, err := c.mechanism.Randomize(c.source, value)
@@ -91,7 +91,7 @@ func (c *Client) Slots(value []float64) ([][]task.Message, error) {
 	return protocols.Pad(c.task, c.source, messages)
 }
 
-// Forget zeroes the messages in slots. Call it once the slots are written or sealed.
+// Forget zeroes slots that the caller has written or sealed.
 func Forget(slots [][]task.Message) {
 	for _, lane := range slots {
 		for _, message := range lane {
@@ -128,7 +128,7 @@ func (c *Client) Plaintexts(slots [][]task.Message) []byte {
 func (c *Client) slotSize() int { return 1 + int(c.task.Slots.MessageBytes) }
 
 // EncodeError encodes an error for the host as strings, each after its length in 4 bytes, little endian. A field error
-// has three strings: field, got and want. Any other error has one string, its message.
+// has three strings: field, got and want. Any other has one, its message.
 func EncodeError(err error) []byte {
 	field, ok := err.(*invalid.FieldError) // errors.As would link reflection
 	if !ok {

@@ -12,8 +12,8 @@ import (
 // Failed is what an export returns if it failed. The result then holds the error.
 const Failed = -1
 
-// The host writes the argument of a call to in, and reads the call's result from out. Package variables keep both from
-// the garbage collector between calls. WebAssembly runs one thread, so they need no lock.
+// The host writes a call's argument to in and reads its result from out. Package variables keep both from the garbage
+// collector between calls. WebAssembly has one thread.
 var (
 	in, out []byte
 	handles []*Client
