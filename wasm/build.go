@@ -8,7 +8,7 @@ package wasm
 
 import (
 	"context"
-	_ "embed" // ran.txt
+	_ "embed" // for ran.txt
 	"errors"
 	"fmt"
 	"os"

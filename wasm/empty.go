@@ -12,7 +12,7 @@ import (
 //   - Functions that no remaining function calls and whose address none knows. Addresses are constants in memory and in
 //     functions: Go's linker writes each as a word, and no remaining function computes one.
 //   - Functions that run only at the end: panics, runtime errors, stack overflow. The module stops there silently. The
-//     client then continues with doona-full.wasm, in which nothing is emptied. If that stops too, it reports the reason.
+//     client then continues with doona-full.wasm, in which nothing is emptied and which reports why it stops.
 //   - Runtime functions whose address is in memory but which ran in no test, and those of missing parts: the collector,
 //     panic messages. ran.txt lists what ran in all tests of a module, including refusals and a soak test. Runtime
 //     functions that a remaining function calls stay in any case, as it depends on sizes which of them runs.
@@ -35,7 +35,7 @@ var (
 	kept     = regexp.MustCompile(`^runtime\.typed\w+$|^internal_runtime_maps\.|github\.com`)
 )
 
-var trap = []byte{0, opUnreachable, opEnd} // no locals, unreachable, end
+var trap = []byte{0, opUnreachable, opEnd} // no locals, then unreachable and end
 
 const opUnreachable = 0x00
 

@@ -48,7 +48,7 @@ func Stack(module []byte) (size uint64, err error) {
 		case sectionGlobal:
 			r := &segments{rest: s.body}
 			for range r.unsigned() {
-				r.bytes(3) // kind, mutable, const
+				r.bytes(3) // skip kind, mutability and opcode
 				globals = append(globals, r.signed())
 				r.bytes(1)
 			}

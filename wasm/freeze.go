@@ -192,7 +192,7 @@ func withoutStart(sections []section, code []byte) ([]byte, error) {
 		if err != nil || number < f.imports || number >= f.imports+len(all) {
 			return nil, ErrLayout
 		}
-		all[number-f.imports].code = []byte{0, opEnd} // no locals
+		all[number-f.imports].code = []byte{0, opEnd} // neither locals nor instructions
 	}
 	return writeBodies(all), nil
 }
@@ -201,7 +201,7 @@ func exported(section []byte, name string) (int, error) {
 	r := &segments{rest: section}
 	for range r.unsigned() {
 		found := string(r.bytes(r.unsigned())) == name
-		r.unsigned() // kind
+		r.unsigned() // skip the kind
 		if number := r.unsigned(); found && !r.bad {
 			return number, nil
 		}
@@ -212,7 +212,7 @@ func exported(section []byte, name string) (int, error) {
 func exportedFunctions(section []byte) (numbers []int, err error) {
 	r := &segments{rest: section}
 	for range r.unsigned() {
-		r.bytes(r.unsigned()) // name
+		r.bytes(r.unsigned()) // skip the name
 		kind, number := r.unsigned(), r.unsigned()
 		if r.bad {
 			return nil, ErrLayout
@@ -251,7 +251,7 @@ func clearTables(section []byte) ([]byte, error) {
 
 // Indexes of the words in runtime.moduledata that hold the addresses of tables.
 const (
-	wordIndex       = 19 // findfunctab
-	wordPointerMaps = 40 // gofunc
-	wordTablesEnd   = 41 // epclntab
+	wordIndex       = 19 // field findfunctab
+	wordPointerMaps = 40 // field gofunc
+	wordTablesEnd   = 41 // field epclntab
 )

@@ -99,7 +99,7 @@ func countImports(r *segments) (int, error) {
 		r.bytes(r.unsigned())
 		r.bytes(r.unsigned())
 		kind := r.unsigned()
-		r.unsigned() // type
+		r.unsigned() // skip the type
 		if r.bad || kind != 0 {
 			return 0, ErrLayout
 		}

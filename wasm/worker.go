@@ -2,7 +2,7 @@ package wasm
 
 import (
 	"context"
-	_ "embed" // entry.mjs
+	_ "embed" // for entry.mjs
 	"fmt"
 	"os"
 	"os/exec"

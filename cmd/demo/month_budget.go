@@ -23,10 +23,10 @@ type monthCost struct {
 	Name     string  `json:"name"`
 	Weight   float64 `json:"weight"`
 	Protocol string  `json:"protocol"`
-	Epsilon  float64 `json:"epsilon"` // On one day.
+	Epsilon  float64 `json:"epsilon"` // ε on one day.
 	Delta    float64 `json:"delta"`
-	Composed float64 `json:"composed_epsilon"` // Over all days, composed, at an equal part of the total's δ.
-	Added    float64 `json:"epsilon_sum"`      // Over all days, added up.
+	Composed float64 `json:"composed_epsilon"` // ε over all days, composed, at an equal part of the total's δ.
+	Added    float64 `json:"epsilon_sum"`      // ε over all days, added up.
 }
 
 // monthSpent is how much of the budget is spent after a day.

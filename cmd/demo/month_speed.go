@@ -22,8 +22,8 @@ type figure struct {
 type monthDevice struct {
 	Name    string    `json:"name"`
 	Reports figure    `json:"reports"`
-	Good    *figure   `json:"good"` // Fraction up to 2.5 s.
-	Poor    *figure   `json:"poor"` // Fraction above 4 s.
+	Good    *figure   `json:"good"` // Fraction of paints up to 2.5 s.
+	Poor    *figure   `json:"poor"` // Fraction of paints above 4 s.
 	P75     *figure   `json:"p75_seconds"`
 	Shares  []*figure `json:"shares"` // Fraction of each bin among the device's reports.
 }

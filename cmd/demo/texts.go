@@ -28,7 +28,7 @@ const followsOld = .6
 // brokenLinks returns the addresses at which n visitors found no page. They are the same in every run.
 func brokenLinks(visitors int) []string {
 	pages, random := strings.Fields(sitemap), rand.New(rand.NewPCG(3, 4))
-	var zipf []float64 // cumulative sums
+	var zipf []float64 // cumulative sums of the weights
 	sum := 0.0
 	for i := range pages {
 		sum += 1 / float64(i+1)

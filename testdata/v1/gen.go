@@ -602,7 +602,7 @@ func batches(w *world) {
 		b          *onion.Batch
 		hop, seq   int
 		submission int
-		counts     [][4]int // in, added, out, dropped
+		counts     [][4]int // per lane: in, added, out, dropped
 	}{
 		{first, 0, 7, 2, [][4]int{{4, 0, 4, 0}, {4, 0, 4, 0}}},
 		{second, 1, 7, 2, [][4]int{{4, 0, 4, 0}, {4, 0, 3, 1}}},

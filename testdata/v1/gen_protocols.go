@@ -34,7 +34,7 @@ type batch struct {
 	users uint64
 	lanes protocols.Messages
 
-	draws, dummies uint64 // What relays added.
+	draws, dummies uint64 // Draws of relays' noise, and their dummies.
 }
 
 // full returns slots under padding full.

@@ -29,7 +29,7 @@ const (
 
 // load counts the jobs and bytes of an instance and limits them. Its zero value is empty.
 type load struct {
-	mu    sync.Mutex // never held while waiting
+	mu    sync.Mutex // no goroutine waits while it holds mu
 	jobs  map[*job]struct{}
 	bytes int
 }
@@ -82,7 +82,7 @@ func (l *load) full(j *job, bytes int) bool {
 	if j.network == "" {
 		return false
 	}
-	var own, others usage // of all other jobs
+	var own, others usage // usage of the jobs other than j
 	for k := range l.jobs {
 		switch {
 		case k == j, k.network == "":

@@ -26,10 +26,10 @@ const issuing = 2 * time.Second
 
 // pool holds unspent tokens of one task's latest epoch. Its zero value is empty.
 type pool struct {
-	mu     sync.Mutex // never held while waiting
+	mu     sync.Mutex // no goroutine waits while it holds mu
 	epoch  uint64
 	tokens [][]byte
-	coming int // requested, not yet received
+	coming int // tokens requested but not yet received
 }
 
 // take removes and returns a random token of an epoch, or nil if there is none.

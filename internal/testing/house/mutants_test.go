@@ -251,7 +251,7 @@ func (m *mutant) moved(h house) (all []mutant) {
 				}
 				for i, at := range found {
 					if rename && len(names[i]) == 0 {
-						continue // found without renaming already
+						continue // already found without renaming
 					}
 					moved := *m
 					moved.Folder, moved.Function = d.folder, d.name

@@ -102,7 +102,7 @@ func (o *Orders) Biased() error {
 	single := 0.0
 	for _, row := range o.places {
 		for _, count := range row {
-			single += (n - 1) / trials * math.Pow(float64(count)-trials/n, 2) // (1)
+			single += (n - 1) / trials * math.Pow(float64(count)-trials/n, 2) // statistic (1)
 		}
 	}
 	if limit := most((n - 1) * (n - 1)); !(single <= limit) {
@@ -118,7 +118,7 @@ func (o *Orders) Biased() error {
 		for j, row := range counts {
 			for k, count := range row {
 				if j != k {
-					both += cells / trials * math.Pow(float64(count)-trials/cells, 2) // (2)
+					both += cells / trials * math.Pow(float64(count)-trials/cells, 2) // statistic (2)
 				}
 			}
 		}

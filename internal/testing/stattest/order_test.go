@@ -49,7 +49,7 @@ func TestOrdersThatAreNotUniform(t *testing.T) {
 		"reversed":             func() []int { out := straight(); slices.Reverse(out); return out },
 		"the last stays":       func() []int { return swaps(rng, 6, 1, upTo) },
 		"no swap of the first": func() []int { return swaps(rng, 7, 2, upTo) },
-		"one below":            func() []int { return swaps(rng, 7, 1, func(i int) int { return i }) }, // cycles only
+		"one below":            func() []int { return swaps(rng, 7, 1, func(i int) int { return i }) }, // yields only cycles
 		"any with any":         func() []int { return swaps(rng, 7, 0, func(int) int { return 8 }) },
 		"one thing too few":    func() []int { out := straight(); rng.Shuffle(7, swap(out)); return out },
 		"the first stays":      func() []int { out := straight(); rng.Shuffle(7, swap(out[1:])); return out },
