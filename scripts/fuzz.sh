@@ -15,7 +15,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 targets() { git grep -oE '^func Fuzz[A-Za-z0-9]+' -- '*_test.go' | grep -E "$pattern"; }
-[ -n "$(targets)" ] || { echo "no fuzzers found" >&2; exit 1; }
+[ -n "$(targets)" ] || { echo "fuzz.sh: no fuzzer matches $pattern" >&2; exit 1; }
 
 # run PACKAGE NAME runs one fuzzer.
 run() {

@@ -169,7 +169,7 @@ func (r *Rogue) Pulls(epoch, seq uint64) int {
 	return r.pulls[batchName(epoch, seq)]
 }
 
-// End ends an epoch for the rogue's callers.
+// End makes the rogue report an epoch as ended.
 func (r *Rogue) End(epoch uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
