@@ -29,8 +29,7 @@ var (
 	// foreign matches functions that must not remain. They compute addresses of functions (for reflection or type
 	// assertions), or take memory that bump's allocator does not know of.
 	foreign = regexp.MustCompile(`^runtime\.(getitab|itabInit|sbrk|growMemory)$|[tT]extOff$`)
-	// runtimes matches functions of the Go runtime. kept matches those of them that stay wherever their address is
-	// known.
+	// runtimes matches functions of the Go runtime, and kept those that stay if their address is known.
 	runtimes = regexp.MustCompile(`^(runtime|internal_runtime_\w+|internal_abi|type_)\.`)
 	kept     = regexp.MustCompile(`^runtime\.typed\w+$|^internal_runtime_maps\.|github\.com`)
 )

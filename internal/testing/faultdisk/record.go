@@ -271,7 +271,7 @@ func (v *versions) apply(s change) {
 
 // after draws the content of a file after a power cut: a length, and per sector one of its contents. Bytes beyond the
 // end of a content are zeros, as a file may grow before its bytes arrive. If a newer content ends within a sector, the
-// file was truncated later than it had the drawn length. Then the sector keeps its content from that time.
+// truncation has not happened yet at the drawn length. Then the sector keeps its content from that time.
 func (v *versions) after(rng *rand.Rand, mode int) []byte {
 	pick := func() int {
 		switch mode {

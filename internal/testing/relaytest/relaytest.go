@@ -41,8 +41,7 @@ import (
 type Options struct {
 	Hops  int // Number of relays. Default 2.
 	Tasks int // Number of tasks of these relays; see [Cascade.Other]. Default 1.
-	// Task changes the draft. The draft has batches of 10, a fraction 9/10 of honest clients, one lane of one slot, and
-	// quota 1.
+	// Task changes the draft of batches of 10, 9/10 of them honest clients, one lane of one slot, and quota 1.
 	Task   func(*task.Task)
 	Config func(hop int, cfg *relay.Config) // Changes the configurations of relays that run in this process.
 
