@@ -18,11 +18,11 @@ run_part() {
     protocols)
       go test -tags long,postgres -timeout 60m ./randomizer/... ./protocols/...
       go test -tags long,postgres -timeout 60m -run 'NoiseDistribution|Soak|DamagedTasks' ./wasm
-      ./www/test.sh chromium --long --test-name-pattern 'a stop at any function|one instance reports' ;;
+      ./www/test.sh chromium --long --test-name-pattern 'stops at any function|one instance makes many' ;;
     coverage)
       go test -tags long,postgres -timeout 60m -v -run 'QuantilesAndMean|ProcessedIsPossible|BandsOverEpochs' ./verifier
       go test -tags long,postgres -timeout 60m -v -run 'EveryFaultIsNamed|ServeNames|VerifyNames|ShardsGive' ./verifier
-      go test -timeout 30m -v -run 'OneTaskThenTwoThenOne|FilesOfBothLayouts' ./verifier/server
+      go test -timeout 30m -v -run 'OneTaskThenTwoThenOne' ./verifier/server
       go test -tags long,postgres -timeout 30m -v -run 'KilledServe|KilledAnalyze|FaultsAreNamed' ./cmd/verifier
       go test -timeout 30m -v -run 'FastPath|FastLocal' ./planner ./protocols/vectormean
       go test -tags long,postgres -timeout 60m -v -run 'RelaysNoiseIsAsPromised|CorrelatedIsUsable|PlansPredict' ./planner
@@ -115,7 +115,7 @@ run_part() {
       DOONA_ENGINES="$ran" ./www/test.sh engines
       printf '[%s]' "$(paste -sd, "$ran")" >"$figures"
       rm "$ran"
-      ./www/test.sh chromium --long --test-name-pattern 'a click at any moment|in pictures|a stop at any|one instance reports' ;;
+      ./www/test.sh chromium --long --test-name-pattern 'a click at any moment|in pictures|stops at any function|one instance makes many' ;;
     strings) # ROWS=FILE keeps the result of each setting, so that a stopped run can continue
       local found costs relays job failed=
       found=${ROWS:-$(mktemp)} costs=$(mktemp) relays=$(mktemp)
