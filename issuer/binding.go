@@ -17,7 +17,7 @@ import (
 // of them from a backup, but not all, the issuer detects it:
 //
 //   - the store has Name, Commits and Next, which change in the transaction that counts;
-//   - the mark beside the key file, FILE.mark, has all fields, as of the last group of requests that the issuer answered;
+//   - the mark beside the key file, FILE.mark, has all fields, as of the last requests that the issuer answered;
 //   - the key file has Name, and Commits as the steps of its own mark (package rollback).
 //
 // The issuer writes them in the order of [rollback.Commit]: the store, the mark, the key file. So the store has as many

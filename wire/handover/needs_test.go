@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestNeedsGrowWithTheBatch: disk and time of every party must grow with its number of slots. The verifier's memory must
+// TestNeedsGrowWithTheBatch: each party's disk and time must grow with its number of slots. The verifier's memory must
 // grow with the slots, the first relay's with the reports, and a later relay's not at all. Dummies must cost every party
 // disk and time.
 func TestNeedsGrowWithTheBatch(t *testing.T) {

@@ -94,8 +94,8 @@ func TestEndRejects(t *testing.T) {
 	}
 }
 
-// TestEndOfNoise: an end sums the dummies of all batches, each with its own draw. Check must accept the sums, but refuse
-// more dummies or batches than the task's noise allows.
+// TestEndOfNoise: an end sums the dummies of all batches, each with its own draw. Check must accept the sums, and
+// refuse more dummies or batches than the task's noise allows.
 func TestEndOfNoise(t *testing.T) {
 	total := uint64(3)
 	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) {
