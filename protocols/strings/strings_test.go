@@ -316,13 +316,16 @@ func TestAskCovers(t *testing.T) {
 
 // TestPlannedError checks that counts of barely listed texts have the planned error, with noise by relays and by
 // clients. A search of a batch must state nearly the same least number of clients as the plan. Of 500 counts the root
-// mean square has a standard error of 3.2 %, and texts that share cells by chance raise it by up to 2 %. The test fails
-// by chance once in 10⁶ runs.
+// mean square has a standard error of 3.2 %, and texts that share cells by chance raise it by up to 2 %. The median of
+// 9 searches has a ratio to the plan of .95 with noise by relays and 1.09 with noise by clients, in 27 searches each,
+// with a standard deviation of at most .025: .15 is 6 of them. The test fails by chance once in 10⁶ runs.
 func TestPlannedError(t *testing.T) {
-	for _, perRelay := range []float64{11_000, -1} {
+	const searches = 9
+	for perRelay, ratio := range map[float64]float64{11_000: .95, -1: 1.09} {
 		d := draft(t, 8, 10_000, perRelay, nil)
 		m, src := open(t, d), randomizer.NewSource()
 		clients, squares, runs := int(m.FoundDownTo(2)), 0.0, 100
+		var stated []float64
 		held := map[string]int{"a": clients, "ab": clients, "x": clients, "xyz": clients, "é": clients}
 		for run := range runs {
 			d.Name = "task " + strconv.Itoa(run) // New hash; with one hash, the same texts share cells in all batches.
@@ -331,11 +334,13 @@ func TestPlannedError(t *testing.T) {
 			for text := range held {
 				squares += math.Pow(agg.CheckCount(text)-float64(clients), 2)
 			}
-			if run == 0 {
-				// In 120 batches the ratio was .943 on average, its standard deviation .026; .15 is over 5 of them.
-				require.InDelta(t, .95, agg.Find(.95).Least/float64(clients), .15)
+			if run < searches {
+				stated = append(stated, agg.Find(.95).Least/float64(clients))
 			}
 		}
+		slices.Sort(stated)
+		t.Logf("stated %.3f", stated)
+		require.InDelta(t, ratio, stated[searches/2], .15)
 		found, planned := math.Sqrt(squares/float64(runs*len(held))), math.Sqrt(m.CountVariance(float64(clients), 2))
 		t.Logf("found down to %d clients: error %.2f, planned %.2f", clients, found, planned)
 		// In 12 runs the ratio was 1.04 and 1.09 on average, with a standard deviation of .03, because the plan does
