@@ -124,7 +124,7 @@ test('screenshots: the demo from its start to the estimate, and its error states
     }));
 
     await visit(url, async (page) => {
-      await says(page, /remember nothing/);
+      await says(page, /does not let the page store anything/);
       await screenshot(page, 'storage-blocked');
     }, (context) => context.addInitScript(() => {
       indexedDB.open = () => {
