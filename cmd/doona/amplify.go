@@ -16,12 +16,12 @@ import (
 	"github.com/doona-dp/doona/internal/display"
 )
 
-// amplifyResult is what `doona amplify` prints. value falls back to pure local privacy; raw is the bound alone, null
-// if it gives none.
+// amplifyResult is what `doona amplify` prints. value is the better of the bound and pure local privacy. raw is the
+// bound alone, or null if the bound gives no finite number.
 type amplifyResult struct {
 	Value     float64  `json:"value"`
 	Raw       *float64 `json:"raw"`
-	Amplified bool     `json:"amplified"` // whether the bound beats pure local privacy
+	Amplified bool     `json:"amplified"` // Whether the bound is better than pure local privacy.
 	Mechanism string   `json:"mechanism"`
 	Bound     string   `json:"bound"`
 	Solve     string   `json:"solve"`
@@ -136,7 +136,7 @@ func runAmplify(cmd *cobra.Command, f amplifyFlags) error {
 	return cli.Print(cmd, result, func(w io.Writer) error { return printAmplify(w, result) })
 }
 
-// checkAmplify checks which flags are given.
+// checkAmplify refuses missing flags and flags that contradict the mechanism or what is solved for.
 func checkAmplify(cmd *cobra.Command, f amplifyFlags) error {
 	inputs, ok := amplifyInputs[f.solve]
 	if !ok {
@@ -243,7 +243,7 @@ func printAmplify(w io.Writer, r amplifyResult) error {
 	return table.Flush()
 }
 
-// plotAmplify writes the chart of ε against users, around r, to path.
+// plotAmplify writes a chart to path: ε against numbers of users around r.Users, with a line for each bound.
 func plotAmplify(path string, r amplifyResult) error {
 	chart := display.Plot{LogX: true, LogY: true,
 		Title: fmt.Sprintf("ε after shuffling: %s, ε₀ = %.4g, δ = %s", r.Mechanism, r.Epsilon0,
@@ -267,7 +267,7 @@ func plotAmplify(path string, r amplifyResult) error {
 	return nil
 }
 
-// amplifyLine evaluates one bound at 25 numbers of users from a hundredth to a hundredfold.
+// amplifyLine evaluates one bound at 25 numbers of users, from a hundredth to a hundred times r.Users.
 func amplifyLine(m accountant.Mechanism, b accountant.Bound, r amplifyResult) display.Line {
 	line := display.Line{Name: string(m) + " " + string(b)}
 	for i := range 25 {

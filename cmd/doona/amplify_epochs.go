@@ -14,10 +14,10 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// mostEpochs is the most epochs of a task.
+// mostEpochs is the largest number of epochs that a task may have.
 const mostEpochs = 65536
 
-// composeAmplify is solveAmplify for several releases together.
+// composeAmplify returns the ε of f.epochs releases together; solveAmplify does it for one release.
 func composeAmplify(a accountant.Amplification, f amplifyFlags) (amplifyResult, error) {
 	r := amplifyResult{
 		Mechanism: f.mechanism, Bound: f.bound, Solve: f.solve,
@@ -37,7 +37,7 @@ func composeAmplify(a accountant.Amplification, f amplifyFlags) (amplifyResult, 
 	return r, nil
 }
 
-// lawOf returns the law of one release.
+// lawOf returns the privacy-loss law of one release, or an error if the mechanism and bound have none.
 func lawOf(a accountant.Amplification, f amplifyFlags) (*compose.Law, error) {
 	if f.epochs < 1 || f.epochs > mostEpochs {
 		return nil, invalid.Field("epochs", strconv.FormatUint(f.epochs, 10), "1 to "+strconv.Itoa(mostEpochs))
@@ -45,7 +45,7 @@ func lawOf(a accountant.Amplification, f amplifyFlags) (*compose.Law, error) {
 	if f.solve != "eps" {
 		return nil, invalid.Field("solve", f.solve, "eps with several epochs")
 	}
-	_, eps0, err := a.Epsilon(f.delta) // Checks all numbers.
+	_, eps0, err := a.Epsilon(f.delta) // Also validates a and δ.
 	switch {
 	case err != nil:
 		return nil, err
@@ -67,14 +67,14 @@ func lawOf(a accountant.Amplification, f amplifyFlags) (*compose.Law, error) {
 			"other bounds have no law of a privacy loss")
 }
 
-// krrRules maps bounds that have laws to their rules.
+// krrRules maps each bound of krr that has a privacy-loss law to the accountant's rule.
 var krrRules = map[accountant.Bound]accountant.Rule{
 	accountant.RevealedBits: accountant.Revealed, accountant.ExactBits: accountant.Exact,
 	accountant.OthersBits: accountant.Others,
 }
 
-// plotEpochs writes a chart of ε against the number of releases, composed and added up, with an equal share of δ
-// each.
+// plotEpochs writes a chart of ε against the number of releases. One line composes the releases, the other adds up
+// their ε. Each release has an equal part of δ.
 func plotEpochs(path string, r amplifyResult) error {
 	a := accountant.Amplification{Mechanism: accountant.Mechanism(r.Mechanism), Bound: accountant.Bound(r.Bound),
 		Epsilon0: r.Epsilon0, K: r.K, Users: r.Users}

@@ -33,7 +33,7 @@ type composeResult struct {
 
 // composed is the cost of the epochs of one task together.
 type composed struct {
-	Task    string  `json:"task"` // The file.
+	Task    string  `json:"task"` // Name of the task's file.
 	Epochs  uint64  `json:"epochs"`
 	Epsilon float64 `json:"epsilon"`
 	Delta   float64 `json:"delta"`
@@ -94,7 +94,7 @@ a stream, which has more, or for a draft, which has none.
 	return cmd
 }
 
-// composeTasks composes each task's epochs, and adds up the tasks.
+// composeTasks composes the epochs of each task, and adds up the ε and δ of the tasks.
 func composeTasks(files []string, epochs uint64, delta float64) (*composeResult, error) {
 	r := &composeResult{Theorem: oneTheorem}
 	if len(files) > 1 {
@@ -128,7 +128,7 @@ func composeTasks(files []string, epochs uint64, delta float64) (*composeResult,
 			return nil, err
 		}
 	}
-	for _, times := range []float64{100, 10, 1, .1, .01, .001} { // Too little δ for a task: no point.
+	for _, times := range []float64{100, 10, 1, .1, .01, .001} { // Omits a point if δ is too small for a task.
 		if eps, err := r.at(times); err == nil && times*delta < 1 {
 			r.Curve = append(r.Curve, [2]float64{eps, times * delta})
 		}
@@ -136,7 +136,7 @@ func composeTasks(files []string, epochs uint64, delta float64) (*composeResult,
 	return r, nil
 }
 
-// readComposed reads a task and checks its claim. Its δ is the claim's for this many epochs.
+// readComposed reads a task and checks its claim. The δ of the result is the claimed δ for this number of epochs.
 func readComposed(file string, epochs uint64) (*composed, error) {
 	t, _, err := taskfile.Load(file)
 	if err != nil {
@@ -161,13 +161,13 @@ func readComposed(file string, epochs uint64) (*composed, error) {
 	return c, err
 }
 
-// within returns the ε of the task's epochs at a δ.
+// within returns the ε of all the task's epochs together at this δ.
 func (c *composed) within(delta float64) (float64, error) {
 	law := func() (*compose.Law, error) { return c.law, nil }
 	return protocols.EpochsEpsilon(c.open, law, c.Epochs, delta)
 }
 
-// at returns the sum of all tasks' ε at a multiple of their δ.
+// at returns the sum of the tasks' ε if the δ of each task is multiplied by times.
 func (r *composeResult) at(times float64) (sum float64, err error) {
 	for i := range r.Tasks {
 		eps, err := r.Tasks[i].within(min(times*r.Tasks[i].Delta, .999))
@@ -181,7 +181,8 @@ func (r *composeResult) at(times float64) (sum float64, err error) {
 	return sum, nil
 }
 
-// plotTasks writes a chart of ε against the number of epochs of each task, with a share of δ for each epoch.
+// plotTasks writes a chart of ε against the number of epochs, with a line for each task. Each epoch has an equal part
+// of the task's δ.
 func plotTasks(path string, r *composeResult) error {
 	most := uint64(1)
 	for _, c := range r.Tasks {

@@ -100,12 +100,12 @@ func dev(ctx context.Context, cmd *cobra.Command, o *devOptions, hosts *display.
 	return watch(ctx, cmd, t)
 }
 
-// devHandler serves the estimate's page.
+// devHandler serves the page that shows the estimate.
 func devHandler(hosts *display.Hosts, t *quickstart.RunningTask) http.Handler {
 	return display.Protect(display.Bare, hosts.Guard(report.Handler(t.Verifier)))
 }
 
-// listenAt opens the ports of the page and of the relays, or none.
+// listenAt opens the ports of the page and of the relays. If one port fails, it closes the others.
 func listenAt(addresses []string) (listeners []net.Listener, err error) {
 	for _, address := range addresses {
 		l, err := net.Listen("tcp", address)

@@ -21,24 +21,25 @@ import (
 // Files of 'doona dev', in the working folder.
 const (
 	folder        = ".doona"
-	taskFile      = folder + "/task.json"  // For pages: the options of connect.
-	stateFile     = folder + "/state.json" // For the next start; written last.
-	partiesFolder = folder + "/parties"    // In quickstart's layout, with the verifier's batches.
+	taskFile      = folder + "/task.json"  // Pages import it: the options of connect.
+	stateFile     = folder + "/state.json" // The next start reads it. It is written last.
+	partiesFolder = folder + "/parties"    // Keys and configurations as quickstart lays them out, and the verifier's batches.
 	devName       = "dev"                  // Name of the task's files.
 )
 
 // devState is the state that the next start reads.
 type devState struct {
 	Options   devOptions `json:"options"`
-	Addresses []string   `json:"addresses"` // Of the verifier's page and of the relays.
+	Addresses []string   `json:"addresses"` // First the verifier's page, then the relays.
 
 	open *taskfile.Open // Nil before the deployment is written.
 }
 
-// leastLeft is how long a task must still last for a start to continue it.
+// leastLeft is the time that a task must still last: if less is left, 'doona dev' makes another task.
 const leastLeft = time.Hour
 
-// openFolder reads the state of an earlier start and adopts its options, or starts anew.
+// openFolder returns the state of an earlier start and copies its options to o. Without one, or with anew, it returns a
+// new state with the options in o.
 func openFolder(cmd *cobra.Command, o *devOptions, anew bool) (*devState, error) {
 	if anew {
 		return &devState{Options: *o, Addresses: o.addresses()}, nil
@@ -60,8 +61,8 @@ func openFolder(cmd *cobra.Command, o *devOptions, anew bool) (*devState, error)
 	return kept, nil
 }
 
-// readState returns the state of an earlier start. It is nil if there is none, or if that start was killed before it
-// had written everything.
+// readState returns the state of an earlier start. It returns nil if there was no earlier start, or if that start was
+// killed before it had written all files.
 func readState() (*devState, error) {
 	raw, err := os.ReadFile(stateFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,7 +81,7 @@ func readState() (*devState, error) {
 	return p, nil
 }
 
-// deployment returns the existing deployment, or writes one for relays at these listeners.
+// deployment returns the deployment in the folder. If there is none, it writes one whose relays use these listeners.
 func (p *devState) deployment(o *devOptions, relays []net.Listener) (*quickstart.Deployment, error) {
 	if p.open != nil {
 		return &quickstart.Deployment{Dir: partiesFolder, Owner: taskfile.FormatKey(p.open.Owner),
@@ -107,7 +108,7 @@ func (p *devState) deployment(o *devOptions, relays []net.Listener) (*quickstart
 
 // clearFolder removes the files of an earlier start, and makes git ignore the folder.
 func clearFolder() error {
-	for _, old := range []string{stateFile, taskFile, partiesFolder} { // stateFile first: it makes the rest count
+	for _, old := range []string{stateFile, taskFile, partiesFolder} { // stateFile first: without it, readState ignores the other files
 		if err := os.RemoveAll(old); err != nil {
 			return fmt.Errorf("couldn't delete the old task: %w", err)
 		}
@@ -122,11 +123,11 @@ func clearFolder() error {
 	return nil
 }
 
-// offer is what a page needs to report, and where to see the estimate.
+// offer holds what a page needs to report, and the address of the estimate.
 type offer struct {
 	connectOptions
 	Estimate string `json:"estimate"` // The address of the verifier's page.
-	File     string `json:"file"`     // Module that pages may import.
+	File     string `json:"file"`     // Path of the JSON file that pages may import.
 }
 
 // connectOptions are the options of the SDK's connect.
@@ -142,7 +143,7 @@ type budget struct {
 	Days    float64 `json:"days"`
 }
 
-// noLimit is a budget for any number of reports: synthetic clients need no protection.
+// noLimit is a budget that never refuses a report. Test clients have no data to protect.
 var noLimit = budget{1e9, 1, 1}
 
 // keep writes the files for pages and for the next start, and returns what to print.

@@ -53,13 +53,13 @@ func watch(ctx context.Context, cmd *cobra.Command, t *quickstart.RunningTask) e
 // progress counts what the batches have contained so far.
 type progress struct {
 	Reports   uint64             `json:"reports"`   // Since the start of the task.
-	Batches   uint64             `json:"batches"`   // Likewise.
-	Destroyed uint64             `json:"destroyed"` // Messages of incomplete batches, likewise.
+	Batches   uint64             `json:"batches"`   // Since the start of the task.
+	Destroyed uint64             `json:"destroyed"` // Messages of incomplete batches, since the start of the task.
 	Estimate  verifier.Values    `json:"estimate"`
 	Interval  verifier.Intervals `json:"interval"`
 	Labels    []string           `json:"labels,omitempty"` // Names of the estimate's entries.
 
-	fresh, lost uint64 // Reports and messages since the last line.
+	fresh, lost uint64 // Reports decoded, and messages destroyed, since the last printed line.
 	measure     string
 	errors      verifier.Values
 }
@@ -70,7 +70,7 @@ func newProgress(last, r *verifier.Report) *progress {
 		measure: r.Measure, errors: r.StandardError}
 }
 
-// mostEntries is how many entries of an estimate fit in a line; the page shows all.
+// mostEntries is the most entries of an estimate that a line shows; the page shows all.
 const mostEntries = 8
 
 func (n *progress) print(w io.Writer, now time.Time) error {
@@ -88,7 +88,7 @@ func (n *progress) print(w io.Writer, now time.Time) error {
 	return err
 }
 
-// answer formats the estimate as a line.
+// answer formats the estimate as one line of text.
 func (n *progress) answer() string {
 	if len(n.Labels) == 0 && len(n.Estimate) == 1 {
 		return fmt.Sprintf("%s %s (95 %%: %s to %s)", n.measure, display.Figure(n.Estimate[0], n.errors[0]),

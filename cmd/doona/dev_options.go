@@ -25,7 +25,7 @@ type devOptions struct {
 	Port   uint16     `json:"port"`
 }
 
-// devQueries are the queries whose answer shows the value of a single report.
+// devQueries are the queries that 'doona dev' offers: with one report, the answer is that report's value.
 var devQueries = []task.Query{task.Count, task.Sum, task.Mean, task.Histogram}
 
 func (o *devOptions) flags(cmd *cobra.Command) {
@@ -87,7 +87,7 @@ func (o *devOptions) take(cmd *cobra.Command, kept devOptions) error {
 	return nil
 }
 
-// addresses returns where the page and the relays should listen.
+// addresses returns the addresses of the page and of the two relays. With port 0 the system chooses free ports.
 func (o *devOptions) addresses() (out []string) {
 	for i := range uint16(3) {
 		port := o.Port
@@ -99,8 +99,8 @@ func (o *devOptions) addresses() (out []string) {
 	return out
 }
 
-// The randomizer keeps a report's value, except with probability e⁻³⁰; all epochs together stay within the δ that
-// clients accept by default.
+// With ε = 30 the randomizer changes a report's value only with probability e⁻³⁰. δ is small enough that all epochs of
+// devLife together stay within the δ that clients accept by default.
 const (
 	devEpsilon = 30
 	devDelta   = 1e-9
@@ -137,7 +137,7 @@ func (o *devOptions) question() string {
 	return fmt.Sprintf("%s of %s; each browser reports once in %d s", o.Query, values, o.Epoch)
 }
 
-// whyNot says why nothing is private here.
+// whyNot says why a deployment of 'doona dev' protects no value.
 func (o *devOptions) whyNot() string {
 	if o.Batch == 1 {
 		return "a batch is one report, and all keys are in " + folder
@@ -145,7 +145,7 @@ func (o *devOptions) whyNot() string {
 	return fmt.Sprintf("a batch is %d reports, almost without noise, and all keys are in %s", o.Batch, folder)
 }
 
-// example returns a valid value.
+// example returns a valid value, for the code that 'doona dev' prints.
 func (o *devOptions) example() string {
 	if !o.Query.Info().Ranged || o.Labels {
 		return "1"

@@ -11,11 +11,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// doubts are reasons why statements about a task would describe nothing that can happen.
+// doubts are reasons why a task could not run as claimed: a false claim, or relays that would refuse it.
 type doubts []string
 
-// doubt checks a task's claim, and whether relays would serve the task and release a batch of this many clients; 0
-// means the task's own batch size.
+// doubt checks a task's claim, and whether relays would serve the task and release a batch of this many clients. With
+// clients = 0 it does not check the batch.
 func doubt(t *task.Task, m protocols.Mechanism, clients uint64) (out doubts) {
 	if err := m.CheckClaim(); err != nil {
 		out = append(out, "the claim is false: "+err.Error())
@@ -30,7 +30,7 @@ func doubt(t *task.Task, m protocols.Mechanism, clients uint64) (out doubts) {
 	return out
 }
 
-// refuse returns an error if there are doubts and the user did not waive them.
+// refuse returns the doubts as an error, unless there are none or the user waived them by --unchecked.
 func (d doubts) refuse(unchecked bool) error {
 	if len(d) == 0 || unchecked {
 		return nil
@@ -38,7 +38,7 @@ func (d doubts) refuse(unchecked bool) error {
 	return errors.New(strings.Join(d, "; ") + " (--unchecked continues anyway)")
 }
 
-// print lists the waived doubts.
+// print lists the doubts, which the user waived by --unchecked.
 func (d doubts) print(w io.Writer) {
 	for _, why := range d {
 		fmt.Fprintf(w, "unchecked: %s\n", why)

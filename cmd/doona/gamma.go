@@ -16,9 +16,9 @@ import (
 // gammaResult is what `doona gamma` prints: γ and ε₀, rounded up.
 type gammaResult struct {
 	Gamma      float64 `json:"gamma"`       // blanket probability γ
-	GammaExact string  `json:"gamma_exact"` // the same as a fraction "a/b"
+	GammaExact string  `json:"gamma_exact"` // γ as a fraction "a/b"
 	Epsilon0   float64 `json:"eps0"`        // local ε₀: what remains if every relay colludes
-	Rule       string  `json:"rule"`        // the bound by which γ was calibrated
+	Rule       string  `json:"rule"`        // the bound from which γ was calculated
 }
 
 // gammaFlags are the flags of `doona gamma`.

@@ -25,7 +25,8 @@ func newGroup(eps, delta float64, reports uint64) (groupGuarantee, error) {
 	return groupGuarantee{reports, groupEps, groupDelta}, err
 }
 
-// text rounds up to three digits, after removing floating-point error.
+// text formats the guarantee with three digits, rounded up. It first subtracts a relative 1e-12, so that floating-point
+// error alone does not raise the last digit.
 func (g groupGuarantee) text() string {
 	if g.Delta >= 1 {
 		return "no promise"
@@ -37,10 +38,11 @@ func (g groupGuarantee) text() string {
 // groupSummary is the guarantee of a person with several reports in an epoch, for an owner's documents.
 type groupSummary struct {
 	Devices groupGuarantee  `json:"two_devices"`
-	Quota   *groupGuarantee `json:"quota,omitempty"` // For the most reports of one network, unless one.
+	Quota   *groupGuarantee `json:"quota,omitempty"` // With the most reports that one network may have; nil if that is one.
 }
 
-// newGroupSummary reads a task's claim and its quota q: for q > 1 a network may have up to 2q−1 reports.
+// newGroupSummary derives the guarantees from a task's claim and its quota q. For q > 1 a network may have up to 2q−1
+// reports in an epoch.
 func newGroupSummary(t *task.Task) (s groupSummary, err error) {
 	eps, delta := t.Claim.Epsilon.Value(), t.Claim.Delta.Value()
 	if s.Devices, err = newGroup(eps, delta, 2); err != nil {
@@ -76,7 +78,7 @@ func (f deviceFlag) check() error {
 	return nil
 }
 
-// setDevices adds the guarantee of a person with several devices to the possible rows.
+// setDevices sets the guarantee of a person with f devices in every row whose task is possible.
 func (f deviceFlag) setDevices(rows []planRow) error {
 	for i := range rows {
 		if rows[i].Why != "" {
@@ -91,7 +93,7 @@ func (f deviceFlag) setDevices(rows []planRow) error {
 	return nil
 }
 
-// printDevices prints a line for each such guarantee.
+// printDevices prints a line for each different guarantee of a person with several devices.
 func printDevices(w io.Writer, rows []planRow) error {
 	printed := map[groupGuarantee]bool{}
 	for _, r := range rows {

@@ -69,7 +69,7 @@ its own keys on its own machine ('relay keygen', 'verifier keygen', 'doona keyge
 	return cmd
 }
 
-// verifierConfig returns verifier.yaml.
+// verifierConfig returns the text of verifier.yaml.
 func verifierConfig(owner string) string {
 	return fmt.Sprintf("# Every field is documented in verifier/server/config.go; relative paths start here.\n"+
 		"listen: %s\nadmin: 127.0.0.1:9090\nsign_key: sign.key\ndata: data\ntasks:\n"+
@@ -95,7 +95,7 @@ func (d deployment) print(w io.Writer) error {
 	return err
 }
 
-// beside returns the command line of a program that was built next to this one.
+// beside returns the path of a program in the folder of this program, or its bare name if it is not there.
 func beside(name string) string {
 	folder, _ := filepath.Split(os.Args[0])
 	if _, err := os.Stat(folder + name); err != nil {

@@ -31,13 +31,13 @@ import (
 type loadFlags struct {
 	task, owner, header, admin string
 	values, report, ca         string
-	format                     table.Format // Of a file of values.
+	format                     table.Format // Format of the file in values.
 	rate                       float64
 	clients, connections, pid  int
-	ahead                      int // MB
+	ahead                      int // Reports to seal before sending, in MB.
 	duration, wait             time.Duration
 
-	http *http.Client // Trusts the authorities in ca.
+	http *http.Client // Also trusts the authorities in ca.
 	tls  *tls.Config
 }
 
@@ -55,7 +55,7 @@ type loadResult struct {
 	P99       float64        `json:"p99_ms"`
 	PeakRSS   int            `json:"relay_peak_rss_kb,omitempty"`
 
-	Comparison *comparison `json:"comparison,omitempty"` // With --report.
+	Comparison *comparison `json:"comparison,omitempty"` // Nil without --report.
 }
 
 const aboutLoad = `Load simulates N clients of a task, with one value each. It seals --preseal-mb megabytes of reports in advance.
@@ -194,12 +194,13 @@ func isURL(text string) bool {
 	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }
 
-// run returns its measurements, also beside an error. It returns the truth if --report asks to compare with it.
+// run sends the reports and returns its measurements, even together with an error. With --report it also returns the
+// true answer of the clients.
 func (f *loadFlags) run(ctx context.Context) (*loadResult, *openloop.Truth, error) {
 	if err := f.trust(); err != nil {
 		return nil, nil, err
 	}
-	// The values are synthetic, so no budget protects them.
+	// The values are synthetic, so they need no privacy budget.
 	client, err := shufflerclient.Connect(ctx, shufflerclient.Options{Task: f.task, Owner: f.owner,
 		MaxEpsilon: math.MaxFloat64, MaxDelta: 1, HTTP: f.http, Tokens: f.token})
 	if err != nil {
@@ -247,7 +248,7 @@ func (f *loadFlags) run(ctx context.Context) (*loadResult, *openloop.Truth, erro
 	return out, truth, err
 }
 
-// commonest names the most frequent reason of refusals.
+// commonest returns the most frequent reason for which reports were refused.
 func (r *loadResult) commonest() string {
 	most := "none came"
 	for name, n := range r.Refused {
@@ -297,7 +298,7 @@ func (f *loadFlags) offer(ctx context.Context, to string, p *press,
 	return out, err
 }
 
-// trust prepares connections to relay, issuer and verifier.
+// trust prepares connections to the relay, the issuer and the verifier, which also trust the authorities in ca.
 func (f *loadFlags) trust() error {
 	transport, err := handover.LoadTransport(f.ca)
 	if err != nil {
@@ -313,10 +314,10 @@ func (f *loadFlags) trust() error {
 	return nil
 }
 
-// resident matches the memory of a process in its metrics.
+// resident matches the resident memory, in bytes, in the metrics of a process.
 var resident = regexp.MustCompile(`(?m)^process_resident_memory_bytes (\S+)$`)
 
-// watch polls the relay's memory, in kB, until ctx ends, and then sends the largest value.
+// watch polls the relay's memory every 250 ms until ctx ends. Then it sends the largest value, in kB, to most.
 func (f *loadFlags) watch(ctx context.Context, most chan<- int) {
 	peak := 0
 	defer func() { most <- peak }()

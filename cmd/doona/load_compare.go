@@ -50,16 +50,16 @@ type verifierReport struct {
 
 // comparison compares the verifier's estimate with the truth.
 type comparison struct {
-	Users    uint64  `json:"users"` // The clients of both.
+	Users    uint64  `json:"users"` // Number of clients that truth and estimate cover.
 	Truth    numbers `json:"truth"`
 	Estimate numbers `json:"estimate"`
 	Worst    float64 `json:"worst_standard_errors"` // Largest error of an entry, in standard errors.
-	Reaches  float64 `json:"worst_band_reaches"`    // Largest error, in units of the band's reach on that side.
+	Reaches  float64 `json:"worst_band_reaches"`    // Largest error of an entry, as a multiple of what reaches returns.
 	InBand   bool    `json:"truth_in_band"`         // Whether the 95 % band contains the truth in all entries.
 	Seconds  float64 `json:"seconds"`               // From the last acknowledgement to the estimate.
 }
 
-// prepare returns the clients' values, and checks that the estimate will cover these clients only.
+// prepare returns the clients' values. With --report it checks that the verifier has no estimate of other clients yet.
 func (f *loadFlags) prepare(ctx context.Context, t *task.Task) (openloop.Values, error) {
 	values, err := openloop.NewValues(t, f.values, f.format)
 	if err != nil || f.report == "" {
@@ -116,7 +116,8 @@ func (f *loadFlags) compare(ctx context.Context, truth *openloop.Truth) (*compar
 	return c, nil
 }
 
-// reaches returns the distance of the truth from an estimate, in units of the band's reach on that side.
+// reaches returns the distance from the estimate to the truth, divided by the distance from the estimate to the band's
+// end on the same side. A value above 1 means that the truth is outside the band.
 func reaches(truth, estimate float64, band [2]float64) float64 {
 	off, reach := truth-estimate, band[1]-estimate
 	if off < 0 {
@@ -125,13 +126,13 @@ func reaches(truth, estimate float64, band [2]float64) float64 {
 	switch {
 	case off == 0:
 		return 0
-	case reach <= 0: // JSON has no infinity.
+	case reach <= 0: // In place of infinity, which JSON does not have.
 		return math.MaxFloat64
 	}
 	return min(off/reach, math.MaxFloat64)
 }
 
-// await polls the verifier's report until it covers this many clients.
+// await polls the verifier's report until it covers this number of clients, for at most f.wait.
 func (f *loadFlags) await(ctx context.Context, clients uint64) (*verifierReport, error) {
 	for end := time.Now().Add(f.wait); ; {
 		a, err := f.readAnswer(ctx)

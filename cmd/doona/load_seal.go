@@ -19,7 +19,7 @@ import (
 	"github.com/doona-dp/doona/wire/token"
 )
 
-// press seals clients' reports on all processors, a bounded number ahead of sending.
+// press seals clients' reports on all processors. At most ahead sealed reports wait to be sent.
 type press struct {
 	ctx     context.Context // Ends with the first error.
 	cancel  context.CancelCauseFunc
@@ -28,17 +28,17 @@ type press struct {
 	reports chan *openloop.LoadReport // Closed after the last report.
 	ahead   int
 	bar     *progressbar.ProgressBar
-	ready   chan struct{} // Closed when enough reports are sealed.
+	ready   chan struct{} // Closed when ahead reports are sealed.
 	sealers sync.WaitGroup
 
 	begun, done atomic.Int64
 }
 
-// garbage is how much the heap may grow between two collections, in percent. Nearly all of it is sent reports, and a
-// collection for every few megabytes would take 5 % of a client's time.
+// garbage is how much the heap may grow between two garbage collections, in percent. Nearly all garbage is reports that
+// were sent. Collecting every few megabytes would take 5 % of the time for a client.
 const garbage = 400
 
-// seal returns when --preseal-mb megabytes of reports, or all reports, are sealed.
+// seal starts a press. It returns when --preseal-mb megabytes of reports, or all reports, are sealed.
 func (f *loadFlags) seal(ctx context.Context, client *shufflerclient.Client, epoch uint64,
 	values openloop.Values) (*press, error) {
 	layout, err := onion.NewLayout(client.Task().Task)
@@ -68,7 +68,7 @@ func (f *loadFlags) seal(ctx context.Context, client *shufflerclient.Client, epo
 	return p, p.failed()
 }
 
-// work seals until no client is left.
+// work seals one client's report after another, until none is left or ctx ends.
 func (p *press) work() {
 	for i := int(p.begun.Add(1)) - 1; i < p.clients; i = int(p.begun.Add(1)) - 1 {
 		report, err := p.one(i)
@@ -87,14 +87,14 @@ func (p *press) work() {
 				close(p.ready)
 			}
 		}
-		runtime.Gosched() // An answer that has arrived goes first.
+		runtime.Gosched() // Lets goroutines first read answers that have arrived.
 	}
 }
 
 // failed returns the error that ended sealing early, or nil.
 func (p *press) failed() error { return context.Cause(p.ctx) }
 
-// stop ends the sealers.
+// stop cancels sealing and waits until all sealers have ended.
 func (p *press) stop() {
 	p.cancel(nil)
 	p.sealers.Wait()
@@ -126,7 +126,8 @@ func (f *loadFlags) token(ctx context.Context, uri string, request []byte) ([]by
 	return shufflerclient.IssuerTokens(f.http, http.Header{f.header: {network}})(ctx, uri, request)
 }
 
-// network returns the address of client i for the forwarding header, in a private IPv6 /48 of its own.
+// network returns the forwarding header's value for client i: an address in a private IPv6 /48 that no other client
+// has.
 func (f *loadFlags) network(i int) string {
 	address := fmt.Sprintf("fd00:%x:%x::1", i>>16, i&0xffff)
 	if f.header == "Forwarded" {

@@ -32,7 +32,7 @@ func (f *queryFlags) add(cmd *cobra.Command, q *planner.Query, queries string) {
 	flags.Float64Var(&q.TotalDelta, "total-delta", 0, "δ of all epochs together, in (0, 1)")
 }
 
-// check refuses flags that would be ignored.
+// check refuses flags that the query would ignore, and a missing ε or δ.
 func (f *queryFlags) check(cmd *cobra.Command) error {
 	if err := cli.FlagError(planner.CheckOptions(f.query.Query, cli.Given(cmd))); err != nil {
 		return err
