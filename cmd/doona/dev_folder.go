@@ -108,7 +108,8 @@ func (p *devState) deployment(o *devOptions, relays []net.Listener) (*quickstart
 
 // clearFolder removes the files of an earlier start, and makes git ignore the folder.
 func clearFolder() error {
-	for _, old := range []string{stateFile, taskFile, partiesFolder} { // stateFile first: without it, readState ignores the other files
+	// stateFile goes first: without it, readState ignores the other files.
+	for _, old := range []string{stateFile, taskFile, partiesFolder} {
 		if err := os.RemoveAll(old); err != nil {
 			return fmt.Errorf("couldn't delete the old task: %w", err)
 		}

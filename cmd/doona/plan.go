@@ -21,7 +21,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// planRow is one way to reach the goal of `doona plan`. Figures are null if Why is not empty.
+// planRow describes one way to reach the goal of `doona plan`. Its numbers are null if the way is impossible.
 type planRow struct {
 	Protocol           string             `json:"protocol"`
 	Noise              planner.Noise      `json:"noise"`
@@ -30,24 +30,24 @@ type planRow struct {
 	Epsilon            *float64           `json:"epsilon"` // Of one epoch.
 	Delta              *float64           `json:"delta"`
 	Devices            *groupGuarantee    `json:"devices,omitempty"` // For a person with --devices devices.
-	EpsilonNoHonest    *float64           `json:"epsilon_no_honest"` // Null: no guarantee is left, or no task.
+	EpsilonNoHonest    *float64           `json:"epsilon_no_honest"` // ε′; null if no guarantee is left or the way is impossible.
 	RMSE               *float64           `json:"rmse"`
 	IntervalWidth      *float64           `json:"interval_width"`
 	CentralRatio       *float64           `json:"central_ratio"`
 	MessagesPerUser    *float64           `json:"messages_per_user"`
-	Slots              *uint64            `json:"slots"` // In one lane; null under padding none.
+	Slots              *uint64            `json:"slots"` // A client's slots in one lane; null under padding none.
 	Lanes              *uint64            `json:"lanes"`
 	BytesPerUser       *float64           `json:"bytes_per_user"`
 	Dummies            *float64           `json:"dummies"`
-	LocalEpsilon       *float64           `json:"local_epsilon"` // Null: no guarantee is left.
+	LocalEpsilon       *float64           `json:"local_epsilon"` // ε₀ if all relays collude; null if no guarantee is left.
 	OneMaliciousClient *float64           `json:"one_malicious_client"`
-	FoundDownTo        *float64           `json:"found_down_to,omitempty"` // Clients of a text; for strings only.
+	FoundDownTo        *float64           `json:"found_down_to,omitempty"` // For strings only: how many clients a text needs to be listed.
 	NeedsHonest        string             `json:"needs_honest,omitempty"`
 	ServerSeconds      map[string]float64 `json:"server_seconds,omitempty"`
 	// Estimated cost of a full batch for each party.
 	BatchNeeds map[string]handover.Need `json:"batch_needs,omitempty"`
 	Reason     string                   `json:"reason,omitempty"`
-	Why        string                   `json:"why,omitempty"` // Why the way is impossible, and what would help.
+	Why        string                   `json:"why,omitempty"` // Why the way is impossible, and what would make it possible.
 
 	batch string // Cost of a batch, in words.
 }
@@ -56,7 +56,7 @@ type planRow struct {
 type planResult struct {
 	Users uint64    `json:"users"`
 	Plans []planRow `json:"plans"`
-	// Cost of the networks' default quota, for the first row; null if that row is impossible.
+	// Cost of the default quota of networks for the first row; null if that row is impossible.
 	Quota *planner.QuotaCost `json:"quota"`
 }
 
@@ -165,16 +165,16 @@ func planCommand() *cobra.Command {
 	return cmd
 }
 
-// defaultBatches is the most batches of an epoch if relays add noise, by default.
+// defaultBatches is the default of --batches: the most batches of an epoch if relays add noise.
 const defaultBatches = 100
 
-// ofOneQuery are the flags whose values a set has in its file.
+// ofOneQuery are the flags that --set forbids, because the set's file gives their values.
 var ofOneQuery = []string{"query", "range", "no-clip", "bins", "labels", "dim", "length", "sparse",
 	"users", "honest", "epsilon",
 	"delta", "total-epsilon", "total-delta", "epochs", "hops", "noise", "max-slots", "max-messages", "max-dummies",
 	"local-epsilon", "batches", "solve", "interval-width", "pick"}
 
-// ofNoQuery are the flags that the table does not use.
+// ofNoQuery are the flags that --table forbids, because it does not use them.
 var ofNoQuery = append([]string{"set", "out", "devices"}, ofOneQuery...)
 
 func (f *planFlags) run(cmd *cobra.Command) error {
@@ -245,7 +245,7 @@ func planWithProgress(g planner.Goal) ([]planner.Way, error) {
 	return ways, err
 }
 
-// check refuses flags that would be ignored, and numbers out of range.
+// check refuses missing flags, flags that plan would ignore, and numbers out of range.
 func (f *planFlags) check(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
 	if !given("query") {
@@ -290,7 +290,7 @@ func (f *planFlags) write(ways []planner.Way) error {
 	return writeJSON(f.out, w.Task)
 }
 
-// newPlanRow describes a way in figures and words, and compares it with the way of the least error.
+// newPlanRow describes a way in numbers and words, and compares it with least, the way with the least error.
 func newPlanRow(g planner.Goal, w, least *planner.Way) (planRow, error) {
 	r := planRow{Protocol: w.Protocol, Noise: w.Noise, Padding: w.Padding, Params: map[string]string{}}
 	if w.Why != nil {
@@ -319,10 +319,11 @@ func newPlanRow(g planner.Goal, w, least *planner.Way) (planRow, error) {
 	return r, err
 }
 
-// littleLeft is the ε₀ above which a report practically reveals its value: e¹⁰ is odds of 22,000 to one.
+// littleLeft is the ε₀ above which a report practically reveals its value: with ε₀ = 10 the odds may be e¹⁰, 22,000 to
+// one.
 const littleLeft = 10
 
-// reason says in a sentence why one would choose a way, or not.
+// reason says in a sentence what speaks for a way and against it.
 func reason(r planRow, w, least *planner.Way) string {
 	var out []string
 	if w == least {

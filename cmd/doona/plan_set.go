@@ -22,7 +22,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// setFile is what --set reads.
+// setFile is the file that --set names.
 type setFile struct {
 	Users        uint64     `json:"users"` // Reports of each query in an epoch.
 	Epochs       uint64     `json:"epochs"`
@@ -59,7 +59,7 @@ type setResult struct {
 	Epsilon float64  `json:"epsilon"` // Over all queries together, at most total_epsilon.
 	Delta   float64  `json:"delta"`
 	Added   float64  `json:"epsilon_sum"`    // Sum over queries, each composed over its epochs.
-	Bytes   float64  `json:"bytes_per_user"` // Of a visitor, per epoch, over all queries.
+	Bytes   float64  `json:"bytes_per_user"` // Bytes that a visitor sends per epoch, over all queries.
 	Theorem string   `json:"theorem"`
 	Queries []setRow `json:"queries"`
 
@@ -114,13 +114,13 @@ func readSet(path string) (*setFile, planner.Set, error) {
 	return f, s, nil
 }
 
-// plain reports whether a name is suitable as a file name.
+// plain reports whether a name may be used as a file name: 1 to 64 letters, digits, - and _.
 func plain(name string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 	return name != "" && len(name) <= 64 && strings.Trim(name, letters) == ""
 }
 
-// goal returns a query's goal, and fills in its defaults.
+// goal returns the goal of a query, and sets the defaults of q.
 func (f *setFile) goal(q *setQuery) (g planner.Goal, err error) {
 	if q.Weight == 0 {
 		q.Weight = 1
@@ -153,7 +153,7 @@ func (f *setFile) goal(q *setQuery) (g planner.Goal, err error) {
 	return g, err
 }
 
-// runSet plans a set, and writes its tasks.
+// runSet plans a set of queries. With --out it writes a task for each query.
 func (f *planFlags) runSet(cmd *cobra.Command) error {
 	if err := f.devices.check(); err != nil {
 		return err

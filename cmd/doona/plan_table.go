@@ -19,16 +19,16 @@ type costRow struct {
 	Protocol        string        `json:"protocol"`
 	Padding         task.Padding  `json:"padding"`
 	Users           uint64        `json:"users"`
-	Slots           uint64        `json:"slots"` // B, in each lane; an upper bound under padding none.
+	Slots           uint64        `json:"slots"` // Slots per lane; an upper bound under padding none.
 	Lanes           uint64        `json:"lanes"`
 	MessagesPerUser float64       `json:"messages_per_user"` // Expected, without covers.
-	BytesPerReport  float64       `json:"bytes_per_report"`  // Through two relays; the expectation under padding none.
-	Batch           handover.Need `json:"batch"`             // The largest memory and disk of a party; the time of all.
+	BytesPerReport  float64       `json:"bytes_per_report"`  // For two relays; the mean under padding none.
+	Batch           handover.Need `json:"batch"`             // The largest memory and disk of a party; the time of all parties.
 	Why             string        `json:"why,omitempty"`     // Why the task is impossible.
 }
 
-// costQueries returns the queries of the table: the examples of every protocol, from a thousand to ten million users
-// of whom 90 % are honest.
+// costQueries returns the queries of the table: the examples of every protocol, for a thousand to ten million users.
+// 90 % of the users are honest.
 func costQueries() (out []planner.Query) {
 	for _, p := range registry.All() {
 		for _, c := range p.Row().Costs {
@@ -52,7 +52,7 @@ func (f *planFlags) printTable(cmd *cobra.Command) error {
 	return cli.Print(cmd, map[string]any{"rows": rows}, func(w io.Writer) error { return printCosts(w, rows) })
 }
 
-// cost calibrates one task; if that fails, the row says why.
+// cost calibrates one task and returns its row. If the task is impossible, the row's Why says so.
 func cost(q planner.Query) costRow {
 	row := costRow{Query: q.Query, Protocol: q.Protocol, Padding: q.Padding, Users: q.Batch}
 	t, err := planner.Draft(q)

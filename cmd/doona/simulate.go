@@ -30,23 +30,23 @@ type simulation struct {
 	BiasStandardError verifier.Values `json:"bias_standard_error"`
 	EmpiricalVariance verifier.Values `json:"empirical_variance"`
 	PredictedVariance verifier.Values `json:"predicted_variance"`
-	// The part of it due to coordinates that clients do not report.
+	// The part of PredictedVariance due to coordinates that clients do not report.
 	SamplingVariance verifier.Values `json:"sampling_variance,omitempty"`
 	Coverage         verifier.Values `json:"coverage"`      // Share of the 95 % intervals that contained the truth.
-	CoverageWide     verifier.Values `json:"coverage_99_9"` // Likewise for the 99.9 % intervals.
+	CoverageWide     verifier.Values `json:"coverage_99_9"` // The same for the 99.9 % intervals.
 	// Share of the repetitions whose 95 % band contained the truth in all entries.
 	BandCoverage float64 `json:"band_coverage"`
-	// Root mean square error, in standard errors that the data gave.
+	// Root mean square error, in units of the standard error that each batch's data give.
 	RMSZ            verifier.Values `json:"rms_z"`
 	RMSE            float64         `json:"rmse"`
 	PredictedRMSE   float64         `json:"predicted_rmse"`
 	MessagesPerUser float64         `json:"messages_per_user"`
 	Slots           *uint64         `json:"slots"`
 	Users           int             `json:"users"`
-	LeftOut         int             `json:"left_out"`         // Rows of the input beyond a batch.
-	Sample          uint64          `json:"sample,omitempty"` // Seed of a random selection; omitted: the first rows.
-	ClippedShare    float64         `json:"clipped_share"`    // Share of the values: see [planner.CountClipped].
-	// The mean and quantiles of a histogram over a range.
+	LeftOut         int             `json:"left_out"`         // Rows of the input that do not fit in a batch.
+	Sample          uint64          `json:"sample,omitempty"` // Seed of --sample; omitted if the first rows are used.
+	ClippedShare    float64         `json:"clipped_share"`    // Share of the values that the task clips.
+	// Only for a histogram over a range: its mean and quantiles.
 	Locations       []*simulatedLocation `json:"locations,omitempty"`
 	Repeats         int                  `json:"repeats"`
 	Fast            bool                 `json:"fast"`
@@ -54,14 +54,14 @@ type simulation struct {
 	Malicious       int                  `json:"malicious"`
 	Attack          string               `json:"attack,omitempty"`
 	Unchecked       doubts               `json:"unchecked,omitempty"` // Doubts that the user waived.
-	EpsilonNoHonest *float64             `json:"epsilon_no_honest"`   // As in reports.
+	EpsilonNoHonest *float64             `json:"epsilon_no_honest"`   // ε′, as in the verifier's reports.
 	LocalEpsilon    *float64             `json:"local_epsilon"`
 	EpsilonHonest   float64              `json:"epsilon_honest"`
 
-	promises []string // The promises above, in words.
+	promises []string // The guarantees above, in words.
 }
 
-// confidences are the confidence levels whose coverage is measured.
+// confidences are the confidence levels of the intervals whose coverage simulate measures: 95 % and 99.9 %.
 var confidences = []float64{verifier.Confidence, 0.999}
 
 // simulateFlags are the flags of `doona simulate`.
@@ -216,14 +216,14 @@ func (f *simulateFlags) run(cmd *cobra.Command) error {
 	return cli.Print(cmd, result, func(w io.Writer) error { return printSimulation(w, t, result, out) })
 }
 
-// promise adds what the task promises, in the words of reports.
+// promise adds the guarantees of the task, worded as in the verifier's reports.
 func (s *simulation) promise(t *task.Task, m protocols.Mechanism) {
 	s.EpsilonNoHonest, s.LocalEpsilon = verifier.WorstCaseEpsilons(t, m)
 	s.EpsilonHonest = verifier.EpsilonHonest(t, m)
 	s.promises = []string{verifier.WorstCase(t, m), verifier.WithHonest(t, m)}
 }
 
-// check refuses flags that would be ignored, and invalid values.
+// check refuses flags that simulate would ignore, and invalid values.
 func (f *simulateFlags) check(cmd *cobra.Command) error {
 	switch {
 	case f.options.Repeats < 1 || f.table && f.options.Repeats < 100:
@@ -255,7 +255,7 @@ func (f *simulateFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// flagError turns an error about a flag of simulate into a usage error; other errors concern data.
+// flagError turns an error about a flag of simulate into a usage error. It returns other errors, about data, unchanged.
 func flagError(err error) error {
 	var field *invalid.FieldError
 	if errors.As(err, &field) && (field.Field == "malicious" || field.Field == "attack" || field.Field == "fast") {
@@ -264,15 +264,16 @@ func flagError(err error) error {
 	return err
 }
 
-// worst names the input in which every client has the worst-case value; it is not a file.
+// worst is the value of --input that names no file: every client has the worst-case value.
 const worst = "worst"
 
-// mostClients bounds the memory of that input, at 24 bytes a client.
+// mostClients is the most clients of the input "worst". It bounds the memory to 24 bytes for each client, 2.4 GB.
 const mostClients = 100_000_000
 
 func isVector(t *task.Task) bool { return t.Query.Info().Shape == task.PerVector }
 
-// values returns one value per client: rows of a file (all columns for a vector), or a batch of the worst value.
+// values returns one value per client. It reads the rows of a file, with all columns for a vector. For the input
+// "worst" it returns a full batch of the worst-case value.
 func (f *simulateFlags) values(t *task.Task, m protocols.Mechanism) ([][]float64, error) {
 	switch {
 	case f.input == worst && t.Batch.Size > mostClients:
@@ -291,8 +292,9 @@ func (f *simulateFlags) values(t *task.Task, m protocols.Mechanism) ([][]float64
 	return rows, err
 }
 
-// oneBatch returns the clients of one batch, the first ones or, with a seed, random ones, and how many are left. A
-// batch never has more than n: sums modulo q would wrap around, and the predictions assume n clients.
+// oneBatch returns the clients of one batch, and the number of clients that do not fit in it. It takes the first n
+// clients, or random ones if the seed is not 0. A batch never has more than n clients, the task's batch size: with more,
+// sums modulo q would wrap around, and the predictions would be wrong.
 func oneBatch[T any](t *task.Task, clients []T, seed uint64) (batch []T, left int) {
 	n := min(uint64(len(clients)), t.Batch.Size)
 	if seed != 0 {
@@ -302,7 +304,8 @@ func oneBatch[T any](t *task.Task, clients []T, seed uint64) (batch []T, left in
 	return clients[:n], len(clients) - int(n)
 }
 
-// clippedShare returns the share of the clients' numbers, or vectors, that the task clips.
+// clippedShare returns the share of the clients' numbers that the task clips, from 0 to 1. For a bounded vector it
+// counts whole vectors.
 func clippedShare(t *task.Task, values [][]float64) float64 {
 	clipped, all := 0, 0
 	for _, row := range values {
@@ -312,7 +315,7 @@ func clippedShare(t *task.Task, values [][]float64) float64 {
 	return float64(clipped) / float64(max(1, all))
 }
 
-// printLeftOut says which rows of the input were used, unless all were.
+// printLeftOut says which rows of the input were used, if some were not.
 func printLeftOut(w io.Writer, users, left int, sample uint64) {
 	which := "the first %d of %d rows: a batch of this task has no more clients\n"
 	if sample > 0 {

@@ -18,22 +18,23 @@ type simulatedLocation struct {
 	Name              string   `json:"name"`
 	Truth             float64  `json:"truth"`
 	Estimate          float64  `json:"estimate"`           // Mean over the repetitions.
-	StandardDeviation *float64 `json:"standard_deviation"` // Of the estimates; null for a single repetition.
+	StandardDeviation *float64 `json:"standard_deviation"` // Of the estimates over the repetitions; null for one repetition.
 	Coverage          float64  `json:"coverage"`           // Share of the intervals that contained the truth.
 
 	covered         int
-	errors, squares float64 // Of the estimates.
+	errors, squares float64 // Sums of the estimates' errors and of their squares.
 }
 
-// located compares the mean and quantiles of many batches of the same clients with the truth.
+// located simulates the mean and quantiles of reports: it compares those of many batches of the same clients with the
+// truth.
 type located struct {
 	task      *task.Task
 	mechanism protocols.Mechanism
 	sorted    []float64 // The clients' clipped values.
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // Guards the fields below.
 	repeats int
-	list    []*simulatedLocation // Empty if reports have no locations.
+	list    []*simulatedLocation // Empty if the task's reports have no quantiles.
 }
 
 func newLocated(t *task.Task, m protocols.Mechanism, values [][]float64) *located {
@@ -48,7 +49,8 @@ func newLocated(t *task.Task, m protocols.Mechanism, values [][]float64) *locate
 	return l
 }
 
-// truth returns the mean of the values, or their p-quantile: the least value that at least a share p does not exceed.
+// truth returns the true mean of the clients' values, or their true p-quantile: the least value x such that at least a
+// share p of the values is at most x.
 func (l *located) truth(of verifier.Location) float64 {
 	n := float64(len(l.sorted))
 	if of.Probability > 0 {
@@ -61,7 +63,7 @@ func (l *located) truth(of verifier.Location) float64 {
 	return mean
 }
 
-// add compares one batch's locations.
+// add compares the mean and the quantiles of one batch with the truth.
 func (l *located) add(batch protocols.Aggregate) {
 	d := verifier.DistributionOf(l.task, l.mechanism, batch)
 	if d == nil {
@@ -83,7 +85,7 @@ func (l *located) add(batch protocols.Aggregate) {
 	}
 }
 
-// result returns the comparison over all batches.
+// result returns the comparison of each quantile and the mean, over all batches.
 func (l *located) result() []*simulatedLocation {
 	r := float64(l.repeats)
 	for _, s := range l.list {

@@ -15,8 +15,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// tableRow is one line of `doona simulate --table`. For an answer with several entries, the deviations are those of
-// the worst entry.
+// tableRow is one row of `doona simulate --table`. If an answer has several entries, each deviation is that of the
+// entry where it is largest.
 type tableRow struct {
 	Protocol        string     `json:"protocol"`
 	Query           task.Query `json:"query"`
@@ -30,11 +30,11 @@ type tableRow struct {
 	PredictedRMSE   float64    `json:"predicted_rmse"`
 	RMSE            float64    `json:"rmse"`
 	BiasDeviations  float64    `json:"bias_deviations"` // Largest |bias| in standard errors.
-	VarianceRatio   float64    `json:"variance_ratio"`  // Empirical over predicted, for the entry of the next field.
+	VarianceRatio   float64    `json:"variance_ratio"`  // Empirical / predicted, for VarianceOff's entry.
 	// Largest |empirical - predicted| variance in standard errors.
 	VarianceOff float64 `json:"variance_deviations"`
-	// Shares of the 95 % and 99.9 % intervals that contained the truth, for the entry with the least share; then the
-	// same if all clients have the worst value.
+	// Shares of the 95 % and 99.9 % intervals that contained the truth, for the entry with the least share. The last
+	// two fields are the same for clients who all have the worst-case value.
 	Coverage          float64 `json:"coverage"`
 	CoverageWide      float64 `json:"coverage_99_9"`
 	CoverageWorst     float64 `json:"coverage_worst"`
@@ -42,8 +42,9 @@ type tableRow struct {
 	Passed            bool    `json:"passed"`
 }
 
-// Limits of the table: bias within 5 standard errors, variance within the two-sided 10⁻⁶ interval of a normal
-// variable, coverage at most 5 standard errors too low.
+// Limits within which a row of the table passes. The bias is at most 5 standard errors. The variance is within the
+// two-sided 10⁻⁶ interval of a normal variable, 4.892 standard errors. Each coverage is at most 5 standard errors below
+// leastCoverage for the 95 % intervals, or leastWide for the 99.9 % intervals.
 const (
 	biasLimit     = 5
 	varianceLimit = 4.892
@@ -134,7 +135,7 @@ func (f *simulateFlags) tableRow(q planner.Query) (tableRow, error) {
 	return r, nil
 }
 
-// covers reports whether a coverage is at most 5 standard errors below its minimum.
+// covers reports whether a coverage found in this number of runs is at most 5 standard errors below least.
 func covers(found, least float64, runs int) bool {
 	return found >= least-5*math.Sqrt(least*(1-least)/float64(runs))
 }
@@ -157,7 +158,7 @@ func tableValues(q planner.Query) [][]float64 {
 			case q.Query == task.Histogram:
 				u = float64(uint64(i*i) % q.Bins)
 			case q.Protocol == correlated.Name && width > 1 && l != i%width:
-				u = 0 // its vectors have one nonzero coordinate
+				u = 0 // correlated takes vectors with one nonzero coordinate
 			case q.Query == task.VectorMean:
 				u = (u - 0.3) / math.Sqrt(float64(width))
 			default:

@@ -21,14 +21,14 @@ import (
 // textSimulation is what `doona simulate --json` prints for strings.
 type textSimulation struct {
 	Texts []simulatedText `json:"texts"` // Frequent or listed texts, by falling number of clients.
-	// How many clients a text needs to be listed in about 98 of 100 batches, averaged over the batches for which some
-	// number suffices; 0 if there is no such batch.
+	// How many clients a text needs to be listed in about 98 of 100 batches. It is a mean over the batches in which
+	// some number of clients is enough, and 0 if there is no such batch.
 	FoundDownTo float64 `json:"found_down_to"`
-	False       int     `json:"false_texts"` // Listed texts that no client has, over all batches.
+	False       int     `json:"false_texts"` // How often batches listed a text that no client has.
 	Coverage    float64 `json:"coverage"`    // Share of the 95 % intervals of listed texts that contained the truth.
 	Users       int     `json:"users"`
-	LeftOut     int     `json:"left_out"`         // Lines of the input beyond a batch.
-	Sample      uint64  `json:"sample,omitempty"` // Seed of a random selection; omitted: the first lines.
+	LeftOut     int     `json:"left_out"`         // Lines of the input that do not fit in a batch.
+	Sample      uint64  `json:"sample,omitempty"` // Seed of --sample; omitted if the first lines are used.
 	Repeats     int     `json:"repeats"`
 	Fast        bool    `json:"fast"`
 	Malicious   int     `json:"malicious"`
@@ -36,16 +36,16 @@ type textSimulation struct {
 	Unchecked   doubts  `json:"unchecked,omitempty"` // Doubts that the user waived.
 }
 
-// simulatedText is one text over all batches.
+// simulatedText describes one text over all simulated batches.
 type simulatedText struct {
 	Text    string  `json:"text"`
 	Clients int     `json:"clients"`
 	Listed  int     `json:"listed"`  // Number of batches that list it.
-	Mean    float64 `json:"mean"`    // Mean of its estimated counts there.
-	Covered int     `json:"covered"` // Intervals that contained the truth.
+	Mean    float64 `json:"mean"`    // Mean of its estimated counts in these batches.
+	Covered int     `json:"covered"` // Number of its intervals that contained the truth.
 }
 
-// simulateTexts simulates the search in batches of a task for strings.
+// simulateTexts simulates batches of a task for strings, and searches each batch for texts.
 func (f *simulateFlags) simulateTexts(cmd *cobra.Command, t *task.Task) error {
 	not := append([]string{"column", "central"}, cli.TableFlags...)
 	if err := cli.Refuse(cmd, "for query strings", not...); err != nil {
@@ -87,14 +87,14 @@ func (f *simulateFlags) simulateTexts(cmd *cobra.Command, t *task.Task) error {
 	return cli.Print(cmd, out, func(w io.Writer) error { return out.print(w, t) })
 }
 
-// textTally counts the findings of searches.
+// textTally collects the texts that the searches find.
 type textTally struct {
 	find                  func(protocols.Aggregate, float64) protocols.FoundTexts
 	held                  map[string]int
 	seen                  map[string]*simulatedText
 	intervals, wrong, all int
 	down                  float64
-	enough                int // Batches in which some number of clients suffices.
+	enough                int // Batches in which some number of clients is enough for a text to be listed.
 }
 
 func newTally(find func(protocols.Aggregate, float64) protocols.FoundTexts, lines []string) *textTally {
@@ -129,8 +129,8 @@ func (t *textTally) add(batch protocols.Aggregate) {
 	}
 }
 
-// result summarizes all batches. It includes texts that no batch listed and that are as frequent as those mostly
-// listed.
+// result summarizes all batches. It also includes texts that no batch listed although at least FoundDownTo clients have
+// them.
 func (t *textTally) result(batches int) *textSimulation {
 	out := &textSimulation{Texts: []simulatedText{}, FoundDownTo: t.down / float64(max(1, t.enough)), False: t.wrong,
 		Users: t.all, Repeats: batches}

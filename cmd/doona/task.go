@@ -187,7 +187,7 @@ func (f *taskFlags) run(cmd *cobra.Command) error {
 	return printTask(cmd, t, taskfile.FormatKey(task.SignKey(bundle.Owner)), fullSlots(t), nil, chosen)
 }
 
-// parseParams parses "NAME=N" of protocol parameters, each at most once.
+// parseParams parses protocol parameters of the form "NAME=N". It refuses a name that occurs twice.
 func parseParams(texts []string) (planner.Params, error) {
 	params := planner.Params{}
 	for _, text := range texts {
@@ -204,7 +204,7 @@ func parseParams(texts []string) (planner.Params, error) {
 	return params, nil
 }
 
-// check refuses flags that would be ignored and numbers out of range.
+// check refuses missing flags, flags that the command would ignore, and numbers out of range.
 func (f *taskFlags) check(cmd *cobra.Command) error {
 	if err := f.asked.check(cmd); err != nil {
 		return err
@@ -232,8 +232,8 @@ func (f *taskFlags) check(cmd *cobra.Command) error {
 	return cli.Refuse(cmd, why, "start", "epoch-length", "epochs", "total-epsilon", "total-delta", "stream", "ca")
 }
 
-// sign adds the parties and epochs to a draft, signs it and writes it. It asks relays that have approved the owner
-// for their keys, and sends them the task.
+// sign adds the parties and epochs to a draft, signs it and writes it. If a relay is given without KEYLIST, sign asks
+// this relay for its keys, and sends it the signed task.
 func (f *taskFlags) sign(ctx context.Context, t *task.Task) (*taskfile.Bundle, error) {
 	if f.owner == "" || f.verifier == "" {
 		return nil, cli.Usagef("missing flag --owner-key or --verifier: a task with relays needs both")
@@ -273,7 +273,7 @@ func (f *taskFlags) sign(ctx context.Context, t *task.Task) (*taskfile.Bundle, e
 		}
 		t.Clients.Kind, t.Clients.Issuer, lists = task.ClientToken, party, append(lists, list)
 	}
-	if err := taskfile.CheckSize(t); err != nil { // before relays make keys for it
+	if err := taskfile.CheckSize(t); err != nil { // before relays make keys for the task
 		return nil, err
 	}
 	owner, err := keyfile.LoadSign(f.owner)
@@ -289,7 +289,7 @@ func (f *taskFlags) sign(ctx context.Context, t *task.Task) (*taskfile.Bundle, e
 	return f.write(t, lists, owner)
 }
 
-// write signs a task and writes it.
+// write signs a task and writes it to --out, and its JSON form beside it.
 func (f *taskFlags) write(t *task.Task, lists []*onion.SignedKeyList, owner ed25519.PrivateKey) (
 	*taskfile.Bundle, error) {
 	bundle, err := taskfile.Sign(t, owner, lists)
@@ -303,14 +303,15 @@ func (f *taskFlags) write(t *task.Task, lists []*onion.SignedKeyList, owner ed25
 	if err := writeJSON(f.out+".json", t); err != nil {
 		return nil, err
 	}
-	// Durably, before any relay has it: only this file can complete the task.
+	// The file is on disk before any relay has the task: only from this file can the task be sent again.
 	if err := durable.WriteFile(f.out, raw, 0o644); err != nil {
 		return nil, fmt.Errorf("couldn't write the task: %w", err)
 	}
 	return bundle, nil
 }
 
-// parseRelay is parseParty for a relay. A relay without a key list is asked for it later.
+// parseRelay parses "ed25519:KEY,KEYLIST-FILE" or "ed25519:KEY". Without a file it returns no key list: begin asks the
+// relay for it later.
 func parseRelay(url, text string) (task.Party, *onion.SignedKeyList, error) {
 	if strings.Contains(text, ",") {
 		return parseParty("relay", url, text)
@@ -319,7 +320,7 @@ func parseRelay(url, text string) (task.Party, *onion.SignedKeyList, error) {
 	return task.Party{URL: url, SignKey: key}, nil, cli.Usage(err)
 }
 
-// parseParty parses "ed25519:KEY,KEYLIST-FILE".
+// parseParty parses "ed25519:KEY,KEYLIST-FILE" and reads the file.
 func parseParty(flag, url, text string) (task.Party, *onion.SignedKeyList, error) {
 	keyText, path, ok := strings.Cut(text, ",")
 	if !ok {

@@ -15,8 +15,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// begin asks relays for missing key lists, writes the signed task, and sends it to these relays, the first relay
-// last, as clients find the task there. If the file already has the task, begin only sends it.
+// begin asks the relays without a key list for their keys, writes the signed task, and sends it to these relays. The
+// first relay gets it last, because clients find the task there. If the file already has the task, begin only sends it.
 func (f *taskFlags) begin(ctx context.Context, t *task.Task, lists []*onion.SignedKeyList, key ed25519.PrivateKey) (
 	*taskfile.Bundle, error) {
 	transport, err := handover.LoadTransport(f.ca)
@@ -56,8 +56,8 @@ func (f *taskFlags) begin(ctx context.Context, t *task.Task, lists []*onion.Sign
 	return bundle, nil
 }
 
-// written reads the task from the file into t. The file determines the relays' keys, and the start unless a flag sets
-// it. Any other difference is an error.
+// written reads the task that the file already has. It copies to t the keys of the asked relays, and the start unless
+// --start is given. If the task in the file still differs from t, it returns an error.
 func (f *taskFlags) written(t *task.Task, asked []int, owner task.SignKey) (*taskfile.Bundle, error) {
 	raw, err := taskfile.ReadFile(f.out)
 	if err != nil {

@@ -61,7 +61,7 @@ status 1. --unchecked prints the task anyway, and why it should not be used.`,
 
 // taskSummary is what `task new` and `task check` print.
 type taskSummary struct {
-	ID              string            `json:"id,omitempty"`    // Of a task with parties.
+	ID              string            `json:"id,omitempty"`    // Empty for a draft.
 	Owner           string            `json:"owner,omitempty"` // If the signature was checked; empty for a JSON document.
 	Query           task.Query        `json:"query"`
 	Protocol        string            `json:"protocol"`
@@ -69,16 +69,16 @@ type taskSummary struct {
 	Params          map[string]string `json:"params"`
 	Epsilon         string            `json:"epsilon"`
 	Delta           string            `json:"delta"`
-	LocalEpsilon    *float64          `json:"local_epsilon"`     // Null if no guarantee is left when all relays collude.
-	EpsilonNoHonest *float64          `json:"epsilon_no_honest"` // ε′, if no other client is honest; null as above.
+	LocalEpsilon    *float64          `json:"local_epsilon"`     // If all relays collude; null if no guarantee is left.
+	EpsilonNoHonest *float64          `json:"epsilon_no_honest"` // ε′; null if no guarantee is left.
 	EpsilonHonest   float64           `json:"epsilon_honest"`    // ε in a batch with n_min honest clients.
 	Batch           uint64            `json:"batch"`
 	NMin            uint64            `json:"n_min"`
 	Padding         task.Padding      `json:"padding"`
 	Lanes           uint64            `json:"lanes"`
-	// B, of one client in a lane; an upper bound under padding none.
+	// Slots of one client in a lane; an upper bound under padding none.
 	Slots uint64 `json:"slots"`
-	// B under padding full, for a task with padding none that could have it.
+	// Slots of one client in a lane under padding full, for a task with padding none that could have full padding.
 	SlotsFull    *uint64 `json:"slots_full,omitempty"`
 	MessageBytes uint64  `json:"message_bytes"`
 	Unchecked    doubts  `json:"unchecked,omitempty"` // Doubts that the user waived.
@@ -87,15 +87,15 @@ type taskSummary struct {
 	// two relays.
 	BatchNeeds []handover.Need `json:"batch_needs"`
 
-	Noise *noiseSummary `json:"noise,omitempty"` // What every relay adds.
+	Noise *noiseSummary `json:"noise,omitempty"` // Dummies that every relay adds; nil for none.
 	Total *totalSummary `json:"total,omitempty"` // The claim of all epochs together.
-	// Cost of all epochs together, of a task with parties and several epochs: as claimed or derived.
+	// (ε, δ) of all epochs together, as claimed or derived; nil unless the task has several epochs.
 	Together *compose.Spend `json:"together,omitempty"`
 
 	Group   groupSummary   `json:"group"` // The guarantee of a person with several reports in an epoch.
 	Clients clientsSummary `json:"clients"`
 	Stream  *streamSummary `json:"stream,omitempty"` // The task's position in a stream.
-	Chosen  *choice        `json:"chosen,omitempty"` // Chosen by the plan; nil if the user named the protocol.
+	Chosen  *choice        `json:"chosen,omitempty"` // The plan's choice; nil if the user named the protocol.
 }
 
 // totalSummary is the claim of all epochs.
@@ -105,7 +105,8 @@ type totalSummary struct {
 	Epochs  uint64 `json:"epochs"`
 }
 
-// fullSlots returns the slots per lane that a new task with padding none would have under padding full.
+// fullSlots returns the slots per lane that a task with padding none would have under padding full. It returns nil for
+// other tasks, and if the protocol cannot have full padding.
 func fullSlots(t *task.Task) *uint64 {
 	if t.Slots.Padding != task.PaddingNone {
 		return nil
@@ -118,8 +119,8 @@ func fullSlots(t *task.Task) *uint64 {
 	return &full.Slots.PerLane
 }
 
-// printTask prints a task, its owner if a signature proves it, and its slots under padding full. chosen is nil if the
-// user named the protocol.
+// printTask prints a summary of a task. owner is empty unless a signature was checked. full is the slots per lane under
+// padding full, or nil. chosen is nil if the user named the protocol.
 func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, doubts doubts, chosen *choice) error {
 	m, err := registry.Open(t)
 	if err != nil {
@@ -146,7 +147,7 @@ func printTask(cmd *cobra.Command, t *task.Task, owner string, full *uint64, dou
 	})
 }
 
-// summarize returns the summary of a task, without its owner and without results of creating it.
+// summarize returns the summary of a task without Owner, SlotsFull, Unchecked and Chosen, which printTask sets.
 func summarize(t *task.Task, m protocols.Mechanism) (*taskSummary, error) {
 	s := &taskSummary{Query: t.Query, Protocol: t.Protocol, Rule: t.Rule, Params: map[string]string{},
 		Epsilon: t.Claim.Epsilon.String(), Delta: t.Claim.Delta.String(), EpsilonHonest: verifier.EpsilonHonest(t, m),
@@ -204,7 +205,7 @@ func (s *taskSummary) printHeading(w io.Writer) {
 	}
 }
 
-// printPromise says what clients are promised, and on which conditions.
+// printPromise prints the guarantees for clients, and their conditions.
 func (s *taskSummary) printPromise(w io.Writer, t *task.Task, m protocols.Mechanism, needs string) {
 	var params []string
 	for _, p := range t.Params {
@@ -228,7 +229,7 @@ func (s *taskSummary) printPromise(w io.Writer, t *task.Task, m protocols.Mechan
 	s.Group.print(w)
 }
 
-// printCosts says who adds noise, who the clients are, and what reports and batches cost.
+// printCosts prints who adds noise, how clients are limited, and what reports and batches cost.
 func (s *taskSummary) printCosts(w io.Writer, t *task.Task) {
 	s.Noise.print(w)
 	s.Clients.print(w, t)

@@ -16,8 +16,8 @@ import (
 
 // choice is the way that `task new` took from the plan, if the user named no protocol.
 type choice struct {
-	Of     int    `json:"of"`     // Ways in the plan, possible or not.
-	Reason string `json:"reason"` // Why one would choose it, in a sentence.
+	Of     int    `json:"of"`     // Number of ways in the plan, with the impossible ones.
+	Reason string `json:"reason"` // A sentence on what speaks for this way and against it.
 }
 
 func (c *choice) print(w io.Writer) {
@@ -26,10 +26,10 @@ func (c *choice) print(w io.Writer) {
 	}
 }
 
-// ofProtocol are flags whose values only some protocols take.
+// ofProtocol are the flags that need --protocol, because each protocol allows other values.
 var ofProtocol = []string{"rule", "param", "padding", "lanes"}
 
-// draft calibrates the named protocol, or the first way of the plan.
+// draft calibrates the protocol that --protocol names. Without --protocol it takes the first way of the plan.
 func (f *taskFlags) draft(cmd *cobra.Command) (*task.Task, *choice, error) {
 	if f.query.Protocol != "" {
 		t, err := planner.Draft(f.query)
@@ -54,7 +54,7 @@ func (f *taskFlags) draft(cmd *cobra.Command) (*task.Task, *choice, error) {
 	return ways[0].Task, &choice{len(ways), row.Reason}, err
 }
 
-// reasons returns the error of a plan without a possible way: why each is impossible.
+// reasons returns an error for a plan in which every way is impossible. It says for each way why.
 func reasons(ways []planner.Way) error {
 	text := []string{"no protocol reaches this goal:"}
 	for _, w := range ways {

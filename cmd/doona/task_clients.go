@@ -16,7 +16,7 @@ import (
 const originUsage = "origin whose pages may report, as browsers send it: https://shop.example, " +
 	"https://*.shop.example for all subdomains, app://ID or null; may be repeated"
 
-// sortedOrigins returns origins in a task's order, each once.
+// sortedOrigins returns the origins sorted and without duplicates, as a task needs them.
 func sortedOrigins(given []string) []string {
 	out := slices.Clone(given)
 	slices.Sort(out)
@@ -34,8 +34,8 @@ func warnOfPages(cmd *cobra.Command, t *task.Task) {
 // clientsSummary says how the first relay limits clients, and at what cost.
 type clientsSummary struct {
 	Kind    task.ClientKind    `json:"kind"`
-	Origins []string           `json:"origins"`         // Whose pages may report; empty for any.
-	Quota   *planner.QuotaCost `json:"quota,omitempty"` // Of networks.
+	Origins []string           `json:"origins"`         // Origins whose pages may report; empty for any origin.
+	Quota   *planner.QuotaCost `json:"quota,omitempty"` // Cost of the quota of networks; nil if clients need tokens.
 }
 
 func (s *clientsSummary) print(w io.Writer, t *task.Task) {
@@ -52,7 +52,7 @@ func (s *clientsSummary) print(w io.Writer, t *task.Task) {
 	}
 }
 
-// printQuota explains a quota: which clients it excludes, and what it admits.
+// printQuota explains a quota: what share of visitors it excludes, and how far false clients can move the answer.
 func printQuota(w io.Writer, c planner.QuotaCost) {
 	reports := fmt.Sprintf("a quota of %d", c.Least)
 	if c.Most > c.Least {

@@ -20,10 +20,10 @@ type noiseFlags struct {
 	relays planner.RelayNoise
 }
 
-// byRelays is the value of --noise where relays add it.
+// byRelays is the value of --noise that makes relays add the noise.
 const byRelays = "relays"
 
-// relayNoiseFlags are the flags for relays' noise only.
+// relayNoiseFlags are the flags that apply only if relays add noise.
 var relayNoiseFlags = []string{"max-dummies", "local-epsilon", "batches"}
 
 func (f *noiseFlags) add(cmd *cobra.Command) {
@@ -39,7 +39,7 @@ func (f *noiseFlags) add(cmd *cobra.Command) {
 		"with --noise relays: the most batches of an epoch, 0 for no bound; reports beyond are refused")
 }
 
-// check refuses flags that would be ignored, and numbers out of range.
+// check refuses flags that the command would ignore, and numbers out of range.
 func (f *noiseFlags) check(cmd *cobra.Command, protocol string) error {
 	changed := cmd.Flags().Changed
 	switch {
@@ -57,7 +57,7 @@ func (f *noiseFlags) check(cmd *cobra.Command, protocol string) error {
 	return cli.Refuse(cmd, "with --noise relays: no other client needs to be honest", "honest")
 }
 
-// wanted reports whether relays are to add noise.
+// wanted reports whether relays add noise, by --noise or because the protocol needs it.
 func (f *noiseFlags) wanted(protocol string) bool {
 	return f.by == byRelays || protocol == augmented.Name
 }
@@ -81,10 +81,10 @@ type noiseSummary struct {
 	Dummies float64 `json:"dummies"` // Mean number per relay and batch.
 	Least   uint64  `json:"least"`   // Fewest and most that one relay adds to one batch.
 	Most    uint64  `json:"most"`
-	Batches uint64  `json:"batches"` // The most of an epoch; 0 for no bound.
+	Batches uint64  `json:"batches"` // The most batches of an epoch; 0 for no bound.
 }
 
-// noiseOf describes what a task's relays add; nil for nothing.
+// noiseOf describes the noise that a task's relays add. It returns nil if they add none.
 func noiseOf(t *task.Task) (*noiseSummary, error) {
 	if t.Noise == nil {
 		return nil, nil

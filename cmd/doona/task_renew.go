@@ -112,7 +112,7 @@ func (f *renewFlags) run(cmd *cobra.Command, first string) error {
 	return printTask(cmd, next.Task, taskfile.FormatKey(next.Owner), nil, nil, nil)
 }
 
-// change returns a function that makes the requested changes to the next task, or nil.
+// change returns a function that sets the origins of the next task to those of --origin, or nil without --origin.
 func (f *renewFlags) change() func(*task.Task) {
 	if len(f.origins) == 0 {
 		return nil
@@ -120,7 +120,7 @@ func (f *renewFlags) change() func(*task.Task) {
 	return func(t *task.Task) { t.Clients.Origins = sortedOrigins(f.origins) }
 }
 
-// loadRoot reads the first task of a stream.
+// loadRoot reads the first task of a stream. Any other task is an error.
 func loadRoot(file string) (*taskfile.Open, error) {
 	root, err := taskfile.LoadBundle(file)
 	if err == nil && (root.Stream == nil || root.Stream.Position != 0) {
@@ -131,7 +131,7 @@ func loadRoot(file string) (*taskfile.Open, error) {
 
 const latestTaskUsage = "file of a later task of the stream, if no relay of FIRST runs any more"
 
-// loadNewest reads a later task of a stream, or returns nil for an empty file name.
+// loadNewest reads the file of --latest-task, a later task of the stream. It returns nil for an empty file name.
 func loadNewest(root *taskfile.Open, file string) (*taskfile.Open, error) {
 	if file == "" {
 		return nil, nil
@@ -202,7 +202,8 @@ func (f *renewFlags) sign(ctx context.Context, owner *handover.Requester, root *
 	if err := writeJSON(f.out+".json", open.Task); err != nil {
 		return nil, err
 	}
-	// Before any relay has it: a position cannot be reused, and only this file can complete the task.
+	// The file is on disk before any relay has the task: the owner must not sign this position again, and only from this
+	// file can the task be sent again.
 	if err := durable.WriteFile(f.out, raw, 0o644); err != nil {
 		return nil, fmt.Errorf("couldn't write the task: %w", err)
 	}
@@ -216,7 +217,7 @@ func (f *renewFlags) handOver(ctx context.Context, owner *handover.Requester, ro
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.out, err)
 	}
-	next, err := bundle.Open(nil) // the relays know whose signature is valid
+	next, err := bundle.Open(nil) // with any owner: the relays check whose key signs
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.out, err)
 	}
@@ -232,8 +233,8 @@ func (f *renewFlags) handOver(ctx context.Context, owner *handover.Requester, ro
 	return next, nil
 }
 
-// tellRetired sends the task to relays of the first task that were replaced, as clients may still ask one of them for
-// the stream. They may be down.
+// tellRetired sends the task to those relays of the first task that were replaced, because clients may still ask them
+// for the stream. If one refuses or cannot be reached, tellRetired only prints that.
 func (f *renewFlags) tellRetired(ctx context.Context, owner *handover.Requester, root, next *taskfile.Open,
 	raw []byte) {
 	for hop, relay := range root.Relays {

@@ -70,7 +70,7 @@ func writeRotation(cmd *cobra.Command, first, sign, to, out string) error {
 	})
 }
 
-// writeNewJSON writes a file that must not exist.
+// writeNewJSON writes v as JSON to a new file. It returns an error if the file exists.
 func writeNewJSON(path string, v any) error {
 	raw, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -87,7 +87,7 @@ func writeNewJSON(path string, v any) error {
 	return err
 }
 
-// loadRotations reads rotations of the stream that begins with root.
+// loadRotations reads the files of --rotation and checks that each is for the stream that begins with root.
 func loadRotations(root *taskfile.Open, files []string) (rotations []task.Rotation, err error) {
 	for _, file := range files {
 		raw, err := taskfile.ReadFile(file)
@@ -110,7 +110,8 @@ func loadRotations(root *taskfile.Open, files []string) (rotations []task.Rotati
 	return rotations, nil
 }
 
-// parseReplaced parses N=URL,KEY: relay N, from 1, is replaced by the relay with that address and key.
+// parseReplaced parses texts of the form N=URL,KEY: the relay at URL with KEY replaces relay N, counted from 1. The keys
+// of the result count from 0.
 func parseReplaced(root *taskfile.Open, texts []string) (map[int]task.Party, error) {
 	replaced := map[int]task.Party{}
 	for _, text := range texts {

@@ -27,19 +27,19 @@ type statementFlags struct {
 	stop, recover                       bool
 }
 
-// statementResult is what these commands print.
+// statementResult is what `doona task transfer`, `stop` and `recover` print.
 type statementResult struct {
-	Stream   string `json:"stream"` // id of the first task
+	Stream   string `json:"stream"` // ID of the first task.
 	Era      uint64 `json:"era"`
 	Number   uint64 `json:"number"`
-	Position uint64 `json:"position"` // of the newest task
-	Key      string `json:"key"`      // signs the tasks that follow; "" if the stream ends
+	Position uint64 `json:"position"` // Position of the newest task in the stream.
+	Key      string `json:"key"`      // Signs the next tasks; "" if the stream ends.
 	Stopped  bool   `json:"stopped"`
-	// Files of tasks that a relay lacks, which must be sent to it before the stream continues.
+	// Files of tasks that a relay lacks. The owner must send them to it before the stream continues.
 	Missing []string `json:"missing,omitempty"`
 }
 
-// aboutStatements is in the help of all three commands.
+// aboutStatements is part of the help of `doona task transfer`, `stop` and `recover`.
 const aboutStatements = `
 
 The command writes a signed statement to FILE and sends it to every relay, to the first one last, because
@@ -96,7 +96,7 @@ key voids the earlier ones.`,
 	return cmd
 }
 
-// command returns a command with the flags that all three have.
+// command returns a command with the flags that transfer, stop and recover have in common.
 func (f *statementFlags) command(use, short, long, example string) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Long: long, Example: example,
 		Args: func(cmd *cobra.Command, args []string) error { return cli.Usage(cobra.ExactArgs(1)(cmd, args)) },
@@ -109,13 +109,13 @@ func (f *statementFlags) command(use, short, long, example string) *cobra.Comman
 	return cmd
 }
 
-// owner adds the flags of an owner's statement.
+// owner adds the flags of transfer and stop, which the owner's key signs.
 func (f *statementFlags) owner(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.sign, "sign-key", "", "key file of the stream's owner")
 	cmd.Flags().StringVar(&f.recovery, "recovery", "", "the stream's recovery key, ed25519:…, if it has one")
 }
 
-// recoveryKey returns the public half of the stream's recovery key.
+// recoveryKey returns the public half of the stream's recovery key: of --sign-key for recover, else --recovery.
 func (f *statementFlags) recoveryKey() (task.SignKey, error) {
 	if !f.recover {
 		return taskfile.ParseRecovery(f.recovery)
@@ -169,8 +169,8 @@ func (f *statementFlags) run(cmd *cobra.Command, first string) error {
 	return cli.Print(cmd, result, func(w io.Writer) error { return result.print(w) })
 }
 
-// state signs the statement and writes it. The recovery key's statement is signed even if relays lack tasks or cannot
-// be reached.
+// state signs the statement and writes it. An owner's statement needs relays that all answer and have the same tasks. A
+// statement of the recovery key does not.
 func (f *statementFlags) state(trust taskfile.Trust, served *handover.MergedStream) ([]byte, error) {
 	signer, err := keyfile.LoadSign(f.sign)
 	if err != nil {
@@ -202,7 +202,7 @@ func (f *statementFlags) state(trust taskfile.Trust, served *handover.MergedStre
 	return raw, nil
 }
 
-// writeMissing writes the tasks that some relay lacks beside the statement: FILE.POSITION.bundle.
+// writeMissing writes each task that some relay lacks to a file beside the statement, FILE.POSITION.bundle.
 func (f *statementFlags) writeMissing(ctx context.Context, client *handover.Requester,
 	served *handover.MergedStream) error {
 	for _, t := range served.Tasks[served.Least:] {
@@ -226,13 +226,13 @@ func (f *statementFlags) handOver(ctx context.Context, client *handover.Requeste
 	served *handover.MergedStream, raw []byte) (*statementResult, error) {
 	last := served.Tasks[len(served.Tasks)-1].Task
 	var failed error
-	for hop := len(last.Relays) - 1; hop >= 0; hop-- { // also after a refusal: relays may differ
+	for hop := len(last.Relays) - 1; hop >= 0; hop-- { // continues after a refusal: other relays may accept
 		failed = errors.Join(failed, client.State(ctx, root, last, hop, raw))
 	}
 	if failed != nil {
 		return nil, fmt.Errorf("%w (%s has the signed statement: run the command again to send it)", failed, f.out)
 	}
-	for _, p := range served.Retired { // clients may ask it, and it may be down
+	for _, p := range served.Retired { // clients may still ask them; they may be down
 		if err := client.State(ctx, root, p.Task, p.Hop, raw); err != nil {
 			fmt.Fprintf(display.Terminal(os.Stderr), "replaced relay %s did not accept the statement: %v\n",
 				p.URL(), err)
