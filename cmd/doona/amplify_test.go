@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/internal/cli"
 )
 
-// runVerifier runs the command line with args and --json, and decodes its last line.
+// runVerifier runs `gamma` or `amplify` with args and --json. It returns the decoded JSON output and the exit status.
 func runVerifier(t *testing.T, args string) (map[string]any, int) {
 	t.Helper()
 	root := cli.Root("verifier", "test", "", gammaCommand(), amplifyCommand())
@@ -70,8 +70,8 @@ func TestAmplifyCommandSolvesForEachQuantity(t *testing.T) {
 	require.Greater(t, eps0["value"], .002)
 }
 
-// TestAmplifyCommandComposesEpochs: a year of days costs far less than the sum at the same δ, and so does a month of
-// Laplace noise.
+// TestAmplifyCommandComposesEpochs: the composed ε of 365 daily releases must be far below the sum of their ε, at the
+// same total δ. The same holds for 30 releases with Laplace noise.
 func TestAmplifyCommandComposesEpochs(t *testing.T) {
 	chart := filepath.Join(t.TempDir(), "epochs.svg")
 	krr := "amplify --mechanism krr --bound exact --k 16 --eps0 5.53 --users 10000 "

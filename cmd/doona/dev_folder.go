@@ -23,7 +23,7 @@ const (
 	folder        = ".doona"
 	taskFile      = folder + "/task.json"  // Pages import it: the options of connect.
 	stateFile     = folder + "/state.json" // The next start reads it. It is written last.
-	partiesFolder = folder + "/parties"    // Keys and configurations as quickstart lays them out, and the verifier's batches.
+	partiesFolder = folder + "/parties"    // All parties' files, as quickstart writes them.
 	devName       = "dev"                  // Name of the task's files.
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAfterALongStop: a start continues even if epochs ended while no relay ran, which makes the relays doubt their
-// clock.
+// TestAfterALongStop: 'doona dev' must decode a report soon after a restart, even if epochs ended while no relay ran.
+// Such a gap makes the relays doubt their clock.
 func TestAfterALongStop(t *testing.T) {
 	t.Chdir(t.TempDir())
 	first := startDev(t, "--port", "0", "--epoch", "10")
@@ -25,8 +25,8 @@ func TestAfterALongStop(t *testing.T) {
 	second.stop(t)
 }
 
-// TestFewReportsAreDestroyed: if an epoch ends before a batch is complete, doona dev says that its reports were
-// destroyed.
+// TestFewReportsAreDestroyed: if an epoch ends before a batch is full, 'doona dev' must say that the relay destroyed
+// the batch's messages.
 func TestFewReportsAreDestroyed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	r := startDev(t, "--port", "0", "--epoch", "10", "--batch", "3")

@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestDevPagesHaveHeaders checks what 'doona dev' serves: it refuses frames, guessed content types, and other host
-// names that resolve to it.
+// TestDevPagesHaveHeaders: the pages of 'doona dev' must forbid frames and guessed content types. Requests with other
+// host names must be refused.
 func TestDevPagesHaveHeaders(t *testing.T) {
 	c := relaytest.NewMeanCascade(t)
 	task := &quickstart.RunningTask{Open: c.Open, Verifier: relaytest.NewVerifier(t, c)}

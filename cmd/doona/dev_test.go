@@ -19,10 +19,10 @@ import (
 	"github.com/doona-dp/doona/shufflerclient"
 )
 
-// patience bounds the time from a report to its estimate on a busy machine.
+// patience is the longest time that a test waits for the next output line, on a busy machine.
 const patience = time.Minute
 
-// running is a 'doona dev --json' in the test's working folder.
+// running is a 'doona dev --json' that runs in the test's working folder.
 type running struct {
 	lines  *bufio.Scanner
 	errors bytes.Buffer
@@ -31,7 +31,7 @@ type running struct {
 	offer  offer
 }
 
-// startDev starts it and waits for its offer.
+// startDev starts 'doona dev --json' and reads its first output line, the offer.
 func startDev(t *testing.T, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -51,18 +51,18 @@ func startDev(t *testing.T, args ...string) *running {
 	return r
 }
 
-// next reads the next line.
+// next waits for the next output line and decodes it.
 func (r *running) next(t *testing.T, into any) {
 	t.Helper()
 	slow := time.AfterFunc(patience, r.cancel)
 	defer slow.Stop()
 	if !r.lines.Scan() {
-		require.FailNow(t, "it ended", "%v %s", <-r.done, &r.errors)
+		require.FailNow(t, "doona dev ended early", "%v %s", <-r.done, &r.errors)
 	}
 	require.NoError(t, json.Unmarshal(r.lines.Bytes(), into))
 }
 
-// stop ends it as Ctrl-C does.
+// stop ends 'doona dev' as Ctrl-C does.
 func (r *running) stop(t *testing.T) {
 	t.Helper()
 	r.cancel()
@@ -70,7 +70,7 @@ func (r *running) stop(t *testing.T) {
 	require.Contains(t, r.errors.String(), "The next start continues")
 }
 
-// report sends a report, as a page does, and returns the line that follows.
+// report sends a report, as a page does, and returns the next output line.
 func (r *running) report(t *testing.T, value float64) (n struct {
 	Reports  uint64
 	Estimate any
@@ -88,7 +88,7 @@ func (r *running) report(t *testing.T, value float64) (n struct {
 	return n
 }
 
-// refused runs it and expects that it fails to start.
+// refused runs 'doona dev', which must fail to start, and returns its error.
 func refused(t *testing.T, args ...string) error {
 	t.Helper()
 	cmd := root()
@@ -98,8 +98,8 @@ func refused(t *testing.T, args ...string) error {
 	return cmd.ExecuteContext(t.Context())
 }
 
-// TestAReportIsDecoded: a report appears in the estimate shortly after, and after another start. Each start continues
-// the task at the same address, and refuses options that contradict it.
+// TestAReportIsDecoded: a report must soon appear in the estimate, and still count after a restart. A restart must
+// continue the task at the same address, and refuse options that contradict the task. --new must make another task.
 func TestAReportIsDecoded(t *testing.T) {
 	t.Chdir(t.TempDir())
 	first := startDev(t, "--port", "0", "--epoch", "3600")
@@ -137,8 +137,8 @@ func rounded(estimate any) []any {
 	return out
 }
 
-// TestWhatIsKept: git ignores the folder, only its owner can read keys, and the task's file is there for pages. If a
-// start was killed before it had written everything, the next one starts anew.
+// TestWhatIsKept: git must ignore the folder .doona, only its owner may read the key files, and task.json must hold
+// the options for pages. If a start was killed before it had written all files, the next start must make a new task.
 func TestWhatIsKept(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.MkdirAll(partiesFolder, 0o700))
@@ -162,7 +162,7 @@ func TestWhatIsKept(t *testing.T) {
 		}
 		return nil
 	}))
-	require.Equal(t, 9, keys) // The owner's, two of each relay and the verifier; the relays' secrets.
+	require.Equal(t, 9, keys) // One of the owner, two of each relay and of the verifier, and two relays' secrets.
 	var c connectOptions
 	raw, err := os.ReadFile(taskFile)
 	require.NoError(t, err)
@@ -170,7 +170,7 @@ func TestWhatIsKept(t *testing.T) {
 	require.Equal(t, r.offer.connectOptions, c)
 }
 
-// TestWhatIsTold: a line says how many reports arrived and how many messages were destroyed.
+// TestWhatIsTold: the printed lines must say how many reports were decoded and how many messages were destroyed.
 func TestWhatIsTold(t *testing.T) {
 	at := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 	for want, n := range map[string]progress{

@@ -38,7 +38,7 @@ func (g groupGuarantee) text() string {
 // groupSummary is the guarantee of a person with several reports in an epoch, for an owner's documents.
 type groupSummary struct {
 	Devices groupGuarantee  `json:"two_devices"`
-	Quota   *groupGuarantee `json:"quota,omitempty"` // With the most reports that one network may have; nil if that is one.
+	Quota   *groupGuarantee `json:"quota,omitempty"` // For a network's most reports; nil if that is one.
 }
 
 // newGroupSummary derives the guarantees from a task's claim and its quota q. For q > 1 a network may have up to 2q−1

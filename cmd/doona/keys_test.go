@@ -20,7 +20,7 @@ func run(t *testing.T, status int, args ...string) string {
 	return out.String()
 }
 
-// makeEpochKeys makes a hop's keys for a task's epochs, with its signing key, as its operator would.
+// makeEpochKeys makes a relay's or the verifier's keys for a number of epochs, signed by the key in the file sign.
 func makeEpochKeys(t *testing.T, sign string, epochs int, out string) {
 	t.Helper()
 	hop := cli.Root("verifier", "", "", cli.Keygen("verifier"))

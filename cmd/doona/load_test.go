@@ -13,9 +13,9 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestLoadWithoutEstimate: load prints its measurements before it waits for the verifier, so they are there even
-// without an estimate. It does not wait for reports that fill no batch, and its error says why the other reports were
-// refused.
+// TestLoadWithoutEstimate: `doona load` must print its measurements before it waits for the verifier, so that the user
+// has them even without an estimate. It must not wait if the accepted reports do not fill whole batches. Its error must
+// then say why the other reports were refused.
 func TestLoadWithoutEstimate(t *testing.T) {
 	newCascade := func() *relaytest.Cascade {
 		c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10)})
@@ -24,7 +24,7 @@ func TestLoadWithoutEstimate(t *testing.T) {
 	}
 	c := newCascade()
 	var out bytes.Buffer
-	var then []string // output so far when the verifier is asked
+	var then []string // for each request to the verifier, the output until then
 	verifier := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		then = append(then, out.String())
 		w.Write([]byte(`{"users": 0, "batch_size": 10}`))
@@ -63,8 +63,8 @@ func TestLoadWithoutEstimate(t *testing.T) {
 	require.Len(t, then, 1)
 }
 
-// TestLoadSaysHowFarOff: the worst entry is found by its standard error and by its band, both from the verifier's
-// report.
+// TestLoadSaysHowFarOff: `doona load` must give the largest error in standard errors and relative to the band, both
+// from the verifier's report.
 func TestLoadSaysHowFarOff(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10)})
 	c.StartAll(t)
@@ -100,7 +100,7 @@ func TestLoadSaysHowFarOff(t *testing.T) {
 	require.False(t, got.Comparison.InBand)
 }
 
-// TestReaches: the reach of a band is the distance to its end on the truth's side.
+// TestReaches: reaches must divide by the distance from the estimate to that end of the band on the truth's side.
 func TestReaches(t *testing.T) {
 	band := [2]float64{8, 14}
 	require.InDelta(t, 0.5, reaches(12, 10, band), 1e-12)

@@ -30,7 +30,7 @@ type planRow struct {
 	Epsilon            *float64           `json:"epsilon"` // Of one epoch.
 	Delta              *float64           `json:"delta"`
 	Devices            *groupGuarantee    `json:"devices,omitempty"` // For a person with --devices devices.
-	EpsilonNoHonest    *float64           `json:"epsilon_no_honest"` // ε′; null if no guarantee is left or the way is impossible.
+	EpsilonNoHonest    *float64           `json:"epsilon_no_honest"` // ε′; null if no guarantee is left.
 	RMSE               *float64           `json:"rmse"`
 	IntervalWidth      *float64           `json:"interval_width"`
 	CentralRatio       *float64           `json:"central_ratio"`
@@ -39,15 +39,15 @@ type planRow struct {
 	Lanes              *uint64            `json:"lanes"`
 	BytesPerUser       *float64           `json:"bytes_per_user"`
 	Dummies            *float64           `json:"dummies"`
-	LocalEpsilon       *float64           `json:"local_epsilon"` // ε₀ if all relays collude; null if no guarantee is left.
+	LocalEpsilon       *float64           `json:"local_epsilon"` // ε₀; null if no guarantee is left.
 	OneMaliciousClient *float64           `json:"one_malicious_client"`
-	FoundDownTo        *float64           `json:"found_down_to,omitempty"` // For strings only: how many clients a text needs to be listed.
+	FoundDownTo        *float64           `json:"found_down_to,omitempty"` // Clients that a listed text needs; for strings.
 	NeedsHonest        string             `json:"needs_honest,omitempty"`
 	ServerSeconds      map[string]float64 `json:"server_seconds,omitempty"`
 	// Estimated cost of a full batch for each party.
 	BatchNeeds map[string]handover.Need `json:"batch_needs,omitempty"`
 	Reason     string                   `json:"reason,omitempty"`
-	Why        string                   `json:"why,omitempty"` // Why the way is impossible, and what would make it possible.
+	Why        string                   `json:"why,omitempty"` // Why the way is impossible, and what would help.
 
 	batch string // Cost of a batch, in words.
 }

@@ -23,7 +23,7 @@ type costRow struct {
 	Lanes           uint64        `json:"lanes"`
 	MessagesPerUser float64       `json:"messages_per_user"` // Expected, without covers.
 	BytesPerReport  float64       `json:"bytes_per_report"`  // For two relays; the mean under padding none.
-	Batch           handover.Need `json:"batch"`             // The largest memory and disk of a party; the time of all parties.
+	Batch           handover.Need `json:"batch"`             // Largest memory and disk of a party; time of all.
 	Why             string        `json:"why,omitempty"`     // Why the task is impossible.
 }
 

@@ -293,8 +293,8 @@ func (f *simulateFlags) values(t *task.Task, m protocols.Mechanism) ([][]float64
 }
 
 // oneBatch returns the clients of one batch, and the number of clients that do not fit in it. It takes the first n
-// clients, or random ones if the seed is not 0. A batch never has more than n clients, the task's batch size: with more,
-// sums modulo q would wrap around, and the predictions would be wrong.
+// clients, or random ones if the seed is not 0. n is the task's batch size. With more clients, sums modulo q would wrap
+// around, and the predictions would be wrong.
 func oneBatch[T any](t *task.Task, clients []T, seed uint64) (batch []T, left int) {
 	n := min(uint64(len(clients)), t.Batch.Size)
 	if seed != 0 {

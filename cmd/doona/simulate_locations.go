@@ -18,7 +18,7 @@ type simulatedLocation struct {
 	Name              string   `json:"name"`
 	Truth             float64  `json:"truth"`
 	Estimate          float64  `json:"estimate"`           // Mean over the repetitions.
-	StandardDeviation *float64 `json:"standard_deviation"` // Of the estimates over the repetitions; null for one repetition.
+	StandardDeviation *float64 `json:"standard_deviation"` // Of the estimates; null for one repetition.
 	Coverage          float64  `json:"coverage"`           // Share of the intervals that contained the truth.
 
 	covered         int

@@ -12,8 +12,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestDocumentedTablesHaveEveryExample: the documents' tables have the rows that the commands print for the current
-// protocols.
+// TestDocumentedTablesHaveEveryExample: the tables in docs/costs.md and docs/simulations.md must have exactly the rows
+// that the commands print for the current protocols.
 func TestDocumentedTablesHaveEveryExample(t *testing.T) {
 	var want [][]string
 	for _, q := range costQueries() {
@@ -29,8 +29,9 @@ func TestDocumentedTablesHaveEveryExample(t *testing.T) {
 		"doona simulate --table")
 }
 
-// TestDocumentedCostsArePlanned: for a thousand users who send all slots, the rows have the slots and bytes of a
-// current plan. Other rows give bytes for a mean number of messages, which may be simulated.
+// TestDocumentedCostsArePlanned: the rows of docs/costs.md with 1,000 users and padding full must have the slots and
+// bytes that the planner gives now. The test skips other rows: their bytes may come from a simulated mean number of
+// messages.
 func TestDocumentedCostsArePlanned(t *testing.T) {
 	var want, got [][]string
 	for _, row := range doctest.Table(t, "../../docs/costs.md", "n", "padding", "query", "protocol", "slots × lanes",
@@ -51,8 +52,9 @@ func TestDocumentedCostsArePlanned(t *testing.T) {
 	require.Equal(t, want, got, "doona plan --table")
 }
 
-// TestDocumentedLossOfCorrelated: losing 0.1 % of the slots of the table of costs moves the ends of an interval apart
-// by one and a half times the range each, and the noise by a hundredth of the range at most.
+// TestDocumentedLossOfCorrelated: docs/verifier.md says how much wider an interval gets if 0.1 % of the slots are lost.
+// The number must be 1.5 times the range for each lost slot of a client in docs/costs.md, plus at most 0.01 for the
+// noise. From 1 on, the row must say "unusable".
 func TestDocumentedLossOfCorrelated(t *testing.T) {
 	shares := map[string]map[string]float64{}
 	for _, row := range doctest.Table(t, "../../docs/costs.md", "protocol", "padding", "n", "slots × lanes",

@@ -14,9 +14,9 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestNewTaskToEstimate: an owner runs one command, and two running relays, whose operators have approved it for two
-// tasks, serve a task until its estimate; also if one relay was down when the task was signed. The third task is
-// refused.
+// TestNewTaskToEstimate: an owner runs one command, and two running relays serve the task until its estimate. The
+// operators have approved the owner for two tasks. If a relay was down when the task was sent, the same command must
+// send it later. The relays must refuse a third task.
 func TestNewTaskToEstimate(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{}.Approving(t, 2))
 	c.Start(t, 1)
@@ -53,7 +53,7 @@ func TestNewTaskToEstimate(t *testing.T) {
 	newTask(1, june, "june", "--epochs", "2", "--start", "2030-01-01T00:00:00Z")
 	again, err := os.ReadFile(june)
 	require.NoError(t, err)
-	require.Equal(t, written, again, "it is signed once")
+	require.Equal(t, written, again, "the owner must sign a task only once")
 
 	bundle, err := taskfile.ParseBundle(written)
 	require.NoError(t, err)
@@ -78,10 +78,11 @@ func TestNewTaskToEstimate(t *testing.T) {
 	require.NotNil(t, report.Estimate)
 
 	newTask(1, filepath.Join(dir, "august.bundle"), "august")
-	require.NoFileExists(t, filepath.Join(dir, "august.bundle"), "the keys of the task with three epochs have a place")
+	require.NoFileExists(t, filepath.Join(dir, "august.bundle"), "the keys made for the refused task with 3 epochs use up the second task slot")
 }
 
-// TestNewTaskAsksSomeRelays: a relay whose key list is given is not asked, and no relay is sent the task twice.
+// TestNewTaskAsksSomeRelays: `doona task new` must ask only the relays without KEYLIST for keys, and send only them the
+// task. Here the first relay has a KEYLIST and does not run.
 func TestNewTaskAsksSomeRelays(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 2}.Approving(t, 1))
 	c.Start(t, 1)

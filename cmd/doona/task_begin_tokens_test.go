@@ -23,10 +23,10 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestNewTaskWithTokens: a task with tokens, whose relays have approved its owner, from the owner's one command to
-// the verifier's page: clients fetch the task and their tokens, and report. A further task is refused with its
-// reason. After a restart both relays still serve the task with its keys, spent tokens stay spent, and the limit of
-// tasks still holds.
+// TestNewTaskWithTokens: an owner runs one command for a task with tokens, at relays that have approved one task.
+// Clients fetch the task and their tokens, and report, and the verifier's page must show the estimate. The relays must
+// refuse a second task and say why. After both relays restart, they must still serve the task, refuse spent tokens, and
+// refuse a second task.
 func TestNewTaskWithTokens(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens}.Approving(t, 1))
 	stops := []func(){c.Start(t, 0), c.Start(t, 1)}
@@ -101,11 +101,11 @@ func TestNewTaskWithTokens(t *testing.T) {
 	c.StartAll(t)
 	requireFull()
 	one, err := client(0)
-	require.NoError(t, err, "clients are given the task")
+	require.NoError(t, err, "the relays must still serve the task after a restart")
 	again, err := one.Report(0, []float64{1})
 	require.NoError(t, err)
 	again.Token = spent.Token
-	require.ErrorIs(t, one.Submit(t.Context(), again), problem.New(problem.Limit, ""), "its token was spent before")
+	require.ErrorIs(t, one.Submit(t.Context(), again), problem.New(problem.Limit, ""), "the token was spent before the restart")
 	for i := range 10 {
 		submit(10+i, float64(i))
 	}
@@ -114,14 +114,14 @@ func TestNewTaskWithTokens(t *testing.T) {
 	require.Empty(t, report.Findings)
 }
 
-// estimated holds the fields that the tests read from a report.
+// estimated holds the fields that the tests read from a verifier's report.
 type estimated struct {
 	Users    uint64
 	Estimate *float64
 	Findings []json.RawMessage
 }
 
-// serveVerifier runs the verifier of a task until the test ends, and returns the address of its pages.
+// serveVerifier runs a verifier of one task until the test ends, and returns the URL of its pages.
 func serveVerifier(t *testing.T, c *relaytest.Cascade, of server.TaskConfig) string {
 	t.Helper()
 	cfg := server.Config{SignKey: c.VerifierSign(), Data: t.TempDir(), PullInterval: 20 * time.Millisecond,
@@ -137,7 +137,7 @@ func serveVerifier(t *testing.T, c *relaytest.Cascade, of server.TaskConfig) str
 	return "http://" + cfg.Listener.Addr().String()
 }
 
-// waitForUsers returns a task's report at the verifier as soon as it covers this many clients.
+// waitForUsers waits until the verifier's report of a task covers this number of clients, and returns the report.
 func waitForUsers(t *testing.T, pages string, open *taskfile.Open, users uint64) (out estimated) {
 	t.Helper()
 	require.Eventually(t, func() bool {

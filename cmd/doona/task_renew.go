@@ -202,8 +202,8 @@ func (f *renewFlags) sign(ctx context.Context, owner *handover.Requester, root *
 	if err := writeJSON(f.out+".json", open.Task); err != nil {
 		return nil, err
 	}
-	// The file is on disk before any relay has the task: the owner must not sign this position again, and only from this
-	// file can the task be sent again.
+	// The file is on disk before any relay has the task: the owner must not sign this position again, and only from
+	// this file can the task be sent again.
 	if err := durable.WriteFile(f.out, raw, 0o644); err != nil {
 		return nil, fmt.Errorf("couldn't write the task: %w", err)
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestRenew: an owner renews a stream twice, epoch after epoch, while the relays run; also if one relay was down when
-// the task was signed.
+// TestRenew: `doona task renew` must sign the next task of a stream and send it to running relays. If a relay is down,
+// the same command must send the same task later. The relays must then serve a batch of the new task.
 func TestRenew(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.InStream())})
 	c.Start(t, 1)
@@ -47,7 +47,7 @@ func TestRenew(t *testing.T) {
 	require.Zero(t, renew(june, 2))
 	again, err := os.ReadFile(june)
 	require.NoError(t, err)
-	require.Equal(t, written, again, "a position is signed once")
+	require.Equal(t, written, again, "the owner must sign a position only once")
 	require.FileExists(t, june+".json")
 
 	bundle, err := taskfile.ParseBundle(written)
@@ -64,13 +64,13 @@ func TestRenew(t *testing.T) {
 	}
 	batch, _ := next.Pull(t, 0, 0)
 	require.Len(t, batch.Ciphertexts[0], 10)
-	require.Equal(t, 1, renew(first, 2), "the first task is no later one")
+	require.Equal(t, 1, renew(first, 2), "--out names the first task, not a later one")
 	require.Equal(t, 1, cli.Run(root(), []string{"task", "renew", june, "--owner-key", owner, "--verifier-keys",
 		keys + ".pub", "--epochs", "2", "--out", "x"}), "not the first task")
 }
 
-// TestRenewListsOrigins: if the stream allows it, its next task accepts reports from other pages; otherwise it is not
-// signed.
+// TestRenewListsOrigins: if the first task allows other origins, the next task must accept reports from the new origin
+// only. Otherwise `doona task renew` must not sign it.
 func TestRenewListsOrigins(t *testing.T) {
 	const before, after = "https://old.example", "https://new.example"
 	for _, allow := range [][]string{{"clients.origins"}, nil} {
@@ -106,8 +106,8 @@ func TestRenewListsOrigins(t *testing.T) {
 	}
 }
 
-// TestStatementCommands: one owner transfers a stream and the next owner ends it, by commands; a relay that was down
-// gets the statement later.
+// TestStatementCommands: one owner transfers a stream to a new key by command, and the new key ends the stream. The old
+// key must not be able to end it. The command must fail if the first relay is down.
 func TestStatementCommands(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.InStream())})
 	c.Start(t, 1)
@@ -125,11 +125,11 @@ func TestStatementCommands(t *testing.T) {
 	owner := filepath.Join(c.Dir, "owner.key")
 	require.Equal(t, 2, state("transfer", "--sign-key", owner, "--out", on), "no --to")
 	require.Equal(t, 2, state("recover", "--sign-key", owner, "--out", on), "neither --to nor --stop")
-	require.Equal(t, 1, state("transfer", "--sign-key", next, "--to", taskfile.FormatKey(public), "--out", on), "not its key yet")
+	require.Equal(t, 1, state("transfer", "--sign-key", next, "--to", taskfile.FormatKey(public), "--out", on), "the stream was not transferred to this key yet")
 	require.NoFileExists(t, on)
 	require.Zero(t, state("transfer", "--sign-key", owner, "--to", taskfile.FormatKey(public), "--out", on))
 	require.Zero(t, state("transfer", "--sign-key", owner, "--to", taskfile.FormatKey(public), "--out", on), "sent again")
-	require.Equal(t, 1, state("stop", "--sign-key", owner, "--out", end), "not its key any more")
+	require.Equal(t, 1, state("stop", "--sign-key", owner, "--out", end), "the stream was transferred to another key")
 	require.Zero(t, state("stop", "--sign-key", next, "--out", end))
 	served, err := c.Verifier.Stream(t.Context(), c.Open, c.Open.Trust(task.SignKey{}))
 	require.NoError(t, err)
@@ -138,9 +138,10 @@ func TestStatementCommands(t *testing.T) {
 	require.Equal(t, 1, state("stop", "--sign-key", next, "--out", end), "the first relay is down")
 }
 
-// TestStatementsAskEveryRelay: a thief of the owner's key can give the second relay a newer task than the first has.
-// Then no owner's statement is signed, as only one relay could accept it. The recovery key's statement is signed, even
-// after the thief's own at the first relay, and the stream continues with the task that both then have.
+// TestStatementsAskEveryRelay: a thief of the owner's key gives the second relay a newer task than the first relay has.
+// The commands must then refuse to sign an owner's statement, because only one relay could accept it. They must sign
+// the recovery key's statement, even after the thief sends a statement to the first relay. The stream must continue
+// with the thief's task, which both relays then have.
 func TestStatementsAskEveryRelay(t *testing.T) {
 	dir := t.TempDir()
 	keys := map[string]ed25519.PrivateKey{}
@@ -164,7 +165,7 @@ func TestStatementsAskEveryRelay(t *testing.T) {
 
 	require.NoError(t, c.Hand(t.Context(), t, 1, c.Renew(t, 1, 1)))
 	require.Equal(t, 1, state("transfer", "--sign-key", owner, "--to", public("next"), "--out", path("on")))
-	require.NoFileExists(t, path("on"), "else the first relay alone would have taken it")
+	require.NoFileExists(t, path("on"), "only the first relay could have accepted this statement")
 	served, err := c.Verifier.Stream(t.Context(), c.Open, c.Open.Trust(task.SignKey{}))
 	require.NoError(t, err)
 	key, _ := c.AsOwner(t)
@@ -190,7 +191,8 @@ func TestStatementsAskEveryRelay(t *testing.T) {
 	require.Zero(t, state("stop", "--sign-key", path("next"), "--recovery", public("recovery"), "--out", path("end")))
 }
 
-// TestRotateKey: a command replaces a relay's key. It refuses a file for another stream and an existing output file.
+// TestRotateKey: `doona task rotate-key` must replace a relay's key for the next task, and refuse an existing output
+// file. `doona task renew` must refuse a file that is no rotation, and a relay number that the task does not have.
 func TestRotateKey(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10, relaytest.InStream("relays.signKey"))})
 	dir := t.TempDir()
@@ -217,7 +219,7 @@ func TestRotateKey(t *testing.T) {
 		return cli.Run(root(), append([]string{"task", "renew", first, "--owner-key", owner, "--verifier-keys", keys + ".pub",
 			"--epochs", "1", "--out", out}, more...))
 	}
-	require.Equal(t, 1, renew(), "its keys are signed by a stranger")
+	require.Equal(t, 1, renew(), "without --rotation, the new key must not sign for the relay")
 	require.Equal(t, 2, renew("--replace", "2=https://x.example,"+to))
 	require.Equal(t, 1, renew("--rotation", first))
 	require.Zero(t, renew("--rotation", rotation))

@@ -20,18 +20,18 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// retired is a stream of two relays whose first relay was replaced at position 1 and may still run.
+// retired is a stream with two relays. From position 1 on, another relay replaces its first relay, which still runs.
 type retired struct {
 	*relaytest.Cascade
-	next     *relaytest.Cascade // position 1
+	next     *relaytest.Cascade // The task at position 1.
 	recovery task.SignKey
 	dir      string
-	stop     func() // stops the replaced relay
-	second   func() // stops the second relay
+	stop     func() // Stops the replaced relay.
+	second   func() // Stops the second relay.
 	owner    *handover.Requester
 }
 
-// newRetired also makes the keys "recovery", "next" and "candidate" in its folder.
+// newRetired makes such a stream, and the key files "recovery", "next" and "candidate" in its folder.
 func newRetired(t *testing.T) *retired {
 	t.Helper()
 	r := &retired{dir: t.TempDir()}
@@ -66,7 +66,7 @@ func newRetired(t *testing.T) *retired {
 
 func (r *retired) path(name string) string { return filepath.Join(r.dir, name) }
 
-// renew signs the task at a position.
+// renew signs the task at this position of the stream, and replaces the relays in replace.
 func (r *retired) renew(t *testing.T, position uint64, replace map[int]task.Party) (*taskfile.Bundle, []byte) {
 	t.Helper()
 	bundle, err := r.owner.Renew(t.Context(), r.Open, handover.Renewal{Count: 1, Now: r.Clock.Now(),
@@ -86,7 +86,7 @@ func (r *retired) state(command string, args ...string) int {
 	return cli.Run(root(), args)
 }
 
-// to returns the public half of a key in the folder.
+// to returns the public half of the key in this file of the folder, as --to takes it.
 func (r *retired) to(t *testing.T, name string) string {
 	t.Helper()
 	key, err := keyfile.LoadSign(r.path(name))
@@ -102,8 +102,8 @@ func (r *retired) served(t *testing.T, at *task.Task, hop int) *handover.RelaySt
 	return s
 }
 
-// TestStatementAfterReplacement: an owner ends a stream whose first relay was replaced. The replaced relay gets the
-// statement too, if it still runs, as pages may ask it.
+// TestStatementAfterReplacement: an owner ends a stream whose first relay was replaced. The command must send the
+// statement to the replaced relay too, because pages may still ask this relay.
 func TestStatementAfterReplacement(t *testing.T) {
 	r := newRetired(t)
 	require.Zero(t, r.state("stop", "--sign-key", filepath.Join(r.Dir, "owner.key"), "--out", r.path("end")))
@@ -113,8 +113,8 @@ func TestStatementAfterReplacement(t *testing.T) {
 	require.True(t, r.served(t, r.Open.Task, 0).Authority.Stopped)
 }
 
-// TestStatementWithoutTheRetired: the replaced relay is gone. The stream continues through the relays of its newest
-// task; if no relay of the first task is left, through a later task that the owner has.
+// TestStatementWithoutTheRetired: the replaced relay no longer runs. The commands must find the relays of the newest
+// task by the second relay. If no relay of the first task runs, they must find them by the task of --latest-task.
 func TestStatementWithoutTheRetired(t *testing.T) {
 	r := newRetired(t)
 	r.stop()
@@ -132,11 +132,11 @@ func TestStatementWithoutTheRetired(t *testing.T) {
 	require.FileExists(t, r.path("late"))
 	require.EqualValues(t, 1, r.served(t, r.next.Open.Task, 0).Authority.Era)
 	_, err := r.owner.Renew(t.Context(), r.Open, handover.Renewal{Newest: r.next.Open, Recovery: r.recovery})
-	require.ErrorContains(t, err, "owner-key", "it has changed, by what the newest relay serves")
+	require.ErrorContains(t, err, "owner-key", "the new first relay serves a statement that changed the owner's key")
 }
 
 // TestRecoveryAfterReplacement: a thief of the owner's key sends a task to the new first relay only. The recovery
-// key's statement names that task, though no relay of the first task has it.
+// key's statement must name this task, although no relay of the first task has it.
 func TestRecoveryAfterReplacement(t *testing.T) {
 	r := newRetired(t)
 	r.Clock.Advance(2 * relaytest.Epoch)
@@ -145,14 +145,14 @@ func TestRecoveryAfterReplacement(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.owner.Succeed(t.Context(), r.Open, stolen.Task, 0, raw))
 	require.Zero(t, r.state("recover", "--sign-key", r.path("recovery"), "--to", r.to(t, "next"), "--out", r.path("back")))
-	require.FileExists(t, r.path("back.2.bundle"), "which the second relay lacks")
+	require.FileExists(t, r.path("back.2.bundle"), "the command must write the task that the second relay lacks")
 	now := r.served(t, r.next.Open.Task, 0).Authority
 	require.EqualValues(t, 1, now.Era)
 	require.EqualValues(t, 2, now.Position)
 }
 
-// TestShorterStream: a first relay that serves only the first task, and another's bundle, holds up neither the owner
-// nor a party that follows the stream.
+// TestShorterStream: a first relay that hides later tasks, or sends the wrong bundle, must stop neither the owner nor a
+// party that follows the stream.
 func TestShorterStream(t *testing.T) {
 	r := newRetired(t)
 	r.stop()

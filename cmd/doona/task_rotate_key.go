@@ -110,8 +110,8 @@ func loadRotations(root *taskfile.Open, files []string) (rotations []task.Rotati
 	return rotations, nil
 }
 
-// parseReplaced parses texts of the form N=URL,KEY: the relay at URL with KEY replaces relay N, counted from 1. The keys
-// of the result count from 0.
+// parseReplaced parses texts of the form N=URL,KEY: the relay at URL with KEY replaces relay N, counted from 1. The map
+// that it returns counts relays from 0.
 func parseReplaced(root *taskfile.Open, texts []string) (map[int]task.Party, error) {
 	replaced := map[int]task.Party{}
 	for _, text := range texts {
