@@ -83,7 +83,8 @@ func (f *loadFlags) readAnswer(ctx context.Context) (*verifierReport, error) {
 	}
 	a := new(verifierReport)
 	if err := json.Unmarshal([]byte(text), a); err != nil || a.BatchSize == 0 {
-		return nil, fmt.Errorf("couldn't read the verifier's report: %s/api/report has another format", f.report)
+		return nil, fmt.Errorf("couldn't read the verifier's report: %s/api/report is no report: give --report the URL "+
+			"of the task's page", f.report)
 	}
 	return a, nil
 }
@@ -142,8 +143,8 @@ func (f *loadFlags) await(ctx context.Context, clients uint64) (*verifierReport,
 		case a.Users == clients && len(a.Estimate) > 0:
 			return a, nil
 		case a.Users > clients:
-			return nil, fmt.Errorf("couldn't compare with the truth: the estimate is of %d clients, of whom %d "+
-				"are known",
+			return nil, fmt.Errorf("couldn't compare with the truth: the estimate covers %d clients, but this run "+
+				"had only %d",
 				a.Users, clients)
 		case time.Now().After(end):
 			return nil, fmt.Errorf("couldn't compare with the truth: after %v the verifier has an estimate of "+

@@ -41,7 +41,7 @@ type planRow struct {
 	Dummies            *float64           `json:"dummies"`
 	LocalEpsilon       *float64           `json:"local_epsilon"` // ε₀; null if no guarantee is left.
 	OneMaliciousClient *float64           `json:"one_malicious_client"`
-	FoundDownTo        *float64           `json:"found_down_to,omitempty"` // Clients that a listed text needs; for strings.
+	FoundDownTo        *float64           `json:"found_down_to,omitempty"` // Clients a listed text needs; for strings.
 	NeedsHonest        string             `json:"needs_honest,omitempty"`
 	ServerSeconds      map[string]float64 `json:"server_seconds,omitempty"`
 	// Estimated cost of a full batch for each party.

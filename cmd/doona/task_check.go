@@ -78,7 +78,7 @@ type taskSummary struct {
 	Lanes           uint64            `json:"lanes"`
 	// Slots of one client in a lane; an upper bound under padding none.
 	Slots uint64 `json:"slots"`
-	// Slots of one client in a lane under padding full, for a task with padding none that could have full padding.
+	// The same under padding full, for a task with padding none that could have full padding.
 	SlotsFull    *uint64 `json:"slots_full,omitempty"`
 	MessageBytes uint64  `json:"message_bytes"`
 	Unchecked    doubts  `json:"unchecked,omitempty"` // Doubts that the user waived.

@@ -138,7 +138,7 @@ func loadNewest(root *taskfile.Open, file string) (*taskfile.Open, error) {
 	}
 	t, err := taskfile.LoadBundle(file)
 	if err == nil && (t.Stream == nil || t.Stream.Name != root.Stream.Name) {
-		err = fmt.Errorf("%s is no task of the stream", file)
+		err = fmt.Errorf("%s is no later task of this stream: --latest-task needs one", file)
 	}
 	return t, err
 }
@@ -222,7 +222,7 @@ func (f *renewFlags) handOver(ctx context.Context, owner *handover.Requester, ro
 		return nil, fmt.Errorf("%s: %w", f.out, err)
 	}
 	if next.Stream == nil || next.Stream.Position == 0 || next.Stream.Name != root.Stream.Name {
-		return nil, fmt.Errorf("%s exists and holds no later task of the stream", f.out)
+		return nil, fmt.Errorf("%s exists and holds no later task of the stream: give --out another file", f.out)
 	}
 	for hop := len(next.Relays) - 1; hop >= 0; hop-- {
 		if err := owner.Succeed(ctx, root, next.Task, hop, raw); err != nil {

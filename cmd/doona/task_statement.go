@@ -211,7 +211,7 @@ func (f *statementFlags) writeMissing(ctx context.Context, client *handover.Requ
 			err = durable.WriteFile(f.missing(t), raw, 0o644)
 		}
 		if err != nil {
-			return fmt.Errorf("position %d, which a relay lacks: %w", t.Stream.Position, err)
+			return fmt.Errorf("couldn't save the task at position %d, which a relay lacks: %w", t.Stream.Position, err)
 		}
 	}
 	return nil
