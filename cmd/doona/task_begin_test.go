@@ -16,7 +16,7 @@ import (
 
 // TestNewTaskToEstimate: an owner runs one command, and two running relays serve the task until its estimate. The
 // operators have approved the owner for two tasks. If a relay was down when the task was sent, the same command must
-// send it later. The relays must refuse a third task.
+// send it later. Keys made for a task that was never signed count as a task, so the relays must refuse "august".
 func TestNewTaskToEstimate(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{}.Approving(t, 2))
 	c.Start(t, 1)
@@ -78,7 +78,8 @@ func TestNewTaskToEstimate(t *testing.T) {
 	require.NotNil(t, report.Estimate)
 
 	newTask(1, filepath.Join(dir, "august.bundle"), "august")
-	require.NoFileExists(t, filepath.Join(dir, "august.bundle"), "the keys made for the refused task with 3 epochs use up the second task slot")
+	require.NoFileExists(t, filepath.Join(dir, "august.bundle"),
+		"the keys made for the refused task with 3 epochs use up the second task slot")
 }
 
 // TestNewTaskAsksSomeRelays: `doona task new` must ask only the relays without KEYLIST for keys, and send only them the

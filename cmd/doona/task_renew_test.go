@@ -125,7 +125,8 @@ func TestStatementCommands(t *testing.T) {
 	owner := filepath.Join(c.Dir, "owner.key")
 	require.Equal(t, 2, state("transfer", "--sign-key", owner, "--out", on), "no --to")
 	require.Equal(t, 2, state("recover", "--sign-key", owner, "--out", on), "neither --to nor --stop")
-	require.Equal(t, 1, state("transfer", "--sign-key", next, "--to", taskfile.FormatKey(public), "--out", on), "the stream was not transferred to this key yet")
+	require.Equal(t, 1, state("transfer", "--sign-key", next, "--to", taskfile.FormatKey(public), "--out", on),
+		"the stream was not transferred to this key yet")
 	require.NoFileExists(t, on)
 	require.Zero(t, state("transfer", "--sign-key", owner, "--to", taskfile.FormatKey(public), "--out", on))
 	require.Zero(t, state("transfer", "--sign-key", owner, "--to", taskfile.FormatKey(public), "--out", on), "sent again")
