@@ -169,7 +169,6 @@ func checkAmplify(cmd *cobra.Command, f amplifyFlags) error {
 	return nil
 }
 
-// solveAmplify solves for f.solve and fills the result.
 func solveAmplify(a accountant.Amplification, f amplifyFlags) (amplifyResult, error) {
 	r := amplifyResult{
 		Mechanism: f.mechanism, Bound: f.bound, Solve: f.solve,
@@ -217,7 +216,6 @@ func runGaussian(cmd *cobra.Command, f amplifyFlags) error {
 	})
 }
 
-// printAmplify prints r as text.
 func printAmplify(w io.Writer, r amplifyResult) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	name := r.Mechanism

@@ -88,7 +88,6 @@ func (n *progress) print(w io.Writer, now time.Time) error {
 	return err
 }
 
-// answer formats the estimate as one line of text.
 func (n *progress) answer() string {
 	if len(n.Labels) == 0 && len(n.Estimate) == 1 {
 		return fmt.Sprintf("%s %s (95 %%: %s to %s)", n.measure, display.Figure(n.Estimate[0], n.errors[0]),

@@ -40,7 +40,6 @@ func (o *devOptions) flags(cmd *cobra.Command) {
 		"0: any that are free")
 }
 
-// validate checks the flags' values.
 func (o *devOptions) validate(cmd *cobra.Command) error {
 	if !slices.Contains(devQueries, o.Query) {
 		return cli.Usagef("invalid query %q: want count, sum, mean or histogram", string(o.Query))
@@ -125,7 +124,6 @@ func (o *devOptions) draft(now time.Time) (*task.Task, error) {
 	return t, nil
 }
 
-// question describes the query.
 func (o *devOptions) question() string {
 	values := "a value in " + o.Range
 	switch {

@@ -51,7 +51,6 @@ func startDev(t *testing.T, args ...string) *running {
 	return r
 }
 
-// next waits for the next output line and decodes it.
 func (r *running) next(t *testing.T, into any) {
 	t.Helper()
 	slow := time.AfterFunc(patience, r.cancel)
@@ -62,7 +61,6 @@ func (r *running) next(t *testing.T, into any) {
 	require.NoError(t, json.Unmarshal(r.lines.Bytes(), into))
 }
 
-// stop ends 'doona dev' as Ctrl-C does.
 func (r *running) stop(t *testing.T) {
 	t.Helper()
 	r.cancel()

@@ -38,7 +38,6 @@ func (d doubts) refuse(unchecked bool) error {
 	return errors.New(strings.Join(d, "; ") + " (--unchecked continues anyway)")
 }
 
-// print lists the doubts, which the user waived by --unchecked.
 func (d doubts) print(w io.Writer) {
 	for _, why := range d {
 		fmt.Fprintf(w, "unchecked: %s\n", why)

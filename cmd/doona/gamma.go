@@ -85,7 +85,6 @@ func runGamma(cmd *cobra.Command, f gammaFlags) error {
 	return cli.Print(cmd, result, func(w io.Writer) error { return printGamma(w, f, result) })
 }
 
-// printGamma prints result as text.
 func printGamma(w io.Writer, f gammaFlags, result gammaResult) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "blanket probability γ\t%.12g\n", result.Gamma)

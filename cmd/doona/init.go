@@ -69,7 +69,6 @@ its own keys on its own machine ('relay keygen', 'verifier keygen', 'doona keyge
 	return cmd
 }
 
-// verifierConfig returns the text of verifier.yaml.
 func verifierConfig(owner string) string {
 	return fmt.Sprintf("# Every field is documented in verifier/server/config.go; relative paths start here.\n"+
 		"listen: %s\nadmin: 127.0.0.1:9090\nsign_key: sign.key\ndata: data\ntasks:\n"+

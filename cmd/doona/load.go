@@ -259,7 +259,6 @@ func (r *loadResult) commonest() string {
 	return most
 }
 
-// offer sends the reports and measures the outcome.
 func (f *loadFlags) offer(ctx context.Context, to string, p *press,
 	taken func(*openloop.LoadReport)) (*loadResult, error) {
 	target, err := url.Parse(to)
@@ -298,7 +297,7 @@ func (f *loadFlags) offer(ctx context.Context, to string, p *press,
 	return out, err
 }
 
-// trust prepares connections to the relay, the issuer and the verifier, which also trust the authorities in ca.
+// trust prepares connections that also trust the authorities in ca.
 func (f *loadFlags) trust() error {
 	transport, err := handover.LoadTransport(f.ca)
 	if err != nil {

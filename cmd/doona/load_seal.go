@@ -120,14 +120,12 @@ func (f *loadFlags) sealOne(ctx context.Context, client *shufflerclient.Client, 
 // networkOf is the context key of a client's network.
 type networkOf struct{}
 
-// token asks the issuer for a client's token.
 func (f *loadFlags) token(ctx context.Context, uri string, request []byte) ([]byte, error) {
 	network, _ := ctx.Value(networkOf{}).(string)
 	return shufflerclient.IssuerTokens(f.http, http.Header{f.header: {network}})(ctx, uri, request)
 }
 
-// network returns the forwarding header's value for client i: an address in a private IPv6 /48 that no other client
-// has.
+// network returns the forwarding header's value for client i, an address in its own private IPv6 /48.
 func (f *loadFlags) network(i int) string {
 	address := fmt.Sprintf("fd00:%x:%x::1", i>>16, i&0xffff)
 	if f.header == "Forwarded" {

@@ -245,7 +245,6 @@ func planWithProgress(g planner.Goal) ([]planner.Way, error) {
 	return ways, err
 }
 
-// check refuses missing flags, flags that plan would ignore, and numbers out of range.
 func (f *planFlags) check(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
 	if !given("query") {

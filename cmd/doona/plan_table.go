@@ -40,7 +40,6 @@ func costQueries() (out []planner.Query) {
 	return out
 }
 
-// printTable prints the cost of a report under every protocol.
 func (f *planFlags) printTable(cmd *cobra.Command) error {
 	var rows []costRow
 	queries := costQueries()

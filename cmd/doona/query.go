@@ -46,7 +46,6 @@ func (f *queryFlags) check(cmd *cobra.Command) error {
 	return cli.Refuse(cmd, "with --labels: values are the categories 0 to bins-1", "range", "no-clip")
 }
 
-// read parses the flags' values.
 func (f *queryFlags) read() (err error) {
 	f.query.Lo, f.query.Hi, err = cli.ParseRange(f.span)
 	f.query.Clip = !f.noClip

@@ -61,7 +61,7 @@ type simulation struct {
 	promises []string // The guarantees above, in words.
 }
 
-// confidences are the confidence levels of the intervals whose coverage simulate measures: 95 % and 99.9 %.
+// confidences are the confidence levels at which simulate measures coverage.
 var confidences = []float64{verifier.Confidence, 0.999}
 
 // simulateFlags are the flags of `doona simulate`.
@@ -223,7 +223,6 @@ func (s *simulation) promise(t *task.Task, m protocols.Mechanism) {
 	s.promises = []string{verifier.WorstCase(t, m), verifier.WithHonest(t, m)}
 }
 
-// check refuses flags that simulate would ignore, and invalid values.
 func (f *simulateFlags) check(cmd *cobra.Command) error {
 	switch {
 	case f.options.Repeats < 1 || f.table && f.options.Repeats < 100:
@@ -255,7 +254,7 @@ func (f *simulateFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// flagError turns an error about a flag of simulate into a usage error. It returns other errors, about data, unchanged.
+// flagError turns an error about a flag of simulate into a usage error. Other errors are about data.
 func flagError(err error) error {
 	var field *invalid.FieldError
 	if errors.As(err, &field) && (field.Field == "malicious" || field.Field == "attack" || field.Field == "fast") {
@@ -315,7 +314,6 @@ func clippedShare(t *task.Task, values [][]float64) float64 {
 	return float64(clipped) / float64(max(1, all))
 }
 
-// printLeftOut says which rows of the input were used, if some were not.
 func printLeftOut(w io.Writer, users, left int, sample uint64) {
 	which := "the first %d of %d rows: a batch of this task has no more clients\n"
 	if sample > 0 {

@@ -42,9 +42,9 @@ type tableRow struct {
 	Passed            bool    `json:"passed"`
 }
 
-// Limits within which a row of the table passes. The bias is at most 5 standard errors. The variance is within the
-// two-sided 10⁻⁶ interval of a normal variable, 4.892 standard errors. Each coverage is at most 5 standard errors below
-// leastCoverage for the 95 % intervals, or leastWide for the 99.9 % intervals.
+// A row of the table passes if its bias is at most 5 standard errors, its variance is within the two-sided 10⁻⁶ interval
+// of a normal variable, and each coverage is at most 5 standard errors below leastCoverage (95 % intervals) or leastWide
+// (99.9 % intervals).
 const (
 	biasLimit     = 5
 	varianceLimit = 4.892
@@ -65,7 +65,6 @@ func tableQueries() (out []planner.Query) {
 	return out
 }
 
-// printTable simulates the table's tasks.
 func (f *simulateFlags) printTable(cmd *cobra.Command) error {
 	var rows []tableRow
 	queries := tableQueries()

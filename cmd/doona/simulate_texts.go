@@ -87,7 +87,6 @@ func (f *simulateFlags) simulateTexts(cmd *cobra.Command, t *task.Task) error {
 	return cli.Print(cmd, out, func(w io.Writer) error { return out.print(w, t) })
 }
 
-// textTally collects the texts that the searches find.
 type textTally struct {
 	find                  func(protocols.Aggregate, float64) protocols.FoundTexts
 	held                  map[string]int

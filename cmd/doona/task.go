@@ -204,7 +204,6 @@ func parseParams(texts []string) (planner.Params, error) {
 	return params, nil
 }
 
-// check refuses missing flags, flags that the command would ignore, and numbers out of range.
 func (f *taskFlags) check(cmd *cobra.Command) error {
 	if err := f.asked.check(cmd); err != nil {
 		return err
@@ -289,7 +288,7 @@ func (f *taskFlags) sign(ctx context.Context, t *task.Task) (*taskfile.Bundle, e
 	return f.write(t, lists, owner)
 }
 
-// write signs a task and writes it to --out, and its JSON form beside it.
+// write signs a task and writes it, and its JSON form beside it.
 func (f *taskFlags) write(t *task.Task, lists []*onion.SignedKeyList, owner ed25519.PrivateKey) (
 	*taskfile.Bundle, error) {
 	bundle, err := taskfile.Sign(t, owner, lists)

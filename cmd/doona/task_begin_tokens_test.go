@@ -114,7 +114,6 @@ func TestNewTaskWithTokens(t *testing.T) {
 	require.Empty(t, report.Findings)
 }
 
-// estimated holds the fields that the tests read from a verifier's report.
 type estimated struct {
 	Users    uint64
 	Estimate *float64

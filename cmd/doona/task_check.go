@@ -205,7 +205,6 @@ func (s *taskSummary) printHeading(w io.Writer) {
 	}
 }
 
-// printPromise prints the guarantees for clients, and their conditions.
 func (s *taskSummary) printPromise(w io.Writer, t *task.Task, m protocols.Mechanism, needs string) {
 	var params []string
 	for _, p := range t.Params {
@@ -229,7 +228,6 @@ func (s *taskSummary) printPromise(w io.Writer, t *task.Task, m protocols.Mechan
 	s.Group.print(w)
 }
 
-// printCosts prints who adds noise, how clients are limited, and what reports and batches cost.
 func (s *taskSummary) printCosts(w io.Writer, t *task.Task) {
 	s.Noise.print(w)
 	s.Clients.print(w, t)

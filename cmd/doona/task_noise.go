@@ -39,7 +39,6 @@ func (f *noiseFlags) add(cmd *cobra.Command) {
 		"with --noise relays: the most batches of an epoch, 0 for no bound; reports beyond are refused")
 }
 
-// check refuses flags that the command would ignore, and numbers out of range.
 func (f *noiseFlags) check(cmd *cobra.Command, protocol string) error {
 	changed := cmd.Flags().Changed
 	switch {
@@ -84,7 +83,7 @@ type noiseSummary struct {
 	Batches uint64  `json:"batches"` // The most batches of an epoch; 0 for no bound.
 }
 
-// noiseOf describes the noise that a task's relays add. It returns nil if they add none.
+// noiseOf describes the noise that a task's relays add; nil for none.
 func noiseOf(t *task.Task) (*noiseSummary, error) {
 	if t.Noise == nil {
 		return nil, nil
