@@ -42,9 +42,9 @@ type tableRow struct {
 	Passed            bool    `json:"passed"`
 }
 
-// A row of the table passes if its bias is at most 5 standard errors, its variance is within the two-sided 10⁻⁶ interval
-// of a normal variable, and each coverage is at most 5 standard errors below leastCoverage (95 % intervals) or leastWide
-// (99.9 % intervals).
+// A row of the table passes if its bias is at most 5 standard errors, its variance is within the two-sided 10⁻⁶
+// interval of a normal variable, and each coverage is at most 5 standard errors below its minimum: leastCoverage for
+// 95 % intervals, leastWide for 99.9 % intervals.
 const (
 	biasLimit     = 5
 	varianceLimit = 4.892

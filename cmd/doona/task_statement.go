@@ -169,8 +169,8 @@ func (f *statementFlags) run(cmd *cobra.Command, first string) error {
 	return cli.Print(cmd, result, func(w io.Writer) error { return result.print(w) })
 }
 
-// state signs the statement and writes it. Unlike a statement of the recovery key, an owner's statement needs all relays
-// to answer and to have the same tasks.
+// state signs the statement and writes it. Unlike a statement of the recovery key, an owner's statement needs all
+// relays to answer and to have the same tasks.
 func (f *statementFlags) state(trust taskfile.Trust, served *handover.MergedStream) ([]byte, error) {
 	signer, err := keyfile.LoadSign(f.sign)
 	if err != nil {
