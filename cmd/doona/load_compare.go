@@ -83,8 +83,8 @@ func (f *loadFlags) readAnswer(ctx context.Context) (*verifierReport, error) {
 	}
 	a := new(verifierReport)
 	if err := json.Unmarshal([]byte(text), a); err != nil || a.BatchSize == 0 {
-		return nil, fmt.Errorf("couldn't read the verifier's report: %s/api/report is no report: give --report the URL "+
-			"of the task's page", f.report)
+		return nil, fmt.Errorf("couldn't read the verifier's report: %s/api/report is no report: give --report the "+
+			"URL of the task's page", f.report)
 	}
 	return a, nil
 }

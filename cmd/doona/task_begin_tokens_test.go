@@ -105,7 +105,8 @@ func TestNewTaskWithTokens(t *testing.T) {
 	again, err := one.Report(0, []float64{1})
 	require.NoError(t, err)
 	again.Token = spent.Token
-	require.ErrorIs(t, one.Submit(t.Context(), again), problem.New(problem.Limit, ""), "the token was spent before the restart")
+	require.ErrorIs(t, one.Submit(t.Context(), again), problem.New(problem.Limit, ""),
+		"the token was spent before the restart")
 	for i := range 10 {
 		submit(10+i, float64(i))
 	}
