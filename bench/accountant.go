@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/protocols/correlated"
 )
 
-// calculations are the heaviest of the accountant and of the calibrations, in seconds.
+// calculations times the slowest computation of the accountant and the slowest parameter search, in seconds.
 var calculations = Group{
 	Names: []string{"accountant/krr-exact/n1e8", "calibrate/correlated/4096"},
 	Run: func(context.Context, *Setup) ([]Row, error) {

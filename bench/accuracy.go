@@ -10,12 +10,13 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// accuracy is the root mean square error of an entry of the answer to the tasks of the client rows: 5,000 clients with
-// the worst values, ε = 1 and δ = 10⁻⁶ against a substitution. The peer's is that of the same claim: each of two
-// aggregators adds the noise of a curator, as either may be the one that does not collude. The limit is such a curator.
+// accuracy is the root mean square error of one entry of the answer, for the tasks of the client rows. 5,000 clients
+// hold the worst values; the claim is ε = 1 and δ = 10⁻⁶ if one client's value is replaced. The peer has two
+// aggregators with the same claim. Each adds the noise of a trusted curator, because either may be the only honest one.
+// The limit is one trusted curator.
 //
-// The promises differ. Ours holds if one relay of two does not collude, and for 9 in 10 clients honest, as clients add
-// the noise; that of two aggregators for one of them honest, whatever clients do, and they prove that their values are
+// The trust assumptions differ. In ours clients add the noise: it needs one honest relay of two, and 9 in 10 clients
+// honest. Two aggregators need one honest aggregator, whatever clients do, and clients prove that their values are
 // valid.
 var accuracy = Group{Names: accuracyNames(), Run: measureAccuracy}
 
@@ -44,7 +45,7 @@ func measureAccuracy(context.Context, *Setup) (rows []Row, err error) {
 	return rows, nil
 }
 
-// worstError is that of the worst values.
+// worstError returns the root mean square error of an entry if all clients hold the worst value.
 func worstError(t *task.Task) (float64, error) {
 	m, err := registry.Open(t)
 	if err != nil {
@@ -62,8 +63,8 @@ func worstError(t *task.Task) (float64, error) {
 	return math.Sqrt(clients*sum/float64(len(variance))) * protocols.Scale(t.Query, t.Batch.Size), nil
 }
 
-// curatorError is the standard deviation of discrete Laplace or of Gaussian noise, whichever is less, where a
-// substitution moves a count or sum by its range, two bins by 1, and every coordinate of a vector by its range.
+// curatorError returns the standard deviation of discrete Laplace or Gaussian noise, whichever is less. Replacing one
+// client's value moves a count or sum by its range, two bins by 1 each, or every coordinate of a vector by its range.
 func curatorError(t *task.Task) float64 {
 	absolute, euclidean := 1.0, 1.0
 	unit := t.Input.Hi.Float64() - t.Input.Lo.Float64()

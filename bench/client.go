@@ -11,10 +11,11 @@ import (
 	"github.com/doona-dp/doona/shufflerclient"
 )
 
-// peerName is what a web developer would use today: Prio3 to two aggregators.
+// peerName is the package that a web developer would use today: it sends Prio3 reports to two aggregators.
 const peerName = "@divviup/dap 0.9.1"
 
-// The client rows: time and bytes of one report, from value to body, through two relays.
+// The client rows measure how long a client takes to turn a value into a request body for two relays, in ms, and the
+// body's size in bytes.
 var (
 	native   = Group{Names: clientNames("native"), Run: measureNative}
 	node     = Group{Names: clientNames("node"), Run: measureNode}
@@ -28,13 +29,14 @@ func clientNames(where string) (names []string) {
 	return names
 }
 
-// samples is what one runtime measured of one kind of report.
+// samples holds what one runtime (Go, node or Chromium) measured for one kind of report: the time of each run in ms,
+// and the size of a report.
 type samples struct {
 	MS    []float64 `json:"ms"`
 	Bytes float64   `json:"bytes"`
 }
 
-// rows returns the two rows of a kind, with the peer's where there are any.
+// rows returns the row of times and the row of sizes. It compares both with the peer unless peer is nil.
 func (s samples) rows(kind, where string, peer *samples) []Row {
 	name := "client/" + kind + "/" + where
 	ms, bytes := newRow(name+"/ms", "ms", lower, s.MS...), newRow(name+"/bytes", "bytes", lower, s.Bytes)
@@ -83,15 +85,15 @@ func measureChromium(ctx context.Context, s *Setup) ([]Row, error) {
 	return s.inJavaScript(ctx, "chromium", "chromium.mjs")
 }
 
-// offer is what the scripts are told of a task.
+// offer describes a task to the scripts of bench/browser: its kind, its bundle and the value to report.
 type offer struct {
 	Kind   string    `json:"kind"`
 	Bundle []byte    `json:"bundle"` // base64
 	Value  []float64 `json:"value"`
 }
 
-// inJavaScript measures every kind of report in a runtime by a script of bench/browser, which
-// prints {kind: {ours, peer}}.
+// inJavaScript measures every kind of report in node or Chromium. It runs a script of bench/browser that prints
+// {kind: {ours, peer}}.
 func (s *Setup) inJavaScript(ctx context.Context, where, script string) ([]Row, error) {
 	v, err := s.Server(ctx)
 	if err != nil {
@@ -120,8 +122,8 @@ func (s *Setup) inJavaScript(ctx context.Context, where, script string) ([]Row, 
 	return rows, nil
 }
 
-// script runs a script of bench/browser with the addresses and a request as its argument and
-// decodes what it prints.
+// script adds the servers' addresses to the request and writes it to a file. It runs a script of bench/browser with
+// the file's path as argument, and decodes the JSON that the script prints.
 func (s *Setup) script(ctx context.Context, name string, request map[string]any, into any) error {
 	path, err := s.Chromium(ctx)
 	if err != nil {
@@ -135,22 +137,22 @@ func (s *Setup) script(ctx context.Context, name string, request map[string]any,
 		return fmt.Errorf("couldn't encode the request: %w", err)
 	}
 	if err := os.WriteFile(argument, text, 0o600); err != nil {
-		return fmt.Errorf("couldn't write the request: %w", err)
+		return fmt.Errorf("couldn't write the request for bench/browser/%s: %w", name, err)
 	}
 	if err := os.Setenv("CHROMIUM", path); err != nil {
-		return fmt.Errorf("couldn't name Chromium: %w", err)
+		return fmt.Errorf("couldn't set the variable CHROMIUM to %s: %w", path, err)
 	}
 	out, err := command(ctx, "node", filepath.Join("bench", "browser", name), argument)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal([]byte(out), into); err != nil {
-		return fmt.Errorf("couldn't read the answer of %s: %w", name, err)
+		return fmt.Errorf("couldn't decode the JSON that bench/browser/%s printed: %w", name, err)
 	}
 	return nil
 }
 
-// moduleName returns the name under which the site serves doona.wasm.
+// moduleName returns the path at which the site serves doona.wasm, with its hash and a leading slash.
 func (v *server) moduleName() string {
 	for name := range v.files {
 		if filepath.Ext(name) == ".wasm" {

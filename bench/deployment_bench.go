@@ -18,17 +18,18 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// simulatedClients are the clients of a row: their number and query.
+// simulatedClients says which query a row simulates, with how many clients and relays.
 type simulatedClients struct {
-	planner.Query     // With the batch size.
-	clients       int // Fill batches.
+	planner.Query     // Includes the batch size.
+	clients       int // A multiple of the batch size, so that all batches fill.
 	relays        int
 }
 
-// usualClients is how many clients there are in rows that do not say.
+// usualClients is the number of clients in rows that do not name another number.
 const usualClients = 100_000
 
-// usual returns the clients of a histogram of 256 bins in batches of 10⁵, or one of fewer, by two relays.
+// usual returns clients of a histogram of 256 bins with two relays. They report in batches of 10⁵, or in a single
+// smaller batch if there are fewer clients.
 func usual(clients int) simulatedClients {
 	return newClients(clients, planner.Query{Query: task.Histogram, Bins: 256, Labels: true})
 }
@@ -44,21 +45,21 @@ type benchDeployment struct {
 	simulatedClients
 	bins    string
 	d       *quickstart.Deployment
-	page    string   // The verifier's address.
-	admin   []string // Of the relays.
+	page    string   // The verifier's address, host:port.
+	admin   []string // The relays' admin addresses, host:port.
 	log     bytes.Buffer
 	parties []*exec.Cmd // The relays, in order, and the verifier.
 }
 
-// trip is what each party spends per simulated client: the relays in order, the verifier, and the process that plays
-// the clients.
+// trip is the result of one run. cpu and memory have one entry per process: the relays in order, the verifier, and the
+// process that plays the clients.
 type trip struct {
-	seconds     float64   // From the start of the clients to the estimate.
-	cpu, memory []float64 // Microseconds of CPU time for a client; bytes at the most.
+	seconds     float64   // Time from the start of the clients to the verifier's estimate.
+	cpu, memory []float64 // CPU time per client in microseconds; peak memory in bytes.
 	task        *task.Task
 }
 
-// total is what all spend on a client.
+// total returns the CPU time of all processes per client, in microseconds.
 func (t *trip) total() (sum float64) {
 	for _, x := range t.cpu {
 		sum += x
@@ -66,7 +67,8 @@ func (t *trip) total() (sum float64) {
 	return sum
 }
 
-// newTrip starts a deployment in a folder, has simulated clients report to it, and stops it. The programs are in bins.
+// newTrip starts a deployment in the folder dir with the programs in bins. It has simulated clients report, stops the
+// deployment and returns its costs.
 func newTrip(ctx context.Context, bins, dir string, who simulatedClients) (*trip, error) {
 	c := &benchDeployment{simulatedClients: who, bins: bins}
 	if err := c.lay(dir); err != nil {
@@ -83,13 +85,13 @@ func newTrip(ctx context.Context, bins, dir string, who simulatedClients) (*trip
 	return t, nil
 }
 
-// buildServices builds the programs of a deployment.
+// buildServices builds the programs relay, verifier and doona into dir.
 func buildServices(ctx context.Context, dir string) error {
 	_, err := command(ctx, "go", "build", "-o", dir+"/", "./cmd/relay", "./cmd/verifier", "./cmd/doona")
 	return err
 }
 
-// lay lays the deployment out.
+// lay drafts the task and writes the deployment's files and keys to dir.
 func (c *benchDeployment) lay(dir string) error {
 	draft, err := planner.Draft(c.Query)
 	if err != nil {
@@ -110,12 +112,13 @@ func (c *benchDeployment) lay(dir string) error {
 	return err
 }
 
-// freeAddresses returns loopback addresses that nobody listened on a moment ago.
+// freeAddresses returns n loopback addresses, host:port, that were free a moment ago. Another process may still take
+// them.
 func freeAddresses(n int) (out []string, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			return nil, fmt.Errorf("couldn't listen: %w", err)
+			return nil, fmt.Errorf("couldn't listen on a port of 127.0.0.1: %w", err)
 		}
 		defer l.Close()
 		out = append(out, l.Addr().String())
@@ -149,7 +152,7 @@ func (c *benchDeployment) start(ctx context.Context) error {
 	return nil
 }
 
-// stop ends the parties.
+// stop sends SIGTERM to the relays and the verifier, and waits until they exit.
 func (c *benchDeployment) stop() {
 	for _, cmd := range c.parties {
 		cmd.Process.Signal(syscall.SIGTERM)
@@ -157,7 +160,7 @@ func (c *benchDeployment) stop() {
 	}
 }
 
-// measure plays the clients.
+// measure plays the clients, and measures time, CPU time and peak memory.
 func (c *benchDeployment) measure(ctx context.Context) (*trip, error) {
 	before, err := cpuOf(c.parties)
 	if err != nil {
@@ -188,7 +191,7 @@ func (c *benchDeployment) measure(ctx context.Context) (*trip, error) {
 	return t, nil
 }
 
-// cpuOf returns the seconds of CPU time of processes.
+// cpuOf returns the CPU time of each process so far, in seconds.
 func cpuOf(parties []*exec.Cmd) (out []float64, err error) {
 	for _, cmd := range parties {
 		seconds, err := openloop.CPUSeconds(cmd.Process.Pid)
@@ -200,12 +203,14 @@ func cpuOf(parties []*exec.Cmd) (out []float64, err error) {
 	return out, nil
 }
 
-// mostReaches is how many times its band's reach an estimate may be off. For a normal error of one entry that is 4.9
-// standard errors, a false alarm in 10⁶ runs; for more entries the band is wider and an alarm rarer. Standard errors
-// would not do: of an entry that only 20 clients report they are themselves uncertain, and the band knows it.
+// mostReaches is the largest error that an estimate may have, as a multiple of the half-width of its 95 % band. For a
+// normal error of one entry it is 4.9 standard errors: one false alarm in 10⁶ runs. For more entries the band is wider
+// and false alarms are rarer. The limit is not in standard errors, because they are themselves uncertain for an entry
+// that only 20 clients report; the band accounts for that.
 const mostReaches = 2.5
 
-// load runs `doona load` until the verifier has the estimate of all clients, which must be near the truth.
+// load runs `doona load` until the verifier's estimate covers all clients. It fails if the estimate is too far from the
+// truth (see mostReaches).
 func (c *benchDeployment) load(ctx context.Context) (*os.ProcessState, error) {
 	page := "http://" + c.page + "/tasks/" + c.d.Bundles[0].ID.String()
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bins, "doona"), "load", "--json", "--task", c.d.TaskURL(0),
@@ -223,11 +228,11 @@ func (c *benchDeployment) load(ctx context.Context) (*os.ProcessState, error) {
 		} `json:"comparison"`
 	}
 	if err := json.Unmarshal(out.Bytes(), &result); err != nil {
-		return nil, fmt.Errorf("couldn't read what load says: %w", err)
+		return nil, fmt.Errorf("couldn't decode the output of doona load --json: %w", err)
 	}
 	if got := result.Comparison; got.Users != c.clients || got.Reaches > mostReaches {
-		return nil, fmt.Errorf("the estimate is of %d of %d clients, and off by %.1f times what its 95 %% band reaches",
-			got.Users, c.clients, got.Reaches)
+		return nil, fmt.Errorf("bad estimate: it covers %d of %d clients, and its error is %.1f half-widths of the "+
+			"95 %% band (at most %v)", got.Users, c.clients, got.Reaches, mostReaches)
 	}
 	return cmd.ProcessState, nil
 }

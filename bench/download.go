@@ -13,7 +13,8 @@ import (
 	"github.com/doona-dp/doona/wasm"
 )
 
-// downloads is what a page loads to report, once: the SDK's script, its worker and a module.
+// downloads measures how many bytes a page loads to report for the first time: the SDK's script, its worker and a
+// WebAssembly module.
 var downloads = Group{
 	Names: []string{
 		"download/browser/raw", "download/browser/gzip", "download/browser/brotli",
@@ -22,7 +23,7 @@ var downloads = Group{
 	Run: measureDownloads,
 }
 
-// imports is what the packages of doona.wasm take of it: rows by their paths.
+// imports measures how many bytes of doona.wasm each imported package takes. Rows are named by import path.
 var imports = Group{Names: importNames(), Run: measureImports}
 
 func importNames() (names []string) {
@@ -41,14 +42,14 @@ func measureImports(ctx context.Context, _ *Setup) (rows []Row, err error) {
 		return nil, err
 	}
 	for _, path := range wasm.Imports() {
-		if sizes[path] > 0 { // else all of it is inlined, or only types
+		if sizes[path] > 0 { // 0 if the compiler inlined all its code, or it holds only types
 			rows = append(rows, newRow(importName(path), "bytes", lower, float64(sizes[path])))
 		}
 	}
 	return rows, nil
 }
 
-// encodings are the forms in which a file travels, at their best levels.
+// encodings lists the compressions of a download: none, and gzip and brotli at their best levels.
 var encodings = []struct {
 	name string
 	size func([]byte) float64
@@ -101,7 +102,7 @@ func measureDownloads(ctx context.Context, s *Setup) ([]Row, error) {
 	return rows, nil
 }
 
-// readScripts returns the SDK's script and its worker, whose name carries its hash.
+// readScripts reads the SDK's worker, whose file name holds a hash, and the SDK's script.
 func readScripts(site string) (scripts [][]byte, err error) {
 	names, err := filepath.Glob(filepath.Join(site, "doona-worker-*.js"))
 	if err != nil || len(names) != 1 {
@@ -117,7 +118,7 @@ func readScripts(site string) (scripts [][]byte, err error) {
 	return scripts, nil
 }
 
-// readModule returns a built module, whose name carries its hash.
+// readModule reads a built WebAssembly module, whose file name holds a hash.
 func readModule(site string, m wasm.Module) ([]byte, error) {
 	pattern := filepath.Join(site,
 		map[wasm.Module]string{wasm.Browser: "doona-[0-9a-f]*.wasm", wasm.Full: "doona-full-*.wasm"}[m])
@@ -130,7 +131,7 @@ func readModule(site string, m wasm.Module) ([]byte, error) {
 	return nil, fmt.Errorf("couldn't find %s in %s: %v", m.File(), site, err)
 }
 
-// emptyModule returns a Go module that does nothing: the floor under every one of ours.
+// emptyModule compiles a Go program that does nothing to WebAssembly. No module of ours can be smaller.
 func emptyModule(ctx context.Context) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "doona-bench")
 	if err != nil {

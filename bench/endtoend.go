@@ -14,16 +14,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// endToEnd is the way of simulated clients to an estimate on this machine, in batches of 10⁵: `doona load` plays the clients, two
-// relays and a verifier serve, each in a process of its own. Time is from the start of the clients to the estimate,
-// which is compared with the truth; CPU time and peak memory are each party's. The limit is the cryptography of all of
-// them, spread over all cores.
+// endToEnd measures a whole deployment on this machine, in batches of 10⁵: `doona load` plays the clients; two relays
+// and a verifier serve, each in its own process. Time runs from the start of the clients to the verifier's estimate,
+// which must be near the truth. CPU time and peak memory are reported per process. The limit is the time that all
+// cryptography takes on all cores.
 var (
 	endToEnd  = Group{Names: endToEndRows("e2e/1e5"), Run: measureEndToEnd("e2e/1e5", usualClients)}
 	endToEnd6 = Group{Names: endToEndRows("e2e/1e6"), Run: measureEndToEnd("e2e/1e6", 10*usualClients), Long: true}
 )
 
-// players are the processes of an end-to-end run.
+// players names the processes of an end-to-end run: first relay, later relay, verifier, and the simulated clients.
 var players = []string{"first", "later", "verifier", "clients"}
 
 func endToEndRows(name string) []string {
@@ -34,7 +34,8 @@ func endToEndRows(name string) []string {
 	return out
 }
 
-// programs returns a folder with the programs of a deployment, and a warehouse.
+// programs builds the programs of a deployment into a new folder. It returns the folder and a warehouse, which seals
+// and opens slots for the limits.
 func (s *Setup) programs(ctx context.Context) (dir string, w *warehouse, err error) {
 	if dir, err = s.Folder("endtoend"); err != nil {
 		return "", nil, err
@@ -65,7 +66,7 @@ func measureEndToEnd(name string, clients int) func(context.Context, *Setup) ([]
 	}
 }
 
-// rows are those of a trip, each within the cryptography of its party.
+// rows returns the rows of a trip. The limit of each CPU row is bare: the cryptography of that party per client, in µs.
 func (t *trip) rows(name string, clients int, bare []float64) []Row {
 	const limit = "circl's x25519, HKDF and AES"
 	all := 0.0
@@ -82,12 +83,12 @@ func (t *trip) rows(name string, clients int, bare []float64) []Row {
 	return rows
 }
 
-// growing is how all parties' CPU time grows, clients included: the slope in the number of slots of a client, 1 to 16,
-// and of relays, 1 to 4, in logarithms. That in the number of users is the verifier's, among the rows of [analyzing],
-// and in the rows of e2e.
+// growing measures how the CPU time of all parties grows, clients included. It is a slope in logarithms: 1 is linear
+// growth. It grows the slots per client from 1 to 16, and the relays from 1 to 4. For growth in the number of clients
+// see growth/users in [analyzing], which covers the verifier, and the e2e rows.
 var growing = Group{Names: []string{"growth/slots", "growth/hops"}, Run: measureGrowth}
 
-// growthClients is how many clients play for it, growthRuns how often each.
+// growthClients is the number of simulated clients in each run. growthRuns is the number of slopes measured per row.
 const (
 	growthClients = 10_000
 	growthRuns    = 3
@@ -134,9 +135,9 @@ func measureGrowth(ctx context.Context, s *Setup) (rows []Row, err error) {
 	return rows, nil
 }
 
-// cryptography returns the microseconds of CPU time that the cryptography of one client takes each of [players], on
-// all cores at once: the first relay opens the envelope and seals each slot for its disk, the later one opens a layer
-// of each and seals what is in it, the verifier opens the last, and the client seals all of that.
+// cryptography returns the CPU time per client of each of [players] for cryptography alone, in microseconds, with all
+// cores busy. The first relay opens the envelope and encrypts its slots for the disk. The later relay opens a layer of
+// each slot and encrypts the content for the disk. The verifier opens the last layer. The client seals all layers.
 func (w *warehouse) cryptography(t *task.Task) (each []float64, err error) {
 	layout, err := onion.NewLayout(t)
 	if err != nil {
@@ -158,13 +159,13 @@ func (w *warehouse) cryptography(t *task.Task) (each []float64, err error) {
 	return each, nil
 }
 
-// work is what a party opens and seals of one client, and how many bytes it encrypts for its disk.
+// work is the cryptography that a party does for one client.
 type work struct {
-	opens, seals []int // Sizes of ciphertexts.
-	stores       int
+	opens, seals []int // Sizes of the ciphertexts that the party opens and seals, in bytes.
+	stores       int   // Bytes that the party encrypts for its disk.
 }
 
-// spend does it, and nothing else.
+// spend does a party's cryptography for one client many times. It returns the CPU time per client in microseconds.
 func (w *warehouse) spend(party work) (float64, error) {
 	var sealed [][]byte
 	for _, size := range party.opens {
@@ -188,5 +189,5 @@ func (w *warehouse) spend(party work) (float64, error) {
 	})
 }
 
-// sealedOverhead is how much longer than its plaintext a slot is: a key share and a tag.
+// sealedOverhead is how many bytes a sealed slot is longer than its plaintext: a key share of 32 and a tag of 16.
 const sealedOverhead = 32 + 16

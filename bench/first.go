@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// firstReport is the time from the start of a navigation to the acknowledgement of a report,
-// with nothing cached and with everything the site allows. Both pages name the files that their scripts
-// will want (www/sdk/README.md, "The first visit"); plain ones, with nothing cached either, do not.
+// firstReport measures the time from the start of a navigation until the relay acknowledges the report. In state cold
+// the browser cache is empty; in state cached it holds all files that the site allows it to keep. Both pages preload
+// their scripts' files (www/sdk/README.md, "The first visit"). State plain has an empty cache and no preload hints.
 var firstReport = Group{
 	Names: []string{
 		"client/first-report/loopback/cold/ms", "client/first-report/loopback/cached/ms",
@@ -17,10 +17,12 @@ var firstReport = Group{
 	Run: measureFirst,
 }
 
-// states are the tasks of the rows, as a visitor reports once to each.
+// states lists the states of the browser cache that firstReport measures. Each state has its own task, because a
+// visitor reports only once to a task.
 var states = []string{"plain", "cold", "cached"}
 
-// visits is how often a first report is measured; each in a fresh browser profile.
+// visits is how many first reports the bench measures per state. Every plain visit, and every pair of a cold and a
+// cached visit, has a fresh browser profile.
 const visits = 20
 
 func measureFirst(ctx context.Context, s *Setup) ([]Row, error) {
@@ -37,7 +39,7 @@ func measureFirst(ctx context.Context, s *Setup) ([]Row, error) {
 		progress("client/first-report/%s", network)
 		var got map[string]struct {
 			Ours, Peer []float64
-			Phases     map[string]float64 // when each file was there, medians
+			Phases     map[string]float64 // by file: median time until it was loaded, in ms
 		}
 		request := map[string]any{"tasks": tasks, "peer": s.Peers(ctx), "network": network, "visits": visits}
 		if err := s.script(ctx, "first.mjs", request, &got); err != nil {
@@ -52,14 +54,15 @@ func measureFirst(ctx context.Context, s *Setup) ([]Row, error) {
 	return rows, nil
 }
 
-// arrives is how many visits have a report that arrives, by how long they last: a statistic of those that
-// stay is not one of all. Beside it a beacon, which is all that a plain counter sends.
+// arrives counts visits whose report reaches the relay, for visits of several lengths. If short visits lose their
+// reports, the statistic covers only visitors who stay. For comparison, rows named beacon send a bare
+// navigator.sendBeacon.
 var arrives = Group{Names: arrivesNames(), Run: measureArrives, Long: true}
 
-// arrivesVisits is how many visits of each length are made.
+// arrivesVisits is the number of visits for each combination of network, state, kind and length.
 const arrivesVisits = 10
 
-// ofVisits is the unit of that.
+// ofVisits is the unit of the rows of arrives: "of 10 visits".
 var ofVisits = fmt.Sprintf("of %d visits", arrivesVisits)
 
 // lengths of visits, in seconds.

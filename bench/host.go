@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// hostPage is what the SDK does to the page around it, beside the same page without the SDK, on a
-// first visit with the largest reports: the longest of the long tasks that the browser's Long Tasks
-// API counts on the page's thread, 0 without any; the most CPU time of one task on it, which other
-// programs do not lengthen; the largest paint and the slowest interaction.
+// hostPage measures how much the SDK slows down the page that includes it, on a first visit with the largest reports.
+// The peer is the same page without the SDK. Row main-thread/…/ms is the longest task that the browser's Long Tasks API
+// reports for the page's thread, 0 if none takes 50 ms. Row cpu-ms is the most CPU time of one task, which other
+// programs do not lengthen. Rows lcp and inp are the largest contentful paint and the slowest interaction.
 var hostPage = Group{
 	Names: []string{
 		"client/main-thread/histogram256/ms", "client/main-thread/vector1000/ms",
@@ -19,10 +19,11 @@ var hostPage = Group{
 	Run: measureHost,
 }
 
-// longTask is the length of what the Long Tasks API calls one, in milliseconds.
+// longTask is the shortest duration that the Long Tasks API calls a long task, in milliseconds.
 const longTask = 50
 
-// measuredPage is what one visit measured, in milliseconds.
+// measuredPage holds the times of one visit in milliseconds: largest contentful paint, slowest interaction, longest
+// long task, and most CPU time of one task.
 type measuredPage struct{ LCP, INP, Blocked, CPU float64 }
 
 func measureHost(ctx context.Context, s *Setup) ([]Row, error) {

@@ -21,13 +21,14 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// junk is how long a party takes to refuse junk of the largest size, the dearest kind: a relay a bundle that it is
-// handed, issuer and verifier the stream that a relay serves, and a client that stream. Whatever it costs, a relay can
-// send it as often as they ask. junk/signed is what an owner can have them do who signs for all parties: to check keys
-// that nobody made, as many as a bundle has room for, and to find at the end that the last one is no key.
+// junk measures how long a party takes to refuse invalid input of the largest allowed size, in milliseconds. It tries
+// several kinds of junk and reports the slowest. junk/relay is a relay that receives a bundle. junk/issuer (also valid
+// for the verifier) and junk/client read the stream that a relay serves: a hostile relay can answer every request with
+// junk. junk/signed is a bundle whose owner signed for all parties: it holds as many keys as fit, and only the last
+// key is invalid.
 var junk = Group{Names: []string{"junk/relay", "junk/issuer", "junk/client", "junk/signed"}, Run: measureJunk}
 
-// junkRuns is how often each kind is refused: the dearest one's times are the row's.
+// junkRuns is how many times the bench has each kind of junk refused. The row reports the times of the slowest kind.
 const junkRuns = 3
 
 func measureJunk(ctx context.Context, _ *Setup) ([]Row, error) {
@@ -35,7 +36,7 @@ func measureJunk(ctx context.Context, _ *Setup) ([]Row, error) {
 	draft.Stream = &task.StreamPosition{Name: "bench"}
 	var answer fixture.Junk
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.Copy(w, answer.Reader()) // the reader hangs up when it refuses
+		_, _ = io.Copy(w, answer.Reader()) // fails when the reader refuses the junk and closes the connection
 	}))
 	defer server.Close()
 	epochs := task.Epochs{Start: uint64(time.Now().Unix()), Length: 86400, Count: 365}
@@ -60,7 +61,7 @@ func measureJunk(ctx context.Context, _ *Setup) ([]Row, error) {
 			_, _, err := taskfile.ReadBundle(answer.Reader(), func(*taskfile.Open) error { return nil })
 			return err
 		}},
-		{"junk/issuer", streams, func() error { // and the verifier, whose client is the same
+		{"junk/issuer", streams, func() error { // the verifier reads streams with the same code
 			_, err := party.StreamAt(ctx, open, open.Task, 0, open.Trust(task.SignKey{}))
 			return err
 		}},
@@ -79,8 +80,8 @@ func measureJunk(ctx context.Context, _ *Setup) ([]Row, error) {
 	return append(rows, measureSigned(draft, made.Owner)), nil
 }
 
-// measureSigned measures the refusal of a bundle of the largest size that is signed as it should be, but for its last
-// key, which two epochs have.
+// measureSigned measures how long it takes to refuse the bundle of signedJunk. Its signatures are valid, but two epochs
+// of the verifier have the same key.
 func measureSigned(draft *task.Task, owner ed25519.PrivateKey) Row {
 	raw := signedJunk(draft, owner)
 	began := time.Now()
@@ -98,14 +99,15 @@ func measureSigned(draft *task.Task, owner ed25519.PrivateKey) Row {
 		float64(limit)/float64(time.Millisecond))
 }
 
-// signedJunk returns that bundle, of two relays and the verifier.
+// signedJunk returns a validly signed bundle of two relays and a verifier with 65,536 keys each. The last two keys of
+// the verifier are equal, which makes the bundle invalid.
 func signedJunk(draft *task.Task, owner ed25519.PrivateKey) []byte {
 	const most = 65536
 	t := *draft
 	t.Epochs, t.Relays = task.Epochs{Start: uint64(time.Now().Unix()), Length: 3600, Count: most}, nil
 	b := &taskfile.Bundle{Owner: owner.Public().(ed25519.PublicKey)}
 	for hop := range 3 {
-		public, sign, _ := ed25519.GenerateKey(nil) // which fails where the system has no random bytes
+		public, sign, _ := ed25519.GenerateKey(nil) // fails only if the system has no random bytes
 		list := onion.KeyList{Label: "doona-keys", Version: task.Version, KEM: t.KEM}
 		for epoch := range most {
 			key := make([]byte, 32)
@@ -139,8 +141,8 @@ func signedJunk(draft *task.Task, owner ed25519.PrivateKey) []byte {
 	return raw
 }
 
-// refuseAll returns the milliseconds that the dearest kind of junk takes to be refused, by run, and those of hashing as
-// many bytes.
+// refuseAll runs refuse on every kind of junk. It returns the times of the slowest kind, one per run, and as limit the
+// time to hash as many bytes with SHA-256. All times are in milliseconds.
 func refuseAll(kinds []fixture.Junk, answer *fixture.Junk, refuse func() error) (dearest []float64, limit float64,
 	err error) {
 	for _, kind := range kinds {

@@ -1,10 +1,10 @@
-// Command bench measures the product on this machine, beside peers and limits measured in the
-// same run.
+// Command bench measures Doona's speed and size on this machine. The same run measures peers (other software) and
+// limits (the best possible value), to compare with.
 //
 //	go run ./bench [--json] [--rows GLOB] [--full] [--write FOLDER] [--alarm FILE]
 //
-// To add rows, write a function of [Group]'s form and list it in groups. Progress goes to
-// standard error; with --json the last line of standard output is one JSON object.
+// To add rows, declare a [Group] and list it in groups. Bench prints progress to standard error. With --json the
+// last line of standard output is one JSON object.
 package main
 
 import (
@@ -24,12 +24,12 @@ import (
 	"time"
 )
 
-// groups are all measurements, in the order in which they run.
+// groups lists all measurements in the order in which they run.
 var groups = []Group{downloads, imports, native, node, chromium, firstReport, arrives, hostPage, ingest, relayNoise,
 	relayNoiseCPU, mixing, noiseError, edgeWorker, calculations, analyzing, endToEnd,
 	endToEnd6, growing, accuracy, servers, junk}
 
-// options are the flags.
+// options holds the command-line flags.
 type options struct {
 	json, full         bool
 	rows, write, alarm string
@@ -75,7 +75,7 @@ func run(ctx context.Context, o options) error {
 	return result.print(os.Stdout, o.json)
 }
 
-// Result is what a run measured. Its JSON form is a contract: scripts read it.
+// Result holds the rows of a run and describes the machine. Scripts read its JSON form: do not change the fields.
 type Result struct {
 	Machine map[string]any `json:"machine"`
 	Rows    []Row          `json:"rows"`
@@ -88,7 +88,8 @@ func (r *Result) print(to io.Writer, asJSON bool) error {
 	return json.NewEncoder(to).Encode(r)
 }
 
-// measure returns the rows whose names match a pattern. Without a pattern it returns all except those that take long.
+// measure measures the rows whose names match a pattern. Without a pattern it measures all rows, but those of long
+// groups only if full is set.
 func measure(ctx context.Context, pattern string, full bool) ([]Row, error) {
 	wanted := matcher(pattern)
 	selected := slices.DeleteFunc(slices.Clone(groups), func(g Group) bool {
@@ -117,14 +118,14 @@ func names() (all []string) {
 	return all
 }
 
-// matcher returns whether a name matches a pattern: an exact name, a glob by path.Match, or one
-// whose last part ** stands for any number of parts.
+// matcher returns a function that reports whether a name matches the pattern. A pattern is an exact name or a glob for
+// path.Match. A final ** stands for any text, slashes included. The empty pattern matches every name.
 func matcher(pattern string) func(string) bool {
 	return func(name string) bool {
 		if prefix, ok := strings.CutSuffix(pattern, "**"); ok || pattern == "" {
 			return strings.HasPrefix(name, prefix)
 		}
-		// One star at the end is what people type for "all below".
+		// People type one star at the end and mean all names below, so it may match slashes.
 		if prefix, ok := strings.CutSuffix(pattern, "/*"); ok && strings.HasPrefix(name, prefix+"/") {
 			return true
 		}
@@ -133,7 +134,7 @@ func matcher(pattern string) func(string) bool {
 	}
 }
 
-// machine describes the machine, its software, and its load at the start.
+// machine describes the machine, its software and its load averages now.
 func machine(ctx context.Context) map[string]any {
 	m := map[string]any{"cpu": "unknown", "cores": runtime.NumCPU(), "os": runtime.GOOS, "arch": runtime.GOARCH,
 		"go": runtime.Version()}

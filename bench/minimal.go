@@ -14,9 +14,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// minimal is the least that opening takes: circl's X25519, five times HMAC of SHA-256 (RFC 9180, sections 4.1 and 5.1,
-// base mode, the hash of the info known) and AES-128-GCM, all on the stack but the cipher. It is the limit of rows, and
-// the second implementation that seals for them.
+// minimal opens HPKE slots with the least possible work, as a limit for rows: circl's X25519, five HMAC-SHA256 and
+// AES-128-GCM (RFC 9180, sections 4.1 and 5.1, base mode). It computes the hash of the info in advance, and only the
+// cipher is allocated on the heap. It also seals the slots of batches, and so checks the product's code independently.
 type minimal struct {
 	secret, public x25519.Key
 	infoHash       digest
@@ -30,7 +30,8 @@ const (
 	minimalSuite = "HPKE-v1HPKE\x00\x20\x00\x01\x00\x01"
 )
 
-// newMinimal is of a private key, for what the verifier of a task with one relay opens in an epoch.
+// newMinimal returns a minimal that opens the slots that one hop of a task receives in one epoch. It needs the private
+// key and the public key of that hop.
 func newMinimal(key *onion.PrivateKey, public []byte, id task.ID, hop int, epoch uint64) (*minimal, error) {
 	secret, err := key.Bytes()
 	if err != nil {
@@ -44,7 +45,8 @@ func newMinimal(key *onion.PrivateKey, public []byte, id task.ID, hop int, epoch
 	return m, nil
 }
 
-// hmac is HMAC-SHA256 of a text in parts, together of at most 256 bytes.
+// hmac returns the HMAC-SHA256 of the concatenated parts, which may have at most 256 bytes together. The key may have
+// at most 64 bytes.
 func hmac(key []byte, parts ...[]byte) digest {
 	var inner [64 + 256]byte
 	var outer [64 + sha256.Size]byte
@@ -63,7 +65,7 @@ func hmac(key []byte, parts ...[]byte) digest {
 	return sha256.Sum256(outer[:])
 }
 
-// What the key schedule hashes beside secrets.
+// Constants that the key schedule of HPKE hashes together with the secrets.
 var (
 	labelEAE    = []byte(minimalKEM + "eae_prk")
 	labelShared = []byte("\x00\x20" + minimalKEM + "shared_secret")
@@ -74,7 +76,7 @@ var (
 	first       = []byte{1}
 )
 
-// derive returns the cipher and the nonce of a share whose exchange gives a secret.
+// derive returns the cipher and the nonce of a slot, from the slot's key share and the shared X25519 secret.
 func (m *minimal) derive(share, shared *x25519.Key) (cipher.AEAD, digest, error) {
 	prk := hmac(nil, labelEAE, shared[:])
 	kem := hmac(prk[:], labelShared, share[:], m.public[:], first)
@@ -89,10 +91,10 @@ func (m *minimal) derive(share, shared *x25519.Key) (cipher.AEAD, digest, error)
 	return aead, nonce, err
 }
 
-// slotAAD is bound to slots of lane 0.
+// slotAAD is the associated data of slots in lane 0.
 var slotAAD = []byte{0, 0, 0}
 
-// open opens a slot into room.
+// open decrypts a slot into the buffer room.
 func (m *minimal) open(room, sealed []byte) error {
 	share := x25519.Key(sealed[:x25519.Size])
 	var shared x25519.Key
@@ -106,8 +108,8 @@ func (m *minimal) open(room, sealed []byte) error {
 	return err
 }
 
-// press seals slots with one share for all of them: that of one sender who does it for himself alone would tell
-// everything, but it costs no exchange for each, and to open one costs as much as any.
+// press seals many slots under one key share and one nonce. That is insecure, but it saves a key exchange per slot, and
+// opening such a slot costs as much as opening a real one.
 type press struct {
 	share x25519.Key
 	aead  cipher.AEAD
@@ -125,12 +127,12 @@ func (m *minimal) press() (*press, error) {
 	return p, err
 }
 
-// seal appends a slot.
+// seal appends a sealed slot to the buffer to.
 func (p *press) seal(to, plaintext []byte) []byte {
 	return p.aead.Seal(append(to, p.share[:]...), p.nonce[:12], plaintext, slotAAD)
 }
 
-// sealFresh seals under a key of its own, as a client does.
+// sealFresh seals a slot under a fresh key share, as clients do, and appends it to the buffer to.
 func (m *minimal) sealFresh(to, plaintext []byte) ([]byte, error) {
 	var ephemeral, share, shared x25519.Key
 	rand.Read(ephemeral[:])

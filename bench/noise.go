@@ -16,9 +16,10 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// relayNoise is what the first of two relays spends on one dummy of a histogram of 256 bins: its part of the
-// draw, and its seals for the relay and the verifier behind. Beside it is the bare public-key work of these two layers,
-// a new key and a shared secret each, by the standard library and, as the limit, by circl, which seals on amd64.
+// relayNoise measures the time that the first of two relays spends per dummy of a histogram of 256 bins, in µs. The
+// relay draws all dummies of a batch and seals each in two layers: for the later relay and for the verifier. The peer
+// and the limit do only the public-key work of the two layers: a new key and a shared secret for each. The peer uses
+// the standard library. The limit uses circl, which the relay uses on amd64.
 var relayNoise = Group{
 	Names: []string{"relay/noise"},
 	Run: func(context.Context, *Setup) ([]Row, error) {
@@ -40,7 +41,7 @@ var relayNoise = Group{
 			return nil, err
 		}
 		var runs [3][]float64
-		for range 7 { // by turns, so that all meet the same machine
+		for range 7 { // all three alternate, so that the machine's load affects them equally
 			for i, one := range []func() (float64, error){
 				func() (float64, error) { return addDummies(law, src, sealer) },
 				func() (float64, error) { return bareLayers(exchange) },
@@ -59,7 +60,7 @@ var relayNoise = Group{
 	},
 }
 
-// noisyTask signs a task of two relays that add noise to a histogram of 256 bins.
+// noisyTask signs a task for a histogram of 256 bins whose two relays add noise.
 func noisyTask() (*fixture.SignedTask, error) {
 	draft, err := planner.Draft(planner.Query{Name: "noise", Query: task.Histogram, Bins: 256, Labels: true,
 		Batch: 1e5, Honest: 1, Epsilon: 1, Delta: 1e-6, Relays: &planner.RelayNoise{}})
@@ -85,10 +86,10 @@ func addDummies(law *dummies.Law, src *randomizer.Source, sealer *onion.Sealer) 
 	return float64(time.Since(begun).Microseconds()) / float64(len(cells)), nil
 }
 
-// layers is how many a dummy of the first of two relays has.
+// layers is the number of encryption layers around a dummy of the first of two relays.
 const layers = 2
 
-// bareLayers returns the microseconds of a new key and a shared secret for each layer of a dummy.
+// bareLayers calls exchange once per layer, for 5,000 dummies. It returns the time per dummy in microseconds.
 func bareLayers(exchange func() error) (float64, error) {
 	const times = 5000
 	begun := time.Now()
@@ -100,7 +101,7 @@ func bareLayers(exchange func() error) (float64, error) {
 	return float64(time.Since(begun).Microseconds()) / times, nil
 }
 
-// standard agrees on a secret with the standard library's X25519.
+// standard returns a function that makes a new key and a shared secret with the standard library's X25519.
 func standard() (exchange func() error, err error) {
 	to, err := ecdh.X25519().GenerateKey(rand.Reader)
 	return func() error {
@@ -112,7 +113,7 @@ func standard() (exchange func() error, err error) {
 	}, err
 }
 
-// circls does with circl's, as a relay on amd64.
+// circls returns a function that makes a new key and a shared secret with circl's X25519, as relays do on amd64.
 func circls() func() error {
 	to, secret, shared := x25519.Key{9}, x25519.Key{}, x25519.Key{}
 	return func() error {

@@ -9,18 +9,18 @@ import (
 	"github.com/doona-dp/doona/wire/onion"
 )
 
-// relayNoiseCPU is what noise by two relays costs each party: microseconds of its process's CPU time for each of 10⁵
-// clients in one batch of a histogram of 256 bins, through a whole deployment. The comparison is the same histogram
-// without dummies, whose clients randomize.
+// relayNoiseCPU measures what each party spends if two relays add the noise: CPU time of its process per client, in µs.
+// A whole deployment runs one batch of 10⁵ clients for a histogram of 256 bins. The peer is the same histogram without
+// dummies, where the clients randomize.
 var relayNoiseCPU = Group{
 	Names: noiseCPUNames, Run: measureNoiseCPU,
 }
 
 var noiseCPUNames = []string{"relay/noise/first/cpu", "relay/noise/later/cpu", "relay/noise/verifier/cpu"}
 
-// mixing is what a later relay spends on a slot of a batch of 10⁵ without dummies, in a whole deployment: to pull and
-// open it, check that it is no replay, permute, store and pass it on. The limit is the least that opening a slot and
-// sealing it for the disk takes.
+// mixing measures the CPU time that a later relay spends per slot, in µs, for a batch of 10⁵ without dummies in a whole
+// deployment. The relay pulls and opens the slot, checks that it is no replay, and shuffles, stores and passes it on.
+// The limit is the cryptography alone: opening a slot and encrypting it for the disk.
 var mixing = Group{Names: []string{"relay/mix"}, Run: measureMix}
 
 func measureMix(ctx context.Context, s *Setup) ([]Row, error) {
@@ -29,7 +29,7 @@ func measureMix(ctx context.Context, s *Setup) ([]Row, error) {
 		return nil, err
 	}
 	var ours, least []float64
-	for run := range noiseCPURuns { // by turns
+	for run := range noiseCPURuns {
 		progress("relay/mix %d of %d", run+1, noiseCPURuns)
 		got, err := newTrip(ctx, dir, filepath.Join(dir, fmt.Sprint("mix", run)), usual(usualClients))
 		if err != nil {
@@ -49,7 +49,7 @@ func measureMix(ctx context.Context, s *Setup) ([]Row, error) {
 		within("circl's x25519, HKDF and AES, and AES for the disk", median(least))}, nil
 }
 
-// noiseCPURuns is how often each side is measured, in turn.
+// noiseCPURuns is how often each side is measured. Both sides alternate, so that the machine's load affects both.
 const noiseCPURuns = 3
 
 func measureNoiseCPU(ctx context.Context, s *Setup) ([]Row, error) {
@@ -61,7 +61,7 @@ func measureNoiseCPU(ctx context.Context, s *Setup) ([]Row, error) {
 	var spent [2][3][]float64 // By noise and party.
 	for run := range noiseCPURuns {
 		for side := range noises {
-			side = (side + run) % len(noises) // by turns, so that neither is always first
+			side = (side + run) % len(noises) // every other run starts with the other side
 			progress("a batch of %d clients, %d of %d", usualClients, 2*run+1, 2*noiseCPURuns)
 			who := usual(usualClients)
 			who.Relays = noises[side]

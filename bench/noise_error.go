@@ -10,8 +10,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// noiseError is the predicted error of a bin that holds half of 10⁵ clients, among 256 bins, at ε = 1 and δ = 10⁻⁶ or
-// less, of noise by two relays beside what else there is (docs/accountant.md).
+// noiseError is the predicted standard deviation of one bin's count if two relays add the noise. The histogram has 256
+// bins and 10⁵ clients, half of them in that bin, at ε = 1 and δ ≤ 10⁻⁶. The peers are other ways to add noise
+// (docs/accountant.md).
 var noiseError = Group{
 	Names: []string{"relay/noise/error/prio", "relay/noise/error/one-sided", "relay/noise/error/randomized"},
 	Run: func(context.Context, *Setup) ([]Row, error) {
@@ -38,7 +39,7 @@ var noiseError = Group{
 	},
 }
 
-// halfBin is how many clients hold the bin.
+// halfBin is the number of clients whose value falls into the measured bin.
 const halfBin = usualClients / 2
 
 func histogram256(noise *planner.RelayNoise) (*task.Task, protocols.Mechanism, error) {
@@ -51,20 +52,23 @@ func histogram256(noise *planner.RelayNoise) (*task.Task, protocols.Mechanism, e
 	return t, m, err
 }
 
-// prioVariance is that of two draws of Pr[k] ~ e^{−|k|/2}: who changes a value changes two bins.
+// prioVariance returns the variance of the sum of two draws from Pr[k] ~ e^{−|k|/2}, one per aggregator. The exponent
+// is ε/2 because a client that changes its value changes two bins.
 func prioVariance() float64 {
 	q := math.Exp(-0.5)
 	return 2 * 2 * q / ((1 - q) * (1 - q))
 }
 
-// oneSidedVariance is that of a bin whose reports are kept with probability β = 1−e^{−ε/2}, among dummies with
-// Pr[z] ~ 1/(1+e^{ε/2})^z: ν(1−β)/β + Var[Z]/β².
+// oneSidedVariance returns the variance of a bin's estimate in arXiv 2504.07362. The shuffler keeps each of the bin's
+// ν reports with probability β = 1−e^{−ε/2} and adds Z dummies, Pr[z] ~ 1/(1+e^{ε/2})^z. The variance is
+// ν(1−β)/β + Var[Z]/β².
 func oneSidedVariance() float64 {
 	beta, ratio := -math.Expm1(-0.5), 1/(1+math.Exp(0.5))
 	return halfBin*(1-beta)/beta + ratio/((1-ratio)*(1-ratio))/(beta*beta)
 }
 
-// responseVariance is (2) of [protocols.Cell].
+// responseVariance returns the variance of a bin's estimate if clients use randomized response: formula (2) in the
+// documentation of [protocols.Cell].
 func responseVariance(gamma float64) float64 {
 	other := gamma / 256
 	own := 1 - gamma + other

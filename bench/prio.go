@@ -14,19 +14,19 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// servers is what all servers together spend on a client: two relays and a verifier, through real relays. The peer is
-// the least that two aggregators of Prio3 could: one durable upload to a bare server with its open (the row store of
-// [ingest]), one open at the helper, and circl's preparation of both shares, of the chunk lengths of the client rows.
-// What the aggregators say to each other, and the helper's store, is not in it.
+// servers measures the CPU time that two relays and a verifier together spend per client, in µs. The peer is a lower
+// bound for two Prio3 aggregators. It adds one durable upload to the server of bench/bare, which opens it; one opening
+// at the helper; and circl's preparation of both shares, with the chunk lengths of the client rows. It leaves out
+// messages between the aggregators and the helper's storage.
 var servers = Group{Names: serverNames(), Run: measureServers}
 
-// serverClients is how many clients there are, serverRuns how often each side is measured, by turns.
+// serverClients is the number of simulated clients. serverRuns is the number of runs; each measures Doona and the peer.
 const (
 	serverClients = 20_000
 	serverRuns    = 3
 )
 
-// serverKinds are the queries of the rows, with the peer's preparation of one report.
+// serverKinds lists the queries of the rows. prepare returns the work of both Prio3 aggregators on one report.
 var serverKinds = []struct {
 	name    string
 	query   planner.Query
@@ -66,7 +66,7 @@ func serverNames() (names []string) {
 	return names
 }
 
-// vdaf is what circl's kinds of Prio3 have in common.
+// vdaf is the method set that circl's types for Prio3 (count, histogram, sumvec) share.
 type vdaf[Value, Input, State, Share, Out, Sum any] interface {
 	Shard(Value, *count.Nonce, []byte) (count.PublicShare, []Input, error)
 	PrepInit(*count.VerifyKey, *count.Nonce, uint8, count.PublicShare, Input) (*State, *Share, error)
@@ -76,7 +76,8 @@ type vdaf[Value, Input, State, Share, Out, Sum any] interface {
 	AggregateUpdate(*Sum, *Out)
 }
 
-// prepared returns what both aggregators do with the shares of one report of a value.
+// prepared splits a value into shares. The function that it returns does the work of both aggregators on these shares:
+// prepare, verify and add up.
 func prepared[Value, Input, State, Share, Out, Sum any](v vdaf[Value, Input, State, Share, Out, Sum], value Value,
 	random uint) (func() error, error) {
 	var key count.VerifyKey
@@ -156,7 +157,7 @@ func measureServers(ctx context.Context, s *Setup) (rows []Row, err error) {
 	return rows, nil
 }
 
-// aggregators returns what the helper's open and both preparations take, in microseconds.
+// aggregators returns the CPU time of the helper's opening and of both preparations for one report, in microseconds.
 func (w *warehouse) aggregators(prepare func() (func() error, error)) (float64, error) {
 	do, err := prepare()
 	if err != nil {
@@ -179,7 +180,7 @@ func (w *warehouse) aggregators(prepare func() (func() error, error)) (float64, 
 	return opening + preparing, err
 }
 
-// intoSQLite is a store in a server's folder.
+// intoSQLite returns the address of a new SQLite store in a server's folder.
 func intoSQLite(folder string) (string, error) {
 	return "sqlite:" + filepath.Join(folder, "store.db"), nil
 }

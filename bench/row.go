@@ -5,22 +5,22 @@ import (
 	"slices"
 )
 
-// Row is one measurement. Its JSON form is a contract: scripts read it.
+// Row is one measurement. Scripts read its JSON form: do not change the fields.
 type Row struct {
 	Name       string   `json:"name"`
 	Unit       string   `json:"unit"`
 	Better     string   `json:"better"`      // "lower" or "higher".
 	Ours       *float64 `json:"ours"`        // Median of Runs.
-	Peer       *float64 `json:"peer"`        // The same of a peer, measured in this run.
+	Peer       *float64 `json:"peer"`        // Median of the peer's runs; nil: no peer was measured.
 	PeerName   *string  `json:"peer_name"`   //
-	PeerRatio  *float64 `json:"peer_ratio"`  // Above 1: ours is better.
+	PeerRatio  *float64 `json:"peer_ratio"`  // Above 1: ours is better than the peer.
 	Limit      *float64 `json:"limit"`       // Best possible value.
 	LimitName  *string  `json:"limit_name"`  //
-	LimitRatio *float64 `json:"limit_ratio"` // Efficiency; above 1 only where the runs vary.
+	LimitRatio *float64 `json:"limit_ratio"` // Share of the limit that ours reaches; above 1 only by measurement error.
 	Runs       int      `json:"runs"`
 	Min        *float64 `json:"min"`
 	Max        *float64 `json:"max"`
-	Measured   string   `json:"measured,omitempty"` // When, at which commit, beside which load and on what.
+	Measured   string   `json:"measured,omitempty"` // Date, commit, load average and processor of the run.
 }
 
 // The values of Row.Better.
@@ -29,7 +29,7 @@ const (
 	higher = "higher"
 )
 
-// newRow returns the row of one or more runs.
+// newRow returns a row with the median, least and greatest of the runs. Without runs these are nil.
 func newRow(name, unit, better string, runs ...float64) Row {
 	r := Row{Name: name, Unit: unit, Better: better, Runs: len(runs)}
 	if len(runs) > 0 {
@@ -39,7 +39,7 @@ func newRow(name, unit, better string, runs ...float64) Row {
 	return r
 }
 
-// against adds a peer's runs; none leave the row without one.
+// against adds the median of a peer's runs. Without runs it returns the row unchanged.
 func (r Row) against(name string, runs ...float64) Row {
 	if len(runs) > 0 && r.Ours != nil {
 		r.Peer, r.PeerName = ptr(median(runs)), &name
@@ -48,7 +48,7 @@ func (r Row) against(name string, runs ...float64) Row {
 	return r
 }
 
-// within adds what cannot be beaten. A ratio above 1 says that the runs vary, or that the limit is none.
+// within adds a limit: the best possible value. A ratio above 1 means that the runs vary, or that the limit is wrong.
 func (r Row) within(name string, limit float64) Row {
 	if r.Ours != nil {
 		r.Limit, r.LimitName = &limit, &name
@@ -57,7 +57,7 @@ func (r Row) within(name string, limit float64) Row {
 	return r
 }
 
-// advantage is above 1 where a is better than b, and nil where either is 0: no ratio says how much.
+// advantage returns a ratio that is above 1 if a is better than b. It returns nil if either is 0.
 func (r Row) advantage(a, b float64) *float64 {
 	if a == 0 || b == 0 {
 		return nil
@@ -76,10 +76,10 @@ func median(runs []float64) float64 {
 
 func ptr[T any](v T) *T { return &v }
 
-// Group is a set of rows that are measured together: the names it may return, by which --rows
-// chooses it, and how.
+// Group is a set of rows that are measured together. Run measures them; Names lists all names that Run may return.
+// The flag --rows selects a group by these names.
 type Group struct {
 	Names []string
 	Run   func(context.Context, *Setup) ([]Row, error)
-	Long  bool // Takes minutes: only with --full, or where --rows names some of it.
+	Long  bool // Takes minutes: runs only with --full, or if --rows matches one of its names.
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// kinds are the measurements of the client rows, with the value that is reported, of tasks as the planner draws them up
-// for 5,000 clients, ε = 1 and δ = 10⁻⁶.
+// kinds lists the queries of the client rows and the value that the client reports. The planner drafts their tasks for
+// 5,000 clients, ε = 1 and δ = 10⁻⁶.
 var kinds = []struct {
 	name  string
 	query planner.Query
@@ -39,30 +39,30 @@ var kinds = []struct {
 	{"vector1000", planner.Query{Query: task.Vector, Protocol: "vectorsum", Dim: 1000, Hi: 1}, make([]float64, 1000)},
 }
 
-// kindDraft returns the task of a kind, without parties.
+// kindDraft drafts the task of a query in kinds. The draft names no relays and no verifier.
 func kindDraft(q planner.Query) (*task.Task, error) {
 	q.Name, q.Batch, q.Honest, q.Epsilon, q.Delta = "bench", 5000, 0.9, 1, 1e-6
 	return planner.Draft(q)
 }
 
-// server is a site with the SDK, and on another origin a relay that accepts everything and the
-// peer's two aggregators.
+// server serves two origins: a site with the SDK, and a fake relay that accepts every report. The fake relay also plays
+// the peer's two aggregators.
 type server struct {
 	site, relay string // addresses
 	module      []byte
 	tasks       map[string]*fixture.SignedTask
 	files       map[string]file
-	arrived     atomic.Int64 // reports since somebody asked
+	arrived     atomic.Int64 // reports received since the last request for /arrived
 	closers     []io.Closer
 }
 
-// file is served as it was compressed once.
+// file is a file of the site, compressed once when the server loads it.
 type file struct {
 	kind            string
 	plain, brotlied []byte
 }
 
-// Server returns the running server.
+// Server returns the server. The first call builds the site and starts the server.
 func (s *Setup) Server(ctx context.Context) (*server, error) {
 	if s.server != nil {
 		return s.server, nil
@@ -103,7 +103,8 @@ func (v *server) listen(handler http.HandlerFunc) (string, error) {
 	return "http://" + l.Addr().String(), nil
 }
 
-// sign makes the tasks: one per kind, and some alike for first reports.
+// sign signs one task for each of kinds, and several equal count tasks for the rows of first visits, because a browser
+// reports only once to a task.
 func (v *server) sign() error {
 	add := func(name string, query planner.Query) error {
 		draft, err := kindDraft(query)
@@ -128,7 +129,7 @@ func (v *server) sign() error {
 	return nil
 }
 
-// load reads and compresses what the site serves.
+// load reads, bundles and compresses all files of the site.
 func (v *server) load(folder string, peers bool) error {
 	var err error
 	if v.module, err = readModule(folder, wasm.Browser); err != nil {
@@ -157,7 +158,7 @@ func (v *server) load(folder string, peers bool) error {
 			if err != nil {
 				return fmt.Errorf("couldn't read the site: %w", err)
 			}
-			if strings.HasSuffix(name, ".html") { // which name the module without its hash
+			if strings.HasSuffix(name, ".html") { // pages name doona.wasm without its hash: insert the hash
 				content = bytes.Replace(content, []byte("doona.wasm"), []byte(v.moduleName()[1:]), 1)
 				v.add("plain-"+filepath.Base(name), hints.ReplaceAll(content, nil))
 			}
@@ -170,7 +171,7 @@ func (v *server) load(folder string, peers bool) error {
 	return nil
 }
 
-// hints are what a page says of files that its scripts will want.
+// hints matches a page's preload links.
 var hints = regexp.MustCompile(`<link rel="(?:module)?preload".*\n`)
 
 func (v *server) add(name string, content []byte) {
@@ -195,12 +196,13 @@ func (v *server) serveFile(w http.ResponseWriter, r *http.Request) {
 	w.Write(f.plain)
 }
 
-// offer names a task as a page does.
+// offer returns the options that a page passes to the SDK for a task: its address and its owner's key.
 func (v *server) offer(name string) map[string]string {
 	return map[string]string{"task": v.relay + v.tasks[name].Path(), "owner": v.tasks[name].OwnerText()}
 }
 
-// serveRelay answers clients of both: tasks and the peer's keys; every report is accepted.
+// serveRelay answers Doona's clients and the peer's clients: it serves tasks and the peer's keys, and accepts every
+// report. A request for /arrived returns how many reports came since the last such request.
 func (v *server) serveRelay(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Access-Control-Allow-Origin", "*")
 	w.Header().Set("Access-Control-Allow-Headers", "Content-Type")
@@ -239,8 +241,8 @@ func (v *server) serveTask(w http.ResponseWriter, r *http.Request) {
 	http.NotFound(w, r)
 }
 
-// dapKeys returns the HPKE configuration of an aggregator (draft-ietf-ppm-dap-09 section 4.4.1):
-// a list of id, KEM X25519, KDF HKDF-SHA256, AEAD AES-128-GCM and a public key.
+// dapKeys returns an aggregator's list of one HPKE configuration with a fresh key (draft-ietf-ppm-dap-09 section
+// 4.4.1): id, KEM X25519, KDF HKDF-SHA256, AEAD AES-128-GCM and the public key.
 func dapKeys() []byte {
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
@@ -251,7 +253,7 @@ func dapKeys() []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(len(config))), config...)
 }
 
-// bundled returns a script of bench/browser as one module.
+// bundled bundles and minifies a script of bench/browser and all its imports into one module.
 func bundled(source string) ([]byte, error) {
 	result := api.Build(api.BuildOptions{
 		EntryPoints: []string{filepath.Join("bench", "browser", source)},

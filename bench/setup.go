@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// Setup holds what several groups need, each made when first asked for.
+// Setup holds resources that several groups share: built site, browser, server. It makes each on first use.
 type Setup struct {
 	site     string // folder of the built pages
 	chromium string
 	peers    *bool
 	server   *server
 	folders  []string
-	wanted   func(name string) bool
+	wanted   func(name string) bool // whether --rows selects a row
 }
 
-// Close stops what was started.
+// Close stops the server and deletes the folders that Folder made.
 func (s *Setup) Close() {
 	if s.server != nil {
 		s.server.Close()
@@ -30,12 +30,12 @@ func (s *Setup) Close() {
 	}
 }
 
-// progress tells on standard error what takes time.
+// progress prints a line about a slow step on standard error.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...)
 }
 
-// Site returns the folder of the SDK and the modules, freshly built.
+// Site returns the folder with the SDK and the WebAssembly modules. The first call builds them.
 func (s *Setup) Site(ctx context.Context) (string, error) {
 	if s.site != "" {
 		return s.site, nil
@@ -49,7 +49,7 @@ func (s *Setup) Site(ctx context.Context) (string, error) {
 	return dir, nil
 }
 
-// Folder returns a new folder for what a group makes, removed by Close.
+// Folder makes a new temporary folder for a group's files. Close deletes it.
 func (s *Setup) Folder(name string) (string, error) {
 	dir, err := os.MkdirTemp("", "doona-bench-"+name)
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *Setup) Folder(name string) (string, error) {
 	return dir, nil
 }
 
-// Chromium returns the path of a Chromium, installing it and the Node packages where missing.
+// Chromium returns the path of Chromium. It installs Chromium and the Node packages if they are missing.
 func (s *Setup) Chromium(ctx context.Context) (string, error) {
 	if s.chromium != "" {
 		return s.chromium, nil
@@ -70,8 +70,8 @@ func (s *Setup) Chromium(ctx context.Context) (string, error) {
 	return s.chromium, err
 }
 
-// Peers installs the peers' packages, once, and says whether they are there: a peer that cannot
-// be had leaves its columns empty.
+// Peers installs the packages of the peers on its first call, and reports whether that succeeded. If it failed, the
+// rows have no peer.
 func (s *Setup) Peers(ctx context.Context) bool {
 	if s.peers == nil {
 		progress("installing the peers' packages")

@@ -1,8 +1,9 @@
-// Command bare is the least that could take reports durably: the relay's HTTP server reads a body,
-// opens it once, and stores values of the sizes that a relay does, in transactions that waiting
-// reports share. It checks no client, no repetition and no epoch, hides nothing, and never seals or
-// merges. What makes a relay's store cheap, it has too: a transaction's slots are one value, in SQLite so are
-// its names, and PostgreSQL is waited for once. The bench holds the relay against it.
+// Command bare is a minimal server that stores reports durably. The bench uses it as the limit for the relay.
+//
+// It uses the relay's HTTP server, opens each body once, and stores values of the same sizes as a relay. It checks no
+// client, no replay and no epoch. It does not encrypt its store, and never seals or merges batches. It stores as
+// efficiently as a relay: waiting reports share a transaction, and the slots of a transaction are one value. In SQLite
+// their tags and client names are one value, too; PostgreSQL needs one round trip per transaction.
 package main
 
 import (
@@ -83,7 +84,7 @@ func openerOf(bundle, keys string) (*onion.Opener, error) {
 	return onion.NewOpener(task.Task, task.ID, 0, 0, key)
 }
 
-// openedReport is an opened envelope on its way to the store.
+// openedReport is an opened envelope that waits to be stored. done receives the result of its transaction.
 type openedReport struct {
 	slots [][]byte
 	done  chan error
@@ -117,10 +118,11 @@ func (s *server) take(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// commitLoop stores whatever has queued up while the last transaction reached the disk.
+// commitLoop stores reports. One transaction holds all reports that queued up during the previous one, at most 1,024.
 func (s *server) commitLoop(insert inserter) {
 	for first := range s.queue {
-		for waiting := -1; waiting < len(s.queue) && len(s.queue) < 1024; { // as the relay does
+		// As the relay does, let handlers add reports until the queue stops growing.
+		for waiting := -1; waiting < len(s.queue) && len(s.queue) < 1024; {
 			waiting = len(s.queue)
 			runtime.Gosched()
 		}
@@ -140,16 +142,17 @@ func (s *server) commitLoop(insert inserter) {
 	}
 }
 
-// The sizes of what a relay keeps of a report, in bytes (relay/internal/store).
+// The sizes, in bytes, of the values that a relay stores per report (relay/internal/store).
 const (
-	sizeTag    = 16     // PostgreSQL: hash of the tag and receipt
-	sizeClient = 8      // PostgreSQL
-	sizeName   = 20     // SQLite: all three
-	sizeLane   = 2      // of a slot
-	sizeRun    = 4 + 28 // what a value of many has, and encryption adds
+	sizeTag    = 16     // PostgreSQL: hash of the tag, and the receipt
+	sizeClient = 8      // PostgreSQL: hash of the client
+	sizeName   = 20     // SQLite: tag, receipt and client together
+	sizeLane   = 2      // lane number before each slot
+	sizeRun    = 4 + 28 // per value that holds many slots: header, and the overhead of encryption
 )
 
-// rows are what one transaction stores: some bytes that nothing can compress, and slots.
+// rows is the content of one transaction: the number of reports and their slots, after random bytes in place of a
+// header.
 type rows struct {
 	reports int
 	slots   []byte
@@ -165,7 +168,7 @@ func rowsOf(group []*openedReport) *rows {
 	return r
 }
 
-// inserter runs one durable transaction.
+// inserter stores rows in one durable transaction.
 type inserter func(*rows) error
 
 func random(n int) []byte {

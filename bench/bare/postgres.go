@@ -6,7 +6,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// openPostgres returns what sends all statements of a transaction at once.
+// openPostgres creates the tables. The inserter that it returns sends all statements of a transaction in one round
+// trip.
 func openPostgres(ctx context.Context, url string) (inserter, error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
