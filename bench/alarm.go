@@ -7,19 +7,20 @@ import (
 	"strings"
 )
 
-// alarmed are the rows that the alarm watches: ratios of two things that were measured by turns in one run, so that
-// the machine, and what else it does, meets both.
+// alarmed lists the rows that --alarm checks. Each compares ours with a limit or a peer, and both alternate within one
+// run. The speed and load of the machine therefore affect both sides and leave the ratio alone.
 var alarmed = []string{"verifier/analyze", "relay/mix", "relay/ingest/sqlite", "relay/ingest/postgres",
 	"relay/ingest/sqlite/b16", "relay/ingest/postgres/b16", "client/histogram256/node/ms",
 	"client/vector1000/node/ms", "client/histogram256/chromium/ms", "client/vector1000/chromium/ms", "e2e/1e5/cpu"}
 
-// How much of its committed ratio a row may lose, and in how many runs it must to be an alarm.
+// A row raises an alarm if its ratio is below alarmShare of the committed ratio in each of alarmRuns runs.
 const (
 	alarmShare = 0.9
 	alarmRuns  = 3
 )
 
-// watch measures the alarmed rows, and again those whose ratio fell. The error names the rows that fell in every run.
+// watch measures the alarmed rows, and measures those whose ratio fell again, up to three runs. It returns an error
+// that names the rows whose ratio fell in every run.
 func watch(ctx context.Context, o options, measure func(name string) ([]Row, error)) error {
 	committed, err := readResult(o.alarm)
 	if err != nil {
@@ -55,7 +56,8 @@ func watch(ctx context.Context, o options, measure func(name string) ([]Row, err
 	return nil
 }
 
-// ratio is what a row is watched by: its efficiency, or else its advantage over a peer.
+// ratio returns the row's ratio to its limit, or without a limit its ratio to the peer. It is nil if the row has
+// neither.
 func (r Row) ratio() *float64 {
 	if r.LimitRatio != nil {
 		return r.LimitRatio
@@ -63,7 +65,7 @@ func (r Row) ratio() *float64 {
 	return r.PeerRatio
 }
 
-// fallen returns the names of rows whose ratio is below what it was, and of those that have none any more.
+// fallen returns the names of rows whose ratio is below 90 % of the ratio before, or which have lost their ratio.
 func fallen(before, now []Row) (names []string) {
 	for _, was := range before {
 		for _, is := range now {

@@ -28,16 +28,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// analyzing is what a verifier does with batch files: messages per second of CPU time, from the file to the report.
-// The limit is the least that opening them takes, and the peer the standard library's HPKE that does nothing but open;
-// all three run on all cores. Memory is what the system says of `verifier analyze` of one batch of 10⁶, and growth
-// the slope of its CPU time in the number of messages, from 10⁵ to 10⁶.
+// analyzing measures how fast a verifier analyzes a batch file: messages per second of CPU time, from the file to the
+// answer. The limit only opens the messages, with circl. The peer only opens them, with the standard library's HPKE.
+// All three use all cores. verifier/memory is the peak memory of `verifier analyze` for one batch of 10⁶ messages.
+// growth/users is the slope of its CPU time from 10⁵ to 10⁶ messages, in logarithms: 1 is linear growth.
 var analyzing = Group{
 	Names: []string{"verifier/analyze", "verifier/memory", "growth/users"},
 	Run:   measureAnalysis,
 }
 
-// How many messages the rows have, and how often the first is measured, by turns.
+// Numbers of messages per batch, and the number of runs of verifier/analyze.
 const (
 	analyzedMessages = 100_000
 	analyzedRuns     = 7
@@ -74,7 +74,8 @@ func measureAnalysis(ctx context.Context, s *Setup) (rows []Row, err error) {
 	return append(rows, grown...), err
 }
 
-// warehouse makes batch files of a task with one relay: a histogram of 64 labels.
+// warehouse seals slots and writes batch files for a task with one relay: a histogram of 64 labels. It also measures
+// bare cryptography.
 type warehouse struct {
 	d     *quickstart.Deployment
 	keys  *keyfile.HPKE
@@ -84,7 +85,7 @@ type warehouse struct {
 	tags  *rand.ChaCha8
 }
 
-// newWarehouse makes one whose batches have at least that number of clients.
+// newWarehouse makes a warehouse in dir. Its task has a batch size of that number of clients.
 func newWarehouse(dir string, clients int) (*warehouse, error) {
 	draft, err := planner.Draft(planner.Query{Name: "stock", Query: task.Histogram, Bins: 64, Labels: true,
 		Batch: uint64(clients), Honest: 0.9, Epsilon: 1, Delta: 1e-6})
@@ -118,7 +119,7 @@ func newWarehouse(dir string, clients int) (*warehouse, error) {
 
 func (w *warehouse) path(name string) string { return filepath.Join(w.d.Dir, name) }
 
-// slot returns a sealed message under a fresh tag.
+// slot returns a slot with a random label and a fresh tag, sealed for the verifier.
 func (w *warehouse) slot() []byte {
 	plain := make([]byte, onion.TagSize+1+w.d.Bundles[0].Slots.MessageBytes)
 	w.tags.Read(plain[:onion.TagSize])
@@ -127,11 +128,12 @@ func (w *warehouse) slot() []byte {
 	return w.press.seal(nil, plain)
 }
 
-// planted are the slots that a batch has again: of an earlier batch, and of its own.
+// planted says which slots a batch repeats: slots of an earlier batch, and the first len(own) slots of the batch
+// itself. batch fills own.
 type planted struct{ earlier, own [][]byte }
 
-// batch writes a batch of n messages. Planted ones come at its end. It keeps the first slots
-// of the batch, up to keep.
+// batch writes a batch file of that number of messages. The repeated slots are the last ones. It returns the batch's
+// first slots, as many as keep says.
 func (w *warehouse) batch(name string, seq uint64, messages int, again planted, keep int) (kept [][]byte, err error) {
 	sign, err := keyfile.LoadSign(filepath.Join(w.d.Dir, "relay1", "sign.key"))
 	if err != nil {
@@ -189,7 +191,7 @@ func joinFiles(path string, head []byte, body *os.File) error {
 	return errors.Join(err, out.Close())
 }
 
-// rate is the row of the rate.
+// rate measures the row verifier/analyze. Verifier, limit and peer alternate.
 func (w *warehouse) rate() (Row, error) {
 	progress("sealing %d messages", analyzedMessages)
 	if _, err := w.batch("one.batch", 0, analyzedMessages, planted{}, 0); err != nil {
@@ -223,14 +225,14 @@ func (w *warehouse) rate() (Row, error) {
 		within("circl's x25519, HKDF and AES alone", median(runs[1])), nil
 }
 
-// ownCPU is the CPU time of this process.
+// ownCPU returns the CPU time that this process has used so far, user and system.
 func ownCPU() (time.Duration, error) {
 	var usage syscall.Rusage
 	err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), err
 }
 
-// analyzeHere reads the batch file and makes the report.
+// analyzeHere runs the verifier in this process: it reads the batch file and computes the answer.
 func (w *warehouse) analyzeHere([][]byte) error {
 	v, err := verifier.New(w.d.Bundles[0], w.keys)
 	if err != nil {
@@ -246,7 +248,8 @@ func (w *warehouse) analyzeHere([][]byte) error {
 	}
 	r, err := v.Report()
 	if err == nil && r.Verified != analyzedMessages {
-		err = fmt.Errorf("%d messages of %d: %v", r.Verified, analyzedMessages, r.Findings)
+		err = fmt.Errorf("one.batch: verified %d messages, want %d: findings %v", r.Verified, analyzedMessages,
+			r.Findings)
 	}
 	return err
 }
@@ -263,8 +266,8 @@ func (w *warehouse) openBare(sealed [][]byte) error {
 	})
 }
 
-// openAndSeal returns the microseconds of CPU time that it takes to open a layer around a slot of a size, and to seal
-// what is in it, on all cores at once.
+// openAndSeal returns the CPU time to open the outer layer of a slot and to encrypt its content of size bytes for the
+// disk, in microseconds, with all cores busy.
 func (w *warehouse) openAndSeal(size int) (float64, error) {
 	plain := make([]byte, onion.TagSize+size)
 	sealed := w.press.seal(nil, plain)
@@ -277,8 +280,8 @@ func (w *warehouse) openAndSeal(size int) (float64, error) {
 	})
 }
 
-// perTurn returns CPU time per operation with all cores busy, in µs. Parties use all cores, too, and two cores of a
-// virtual machine are often two threads of one core, which are slower together.
+// perTurn returns the CPU time per operation in µs, with all cores busy. Relays and verifiers use all cores, too. Two
+// cores of a virtual machine are often two threads of one core, and each is slower while both work.
 func perTurn(times int, worker func() func() error) (float64, error) {
 	before, err := ownCPU()
 	if err != nil {
@@ -324,7 +327,8 @@ func (w *warehouse) openPlain(sealed [][]byte) error {
 	})
 }
 
-// grow measures `verifier analyze` of one batch of 10⁵ messages of a task, and of one of 10⁶ of another.
+// grow measures the rows verifier/memory and growth/users. It runs `verifier analyze` on a batch of 10⁵ messages of one
+// task, and on a batch of 10⁶ messages of another task.
 func grow(ctx context.Context, program string, few, many *warehouse) ([]Row, error) {
 	const name = "whole.batch"
 	for messages, w := range map[int]*warehouse{analyzedMessages: few, memoryMessages: many} {
@@ -350,13 +354,13 @@ func grow(ctx context.Context, program string, few, many *warehouse) ([]Row, err
 		newRow("growth/users", "slope", lower, slopes...)}, nil
 }
 
-// slope is that of CPU time in messages, in logarithms.
+// slope returns the exponent by which CPU time grows with the number of messages: 1 is linear growth.
 func slope(small, large *analysis) float64 {
 	return math.Log(large.cpu.Seconds()/small.cpu.Seconds()) /
 		math.Log(float64(large.Verified)/float64(small.Verified))
 }
 
-// analysis is what a run of `verifier analyze` says, and what the system says of its process.
+// analysis is the JSON output of a run of `verifier analyze`, with the CPU time and peak memory of its process.
 type analysis struct {
 	Verified uint64 `json:"verified"`
 	Findings []struct {
@@ -368,7 +372,7 @@ type analysis struct {
 	peak int64 // bytes
 }
 
-// analyze runs `verifier analyze` of batch files.
+// analyze runs `verifier analyze` on batch files.
 func (w *warehouse) analyze(ctx context.Context, program string, batches ...string) (*analysis, error) {
 	args := []string{"analyze", "--task", w.path("stock.bundle"), "--keys", w.d.VerifierKeys("stock"),
 		"--json"}
@@ -381,7 +385,7 @@ func (w *warehouse) analyze(ctx context.Context, program string, batches ...stri
 	err := cmd.Run()
 	lines := bytes.Split(bytes.TrimSpace(out.Bytes()), []byte("\n"))
 	a := new(analysis)
-	if json.Unmarshal(lines[len(lines)-1], a) != nil { // repeated messages are a fault: exit status 1
+	if json.Unmarshal(lines[len(lines)-1], a) != nil { // err alone is no failure: findings also give exit status 1
 		return nil, fmt.Errorf("couldn't analyze: %w\n%s", err, &problems)
 	}
 	usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)

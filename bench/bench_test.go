@@ -17,7 +17,7 @@ func TestRow(t *testing.T) {
 	require.Equal(t, 2.0, *newRow("x", "1/s", higher, 2).within("limit", 1).LimitRatio, "no ratio is clamped")
 }
 
-// TestAbsentIsNull checks the contract of the JSON form: what was not measured is null.
+// TestAbsentIsNull: in the JSON form, values that were not measured must be null. Scripts rely on it.
 func TestAbsentIsNull(t *testing.T) {
 	text, err := json.Marshal(newRow("x", "ms", lower).against("peer").within("floor", 1))
 	require.NoError(t, err)
@@ -45,7 +45,8 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
-// TestFallen: a row is named that has lost over a tenth of its ratio, to its limit or else to its peer, or all of it.
+// TestFallen: fallen must name the rows whose ratio dropped by over a tenth or vanished, and no others. It compares
+// the ratio to the limit, or to the peer if a row has no limit.
 func TestFallen(t *testing.T) {
 	row := func(name string, ours float64) Row { return newRow(name, "ms", lower, ours).within("floor", 1) }
 	before := []Row{row("kept", 1), row("fell", 1), row("lost", 1), row("gone", 1), newRow("peer", "ms", lower, 1).
@@ -58,7 +59,8 @@ func TestFallen(t *testing.T) {
 	}
 }
 
-// TestDocument: it has the rows, what each party spends beside its cryptography, and what 10⁹ reports a day come to.
+// TestDocument: benchmarks.md must show the rows, what share of each party's time is cryptography, and what 10⁹ reports
+// a day cost.
 func TestDocument(t *testing.T) {
 	var rows []Row
 	for i, player := range players {
@@ -76,15 +78,15 @@ func TestDocument(t *testing.T) {
 	require.Contains(t, text, "| e2e/1e5/first/cpu | 86.4 us/client | - | - | 43.2 (limit) | 0.5 | 1: 86.4 to 86.4 "+
 		"| 2026-11-20 at abc, load 9 |")
 	require.Contains(t, text, "| 1: 20 to 20 | 2026-11-21 at def, load 1.5, 6502 |")
-	require.Contains(t, text, ", growth/users, e2e/1e5/first/memory, ", "what was not measured is said")
+	require.Contains(t, text, ", growth/users, e2e/1e5/first/memory, ", "the document lists rows not measured yet")
 	require.Contains(t, text, "| e2e/1e5/time | 20 s")
 	require.Contains(t, text, "| later relay | 172.8 | 86.4 | 50 % |")
 	require.Regexp(t, `takes 100 microseconds there\.\s[^.]*would take 2\.03 times`, text)
-	require.Contains(t, text, "| first relay | 1 |", "a core for 10⁹ times 86.4 microseconds")
+	require.Contains(t, text, "| first relay | 1 |", "10⁹ reports of 86.4 µs in a day of 86,400 s need one core")
 }
 
-// TestMerged: what was measured again takes the place of what was, in the order of the groups, and what there is no
-// more is left out.
+// TestMerged: a new row must replace the old row of its name, rows must be in the order of the groups, and rows whose
+// name no longer exists must be dropped.
 func TestMerged(t *testing.T) {
 	row := func(name string, ours float64) Row { return newRow(name, "ms", lower, ours) }
 	before := []Row{row("relay/mix", 1), row("no such row", 1), row("edge/cpu", 1)}
@@ -92,7 +94,8 @@ func TestMerged(t *testing.T) {
 	require.Equal(t, []Row{now[2], before[0], now[0], now[1]}, merged(before, now))
 }
 
-// TestWatch: a ratio that fell in all of three runs is an alarm, and one that did not in the last is none.
+// TestWatch: a ratio that fell in all of three runs must raise an alarm. A ratio that recovers in the last run must
+// not.
 func TestWatch(t *testing.T) {
 	committed := &Result{Rows: []Row{newRow("relay/mix", "us", lower, 10).within("floor", 9),
 		newRow("verifier/analyze", "1/s", higher, 9).within("floor", 10)}}
@@ -114,7 +117,7 @@ func TestWatch(t *testing.T) {
 			return []Row{newRow(name, "1/s", higher, 9).within("floor", 10)}, nil
 		})
 		require.Equal(t, alarmRuns, asked["relay/mix"])
-		require.Equal(t, 1, asked["verifier/analyze"], "what has not fallen is not measured again")
+		require.Equal(t, 1, asked["verifier/analyze"], "watch must not measure a row again whose ratio did not fall")
 		if alarm == "" {
 			require.NoError(t, err)
 		} else {

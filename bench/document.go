@@ -16,7 +16,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// write writes the rows for people and for the alarm. Rows that were written before, and were not measured now, stay.
+// write writes benchmarks.md for readers and benchmarks.json for --alarm into a folder. It keeps the rows of the
+// existing benchmarks.json that this run did not measure.
 func (r *Result) write(folder string) error {
 	path := filepath.Join(folder, "benchmarks.json")
 	r.stamp()
@@ -35,7 +36,7 @@ func (r *Result) write(folder string) error {
 	}
 	raw, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
-		return fmt.Errorf("couldn't encode the figures: %w", err)
+		return fmt.Errorf("couldn't encode benchmarks.json: %w", err)
 	}
 	if err := os.WriteFile(path, append(raw, '\n'), 0o644); err != nil {
 		return fmt.Errorf("couldn't write the figures: %w", err)
@@ -43,7 +44,7 @@ func (r *Result) write(folder string) error {
 	return nil
 }
 
-// readResult reads what write wrote.
+// readResult reads a benchmarks.json that write wrote.
 func readResult(path string) (*Result, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -51,12 +52,12 @@ func readResult(path string) (*Result, error) {
 	}
 	r := new(Result)
 	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("couldn't read the committed figures: %w", err)
+		return nil, fmt.Errorf("couldn't read the committed figures in %s: %w", path, err)
 	}
 	return r, nil
 }
 
-// stamp says on the rows of a run when they were measured. Those that were measured in an earlier one say so.
+// stamp notes date, commit, load and processor of this run on its rows. Rows of an earlier run keep their note.
 func (r *Result) stamp() {
 	for i := range r.Rows {
 		if r.Rows[i].Measured == "" {
@@ -67,7 +68,7 @@ func (r *Result) stamp() {
 	}
 }
 
-// missing are the names of rows that have never been measured.
+// missing returns the names of rows that have never been measured, except for download/import rows.
 func (r *Result) missing() (out []string) {
 	for _, name := range names() {
 		measured := func(row Row) bool { return row.Name == name && row.Ours != nil }
@@ -78,7 +79,8 @@ func (r *Result) missing() (out []string) {
 	return out
 }
 
-// merged returns the rows of both that there still are, in the order of [names]; a newer one takes its place.
+// merged merges old and new rows, in the order of [names]. A new row replaces the old row of its name. Rows whose name
+// no longer exists are dropped.
 func merged(before, now []Row) (out []Row) {
 	for _, name := range names() {
 		for _, rows := range [][]Row{now, before} {
@@ -92,7 +94,7 @@ func merged(before, now []Row) (out []Row) {
 	return out
 }
 
-// document is benchmarks.md.
+// document returns the text of benchmarks.md.
 func (r *Result) document() (string, error) {
 	var b strings.Builder
 	m := r.Machine
@@ -154,10 +156,10 @@ func named(value *float64, name *string) string {
 	return cell(value) + " (" + *name + ")"
 }
 
-// spending is a party's microseconds of CPU time for a client, and its cryptography's.
+// spending is a party's CPU time per client in microseconds: in all, and for cryptography alone.
 type spending struct{ all, cryptography float64 }
 
-// spent returns what each of [players] spends, from the rows of simulated clients.
+// spent returns the spending of each of [players], from the cpu rows of an end-to-end run such as e2e/1e5.
 func (r *Result) spent(name string) (out []spending) {
 	for _, player := range players {
 		for _, row := range r.Rows {
@@ -169,7 +171,7 @@ func (r *Result) spent(name string) (out []spending) {
 	return out
 }
 
-// parties are the names of [players] for people.
+// parties names the [players] as readers of the document see them.
 var parties = []string{"first relay", "later relay", "verifier", "client"}
 
 func whereTimeGoes(b *strings.Builder, name string, spent []spending) {
@@ -198,7 +200,7 @@ With several reports in a request, the first relay would save most of its time o
 `)
 }
 
-// withoutRelay says what all parties would spend if the first relay did no more than take reports.
+// withoutRelay writes how much CPU time all parties would spend if bench/bare replaced the first relay.
 func (r *Result) withoutRelay(b *strings.Builder, spent []spending) {
 	for _, row := range r.Rows {
 		if row.Name != "relay/ingest/sqlite" || row.Limit == nil {
@@ -218,19 +220,19 @@ The bare server of `+"`relay/ingest`"+` only opens a report and stores it. It ta
 	}
 }
 
-// The prices that [daily] reckons with, in dollars. They are assumptions: put your own.
+// Assumed prices in US dollars, and assumed traffic, for the table of [daily]. Replace them with your own.
 const (
 	coreHour       = 0.05
 	gigabyteOut    = 0.09
 	gigabyteMonth  = 0.10
 	reportsDaily   = 1e9
 	secondsDaily   = 86_400
-	peakOverMean   = 3    // A site's busiest hour over its mean one.
-	requestHeaders = 400  // Bytes that a browser sends around a body.
-	handshake      = 4000 // Bytes of a TLS connection, both ways.
+	peakOverMean   = 3    // Load of a site's busiest hour, divided by its mean load.
+	requestHeaders = 400  // Bytes that a browser sends in addition to a body.
+	handshake      = 4000 // Bytes of a TLS handshake, both directions together.
 )
 
-// daily is the arithmetic for 10⁹ reports a day.
+// daily writes what 10⁹ reports a day cost.
 func daily(b *strings.Builder, spent []spending) error {
 	draft, err := planner.Draft(usual(usualClients).Query)
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// edgeWorker is what a posted value costs in an edge worker: processor time of workerd, its HTTP
-// and the report to the relay included, and the size of the upload. The peer is a worker that does
-// nothing, with the stock entry of syumai/workers, which starts Go for each request; the limit is one
-// that does nothing with our entry, which starts it once.
+// edgeWorker measures what a value posted to an edge worker costs. edge/cpu is workerd's CPU time per request in ms,
+// including HTTP and the report to the relay. edge/gzip is the size of the worker's upload in bytes. Peer and limit are
+// workers that do nothing. The peer uses the standard entry script of syumai/workers, which starts Go for each request.
+// The limit uses our entry script, which starts Go once.
 var edgeWorker = Group{Names: []string{"edge/cpu", "edge/gzip"}, Run: measureEdge}
 
 // emptyWorker is the source of a worker that answers 204.
@@ -40,7 +40,7 @@ func main() {
 }
 `
 
-// edgeRuns of edgeRequests each, one at a time, after edgeWarm that are not counted.
+// Each of edgeRuns runs sends edgeRequests requests, one at a time, after edgeWarm requests to warm up.
 const (
 	edgeRuns     = 3
 	edgeRequests = 250
@@ -86,8 +86,8 @@ func measureEdge(ctx context.Context, s *Setup) ([]Row, error) {
 	}, nil
 }
 
-// buildWorkers returns the folders of our worker, of an empty one with the stock entry, and of an
-// empty one with ours.
+// buildWorkers builds three workers and returns their folders: ours, an empty worker with the standard entry script,
+// and an empty worker with our entry script.
 func buildWorkers(ctx context.Context) ([]string, error) {
 	progress("building the edge workers")
 	root, err := os.MkdirTemp("", "doona-bench")
@@ -110,7 +110,7 @@ func buildWorkers(ctx context.Context) ([]string, error) {
 	return dirs, wasm.ReplaceEntry(dirs[2])
 }
 
-// uploadSize returns the bytes of a worker's files, each compressed by gzip at its best level.
+// uploadSize returns the total size of a worker's files in bytes, each compressed by gzip at its best level.
 func uploadSize(dir string) (total float64, err error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {
@@ -126,8 +126,8 @@ func uploadSize(dir string) (total float64, err error) {
 	return total, nil
 }
 
-// workerCost returns the median of the processor time of one request, in milliseconds. Where the
-// worker reports, a request ends when the relay has its report.
+// workerCost returns the median CPU time of one request, in milliseconds. If reports is set, it counts a request's CPU
+// time until the relay has received the report.
 func workerCost(ctx context.Context, program, dir, entry string, reports bool) (float64, error) {
 	relay, config, arrived, err := edgeRelay()
 	if err != nil {
@@ -152,10 +152,10 @@ func workerCost(ctx context.Context, program, dir, entry string, reports bool) (
 		}
 		for began := time.Now(); reports && arrived.Load() < want; time.Sleep(time.Millisecond) {
 			if time.Since(began) > 30*time.Second {
-				return 0, fmt.Errorf("a report did not arrive\n%s", p.Log())
+				return 0, fmt.Errorf("the relay received no report within 30 s; the worker's log:\n%s", p.Log())
 			}
 		}
-		time.Sleep(2 * time.Millisecond) // for what follows the answer
+		time.Sleep(2 * time.Millisecond) // workerd may still work after its answer
 		after, err := p.CPU()
 		if err != nil {
 			return 0, err
@@ -167,7 +167,7 @@ func workerCost(ctx context.Context, program, dir, entry string, reports bool) (
 	return median(costs), nil
 }
 
-// edgeRelay serves a task of 16 categories with two relays, and counts the reports to it.
+// edgeRelay starts a fake first relay that serves a histogram task of 16 bins and counts the reports that arrive.
 func edgeRelay() (*httptest.Server, map[string]any, *atomic.Int64, error) {
 	arrived := &atomic.Int64{}
 	var bundle []byte
@@ -195,7 +195,7 @@ func edgeRelay() (*httptest.Server, map[string]any, *atomic.Int64, error) {
 		"DOONA": map[string]any{"delay": 0, "tasks": map[string]any{"x": x}}}, arrived, nil
 }
 
-// edgeSecret is the backend's, which posts the values.
+// edgeSecret is the bearer token with which the bench posts values to the worker.
 const edgeSecret = "the-secret-of-a-backend-0123456789abc"
 
 func postValue(url string) error {
@@ -211,7 +211,7 @@ func postValue(url string) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusNoContent {
-		return fmt.Errorf("couldn't post: %s", resp.Status)
+		return fmt.Errorf("couldn't post a value to the worker: status %s, want 204", resp.Status)
 	}
 	return nil
 }

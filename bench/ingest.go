@@ -26,10 +26,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// ingest is the rate of a first relay: durable reports per second of its process's CPU time. The limit, measured in
-// the same run, is bench/bare: the same HTTP server, one open and values of the same sizes, without anything that
-// makes it a relay. The peer is a floor instead of a competitor: bare HPKE opens of the same envelopes. p99 is the
-// latency of 256 clients who each send as soon as they have an answer; its peer is the bare server's.
+// ingest measures how many reports a first relay stores durably per second of its CPU time. The limit, measured in the
+// same run, is bench/bare: the same HTTP server, one HPKE opening per report and values of the same sizes, but none of
+// a relay's checks. The peer is no competitor: it only opens the same envelopes with HPKE. Rows p99 are the 99th
+// percentile of the latency in ms. There 256 clients each send the next report as soon as they have an answer; the
+// peer is bench/bare.
 var ingest = Group{Names: ingestNames(), Run: measureIngest}
 
 func ingestNames() (names []string) {
@@ -40,10 +41,10 @@ func ingestNames() (names []string) {
 	return names
 }
 
-// ingestRuns is how often each server is measured, by turns.
+// ingestRuns is how often each server is measured; relay and bare server alternate.
 const ingestRuns = 5
 
-// connections is how many clients post at a time.
+// connections is the number of clients that post concurrently.
 const connections = 256
 
 func measureIngest(ctx context.Context, s *Setup) (rows []Row, err error) {
@@ -87,15 +88,15 @@ func measureIngest(ctx context.Context, s *Setup) (rows []Row, err error) {
 	return rows, nil
 }
 
-// field is a deployment whose first relay is measured, with reports for it.
+// field is a deployment whose first relay is measured, with sealed reports to send to it.
 type field struct {
 	*quickstart.Deployment
 	listen, admin string
 	reports       []*openloop.LoadReport
-	opens         float64 // bare HPKE opens per second of CPU time
+	opens         float64 // envelopes that HPKE alone opens per second of CPU time
 }
 
-// newField lays out two relays and seals reports of some slots.
+// newField writes the files of a deployment with two relays, and seals reports with that number of slots each.
 func newField(dir string, slots, reports int) (*field, error) {
 	f := &field{reports: make([]*openloop.LoadReport, reports)}
 	var addresses [4]string
@@ -123,7 +124,7 @@ func newField(dir string, slots, reports int) (*field, error) {
 	return f, f.measureOpens()
 }
 
-// ingestTask is a task whose batch is never full, so that none is sealed while reports are counted.
+// ingestTask returns a task whose batch never fills, so that the relay seals no batch during the measurement.
 func ingestTask(slots, reports int) *task.Task {
 	return &task.Task{
 		Name: "ingest", Query: task.Count, Protocol: "opaque", Rule: "none", KEM: task.KEMX25519,
@@ -153,7 +154,7 @@ func (f *field) seal(slots int) error {
 	})
 }
 
-// measureOpens opens envelopes and does nothing else.
+// measureOpens opens all reports' envelopes several times, and keeps the median rate in opens.
 func (f *field) measureOpens() error {
 	opener, err := f.opener()
 	if err != nil {
@@ -194,13 +195,14 @@ func (f *field) opener() (*onion.Opener, error) {
 
 func (f *field) keys() string { return filepath.Join(f.Dir, "relay1", "ingest.keys") }
 
-// side is a server that takes reports. It has the rate and the 99th percentile of latency of each run.
+// side is one of the two measured servers: the relay or bench/bare. For each run it has the rate, in reports per second
+// of CPU time, and the 99th percentile of latency in ms.
 type side struct {
 	args        func(folder string) []string
 	rates, p99s []float64
 }
 
-// measure has the relay and the bare server take all reports by turns, each time into a new store.
+// measure sends all reports to the relay and to the bare server, alternately, each time with a new store.
 func (f *field) measure(ctx context.Context, bins, name string, store func(string) (string, error)) ([]Row, error) {
 	ours, bare := f.sides(bins)
 	for run := range ingestRuns {
@@ -221,7 +223,7 @@ func (f *field) measure(ctx context.Context, bins, name string, store func(strin
 		newRow(name+"/p99", "ms", lower, ours.p99s...).against(limit, bare.p99s...)}, nil
 }
 
-// sides are the relay and the bare server.
+// sides returns the relay and the bare server, without measurements.
 func (f *field) sides(bins string) (ours, bare *side) {
 	return &side{args: func(folder string) []string {
 			return []string{filepath.Join(bins, "relay"), "serve", "--config", filepath.Join(folder, "relay.yaml")}
@@ -231,9 +233,8 @@ func (f *field) sides(bins string) (ours, bare *side) {
 		}}
 }
 
-// take starts a server on a new store, posts every report once and notes how many it took per second of
-// its CPU time, and how long 99 of 100 waited at most. The server has a copy of the first relay's folder:
-// a relay's keys are good for one store only.
+// take starts a server on a new store and posts every report once. It adds the rate and the 99th percentile of latency
+// to the side. The server gets a copy of the first relay's folder, because a relay's keys work with one store only.
 func (f *field) take(ctx context.Context, one *side, store func(string) (string, error)) error {
 	folder, err := os.MkdirTemp(f.Dir, "run")
 	if err != nil {
@@ -274,11 +275,11 @@ func (f *field) take(ctx context.Context, one *side, store func(string) (string,
 	return err
 }
 
-// post sends all reports, each from a network of its own, and returns the 99 % quantile of the latencies, in ms.
+// post sends all reports, each from a different client network, and returns the 99th percentile of latency in ms.
 func (f *field) post(ctx context.Context) (float64, error) {
 	target, err := url.Parse(f.Bundles[0].ReportsURL(0))
 	if err != nil {
-		return 0, fmt.Errorf("couldn't read an address: %w", err)
+		return 0, fmt.Errorf("couldn't parse the first relay's address: %w", err)
 	}
 	for _, report := range f.reports {
 		report.Fate = openloop.Waiting
@@ -286,12 +287,13 @@ func (f *field) post(ctx context.Context) (float64, error) {
 	got := openloop.Run(ctx, openloop.Options{URL: target, Connections: connections, Duration: 10 * time.Minute},
 		openloop.Pool(f.reports))
 	if got.Accepted != len(f.reports) || got.Offered != got.Accepted {
-		return 0, fmt.Errorf("%d of %d reports were taken; %v", got.Accepted, got.Offered, got.Refused)
+		return 0, fmt.Errorf("the server accepted %d of %d reports; refusals: %v", got.Accepted, got.Offered, got.Refused)
 	}
 	return got.Quantile(.99), nil
 }
 
-// inParallel runs do for 0 to n-1 on some goroutines and returns the first error.
+// inParallel calls do with 0 to n−1 on the given number of goroutines, and returns their joined errors. A goroutine
+// stops at its first error.
 func inParallel(workers, n int, do func(int) error) error {
 	var next atomic.Int64
 	failed := make([]error, workers)
@@ -307,7 +309,7 @@ func inParallel(workers, n int, do func(int) error) error {
 	return errors.Join(failed...)
 }
 
-// ready waits for an address to answer with success.
+// ready waits until an address answers with a status below 300. It gives up after about 10 s.
 func ready(url string) error {
 	for range 200 {
 		resp, err := http.Get(url)

@@ -13,10 +13,10 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// TestScale has `verifier analyze` read ten batches, of which each repeats messages of the batch before and of its own:
-// all of them are found, and nothing else. In the long form the batches are of 10⁶ messages, and what the system says
-// of the process is held against its limits: memory below 300 MB for all ten and below 150 MB for one, and CPU time
-// that grows as the number of messages, from 10⁵ to 10⁷.
+// TestScale runs `verifier analyze` on ten batches. Each batch repeats messages of the previous batch and of itself.
+// The verifier must find all repeated messages and report nothing else. In the long form a batch has 10⁶ messages, and
+// the test checks the costs of the process: memory below 300 MB for ten batches and below 150 MB for one, and CPU time
+// that grows linearly from 10⁵ to 10⁷ messages.
 func TestScale(t *testing.T) {
 	batchSize, full := 2_000, stattest.Long
 	if full {
@@ -59,7 +59,7 @@ func requireScale(t *testing.T, few, many *warehouse, program string, all *analy
 	_, err := few.batch("small.batch", 0, analyzedMessages, planted{}, 0)
 	require.NoError(t, err)
 	var small, one *analysis
-	for range 3 { // the least of three: others use this machine, too
+	for range 3 { // keep the least of three runs, because other programs may slow down the machine
 		a, err := few.analyze(t.Context(), program, "small.batch")
 		require.NoError(t, err)
 		if small == nil || a.cpu < small.cpu {

@@ -16,18 +16,18 @@ import (
 	"github.com/doona-dp/doona/wasm"
 )
 
-// auditRow is the result of an audit of one case.
+// auditRow is the result of auditing one case.
 type auditRow struct {
 	Protocol       string  `json:"protocol"`
-	Client         string  `json:"client"` // native or doona.wasm
+	Client         string  `json:"client"` // "native" or "doona.wasm".
 	Fault          string  `json:"fault,omitempty"`
-	View           string  `json:"view"` // Whose.
+	View           string  `json:"view"` // The party whose data the attacker sees.
 	Attack         string  `json:"attack"`
 	EpsilonLower   float64 `json:"epsilon_lower"`
 	EpsilonClaimed float64 `json:"epsilon_claimed"`
 	Delta          float64 `json:"delta"`
 	Confidence     float64 `json:"confidence"`
-	Trials         int     `json:"trials"` // Of each world.
+	Trials         int     `json:"trials"` // Batches in each of the two worlds.
 	Power          float64 `json:"power"`
 	Refuted        bool    `json:"refuted"`
 	Passed         bool    `json:"passed"`
@@ -157,7 +157,7 @@ The attack *reconstruction* is [AFNNTZ24](https://arxiv.org/abs/2404.10201), Alg
 
 `
 
-// document writes docs/audit.md.
+// document writes the results in the form of docs/audit.md to the file of --out.
 func (f *auditFlags) document(rows []auditRow) error {
 	var out strings.Builder
 	fmt.Fprintf(&out, intro, f.options.Confidence)
@@ -165,12 +165,12 @@ func (f *auditFlags) document(rows []auditRow) error {
 		return err
 	}
 	if err := os.WriteFile(f.out, []byte(out.String()), 0o644); err != nil {
-		return fmt.Errorf("couldn't write the audit: %w", err)
+		return fmt.Errorf("couldn't write the audit's document: %w", err)
 	}
 	return nil
 }
 
-// code reads the module from a file, or builds it.
+// code returns the bytes of doona.wasm. It reads the file of --module, or builds one.
 func (f *auditFlags) code(ctx context.Context) ([]byte, error) {
 	file := f.module
 	if file == "" {
@@ -186,12 +186,12 @@ func (f *auditFlags) code(ctx context.Context) ([]byte, error) {
 	}
 	code, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't read the module: %w", err)
+		return nil, fmt.Errorf("couldn't read doona.wasm: %w", err)
 	}
 	return code, nil
 }
 
-// printAudit prints Markdown, the content of docs/audit.md.
+// printAudit prints the results as a Markdown table, as in docs/audit.md.
 func printAudit(w io.Writer, rows []auditRow) error {
 	header := []string{"protocol", "client", "planted fault", "view of", "attack", "found ε", "claimed ε", "δ", "batches",
 		"power", "result"}

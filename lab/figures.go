@@ -22,7 +22,7 @@ type figuresFlags struct {
 type figuresResult struct {
 	Out     string   `json:"out"`
 	Figures []string `json:"figures"`
-	Errata  int      `json:"errata"` // How many were shown; 0 with --only.
+	Errata  int      `json:"errata"` // Number of errata in errata.md; 0 with --only, which writes none.
 	Quick   bool     `json:"quick"`
 }
 
@@ -96,7 +96,7 @@ func runFigures(cmd *cobra.Command, f figuresFlags) error {
 	})
 }
 
-// erratumResult is what `lab errata` prints of each erratum.
+// erratumResult is what `lab errata` prints for each erratum.
 type erratumResult struct {
 	Name     string `json:"name"`
 	Where    string `json:"where"`

@@ -1,2 +1,2 @@
-// The same with what everybody else sends: a value in clear, as soon as the script runs.
+// For comparison: sends a value unencrypted with sendBeacon, as soon as the script runs.
 navigator.sendBeacon(`${new URLSearchParams(location.search).get('relay')}/beacon`, '1');

@@ -1,4 +1,4 @@
-// Reports as the SDK does by itself, when the page is idle, or at once.
+// Reports once with the SDK. The parameter `when` is "idle" (the SDK's default: when the page is idle) or "now".
 import { connect } from './doona.js';
 
 const asked = new URLSearchParams(location.search);

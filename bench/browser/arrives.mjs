@@ -1,17 +1,17 @@
-// How many visits have a report that arrives, by what sends it and how long they last: prints
-// {kind: {cold: {1: visits, 3: …, 10: …}, cached: …}} for one network. A visit ends as when a person closes the tab, or
-// when its report is there, which no further second changes. The cached ones come after the cold one of ten seconds.
+// Counts visits whose report reaches the relay, by sender and by length of the visit in seconds. Prints
+// {kind: {cold: {1: visits, 3: …, 10: …}, cached: …}} for one network. A visit ends when the script closes the tab:
+// at its full length, or as soon as the report has arrived. Cached visits reuse the profile of the 10 s cold visit.
 import { readFile } from 'node:fs/promises';
 
 import { launch } from '../../www/test/harness.mjs';
 
-/** What Chromium emulates: bytes per second each way, milliseconds of latency, and how slow the page's thread is. */
+/** What Chromium emulates: throughput in bytes per second, latency in ms, and `slower`, the CPU's slowdown factor. */
 const networks = {
   '10mbit-40ms': { slower: 1, offline: false, latency: 40, downloadThroughput: 1.25e6, uploadThroughput: 1.25e6 },
   '1.6mbit-150ms': { slower: 6, offline: false, latency: 150, downloadThroughput: 2e5, uploadThroughput: 9.375e4 },
 };
 
-/** How long visits last, in seconds. */
+/** Lengths of visits, in seconds. */
 const lengths = [1, 3, 10];
 
 /** How long after a visit its report may still arrive, in milliseconds. */
@@ -21,10 +21,10 @@ const request = JSON.parse(await readFile(String(process.argv[2]), 'utf8'));
 const { slower, ...network } = /** @type {any} */ (networks)[request.network];
 const browser = await launch();
 
-/** Asks the relay whether a report has arrived since the last time. */
+/** Asks the relay whether a report has arrived since the previous call. */
 const arrived = async () => (await (await fetch(`${request.relay}/arrived`)).text()) !== '0';
 
-/** Waits so long, or until a report has arrived; says whether one has. @param {number} milliseconds */
+/** Waits until a report arrives, or the time is over. Returns whether it arrived. @param {number} milliseconds */
 async function arrivesWithin(milliseconds) {
   for (const end = Date.now() + milliseconds; ;) {
     if (await arrived()) return true;
@@ -34,7 +34,7 @@ async function arrivesWithin(milliseconds) {
 }
 
 /**
- * Visits a page, and says whether its report arrived.
+ * Visits a page, closes it after `seconds`, and returns whether its report arrived.
  * @param {Awaited<ReturnType<typeof browser.newContext>>} context @param {string} url @param {number} seconds
  */
 async function visit(context, url, seconds) {
@@ -42,12 +42,12 @@ async function visit(context, url, seconds) {
   const session = await context.newCDPSession(page);
   await session.send('Network.emulateNetworkConditions', network);
   await session.send('Emulation.setCPUThrottlingRate', { rate: slower });
-  await arrived();
-  page.goto(url, { waitUntil: 'commit' }).catch(() => {}); // It may be closed before.
+  await arrived(); // resets the relay's counter
+  page.goto(url, { waitUntil: 'commit' }).catch(() => {}); // fails if the page is closed before it has loaded
   const early = await arrivesWithin(1000 * seconds);
   await page.close({ runBeforeUnload: true });
   const late = early || await arrivesWithin(patience);
-  await page.close(); // where nothing had come yet that could be left
+  await page.close(); // the first close does not close a page that has not loaded
   return late;
 }
 

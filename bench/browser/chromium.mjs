@@ -1,4 +1,4 @@
-// One report in Chromium, ours and the peer's: prints {kind: {ours, peer}}.
+// Times making one report in Chromium, with Doona and with the peer. Prints {kind: {ours, peer}}, samples in ms.
 import { readFile } from 'node:fs/promises';
 
 import { launch } from '../../www/test/harness.mjs';

@@ -1,4 +1,4 @@
-// The same with the peer.
+// Reports once with the peer, @divviup/dap, and stores the time since the navigation began, in ms.
 import { send } from './peer.js';
 
 await send('count', new URLSearchParams(location.search).get('relay'));

@@ -1,4 +1,4 @@
-// Reports once, as soon as it can, and leaves the time since the navigation began.
+// Reports once with the SDK, as soon as possible, and stores the time since the navigation began, in ms.
 import { connect } from './doona.js';
 
 const asked = new URLSearchParams(location.search);

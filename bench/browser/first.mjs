@@ -1,10 +1,11 @@
-// Time from navigation to the first report acknowledged: prints {plain: {ours, peer, phases}, cold: …, cached: …}.
+// Measures the time from navigation until the relay acknowledges the first report, in ms. Prints
+// {plain: {ours, peer, phases}, cold: …, cached: …}; phases is the median time until each file was loaded.
 import { readFile } from 'node:fs/promises';
 import { setTimeout as pause } from 'node:timers/promises';
 
 import { launch } from '../../www/test/harness.mjs';
 
-/** What Chromium emulates: bytes per second each way, and milliseconds of latency. */
+/** What Chromium emulates: throughput in bytes per second, and latency in milliseconds. */
 const networks = {
   '10mbit-40ms': { offline: false, latency: 40, downloadThroughput: 1.25e6, uploadThroughput: 1.25e6 },
 };
@@ -12,13 +13,13 @@ const networks = {
 const request = JSON.parse(await readFile(String(process.argv[2]), 'utf8'));
 const browser = await launch();
 
-/** A new profile's window loads pages of the browser's own beside ours; a visitor's has been open for long. In ms. */
+/** Milliseconds to wait first: the window of a new profile also loads pages of the browser. Real visitors' are open. */
 const settling = 1500;
 
-/** @typedef {{reported: number, ended: Record<string, number>}} Visit in milliseconds from the start of navigation */
+/** @typedef {{reported: number, ended: Record<string, number>}} Visit times in ms since the start of navigation */
 
 /**
- * Opens a page and returns when it had reported, and when it had each file.
+ * Opens a page. Returns when its report was acknowledged and when each file was loaded.
  * @param {Awaited<ReturnType<typeof browser.newContext>>} context
  * @param {string} url
  * @returns {Promise<Visit>}
@@ -28,7 +29,7 @@ async function visit(context, url) {
   await pause(settling);
   const network = /** @type {any} */ (networks)[request.network];
   if (network) await (await context.newCDPSession(page)).send('Network.emulateNetworkConditions', network);
-  // Nothing is evaluated in the page before it has reported: that would take time of its main thread.
+  // Evaluate nothing in the page before it has reported: evaluating takes time of its main thread.
   const reported = page.waitForEvent('console', { predicate: (message) => message.text() === 'reported' });
   await page.goto(url, { waitUntil: 'commit' });
   await reported;
@@ -62,7 +63,7 @@ function note(whose, state, { reported, ended }) {
   for (const [file, end] of Object.entries(ended)) (row.phases[`${whose} ${file}`] ??= []).push(end);
 }
 
-/** A plain visit in a fresh profile; a cold and a cached one in another. @param {'ours' | 'peer'} whose */
+/** Makes a plain visit in a fresh profile, then a cold and a cached visit in another. @param {'ours' | 'peer'} whose */
 async function measure(whose) {
   const first = await browser.newContext();
   note(whose, 'plain', await visit(first, pages[whose]('plain', 'plain-')));

@@ -1,5 +1,5 @@
-// What the SDK does to the page around it: prints {kind: {ours, peer}} of {lcp, inp, blocked, cpu}, in
-// milliseconds; the peer is the same page without the SDK.
+// Measures how much the SDK slows down the page that includes it. Prints {kind: {ours, peer}} with lists of
+// {lcp, inp, blocked, cpu} in milliseconds. The peer is the same page without the SDK.
 import { readFile } from 'node:fs/promises';
 
 import { launch } from '../../www/test/harness.mjs';
@@ -10,8 +10,8 @@ const browser = await launch();
 /** @typedef {{name: string, ph: string, pid: number, tid: number, tdur?: number, args: any}} TraceEvent */
 
 /**
- * The most time that the page's thread worked for one task. The clock is the thread's own: unlike
- * a long task it does not run while other programs do.
+ * Returns the most CPU time that the page's main thread spent on one task, in ms. Unlike the duration of a long task,
+ * CPU time does not grow when other programs run.
  * @param {TraceEvent[]} events
  */
 function longestWork(events) {
@@ -21,7 +21,7 @@ function longestWork(events) {
     0)) / 1000;
 }
 
-/** Visits a page, presses its button for a second, and returns what was measured. @param {string} url */
+/** Visits a page, clicks its button ten times in a second, and returns the measured times. @param {string} url */
 async function visit(url) {
   const context = await browser.newContext();
   const page = await context.newPage();
@@ -44,9 +44,9 @@ for (const [kind, asked] of Object.entries(request.tasks)) {
   result[kind] = { ours: [], peer: [] };
   for (let i = 0; i < request.visits; i++) {
     const query = String(new URLSearchParams(/** @type {any} */ (asked)));
-    // a long address takes its time by itself
+    // The peer's address is as long as ours, because a long address takes time by itself.
     const pages = [['ours', query], ['peer', query.replace('task=', 'none=')]];
-    if (i % 2) pages.reverse(); // who comes first finds a colder browser
+    if (i % 2) pages.reverse(); // alternate the order: the first page runs in a colder browser
     for (const [side, search] of pages) {
       result[kind]?.[/** @type {'ours' | 'peer'} */ (side)].push(await visit(`${request.site}/host.html?${search}`));
     }

@@ -1,4 +1,4 @@
-// One report in node, ours and the peer's: prints {kind: {ours, peer}}.
+// Times making one report in node, with Doona and with the peer. Prints {kind: {ours, peer}}, samples in ms.
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -6,7 +6,7 @@ import { join } from 'node:path';
 const request = JSON.parse(await readFile(String(process.argv[2]), 'utf8'));
 const folder = await mkdtemp(join(tmpdir(), 'doona-bench-'));
 
-/** Imports a script from the site. @param {string} name */
+/** Downloads a script from the site and imports it. @param {string} name */
 async function load(name) {
   const file = join(folder, name.replace('.js', '.mjs'));
   await writeFile(file, await (await fetch(`${request.site}/${name}`)).text());

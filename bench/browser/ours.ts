@@ -1,5 +1,5 @@
 /**
- * One report of ours, from value to body, without the network: in Chromium and in node.
+ * Makes one report with Doona's SDK, from value to request body, without sending it. Runs in Chromium and in node.
  * @module
  */
 
@@ -12,7 +12,7 @@ import type { Once } from './sample.js';
 
 export { sample } from './sample.js';
 
-/** Returns what reports `value` to the task of a bundle. */
+/** Returns a function that makes one report of `value` to the task of a bundle. */
 export async function prepare(module: Bytes, raw: Bytes, value: readonly number[]): Promise<Once> {
   const bundle = parseBundle(raw);
   const id = await sha256(bundle.canonical);

@@ -1,5 +1,5 @@
 /**
- * One report of @divviup/dap: Prio3, as the Distributed Aggregation Protocol sends it.
+ * Makes one report with the peer, @divviup/dap: Prio3 in the Distributed Aggregation Protocol (DAP).
  * @module
  */
 
@@ -7,7 +7,7 @@ import { Task } from '@divviup/dap';
 
 import type { Once } from './sample.js';
 
-/** The measurements compared, by the names of the rows. */
+/** The peer's task and the value to report, by the kind in the rows' names. */
 const tasks: Readonly<Record<string, readonly [spec: object, measurement: unknown]>> = {
   count: [{ type: 'count' }, true],
   sum16: [{ type: 'sum', bits: 16 }, 12345],
@@ -16,7 +16,7 @@ const tasks: Readonly<Record<string, readonly [spec: object, measurement: unknow
   vector1000: [{ type: 'sumVec', length: 1000, bits: 1, chunkLength: 32 }, Array(1000).fill(0)],
 };
 
-/** Returns a task at the aggregators of an address. */
+/** Returns a task whose two aggregators are at the address `base`. */
 function connect(name: string, base: string): { task: any; measurement: unknown } {
   const [spec, measurement] = tasks[name]!;
   const id = 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA';
@@ -24,13 +24,12 @@ function connect(name: string, base: string): { task: any; measurement: unknown 
   return { task: new Task(parameters as any), measurement };
 }
 
-/** Returns what makes a report; the first fetches the aggregators' keys. */
+/** Returns a function that makes one report. Its first call fetches the aggregators' keys. */
 export function prepare(name: string, base: string): Once {
   const { task, measurement } = connect(name, base);
   return async () => (await task.generateReport(measurement)).encode().length;
 }
 
-/** Sends one report. */
 export async function send(name: string, base: string): Promise<void> {
   const { task, measurement } = connect(name, base);
   await task.sendMeasurement(measurement);

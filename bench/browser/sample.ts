@@ -1,9 +1,9 @@
 /**
- * Timing something small many times.
+ * Times a short operation many times.
  * @module
  */
 
-/** Milliseconds of every run, and the size of what it made. */
+/** Time of every run in milliseconds, and size of a report in bytes. */
 export interface Samples {
   readonly ms: number[];
   readonly bytes: number;
@@ -12,10 +12,10 @@ export interface Samples {
 const warmUp = 40;
 const runs = 60;
 
-/** Makes one report and returns its size. */
+/** Makes one report and returns its size in bytes. */
 export type Once = () => Promise<number>;
 
-/** Runs both until they are warm and then measures them, by turns: what else the machine does meets both. */
+/** Warms up both sides, then measures them. The sides alternate, so that the machine's load affects both equally. */
 export async function sample(ours: Once, peer: Once | null): Promise<{ ours: Samples; peer: Samples | null }> {
   const sides = [ours, ...(peer ? [peer] : [])].map((once) => ({ once, ms: [] as number[], bytes: 0 }));
   for (let i = 0; i < warmUp + runs; i++) {

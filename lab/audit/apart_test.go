@@ -9,9 +9,10 @@ import (
 	"github.com/doona-dp/doona/protocols/registry"
 )
 
-// TestTwoTextsAreApart: whatever the hash of a task, an attack finds two texts without a common cell, and knows all
-// their cells. With one of the two texts fixed, a fifth of all tasks had no second one, so a hundred tasks would pass
-// once in 10⁹ runs. The count of a cell is at least 8 standard deviations from the threshold.
+// TestTwoTextsAreApart: for any hash of a task, apart must find two texts without a common cell, and all their cells.
+// Were one of the two texts fixed, a fifth of all tasks would have no second text, and a hundred tasks would pass only
+// once in 10⁹ runs. The test does not fail by chance: each cell's count is at least 8 standard deviations from the
+// threshold.
 func TestTwoTextsAreApart(t *testing.T) {
 	for _, c := range Native() {
 		if c.Protocol != "strings" {
@@ -27,7 +28,7 @@ func TestTwoTextsAreApart(t *testing.T) {
 			r := newDeployment(drawn, m)
 			_, err = r.apart()
 			require.NoError(t, err)
-			require.Len(t, r.cells[0], 7, "one in each table: six checks and a level")
+			require.Len(t, r.cells[0], 7, "a text has one cell in each of seven tables: six checks and a level")
 			require.Len(t, r.cells[1], 7)
 		}
 	}

@@ -7,11 +7,12 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// attack turns what a batch shows into a view.
+// attack computes the attacker's result for one batch: a view (numbers as text) or, if the view is empty, a score. pair
+// holds the victim's value in world 0 and in world 1.
 type attack func(r *deployment, t *batchView, pair [2][]float64) (view string, score float64, err error)
 
-// byAnswer scores the verifier's answer in the direction in which the two values differ. The likelihood ratio of
-// noise added to a sum rises with it, or almost.
+// byAnswer scores the verifier's answer by its projection on the difference of the two values. For noise added to a sum
+// the likelihood ratio of the two worlds rises with this score, or almost.
 func byAnswer(r *deployment, t *batchView, pair [2][]float64) (string, float64, error) {
 	totals, err := r.totals(t.lanes, uint64(len(t.sizes)), t.added)
 	if err != nil {
@@ -28,7 +29,7 @@ func byAnswer(r *deployment, t *batchView, pair [2][]float64) (string, float64, 
 	return "", math.Round(score*1e6) / 1e6, nil // Rounded, so that equal answers have equal scores.
 }
 
-// direction returns the difference of the values in the answer, entry by entry.
+// direction returns how much the answer differs between the two values, entry by entry.
 func (r *deployment) direction(pair [2][]float64) ([]float64, error) {
 	first, _, err := r.honest.Exact(pair[0])
 	if err != nil {
@@ -44,8 +45,8 @@ func (r *deployment) direction(pair [2][]float64) ([]float64, error) {
 	return first, nil
 }
 
-// byCells counts the messages that are one value or the other. Randomized response reveals nothing more to an
-// attacker who knows all other clients' values.
+// byCells counts the messages equal to a and those equal to b, the victim's two values. Randomized response reveals
+// nothing more to an attacker who knows all other clients' values.
 func byCells(a, b int) attack {
 	return func(_ *deployment, t *batchView, _ [2][]float64) (string, float64, error) {
 		var n [2]int
@@ -61,9 +62,9 @@ func byCells(a, b int) attack {
 	}
 }
 
-// byTexts counts the messages in all cells of either text. For a pool, their ratio is the likelihood ratio: without
-// one message, the others are equally likely (a multinomial law of equal cells). Randomized response adds the same to
-// both.
+// byTexts counts the messages in the cells of each of the two texts, and scores the logarithm of the ratio of the two
+// counts. If relays add noise, that is the likelihood ratio: dummies fall into all cells with equal probability (a
+// multinomial law). Randomized response adds the same to both counts.
 func byTexts(r *deployment, t *batchView, _ [2][]float64) (string, float64, error) {
 	var n [2]int
 	for _, m := range t.lanes[0] {
@@ -84,7 +85,7 @@ func number(m []byte) (n int) {
 	return n
 }
 
-// byPosition reads the message at the victim's position, the first.
+// byPosition uses the first message of the batch. Without a shuffle it is the victim's.
 func byPosition(_ *deployment, t *batchView, _ [2][]float64) (string, float64, error) {
 	if len(t.lanes[0]) == 0 {
 		return words(-1), 0, nil
@@ -92,12 +93,13 @@ func byPosition(_ *deployment, t *batchView, _ [2][]float64) (string, float64, e
 	return words(number(t.lanes[0][0])), 0, nil
 }
 
-// bySize is an attack by the first relay: it uses the number of slots that the victim sent.
+// bySize is an attack by the first relay. It uses the number of slots in the victim's report.
 func bySize(_ *deployment, t *batchView, _ [2][]float64) (string, float64, error) {
 	return words(t.sizes[0]), 0, nil
 }
 
-// byTwoBatches subtracts a second batch, of known clients only, from the first batch's counts of the two values.
+// byTwoBatches runs two batches with the same dummies; all clients of the second batch have known values. It subtracts
+// the second batch's counts of the two values from the first batch's, which removes the dummies.
 func (r *deployment) byTwoBatches(pair [2][]float64, others []float64, clients int) Experiment {
 	return func(src *randomizer.Source, world int) (string, float64, error) {
 		cells, err := r.draw(src)
@@ -122,9 +124,9 @@ func (r *deployment) byTwoBatches(pair [2][]float64, others []float64, clients i
 	}
 }
 
-// reconstructed is [AFNNTZ24], Algorithms 1 and 2, against a linear aggregate. It sums every subset of as many
-// messages as a client sends, as the aggregate would. It scores how much closer the closest subset comes to one value
-// than to the other.
+// reconstructed is the reconstruction attack of [AFNNTZ24], Algorithms 1 and 2, on a linear aggregate. It adds up every
+// subset that has as many messages as one client sends. Its score says how much closer the best subset comes to the
+// first value than the best subset comes to the second value.
 //
 // [AFNNTZ24]: https://arxiv.org/abs/2404.10201
 func reconstructed(r *deployment, t *batchView, pair [2][]float64) (string, float64, error) {
@@ -168,8 +170,8 @@ func distance(a, b []float64) (sum float64) {
 	return sum
 }
 
-// experiment is an attack on a deployment. The victim has one value or the other; all other clients have a known
-// value.
+// experiment returns an experiment that runs a batch and attacks it. The victim holds pair[world]; every other client
+// holds the known value others.
 func (r *deployment) experiment(pair [2][]float64, others []float64, clients int, look attack) Experiment {
 	return func(src *randomizer.Source, world int) (string, float64, error) {
 		values := slices.Repeat([][]float64{others}, clients)

@@ -1,4 +1,4 @@
-// Package audit tests the privacy claims: it attacks the implementation, and bounds ε from below.
+// Package audit tests privacy claims: it attacks the implementation and bounds ε from below.
 //
 // An audit runs a batch many times, in two worlds that differ in the value of one client. An attacker who knows every
 // other client's value looks at what one party sees ([View]) and decides which world it is. With claim (ε, δ), any
@@ -6,9 +6,9 @@
 //
 //	Pr[E | one] ≤ e^ε·Pr[E | other] + δ,
 //
-// so that ln((Pr[E | one] - δ)/Pr[E | other]) is at most ε. [ClopperPearson] bounds the probabilities from trials
-// that had no part in choosing the events. The bounds hold together, for all events of a fixed grid in both
-// directions, with the stated confidence (a union bound). A bound above the claim refutes the claim.
+// so that ln((Pr[E | one] - δ)/Pr[E | other]) is at most ε. [ClopperPearson] bounds the probabilities from trials that
+// were not used to choose the events. With the stated confidence the bounds hold for all events of a fixed grid at
+// once, in both directions (a union bound). A lower bound of ε above the claim refutes the claim.
 package audit
 
 import (
@@ -21,51 +21,51 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 )
 
-// Experiment draws an attacker's result for one batch in a world, 0 or 1. The result is a score, or a view of a few
-// numbers. A view is scored by its likelihood in the two worlds of a pilot.
+// Experiment runs one batch in a world, 0 or 1, and returns the attacker's result: a score, or a view (a few numbers as
+// text). A pilot run turns views into scores: the likelihood ratio of the two worlds.
 type Experiment func(src *randomizer.Source, world int) (view string, score float64, err error)
 
 // Options of an audit.
 type Options struct {
-	Trials     int     // Trials of each world; the pilot takes half as many more.
-	Confidence float64 // Probability that the bound is below the truth.
-	Workers    int     // Parallel workers; 0: one for each processor.
+	Trials     int     // Batches in each world; the pilot plays half as many in addition.
+	Confidence float64 // Probability that the bound is not above the true ε, in (0, 1).
+	Workers    int     // Parallel workers; 0: as many as GOMAXPROCS.
 }
 
 // Bound is what an audit proves about ε.
 type Bound struct {
-	Lower      float64 // Lower bound of ε at Delta, with the confidence asked for; never below 0.
+	Lower      float64 // Lower bound of ε at Delta, with probability Confidence; at least 0.
 	Delta      float64
-	Trials     int     // Trials of each world, without the pilot.
-	Event      string  // The event that proves most.
-	P0, P1     float64 // How often it occurred in the likelier world, and in the other.
-	Power      float64 // Computed from the pilot, in advance: the probability to find at least the aim.
+	Trials     int     // Batches in each world, without the pilot.
+	Event      string  // Never set.
+	P0, P1     float64 // Frequency of the event that proves Lower: in the likelier world, and in the other.
+	Power      float64 // Probability that Lower is at least the aim of [Run], computed in advance from the pilot.
 	Confidence float64
 }
 
-// gridded is the number of thresholds. Events are scores of at least a threshold, and below it.
+// gridded is the number of thresholds in the grid of events.
 const gridded = 24
 
-// event is a score of at least a threshold, or below it.
+// event is the event that a score is at least the threshold or, if below is set, less than the threshold.
 type event struct {
 	threshold float64
 	below     bool
 	seen      [2]int // Occurrences in each world.
 }
 
-// Run bounds ε from below at δ. It computes Power for aim.
+// Run bounds ε from below at δ. It also computes the power: the probability that the bound is at least aim.
 func Run(e Experiment, delta, aim float64, o Options) (*Bound, error) {
 	pilot, err := sample(e, max(o.Trials/4, 2), o)
 	if err != nil {
 		return nil, err
 	}
-	second, err := sample(e, max(o.Trials/4, 2), o) // Fresh, because scores and events fit the pilot.
+	second, err := sample(e, max(o.Trials/4, 2), o) // New batches, because scores and events were fitted to the first.
 	if err != nil {
 		return nil, err
 	}
 	score := pilot.scorer()
 	events := pilot.grid(score)
-	alpha := (1 - o.Confidence) / float64(4*len(events)) // Two worlds for each event; either may be the likelier.
+	alpha := (1 - o.Confidence) / float64(4*len(events)) // Each event needs two bounds in each of two directions.
 	power := 0.0
 	for _, e := range events {
 		p := second.frequency(e, score)
@@ -91,7 +91,7 @@ func Run(e Experiment, delta, aim float64, o Options) (*Bound, error) {
 	return f, nil
 }
 
-// take keeps the bound of an event if it is higher.
+// take computes the bound that an event proves, and keeps it if it is higher than the present bound.
 func (f *Bound) take(likely, other int, alpha float64) {
 	if lower := boundOf(likely, other, f.Trials, f.Delta, alpha); lower > f.Lower {
 		f.Lower = lower
@@ -99,7 +99,8 @@ func (f *Bound) take(likely, other int, alpha float64) {
 	}
 }
 
-// boundOf returns the ε that an event proves, −∞ for none.
+// boundOf returns the lower bound of ε that an event proves, or −∞ if it proves nothing. likely and other are how many
+// trials had the event in the likelier world and in the other world.
 func boundOf(likely, other, trials int, delta, alpha float64) float64 {
 	p0, _ := ClopperPearson(likely, trials, alpha)
 	_, p1 := ClopperPearson(other, trials, alpha)
@@ -109,8 +110,8 @@ func boundOf(likely, other, trials int, delta, alpha float64) float64 {
 	return math.Log((p0 - delta) / p1)
 }
 
-// powerOf returns the probability that an event with these probabilities proves at least aim. It takes the counts at
-// 21 quantiles of each of their laws, which are nearly normal.
+// powerOf returns the probability that an event with probabilities p0 and p1 proves at least aim. It tries both counts
+// at 21 quantiles of a normal approximation.
 func powerOf(p0, p1 float64, trials int, delta, aim, alpha float64) float64 {
 	if !(p0 > delta) || math.Log((p0-delta)/max(p1, 1/float64(trials))) < aim/2 {
 		return 0
@@ -132,16 +133,16 @@ func powerOf(p0, p1 float64, trials int, delta, aim, alpha float64) float64 {
 	return float64(found) / (steps * steps)
 }
 
-// key is an attacker's result: numbers as text, or a score.
+// key is the result of an attacker: a view (numbers as text), or a score if the view is empty.
 type key struct {
 	view  string
 	score float64
 }
 
-// counts are the numbers of occurrences of each result in each world.
+// counts says how often each result occurred in each world.
 type counts struct{ seen [2]map[key]int }
 
-// sample runs both worlds.
+// sample runs that number of trials in each world, in parallel, and counts the results.
 func sample(e Experiment, trials int, o Options) (*counts, error) {
 	workers := o.Workers
 	if workers == 0 {
@@ -187,8 +188,9 @@ func (c *counts) play(e Experiment, trials int) error {
 	return nil
 }
 
-// scorer returns the score of a result: its own score, or the logarithm of the ratio of the pilot's frequencies in
-// the two worlds. It adds half an observation to both, so that rare results have little weight.
+// scorer returns a function that scores a result. If no result has a view, it returns the result's own score. Else it
+// returns the logarithm of the ratio of the result's counts in the pilot's two worlds. It adds ½ to both counts, so
+// that rare results have little weight.
 func (c *counts) scorer() func(key) float64 {
 	if !slices.ContainsFunc(slices.Collect(mapKeys(c.seen[0])), func(k key) bool { return k.view != "" }) {
 		return func(k key) float64 { return k.score }
@@ -208,7 +210,8 @@ func mapKeys(m map[key]int) func(func(key) bool) {
 	}
 }
 
-// grid returns the events: thresholds at quantiles of the pilot's scores, denser at the ends, which prove most.
+// grid returns two events for each threshold. The thresholds are quantiles of the pilot's scores, denser in the tails,
+// because events in the tails prove most.
 func (c *counts) grid(score func(key) float64) (events []*event) {
 	type weighted struct {
 		score float64
@@ -225,7 +228,7 @@ func (c *counts) grid(score func(key) float64) (events []*event) {
 	slices.SortFunc(all, func(a, b weighted) int { return cmp.Compare(a.score, b.score) })
 	at, below := 0, 0
 	for i := range gridded {
-		x := 12 * (float64(i) + .5 - gridded/2) / gridded // From −6 to 6: shares of 1/400 to 399/400.
+		x := 12 * (float64(i) + .5 - gridded/2) / gridded // From −6 to 6: quantiles of about 1/400 to 399/400.
 		share := 1 / (1 + math.Exp(-x))
 		for at < len(all)-1 && float64(below+all[at].n) <= share*float64(total) {
 			below += all[at].n
@@ -241,7 +244,7 @@ func (c *counts) grid(score func(key) float64) (events []*event) {
 
 func (e *event) holds(score float64) bool { return (score < e.threshold) == e.below }
 
-// frequency returns how often an event occurred in the pilot's two worlds.
+// frequency returns the relative frequency of an event in each of the two worlds.
 func (c *counts) frequency(e *event, score func(key) float64) (p [2]float64) {
 	for world, seen := range c.seen {
 		n, hits := 0, 0

@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/lab/audit"
 )
 
-// run audits a case in few trials, then in twice as many until it finds enough, so that chance alone hides nothing.
-// The command takes 40,000 trials.
+// run audits a case with 3,000 trials, and doubles the trials, up to 24,000, until the audit reaches its goal. The test
+// therefore does not fail because of bad luck in few trials. `lab audit` uses 40,000 trials.
 func run(t *testing.T, c audit.Case, confidence float64) *audit.Result {
 	for trials := 3000; ; trials *= 2 {
 		r, err := c.Run(t.Context(), nil, audit.Options{Trials: trials, Confidence: confidence})
@@ -23,8 +23,9 @@ func run(t *testing.T, c audit.Case, confidence float64) *audit.Result {
 	}
 }
 
-// TestShippedProtocolsKeepTheirClaims: no bound is above a claim, and claims are close to what the audit finds. A
-// bound above a claim by chance, once in 10⁴ runs of a case, is checked again at 10⁻⁸.
+// TestShippedProtocolsKeepTheirClaims: no audit of a shipped protocol may refute its claim, and each must find at least
+// half of the claimed ε. Chance refutes a true claim once in 10⁴ runs of a case. The test then repeats the audit with an
+// error probability of 10⁻⁸.
 func TestShippedProtocolsKeepTheirClaims(t *testing.T) {
 	for _, c := range audit.Native() {
 		r := run(t, c, .9999)
@@ -35,14 +36,15 @@ func TestShippedProtocolsKeepTheirClaims(t *testing.T) {
 	}
 }
 
-// TestFaultsAreFound: the audit of every planted fault refutes the claim.
+// TestFaultsAreFound: the audit must refute the claim of every case with a planted fault.
 func TestFaultsAreFound(t *testing.T) {
 	for _, c := range audit.Faulty() {
 		require.True(t, run(t, c, .9999).Refuted, "%s, %s", c.Protocol, c.Fault)
 	}
 }
 
-// TestClopperPearson compares with the closed forms at the ends, and with the binomial law in between.
+// TestClopperPearson compares the bounds for 0 and for n hits with closed forms. For other numbers of hits it compares
+// them with binomial tails and with a normal approximation.
 func TestClopperPearson(t *testing.T) {
 	const alpha = 1e-3
 	lower, upper := audit.ClopperPearson(0, 50, alpha)

@@ -15,22 +15,22 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// View is the data of an attacker, beside every other client's value.
+// View names the parties whose data the attacker sees. The attacker also knows every other client's value.
 type View string
 
-// The attacked views. The relay that is not named is the honest one.
+// The attacked views. A relay that the view does not name is honest.
 const (
-	OfVerifier View = "the verifier"                 // Messages of a batch.
-	OfLater    View = "later relays and verifier"    // Also the order in which they left the first relay.
-	OfFirst    View = "the first relay"              // Number of slots that a client sent.
-	OfEnds     View = "the first relay and verifier" // And which client sent which slot: it may send one again.
+	OfVerifier View = "the verifier"                 // The messages of a batch.
+	OfLater    View = "later relays and verifier"    // The messages, and their order when they left the first relay.
+	OfFirst    View = "the first relay"              // The number of slots that each client sent.
+	OfEnds     View = "the first relay and verifier" // The messages, and who sent which slot; it may copy slots.
 )
 
 // Case is an audit of one task by one attack.
 type Case struct {
 	Protocol string
-	Client   string // native or doona.wasm.
-	Attack   string // Described in words.
+	Client   string // "native" or "doona.wasm".
+	Attack   string // Description of the attack, such as "likelihood ratio".
 	View     View
 	Fault    string // The planted fault; empty: none.
 
@@ -39,24 +39,24 @@ type Case struct {
 	others []float64
 	look   attack
 	plant  func(*deployment) error
-	twice  bool // Two batches of one draw.
+	twice  bool // Run two batches that use the same dummies.
 	browse bool
-	trials float64 // Multiple of the requested trials; 0 stands for 1.
+	trials float64 // Factor on Options.Trials; 0 means 1.
 }
 
-// Result is the result of an audit of a case, with the claim.
+// Result is the result of auditing a case, together with the claim.
 type Result struct {
 	Case
 	Bound
 	Claimed float64 // ε at Delta.
-	Refuted bool    // The bound is above the claim.
+	Refuted bool    // The lower bound of ε is above the claim.
 }
 
-// least is the share of the claimed ε that an audit of a shipped protocol must find.
+// least is the fraction of the claimed ε that an audit of a shipped protocol must find.
 const least = .5
 
-// aim returns the ε for which the power of a case is computed: least of the claim, or more than the claim for a
-// planted fault.
+// aim returns the ε that the audit of a case tries to find; the power is computed for it. It is half of the claimed ε,
+// or slightly more than the claim if a fault is planted.
 func (c *Case) aim() float64 {
 	if c.Fault != "" {
 		return c.query.Epsilon * (1 + 1e-9)
@@ -64,8 +64,9 @@ func (c *Case) aim() float64 {
 	return least * c.query.Epsilon
 }
 
-// Enough reports whether an audit reached its goal: it found a planted fault, or confirmed a claim and most of it.
-// Harmless attacks on a shipped protocol need find nothing.
+// Enough reports whether an audit reached its goal. With a planted fault, the audit must refute the claim. Without one
+// it must not refute the claim, and must find at least half of the claimed ε. Reconstruction, and attacks on views other
+// than the verifier's, need not find anything.
 func (r *Result) Enough() bool {
 	if r.Fault != "" {
 		return r.Refuted
@@ -73,7 +74,7 @@ func (r *Result) Enough() bool {
 	return !r.Refuted && (r.View != OfVerifier || r.Attack == reconstruction || r.Lower >= least*r.Claimed)
 }
 
-// Run audits a case. browsers may be nil if the case does not need them.
+// Run audits a case. browsers may be nil for cases of native clients.
 func (c Case) Run(ctx context.Context, browsers *Browsers, o Options) (*Result, error) {
 	t, err := planner.Draft(c.query)
 	if err != nil {
@@ -123,7 +124,7 @@ func (c Case) Run(ctx context.Context, browsers *Browsers, o Options) (*Result, 
 	return &Result{Case: c, Bound: *f, Claimed: c.query.Epsilon, Refuted: f.Lower > c.query.Epsilon}, nil
 }
 
-// Descriptions of the attacks.
+// Descriptions of the attacks, as the audit prints them.
 const (
 	likelihood     = "likelihood ratio"
 	reconstruction = "reconstruction"
@@ -134,7 +135,8 @@ const (
 
 func values(x ...float64) []float64 { return x }
 
-// small is a task of a few clients at ε = 2, δ = .01, for which some ten thousand batches suffice.
+// small returns the query of a task with 3 clients, ε = 2 and δ = .01. An audit of such a task needs only some ten
+// thousand batches. change, if not nil, changes the query.
 func small(protocol string, query task.Query, change func(*planner.Query)) planner.Query {
 	q := planner.Query{Name: "audit", Query: query, Protocol: protocol, Hi: 1, Batch: 3, Honest: 1, Epsilon: 2, Delta: .01}
 	if change != nil {
@@ -147,10 +149,10 @@ func labels(bins uint64) func(*planner.Query) {
 	return func(q *planner.Query) { q.Bins, q.Labels = bins, true }
 }
 
-// Native returns the cases of shipped code that need no doona.wasm.
+// Native returns the cases without planted faults whose clients run natively.
 func Native() []Case { return shipped(false) }
 
-// Shipped returns an audit of every protocol, including those that run doona.wasm.
+// Shipped returns all cases without planted faults: clients run natively, and in doona.wasm.
 func Shipped() []Case { return shipped(true) }
 
 func shipped(withBrowsers bool) []Case {
@@ -196,7 +198,8 @@ func shipped(withBrowsers bool) []Case {
 	return append(out, harmless(out)...)
 }
 
-// slower returns how many batches browsers run for a protocol, relative to native clients.
+// slower returns the factor on the number of batches for clients that run doona.wasm, which are slower than native
+// clients. 0.25 means a quarter of the batches.
 func slower(protocol string) float64 {
 	switch protocol {
 	case "correlated":
@@ -207,8 +210,8 @@ func slower(protocol string) float64 {
 	return .25
 }
 
-// harmless returns attacks on shipped protocols that should find nothing, or little: the attacks that find faults,
-// and reconstruction.
+// harmless returns attacks on shipped protocols that should find little or nothing: reconstruction, and the attacks
+// that find planted faults in [Faulty].
 func harmless(shipped []Case) (out []Case) {
 	of := func(protocol string, view View, attack string, look attack) *Case {
 		for _, c := range shipped {
@@ -235,7 +238,7 @@ func harmless(shipped []Case) (out []Case) {
 	return out
 }
 
-// Faulty returns audits of deliberate faults. The audit must find each.
+// Faulty returns the cases with planted faults. The audit must refute the claim of each.
 func Faulty() []Case {
 	histogram := Case{Protocol: "histogram", Client: "native", View: OfVerifier, Attack: likelihood,
 		query: small("histogram", task.Histogram, labels(4)), pair: [2][]float64{{0}, {1}}, others: values(3),
@@ -284,10 +287,11 @@ func Faulty() []Case {
 	}
 }
 
-// apart returns two letters that no table hashes to one cell, for the task's hash. For a fifth of all tasks with
-// seven tables of three cells, no letter is so far from the letter a; so neither letter is fixed.
+// apart returns two letters that share no cell in any of the task's hash tables, and stores their cells in r.cells. It
+// tries all pairs: for a fifth of all tasks with seven tables of three cells, every letter shares a cell with the
+// letter a.
 func (r *deployment) apart() (pair [2][]float64, err error) {
-	var letters []map[int]bool // the cells of those up to b
+	var letters []map[int]bool // the cells of each letter before b
 	for b := 'a'; b <= 'z'; b++ {
 		cells, err := r.cellsOf([]float64{float64(b)})
 		if err != nil {
@@ -304,7 +308,8 @@ func (r *deployment) apart() (pair [2][]float64, err error) {
 	return pair, invalid.Field("strings", "26 letters", "two in no common cell")
 }
 
-// cellsOf returns the cells of a text: those with most of its messages, or all if clients do not randomize.
+// cellsOf returns the cells into which a text is hashed. It randomizes the text 3,000 times and keeps the cells that
+// occur often.
 func (r *deployment) cellsOf(text []float64) (map[int]bool, error) {
 	const draws = 3000
 	src, counts, cells := randomizer.NewSource(), map[int]int{}, map[int]bool{}
@@ -316,13 +321,13 @@ func (r *deployment) cellsOf(text []float64) (map[int]bool, error) {
 		counts[number(lanes[0][0])]++
 	}
 	for y, n := range counts {
-		cells[y] = n > draws/15 // A ninth or more in the text's cell of each of seven tables, a sixtieth in others.
+		cells[y] = n > draws/15 // A cell of the text has a ninth or more of the messages, any other cell a sixtieth.
 	}
 	maps.DeleteFunc(cells, func(_ int, mostly bool) bool { return !mostly })
 	return cells, nil
 }
 
-// halved makes clients randomize with half of γ.
+// halved plants a fault: clients randomize with half of the task's γ.
 func halved(r *deployment) error {
 	t := *r.task
 	t.Params = append([]task.Param(nil), t.Params...)
@@ -339,7 +344,7 @@ func halved(r *deployment) error {
 	return nil
 }
 
-// offByOne makes the blanket of clients omit the last value.
+// offByOne plants a fault: a client that replaces its value by a random one never picks the last value.
 func offByOne(r *deployment) error {
 	gamma, _ := r.task.Param("gamma")
 	r.client = all(native(r.task, func(src *randomizer.Source, value []float64) (protocols.Messages, error) {
@@ -352,7 +357,7 @@ func offByOne(r *deployment) error {
 	return nil
 }
 
-// halfSilent makes every second client send its value without noise.
+// halfSilent plants a fault: every second client sends its value without noise.
 func halfSilent(r *deployment) error {
 	attack := protocols.CapabilitiesOf(r.honest).Attack
 	if attack == nil {
@@ -371,17 +376,17 @@ func halfSilent(r *deployment) error {
 	return nil
 }
 
-// thinned makes the relay keep every dummy with probability ½.
+// thinned plants a fault: the relay drops each dummy with probability ½.
 func thinned(r *deployment) error {
 	return r.keepOnly(func(src *randomizer.Source, _ uint64) bool { return src.Below(2) == 0 })
 }
 
-// withoutCell makes the relay send no dummies of the first cell.
+// withoutCell plants a fault: the relay sends no dummies of cell 0.
 func withoutCell(r *deployment) error {
 	return r.keepOnly(func(_ *randomizer.Source, cell uint64) bool { return cell != 0 })
 }
 
-// keepOnly makes the relay drop some of the dummies that it drew.
+// keepOnly makes the relay send only the dummies for which keep returns true.
 func (r *deployment) keepOnly(keep func(src *randomizer.Source, cell uint64) bool) error {
 	whole := r.draw
 	r.draw = func(src *randomizer.Source) ([]uint64, error) {
@@ -401,7 +406,7 @@ func replayed(r *deployment) error {
 	return nil
 }
 
-// silent makes clients with a 0 split nothing, and send no covers instead.
+// silent plants a fault: clients whose value is 0 send no messages, and no covers in their place.
 func silent(r *deployment) error {
 	bare := *r.task
 	bare.Slots.Padding = task.PaddingNone

@@ -10,10 +10,12 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// ClientFunc draws one client's slots, covers among them, by lane: natively, or in doona.wasm.
+// ClientFunc randomizes one client's value. It returns the client's slots by lane, including covers. It runs natively or
+// in doona.wasm.
 type ClientFunc func(src *randomizer.Source, value []float64) ([][]task.Message, error)
 
-// native is the client of shufflerclient and of the edge worker.
+// native returns a client that runs in Go, as in shufflerclient and in edge workers: it randomizes the value and adds
+// covers.
 func native(t *task.Task, randomize func(*randomizer.Source, []float64) (protocols.Messages, error)) ClientFunc {
 	return func(src *randomizer.Source, value []float64) ([][]task.Message, error) {
 		messages, err := randomize(src, value)
@@ -24,24 +26,24 @@ func native(t *task.Task, randomize func(*randomizer.Source, []float64) (protoco
 	}
 }
 
-// deployment is the deployment that a batch passes: clients, two relays and the verifier. Its parts are the product's,
-// except for the encryption, which no attack breaks here, and for planted faults.
+// deployment simulates the clients, two relays and the verifier of a task. It runs the shipped code, except for planted
+// faults. It leaves out encryption, because the audit does not attack encryption.
 type deployment struct {
 	task   *task.Task
 	honest protocols.Mechanism
 	client func(i int) ClientFunc // Number 0 is the victim.
 
-	draw    func(src *randomizer.Source) ([]uint64, error) // Dummies of the honest relay; nil: it adds none.
-	ordered bool                                           // The honest relay does not permute.
-	copies  int                                            // Copies of the victim's slots that the attacker adds.
-	admits  bool                                           // The honest relay accepts copies.
-	cells   [2]map[int]bool                                // Cells of two texts, for byTexts.
+	draw    func(src *randomizer.Source) ([]uint64, error) // Draws the honest relay's dummies; nil: it adds none.
+	ordered bool                                           // Fault: the honest relay does not shuffle.
+	copies  int                                            // Copies that the attacker adds of each victim's slot.
+	admits  bool                                           // Fault: the honest relay accepts copies.
+	cells   [2]map[int]bool                                // Cells of the victim's two texts, for byTexts.
 }
 
-// all makes every client the same.
+// all returns a function that gives every client number the same client.
 func all(client ClientFunc) func(int) ClientFunc { return func(int) ClientFunc { return client } }
 
-// newDeployment returns the deployment of a task without faults.
+// newDeployment returns the deployment of a task, without planted faults.
 func newDeployment(t *task.Task, m protocols.Mechanism) *deployment {
 	r := &deployment{task: t, honest: m, client: all(native(t, m.Randomize))}
 	if t.Noise != nil {
@@ -50,20 +52,20 @@ func newDeployment(t *task.Task, m protocols.Mechanism) *deployment {
 	return r
 }
 
-// slot is what a relay sees of a message: that it exists, and whether it is a copy.
+// slot is a message with the tag by which a relay recognizes copies: copies have equal tags.
 type slot struct {
 	message task.Message
 	tag     int
 }
 
-// batchView is what each party sees of one batch.
+// batchView is what the attacked parties see of one batch.
 type batchView struct {
-	sizes []int      // Number of slots of each client's report: the first relay's view.
-	lanes [][][]byte // Messages by lane, in the verifier's order, covers dropped.
-	added uint64     // Dummies among them.
+	sizes []int      // Number of slots in each client's report, as the first relay sees it.
+	lanes [][][]byte // Messages by lane in the order in which the verifier receives them, without covers.
+	added uint64     // Number of dummies among the messages of lane 0.
 }
 
-// run runs a batch. The victim is the first client.
+// run runs a batch with one client for each value. The first client is the victim.
 func (r *deployment) run(src *randomizer.Source, values [][]float64) (*batchView, error) {
 	out := &batchView{}
 	lanes := make([][]slot, r.task.Slots.Lanes)
@@ -97,8 +99,8 @@ func total(slots [][]task.Message) (n int) {
 	return n
 }
 
-// relay is the honest relay, at any hop: it drops copies, adds its dummies and permutes. The other relay colludes, so
-// the attacker knows and can undo what it does.
+// relay simulates the honest relay, at any hop: it drops copies, adds dummies and shuffles. It leaves out the other
+// relay, which colludes: the attacker can undo all that it does.
 func (r *deployment) relay(src *randomizer.Source, out *batchView, lanes [][]slot) error {
 	seen := map[int]bool{}
 	for lane, slots := range lanes {
@@ -134,7 +136,7 @@ func (r *deployment) relay(src *randomizer.Source, out *batchView, lanes [][]slo
 	return nil
 }
 
-// encode encodes a cell as a message.
+// encode encodes the number of a cell as a big-endian message of size bytes.
 func encode(cell, size uint64) []byte {
 	out := make([]byte, size)
 	for i := len(out) - 1; i >= 0; i-- {
@@ -144,7 +146,7 @@ func encode(cell, size uint64) []byte {
 	return out
 }
 
-// totals returns the verifier's statistic: an unbiased estimate of the sum over clients, without the dummies' mean.
+// totals returns the verifier's estimate of the sum over clients. It is unbiased: the mean of the dummies is subtracted.
 func (r *deployment) totals(lanes [][][]byte, clients, added uint64) ([]float64, error) {
 	a := r.honest.Aggregate()
 	for lane, messages := range lanes {
@@ -165,7 +167,7 @@ func (r *deployment) totals(lanes [][][]byte, clients, added uint64) ([]float64,
 	return a.Total(), nil
 }
 
-// words formats numbers as a view.
+// words formats numbers as the text of a view.
 func words(numbers ...int) string {
 	out := []byte{}
 	for _, n := range numbers {

@@ -2,8 +2,8 @@ package audit
 
 import "math"
 
-// ClopperPearson returns bounds of the probability of an event with hits in a number of trials. The probability is
-// below the lower bound with probability at most alpha, and above the upper with at most alpha too [CP34].
+// ClopperPearson returns lower and upper bounds of an event's probability, given its hits in a number of trials. Each
+// bound is wrong with probability at most alpha [CP34, exact binomial confidence limits].
 //
 // [CP34]: https://doi.org/10.1093/biomet/26.4.404
 func ClopperPearson(hits, trials int, alpha float64) (lower, upper float64) {
@@ -18,7 +18,8 @@ func ClopperPearson(hits, trials int, alpha float64) (lower, upper float64) {
 	return lower, upper
 }
 
-// betaQuantile returns the x at which the regularized incomplete beta function of (a, b) is p, or slightly less.
+// betaQuantile returns the x at which the regularized incomplete beta function I_x(a, b) equals p, rounded down
+// slightly.
 func betaQuantile(p, a, b float64) float64 {
 	lo, hi := 0.0, 1.0
 	for hi-lo > 1e-15 && hi-lo > 1e-10*hi {
@@ -32,7 +33,7 @@ func betaQuantile(p, a, b float64) float64 {
 	return lo
 }
 
-// beta is the regularized incomplete beta function I_x(a, b), by its continued fraction [DLMF, 8.17.22].
+// beta returns the regularized incomplete beta function I_x(a, b), by its continued fraction [DLMF, 8.17.22].
 //
 // [DLMF]: https://dlmf.nist.gov/8.17
 func beta(x, a, b float64) float64 {

@@ -18,7 +18,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Browsers runs doona.wasm, the bytes that browsers load, as clients.
+// Browsers runs clients in doona.wasm, the same module that browsers load.
 type Browsers struct {
 	engine wazero.Runtime
 	code   wazero.CompiledModule
@@ -40,15 +40,15 @@ func NewBrowsers(ctx context.Context, code []byte) (*Browsers, error) {
 // Close frees all instances.
 func (b *Browsers) Close(ctx context.Context) error { return b.engine.Close(ctx) }
 
-// browser is one running module with a task open.
+// browser is one running instance of doona.wasm that has opened a task.
 type browser struct {
 	module api.Module
 	task   *task.Task
 	handle uint64
-	enough uint32 // Size of the memory, in bytes, above which a new instance replaces it.
+	enough uint32 // Memory size in bytes; above it a new instance replaces this one.
 }
 
-// signed returns a draft with parties, the form that browsers accept.
+// signed adds relays, verifier and epochs to a draft and signs it, because doona.wasm accepts only complete tasks.
 func signed(draft *task.Task) (*task.Task, error) {
 	f, err := fixture.Sign(draft, []string{"https://a.example", "https://b.example"},
 		task.Epochs{Start: uint64(time.Now().Unix()), Length: 3600, Count: 1})
@@ -58,7 +58,8 @@ func signed(draft *task.Task) (*task.Task, error) {
 	return f.Task, nil
 }
 
-// Client returns a client of a task with parties, of which at can run concurrently.
+// Client returns a client that runs in doona.wasm. The task must name its parties. at is how many calls of the client
+// can run concurrently; further calls wait.
 func (b *Browsers) Client(ctx context.Context, t *task.Task, at int) (ClientFunc, error) {
 	free := make(chan *browser, at)
 	for range at {
@@ -94,7 +95,7 @@ func (b *Browsers) start(ctx context.Context, t *task.Task) (*browser, error) {
 	return one, err
 }
 
-// restart replaces an instance that has used enough memory.
+// restart replaces the instance with a new one if its memory has grown above enough.
 func (b *browser) restart(ctx context.Context, from *Browsers) error {
 	if b.module.Memory().Size() <= b.enough {
 		return nil
@@ -108,7 +109,8 @@ func (b *browser) restart(ctx context.Context, from *Browsers) error {
 	return err
 }
 
-// call writes an argument, calls an export, and returns its status and result (docs/wasm.md).
+// call writes the argument into the module's memory, calls an exported function, and returns its status and result
+// (docs/wasm.md).
 func (b *browser) call(ctx context.Context, name string, argument []byte, args ...uint64) (int32, []byte, error) {
 	export := func(name string, args ...uint64) (uint64, error) {
 		out, err := b.module.ExportedFunction(name).Call(ctx, args...)
@@ -122,7 +124,7 @@ func (b *browser) call(ctx context.Context, name string, argument []byte, args .
 		return 0, nil, err
 	}
 	if !b.module.Memory().Write(uint32(address), argument) {
-		return 0, nil, errors.New("doona.wasm gave no memory")
+		return 0, nil, fmt.Errorf("doona.wasm: couldn't write %d bytes at the address of export input", len(argument))
 	}
 	status, err := export(name, args...)
 	if err != nil {
@@ -138,13 +140,13 @@ func (b *browser) call(ctx context.Context, name string, argument []byte, args .
 	}
 	result, ok := b.module.Memory().Read(uint32(at), uint32(size))
 	if !ok {
-		return 0, nil, errors.New("doona.wasm has no such result")
+		return 0, nil, fmt.Errorf("doona.wasm: the result of export %s lies outside of its memory", name)
 	}
 	return int32(status), result, nil
 }
 
-// report randomizes a value and decodes the slots: for each lane their number, then for each slot a byte that says
-// whether it is a message, and its bytes.
+// report randomizes a value and decodes the resulting slots. For each lane the result holds the number of slots (4
+// bytes, little-endian). For each slot it holds one byte, 0 for a cover, and the bytes of the message.
 func (b *browser) report(ctx context.Context, value []float64) ([][]task.Message, error) {
 	argument := []byte{}
 	for _, x := range value {
