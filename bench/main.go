@@ -39,17 +39,18 @@ func main() {
 	var o options
 	flag.BoolVar(&o.json, "json", false, "print one JSON object as the last line of standard output")
 	flag.StringVar(&o.rows, "rows", "",
-		"measure only rows whose names match this pattern; * stands for any text without a slash, ** for any")
-	flag.BoolVar(&o.full, "full", false, "also the rows that take minutes: client/arrives, e2e/1e6")
+		"measure only rows whose names match this pattern; * stands for text without a slash, a final ** or /* for any text")
+	flag.BoolVar(&o.full, "full", false, "also measure the rows that take minutes: client/arrives, e2e/1e6")
 	flag.StringVar(&o.write, "write", "",
-		"write benchmarks.md and benchmarks.json to this folder, docs; rows not measured stay as they were")
+		"write benchmarks.md and benchmarks.json to this folder, such as docs; rows that are not measured stay unchanged")
 	flag.StringVar(&o.alarm, "alarm", "",
-		"fail if a ratio is 10 % below that in this file, docs/benchmarks.json, in each of three runs; without --write")
+		"fail if a ratio is over 10 % below the ratio in this file, such as docs/benchmarks.json, in each of three runs; "+
+			"not with --write")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if flag.NArg() > 0 || o.write != "" && o.alarm != "" {
-		fmt.Fprintln(os.Stderr, "bench: want flags only, and one of --write and --alarm")
+		fmt.Fprintln(os.Stderr, "bench: bad arguments: want only flags, and not both --write and --alarm")
 		os.Exit(2)
 	}
 	if err := run(ctx, o); err != nil {

@@ -52,21 +52,21 @@ func auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Attack what is implemented, and bound its ε from below",
-		Long: `Audit plays small batches many times, in two worlds that differ in one client's value, and has an
-attacker who knows all others tell the worlds apart from what one party sees. What it finds bounds ε
-from below: a bound above the claim refutes the claim.
+		Long: `Audit plays small batches many times, in two worlds that differ in one client's value. An attacker who
+knows every other client's value tries to tell the worlds apart from what one party sees. How well it
+succeeds bounds ε from below: a bound above the claim refutes the claim.
 
-All protocols are audited with the randomizers that clients run, natively and in doona.wasm, and with
-the draws that relays run. Then faults are planted, each of which must be found.
+It audits all protocols with the randomizers that clients run, natively and in doona.wasm, and with the
+code by which relays draw dummies. Then it plants faults, and must find each of them.
 
-found       the bound of ε at the claim's δ, right with --confidence: Clopper-Pearson intervals of a
-            fixed grid of events in both directions, with a union bound
-power       the probability to find what is aimed at, computed from a pilot of half as many trials
-            before the others were played: half of the claim, or for a fault more than the claim
+found       the lower bound of ε at the claim's δ, right with probability --confidence: Clopper-Pearson
+            intervals of a fixed grid of events in both directions, with a union bound
+power       the probability that the bound reaches its aim: half of the claim or, with a planted fault,
+            more than the claim. A pilot of half as many trials estimates it in advance
 
-The exit status is 1 if a claim is refuted, a fault is not found, or less than half of a claim is.
---module FILE audits that doona.wasm; without it one is built, which needs Go and this module's source.
-With --native-only none is.`,
+The exit status is 1 if a claim is refuted, a fault is not found, or less than half of a claim is found.
+--module FILE audits that doona.wasm. Without it the command builds one, which needs Go and this
+module's source. With --native-only it uses none.`,
 		Example: `  lab audit --native-only
   lab audit --trials 100000 --module build/www/doona.wasm
   lab audit --out docs/audit.md`,
@@ -74,12 +74,12 @@ With --native-only none is.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&f.options.Trials, "trials", 40_000, "batches in each world, besides half as many of the pilot, 100 "+
-		"to 100000000")
-	flags.Float64Var(&f.options.Confidence, "confidence", .9999, "that a bound is right, of each row, in [0.5, 1)")
-	flags.StringVar(&f.module, "module", "", "file of doona.wasm (default: it is built)")
-	flags.StringVar(&f.out, "out", "", "file to write as docs/audit.md is")
-	flags.BoolVar(&f.native, "native-only", false, "leave doona.wasm out")
+	flags.IntVar(&f.options.Trials, "trials", 40_000, "batches in each world, 100 to 100000000; a pilot plays half as "+
+		"many in addition")
+	flags.Float64Var(&f.options.Confidence, "confidence", .9999, "probability that a row's bound is right, in [0.5, 1)")
+	flags.StringVar(&f.module, "module", "", "path of doona.wasm (default: build one)")
+	flags.StringVar(&f.out, "out", "", "file to write the results to as Markdown, such as docs/audit.md")
+	flags.BoolVar(&f.native, "native-only", false, "audit native clients only, without doona.wasm")
 	return cmd
 }
 

@@ -31,17 +31,17 @@ func figuresCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "figures --out DIR",
 		Short: "Compute the papers' figures, and what is wrong in the papers",
-		Long: `Compute the figures of the papers that the protocols come from, beside ours, and write below DIR
+		Long: `Compute the figures of the papers that the protocols come from, and our own. Write below DIR
 
   figures/NAME.csv   a figure's numbers
-  figures/NAME.svg   its picture, drawn from them
+  figures/NAME.svg   its picture, drawn from the numbers
   reproduction.md    all pictures, and every figure, theorem and lemma of the papers: reproduced,
-                         corrected, or out of scope and why
-  errata.md          every claim found wrong or loose, with what is true
+                     corrected, or out of scope and why
+  errata.md          every claim in the papers that is wrong or loose, and what is true instead
 
-Random draws have fixed seeds: the CSV files come out the same each time on amd64. A full run takes
-up to 20 minutes on two cores; --quick takes fewer points and fewer repetitions, and a minute or two.
-With --only the figures of these names are computed, and no document is written.`,
+Random draws have fixed seeds: every run on amd64 writes the same CSV files. A full run takes up to 20
+minutes on two cores. With --quick it takes a minute or two, with fewer points and repetitions.
+With --only the command computes only the named figures, and writes no documents.`,
 		Example: `  lab figures --out docs
   # one figure, roughly
   lab figures --out try --quick --only bbgn19-3iv
@@ -109,10 +109,10 @@ func errataCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "errata [NAME]...",
 		Short: "Show that printed claims do not hold",
-		Long: `Run the counter-examples of the named errata, or of all, and print what they find.
+		Long: `Run the counter-examples of the named errata, or of all errata, and print what they find.
 
-The exit status is 0 only if each still shows its claim to be as wrong as docs/errata.md says. Names
-are the headings there.`,
+The exit status is 0 only if every counter-example still shows its claim to be as wrong as
+docs/errata.md says. The names are the headings of docs/errata.md.`,
 		Example: `  lab errata lemma11
   lab errata --json`,
 		RunE: runErrata,

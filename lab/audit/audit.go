@@ -1,13 +1,13 @@
 // Package audit tests privacy claims: it attacks the implementation and bounds ε from below.
 //
 // An audit runs a batch many times, in two worlds that differ in the value of one client. An attacker who knows every
-// other client's value looks at what one party sees ([View]) and decides which world it is. With claim (ε, δ), any
-// event has
+// other client's value looks at what one party sees ([View]) and guesses the world. If the claim (ε, δ) is true,
+// every event E satisfies
 //
 //	Pr[E | one] ≤ e^ε·Pr[E | other] + δ,
 //
-// so that ln((Pr[E | one] - δ)/Pr[E | other]) is at most ε. [ClopperPearson] bounds the probabilities from trials that
-// were not used to choose the events. With the stated confidence the bounds hold for all events of a fixed grid at
+// so that ln((Pr[E | one] - δ)/Pr[E | other]) is at most ε. [ClopperPearson] bounds the probabilities from trials
+// that were not used to choose the events. With the stated confidence the bounds hold for all events of a fixed grid at
 // once, in both directions (a union bound). A lower bound of ε above the claim refutes the claim.
 package audit
 

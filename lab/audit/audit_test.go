@@ -24,8 +24,8 @@ func run(t *testing.T, c audit.Case, confidence float64) *audit.Result {
 }
 
 // TestShippedProtocolsKeepTheirClaims: no audit of a shipped protocol may refute its claim, and each must find at least
-// half of the claimed ε. Chance refutes a true claim once in 10⁴ runs of a case. The test then repeats the audit with an
-// error probability of 10⁻⁸.
+// half of the claimed ε. Chance refutes a true claim once in 10⁴ runs of a case. The test then repeats the audit with
+// an error probability of 10⁻⁸.
 func TestShippedProtocolsKeepTheirClaims(t *testing.T) {
 	for _, c := range audit.Native() {
 		r := run(t, c, .9999)

@@ -65,8 +65,8 @@ func (c *Case) aim() float64 {
 }
 
 // Enough reports whether an audit reached its goal. With a planted fault, the audit must refute the claim. Without one
-// it must not refute the claim, and must find at least half of the claimed ε. Reconstruction, and attacks on views other
-// than the verifier's, need not find anything.
+// it must not refute the claim, and must find at least half of the claimed ε. Reconstruction, and attacks on views
+// other than the verifier's, need not find anything.
 func (r *Result) Enough() bool {
 	if r.Fault != "" {
 		return r.Refuted

@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// ClientFunc randomizes one client's value. It returns the client's slots by lane, including covers. It runs natively or
-// in doona.wasm.
+// ClientFunc randomizes one client's value. It returns the client's slots by lane, including covers. It runs natively
+// or in doona.wasm.
 type ClientFunc func(src *randomizer.Source, value []float64) ([][]task.Message, error)
 
 // native returns a client that runs in Go, as in shufflerclient and in edge workers: it randomizes the value and adds
@@ -146,7 +146,8 @@ func encode(cell, size uint64) []byte {
 	return out
 }
 
-// totals returns the verifier's estimate of the sum over clients. It is unbiased: the mean of the dummies is subtracted.
+// totals returns the verifier's estimate of the sum over clients. The estimate is unbiased: the verifier subtracts the
+// mean of the dummies.
 func (r *deployment) totals(lanes [][][]byte, clients, added uint64) ([]float64, error) {
 	a := r.honest.Aggregate()
 	for lane, messages := range lanes {

@@ -3,7 +3,7 @@ package audit
 import "math"
 
 // ClopperPearson returns lower and upper bounds of an event's probability, given its hits in a number of trials. Each
-// bound is wrong with probability at most alpha [CP34, exact binomial confidence limits].
+// bound is wrong with probability at most alpha (exact confidence limits of the binomial law, [CP34]).
 //
 // [CP34]: https://doi.org/10.1093/biomet/26.4.404
 func ClopperPearson(hits, trials int, alpha float64) (lower, upper float64) {

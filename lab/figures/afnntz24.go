@@ -13,7 +13,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// afnntz24Figures are about [AFNNTZ24], which has no figures.
+// afnntz24Figures returns our figures about [AFNNTZ24] (private vector mean estimation). The paper has no figures.
 //
 // [AFNNTZ24]: https://arxiv.org/abs/2404.10201
 func afnntz24Figures() []Figure {
@@ -63,16 +63,16 @@ func afnntz24Figures() []Figure {
 	}
 }
 
-// vectorQuery is a sum of vectors of length at most 1.
+// vectorQuery returns a query for the sum of vectors of Euclidean length at most 1, from 10⁵ clients.
 func vectorQuery(d, lanes uint64) planner.Query {
 	return planner.Query{Query: task.VectorMean, Protocol: "vectormean", Dim: d, Lanes: lanes, Clip: true, Batch: 1e5,
 		Honest: 1, Epsilon: 1, Delta: 1e-6}
 }
 
-// gaussianVariance returns the variance of a curator's Gaussian noise for vectors of length at most 1: a substitution
-// moves their sum by 2.
+// gaussianVariance returns the variance per coordinate of a trusted curator's Gaussian noise, for vectors of length at
+// most 1: replacing one vector moves their sum by at most 2.
 func gaussianVariance(eps, delta float64) float64 {
-	lo, hi := 1e-6, 1e3 // μ²
+	lo, hi := 1e-6, 1e3 // bounds of μ², where μ is 2 divided by the noise's standard deviation
 	for range 100 {
 		mid := math.Sqrt(lo * hi)
 		if got, _ := compose.GaussianDelta(mid, eps); got > delta {
@@ -84,8 +84,9 @@ func gaussianVariance(eps, delta float64) float64 {
 	return 4 / lo
 }
 
-// paperVariance returns the mean squared error of Theorem 2.6's parameters: 2d coefficients of range 2C/√d, each with
-// Laplace noise for ε₀ = ε/(2√(2d·ln(2/δ))). The decoder keeps d of 2d dimensions of its error. C is 2.2.
+// paperVariance returns the mean squared error with the parameters of the paper's Theorem 2.6: 2d coefficients of range
+// 2C/√d with C = 2.2, each with Laplace noise for ε₀ = ε/(2√(2d·ln(2/δ))). Decoding projects the error of 2d
+// coefficients onto d dimensions.
 func paperVariance(d, eps, delta float64) float64 {
 	each := eps / (2 * math.Sqrt(2*d*math.Log(2/delta)))
 	side := 2 * 2.2 / math.Sqrt(d)
@@ -109,7 +110,7 @@ func afnntz24Multi(quick bool) (*Table, error) {
 			return nil, err
 		}
 		square := math.NaN()
-		if d <= 32 { // exact draws of the counters take long
+		if d <= 32 { // for larger d, simulating the counters exactly takes too long
 			if square, err = meanSquare("afnntz24-multi", one, same(make([]float64, d), 1e5),
 				few(100, 10, quick)); err != nil {
 				return nil, err
@@ -174,11 +175,11 @@ func afnntz24Poison(quick bool) (*Table, error) {
 	return t, nil
 }
 
-// poison returns how far the messages of a malicious client alone move the sum.
+// poison returns how far the messages of one malicious client move the sum.
 func poison(m protocols.Mechanism, d uint64) (float64, error) {
 	attack := protocols.CapabilitiesOf(m).Attack
 	if attack == nil {
-		return 0, fmt.Errorf("%T knows no attack", m)
+		return 0, fmt.Errorf("couldn't simulate a malicious client: mechanism %T has no attack", m)
 	}
 	lanes, err := attack(source("afnntz24-poison"), protocols.AttackMax, 0, make([]float64, d))
 	if err != nil {
@@ -246,7 +247,7 @@ func showGridGamma() (string, bool) {
 func showLinearKashin() (string, bool) {
 	const d = 64
 	random := rand.New(generator("linear-kashin"))
-	columns := make([][]float64, d) // orthonormal, of 2d entries
+	columns := make([][]float64, d) // d orthonormal vectors of 2d entries
 	for i := range columns {
 		c := make([]float64, 2*d)
 		for j := range c {

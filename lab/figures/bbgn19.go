@@ -8,7 +8,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// bbgn19Figures are those of [BBGN19]. The axes of its Figure 3 are those of the authors' notebook.
+// bbgn19Figures returns the figures of [BBGN19] (the privacy blanket). The axes of Figure 3 are those of the authors'
+// notebook.
 //
 // [BBGN19]: https://arxiv.org/abs/1903.02837
 func bbgn19Figures() []Figure {
@@ -83,7 +84,7 @@ func bbgn19Figures() []Figure {
 	}
 }
 
-// bound is a line of the figures: a mechanism and a bound on it.
+// bound is a series of a figure: a mechanism, and an amplification bound for it.
 type bound struct {
 	name      string
 	mechanism accountant.Mechanism
@@ -102,7 +103,7 @@ func (b bound) at(eps0 float64, users uint64) accountant.Amplification {
 	return accountant.Amplification{Mechanism: b.mechanism, Bound: b.bound, Epsilon0: eps0, K: b.k, Users: users}
 }
 
-// epsilon returns ε, NaN if the bound proves nothing beyond ε₀.
+// epsilon returns the ε that the bound proves for a local ε₀ of eps0. It is NaN if that ε is not below ε₀.
 func (b bound) epsilon(eps0 float64, users uint64, delta float64) float64 {
 	_, raw, err := b.at(eps0, users).Epsilon(delta)
 	if err != nil || raw > eps0 {
@@ -111,7 +112,7 @@ func (b bound) epsilon(eps0 float64, users uint64, delta float64) float64 {
 	return raw
 }
 
-// eps0 returns the largest ε₀, at least ε.
+// eps0 returns the largest ε₀ for which the bound proves (eps, delta). It is NaN if there is none.
 func (b bound) eps0(eps float64, users uint64, delta float64) float64 {
 	value, _, err := b.at(0, users).SolveEpsilon0(eps, delta)
 	if err != nil {
@@ -130,7 +131,7 @@ func bbgn19Panel1(quick bool) (*Table, error) {
 		{"exact, 10 values", accountant.KRR, 10, accountant.ExactBits},
 		{"others, 2 values", accountant.KRR, 2, accountant.OthersBits},
 	}
-	const eps0, delta = 0.5 - 1e-9, 1e-6 // the bound of EFMRTT'19 holds below ½
+	const eps0, delta = 0.5 - 1e-9, 1e-6 // the bound of EFMRTT'19 holds only for ε₀ < ½
 	t := newTable("users", names(lines)...)
 	for _, n := range spread(1e3, 1e6, 25, quick) {
 		var row []float64
@@ -142,7 +143,7 @@ func bbgn19Panel1(quick bool) (*Table, error) {
 	return t, nil
 }
 
-// eps0Table is a table of the largest ε₀ by several bounds.
+// eps0Table tabulates the largest ε₀ that each bound allows, by the number of users.
 func eps0Table(lines []bound, quick bool) (*Table, error) {
 	t := newTable("users", names(lines)...)
 	for _, n := range spread(100, 1e5, 25, quick) {
@@ -196,7 +197,8 @@ func bbgn19Panel4(quick bool) (*Table, error) {
 	return t, nil
 }
 
-// gammaOf returns the smallest γ by a rule, NaN if there is none.
+// gammaOf returns the smallest γ of k-ary randomized response that a rule proves to be (eps, delta)-private. It is NaN
+// if there is none.
 func gammaOf(rule accountant.Rule, k uint64, users, eps, delta float64) float64 {
 	num, den, err := accountant.KRRGamma(rule, k, uint64(users), eps, delta)
 	if err != nil {
@@ -229,8 +231,8 @@ func bbgn19Theorem1(quick bool) (*Table, error) {
 	return t, nil
 }
 
-// bbgn19PaperError is the bound on the root mean square error in the proof of Theorem 2, with Theorem
-// 1's c for the k+1 values, k = (n/c)^⅓; NaN where γ is 1 or more.
+// bbgn19PaperError returns the bound on the root mean square error of a sum in the proof of the paper's Theorem 2. It
+// takes c from Theorem 1 for k+1 values, with k = (n/c)^⅓. It is NaN if γ is 1 or more.
 func bbgn19PaperError(n, eps, delta float64) float64 {
 	c := max(14*math.Log(2/delta)/(eps*eps), 27/eps)
 	k := max(math.Floor(math.Cbrt(n/c)), 1)

@@ -8,7 +8,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// bbgn19bFigures are about [BBGN19b], which has no figures.
+// bbgn19bFigures returns our figures about [BBGN19b] (split-and-mix summation). The paper has no figures.
 //
 // [BBGN19b]: https://arxiv.org/abs/1906.09116
 func bbgn19bFigures() []Figure {

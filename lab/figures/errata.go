@@ -9,23 +9,24 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Erratum is a printed claim that is wrong or loose, with a program that shows it.
+// Erratum is a claim in a paper that is wrong or loose, with a program that shows it.
 type Erratum struct {
 	Name  string // Used in commands. Required.
-	Where string // Paper and position. Required.
-	Claim string // The printed claim. Required.
-	Truth string // The truth, and why. Required.
-	Slow  bool   // Takes more than a second.
+	Where string // Paper, and position in the paper. Required.
+	Claim string // The claim as printed. Required.
+	Truth string // What is true instead, and why. Required.
+	Slow  bool   // The program takes more than a second.
 
-	// show returns the evidence in sentences with its numbers, and whether it shows the claim to be as wrong as
-	// Truth says.
+	// show computes the evidence and returns it in sentences. holds is true if the evidence shows that Claim is as
+	// wrong as Truth says.
 	show func() (evidence string, holds bool)
 }
 
-// ErrNotShown means that an erratum's program did not refute the printed claim.
+// ErrNotShown means that an erratum's program did not show the printed claim to be wrong or loose.
 var ErrNotShown = errors.New("the counter-example does not hold")
 
-// Show runs the erratum's program. It returns the evidence, and ErrNotShown if that does not refute the claim.
+// Show runs the erratum's program and returns its evidence. The error wraps ErrNotShown if the evidence does not show
+// what the erratum says.
 func (e *Erratum) Show() (string, error) {
 	evidence, holds := e.show()
 	if !holds {
@@ -34,12 +35,12 @@ func (e *Erratum) Show() (string, error) {
 	return evidence, nil
 }
 
-// Errata returns all errata in the order of the document.
+// Errata returns all errata in the order of docs/errata.md.
 func Errata() []Erratum {
 	return slices.Concat(bbgn19Errata(), gkmps21Errata(), scm21Errata(), bbgn19bErrata(), afnntz24Errata())
 }
 
-// FindErrata returns the errata of the given names, all for none.
+// FindErrata returns the errata with the given names. Without names it returns all errata. An unknown name is an error.
 func FindErrata(names []string) (out []Erratum, err error) {
 	var all []string
 	for _, e := range Errata() {
@@ -56,7 +57,7 @@ func FindErrata(names []string) (out []Erratum, err error) {
 	return out, nil
 }
 
-// WriteErrata runs all errata and writes the document about them below dir. done is called after each.
+// WriteErrata runs the programs of all errata and writes errata.md below dir. It calls done after each erratum.
 func WriteErrata(dir string, done func()) error {
 	var doc strings.Builder
 	doc.WriteString(errataHead)
@@ -87,7 +88,7 @@ The papers' short names:
 Lemmas are numbered as in the versions at these links. The authors may have corrected some errors since.
 `
 
-// write writes the erratum's entry.
+// write writes the erratum's section of errata.md.
 func (e *Erratum) write(doc *strings.Builder, evidence string) {
 	fmt.Fprintf(doc, "\n## %s\n\n**Where**: %s.\n\n**Printed**: %s\n\n**True**: %s\n\n**Shown by** `make errata ARGS=%s`:\n\n"+
 		"> %s\n", e.Name, e.Where, e.Claim, e.Truth, e.Name, evidence)

@@ -78,7 +78,7 @@ func bbgn19Errata() []Erratum {
 	}
 }
 
-// excess returns E[(ΣL)₊] of m variables that are up with probability p and else −down.
+// excess returns E[max(ΣL, 0)] for the sum of m independent variables L, which are up with probability p, else −down.
 func excess(m int, up, p, down float64) (sum float64) {
 	for i := range m + 1 {
 		sum += binomial(m, i, p) * math.Max(0, float64(i)*up-float64(m-i)*down)
@@ -86,7 +86,7 @@ func excess(m int, up, p, down float64) (sum float64) {
 	return sum
 }
 
-// bennett returns the factor and the exponent's part of Lemma 11, without its 1/(a·m).
+// bennett returns the bound of Lemma 11 (Bennett's inequality) without its factor 1/(a·m).
 func bennett(m, up, a, c float64) float64 {
 	u := a * up / c
 	return up / math.Log1p(u) * math.Exp(-m*c/(up*up)*((1+u)*math.Log1p(u)-u))
@@ -102,7 +102,8 @@ func showLemma11() (string, bool) {
 		m, p, truth, printed, right), printed < truth && truth <= right
 }
 
-// printedBennett is δ by Lemmas 8, 11 and 12 as printed, except for Lemma 8's factor.
+// printedBennett returns δ by Lemmas 8, 11 and 12 of BBGN19 as printed, except that it replaces Lemma 8's misprinted
+// factor 1/γⁿ by 1/(γn).
 func printedBennett(eps0 float64, k, n, eps float64) (sum float64) {
 	gamma, e, drift := k/(math.Expm1(eps0)+k), math.Exp(eps), math.Expm1(eps)
 	top := (1-gamma)*k - gamma*drift
@@ -181,12 +182,12 @@ func showTheorem1() (string, bool) {
 		least, most, two), least > 4 && most < 9 && two < 16
 }
 
-// variationRatio returns the divergence of the variation-ratio pair of K-ary randomized response: of n−1
-// others, C ~ Bin(n−1, 2γ/K) report one of the two cells that matter, half of them either; the target
-// reports the one with probability p, the other with q, and else neither.
+// variationRatio returns the hockey-stick divergence (δ at eps) of the pair of laws that the variation-ratio paper uses
+// for K-ary randomized response. Of the n−1 other clients, C ~ Bin(n−1, 2γ/K) report one of the two cells that matter,
+// each with probability ½. The target reports its own cell with probability hit, the other with miss, and else neither.
 func variationRatio(k int, gamma float64, n int, eps float64) (delta float64) {
 	hit, miss := 1-gamma+gamma/float64(k), gamma/float64(k)
-	for s := range n + 1 { // reports in the two cells, a of them in the first
+	for s := range n + 1 { // s is the number of reports in the two cells; a of them are in the first cell
 		with, without := binomial(n-1, s-1, 2*miss), binomial(n-1, s, 2*miss)
 		for a := range s + 1 {
 			first, second := with*binomial(s-1, a-1, .5), with*binomial(s-1, a, .5)
@@ -209,9 +210,9 @@ func showVariationRatio() (string, bool) {
 		pair < hand && hand <= truth
 }
 
-// strongerClones returns the divergence of the pair of "stronger clones" for n reports: of n−1 others, C ~ Bin(n−1,
-// 2p) report one of two cells, half of them either; the target reports one with probability e^ε₀·p, the other with
-// p, and else neither.
+// strongerClones returns the hockey-stick divergence (δ at eps) of the pair of laws in "stronger clones" for n reports.
+// Of the n−1 other clients, C ~ Bin(n−1, 2p) report one of two cells, each with probability ½. The target reports its
+// own cell with probability e^ε₀·p, the other with p, and else neither.
 func strongerClones(p, eps0 float64, n int, eps float64) (delta float64) {
 	hit := math.Exp(eps0) * p
 	neither := max(0, 1-hit-p)
@@ -236,11 +237,11 @@ func showStrongerClones() (string, bool) {
 		withdrawn < truth/2 && truth <= kept
 }
 
-// showFFTMean takes the loss of two-valued randomized response among n reports: the loss of the counts a + 1 against
-// a.
+// showFFTMean computes the privacy loss of binary randomized response among n reports: the log ratio of the laws of the
+// number of ones, if one user holds 1 and if that user holds 0.
 func showFFTMean() (string, bool) {
 	const n, gamma, lambda = 20, .5, 2.
-	law := make([]float64, n+1) // law of the reports of 1, if one user has 1 and the others 0
+	law := make([]float64, n+1) // law of the number of reported ones, if one user holds 1 and the others hold 0
 	for ones := range n + 1 {
 		law[ones] = (1-gamma/2)*binomial(n-1, ones-1, gamma/2) + gamma/2*binomial(n-1, ones, gamma/2)
 	}

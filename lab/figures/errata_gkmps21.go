@@ -46,7 +46,8 @@ func gkmps21Errata() []Erratum {
 	}
 }
 
-// shiftDelta returns the divergence of NB(r, e^{−s}) against itself plus Δ, the larger of both directions.
+// shiftDelta returns the hockey-stick divergence (δ at eps) between the negative binomial law NB(r, e^{−s}) and the
+// same law shifted by shift. It returns the larger of both directions.
 func shiftDelta(r, s float64, shift int, eps float64) float64 {
 	reach := int((r+40)/s) * 4
 	pmf := make([]float64, reach+shift+1)
@@ -97,8 +98,8 @@ func showTheorem10() (string, bool) {
 		shift, printed, bestR, bestS, best, mean, mean/best), printed < 1e-19 && mean/best > 4
 }
 
-// halvingColumn returns the magnitudes of the non-zeros of the column of the right inverse for the value i, with the
-// paper's signs. Keys are atoms by value, negative for s_{−v}; ±1 is the atom {−1, +1}.
+// halvingColumn adds the non-zero entries of a column of the paper's right inverse to column: the column for value i,
+// times a factor. Keys are the paper's atoms: v for s_v, −v for s_{−v}, and −1 for the atom {−1, +1}.
 func halvingColumn(i int, sign int, times float64, column map[int]float64) {
 	if i == 1 {
 		if sign < 0 {
@@ -111,7 +112,8 @@ func halvingColumn(i int, sign int, times float64, column map[int]float64) {
 	halvingColumn(i/2, -sign, -times, column)
 }
 
-// domination returns the largest Σ|c_v|/t_v over the columns of values up to top.
+// domination returns the largest Σ|c_v|/t_v over the columns c of the values 2 to top, and the value with that column.
+// The vector t of Theorem 12 dominates a column if its sum is at most 1. log is the logarithm used in t.
 func domination(top int, log func(float64) float64) (most float64, at int) {
 	gamma := float64(top) * (math.Ceil(log(float64(top))) + 1)
 	for i := 2; i <= top; i++ {
@@ -163,7 +165,8 @@ func showRappor() (string, bool) {
 }
 
 func showCovers() (string, bool) {
-	// One bit per client: a message if it is 1, else a cover; and 8 coins of noise messages.
+	// Each client holds a bit and sends a message if it is 1, else a cover. It adds one noise message with probability
+	// ½, 8 times. The first byte counts messages, the second byte counts covers.
 	noise := stattest.Law{"\x00\x00": 1}
 	for range 8 {
 		noise = noise.Add(stattest.Law{"\x00\x00": .5, "\x01\x00": .5})

@@ -86,7 +86,7 @@ func showLemma45() (string, bool) {
 	}
 	chernoff, claimed := -(50000.-1)/100/3, -50000./3
 	const t, k, eps, delta = 2., 1., .95, 1e-6
-	least := 56 * k * t * math.Log(1/delta) * math.Log(2*t/delta) / (eps * eps) // E(s) where γ = 1
+	least := 56 * k * t * math.Log(1/delta) * math.Log(2*t/delta) / (eps * eps) // least E(s), which is at γ = 1
 	tail, allowed := -least/8, math.Log(delta/(3*t))
 	return fmt.Sprintf("At n = %d, d = %d and t = 1, s is at most half its mean, 10, with probability %.2g. At "+
 			"n = 50,000 exp(−E(s)/3) is e^%.0f, and exp(−n/3) is e^%.0f. But γ ≤ 1 at t = 2, k = 1 and (0.95, 10⁻⁶) "+
@@ -111,7 +111,7 @@ func showFactorD() (string, bool) {
 	e := scm21{n: 1e6, d: 10, k: 4, t: 1, eps: .5, delta: 1e-6}
 	printed, exact := e.paperGamma(), gammaOf(accountant.Exact, 5, 1e6, .5, 1e-6)
 	const gamma, users, eps = .5, 4, .7
-	var laws []stattest.Law // of one report (l, y), l a coin, of a vector of two bits
+	var laws []stattest.Law // law of one report (l, y) for each vector of two bits; l is a random coordinate
 	for x := range 4 {
 		l := stattest.Law{}
 		for kind := range 4 {

@@ -6,8 +6,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// This file computes exact probabilities of small mechanisms by enumeration, independently of the accountant. The
-// errata rely on them.
+// This file computes exact probabilities of small mechanisms, without the accountant. The errata use them to check
+// papers, and so do not rely on the accountant.
 
 // logChoose returns ln C(n, k).
 func logChoose(n, k float64) float64 {
@@ -25,7 +25,8 @@ func binomial(n, k int, p float64) float64 {
 	return math.Exp(logChoose(float64(n), float64(k)) + float64(k)*math.Log(p) + float64(n-k)*math.Log1p(-p))
 }
 
-// reports returns the laws of one report of k-ary randomized response for each value, as histograms.
+// reports returns, for each of k values, the law of one report of k-ary randomized response. Keys of a law are
+// histograms.
 func reports(k int, gamma float64) (laws []stattest.Law) {
 	for x := range k {
 		l := stattest.Law{}

@@ -1,12 +1,12 @@
 // Package figures computes the figures of the papers that this module builds on, next to the module's own figures,
 // and the errors it found in the papers.
 //
-// A figure is a table of numbers: its CSV file. Its picture and the text of docs/reproduction.md are made from that
-// file alone, so that a reader has the data behind each claim. An erratum is a printed claim with the truth, and a
-// program that shows it.
+// A figure is a table of numbers, stored as a CSV file. The figure's picture and the text of docs/reproduction.md are
+// made from that file alone, so readers have the data behind each claim. An erratum is a wrong or loose claim of a
+// paper, with the truth and a program that shows it.
 //
-// All random draws come from a generator with a fixed seed, so that the same files result on every amd64 machine.
-// Other machines may round other digits, because they fuse multiplications with additions.
+// All random draws come from generators with fixed seeds, so every amd64 machine computes the same files. Processors
+// that fuse multiplications with additions may round differently.
 package figures
 
 import (
@@ -29,29 +29,29 @@ type Figure struct {
 	Title   string  // Title above the picture. Required.
 	Caption string  // Explains the picture to readers who do not know the paper. Required.
 	X, Y    string  // Labels of the axes. Required.
-	LinearX bool    // Otherwise logarithmic.
-	LinearY bool    // Otherwise logarithmic.
-	Slopes  []Slope // Growth of the series in theory.
+	LinearX bool    // The x axis is linear; default: logarithmic.
+	LinearY bool    // The y axis is linear; default: logarithmic.
+	Slopes  []Slope // Exponents that theory gives for series.
 	Slow    bool    // Takes more than a second or two even in a quick run.
 
 	compute func(quick bool) (*Table, error)
 }
 
-// Slope is an exponent b of y ~ x^b that theory gives for a series, to compare with the fitted one.
+// Slope is the exponent b in y ~ x^b that theory gives for a series, to compare with the exponent fitted to the data.
 type Slope struct {
 	Series   string
 	From, To float64 // Range of x to fit; 0 for no bound.
 	Theory   float64
-	Why      string // Reason if the fit is further than 0.15 from the theory, else empty.
+	Why      string // Reason if the fitted exponent differs from Theory by more than 0.15, else empty.
 }
 
-// All returns the figures in the order of the document.
+// All returns the figures in the order of docs/reproduction.md.
 func All() []Figure {
 	return slices.Concat(bbgn19Figures(), gkmps21Figures(), scm21Figures(), bbgn19bFigures(), afnntz24Figures(),
 		ourFigures())
 }
 
-// Named returns the figures of the given names, all for none.
+// Named returns the figures with the given names. Without names it returns all figures. An unknown name is an error.
 func Named(names []string) (out []Figure, err error) {
 	for _, f := range All() {
 		if len(names) == 0 || slices.Contains(names, f.Name) {
@@ -73,13 +73,13 @@ func figureNames() (names []string) {
 	return names
 }
 
-// Folder is the folder of the figures, below that of the documents.
+// Folder is the name of the figures' folder inside the folder of the documents.
 const Folder = "figures"
 
-// Compute computes the figure and writes its table and picture below dir.
+// Compute computes the figure and writes its CSV file and its picture below dir.
 func (f *Figure) Compute(dir string) error { return f.computeTo(dir, false) }
 
-// ComputeQuick is Compute with fewer points and repetitions.
+// ComputeQuick does the same as Compute, with fewer points and repetitions.
 func (f *Figure) ComputeQuick(dir string) error { return f.computeTo(dir, true) }
 
 func (f *Figure) computeTo(dir string, quick bool) error {
@@ -97,7 +97,7 @@ func (f *Figure) computeTo(dir string, quick bool) error {
 	return f.Draw(dir)
 }
 
-// Draw draws the picture from the table below dir.
+// Draw reads the figure's CSV file below dir and writes the picture next to it.
 func (f *Figure) Draw(dir string) error {
 	table, err := f.Read(dir)
 	if err != nil {
@@ -106,7 +106,7 @@ func (f *Figure) Draw(dir string) error {
 	return write(dir, filepath.Join(Folder, f.Name+".svg"), f.picture(table))
 }
 
-// Read returns the table below dir.
+// Read reads the figure's table from its CSV file below dir.
 func (f *Figure) Read(dir string) (*Table, error) {
 	text, err := os.ReadFile(filepath.Join(dir, Folder, f.Name+".csv"))
 	if err != nil {
@@ -119,7 +119,7 @@ func (f *Figure) Read(dir string) (*Table, error) {
 	return table, nil
 }
 
-// picture returns the figure as SVG. Measured series are dots.
+// picture returns the figure as SVG. It draws measured series as dots, other series as lines.
 func (f *Figure) picture(t *Table) []byte {
 	plot := display.Plot{Title: f.Title, XLabel: f.X, YLabel: f.Y, Note: f.Caption, LogX: !f.LinearX, LogY: !f.LinearY}
 	for _, name := range t.Series {
@@ -130,17 +130,17 @@ func (f *Figure) picture(t *Table) []byte {
 	return out.Bytes()
 }
 
-// Measured reports whether the series of this name was measured in runs of the protocol.
+// Measured reports whether a series was measured in runs of the protocol: its name ends in "measured".
 func Measured(series string) bool { return strings.HasSuffix(series, "measured") }
 
-// write writes a file below dir, and creates its folders.
+// write writes a file below dir, and creates missing folders.
 func write(dir, name string, text []byte) error {
 	path := filepath.Join(dir, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("couldn't make a folder: %w", err)
+		return fmt.Errorf("couldn't make the folder of %s: %w", path, err)
 	}
 	if err := os.WriteFile(path, text, 0o644); err != nil {
-		return fmt.Errorf("couldn't write a figure: %w", err)
+		return fmt.Errorf("couldn't write %s: %w", path, err)
 	}
 	return nil
 }

@@ -16,12 +16,14 @@ import (
 	"github.com/doona-dp/doona/lab/figures"
 )
 
-// docs is where the documents are; full asks for the long forms.
+// docs is the folder with the committed documents.
 const docs = "../../docs"
 
+// full is set if the tests run in their long form.
 var full = stattest.Long
 
-// TestDocumentsAreOfTheirTables: pictures and docs/reproduction.md match the tables beside them.
+// TestDocumentsAreOfTheirTables: the committed pictures and docs/reproduction.md must be what the committed CSV files
+// produce, and docs/figures must hold no other files.
 func TestDocumentsAreOfTheirTables(t *testing.T) {
 	dir, files := t.TempDir(), map[string]bool{}
 	require.NoError(t, os.CopyFS(dir, os.DirFS(docs)))
@@ -35,11 +37,11 @@ func TestDocumentsAreOfTheirTables(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Join(docs, figures.Folder))
 	require.NoError(t, err)
 	for _, entry := range entries {
-		require.True(t, files[entry.Name()], "%s is of no figure", entry.Name())
+		require.True(t, files[entry.Name()], "docs/figures/%s belongs to no figure: delete it", entry.Name())
 	}
 }
 
-// sameFile compares a file below dir with the committed one.
+// sameFile requires that a file below dir equals the committed file below docs.
 func sameFile(t *testing.T, dir, name string) {
 	t.Helper()
 	got, err := os.ReadFile(filepath.Join(dir, name))
@@ -49,8 +51,8 @@ func sameFile(t *testing.T, dir, name string) {
 	require.Equal(t, string(want), string(got), "%s: run make figures", name)
 }
 
-// TestFiguresComeOutAgain: a quick run has the numbers of the committed tables at the same x. Measured series have
-// fewer repetitions and are compared only in full runs, to the last byte.
+// TestFiguresComeOutAgain: a quick run must compute the numbers of the committed tables at the same x. It skips
+// measured series, because a quick run has fewer repetitions. A full run must reproduce all CSV files byte by byte.
 func TestFiguresComeOutAgain(t *testing.T) {
 	dir, found := t.TempDir(), 0
 	for _, f := range figures.All() {
@@ -84,7 +86,7 @@ func TestFiguresComeOutAgain(t *testing.T) {
 	require.True(t, full || found > 20)
 }
 
-// TestSlopes: fitted exponents match theory, or the page says why not.
+// TestSlopes: a fitted exponent must be within 0.15 of theory. If it is not, the figure must give the reason.
 func TestSlopes(t *testing.T) {
 	for _, f := range figures.All() {
 		table, err := f.Read(docs)
@@ -95,13 +97,13 @@ func TestSlopes(t *testing.T) {
 			if s.Why == "" {
 				require.InDelta(t, s.Theory, b, .15, "%s: %s", f.Name, s.Series)
 			} else {
-				require.Greater(t, math.Abs(b-s.Theory), .15, "%s: %s needs no reason", f.Name, s.Series)
+				require.Greater(t, math.Abs(b-s.Theory), .15, "%s: %s: the fit agrees with theory, so Why must be empty", f.Name, s.Series)
 			}
 		}
 	}
 }
 
-// TestValuesOfPapers: if a paper and this module compute the same thing, they agree within 5 %.
+// TestValuesOfPapers: numbers of a paper and of this module that measure the same thing must agree within 5 %.
 func TestValuesOfPapers(t *testing.T) {
 	data, err := figures.ReadAll(docs)
 	require.NoError(t, err)
@@ -120,7 +122,8 @@ func TestValuesOfPapers(t *testing.T) {
 	require.GreaterOrEqual(t, compared, 8)
 }
 
-// TestFiguresCanBeRead: captions and names fit, and the series exist.
+// TestFiguresCanBeRead: figures must have unique names, captions of 26 to 88 words, and series that have points and
+// whose names fit the legend.
 func TestFiguresCanBeRead(t *testing.T) {
 	all := figures.All()
 	seen := map[string]bool{}
@@ -138,7 +141,8 @@ func TestFiguresCanBeRead(t *testing.T) {
 	}
 }
 
-// TestErrata: every counter-example holds, and docs/errata.md has its evidence.
+// TestErrata: every erratum's program must still show its claim to be wrong, and docs/errata.md must hold every entry
+// with the evidence.
 func TestErrata(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(docs, "errata.md"))
 	require.NoError(t, err)
@@ -156,7 +160,7 @@ func TestErrata(t *testing.T) {
 	}
 }
 
-// TestTablesKeepTheirNumbers: what is written is read again, and holes stay holes.
+// TestTablesKeepTheirNumbers: reading a CSV file must return its numbers exactly, and NaN for empty cells.
 func TestTablesKeepTheirNumbers(t *testing.T) {
 	f := figures.All()[0]
 	text, err := os.ReadFile(filepath.Join(docs, figures.Folder, f.Name+".csv"))
@@ -179,5 +183,5 @@ func TestTablesKeepTheirNumbers(t *testing.T) {
 			require.Equal(t, want, table.Rows[i][j])
 		}
 	}
-	require.Positive(t, holes, "EFMRTT'19 says nothing of few users")
+	require.Positive(t, holes, "the test needs empty cells: the bound of EFMRTT'19 has no value for few users")
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// gkmps21Figures are those of [GKMPS21], at ε = 1 and δ = 10⁻⁶: the paper does not state its own values.
+// gkmps21Figures returns the figures of [GKMPS21], which adds up numbers with correlated noise. They are at ε = 1 and
+// δ = 10⁻⁶, because the paper does not state its values.
 //
 // [GKMPS21]: https://arxiv.org/abs/2109.13158
 func gkmps21Figures() []Figure {
@@ -67,25 +68,28 @@ func gkmps21Figures() []Figure {
 	}
 }
 
-// laplaceError returns the standard deviation of discrete Laplace noise with α = e^{−s}.
+// laplaceError returns the standard deviation of discrete Laplace noise: Pr[k] ~ α^|k| with α = e^{−s}.
 func laplaceError(s float64) float64 { return math.Sqrt(2*math.Exp(-s)) / -math.Expm1(-s) }
 
-// rapporError returns the root mean square error of fragmented RAPPOR, whose error does not depend on values.
+// rapporError returns the root mean square error of fragmented RAPPOR for a sum of n values from 0 to top, with flip
+// probability f. The error does not depend on the values.
 func rapporError(n, f, top float64) float64 {
 	return math.Sqrt(n*f*(1-f)*top*(top+1)*(2*top+1)/6) / (1 - 2*f)
 }
 
-// share is ε*/ε, the part of ε that the paper's experiments give to the central noise.
+// share is ε*/ε, the part of ε that the paper's experiments give to the central noise. The noise that adds up to zero
+// gets the rest.
 const share = 0.9
 
-// sumQuery asks for the sum of the clients' values, whole numbers from 0 to top.
+// sumQuery returns a query for the sum of n clients' values, which are whole numbers from 0 to top. param is the
+// protocol's parameter that is set to top.
 func sumQuery(protocol, param string, top uint64, n float64) planner.Query {
 	return planner.Query{Query: task.Sum, Protocol: protocol, Hi: float64(top), Batch: uint64(n), Honest: 1,
 		Epsilon: 1, Delta: 1e-6, Params: planner.Params{param: top}}
 }
 
-// relayNoise returns the noise of two relays for sums of 0 to top: its variance and its dummies, NaN if its law is
-// too long for a client to check.
+// relayNoise returns the total variance and the mean number of dummies of two relays' noise, for sums of values from 0
+// to top. Both are NaN if top is over 256: the noise distribution is then too long for clients to check.
 func relayNoise(top uint64) (variance, dummies float64, err error) {
 	if top > 256 {
 		return math.NaN(), math.NaN(), nil
@@ -141,15 +145,16 @@ func gkmps21Errors(quick bool) (*Table, error) {
 	return t, nil
 }
 
-// rootMeanSquare measures the error of a sum if all clients hold 1.
+// rootMeanSquare measures the root mean square error of a sum if all n clients hold 1.
 func rootMeanSquare(name string, m protocols.Mechanism, n int, quick bool) (float64, error) {
 	square, err := meanSquare("gkmps21-1a "+name, m, same([]float64{1}, n), few(4000, 200, quick))
 	return math.Sqrt(square), err
 }
 
-// closedFormMessages returns the noise messages of all users together by [GKMPS21] (proof of Theorem 2).
+// closedFormMessages returns the mean number of noise messages of all users together, by the closed form in the proof
+// of Theorem 2 (sums of whole numbers) of [GKMPS21].
 func closedFormMessages(top, eps, delta float64) float64 {
-	mean := func(r, s float64) float64 { return r / math.Expm1(s) } // of NB(r, e^{-s})
+	mean := func(r, s float64) float64 { return r / math.Expm1(s) } // of the negative binomial law NB(r, e^{−s})
 	each, half := min(1, (1-share)*eps)/2, delta/2
 	gamma := top * (math.Ceil(math.Log2(top)) + 1)
 	r := 3 * (1 + math.Log((2*top-1)/half))
@@ -160,7 +165,8 @@ func closedFormMessages(top, eps, delta float64) float64 {
 	return sum
 }
 
-// gkmps21Bits tabulates bits per user for the n and Δ that at returns for x.
+// gkmps21Bits tabulates bits sent per user. For each x in values, at returns the number of users n and the largest
+// value Δ.
 func gkmps21Bits(x string, values []float64, quick bool, at func(x float64) (n float64, top uint64)) (*Table, error) {
 	t := newTable(x, "correlated, closed form", "correlated, ours", "correlated, 0 is a message",
 		"correlated, 0 sent, measured",
@@ -195,8 +201,8 @@ func gkmps21Bits(x string, values []float64, quick bool, at func(x float64) (n f
 	return t, nil
 }
 
-// padded returns the messages per user of a task of protocol correlated under padding none, where 0 is a message with
-// noise of its own: on average, and counted in runs. It is NaN if drafting takes more than seconds.
+// padded returns the messages per user of protocol correlated without padding, where the value 0 is sent as a message
+// with its own noise. mean is computed, counted is measured in runs. Both are NaN if drafting the task takes too long.
 func padded(n float64, top uint64, quick bool) (mean, counted float64, err error) {
 	if n < 1e4 || n > 1e6 || top > 64 || quick && top > 4 {
 		return math.NaN(), math.NaN(), nil
@@ -219,8 +225,8 @@ func padded(n float64, top uint64, quick bool) (mean, counted float64, err error
 	return 1 + zeroSum + central, sum / float64(repeats) / n, nil
 }
 
-// ikosBits returns the bits per user of split-and-mix by three numbers of shares: BBGN19b's section 5.1, the
-// average-case one of BBGN CCS'20 and one more, and ours.
+// ikosBits returns the bits per user of split-and-mix for three choices of the number of shares: by section 5.1 of
+// BBGN19b, by the average-case bound of BBGN CCS'20 plus one, and ours.
 func ikosBits(n float64, top uint64) (bits [3]float64, err error) {
 	t, _, err := draft(sumQuery("splitmix", "p", top, n))
 	if err != nil {
@@ -233,16 +239,16 @@ func ikosBits(n float64, top uint64) (bits [3]float64, err error) {
 	return [3]float64{rootShares(n, size, sigma) * size, ccs20Shares(n, size, sigma) * size, m.Float64() * size}, nil
 }
 
-// lemmaShares returns the shares of [BBGN19b] (Lemma 2.1) for a modulus of a number of bits and a statistical
-// distance of 2^−sigma.
+// lemmaShares returns the number of shares per user by Lemma 2.1 of [BBGN19b], for n users, a modulus of size bits and
+// a statistical distance of 2^−sigma.
 //
 // [BBGN19b]: https://arxiv.org/abs/1906.09116
 func lemmaShares(n, size, sigma float64) float64 {
 	return 2 + 5*size + math.Ceil(2*sigma+2*math.Log2(n-1))
 }
 
-// rootShares returns the shares of section 5.1: the root of m = 1 + σ + 5·size/2 + log₂(π(m+½))/4, and log₂(n−1),
-// rounded up.
+// rootShares returns the number of shares per user by section 5.1 of BBGN19b. It solves m = 1 + σ + 5·size/2 +
+// log₂(π(m+½))/4 and rounds m + log₂(n−1) up. size is in bits.
 func rootShares(n, size, sigma float64) float64 {
 	m := sigma
 	for range 50 {
@@ -251,22 +257,24 @@ func rootShares(n, size, sigma float64) float64 {
 	return math.Ceil(m + math.Log2(n-1))
 }
 
-// ccs20Shares returns the shares of BBGN CCS'20 for the average case, plus one for the worst.
+// ccs20Shares returns the number of shares per user by BBGN CCS'20: the paper's average-case bound, plus one share for
+// the worst case.
 func ccs20Shares(n, size, sigma float64) float64 {
 	return math.Ceil((2*sigma+size)/(math.Log2(n)-math.Log2E)+1) + 1
 }
 
-// twoBits returns the divergence of fragmented RAPPOR for a client that changes from x to x′, both above 0. The n−1
-// others all hold x, or all hold a value other than x and x′.
+// twoBits returns the hockey-stick divergence (δ at eps) of fragmented RAPPOR with flip probability f, if one client
+// changes its value from x to x′, both above 0. The n−1 other clients all hold x if allHoldX is set. Else they all hold
+// a value other than x and x′.
 func twoBits(eps, n, f float64, allHoldX bool) (delta float64) {
 	reach := int(n*f + 14*math.Sqrt(n*f) + 40)
-	with, without := make([]float64, reach+1), make([]float64, reach+1) // a one, or none, of the client's own
+	with, without := make([]float64, reach+1), make([]float64, reach+1) // laws of a count with the client's bit 1, or 0
 	for i := range with {
 		here, below := binomial(int(n)-1, i, f), binomial(int(n)-1, i-1, f)
 		with[i], without[i] = f*here+(1-f)*below, (1-f)*here+f*below
 	}
 	first, second := with, without
-	if allHoldX { // the count of x is n−1 minus flips: one more report is one flip less
+	if allHoldX { // others' bits are 1, so the laws count flips to 0: a client's 1 is one flip less
 		first, second = without, with
 	}
 	for a := range with {
@@ -277,7 +285,8 @@ func twoBits(eps, n, f float64, allHoldX bool) (delta float64) {
 	return delta
 }
 
-// rapporUsual returns the least flip probability by the usual calibration: the others hold other values.
+// rapporUsual returns the least flip probability for (eps, delta) by the usual calibration, which assumes that all
+// other clients hold other values.
 func rapporUsual(n, eps, delta float64) float64 {
 	lo, hi := 1/n, 1e3/n
 	for range 40 {

@@ -6,7 +6,8 @@ import (
 	"github.com/doona-dp/doona/accountant"
 )
 
-// notebook compares an ε or ε₀ that the authors' notebook prints, at n = 5000 and δ = 10⁻⁶, with this module's.
+// notebook compares a number that the authors' notebook prints with this module's number, at n = 5000 and δ = 10⁻⁶. The
+// number is ε₀ if solveEps0 is set, else ε.
 func notebook(printed float64, b bound, solveEps0 bool) func(Data) (float64, float64) {
 	return func(Data) (float64, float64) {
 		if solveEps0 {

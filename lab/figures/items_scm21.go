@@ -64,10 +64,10 @@ func scm21Items() []Item {
 	}
 }
 
-// float64Of computes a number from the tables.
+// float64Of computes a number from the tables of all figures.
 type float64Of func(Data) float64
 
-// printed compares a printed number with this module's.
+// printed returns an [Item] value: a number printed in a paper, and this module's number.
 func printed(paper float64, ours float64Of) func(Data) (float64, float64) {
 	return func(d Data) (float64, float64) { return paper, ours(d) }
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/doona-dp/doona/internal/decimal"
 )
 
-// Ours is the key of figures that no paper has.
+// Ours is the value of Figure.Paper for this module's own figures.
 const Ours = "ours"
 
 // Paper is a reproduced paper.
 type Paper struct{ Key, Title, URL string }
 
-// Papers returns the papers in the order of the document, and last this module's own entry.
+// Papers returns the papers in the order of docs/reproduction.md. The last entry stands for this module's own figures.
 func Papers() []Paper {
 	return []Paper{
 		{"BBGN19", "Balle, Bell, Gascón, Nissim: The Privacy Blanket of the Shuffle Model",
@@ -32,10 +32,10 @@ func Papers() []Paper {
 	}
 }
 
-// Status is the result of reproducing a paper's claim.
+// Status says whether a paper's claim was reproduced.
 type Status string
 
-// The statuses.
+// The statuses. docs/reproduction.md prints and defines them.
 const (
 	Reproduced Status = "reproduced"
 	Corrected  Status = "corrected"
@@ -45,21 +45,21 @@ const (
 // Item is a figure, table, theorem, lemma or number of a paper.
 type Item struct {
 	Paper  string
-	What   string // Its position and content.
+	What   string // Position in the paper, and content.
 	Status Status
-	Note   string // Where it is reproduced, why figures differ, or why it is out of scope.
+	Note   string // Where this module reproduces it, why numbers differ, or why it is out of scope.
 
-	// value returns the paper's number and this module's from the tables of all figures; nil if there is nothing to
-	// compare.
+	// value returns the paper's number and this module's number, from the tables of all figures. It is nil if there are
+	// no numbers to compare.
 	value func(d Data) (paper, ours float64)
-	// exact says that both compute the same thing, so that they must agree within 5 %.
+	// exact says that both numbers measure the same thing. A test then requires that they agree within 5 %.
 	exact bool
 }
 
-// Data are the tables of all figures by name.
+// Data holds the tables of all figures by the figure's name.
 type Data map[string]*Table
 
-// ReadAll reads the tables below dir.
+// ReadAll reads the tables of all figures from their CSV files below dir.
 func ReadAll(dir string) (Data, error) {
 	d := Data{}
 	for _, f := range All() {
@@ -77,7 +77,7 @@ func Items() []Item {
 	return slices.Concat(bbgn19Items(), gkmps21Items(), scm21Items(), bbgn19bItems(), afnntz24Items())
 }
 
-// WriteReproduction writes the document from the tables below dir.
+// WriteReproduction reads all tables below dir and writes reproduction.md below dir.
 func WriteReproduction(dir string) error {
 	data, err := ReadAll(dir)
 	if err != nil {
@@ -104,7 +104,7 @@ A row of the tables names a figure, table, theorem or lemma:
 We had only the texts of the papers, so we could not measure their pictures. The papers' values are those in their texts, in their formulas and in their authors' published notebooks.
 `
 
-// write writes the paper's part: figures with their captions and slopes, then the table of its items.
+// write writes the paper's section: its figures with captions and slopes, then the table of its items.
 func (p Paper) write(doc *strings.Builder, data Data) {
 	title := p.Title
 	if p.URL != "" {
@@ -141,7 +141,8 @@ func (f *Figure) write(doc *strings.Builder, t *Table) {
 	}
 }
 
-// lowerFirst returns a title as part of a sentence.
+// lowerFirst lowers the first letter of titles that start with How, What, The or Where, if part is set. The title can
+// then follow a colon.
 func lowerFirst(title string, part bool) string {
 	first, rest, _ := strings.Cut(title, " ")
 	if !part || first != "How" && first != "What" && first != "The" && first != "Where" {
@@ -174,8 +175,8 @@ func writeItems(doc *strings.Builder, p Paper, data Data) {
 	}
 }
 
-// Off returns the relative difference of the paper's number and this module's, and whether both compute the same
-// thing.
+// Off returns by what fraction this module's number differs from the paper's. same is false if they cannot be compared:
+// there are no numbers, or they do not measure the same thing.
 func (i *Item) Off(d Data) (off float64, same bool) {
 	if i.value == nil || !i.exact {
 		return 0, false

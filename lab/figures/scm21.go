@@ -2,7 +2,7 @@ package figures
 
 import (
 	"bytes"
-	_ "embed" // the beats
+	_ "embed"
 	"math"
 	"math/rand/v2"
 	"strconv"
@@ -14,24 +14,24 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// beatsCSV is 439 heart beats (testdata/README.md has source and licence).
+// beatsCSV holds 439 heart beats as gzipped CSV (testdata/README.md names source and licence).
 //
 //go:embed testdata/ecg-beats.csv.gz
 var beatsCSV []byte
 
-// beats returns the heart beats, of 187 samples in [0, 1] each.
+// beats returns the heart beats. Each is a row of 187 samples in [0, 1].
 func beats() ([][]float64, error) {
 	return table.ParseRows(bytes.NewReader(beatsCSV), table.Format{}, 1000)
 }
 
 const scm21Y = "squared error of the average vector"
 
-// scm21Caption ends the captions of the experiments.
+// scm21Caption is the end of the caption of every experiment.
 const scm21Caption = " Data are heart beats (MIT-BIH record 208). Except for the axis, d = 100 samples, n = " +
 	"50,000, k = 3, t = 1, ε = 0.95. The paper's lines have its δ = 0.5, a meaningless guarantee: at 10⁻⁶ its γ " +
 	"would exceed 1. Ours has the exact γ at 10⁻⁶."
 
-// scm21Figures are those of [SCM21].
+// scm21Figures returns the figures of [SCM21], which adds up vectors in the shuffle model.
 //
 // [SCM21]: https://arxiv.org/abs/2112.05464
 func scm21Figures() []Figure {
@@ -105,10 +105,11 @@ func scm21Figures() []Figure {
 	}
 }
 
-// scm21 is the parameters of an experiment.
+// scm21 holds the parameters of an experiment: n users with vectors of d coordinates. Each user reports t coordinates,
+// rounded to k+1 levels. The claim is (eps, delta).
 type scm21 struct{ n, d, k, t, eps, delta float64 }
 
-// paperGamma returns γ by section 4.5 for t = 1, else by Theorem 4.1.
+// paperGamma returns the paper's γ, the probability of a random report: by section 4.5 if t = 1, else by Theorem 4.1.
 func (e scm21) paperGamma() float64 {
 	log, n := math.Log(2*e.t/e.delta), e.n-1
 	switch {
@@ -122,8 +123,8 @@ func (e scm21) paperGamma() float64 {
 	return e.d * e.k * max(80*log/(n*e.eps*e.eps), 36/(11*n*e.eps))
 }
 
-// ourGamma returns the exact γ. For t of 2 or more it is that of protocol vectorsum, which draws its coordinates from
-// t blocks.
+// ourGamma returns the smallest γ by exact accounting. For t ≥ 2 it is the γ of protocol vectorsum, which draws one
+// coordinate from each of t blocks.
 func (e scm21) ourGamma() (float64, error) {
 	if e.t == 1 {
 		return gammaOf(accountant.Exact, uint64(e.k)+1, e.n, e.eps, e.delta), nil
@@ -138,7 +139,7 @@ func (e scm21) ourGamma() (float64, error) {
 	return gamma.Float64(), nil
 }
 
-// beatUsers holds the users' beats, by number.
+// beatUsers assigns a heart beat to each user: users holds indices into beats.
 type beatUsers struct {
 	beats [][]float64
 	users []int
@@ -156,8 +157,8 @@ func newBeatUsers(n int) (*beatUsers, error) {
 	return c, nil
 }
 
-// moments returns, summed over the first d coordinates, the average over users of the variance of one report
-// and of x² and (x−½)².
+// moments returns averages over the users, summed over the first d coordinates x: the variance of one report of x, x²,
+// and (x−½)².
 func (c *beatUsers) moments(e scm21, gamma float64) (variance, square, centred float64) {
 	times := make([]float64, len(c.beats))
 	for _, u := range c.users {
@@ -173,8 +174,9 @@ func (c *beatUsers) moments(e scm21, gamma float64) (variance, square, centred f
 	return variance, square, centred
 }
 
-// measure runs Algorithms 2 and 3 and returns the mean of the squared error against the sums of the users who
-// sent each coordinate, divided by (n/d)².
+// measure runs the paper's Algorithms 2 (client) and 3 (analyzer) several times. It compares the estimate of each
+// coordinate with the sum over the users who sent that coordinate. It returns the mean squared error, divided by
+// (n/d)².
 func (c *beatUsers) measure(e scm21, gamma float64, repeats int, random *rand.Rand) (sum float64) {
 	d, k := int(e.d), int(e.k)
 	order, errs := make([]int, d), make([]float64, d)
@@ -198,7 +200,8 @@ func (c *beatUsers) measure(e scm21, gamma float64, repeats int, random *rand.Ra
 	return sum / float64(repeats) / (e.n / e.d) / (e.n / e.d)
 }
 
-// report returns y/k of one report of x.
+// report randomizes x in [0, 1] as one client does. It rounds x at random to y/k, or with probability γ returns a
+// random level.
 func report(random *rand.Rand, x float64, k int, gamma float64) float64 {
 	if random.Float64() < gamma {
 		return float64(random.IntN(k+1)) / float64(k)
@@ -245,7 +248,7 @@ func scm21Table(name string, points []float64, quick bool, set func(*scm21, floa
 	return t, nil
 }
 
-// scm21Best tabulates the error for the worst values at the best k, by the paper's γ and the exact one.
+// scm21Best tabulates the error for the worst values at the best k, with the paper's γ and with the exact γ.
 func scm21Best(x string, points []float64, at func(x float64) (n, d float64)) (*Table, error) {
 	t := newTable(x, "Theorem 4.6, t = 1", "paper's γ", "exact γ", "exact γ, with sampling")
 	for _, v := range points {
@@ -265,12 +268,13 @@ func (e scm21) paperGammaAt(k float64) float64 {
 	return e.paperGamma()
 }
 
-// worstVariance returns the largest variance of one report.
+// worstVariance returns the variance of one report for the value in [0, 1] with the largest variance.
 func worstVariance(gamma float64, k uint64) float64 {
 	return protocols.RoundedVariance(gamma, k, protocols.WorstRounded(gamma, k, 1, 0))
 }
 
-// best returns the least error over k = 1, 2, 3, 4, 6, 8, 12, … for the worst values, NaN if γ is never below 1.
+// best returns the least error for the worst values, over k = 1, 2, 3, 4, 6, 8, 12, …. It is NaN if γ is at least 1 for
+// every k.
 func (e scm21) best(gammaAt func(k float64) float64) float64 {
 	best := math.NaN()
 	for k, rise := 1., 0; rise < 3 && k < 1<<16; k = math.Ceil(k * 1.19) {

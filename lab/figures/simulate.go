@@ -13,10 +13,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// generator returns random numbers that depend only on a name.
+// generator returns a random generator whose seed is the hash of a name.
 func generator(name string) *rand.ChaCha8 { return rand.NewChaCha8(sha256.Sum256([]byte(name))) }
 
-// source returns a source for protocols whose bytes depend only on a name.
+// source returns a source of randomness for protocols. Its bytes depend only on a name.
 func source(name string) *randomizer.Source {
 	g := generator(name)
 	return randomizer.NewSourceFrom(func(p []byte) {
@@ -26,7 +26,7 @@ func source(name string) *randomizer.Source {
 	})
 }
 
-// draft returns a query's task and its mechanism.
+// draft drafts the task of a query, and opens the task's mechanism.
 func draft(q planner.Query) (*task.Task, protocols.Mechanism, error) {
 	q.Name = "figure"
 	t, err := planner.Draft(q)
@@ -37,7 +37,7 @@ func draft(q planner.Query) (*task.Task, protocols.Mechanism, error) {
 	return t, m, err
 }
 
-// same returns n clients with one value.
+// same returns the values of n clients who all hold the same value.
 func same(value []float64, n int) [][]float64 {
 	values := make([][]float64, n)
 	for i := range values {
@@ -46,8 +46,8 @@ func same(value []float64, n int) [][]float64 {
 	return values
 }
 
-// meanSquare runs a mechanism on clients with the given values and returns the mean over repetitions of
-// the squared error of the estimated total, summed over its entries.
+// meanSquare simulates a mechanism on clients with the given values. It returns the squared error of the estimated
+// total, summed over the entries and averaged over the repetitions.
 func meanSquare(name string, m protocols.Mechanism, values [][]float64, repeats int) (float64, error) {
 	truth, err := total(m, values)
 	if err != nil {
@@ -72,7 +72,7 @@ func meanSquare(name string, m protocols.Mechanism, values [][]float64, repeats 
 	return sum / float64(repeats), nil
 }
 
-// total returns the exact total of clients' values. Equal rows that follow each other are evaluated once.
+// total returns the exact total of the clients' values. It evaluates consecutive rows that share memory only once.
 func total(m protocols.Mechanism, values [][]float64) (sum []float64, err error) {
 	var part []float64
 	for i, v := range values {
@@ -91,13 +91,13 @@ func total(m protocols.Mechanism, values [][]float64) (sum []float64, err error)
 	return sum, nil
 }
 
-// predicted returns the root mean square error of the total of n clients with the worst value.
+// predicted returns the predicted root mean square error of the total if n clients hold the worst value.
 func predicted(m protocols.Mechanism, n uint64) float64 {
 	return math.Sqrt(m.Worst().Variance * float64(n))
 }
 
-// spread returns round numbers from lo to hi, evenly spaced by logarithm: points of them in a full run, and a quarter
-// in a quick one.
+// spread returns numbers from lo to hi, evenly spaced by logarithm and rounded to two significant digits. A full run
+// has that many points; a quick run has a quarter of them, at least 3.
 func spread(lo, hi float64, points int, quick bool) (out []float64) {
 	if quick {
 		points = max(points/4, 3)

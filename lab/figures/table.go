@@ -10,11 +10,11 @@ import (
 	"strconv"
 )
 
-// Table is the data of a figure: a column x, and a column of each series.
+// Table is the data of a figure: a column of x, and one column for each series.
 type Table struct {
 	X      string
 	Series []string
-	Rows   [][]float64 // x, and the value of each series; NaN if it has none.
+	Rows   [][]float64 // Each row: x, then the value of each series; NaN if a series has no value at x.
 }
 
 func newTable(x string, series ...string) *Table { return &Table{X: x, Series: series} }
@@ -27,10 +27,10 @@ func (t *Table) add(x float64, values ...float64) {
 	t.Rows = append(t.Rows, append([]float64{x}, values...))
 }
 
-// column returns the number of a series in a row, 0 if there is none.
+// column returns the index of a series in a row. It is 0 (the index of x) if there is no such series.
 func (t *Table) column(series string) int { return slices.Index(t.Series, series) + 1 }
 
-// Points returns the points of a series.
+// Points returns the points (x, y) of a series, without missing values.
 func (t *Table) Points(series string) (points [][2]float64) {
 	at := t.column(series)
 	for _, row := range t.Rows {
@@ -41,7 +41,7 @@ func (t *Table) Points(series string) (points [][2]float64) {
 	return points
 }
 
-// At returns the value of a series at x, NaN if there is none.
+// At returns the value of a series at x. It is NaN if the series has no point there.
 func (t *Table) At(series string, x float64) float64 {
 	for _, p := range t.Points(series) {
 		if math.Abs(p[0]-x) <= 1e-9*math.Abs(x) {
@@ -51,7 +51,7 @@ func (t *Table) At(series string, x float64) float64 {
 	return math.NaN()
 }
 
-// Fit returns b and c of y = c·x^b by least squares in logarithms, over the points of a slope.
+// Fit fits y = c·x^b to the points of s.Series from s.From to s.To, by least squares in logarithms.
 func (t *Table) Fit(s Slope) (b, c float64) {
 	var n, sx, sy, sxx, sxy float64
 	for _, p := range t.Points(s.Series) {
@@ -65,7 +65,7 @@ func (t *Table) Fit(s Slope) (b, c float64) {
 	return b, math.Exp((sy - b*sx) / n)
 }
 
-// digits is the number of significant digits in a table.
+// digits is the number of significant digits in a CSV file.
 const digits = 6
 
 // encode returns the table as CSV.
@@ -88,7 +88,7 @@ func (t *Table) encode() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// decodeTable reads what encode wrote.
+// decodeTable decodes a table from the CSV that encode returns.
 func decodeTable(text []byte) (*Table, error) {
 	records, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
 	if err != nil {
