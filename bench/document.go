@@ -79,8 +79,7 @@ func (r *Result) missing() (out []string) {
 	return out
 }
 
-// merged merges old and new rows, in the order of [names]. A new row replaces the old row of its name. Rows whose name
-// no longer exists are dropped.
+// merged merges rows in the order of [names]: new rows replace old ones, and rows with unknown names are dropped.
 func merged(before, now []Row) (out []Row) {
 	for _, name := range names() {
 		for _, rows := range [][]Row{now, before} {

@@ -19,9 +19,9 @@ import (
 )
 
 // edgeWorker measures what a value posted to an edge worker costs. edge/cpu is workerd's CPU time per request in ms,
-// including HTTP and the report to the relay. edge/gzip is the size of the worker's upload in bytes. Peer and limit are
-// workers that do nothing. The peer uses the standard entry script of syumai/workers, which starts Go for each request.
-// The limit uses our entry script, which starts Go once.
+// including HTTP and the report to the relay. edge/gzip is the size of the upload in bytes. Peer and limit are workers
+// that do nothing: the peer with the entry script of syumai/workers, which starts Go for each request; the limit with
+// ours, which starts Go once.
 var edgeWorker = Group{Names: []string{"edge/cpu", "edge/gzip"}, Run: measureEdge}
 
 // emptyWorker is the source of a worker that answers 204.

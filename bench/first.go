@@ -21,8 +21,7 @@ var firstReport = Group{
 // visitor reports only once to a task.
 var states = []string{"plain", "cold", "cached"}
 
-// visits is how many first reports the bench measures per state. Every plain visit, and every pair of a cold and a
-// cached visit, has a fresh browser profile.
+// visits is how many first reports the bench measures per state, in fresh browser profiles.
 const visits = 20
 
 func measureFirst(ctx context.Context, s *Setup) ([]Row, error) {
@@ -54,9 +53,8 @@ func measureFirst(ctx context.Context, s *Setup) ([]Row, error) {
 	return rows, nil
 }
 
-// arrives counts visits whose report reaches the relay, for visits of several lengths. If short visits lose their
-// reports, the statistic covers only visitors who stay. For comparison, rows named beacon send a bare
-// navigator.sendBeacon.
+// arrives counts visits whose report reaches the relay, by length of the visit: lost reports of short visits would
+// distort a statistic. For comparison, rows named beacon send a bare navigator.sendBeacon.
 var arrives = Group{Names: arrivesNames(), Run: measureArrives, Long: true}
 
 // arrivesVisits is the number of visits for each combination of network, state, kind and length.

@@ -7,9 +7,9 @@ import (
 )
 
 // hostPage measures how much the SDK slows down the page that includes it, on a first visit with the largest reports.
-// The peer is the same page without the SDK. Row main-thread/…/ms is the longest task that the browser's Long Tasks API
-// reports for the page's thread, 0 if none takes 50 ms. Row cpu-ms is the most CPU time of one task, which other
-// programs do not lengthen. Rows lcp and inp are the largest contentful paint and the slowest interaction.
+// The peer is the page without the SDK. Row ms is the longest task by the browser's Long Tasks API, 0 if none takes
+// 50 ms. Row cpu-ms is the most CPU time of one task, which other programs do not lengthen. Rows lcp and inp are the
+// largest contentful paint and the slowest interaction.
 var hostPage = Group{
 	Names: []string{
 		"client/main-thread/histogram256/ms", "client/main-thread/vector1000/ms",
@@ -22,8 +22,7 @@ var hostPage = Group{
 // longTask is the shortest duration that the Long Tasks API calls a long task, in milliseconds.
 const longTask = 50
 
-// measuredPage holds the times of one visit in milliseconds: largest contentful paint, slowest interaction, longest
-// long task, and most CPU time of one task.
+// measuredPage holds the times of one visit, in milliseconds (see hostPage).
 type measuredPage struct{ LCP, INP, Blocked, CPU float64 }
 
 func measureHost(ctx context.Context, s *Setup) ([]Row, error) {

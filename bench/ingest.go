@@ -26,11 +26,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// ingest measures how many reports a first relay stores durably per second of its CPU time. The limit, measured in the
-// same run, is bench/bare: the same HTTP server, one HPKE opening per report and values of the same sizes, but none of
-// a relay's checks. The peer is no competitor: it only opens the same envelopes with HPKE. Rows p99 are the 99th
-// percentile of the latency in ms. There 256 clients each send the next report as soon as they have an answer; the
-// peer is bench/bare.
+// ingest measures how many reports a first relay stores durably per second of its CPU time. The limit is bench/bare:
+// the same HTTP server, one HPKE opening per report and values of the same sizes, without a relay's checks. The peer
+// only opens the same envelopes. Rows p99 are the 99th percentile of latency in ms, with 256 clients who each send as
+// soon as they have an answer; the peer is bench/bare.
 var ingest = Group{Names: ingestNames(), Run: measureIngest}
 
 func ingestNames() (names []string) {
@@ -287,7 +286,7 @@ func (f *field) post(ctx context.Context) (float64, error) {
 	got := openloop.Run(ctx, openloop.Options{URL: target, Connections: connections, Duration: 10 * time.Minute},
 		openloop.Pool(f.reports))
 	if got.Accepted != len(f.reports) || got.Offered != got.Accepted {
-		return 0, fmt.Errorf("the server accepted %d of %d reports; refusals: %v", got.Accepted, got.Offered, got.Refused)
+		return 0, fmt.Errorf("server accepted %d of %d reports; refusals: %v", got.Accepted, got.Offered, got.Refused)
 	}
 	return got.Quantile(.99), nil
 }

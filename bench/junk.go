@@ -21,11 +21,10 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// junk measures how long a party takes to refuse invalid input of the largest allowed size, in milliseconds. It tries
-// several kinds of junk and reports the slowest. junk/relay is a relay that receives a bundle. junk/issuer (also valid
-// for the verifier) and junk/client read the stream that a relay serves: a hostile relay can answer every request with
-// junk. junk/signed is a bundle whose owner signed for all parties: it holds as many keys as fit, and only the last
-// key is invalid.
+// junk measures how long a party takes to refuse junk of the largest allowed size, in ms, for the slowest kind of junk.
+// junk/relay receives a bundle. junk/issuer (and the verifier) and junk/client read the stream that a relay serves: a
+// hostile relay can answer every request with junk. junk/signed reads a bundle whose owner signed for all parties: it
+// holds as many keys as fit, and only the last is invalid.
 var junk = Group{Names: []string{"junk/relay", "junk/issuer", "junk/client", "junk/signed"}, Run: measureJunk}
 
 // junkRuns is how many times the bench has each kind of junk refused. The row reports the times of the slowest kind.
@@ -80,8 +79,7 @@ func measureJunk(ctx context.Context, _ *Setup) ([]Row, error) {
 	return append(rows, measureSigned(draft, made.Owner)), nil
 }
 
-// measureSigned measures how long it takes to refuse the bundle of signedJunk. Its signatures are valid, but two epochs
-// of the verifier have the same key.
+// measureSigned measures how long it takes to refuse the bundle of signedJunk.
 func measureSigned(draft *task.Task, owner ed25519.PrivateKey) Row {
 	raw := signedJunk(draft, owner)
 	began := time.Now()

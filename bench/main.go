@@ -39,13 +39,12 @@ func main() {
 	var o options
 	flag.BoolVar(&o.json, "json", false, "print one JSON object as the last line of standard output")
 	flag.StringVar(&o.rows, "rows", "",
-		"measure only rows whose names match this pattern; * stands for text without a slash, a final ** or /* for any text")
+		"measure only rows whose names match this pattern; * stands for text without a slash, a final ** for any text")
 	flag.BoolVar(&o.full, "full", false, "also measure the rows that take minutes: client/arrives, e2e/1e6")
 	flag.StringVar(&o.write, "write", "",
-		"write benchmarks.md and benchmarks.json to this folder, such as docs; rows that are not measured stay unchanged")
+		"write benchmarks.md and benchmarks.json to this folder, such as docs; other rows stay unchanged")
 	flag.StringVar(&o.alarm, "alarm", "",
-		"fail if a ratio is over 10 % below the ratio in this file, such as docs/benchmarks.json, in each of three runs; "+
-			"not with --write")
+		"fail if a ratio is over 10 % below that in this file (docs/benchmarks.json) in three runs; not with --write")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -16,10 +16,9 @@ import (
 	"github.com/doona-dp/doona/wire/task/dummies"
 )
 
-// relayNoise measures the time that the first of two relays spends per dummy of a histogram of 256 bins, in µs. The
-// relay draws all dummies of a batch and seals each in two layers: for the later relay and for the verifier. The peer
-// and the limit do only the public-key work of the two layers: a new key and a shared secret for each. The peer uses
-// the standard library. The limit uses circl, which the relay uses on amd64.
+// relayNoise measures the time that the first of two relays spends per dummy of a histogram of 256 bins, in µs: it
+// draws the dummies and seals each for the later relay and for the verifier. Peer and limit only make a new key and a
+// shared secret for each layer: the peer with the standard library, the limit with circl, as relays on amd64.
 var relayNoise = Group{
 	Names: []string{"relay/noise"},
 	Run: func(context.Context, *Setup) ([]Row, error) {

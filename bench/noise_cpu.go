@@ -49,7 +49,7 @@ func measureMix(ctx context.Context, s *Setup) ([]Row, error) {
 		within("circl's x25519, HKDF and AES, and AES for the disk", median(least))}, nil
 }
 
-// noiseCPURuns is how often each side is measured. Both sides alternate, so that the machine's load affects both.
+// noiseCPURuns is how often each side is measured, alternately.
 const noiseCPURuns = 3
 
 func measureNoiseCPU(ctx context.Context, s *Setup) ([]Row, error) {

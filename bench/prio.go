@@ -15,9 +15,9 @@ import (
 )
 
 // servers measures the CPU time that two relays and a verifier together spend per client, in µs. The peer is a lower
-// bound for two Prio3 aggregators. It adds one durable upload to the server of bench/bare, which opens it; one opening
-// at the helper; and circl's preparation of both shares, with the chunk lengths of the client rows. It leaves out
-// messages between the aggregators and the helper's storage.
+// bound for two Prio3 aggregators: one durable upload that bench/bare opens and stores, one opening at the helper, and
+// circl's preparation of both shares, with the chunk lengths of the client rows. It leaves out messages between the
+// aggregators, and the helper's storage.
 var servers = Group{Names: serverNames(), Run: measureServers}
 
 // serverClients is the number of simulated clients. serverRuns is the number of runs; each measures Doona and the peer.

@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/lab/audit"
 )
 
-// run audits a case with 3,000 trials, and doubles the trials, up to 24,000, until the audit reaches its goal. The test
-// therefore does not fail because of bad luck in few trials. `lab audit` uses 40,000 trials.
+// run audits a case with 3,000 trials, and doubles them, up to 24,000, until the audit reaches its goal, so that bad
+// luck in few trials fails no test. `lab audit` uses 40,000 trials.
 func run(t *testing.T, c audit.Case, confidence float64) *audit.Result {
 	for trials := 3000; ; trials *= 2 {
 		r, err := c.Run(t.Context(), nil, audit.Options{Trials: trials, Confidence: confidence})

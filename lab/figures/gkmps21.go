@@ -77,8 +77,7 @@ func rapporError(n, f, top float64) float64 {
 	return math.Sqrt(n*f*(1-f)*top*(top+1)*(2*top+1)/6) / (1 - 2*f)
 }
 
-// share is ε*/ε, the part of ε that the paper's experiments give to the central noise. The noise that adds up to zero
-// gets the rest.
+// share is ε*/ε, the part of ε that the paper's experiments give to the central noise.
 const share = 0.9
 
 // sumQuery returns a query for the sum of n clients' values, which are whole numbers from 0 to top. param is the
