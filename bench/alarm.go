@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// alarmed lists the rows that --alarm checks. Each compares ours with a limit or a peer, and both alternate within one
-// run. The speed and load of the machine therefore affect both sides and leave the ratio alone.
+// alarmed lists the rows that --alarm checks. Each compares ours with a limit or peer that alternates with it in one
+// run, so the machine's speed and load affect both sides.
 var alarmed = []string{"verifier/analyze", "relay/mix", "relay/ingest/sqlite", "relay/ingest/postgres",
 	"relay/ingest/sqlite/b16", "relay/ingest/postgres/b16", "client/histogram256/node/ms",
 	"client/vector1000/node/ms", "client/histogram256/chromium/ms", "client/vector1000/chromium/ms", "e2e/1e5/cpu"}
@@ -19,8 +19,8 @@ const (
 	alarmRuns  = 3
 )
 
-// watch measures the alarmed rows, and measures those whose ratio fell again, up to three runs. It returns an error
-// that names the rows whose ratio fell in every run.
+// watch measures the alarmed rows, and up to twice more those whose ratio fell. The error names the rows whose ratio
+// fell in every run.
 func watch(ctx context.Context, o options, measure func(name string) ([]Row, error)) error {
 	committed, err := readResult(o.alarm)
 	if err != nil {

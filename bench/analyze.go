@@ -74,8 +74,7 @@ func measureAnalysis(ctx context.Context, s *Setup) (rows []Row, err error) {
 	return append(rows, grown...), err
 }
 
-// warehouse seals slots and writes batch files for a task with one relay: a histogram of 64 labels. It also measures
-// bare cryptography.
+// warehouse seals slots and writes batch files for a task with one relay: a histogram of 64 labels.
 type warehouse struct {
 	d     *quickstart.Deployment
 	keys  *keyfile.HPKE
@@ -327,8 +326,8 @@ func (w *warehouse) openPlain(sealed [][]byte) error {
 	})
 }
 
-// grow measures the rows verifier/memory and growth/users. It runs `verifier analyze` on a batch of 10⁵ messages of one
-// task, and on a batch of 10⁶ messages of another task.
+// grow measures the rows verifier/memory and growth/users: `verifier analyze` of a batch of 10⁵ messages of one task,
+// and of a batch of 10⁶ messages of another.
 func grow(ctx context.Context, program string, few, many *warehouse) ([]Row, error) {
 	const name = "whole.batch"
 	for messages, w := range map[int]*warehouse{analyzedMessages: few, memoryMessages: many} {

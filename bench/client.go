@@ -122,8 +122,8 @@ func (s *Setup) inJavaScript(ctx context.Context, where, script string) ([]Row, 
 	return rows, nil
 }
 
-// script adds the servers' addresses to the request and writes it to a file. It runs a script of bench/browser with
-// the file's path as argument, and decodes the JSON that the script prints.
+// script writes the request, with the servers' addresses, to a file. It runs a script of bench/browser with the file's
+// path, and decodes the JSON that the script prints.
 func (s *Setup) script(ctx context.Context, name string, request map[string]any, into any) error {
 	path, err := s.Chromium(ctx)
 	if err != nil {

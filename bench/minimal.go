@@ -16,7 +16,7 @@ import (
 
 // minimal opens HPKE slots with the least possible work, as a limit for rows: circl's X25519, five HMAC-SHA256 and
 // AES-128-GCM (RFC 9180, sections 4.1 and 5.1, base mode). It computes the hash of the info in advance, and only the
-// cipher is allocated on the heap. It also seals the slots of batches, and so checks the product's code independently.
+// cipher is allocated on the heap. It also seals the slots of batches.
 type minimal struct {
 	secret, public x25519.Key
 	infoHash       digest
@@ -30,8 +30,7 @@ const (
 	minimalSuite = "HPKE-v1HPKE\x00\x20\x00\x01\x00\x01"
 )
 
-// newMinimal returns a minimal that opens the slots that one hop of a task receives in one epoch. It needs the private
-// key and the public key of that hop.
+// newMinimal returns a minimal that opens what one hop of a task receives in one epoch, with that hop's key pair.
 func newMinimal(key *onion.PrivateKey, public []byte, id task.ID, hop int, epoch uint64) (*minimal, error) {
 	secret, err := key.Bytes()
 	if err != nil {

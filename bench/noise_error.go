@@ -11,8 +11,7 @@ import (
 )
 
 // noiseError is the predicted standard deviation of one bin's count if two relays add the noise. The histogram has 256
-// bins and 10⁵ clients, half of them in that bin, at ε = 1 and δ ≤ 10⁻⁶. The peers are other ways to add noise
-// (docs/accountant.md).
+// bins and 10⁵ clients, half of them in that bin, at ε = 1 and δ ≤ 10⁻⁶ (docs/accountant.md).
 var noiseError = Group{
 	Names: []string{"relay/noise/error/prio", "relay/noise/error/one-sided", "relay/noise/error/randomized"},
 	Run: func(context.Context, *Setup) ([]Row, error) {

@@ -76,8 +76,7 @@ func median(runs []float64) float64 {
 
 func ptr[T any](v T) *T { return &v }
 
-// Group is a set of rows that are measured together. Run measures them; Names lists all names that Run may return.
-// The flag --rows selects a group by these names.
+// Group is a set of rows that Run measures together. The flag --rows selects it by Names, all names Run may return.
 type Group struct {
 	Names []string
 	Run   func(context.Context, *Setup) ([]Row, error)

@@ -201,8 +201,8 @@ func (v *server) offer(name string) map[string]string {
 	return map[string]string{"task": v.relay + v.tasks[name].Path(), "owner": v.tasks[name].OwnerText()}
 }
 
-// serveRelay answers Doona's clients and the peer's clients: it serves tasks and the peer's keys, and accepts every
-// report. A request for /arrived returns how many reports came since the last such request.
+// serveRelay serves tasks and the peer's keys, and accepts every report. /arrived returns the number of reports since
+// the previous request for it.
 func (v *server) serveRelay(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Access-Control-Allow-Origin", "*")
 	w.Header().Set("Access-Control-Allow-Headers", "Content-Type")

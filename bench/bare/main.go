@@ -1,9 +1,9 @@
 // Command bare is a minimal server that stores reports durably. The bench uses it as the limit for the relay.
 //
 // It uses the relay's HTTP server, opens each body once, and stores values of the same sizes as a relay. It checks no
-// client, no replay and no epoch. It does not encrypt its store, and never seals or merges batches. It stores as
-// efficiently as a relay: waiting reports share a transaction, and the slots of a transaction are one value. In SQLite
-// their tags and client names are one value, too; PostgreSQL needs one round trip per transaction.
+// client, no replay and no epoch, does not encrypt its store, and never seals or merges batches. As in a relay, waiting
+// reports share a transaction, whose slots are one value. In SQLite their tags and client names are one value, too;
+// PostgreSQL needs one round trip per transaction.
 package main
 
 import (

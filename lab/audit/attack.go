@@ -125,8 +125,8 @@ func (r *deployment) byTwoBatches(pair [2][]float64, others []float64, clients i
 }
 
 // reconstructed is the reconstruction attack of [AFNNTZ24], Algorithms 1 and 2, on a linear aggregate. It adds up every
-// subset that has as many messages as one client sends. Its score says how much closer the best subset comes to the
-// first value than the best subset comes to the second value.
+// subset that has as many messages as one client sends. Its score is the least distance to the second value minus the
+// least distance to the first.
 //
 // [AFNNTZ24]: https://arxiv.org/abs/2404.10201
 func reconstructed(r *deployment, t *batchView, pair [2][]float64) (string, float64, error) {

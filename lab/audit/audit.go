@@ -188,9 +188,8 @@ func (c *counts) play(e Experiment, trials int) error {
 	return nil
 }
 
-// scorer returns a function that scores a result. If no result has a view, it returns the result's own score. Else it
-// returns the logarithm of the ratio of the result's counts in the pilot's two worlds. It adds ½ to both counts, so
-// that rare results have little weight.
+// scorer returns a function that scores a result: its own score or, if results have views, the logarithm of the ratio
+// of the result's counts in the pilot's two worlds. It adds ½ to both counts, so that rare results have little weight.
 func (c *counts) scorer() func(key) float64 {
 	if !slices.ContainsFunc(slices.Collect(mapKeys(c.seen[0])), func(k key) bool { return k.view != "" }) {
 		return func(k key) float64 { return k.score }

@@ -14,8 +14,7 @@ import (
 // or in doona.wasm.
 type ClientFunc func(src *randomizer.Source, value []float64) ([][]task.Message, error)
 
-// native returns a client that runs in Go, as in shufflerclient and in edge workers: it randomizes the value and adds
-// covers.
+// native returns a Go client, as in shufflerclient and edge workers: it randomizes the value and adds covers.
 func native(t *task.Task, randomize func(*randomizer.Source, []float64) (protocols.Messages, error)) ClientFunc {
 	return func(src *randomizer.Source, value []float64) ([][]task.Message, error) {
 		messages, err := randomize(src, value)

@@ -40,7 +40,7 @@ func Errata() []Erratum {
 	return slices.Concat(bbgn19Errata(), gkmps21Errata(), scm21Errata(), bbgn19bErrata(), afnntz24Errata())
 }
 
-// FindErrata returns the errata with the given names. Without names it returns all errata. An unknown name is an error.
+// FindErrata returns the errata with the given names, or all errata without names.
 func FindErrata(names []string) (out []Erratum, err error) {
 	var all []string
 	for _, e := range Errata() {

@@ -51,7 +51,7 @@ func All() []Figure {
 		ourFigures())
 }
 
-// Named returns the figures with the given names. Without names it returns all figures. An unknown name is an error.
+// Named returns the figures with the given names, or all figures without names.
 func Named(names []string) (out []Figure, err error) {
 	for _, f := range All() {
 		if len(names) == 0 || slices.Contains(names, f.Name) {

@@ -141,8 +141,7 @@ func (f *Figure) write(doc *strings.Builder, t *Table) {
 	}
 }
 
-// lowerFirst lowers the first letter of titles that start with How, What, The or Where, if part is set. The title can
-// then follow a colon.
+// lowerFirst lowers the first letter of a title that follows a colon, if the title starts with How, What, The or Where.
 func lowerFirst(title string, part bool) string {
 	first, rest, _ := strings.Cut(title, " ")
 	if !part || first != "How" && first != "What" && first != "The" && first != "Where" {
