@@ -40,8 +40,8 @@ const (
 	// Revealed is the exact divergence when every user's blanket bit is revealed, the
 	// target's too. Any ε.
 	Revealed Rule = "revealed"
-	// Exact is the exact divergence when the blanket bits of all users except the target are revealed ([BBGN19],
-	// Lemma 8, which is an equality there). Any ε.
+	// Exact is the exact divergence when the blanket bits of all users except the target are revealed ([BBGN19], Lemma
+	// 8: a sum over the blanket. It is an equality for this adversary). Any ε.
 	Exact Rule = "exact"
 	// Others is the divergence when nobody's blanket bit is revealed, at the worst inputs of the
 	// other users (docs/proofs/two-valued.md). K = 2 only. Any ε.
@@ -162,7 +162,7 @@ func KRRGamma(rule Rule, k, users uint64, eps, delta float64) (num, den uint64, 
 	target := delta * (1 - 5e-10) // a client's float64 may differ from ours in the last digits
 	gamma := smallest(at, target, pureGamma(k, eps))
 	num, den = dyadic(gamma)
-	for at(float64(num)/float64(den)) > target { // only if the solver's slack exceeds dyadic's
+	for at(float64(num)/float64(den)) > target { // rarely: dyadic mostly rounds up by more than the search errs
 		gamma *= 1 + 1e-10
 		num, den = dyadic(gamma)
 	}
@@ -190,7 +190,7 @@ func LocalGamma(k uint64, eps0 float64) (num, den uint64, err error) {
 
 // pureGamma returns K/(e^ε+K−1) rounded up until [KRREpsilon0] of it is at most ε.
 func pureGamma(k uint64, eps float64) float64 {
-	gamma := math.Max(float64(k)/(math.Expm1(eps)+float64(k))*(1+8*ulp), 0x1p-62) // the least representable γ
+	gamma := math.Max(float64(k)/(math.Expm1(eps)+float64(k))*(1+8*ulp), 0x1p-62) // the smallest γ allowed
 	for KRREpsilon0(k, gamma) > eps && gamma < 1 {
 		gamma = math.Min(1, gamma*(1+8*ulp))
 	}
@@ -226,7 +226,7 @@ func checkKRR(rule Rule, k, users uint64) error {
 	return checkUsers(users)
 }
 
-// checkPairRule returns the error for a rule without a pair of its own.
+// checkPairRule returns the error for a rule that [KRROutcomes] has no dominating pair for.
 func checkPairRule(rule Rule) error {
 	return invalid.Field("rule", string(rule), "revealed or exact")
 }

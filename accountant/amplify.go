@@ -49,8 +49,8 @@ func (a Amplification) rawEpsilon(delta float64) float64 {
 }
 
 // SolveEpsilon0 returns the largest ε₀ for which the mechanism is (eps, delta)-DP, rounded down by at most a relative
-// 1e-9. raw is by the bound alone, 0 if there is none. value is max(raw, eps), because ε₀ = ε always suffices. The
-// field Epsilon0 is ignored.
+// 1e-9. raw is the result of the bound alone, or 0 if no ε₀ meets it. value is max(raw, eps), because ε₀ = ε always
+// suffices. The field Epsilon0 is ignored.
 func (a Amplification) SolveEpsilon0(eps, delta float64) (value, raw float64, err error) {
 	a.Epsilon0 = 0.1
 	if err := a.check(eps, delta); err != nil {
@@ -60,7 +60,7 @@ func (a Amplification) SolveEpsilon0(eps, delta float64) (value, raw float64, er
 	if a.Bound == EFMRTT19 {
 		top = math.Nextafter(0.5, 0)
 	}
-	// In terms of 1/ε₀ the bound falls, as smallest requires.
+	// smallest needs a function that does not rise. The bound falls as x = 1/ε₀ grows.
 	at := func(x float64) float64 {
 		b := a
 		b.Epsilon0 = math.Min(top, 1/x)
@@ -93,7 +93,7 @@ func (a Amplification) SolveUsers(eps, delta float64) (value, raw uint64, err er
 			"a larger epsilon or delta, or a smaller eps0: "+strconv.Itoa(MaxUsers)+
 				" users are not enough under bound "+string(a.Bound))
 	}
-	low, high := uint64(0), uint64(MaxUsers) // low fails, or is 0
+	low, high := uint64(0), uint64(MaxUsers) // low users are too few, or low is 0
 	if a.Bound == EFMRTT19 {
 		low = 999
 	}

@@ -23,14 +23,14 @@ type Bound string
 
 // The bounds, from [BBGN19] unless stated otherwise.
 const (
-	EFMRTT19     Bound = "efmrtt19"  // Theorem 4, from Erlingsson et al. 2019
-	Hoeffding    Bound = "hoeffding" // Lemmas 8 and 10
-	Bennett      Bound = "bennett"   // Lemmas 8 and 11, the latter corrected
-	Theorem6     Bound = "theorem6"  // Theorem 6, closed form
+	EFMRTT19     Bound = "efmrtt19"  // Theorem 4: the bound of Erlingsson et al. 2019
+	Hoeffding    Bound = "hoeffding" // Lemma 8 (a sum over the blanket), bounded by Hoeffding's inequality (Lemma 10)
+	Bennett      Bound = "bennett"   // Lemma 8, bounded by Bennett's inequality (Lemma 11, corrected)
+	Theorem6     Bound = "theorem6"  // Theorem 6: a closed form for any ε₀-LDP randomizer
 	Clones       Bound = "clones"    // Feldman, McMillan, Talwar 2021
-	RevealedBits Bound = "revealed"  // rule Revealed
-	ExactBits    Bound = "exact"     // rule Exact; for laplace the same by Lemma 8
-	OthersBits   Bound = "others"    // rule Others, for two values
+	RevealedBits Bound = "revealed"  // the exact divergence of rule [Revealed]
+	ExactBits    Bound = "exact"     // the exact divergence of rule [Exact]; for laplace, Lemma 8 evaluated numerically
+	OthersBits   Bound = "others"    // the divergence of rule [Others], for two values
 )
 
 // Bounds returns the bounds valid for a mechanism; nil for an unknown one and for gaussian. k is the domain size of
@@ -57,7 +57,7 @@ type Amplification struct {
 	Bound     Bound     // Required. One of [Bounds](Mechanism, K).
 	Epsilon0  float64   // Local ε₀. Required. Above 0, at most 40; below ½ for efmrtt19.
 	K         uint64    // Domain size. Required for krr, else ignored. 2 to 2^40.
-	Users     uint64    // Users shuffled, all counted. Required. 1 to 1e9; 1000 or more for efmrtt19.
+	Users     uint64    // Number of users shuffled together. Required. 1 to 1e9; 1000 or more for efmrtt19.
 }
 
 // maxEpsilon0 keeps e^ε₀ and its powers within float64.
@@ -84,7 +84,7 @@ func (a Amplification) Validate() error {
 	return nil
 }
 
-// checkPair checks the mechanism, the bound and k.
+// checkPair checks that the bound is valid for the mechanism and k.
 func (a Amplification) checkPair() error {
 	valid := Bounds(a.Mechanism, a.K)
 	if valid == nil {
@@ -111,7 +111,7 @@ func (a Amplification) checkPair() error {
 	return nil
 }
 
-// checkDelta checks δ for this bound.
+// checkDelta checks that δ is in the range for which the bound is proven.
 func (a Amplification) checkDelta(delta float64) error {
 	if err := checkDelta(delta); err != nil {
 		return err
@@ -158,7 +158,7 @@ func (a Amplification) formula(eps float64) float64 {
 	return exactDelta(a.K, a.gamma(), a.Users, eps) + tiny
 }
 
-// gamma returns the blanket probability ([BBGN19], Lemma 6), rounded down.
+// gamma returns the mechanism's blanket probability ([BBGN19], Lemma 6), rounded down.
 func (a Amplification) gamma() float64 {
 	switch a.Mechanism {
 	case KRR:
@@ -166,7 +166,7 @@ func (a Amplification) gamma() float64 {
 	case Laplace:
 		return math.Exp(-a.Epsilon0/2) * (1 - 4*ulp)
 	}
-	return math.Exp(-a.Epsilon0) * (1 - 4*ulp) // Lemma 7
+	return math.Exp(-a.Epsilon0) * (1 - 4*ulp) // Lemma 7: every ε₀-LDP randomizer has γ ≥ e^−ε₀
 }
 
 // GaussianGamma returns the blanket probability of x + N(0, σ²) on [0, 1],
@@ -181,8 +181,8 @@ func GaussianGamma(sigma float64) (float64, error) {
 	return math.Erfc(1/(2*math.Sqrt2*sigma)) * (1 - 1e-14), nil
 }
 
-// boundMargin covers the floating-point error of the closed forms. Exponents reach 700, and powers with n = 10⁹ are
-// computed through log1p.
+// boundMargin exceeds the relative floating-point error of the closed forms. Exponents reach 700, and powers with n =
+// 10⁹ are computed through log1p.
 const boundMargin = 1e-11
 
 // efmrtt19 solves ε = 12·ε₀·√(ln(1/δ)/n) for δ; valid for δ < 1/100.
@@ -195,7 +195,7 @@ func (a Amplification) efmrtt19(eps float64) float64 {
 	return delta
 }
 
-// theorem6 is the closed form (4) of [BBGN19].
+// theorem6 returns δ by formula (4) of [BBGN19], the closed form in Theorem 6.
 func (a Amplification) theorem6(eps float64) float64 {
 	if eps == 0 {
 		return math.Inf(1)
@@ -207,9 +207,9 @@ func (a Amplification) theorem6(eps float64) float64 {
 	return spread / drift * spread / (4 * n) * math.Exp(-c*n*rate) * (1 + boundMargin)
 }
 
-// clones returns the divergence of the pair of Feldman, McMillan and Talwar, "Hiding among the clones" (2021), valid
-// for any ε₀-LDP randomizer: with C ~ Bin(n−1, e^-ε₀), A ~ Bin(C, ½) and D ~ Ber(e^ε₀/(1+e^ε₀)), P = (A+D, C−A+1−D),
-// and Q is P swapped. Writing both worlds as reweighted Bin(C+1, ½), and m = C+1,
+// clones returns δ(ε) of the dominating pair (P, Q) of Feldman, McMillan and Talwar, "Hiding among the clones" (2021).
+// The pair is valid for any ε₀-LDP randomizer. With C ~ Bin(n−1, e^-ε₀), A ~ Bin(C, ½) and D ~ Ber(e^ε₀/(1+e^ε₀)), P =
+// (A+D, C−A+1−D), and Q is P with its two counts exchanged. If P and Q are written as reweighted Bin(C+1, ½),
 //
 //	δ(ε) = 2/(n·e^-ε₀·(1+e^ε₀))·E[((e^ε₀−e^ε)·N₁ − (e^{ε₀+ε}−1)·N₂)₊]
 //
@@ -232,8 +232,8 @@ func (a Amplification) clones(eps float64) float64 {
 	return math.Min(1, value) + tiny
 }
 
-// hoeffding combines Lemmas 8 and 10 of [BBGN19]. The variables lie in an interval of length b
-// and have mean −a, a = e^ε−1. Averaged over M ~ Bin(n, γ), without M = 0,
+// hoeffding bounds the sum over the blanket (Lemma 8 of [BBGN19]) by Hoeffding's inequality (Lemma 10). Each summand
+// lies in an interval of length b and has mean −a, with a = e^ε−1. Averaged over M ~ Bin(n, γ), without M = 0,
 //
 //	δ ≤ b²/(4aγn)·[(1−γ(1−e^{−2a²/b²}))ⁿ − (1−γ)ⁿ]        (1)
 func (a Amplification) hoeffding(eps float64) float64 {
@@ -252,14 +252,14 @@ func (a Amplification) hoeffding(eps float64) float64 {
 	return factor * blanketMean(gamma, x, float64(a.Users)) * (1 + boundMargin)
 }
 
-// hoeffdingGeneric is the supremum of (1) over γ in [e^-ε₀, 1], because γ is unknown. With b = γB, B =
-// (e^ε+1)(e^ε₀−e^-ε₀) by Lemma 9, it is at most
+// hoeffdingGeneric returns the supremum of (1), the bound stated at hoeffding, over γ in [e^-ε₀, 1]: a generic
+// randomizer's γ is unknown. With b = γB, B = (e^ε+1)(e^ε₀−e^-ε₀) (Lemma 9, the range of a summand), it is at most
 //
 //	sup γB²/(4an)·(1−g(γ))ⁿ,   g(γ) = γ(1−e^{−2a²/(γB)²}).
 //
-// g rises and then falls: its derivative has the sign of e^u−1−2u, u = 2a²/(γB)². So on an interval the expression is
-// at most its right end's factor times the power with the smaller of g's two end values. Halving the interval with
-// the largest such bound converges to the supremum from above.
+// g rises and then falls: its derivative has the sign of e^u−1−2u, u = 2a²/(γB)². So on an interval of γ the expression
+// is at most the factor γB²/(4an) at the right end, times (1−g)ⁿ with the smaller of g's values at the two ends.
+// [supremum] repeatedly halves the interval with the largest bound, which converges to the supremum from above.
 func (a Amplification) hoeffdingGeneric(eps float64) float64 {
 	n, drift := float64(a.Users), math.Expm1(eps)
 	length := (math.Exp(eps) + 1) * 2 * math.Sinh(a.Epsilon0)
@@ -273,7 +273,8 @@ func (a Amplification) hoeffdingGeneric(eps float64) float64 {
 	return length / drift * length / (4 * n) * math.Exp(worst) * (1 + boundMargin)
 }
 
-// supremum bounds a function from above on [lo, hi]. It halves the piece with the largest bound, up to 400 times.
+// supremum returns an upper bound on a function on [lo, hi], given bounds on subintervals. It halves the subinterval
+// with the largest bound, up to 400 times.
 func supremum(lo, hi float64, bound func(lo, hi float64) float64) float64 {
 	type piece struct{ lo, hi, top float64 }
 	pieces := []piece{{lo, hi, bound(lo, hi)}}
@@ -295,9 +296,9 @@ func supremum(lo, hi float64, bound func(lo, hi float64) float64) float64 {
 	}
 }
 
-// bennett combines Lemmas 8 and 11 of [BBGN19]. Lemma 11 as printed has an extra factor 1/(a·m) and lies below the
-// truth. With L ≤ b₊, E[L] = −a, E[L²] ≤ c, h(u) = (1+u)ln(1+u)−u, Bennett's inequality (Boucheron, Lugosi, Massart,
-// Theorem 2.9) and the convexity of h give
+// bennett bounds the sum over the blanket (Lemma 8 of [BBGN19]) by Bennett's inequality (Lemma 11). Lemma 11 as printed
+// has an extra factor 1/(a·m), so its result lies below the true divergence. With L ≤ b₊, E[L] = −a, E[L²] ≤ c, h(u) =
+// (1+u)ln(1+u)−u, Bennett's inequality (Boucheron, Lugosi, Massart, Theorem 2.9) and the convexity of h give
 //
 //	E[(ΣL)₊] = ∫₀^∞ Pr[ΣL > t] dt ≤ ∫₀^∞ exp(−(mc/b₊²)·h(b₊(t+ma)/(mc))) dt
 //	         ≤ b₊/ln(1+ab₊/c)·e^{−ms},   s = (c/b₊²)·h(ab₊/c)
@@ -306,9 +307,9 @@ func supremum(lo, hi float64, bound func(lo, hi float64) float64) float64 {
 //
 //	δ ≤ b₊/(γn·ln(1+ab₊/c))·[(1−γ(1−e^{−s}))ⁿ − (1−γ)ⁿ]        (2)
 //
-// For a generic randomizer b₊ = γβ and c = γC₁−2γ²E by Lemma 9. Then u = ab₊/c and h(u)/u rise with γ, s =
-// (a/(βγ))·h(u)/u, and γ(1−e^{−s}) rises, so the bound without its second power falls with γ: its supremum is at γ =
-// e^-ε₀.
+// For a generic randomizer, b₊ = γβ and c = γC₁−2γ²E (Lemma 9, range and second moment of a summand). Then u = ab₊/c
+// and h(u)/u rise with γ, s = (a/(βγ))·h(u)/u, and γ(1−e^{−s}) rises, so (2) without its last term −(1−γ)ⁿ falls with
+// γ: its supremum is at γ = e^-ε₀.
 func (a Amplification) bennett(eps float64) float64 {
 	if eps == 0 {
 		return math.Inf(1)
@@ -352,8 +353,8 @@ func blanketMean(gamma, x, n float64) float64 {
 	return math.Exp(all) * -math.Expm1(n*math.Log1p(-gamma)-all)
 }
 
-// bounds returns the range of the privacy amplification variable: [BBGN19] Lemma 9 at γ = e^-ε₀,
-// Lemma 12 or Lemma 13.
+// bounds returns the range of one summand L, the privacy amplification variable: [BBGN19] Lemma 9 (generic, at γ =
+// e^-ε₀), Lemma 12 (krr) or Lemma 13 (laplace).
 func (a Amplification) bounds(eps float64) (low, high float64) {
 	gamma, e, e0 := a.gamma(), math.Exp(eps), a.Epsilon0
 	switch a.Mechanism {
@@ -368,7 +369,8 @@ func (a Amplification) bounds(eps float64) (low, high float64) {
 	return -gamma * math.Exp(-e0) * math.Expm1(eps+2*e0), -gamma * math.Exp(e0) * math.Expm1(eps-2*e0)
 }
 
-// secondMoment bounds E[L²]: [BBGN19] Lemma 9 at γ = e^-ε₀, Lemma 12 or Lemma 13.
+// secondMoment returns an upper bound on E[L²]: [BBGN19] Lemma 9 (generic, at γ = e^-ε₀), Lemma 12 (krr) or Lemma 13
+// (laplace).
 func (a Amplification) secondMoment(eps float64) float64 {
 	gamma, e, e0, drift := a.gamma(), math.Exp(eps), a.Epsilon0, math.Expm1(eps)
 	switch a.Mechanism {

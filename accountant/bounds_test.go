@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// clonesBrute returns the divergence of the clones pair from its definition.
+// clonesBrute sums the divergence of the clones pair (see Amplification.clones) over all its outcomes.
 func clonesBrute(n int, eps0, eps float64) float64 {
 	r, d := math.Exp(-eps0), math.Exp(eps0)/(1+math.Exp(eps0))
 	p, q := map[int]float64{}, map[int]float64{}
@@ -42,7 +42,7 @@ func TestClonesMatchTheirDefinition(t *testing.T) {
 	}
 }
 
-// grid calls f with every point of the acceptance grid, thinned except in the long form.
+// grid calls f with every point of a parameter grid. Without the build tag long the grid has fewer points.
 func grid(f func(eps0 float64, users, k uint64, delta float64)) {
 	eps0s, counts, ks := []float64{.1, 1, 4}, []uint64{1e3, 1e5, 1e8}, []uint64{2, 100}
 	if stattest.Long {
@@ -150,7 +150,7 @@ func TestExactAtHundredMillionUsers(t *testing.T) {
 		accountant.ExactBits: 500 * time.Millisecond} {
 		a := accountant.Amplification{Mechanism: accountant.KRR, Bound: bound, Epsilon0: 1, K: 10, Users: 1e8}
 		best := time.Hour
-		for range 3 { // the machine is shared: the fastest of three
+		for range 3 { // keeps the fastest of three: other programs may slow this machine
 			start := time.Now()
 			_, _, err := a.Epsilon(1e-6)
 			require.NoError(t, err)
@@ -161,8 +161,8 @@ func TestExactAtHundredMillionUsers(t *testing.T) {
 	}
 }
 
-// printedBennett is Lemma 11 of BBGN19 as printed, with K-RR's Lemma 12, averaged over M. It has an extra factor
-// 1/(a·m).
+// printedBennett returns the bound of BBGN19's Lemma 11 (Bennett's inequality) as printed, with the moments of krr
+// (Lemma 12), averaged over M. The printed lemma has an extra factor 1/(a·m), which makes it too small.
 func printedBennett(eps0 float64, k, n, eps float64) float64 {
 	gamma, e, drift := k/(math.Expm1(eps0)+k), math.Exp(eps), math.Expm1(eps)
 	top := (1-gamma)*k - gamma*drift

@@ -22,7 +22,7 @@ func histogramLaw(k int, gamma float64, inputs []int) map[int]float64 {
 	return law
 }
 
-// hockeyStick returns Σ (P − e^ε·Q)₊.
+// hockeyStick returns the divergence Σ (P − e^ε·Q)₊ of two laws.
 func hockeyStick(p, q map[int]float64, eps float64) float64 {
 	sum := 0.0
 	for key, pr := range p {
@@ -67,8 +67,7 @@ func eachInput(k, n int, f func([]int)) {
 	}
 }
 
-// revealedBrute returns δ(ε) of rule revealed by enumerating the joint outcome of the blanket
-// bits and the blanket histogram of n users.
+// revealedBrute returns δ(ε) of rule revealed. It enumerates all blanket bits and blanket histograms of n users.
 func revealedBrute(k int, gamma float64, n int, eps float64) float64 {
 	sum := 0.0
 	blanketLaw(k, gamma, n-1, func(counts []int, pr float64) {

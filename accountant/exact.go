@@ -2,7 +2,8 @@ package accountant
 
 import "math"
 
-// exactDelta returns δ(ε) of rule [Exact], rounded up by at most a relative 1e-9 (see invert for the one exception).
+// exactDelta returns δ(ε) of rule [Exact], rounded up by at most a relative 1e-9 (tiltedWalk.invert states the
+// exceptions).
 //
 // Reveal the blanket bits of all users except the target. With m−1 of the others in the blanket, the world where the
 // target holds x has, at the histogram h of the remaining m messages,
@@ -14,7 +15,7 @@ import "math"
 //
 //	δ(ε) = 1/(γn)·E[((1−γ)K(N₁ − e^ε·N₂) − γ(e^ε−1)M)₊]                (1)
 //
-// which is [BBGN19] (Lemma 8) with equality. In the form used here
+// which is [BBGN19] (Lemma 8, the sum over the blanket) with equality. The code uses the form
 //
 //	δ(ε) = (1−γ)K/(γn)·E[X₊],   X = N₁ − e^ε·N₂ − κM,   κ = (e^ε−1)·γ/((1−γ)K)   (2)
 //
@@ -25,21 +26,21 @@ func exactDelta(k uint64, gamma float64, users uint64, eps float64) float64 {
 		return 0
 	}
 	w := newExactWalk(k, gamma, users, eps)
-	if w.up <= 0 { // ε equals ε₀ up to rounding, and no step of X is above 0
+	if w.up <= 0 { // ε equals ε₀ up to rounding: no step of X is above 0
 		return 0
 	}
 	if w.up == 1 && w.down == 1 {
 		return math.Min(1, w.totalVariation())
 	}
 	value, excess := w.expectation()
-	if excess > 1e-6*value { // an inversion that did not converge: hiding a bit cannot cost more
+	if excess > 1e-6*value { // the inversion did not converge; rule revealed is an upper bound too
 		value = math.Min(value, revealedDelta(k, gamma, users, eps))
 	}
 	return math.Min(1, value)
 }
 
-// walk is X = up·N₁ − down·N₂ − kappa·R, with counts that are multinomial(n; p, p, rho, rest), and the factor that
-// turns E[X₊] into δ.
+// walk is X = up·N₁ − down·N₂ − kappa·R. The counts (N₁, N₂, R, remainder) are multinomial(n; p, p, rho, rest).
+// scale·E[X₊] is δ.
 type walk struct {
 	n, p, rho, rest float64 // rest is 1−2p−rho, computed without that difference
 	up, down, kappa float64
@@ -56,8 +57,8 @@ func newExactWalk(k uint64, gamma float64, users uint64, eps float64) walk {
 	}
 }
 
-// expectation returns scale·E[X₊], by the plain sum if that is short, else by inversion. excess is how far at most it
-// lies above the truth, if that is more than rounding.
+// expectation returns scale·E[X₊] as value. It uses direct (a plain sum) if that has few steps, else inversion. excess
+// bounds how far value lies above the truth, apart from rounding.
 func (w *walk) expectation() (value, excess float64) {
 	x := steps{n: w.n, atoms: []atom{{w.up, w.p}, {-w.down, w.p}, {-w.kappa, w.rho}, {0, w.rest}}}
 	t := x.tune()
@@ -78,8 +79,8 @@ func (w *walk) expectation() (value, excess float64) {
 	return w.scale * value, w.scale * excess
 }
 
-// directLimit is the number of steps up to which the plain double sum is used if the inversion would be slow; if it
-// is fast, a twentieth of that.
+// directLimit is the number of steps up to which expectation uses the plain double sum if the inversion would be slow.
+// If the inversion is fast, the limit is a twentieth of that.
 const directLimit = 1.5e6
 
 // directCost returns the number of steps direct would take.
@@ -89,7 +90,7 @@ func (w *walk) directCost(t *tiltedWalk) float64 {
 	return math.Min(2*s, w.n) * (math.Min(2*r, w.n) + math.Min(s, w.n) + 20)
 }
 
-// tailExponent returns the L such that cut tails of mass e^-L are below a relative 1e-13 of δ.
+// tailExponent returns an L such that cut tails of mass e^-L are below a relative 1e-13 of δ.
 func (w *walk) tailExponent(t *tiltedWalk) float64 {
 	return 34 - math.Min(0, t.logEstimate()+math.Log(w.scale))
 }
@@ -103,12 +104,13 @@ func spread(variance, l float64) float64 {
 // direct returns δ as the plain sum over S = N₁+N₂ ~ Bin(n, 2p) and R. Given S, R is Bin(n−S, ρ/(1−2p)) and N₁ is
 // Bin(S, ½). All terms are positive.
 //
-// Cut tails: X₊ ≤ up·N₁, and size-biasing by N₁ turns (S, R) into (1+S′, R) of one user fewer. So the part outside a
-// set contributes at most scale·np·Pr[(1+S′, R) outside]. The four tails cut by Bernstein's inequality are added as
-// 4e^-L. In places E[X₊ | S, R] is taken as linear in R (see expectation). Outside the range it lies above that line
-// by at most κ·R or κ·(R−high), because its slope is between −κ and 0. In total that is at most 4e^-L′·κ·E[R], which
-// is added too. L′ exceeds L by enough to make that no more than the other tails. L follows from an estimate of δ;
-// where that was too large, all tails together are no longer small and L is raised.
+// Cut tails: X₊ ≤ up·N₁, and size-biasing by N₁ turns (S, R) into (1+S′, R) of one user fewer. So the terms outside a
+// range of (S, R) contribute at most scale·np·Pr[(1+S′, R) outside]. Bernstein's inequality bounds the four cut tails;
+// direct adds 4e^-L for them. Where E[X₊ | S, R] is linear in R over its range, direct treats it as linear everywhere
+// (see splitSum.expectation). Outside the range the true value lies above that line by at most κ·R or κ·(R−high),
+// because its slope is between −κ and 0. In total that is at most 4e^-L′·κ·E[R], which direct adds too. L′ exceeds L by
+// enough to make this no more than the other tails. L comes from an estimate of δ. If the estimate was too large, the
+// tails are not small relative to δ, and direct retries with a larger L.
 func (w *walk) direct(t *tiltedWalk) float64 {
 	for l := w.tailExponent(t); ; {
 		sum, cut := w.directUpTo(l)
@@ -119,7 +121,7 @@ func (w *walk) direct(t *tiltedWalk) float64 {
 	}
 }
 
-// directUpTo returns the sum of direct over the terms within the tails of mass e^-l, and a bound on the others.
+// directUpTo returns direct's sum over the terms left after cutting tails of mass e^-l, and a bound on the cut terms.
 func (w *walk) directUpTo(l float64) (sum, cut float64) {
 	d := spread(w.n*2*w.p*(1-2*w.p), l)
 	low := math.Max(0, math.Floor(w.n*2*w.p-d))
@@ -149,7 +151,7 @@ func (w *walk) totalVariation() float64 {
 	return (w.scale*total + 2*math.Exp(-50)) * (1 + 1e-13 + 5e-15*math.Sqrt(w.n))
 }
 
-// splitSum sums over R and N₁ for one S.
+// splitSum computes E[X₊ | S] for one S, by sums over R and N₁.
 type splitSum struct {
 	*walk
 	q, miss  float64   // R is Bin(n−S, q), miss being 1−q.
@@ -173,10 +175,10 @@ func (g *splitSum) expectation(s float64) float64 {
 	}
 	first := s - math.Ceil(y(low)) + 1
 	g.table(s, first, s-y(high))
-	if len(g.tail) == 0 { // so rare that its probability is 0 in floating point
+	if len(g.tail) == 0 { // y is so rare that its probability is 0 in floating point
 		return 0
 	}
-	if below := math.Ceil(y(low)) - 1; y(high) > below { // linear in R
+	if below := math.Ceil(y(low)) - 1; y(high) > below { // E[X₊ | S, R] is linear in R: its value at R's mean is enough
 		return (g.excess[1] + (y((g.n-s)*g.q)-below)*g.tail[0]) * (g.up + g.down)
 	}
 	pr, total := 1.0, 0.0
@@ -197,7 +199,7 @@ func (g *splitSum) expectation(s float64) float64 {
 	return total * (g.up + g.down)
 }
 
-// rangeOfRest returns the values of R that matter, given S = s.
+// rangeOfRest returns the range of R, given S = s, that remains after cutting tails of mass e^-exponent.
 func (g *splitSum) rangeOfRest(s float64) (low, high float64) {
 	if g.q == 0 {
 		return 0, 0
@@ -208,7 +210,7 @@ func (g *splitSum) rangeOfRest(s float64) (low, high float64) {
 }
 
 // table fills tail and excess for N₁ ~ Bin(s, ½). It starts at first and stops when the remaining mass is below a
-// relative 1e-18 of the mass from last on, the largest threshold asked for.
+// relative 1e-18 of Pr[N₁ ≥ last]; last is the largest threshold that the caller needs.
 func (g *splitSum) table(s, first, last float64) {
 	g.tail = g.tail[:0]
 	b, sum := binomial(first, s, 0.5, 0.5), 0.0

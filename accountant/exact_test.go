@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// exactBrute returns δ(ε) of rule exact by enumerating every outcome: which of the others are in the blanket, and the
-// histogram of the messages of the blanket and the target.
+// exactBrute returns δ(ε) of rule exact by enumerating every outcome: the set of other users whose messages come from
+// the blanket, and the histogram of these messages and the target's.
 func exactBrute(k int, gamma float64, n int, eps float64) float64 {
 	p, q := map[int]float64{}, map[int]float64{}
 	blanketLaw(k, gamma, n-1, func(counts []int, pr float64) {
@@ -67,8 +67,8 @@ func TestExactIsNotBelowTheShuffledMechanism(t *testing.T) {
 	}
 }
 
-// A check by hand of three users, which the variation-ratio pair fails: inputs (0,0,0) against (0,0,1), outcome "all
-// report 0".
+// δ must be at least a value computed by hand for three users: inputs (0,0,0) against (0,0,1), outcome "all report 0".
+// The variation-ratio pair, another bound in the literature, is below that value.
 func TestExactHandCheck(t *testing.T) {
 	got, err := accountant.KRRDelta(accountant.Exact, 3, .4, 3, 1.5)
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestExactKnownValue(t *testing.T) {
 	require.InEpsilon(t, 1.6e-6, revealed, .05)
 }
 
-const precision = 200 // bits of the reference evaluation
+const precision = 200 // bits of the mantissa in the reference computation
 
 func bigOf(x float64) *big.Float { return new(big.Float).SetPrec(precision).SetFloat64(x) }
 
@@ -98,8 +98,8 @@ func bigExp(x float64) *big.Float {
 	return sum
 }
 
-// exactBig evaluates formula (1) of exactDelta with 200-bit numbers: over S = N₁+N₂, then N₁ (symmetric binomial),
-// then M−S. It leaves out only counts of probability below 1e-60.
+// exactBig evaluates formula (1) of exactDelta, the expectation that gives δ, with 200-bit numbers. It sums over S =
+// N₁+N₂, then N₁ (symmetric binomial), then M−S, and omits only counts of probability below 1e-60.
 func exactBig(k uint64, gamma float64, n int, eps float64) float64 {
 	g := bigOf(gamma)
 	p := new(big.Float).Quo(g, bigOf(float64(k)))
@@ -124,7 +124,7 @@ func exactBig(k uint64, gamma float64, n int, eps float64) float64 {
 	return value
 }
 
-// bigBinomial calls f with every x and Pr[Bin(n, p) = x] of at least 1e-60.
+// bigBinomial calls f with every x whose probability pr = Pr[Bin(n, p) = x] is at least 1e-60.
 func bigBinomial(n int, p *big.Float, f func(x int, pr *big.Float)) {
 	if p.Cmp(bigOf(1e-40)) < 0 {
 		f(0, bigOf(1))
@@ -215,8 +215,8 @@ func TestExactMatchesBigFloat(t *testing.T) {
 	require.GreaterOrEqual(t, count, least)
 }
 
-// exactLogSum evaluates formula (1) of exactDelta as a plain double sum over (N₁, N₂) and M of probabilities from
-// math.Lgamma, within 9 standard deviations.
+// exactLogSum evaluates formula (1) of exactDelta, the expectation that gives δ, as a plain double sum over (N₁, N₂)
+// and M within 9 standard deviations. It takes probabilities from math.Lgamma.
 func exactLogSum(k uint64, gamma float64, n int, eps float64) float64 {
 	p, nf, e := gamma/float64(k), float64(n), math.Exp(eps)
 	kappa := (e - 1) * p / (1 - gamma)
@@ -265,7 +265,7 @@ func TestExactMatchesPlainLogSum(t *testing.T) {
 	}{
 		{2, 100000, .05, .05}, {10, 100000, .02, .25}, {100, 100000, .1, .4},
 		{100, 1000000, .02, .25}, {1000, 1000000, .05, .6},
-		{1000000, 10000000, .5, .9}, // for most S the remainder is linear
+		{1000000, 10000000, .5, .9}, // for most S, E[X₊ | S, R] is linear in R
 	}
 	for _, tt := range tests {
 		want := exactLogSum(tt.k, tt.gamma, tt.n, tt.eps)
@@ -275,8 +275,8 @@ func TestExactMatchesPlainLogSum(t *testing.T) {
 	}
 }
 
-// exactNextToOne is exactBig for many users of whom next to none report the truth and few hit the two cells: it sums
-// over S and U, the number of users outside the blanket, both of which are small.
+// exactNextToOne is exactBig for many users and γ close to 1. It sums over S and over U, the number of users outside
+// the blanket, both of which are small.
 func exactNextToOne(k uint64, gamma float64, n int, eps float64) float64 {
 	notG := new(big.Float).Sub(bigOf(1), bigOf(gamma))
 	p := new(big.Float).Quo(bigOf(gamma), bigOf(float64(k)))
@@ -316,9 +316,10 @@ func rareBinomial(n int, p *big.Float, f func(x int, pr *big.Float)) {
 	}
 }
 
-// Next to γ = 1 the probability of the truth, 1−γ, has few digits beside 1: differences such as 1−2p−ρ lose them, and
-// most numbers of users outside the blanket are so unlikely that they underflow. That shows where κ·(n−u) = 1 lies
-// between two such numbers u, so that δ is about Pr[U > u].
+// Rule exact must keep its precision if γ is close to 1. There 1−γ, the probability of the truth, is so small that
+// differences such as 1−2p−ρ lose its digits. The probabilities of most U, the number of users outside the blanket,
+// underflow. The test chooses ε such that κ·(n−u) = 1 lies between two U, so that δ is about Pr[U > u] and an error
+// shows.
 func TestExactNextToOne(t *testing.T) {
 	count := 0
 	for _, k := range []uint64{1e6, 1e9, 1 << 40} {
@@ -343,7 +344,7 @@ func TestExactNextToOne(t *testing.T) {
 	require.Greater(t, count, 100)
 }
 
-// The same for many users and for an ε where the sum over them is linear.
+// Rule exact must also keep its precision near γ = 1 for many users, at an ε where E[X₊ | S, R] is linear in R.
 func TestExactNextToOneForManyUsers(t *testing.T) {
 	for _, pt := range []struct {
 		k     uint64

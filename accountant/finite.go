@@ -7,17 +7,17 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// maxOutputs is the largest number of outputs [FiniteDelta] takes.
+// maxOutputs is the largest number of outputs that [FiniteDelta] accepts.
 const maxOutputs = 64
 
 // FiniteDelta returns an upper bound on δ(ε) of any randomizer with finitely many inputs and outputs, after the
-// messages of all users are shuffled. rows[x][y] = Pr[R(x) = y]. It is the worst of [BBGN19] (Lemma 8) over all pairs
-// of inputs. With μ_x the distribution of R(x), and ω(y) = min_x rows[x][y],
+// messages of all users are shuffled. rows[x][y] = Pr[R(x) = y]. It is the largest bound of [BBGN19] (Lemma 8, a sum
+// over the blanket ω) over all pairs of inputs. With μ_x the distribution of R(x), and ω(y) = min_x rows[x][y],
 //
 //	δ ≤ (1/n)·E[(ΣG)₊],   G = (μ_x(y) − e^ε·μ_x′(y))/ω(y) with probability ω(y), else 0
 //
-// It inverts the law of ΣG without discretisation. excess bounds how far delta lies above the right side: below a
-// relative 1e-9 for many users, up to 1e-3 for a few.
+// It computes the expectation by inverting the transform of ΣG, without discretisation. excess bounds how far delta
+// lies above the right side: below a relative 1e-9 for many users, up to 1e-3 for a few.
 //
 // Rows must sum to 1 within 1e-12. An output that some input can give must be possible for all inputs, as for every
 // ε₀-LDP randomizer. At least 2 inputs, at most 64 outputs, users 1 to 1e9, ε in [0, 40]. Errors are of type
@@ -54,7 +54,7 @@ func pairDelta(p, q, omega []float64, n, eps float64) (delta, excess float64) {
 		rest, top = rest-w, math.Max(top, g)
 		x.atoms = append(x.atoms, atom{g, w})
 	}
-	if top <= 1e-12 { // pure local privacy up to rounding: E[(ΣG)₊] ≤ n·top
+	if top <= 1e-12 { // ε is about the pair's local ε₀; E[(ΣG)₊] ≤ n·top
 		return top, top
 	}
 	x.atoms = append(x.atoms, atom{0, math.Max(0, rest)})

@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/accountant"
 )
 
-// responseMatrix is k-ary randomized response as a matrix.
+// responseMatrix returns the matrix Pr[R(x) = y] of k-ary randomized response.
 func responseMatrix(k int, gamma float64) [][]float64 {
 	rows := make([][]float64, k)
 	for x := range rows {
@@ -36,7 +36,8 @@ func TestFiniteIsExactForRandomizedResponse(t *testing.T) {
 	}
 }
 
-// finiteWorst enumerates the shuffled mechanism of rows for n users.
+// finiteWorst returns the largest δ(ε) over neighbouring inputs of n users, by enumerating every outcome of the
+// shuffled randomizer.
 func finiteWorst(rows [][]float64, n int, eps float64) float64 {
 	law := func(inputs []int) map[int]float64 {
 		law := map[int]float64{0: 1}

@@ -7,14 +7,14 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// GroupPrivacy returns the guarantee for a person with k reports, given an (eps, delta) guarantee of one report:
+// GroupPrivacy returns the guarantee for a person who submits k reports, given that one report is (eps, delta)-private:
 //
 //	(k·ε, δ·(1 + e^ε + … + e^{(k−1)ε})) = (k·ε, δ·(e^{kε}−1)/(e^ε−1))              (1)
 //
 // Both are rounded up, by at most a relative 1e-12 while k·ε ≤ 700, and δ is never above 1. The reports may be in one
-// batch or in several of one epoch, each with its n_min honest reports, the person's own among them
-// (docs/proofs/group.md; [DR14], Theorem 2.2, is δ = 0). Adding up δ, as for independent releases, is wrong: reports
-// in one batch are not independent. k is at most [MaxUsers]. Errors are of type [invalid.FieldError].
+// batch or in several of one epoch, each with n_min honest reports, among which the person's own reports count
+// (docs/proofs/group.md; [DR14], Theorem 2.2, is the case δ = 0). Adding up δ, as for independent releases, is wrong:
+// reports in one batch are not independent. k is at most [MaxUsers]. Errors are of type [invalid.FieldError].
 //
 // [DR14]: https://doi.org/10.1561/0400000042
 func GroupPrivacy(eps, delta float64, k uint64) (groupEps, groupDelta float64, err error) {
@@ -32,7 +32,7 @@ func GroupPrivacy(eps, delta float64, k uint64) (groupEps, groupDelta float64, e
 	if delta == 0 {
 		return eps * times, 0, nil
 	}
-	least := math.Max(eps, 0x1p-900) // a larger ε only raises δ, and this one is far above what rounds to 0
+	least := math.Max(eps, 0x1p-900) // raising ε only raises δ; 2^-900 keeps above from rounding to 0
 	above := math.Expm1(least * times)
 	if math.IsInf(above, 1) {
 		return eps * times, 1, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/accountant"
 )
 
-// bits returns the law of the number of ones among shuffled reports. zeros users hold 0 and ones users hold 1; each
-// report is flipped with probability gamma/2.
+// bits returns the distribution of the number of ones among shuffled reports. zeros users have value 0 and ones users
+// have value 1. Each report is flipped with probability gamma/2.
 func bits(zeros, ones int, gamma float64) []float64 {
 	law := []float64{1}
 	for i := range zeros + ones {
@@ -29,7 +29,8 @@ func bits(zeros, ones int, gamma float64) []float64 {
 	return law
 }
 
-// groupTruth returns the largest divergence at e^eps over the other users' values, if k of n users are one person.
+// groupTruth returns the largest divergence at eps over the other users' values, if k of the n reports are from one
+// person.
 func groupTruth(n, k int, gamma, eps float64, step int) (worst float64) {
 	for ones := 0; ones <= n-k; ones += step {
 		p, q := bits(n-k-ones, ones+k, gamma), bits(n-ones, ones, gamma)
@@ -42,7 +43,8 @@ func groupTruth(n, k int, gamma, eps float64, step int) (worst float64) {
 	return worst
 }
 
-// TestGroupPrivacyHoldsWhereAddingUpDoesNot, by enumeration: several reports of one person in one batch.
+// TestGroupPrivacyHoldsWhereAddingUpDoesNot enumerates batches with several reports of one person. GroupPrivacy's δ
+// must be at least the true δ, although k·δ is below it.
 func TestGroupPrivacyHoldsWhereAddingUpDoesNot(t *testing.T) {
 	const eps, delta = 2, 1e-6
 	num, den, err := accountant.KRRGamma(accountant.Others, 2, 500, eps, delta)
@@ -58,7 +60,8 @@ func TestGroupPrivacyHoldsWhereAddingUpDoesNot(t *testing.T) {
 	require.Greater(t, truth, 16*5*delta, "k·δ is not what holds")
 }
 
-// TestGroupPrivacyBySmallSizes: nowhere below the truth, at the exact δ of one report.
+// TestGroupPrivacyBySmallSizes checks small batches: given the exact δ of one report, the result must never be below
+// the true δ of a group.
 func TestGroupPrivacyBySmallSizes(t *testing.T) {
 	below := 0
 	for _, gamma := range []float64{.2, .5, .8} {
@@ -78,7 +81,8 @@ func TestGroupPrivacyBySmallSizes(t *testing.T) {
 	require.Positive(t, below, "k·δ is below the truth somewhere")
 }
 
-// TestGroupPrivacyRoundsUp compares with rational arithmetic of the sum of powers of e^ε.
+// TestGroupPrivacyRoundsUp compares the result with the sum of powers of e^ε in rational arithmetic: it must never be
+// below.
 func TestGroupPrivacyRoundsUp(t *testing.T) {
 	for _, eps := range []float64{0, 5e-324, 1e-300, 1e-17, 1e-9, .1, 1, 2.5, 30} {
 		for _, k := range []uint64{2, 3, 5, 20} {
@@ -103,7 +107,8 @@ func TestGroupPrivacyRoundsUp(t *testing.T) {
 	}
 }
 
-// TestGroupPrivacyAtItsEdges: invalid probabilities, ε and numbers of reports, and results that bound nothing.
+// TestGroupPrivacyAtItsEdges checks that invalid δ, ε and numbers of reports are errors, and that a bound above 1
+// becomes δ = 1.
 func TestGroupPrivacyAtItsEdges(t *testing.T) {
 	for _, bad := range []struct {
 		eps, delta float64

@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// The two evaluations of rule revealed share no code except binomial.
+// Both evaluations of rule revealed (pairSum and walk) must agree. They share no code except binomial.
 func TestRevealedBothWays(t *testing.T) {
 	for _, n := range []float64{1e3, 1e6, 1e8} {
 		for _, p := range []float64{.01, .3} {
@@ -47,7 +47,8 @@ func TestBinomialAgainstRecurrence(t *testing.T) {
 	}
 }
 
-// The inversion of the Laplace mechanism and its lattice share no code except the law's tilt.
+// Both evaluations of the Laplace mechanism (inversion and lattice) must agree. They share no code except the law's
+// tilt.
 func TestLaplaceBothWays(t *testing.T) {
 	for _, n := range []float64{6e3, 2e4} {
 		for _, eps0 := range []float64{.5, 1, 2} {
@@ -62,8 +63,8 @@ func TestLaplaceBothWays(t *testing.T) {
 	}
 }
 
-// The same with only some 30 to 100 users in the blanket; the bound on the density's variation makes inversion
-// possible.
+// Both evaluations must also agree with only some 30 to 100 users in the blanket. There only the bound by the density's
+// total variation makes inversion possible.
 func TestLaplaceBothWaysForFewUsers(t *testing.T) {
 	for _, tt := range []struct{ n, eps0, eps float64 }{{200, 1, .31}, {300, 1, .25}, {300, 2, .63}, {1000, .2, .02},
 		{1000, 2, .33}} {
@@ -75,8 +76,8 @@ func TestLaplaceBothWaysForFewUsers(t *testing.T) {
 	}
 }
 
-// If nobody else is in the blanket, δ is one user's hockey stick. The grid's tilt once overflowed for few users with
-// ε close to ε₀.
+// δ of few users must be at least one user's divergence times the probability that nobody else's message comes from the
+// blanket. The grid's tilt once overflowed for few users and ε close to ε₀.
 func TestLaplaceIsNotBelowOneUser(t *testing.T) {
 	counts := []uint64{1, 3, 300}
 	if stattest.Long {
@@ -94,8 +95,7 @@ func TestLaplaceIsNotBelowOneUser(t *testing.T) {
 	}
 }
 
-// With one user the shuffle does nothing: δ is the local hockey stick of Lap at distance 1,
-// 1 − e^{(ε−ε₀)/2}.
+// With one user the shuffle does nothing: δ must be the divergence of Lap against Lap shifted by 1, 1 − e^{(ε−ε₀)/2}.
 func TestLaplaceOfOneUser(t *testing.T) {
 	for _, eps := range []float64{0, .2, .9} {
 		want := -math.Expm1((eps - 1) / 2)
@@ -105,8 +105,8 @@ func TestLaplaceOfOneUser(t *testing.T) {
 	}
 }
 
-// All pairs of inputs are below the pair (0, 1) in convex order (docs/proofs/laplace.md): on a
-// grid of pairs, E[(L−t)₊] by numerical integration is largest there.
+// The inputs 0 and 1 must be the worst pair (docs/proofs/laplace.md proves it by convex order): on a grid of pairs,
+// E[(L−t)₊] by numerical integration must be largest at (0, 1).
 func TestLaplaceWorstPair(t *testing.T) {
 	call := func(eps0, eps, x, y, level float64) float64 {
 		const steps = 2000
@@ -133,7 +133,7 @@ func TestLaplaceWorstPair(t *testing.T) {
 	}
 }
 
-// Compares the inversion with the plain sum of formula (1) of othersDelta over every relevant outcome.
+// The inversion must equal formula (1) of othersDelta, summed plainly over every outcome that matters.
 func TestTwoValuedAgainstPlainSum(t *testing.T) {
 	for _, tt := range []struct{ ones, zeros, f, eps float64 }{
 		{1e4, 0, 3e-3, 1}, {0, 1e4, 3e-3, 1}, {1e6, 2e5, 1e-3, .1}, {1e6, 0, .3, .005}, {5e4, 5e4, .2, .02},
@@ -148,7 +148,7 @@ func TestTwoValuedAgainstPlainSum(t *testing.T) {
 	}
 }
 
-// twoValuedPlain adds up Σ_j (a·Pr[D=j−1] − b·Pr[D=j])₊ with j = ones + s.
+// twoValuedPlain returns Σ_j (a·Pr[D=j−1] − b·Pr[D=j])₊, the sum that formula (1) of othersDelta maximizes over T.
 func twoValuedPlain(ones, zeros, f, eps float64) float64 {
 	within := func(n float64) (lo, hi float64) {
 		d := 15*math.Sqrt(n*f) + 50
@@ -156,7 +156,7 @@ func twoValuedPlain(ones, zeros, f, eps float64) float64 {
 	}
 	lo1, hi1 := within(ones)
 	lo0, hi0 := within(zeros)
-	law := make([]float64, int(hi1+hi0-lo1-lo0)+3) // of zeros' flips − ones' flips, from lo0−hi1−1
+	law := make([]float64, int(hi1+hi0-lo1-lo0)+3) // of flipped zeros − flipped ones, from lo0−hi1−1
 	for x := lo1; x <= hi1; x++ {
 		p := binomial(x, ones, f, 1-f)
 		for y := lo0; y <= hi0; y++ {
@@ -170,7 +170,7 @@ func twoValuedPlain(ones, zeros, f, eps float64) float64 {
 	return sum
 }
 
-// The bound of an interval of inputs is not below any single input in it.
+// The bound of an interval of inputs must be at least δ of every input in the interval.
 func TestOthersIntervalsCoverEveryInput(t *testing.T) {
 	for _, tt := range []struct {
 		users      uint64
@@ -189,8 +189,8 @@ func TestOthersIntervalsCoverEveryInput(t *testing.T) {
 	}
 }
 
-// The count's law has the tails of a plain sum over both binomials, up to the stated error, from one corner to the
-// other.
+// The tails of countLaw must equal those of a plain sum over both binomials, up to the stated error, for numbers of
+// ones from none to all.
 func TestCountLawAgainstPlainSum(t *testing.T) {
 	for _, c := range []struct{ ones, zeros, f float64 }{
 		{0, 0, .3}, {1, 0, .3}, {0, 1, .3}, {5, 3, .2}, {999, 0, .25}, {0, 999, .25}, {500, 499, .25}, {700, 299, .25},
@@ -214,7 +214,7 @@ func TestCountLawAgainstPlainSum(t *testing.T) {
 	}
 }
 
-// plainCount is Pr[Bin(zeros, f) − Bin(ones, f) = x].
+// plainCount returns Pr[Bin(zeros, f) − Bin(ones, f) = x].
 func plainCount(ones, zeros, f, x float64) (sum float64) {
 	mean, reach := ones*f, 30+14*math.Sqrt((ones+zeros)*f)
 	for k := math.Max(0, math.Floor(mean-reach)); k <= math.Min(ones, mean+reach); k++ {

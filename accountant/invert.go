@@ -46,9 +46,9 @@ func (s *steps) largest() float64 {
 	return top
 }
 
-// tune returns X with the tilt θ > 0 that minimises E[e^θX]/θ², found by bisection on the
-// stationarity condition n·θ·mean(θ) = 2, whose left side increases wherever it is positive.
-// Any θ > 0 is valid below; this one makes the integrand flat.
+// tune returns X with the tilt θ > 0 that minimises E[e^θX]/θ², found by bisection on the stationarity condition
+// n·θ·mean(θ) = 2, whose left side increases wherever it is positive. invert is valid for any θ > 0; this θ makes its
+// integrand flat.
 func (s *steps) tune() *tiltedWalk {
 	short := func(theta float64) bool { mean, _ := s.tilted(theta); return s.n*theta*mean < 2 }
 	hi := 1.0
@@ -69,17 +69,17 @@ func (s *steps) tune() *tiltedWalk {
 	return newTiltedWalk(s, hi)
 }
 
-// tiltedWalk is a walk under a tilt. [tiltedWalk.invert] evaluates E[X₊].
+// tiltedWalk is a sum X of steps under a tilt e^θx. [tiltedWalk.invert] returns E[X₊].
 type tiltedWalk struct {
 	*steps
 	theta float64
 	logM  float64   // n·ln E[e^θG]
-	width float64   // √(n·variance + 2/θ²): the scale of X that matters
+	width float64   // √(n·variance + 2/θ²): the range of X that contributes most
 	w     []float64 // tilted probabilities of the atoms
 	pairs []pair    // set by setPairs
 }
 
-// pair is two atoms: n·w_i·w_j and |x_i − x_j|.
+// pair holds weight n·w_i·w_j and gap |x_i − x_j| of two atoms.
 type pair struct{ weight, gap float64 }
 
 func newTiltedWalk(s *steps, theta float64) *tiltedWalk {
@@ -93,7 +93,8 @@ func newTiltedWalk(s *steps, theta float64) *tiltedWalk {
 	return t
 }
 
-// setPairs lists all pairs of atoms, for invert. The first sets the period; the others follow by descending weight.
+// setPairs lists all pairs of atoms, for invert. The first pair sets the period of the windows; the others follow by
+// descending weight.
 func (t *tiltedWalk) setPairs() {
 	for i := range t.atoms {
 		for j := range i {
@@ -108,7 +109,7 @@ func (t *tiltedWalk) setPairs() {
 	}
 }
 
-// addPair keeps the pair of the largest weight·gap² first.
+// addPair adds a pair and keeps the pair with the largest weight·gap² first.
 func (t *tiltedWalk) addPair(p pair) {
 	if p.weight == 0 || p.gap == 0 {
 		return
@@ -127,20 +128,20 @@ func (t *tiltedWalk) logEstimate() float64 {
 	return t.logM - math.Log(t.theta*t.theta*t.width*math.Sqrt(2*math.Pi))
 }
 
-// The accuracy aimed at, as relative errors.
+// Settings of the inversion's accuracy. Errors are relative.
 const (
-	smoothing  = 2e-5  // (smoothing)² is the effect of the noise that ends the integral
-	windowSkip = 5e-11 // all damped windows together
-	wanted     = 7e-10 // retry with finer settings above this
-	negligible = 42    // e^-42 = 6e-19 ends sums
-	patience   = 1e5   // no finer settings once this many nodes were evaluated
-	deep       = -160  // below e^-160 = 3e-70 a relative 4e-7 is good enough
+	smoothing  = 2e-5  // smoothing² is the effect of the noise ηZ, which ends the integral
+	windowSkip = 5e-11 // total that may be added for windows that are not evaluated
+	wanted     = 7e-10 // an error above this leads to a retry with finer settings
+	negligible = 42    // sums end at terms of e^-42 = 6e-19
+	patience   = 1e5   // no retry once this many nodes were evaluated
+	deep       = -160  // for results below e^-160 = 3e-70 a relative error of 4e-7 suffices
 )
 
 // invert returns E[X₊], rounded up by at most a relative 1e-9 (2e-9 above 10⁸ users, 4e-7 if the result is below
-// e^-160). If X is nearly a lattice variable (γ close to 1, or ε far below the calibrated one) or n is small, it
-// stops at the error it reaches in bounded time, below 1e-6. Soundness never depends on that: every error has a known
-// sign, or a bound that is added. excess is the sum of the bounds.
+// e^-160). If X is nearly a lattice variable (γ close to 1, or ε far below the calibrated one) or n is small, it stops
+// after a bounded time, with a relative error below 1e-6. The result is an upper bound in any case: every error either
+// raises it, or has a bound that is added to it. excess is the sum of these bounds.
 //
 // With η > 0, Z standard normal and any θ > 0,
 //
@@ -167,7 +168,7 @@ func (t *tiltedWalk) invert() (best, excess float64) {
 	t.setPairs()
 	best = math.Inf(1)
 	in := inversion{tiltedWalk: t, eta: smoothing / t.theta, period: 18 * t.width}
-	sparse := in.halfWindow() >= in.window()/2 // few users: every node matters
+	sparse := in.halfWindow() >= in.window()/2 // few users: no window is negligible
 	switch {
 	case sparse:
 		in.eta *= 100
@@ -196,25 +197,25 @@ func (t *tiltedWalk) invert() (best, excess float64) {
 // 20 for δ ≥ 1e-80. Each term has a relative error of at most 6u, so 2e-14·√n covers both, and 1e-10 the sum.
 func (t *tiltedWalk) margin() float64 { return 1e-10 + 2e-14*math.Sqrt(t.n) }
 
-// inversion is one evaluation of (2).
+// inversion is one evaluation of the trapezoidal sum (2) of [tiltedWalk.invert].
 type inversion struct {
 	*tiltedWalk
 	eta    float64
 	period float64 // T
-	// Sums over the nodes, in units of the scale e^{n·ln E[e^θG] + η²θ²/2}.
+	// Sums over the nodes y = js, in units of e^{n·ln E[e^θG] + η²θ²/2}.
 	value, density float64
 	rest           float64 // bound on the omitted terms
 	count          int     // nodes evaluated
-	blur, alias    float64 // bounds of the smoothing and of the aliases
+	blur, alias    float64 // bounds on the errors by the noise ηZ, and by the terms k ≠ 0 of (2)
 }
 
-// periods returns the number of windows until the noise ends the sum.
+// periods returns the number of windows up to the y where the noise's factor e^{−η²y²/2} ends the sum.
 func (in *inversion) periods() float64 { return math.Ceil(in.end() / in.window()) }
 
 func (in *inversion) end() float64    { return 9.2 / in.eta }
 func (in *inversion) window() float64 { return 2 * math.Pi / in.pairs[0].gap }
 
-// run returns the upper bound, and how far at most it lies above the truth.
+// run returns the upper bound value. slack bounds how far value lies above the truth.
 func (in *inversion) run() (value, slack float64) {
 	s := 2 * math.Pi / in.period
 	in.value, in.density, in.rest = 0.5/(in.theta*in.theta), 0.5, 0
@@ -231,14 +232,14 @@ func (in *inversion) run() (value, slack float64) {
 	return value, in.blur + in.alias + 2*scale/math.Pi*in.rest
 }
 
-// windows adds the terms within half of the multiples of the period. If (3) shows a window to be below its share of
-// windowSkip, it adds that share instead.
+// windows adds the terms at most half away from a multiple of the period. If (3), the bound on |φ|^n, shows a window's
+// terms to be below their share of windowSkip, it adds that share instead.
 func (in *inversion) windows(s, half float64) {
 	in.nodes(s, s, math.Min(half, in.end()))
 	in.rest += math.Exp(-negligible) * 2 / (half - s)
 	p, windows := in.window(), in.periods()
 	share := windowSkip * in.value * s / windows
-	// The first pair gives the window's Gaussian width through 1−cos x ≥ 2x²/π².
+	// By 1−cos x ≥ 2x²/π², the first pair bounds the window's terms by a Gaussian.
 	first, near := in.pairs[0], p-half
 	beta := 2 * first.weight * first.gap * first.gap / (math.Pi * math.Pi)
 	enough := math.Log((math.Sqrt(math.Pi/beta) + s) / (near * near * share))
@@ -251,8 +252,8 @@ func (in *inversion) windows(s, half float64) {
 	}
 }
 
-// damped reports whether the noise, and the pairs other than the first, make the terms within half of y smaller by
-// e^−enough, by (3) and 1−cos x ≥ x²/2−x⁴/24.
+// damped reports whether the noise and the pairs after the first reduce all terms at most half away from y by a factor
+// e^−enough. It uses the bound (3) on |φ|^n and 1−cos x ≥ x²/2−x⁴/24.
 func (in *inversion) damped(y, half, enough float64) bool {
 	near := y - half
 	exponent := in.eta * in.eta * near * near / 2
@@ -270,8 +271,8 @@ func (in *inversion) damped(y, half, enough float64) bool {
 	return exponent >= enough
 }
 
-// halfWindow returns u such that (3) with the first pair gives e^-42 at distance u or more from the multiples of the
-// period. It returns half a period or more if that is impossible.
+// halfWindow returns a u such that |φ|^n ≤ e^-42 at distances of u or more from the multiples of the period, by (3)
+// with the first pair only. It returns half a period or more if that is impossible.
 func (in *inversion) halfWindow() float64 {
 	first := in.pairs[0]
 	if first.weight*2 <= negligible {
@@ -280,7 +281,7 @@ func (in *inversion) halfWindow() float64 {
 	return math.Acos(1-negligible/first.weight) / first.gap
 }
 
-// nodes adds the terms js of (2) with from ≤ js ≤ to, taking the real part.
+// nodes adds the real parts of the terms F(js) of (2) with from ≤ js ≤ to.
 func (in *inversion) nodes(s, from, to float64) {
 	for j := math.Ceil(from / s); j*s <= to; j++ {
 		in.count++
@@ -288,7 +289,7 @@ func (in *inversion) nodes(s, from, to float64) {
 	}
 }
 
-// node adds Re F(y) and Re ζ²F(y). φ−1 = a+ib is summed without cancellation.
+// node adds Re F(y) to value and Re ζ²F(y) to density. It sums φ−1 = a+ib, which avoids cancellation.
 func (in *inversion) node(y float64) {
 	var a, b float64
 	for i, atom := range in.atoms {
@@ -310,7 +311,7 @@ func (in *inversion) node(y float64) {
 	in.density += size * cos
 }
 
-// aliases bounds the terms k ≠ 0 of (2).
+// aliases returns a bound on the terms k ≠ 0 of (2), which the trapezoidal rule adds to E[(X+ηZ)₊].
 func (in *inversion) aliases(value float64) float64 {
 	d := in.period / (2 * in.width * in.width)
 	up := in.theta + d

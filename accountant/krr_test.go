@@ -58,7 +58,7 @@ func TestGammaPublishedFigures(t *testing.T) {
 		eps      float64
 		delta    float64
 		gamma    float64
-		digits   float64 // half a unit of the last published digit
+		digits   float64 // tolerance: half a unit of the last published digit
 	}{
 		{accountant.Revealed, 1e4, 4, .5, 1e-6, .0541, 5e-5},
 		{accountant.Theorem1, 1e4, 4, .5, 1e-6, .325, 5e-4},
@@ -170,7 +170,7 @@ func TestTheoremOneSaysHowManyUsersWouldDo(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Next to 1 it is 1−γ that errors depend on: it keeps its digits too.
+// If γ is close to 1, errors depend on 1−γ: KRRGamma must keep the digits of 1−γ too.
 func TestGammaNextToOne(t *testing.T) {
 	for _, eps := range []float64{1e-3, 1e-6, 1e-9, 1e-12} {
 		num, den, err := accountant.LocalGamma(1<<20, eps)

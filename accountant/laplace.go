@@ -2,10 +2,11 @@ package accountant
 
 import "math"
 
-// laplaceDelta returns δ(ε) of the Laplace mechanism x + Lap(1/ε₀) on [0, 1] by [BBGN19] (Lemma 8), rounded up.
+// laplaceDelta returns δ(ε) of the Laplace mechanism x + Lap(1/ε₀) on [0, 1] by [BBGN19] (Lemma 8, a sum over the
+// blanket), rounded up.
 //
-// Worst pair. With r_x = μ_x/inf μ, the privacy amplification variables of any two inputs are below those of (0, 1)
-// in convex order (docs/proofs/laplace.md). So that pair bounds all.
+// Worst pair. With r_x = μ_x/inf μ, the privacy amplification variables of any two inputs are below those of (0, 1) in
+// convex order (docs/proofs/laplace.md). So the pair (0, 1) bounds all pairs.
 //
 // Law. In units of γ = e^{−ε₀/2}, with G = L/γ for a user in the blanket and 0 otherwise,
 //
@@ -15,11 +16,11 @@ import "math"
 //	G = 1 − e^{ε+u}     with the same density            (between ½ and 1)
 //	G = 1 − e^{ε+ε₀}    with probability ½e^{−ε₀}        (report above 1)
 //
-// If some 30 users or more are in the blanket under the tilt, the sum is inverted as in invert, without
-// discretisation of G. Its transform is integrated by Gauss and Legendre's rule, with an error below 1e-16 (see
-// steps); the relative error of δ is below 1e-9. With fewer users, G is rounded to a grid by splitting mass between
-// the two neighbours. This keeps the mean and can only raise a convex expectation; see lattice for the size of that
-// error. For one user E[G₊] has a closed form.
+// If some 30 users or more are in the blanket under the tilt, E[(ΣG)₊] is computed by inversion as in
+// tiltedWalk.invert, without discretisation of G. Gauss and Legendre's rule integrates the transform of G, with an
+// error below 1e-16 (see steps); the relative error of δ is below 1e-9. With fewer users, G is rounded to a grid by
+// splitting mass between the two neighbours. Splitting keeps the mean and can only raise the expectation of a convex
+// function; lattice states the size of that error. For one user E[G₊] has a closed form.
 func laplaceDelta(eps0 float64, users uint64, eps float64) float64 {
 	if eps >= eps0 {
 		return 0
@@ -39,7 +40,7 @@ func laplaceDelta(eps0 float64, users uint64, eps float64) float64 {
 	return math.Min(1, l.lattice(t)/n)
 }
 
-// laplaceLaw is the law of one step G.
+// laplaceLaw is the distribution of one step G of laplaceDelta's sum.
 type laplaceLaw struct {
 	n, eps0, eps float64
 	shrink       float64 // e^{−ε₀/2}
@@ -50,8 +51,8 @@ func (l *laplaceLaw) low() float64 { return -math.Expm1(l.eps + l.eps0) }
 
 func (l *laplaceLaw) high() float64 { return math.Exp(l.eps) * math.Expm1(l.eps0-l.eps) }
 
-// steps returns G with its continuous parts replaced by 16-point Gauss-Legendre rules in u, on panels no longer than
-// ¼ on which the phase y·G turns by at most 1, for |y| up to limit.
+// steps returns G with its continuous parts replaced by 16-point Gauss-Legendre rules in u, on panels no longer than ¼
+// on which the phase y·G changes by at most 1 radian, for |y| up to limit.
 //
 // The integrands e^{ζG(u)−u/2} are entire. On the Bernstein ellipse of parameter 4 around a panel they grow by less
 // than e^5, so the rule errs by less than (64/15)·e^5/4³² < 4e-17 of the panel's mass times the phase.
@@ -95,23 +96,24 @@ var (
 	}
 )
 
-// inversionCost bounds the time of an inversion, in units of some 2 µs.
+// inversionCost is the largest cost of an inversion, in nodes of some 2 µs each. If an inversion would cost more,
+// laplaceDelta uses lattice.
 const inversionCost = 1e5
 
-// flat is the D for which halfWindow bounds |φ|^n by e^-D.
+// flat is the D of halfWindow, which looks for |φ|^n ≤ e^-D.
 const flat = 30
 
 // halfWindow returns a y from which on |φ(y)|^n ≤ e^-D, φ being the transform of G under the tilt. It returns +Inf if
 // neither of the two arguments below gives one.
 //
-// A density of total variation V has a transform of at most V/|y|. Under the tilt and in v = e^u, the densities of
-// the second and the third case above are, up to constants, v^{−3/2}·e^{θv} from 1 to e^ε₀, which falls and then
-// rises, and v^{−3/2}·e^{−θ·e^ε·v}, which falls. With c the mass of both and V their total variation, |φ(y)| ≤
+// A density of total variation V has a transform of at most V/|y|. Under the tilt and in v = e^u, the densities of the
+// second and the third case of G (see laplaceDelta) are, up to constants, v^{−3/2}·e^{θv} from 1 to e^ε₀, which falls
+// and then rises, and v^{−3/2}·e^{−θ·e^ε·v}, which falls. With c the mass of both and V their total variation, |φ(y)| ≤
 // 1−c+V/|y|, and so |φ(y)|^n ≤ e^{−n(c−V/|y|)}.
 //
 // Also, under the tilt G has a uniform component of some weight w on an interval of some length d. The density of the
-// second case above, in G, times the tilt is e^{−3u/2+θ(e^u−e^ε)} up to a constant. It is at least its minimum over 0
-// ≤ u ≤ u₂, at e^u = 3/(2θ) or the nearer end. So
+// second case of G times the tilt is e^{−3u/2+θ(e^u−e^ε)} up to a constant. It is at least its minimum over 0 ≤ u ≤ u₂,
+// at e^u = 3/(2θ) or the nearer end. So
 //
 //	|φ(y)| ≤ 1 − w·(1 − |sinc(yd/2)|) ≤ 1 − w·min(0.146·(yd/2)², 0.363)
 //
@@ -137,11 +139,11 @@ func (l *laplaceLaw) halfWindow(t *tiltedWalk) float64 {
 // spreadOut returns the c and V of halfWindow.
 func (l *laplaceLaw) spreadOut(t *tiltedWalk) (mass, variation float64) {
 	for i, w := range t.w {
-		if i > 2 { // the first three are G's atoms
+		if i > 2 { // entries 0 to 2 are G's atoms
 			mass += w
 		}
 	}
-	density := func(g, v float64) float64 { // at g, v^{−3/2} included
+	density := func(g, v float64) float64 { // at G = g and v = e^u, including the factor v^{−3/2}
 		return l.shrink / 4 * math.Exp(t.theta*g-1.5*v-t.logM/l.n)
 	}
 	right := density(-math.Expm1(l.eps), 0) + density(l.high(), l.eps0)
@@ -149,8 +151,8 @@ func (l *laplaceLaw) spreadOut(t *tiltedWalk) (mass, variation float64) {
 	return mass * (1 - 1e-9), 2 * (right + left) * (1 + 1e-9)
 }
 
-// invert returns E[(ΣG)₊] by (1) and (2) of [tiltedWalk.invert] without noise (η = 0). The integrand is negligible
-// beyond half, until the factor 1/|ζ|² makes the sum converge.
+// invert returns E[(ΣG)₊] by the integral (1) and the trapezoidal sum (2) of [tiltedWalk.invert], without noise (η =
+// 0). Beyond y = half the integrand is negligible, and the factor 1/|ζ|² makes the sum converge.
 func (l *laplaceLaw) invert(t *tiltedWalk, half float64) float64 {
 	fine := newTiltedWalk(l.steps(math.Max(half, t.theta)), t.theta)
 	in := inversion{tiltedWalk: fine, period: 18 * t.width}
@@ -161,7 +163,7 @@ func (l *laplaceLaw) invert(t *tiltedWalk, half float64) float64 {
 	return math.Exp(fine.logM) / math.Pi * (s*in.value + in.rest) * (1 + t.margin())
 }
 
-// latticeSize is the number J of frequencies of lattice.
+// latticeSize is J, the number of frequencies that lattice sums over.
 const latticeSize = 1 << 17
 
 // lattice returns E[(ΣG)₊] for G rounded to a grid of step h, from the finite sum that the inversion becomes on a
@@ -169,12 +171,12 @@ const latticeSize = 1 << 17
 //
 //	E[X₊] ≤ (1/J)·Σ_j E[e^{ζX}]·κ(ζ),   ζ = θ+2πij/T,   κ(ζ) = Σ_{i≥1} hi·e^{−hiζ} = h·e^{−hζ}/(1−e^{−hζ})²
 //
-// The excess is positive aliases again. Rounding adds at most h²/4 to the variance of each of the n steps, and raises
-// δ by about a relative θ²nh²/12: at most 1e-5 where lattice is used.
-//
-// Values of G below −40/θ and −100 are raised to that. This can only raise δ, by some e^-40, and makes the grid finer.
-// The tilt is kept below 1/(10h): a larger one would not help, because the grid has no finer structure, and rounding
-// would dominate the sum. The terms' errors, at most 10⁻¹⁴ of their absolute values for each step, are added.
+// As in [tiltedWalk.invert], the right side exceeds the left by aliases, which are positive. Rounding adds at most h²/4
+// to the variance of each of the n steps, and raises δ by about a relative θ²nh²/12: at most 1e-5 where lattice is
+// used. Values of G below both −40/θ and −100 are raised to the smaller of the two. That can only raise δ, by some
+// e^-40, and allows a finer grid. The tilt is kept below 1/(10h): a larger tilt resolves nothing finer than the grid,
+// and rounding would dominate the sum. The rounding errors of the terms, at most 10⁻¹⁴ of their absolute values for
+// each of the n steps, are added.
 func (l *laplaceLaw) lattice(t *tiltedWalk) float64 {
 	lowest := math.Max(l.low(), -math.Max(40/t.theta, 100))
 	h := math.Max(18*t.width, 2*(l.high()-lowest)) / latticeSize
@@ -213,9 +215,9 @@ func latticeTerm(n float64, phi complex128, h, theta, angle float64) (term, most
 	return most * math.Cos(turn), most
 }
 
-// grid returns the masses of G, raised to lowest and rounded to the multiples of h, and the index of the first. With
-// C(x) = E[(G−x)₊], they are the second differences of C over h. Below lowest C falls at the rate of the blanket's
-// mass.
+// grid returns w, the masses of G after raising values to lowest and splitting them between multiples of h. first is
+// the multiple that w[0] belongs to. With C(x) = E[(G−x)₊], the masses are the second differences of C divided by h.
+// Below lowest, C falls with slope −(mass of the blanket).
 func (l *laplaceLaw) grid(h, lowest float64) (w []float64, first float64) {
 	first = math.Floor(lowest/h) - 1
 	last := math.Ceil(l.high()/h) + 1
@@ -230,7 +232,7 @@ func (l *laplaceLaw) grid(h, lowest float64) (w []float64, first float64) {
 	return w, first
 }
 
-// call returns E[(G−x)₊] over the blanket part of G.
+// call returns E[(G−x)₊], counting only the case that the user's message comes from the blanket.
 func (l *laplaceLaw) call(x float64) float64 {
 	end := l.shrink * l.shrink / 2
 	sum := end * (math.Max(0, l.high()-x) + math.Max(0, l.low()-x))

@@ -9,8 +9,8 @@ import (
 	"github.com/doona-dp/doona/accountant"
 )
 
-// TestOneUserAtLargeEpsilon: one user alone has δ(ε) = 1−γ − (e^ε−1)·γ/K. If e^ε is near 2^53 or above, the weight of
-// the other value must not absorb the small amount that keeps the sum above 0.
+// TestOneUserAtLargeEpsilon checks that one user alone has δ(ε) = 1−γ − (e^ε−1)·γ/K. If e^ε is near 2^53 or above,
+// adding the other value's weight must not round away the small difference that δ is.
 func TestOneUserAtLargeEpsilon(t *testing.T) {
 	for _, k := range []uint64{2, 7, 1 << 30} {
 		for eps := 1.0; eps < 41; eps++ {
@@ -28,7 +28,7 @@ func TestOneUserAtLargeEpsilon(t *testing.T) {
 	}
 }
 
-// TestGammaAtHugeEpsilon: e^ε overflows from ε = 710 on.
+// TestGammaAtHugeEpsilon checks that γ stays valid at huge ε. From ε = 710 on, e^ε overflows float64.
 func TestGammaAtHugeEpsilon(t *testing.T) {
 	for _, eps := range []float64{60, 100, 709, 710, 1e300} {
 		num, den, err := accountant.KRRGamma(accountant.Exact, 4, 1000, eps, 1e-6)

@@ -5,15 +5,17 @@ import "math"
 // othersDelta returns δ(ε) of rule [Others]: two-valued randomized response with nobody's blanket bit revealed, at
 // the worst inputs of the other users. It is rounded up. docs/proofs/two-valued.md has the proofs.
 //
-// A report is the user's bit, flipped with probability f = γ/2. Shuffled reports reveal only their number of ones.
-// With c ones among the N = n−1 others that is D_c + Ber(1−f) or D_c + Ber(f), where
+// A report is the user's bit, flipped with probability f = γ/2. Shuffled reports reveal only their number of ones. If c
+// of the N = n−1 other users hold 1, that number is D_c + Ber(1−f) or D_c + Ber(f), depending on the target's bit,
+// where
 //
 //	D_c = Bin(c, 1−f) + Bin(N−c, f)
 //	δ_c = max_T a·Pr[D_c ≥ T−1] − b·Pr[D_c ≥ T],   a = 1−f−e^ε·f,  b = e^ε·(1−f)−f         (1)
 //
-// and δ is the maximum over c. It lies near c = N, where the upper tail is the lightest, but not always at that
-// corner, because T is whole. So intervals cover all c. For N−v ≤ c ≤ N−u the adversary gets the flips of v−u users,
-// which leaves N−v ones and u zeros.
+// and δ is the maximum over c. It lies near c = N, where the upper tail is the lightest, but not always at c = N,
+// because T is a whole number. So othersDelta covers all c by intervals. For an interval N−v ≤ c ≤ N−u it assumes that
+// the adversary also learns the flips of v−u users. N−v ones and u zeros then remain, which bounds δ for all c of the
+// interval.
 func othersDelta(gamma float64, users uint64, eps float64) float64 {
 	l := newTwoValued(gamma/2, eps)
 	n, worst := float64(users-1), 0.0
@@ -27,22 +29,22 @@ func othersDelta(gamma float64, users uint64, eps float64) float64 {
 	return worst
 }
 
-// othersWidth returns how many values of c the interval from c = n−u down covers. The width is a fiftieth of the
-// distance from the corner, between 10⁻⁶ and 10⁻³ of n; that share of the noise is given away. Below 2000 users no
-// noise is. The width does not depend on γ or ε, so δ falls with both.
+// othersWidth returns how many values of c the interval from c = n−u downward covers. The width is a fiftieth of the
+// distance u from the corner, but between 10⁻⁶·n and 10⁻³·n. The adversary is given that share of the noise. Below 2000
+// users the width is 1 and no noise is given away. The width does not depend on γ or ε, so δ falls with both.
 func othersWidth(n, u float64) float64 {
 	return math.Max(1, math.Floor(math.Max(1e-6*n, math.Min(u/50, 1e-3*n))))
 }
 
-// twoValued evaluates (1). With e^θ = b/a and t the law of D tilted by e^θj,
+// twoValued evaluates δ_c, formula (1) of othersDelta. With e^θ = b/a and t the law of D tilted by e^θj,
 //
 //	a·Pr[D=j−1] − b·Pr[D=j] = b·E[e^θD]·e^−θj·(t_{j−1} − t_j)                              (2)
 //
 // so the best T is one more than the mode of t, which is less than 1 from its mean [Darroch 1964].
 type twoValued struct {
 	b, theta float64
-	one      tiltedFlip // A flip of a one, which takes 1 from the count.
-	zero     tiltedFlip // A flip of a zero, which adds 1.
+	one      tiltedFlip // Flip of a user's 1, which lowers the count by 1.
+	zero     tiltedFlip // Flip of a user's 0, which raises the count by 1.
 	grid     *twoValuedGrid
 }
 
@@ -55,11 +57,11 @@ func newTiltedFlip(f, theta float64) tiltedFlip {
 	return tiltedFlip{p, p * (1 - f) * math.Exp(-log), log}
 }
 
-// twoValuedEdge returns a and b of (1) for ε ≤ ε₀, so that a ≥ 0. It rounds a up and b−a down, by more than their
-// error.
+// twoValuedEdge returns the coefficients a and b of δ_c (formula (1) of othersDelta) for ε ≤ ε₀, where a ≥ 0. It rounds
+// a up and b−a down, by more than their errors; both raise δ.
 func twoValuedEdge(f, eps float64) (a, b float64) {
 	grow := math.Expm1(eps) // b−a
-	rest := 1 - 2*f         // Exact for f ≥ ¼, so that a keeps its digits as f goes to ½.
+	rest := 1 - 2*f         // Exact for f ≥ ¼: a keeps its digits near f = ½.
 	a = math.Max(0, rest-f*grow) + 8*ulp*(rest+f*grow)
 	return a, a + grow*(1-8*ulp)
 }
@@ -81,14 +83,15 @@ func (l *twoValued) scale(ones, zeros, s float64) float64 {
 	return l.b * math.Exp(ones*l.one.log+zeros*l.zero.log-l.theta*s)
 }
 
-// ceiling bounds delta from above in constant time: the sum of (2) over j ≥ T is at most t_{T−1}, and no probability
-// of D is above 0.627/σ.
+// ceiling returns an upper bound on delta in constant time. The sum of t_{j−1} − t_j (see (2) at twoValued) over j ≥ T
+// is at most t_{T−1}, and no tilted probability of D is above 0.627/σ.
 func (l *twoValued) ceiling(ones, zeros float64) float64 {
 	mean, variance := l.moments(ones, zeros)
 	return l.scale(ones, zeros, mean) * math.Min(1, 0.627/math.Sqrt(variance)) * (1 + 1e-9)
 }
 
-// delta returns δ_c of (1) for any numbers of ones and zeros, rounded up: the sum over j ≥ T of (2),
+// delta returns δ_c (formula (1) of othersDelta) for the given numbers of ones and zeros, rounded up. It sums (2) of
+// twoValued over j ≥ T:
 //
 //	Σ_{0≤l<L} e^−θl·(t_{T+l−1} − t_{T+l}) = (1/J)·Σ_k φ(y)·e^−iyT·(e^iy−1)·Σ_l e^{−(θ+iy)l},  y = 2πk/J
 //
@@ -112,7 +115,8 @@ func (l *twoValued) delta(ones, zeros float64) float64 {
 	return best * (1 + 1e-11 + 4e-15*width*(1+l.theta*width))
 }
 
-// twoValuedGrid holds the values that the nodes of one J share. Nodes are added as needed.
+// twoValuedGrid caches the nodes of the transform of one length J, for all numbers of ones and zeros. Nodes are added
+// as needed.
 type twoValuedGrid struct {
 	l     *twoValued
 	half  float64 // L
@@ -135,7 +139,7 @@ func newTwoValuedGrid(l *twoValued, reach float64) *twoValuedGrid {
 	return &twoValuedGrid{l: l, half: half}
 }
 
-// sums returns the sum over k for T = ones + s + (−1, 0, 1).
+// sums returns the sum over k (see twoValued.delta) for each T = ones + s + (−1, 0, 1).
 func (g *twoValuedGrid) sums(ones, zeros, s float64) (out [3]float64) {
 	for k := 1; k <= int(g.half); k++ {
 		if k > len(g.nodes) {
@@ -164,7 +168,7 @@ func (g *twoValuedGrid) node(k float64) twoValuedNode {
 	sin, cos := math.Sincos(y)
 	fall := 2 * math.Sin(y/2) * math.Sin(y/2) // 1 − cos y
 	shrink := math.Exp(-g.l.theta)
-	all := -math.Expm1(-g.l.theta * g.half) // 1 − e^{−(θ+iy)L}, e^−iyL being ±1
+	all := -math.Expm1(-g.l.theta * g.half) // 1 − e^{−(θ+iy)L}, where e^−iyL is ±1
 	if math.Mod(k, 2) == 1 {
 		all = 2 - all
 	}
@@ -181,15 +185,15 @@ func (g *twoValuedGrid) node(k float64) twoValuedNode {
 // logTransform is the real and the imaginary part of ln E[e^iyB] of a flip B.
 type logTransform struct{ size, angle float64 }
 
-// transform takes sin y and 1 − cos y. The transform of a fair flip is 0 at y = π. Its logarithm is kept finite,
-// because callers may multiply it by 0.
+// transform returns ln E[e^iyB] of the flip, given sin = sin y and fall = 1 − cos y. A fair flip's transform is 0 at y
+// = π. transform still returns a finite logarithm, because callers may multiply it by 0.
 func (t tiltedFlip) transform(sin, fall float64) logTransform {
 	along, across := 1-t.p*fall, t.p*sin
 	size := -1000.0
 	switch lost := 2 * t.variance * fall; {
 	case lost < 0.5:
 		size = math.Log1p(-lost) / 2
-	case along != 0 || across != 0: // Here 1−lost would cancel.
+	case along != 0 || across != 0: // Here log1p(−lost) would lose digits.
 		size = math.Log(math.Hypot(along, across))
 	}
 	return logTransform{math.Max(-1000, size), math.Atan2(across, along)}

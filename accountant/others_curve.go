@@ -2,8 +2,8 @@ package accountant
 
 import "math"
 
-// OthersCurve returns upper bounds on δ of rule [Others] at ascending ε, in one pass over the others' possible
-// values. They are never below [KRRDelta], and some 0.1 % in ε above it. Arguments are those of [KRRDelta].
+// OthersCurve returns upper bounds on δ of rule [Others] at ascending ε, in one pass over the possible values of the
+// other users. The bounds are never below [KRRDelta], and some 0.1 % in ε above it. Arguments are those of [KRRDelta].
 // docs/proofs/two-valued.md has the proof.
 func OthersCurve(gamma float64, users uint64, eps []float64) ([]float64, error) {
 	if err := checkKRR(Others, 2, users); err != nil {
@@ -30,16 +30,17 @@ func OthersCurve(gamma float64, users uint64, eps []float64) ([]float64, error) 
 	return c.curve, nil
 }
 
-// othersCurveWidth returns how many values of c the interval from c = n−u down covers: a thousandth of all, or up to
-// four times that if there are many points to each. Far from the corner it covers up to a two-hundredth more: δ is
-// smaller there, because the law of the count is skewed the other way.
+// othersCurveWidth returns how many values of c the interval from c = n−u downward covers (see othersDelta): n/1000, or
+// up to four times that if the count has a large standard deviation. Far from the corner u = 0, it covers up to u/200
+// more: δ is smaller there, because the count's distribution is skewed the other way.
 func othersCurveWidth(n, u, deviation float64) float64 {
 	share := math.Min(4, math.Max(1, deviation/150)) / 1000
 	return math.Max(1, math.Floor(n*share+math.Min(u/(8*deviation+1), n/200)))
 }
 
-// OthersAtCorner returns δ(ε) of rule [Others] if all others hold the value whose count is cut. It is hardly below
-// the rule's δ. Arguments are those of [OthersCurve].
+// OthersAtCorner returns δ(ε) for two values if all other users hold the value whose count the adversary thresholds
+// (the corner c = N of rule [Others]). It is only slightly below the rule's δ, so it is an estimate and not an upper
+// bound. Arguments are those of [OthersCurve].
 func OthersAtCorner(gamma float64, users uint64, eps float64) float64 {
 	if eps >= KRREpsilon0(2, gamma) {
 		return 0
@@ -47,27 +48,27 @@ func OthersAtCorner(gamma float64, users uint64, eps float64) float64 {
 	return newTwoValued(gamma/2, eps).delta(float64(users-1), 0)
 }
 
-// countLaw is the law of D − ones, D being the number of ones among the others, in a window that it leaves with a
-// probability below 2·e^−60.
+// countLaw is the distribution of D − ones, where D is the number of ones that the other users report. It covers a
+// window outside of which the probability is below 2·e^−60.
 type countLaw struct {
 	f     float64
-	curve []float64 // Largest δ so far, by ε.
+	curve []float64 // Largest δ so far, for each ε.
 
 	low    float64   // Least value in the window.
 	ratios []float64 // Pr[x]/Pr[x−1] for x from low+1 on.
 	tails  []float64 // Pr[≥ x] for x from low on, and 0.
 	err    float64   // Relative error of tails.
-	mirror []float64 // Ratios from the other end.
+	mirror []float64 // Buffer for the ratios computed from the high end.
 }
 
-// raise raises the curve to the result of (1) for D = Bin(ones, 1−f) + Bin(zeros, f).
+// raise raises the curve to δ_c, formula (1) of othersDelta, wherever δ_c of these ones and zeros is larger.
 func (c *countLaw) raise(ones, zeros float64, eps []float64) {
 	c.make(ones, zeros)
 	const outside = 8.75651076269652e-27 // e^−60
 	at := 0
 	for i, e := range eps {
 		a, b := twoValuedEdge(c.f, e)
-		for at < len(c.ratios) && c.ratios[at]*b > a { // The terms from there on are not positive yet.
+		for at < len(c.ratios) && c.ratios[at]*b > a { // Skip terms that are not positive.
 			at++
 		}
 		above, below := a*c.tails[at], b*c.tails[at+1]
@@ -75,7 +76,8 @@ func (c *countLaw) raise(ones, zeros float64, eps []float64) {
 	}
 }
 
-// make computes the law from its ratios, by a recurrence of three terms: see [countLaw.climb].
+// make computes the ratios of successive probabilities by a three-term recurrence ([countLaw.climb]), and from them the
+// tails.
 func (c *countLaw) make(ones, zeros float64) {
 	f := c.f
 	mean, variance := (zeros-ones)*f, (ones+zeros)*f*(1-f)
@@ -95,7 +97,7 @@ func (c *countLaw) make(ones, zeros float64) {
 	c.sum(points, int(math.Round(math.Min(high, math.Max(c.low, mean))-c.low)))
 }
 
-// sum computes tails, starting with probability 1 at one point.
+// sum computes tails from the ratios. It starts with weight 1 at the point from, and normalizes at the end.
 func (c *countLaw) sum(points, from int) {
 	if cap(c.tails) < points+1 {
 		c.tails = make([]float64, points+1)
@@ -121,9 +123,10 @@ func (c *countLaw) sum(points, from int) {
 //
 //	r_{x+1} = ((q²+f²)(x*−x) + fq(zeros−x+1)/r_x) / (fq(ones+x+1)),  x* = f²(zeros−ones)/(q²+f²)      (3)
 //
-// For high ≤ x*+1 all parts are positive, so an error of r_x is damped by the share of its term. At the end of the
-// law's support the first ratio is known. Elsewhere low is below the mode and 1/r is between 0 and 1; from far enough
-// below, every value in between leads to the same result.
+// For high ≤ x*+1 all parts are positive, so each step multiplies an error of r_x by the share that its term has in the
+// sum. If low is the end of the distribution's support, the first ratio is known. Otherwise low is below the mode, and
+// 1/r is between 0 and 1. If the recurrence starts far enough below low, all start values from 0 to 1 lead to the same
+// 1/r at low.
 func (c *countLaw) climb(out []float64, ones, zeros, low, high float64) (ratios []float64, errs float64) {
 	if high <= low {
 		return out, 0
@@ -146,7 +149,8 @@ func (c *countLaw) climb(out []float64, ones, zeros, low, high float64) (ratios 
 	return out, errs
 }
 
-// start returns 1/r at low, and its error in ulps. It follows both ends of the possible range from further below.
+// start returns 1/r at low, and its error in ulps. It runs the recurrence from points further below, once from each end
+// of the range [0, 1] of 1/r, until both agree.
 func (c *countLaw) start(ones, low float64, step func(x, inverse float64) (ratio, share float64)) (inverse,
 	e float64) {
 	for before := 64.0; ; before *= 2 {

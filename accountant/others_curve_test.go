@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// othersCurve returns OthersCurve at ascending shares of ε₀, and the ε.
+// othersCurve returns the ε that are the given ascending multiples of ε₀, and OthersCurve at these ε.
 func othersCurve(t *testing.T, users int, gamma float64, shares []float64) (eps, curve []float64) {
 	t.Helper()
 	for _, share := range shares {
@@ -22,7 +22,8 @@ func othersCurve(t *testing.T, users int, gamma float64, shares []float64) (eps,
 	return eps, curve
 }
 
-// For up to 300 users the curve is the truth over every input and outcome: each interval has one input.
+// For up to 300 users OthersCurve must equal the δ found by enumerating every input and outcome, because each of its
+// intervals covers one input.
 func TestOthersCurveIsTheTruthForFewUsers(t *testing.T) {
 	shares := []float64{0, 1e-6, .02, .1, .3, .6, .9, .999, 1, 2}
 	for _, users := range []int{1, 2, 3, 10, 40, 150} {
@@ -37,8 +38,8 @@ func TestOthersCurveIsTheTruthForFewUsers(t *testing.T) {
 	}
 }
 
-// The curve is never below the rule's, which evaluates each ε separately by another formula. For δ between 1e-12 and
-// .1 it is at most .4 % above it in ε, or a thousandth of the ε at 1e-6.
+// OthersCurve must never be below rule others of KRRDelta, which evaluates each ε separately by another formula. For δ
+// between 1e-12 and .1, its ε may be at most .4 % larger, or larger by a thousandth of the ε at δ = 1e-6.
 func TestOthersCurveIsNotBelowTheRule(t *testing.T) {
 	users := []uint64{1999, 30_000, 100_000_000}
 	if stattest.Long {

@@ -12,10 +12,10 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 )
 
-// othersTruth returns δ(ε) of two-valued randomized response for the worst inputs of the others, and their number of
-// ones. It sums over every input, and every outcome except flips less likely than 1e-30.
+// othersTruth returns δ(ε) of two-valued randomized response for the worst values of the other users, and the number of
+// ones among these values. It enumerates every number of ones and every outcome, except flips less likely than 1e-30.
 func othersTruth(f float64, users int, eps float64) (worst float64, at int) {
-	flips := make([][]float64, users) // of 0, 1, … users, each adding one to the previous
+	flips := make([][]float64, users) // flips[m]: distribution of the number of flips among m users
 	flips[0] = []float64{1}
 	for m := 1; m < users; m++ {
 		law := append(append([]float64{}, flips[m-1]...), 0)
@@ -30,7 +30,7 @@ func othersTruth(f float64, users int, eps float64) (worst float64, at int) {
 	}
 	for ones := range users {
 		away, here := flips[ones], flips[users-1-ones]
-		law := make([]float64, len(away)+len(here)+1) // of the ones that stay and come, from none before
+		law := make([]float64, len(away)+len(here)+1) // of the reported ones: kept ones plus flipped zeros
 		for i, p := range away {
 			for j, q := range here {
 				law[1+len(away)-1-i+j] += p * q
@@ -52,7 +52,7 @@ func othersTruth(f float64, users int, eps float64) (worst float64, at int) {
 func othersBig(gamma float64, users int, eps float64) float64 {
 	f := new(big.Float).Quo(bigOf(gamma), bigOf(2))
 	stay, e, worst := new(big.Float).Sub(bigOf(1), f), bigExp(eps), bigOf(0)
-	add := func(law []*big.Float, one *big.Float) []*big.Float { // Adds a report that is one with a probability.
+	add := func(law []*big.Float, one *big.Float) []*big.Float { // one: probability that the added report is 1
 		out := []*big.Float{bigOf(0)}
 		for range law {
 			out = append(out, bigOf(0))
@@ -87,7 +87,8 @@ func othersBig(gamma float64, users int, eps float64) float64 {
 	return value
 }
 
-// Next to γ = 1 the flip probability is next to ½. The differences 1−2f and 1−4f(1−f) keep their digits there.
+// If γ is close to 1, the flip probability f is close to ½. The result must not lose the digits of the differences 1−2f
+// and 1−4f(1−f).
 func TestOthersNextToOne(t *testing.T) {
 	for _, users := range []int{1, 2, 3, 6, 15} {
 		for _, truth := range []float64{1e-3, 1e-6, 1e-9, 1e-12, 1e-15} {
@@ -109,7 +110,8 @@ func others(t *testing.T, gamma float64, users int, eps float64) float64 {
 	return delta
 }
 
-// Every outcome of every input of every user, both orders of the neighbours.
+// For up to 8 users, rule others must equal enumeration of every outcome for all inputs of all users, in both
+// directions.
 func TestOthersMatchesEnumeration(t *testing.T) {
 	for users := 1; users <= 8; users++ {
 		for _, gamma := range []float64{1e-6, .01, .05, .2, .4, .8, .99} {
@@ -122,7 +124,7 @@ func TestOthersMatchesEnumeration(t *testing.T) {
 	}
 }
 
-// othersPoints calls f over users up to 300.
+// othersPoints calls f for combinations of users (2 to 300), γ and ε.
 func othersPoints(f func(users int, gamma, eps float64)) {
 	for _, users := range []int{2, 3, 10, 40, 150, 300} {
 		for _, gamma := range []float64{1e-4, .01, .1, .3, .7} {
@@ -134,7 +136,7 @@ func othersPoints(f func(users int, gamma, eps float64)) {
 	}
 }
 
-// With up to 300 users the rule is the truth, to 1e-9, and so is γ.
+// For up to 300 users, the rule's δ must equal the enumerated δ to a relative 1e-9, and so must the calibrated γ.
 func TestOthersIsTheTruthForFewUsers(t *testing.T) {
 	inside := 0
 	othersPoints(func(users int, gamma, eps float64) {
@@ -149,7 +151,8 @@ func TestOthersIsTheTruthForFewUsers(t *testing.T) {
 	require.Positive(t, inside, "the worst input is not always a corner")
 }
 
-// The corner where all others hold the value whose count can only fall is not always the worst: 300 users.
+// The inputs where all other users hold 1 are not always the worst: for 300 users other inputs give a larger δ, and the
+// rule must cover them.
 func TestOthersCornerIsNotABound(t *testing.T) {
 	const users, eps = 300, .3
 	num, den, err := accountant.KRRGamma(accountant.Others, 2, users, eps, 1e-6)
@@ -160,7 +163,7 @@ func TestOthersCornerIsNotABound(t *testing.T) {
 	require.Less(t, at, users-1)
 }
 
-// A γ one percent below the calibrated one breaks the claim.
+// A γ one percent below the calibrated γ must exceed the claimed δ. Otherwise the rule adds more noise than necessary.
 func TestOthersCatchesTooLittleNoise(t *testing.T) {
 	for _, users := range []int{20, 100, 300} {
 		for _, eps := range []float64{.3, 1} {
@@ -175,7 +178,7 @@ func TestOthersCatchesTooLittleNoise(t *testing.T) {
 	}
 }
 
-// From 2000 users on, intervals of inputs are bounded together. That raises δ by at most 1 %.
+// From 2000 users on, the rule bounds intervals of inputs together. That must raise δ by at most 1 %.
 func TestOthersIntervals(t *testing.T) {
 	counts := []int{1900, 2500}
 	if stattest.Long {
@@ -202,7 +205,7 @@ func TestOthersIsMonotone(t *testing.T) {
 				require.LessOrEqual(t, delta, last*(1+1e-9), "n=%d γ=%g ε=%g", users, gamma, eps)
 				last = delta
 				require.LessOrEqual(t, others(t, gamma*1.01, users, eps), delta*(1+1e-9)+1e-14)
-				if users > 1 && users <= 900 { // Above, because of intervals this holds only to a percent.
+				if users > 1 && users <= 900 { // for more users, intervals make this true only to a percent
 					require.GreaterOrEqual(t, others(t, gamma, users-1, eps), delta*(1-1e-9)-1e-14)
 				}
 			}
@@ -210,7 +213,7 @@ func TestOthersIsMonotone(t *testing.T) {
 	}
 }
 
-// Rule others hides more than rule exact, so its δ and γ are never above those of exact.
+// Rule others reveals less to the adversary than rule exact, so its δ and γ must never be above those of exact.
 func TestOthersIsNotAboveExact(t *testing.T) {
 	for _, users := range []uint64{1, 10, 1e3, 1e4, 1e6, 1e9} {
 		for _, eps := range []float64{1e-3, .1, 1, 5} {
@@ -227,7 +230,7 @@ func TestOthersIsNotAboveExact(t *testing.T) {
 	}
 }
 
-// The root mean squared error of a count, against the targets, at h = 1.
+// The root mean squared error of a count must meet the targets, if all n users are honest (h = 1).
 func TestOthersCountError(t *testing.T) {
 	for _, tt := range []struct {
 		users  uint64

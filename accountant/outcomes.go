@@ -2,7 +2,7 @@ package accountant
 
 import "math"
 
-// lawExponent sets the probability that [KRROutcomes] leaves out, about e^-lawExponent.
+// lawExponent sets the probability that [KRROutcomes] omits: about e^-lawExponent.
 const lawExponent = 55
 
 // lawWidth is the relative amount by which [KRROutcomes] rounds down the number of reports in two cells.
@@ -11,19 +11,17 @@ const lawWidth = 0.001
 // KRROutcomes visits, in one pass, the outcomes of a pair (P, Q) that dominates one release of shuffled k-ary
 // randomized response under rule [Exact] or [Revealed]. It visits the outcomes with P > Q, whose probabilities are p
 // and q. The pair is symmetric: each outcome has a mirror image with p and q exchanged, and the remaining probability
-// is the same under P as under Q. infinite is the probability left out, to be counted as an infinite loss; with it,
-// no divergence of the pair is below the rule's. docs/proofs/loss-laws.md has the proofs.
-//
-// With M the number of reports from blankets, S those of them in the cells x and x′ and N of S in x, the outcome (M,
-// S, N) of rule exact has the probabilities
+// is the same under P as under Q. infinite is the omitted probability. If callers count it as an infinite loss, no
+// divergence of the pair is below the rule's. docs/proofs/loss-laws.md has the proofs. M counts the reports from
+// blankets, S those of them in the cells x and x′, and N those of S in x. The outcome (M, S, N) of rule exact has the
+// probabilities
 //
 //	P = β·(A·2N/S + B),   Q = β·(A·2(S−N)/S + B),   β = Pr[Bin(S, ½) = N],   B/A = 2pM/((1−γ)S)       (1)
 //
-// p = γ/K, and A summed over M is (1−γ)·Pr[Bin(n−1, 2p) = S−1]. Under rule revealed B is 0. Two steps make the
-// outcomes few without lowering a divergence. S is rounded down in β and N/S, because fewer reports hide less. B/A is
-// split between two ends of an interval, keeping the sums of A and B, because divergences are convex.
-//
-// Errors are of type [invalid.FieldError]; other rules have no such pair.
+// p = γ/K, and A summed over M is (1−γ)·Pr[Bin(n−1, 2p) = S−1]. Under rule revealed B is 0. Two steps reduce the number
+// of outcomes without lowering any divergence. First, S is rounded down in β and N/S: fewer reports hide less. Second,
+// each B/A is split between the two ends of an interval, which keeps the sums of A and of B: divergences are convex.
+// Errors are of type [invalid.FieldError]. The other rules are an error: they have no such pair.
 func KRROutcomes(rule Rule, k uint64, gamma float64, users uint64, visit func(p, q float64)) (infinite float64,
 	err error) {
 	if err := checkKRR(rule, k, users); err != nil {
@@ -50,17 +48,17 @@ func KRROutcomes(rule Rule, k uint64, gamma float64, users uint64, visit func(p,
 
 type krrOutcomes struct {
 	n, p, gamma float64
-	rest, miss  float64 // Probability that a report outside of the two cells is from a blanket, and that it is not.
-	exponent    float64 // For the tails of the number of such reports.
+	rest, miss  float64 // Probability that a report not in S is from a blanket, and 1 minus it.
+	exponent    float64 // Tails of mass e^-exponent of M−S are cut.
 	revealed    bool
 	visit       func(p, q float64)
 	infinite    float64
 
-	ratios []float64 // Ends between which B/A is split, ascending.
-	weight []float64 // Their shares of A.
+	ratios []float64 // Ends of the intervals of B/A, ascending.
+	weight []float64 // A's mass at each end.
 }
 
-// run iterates over groups of S, each rounded down to its least.
+// run visits the outcomes of all groups of S. In each group S is rounded down to the group's smallest value.
 func (o *krrOutcomes) run() {
 	others := o.n - 1
 	d := spread(others*2*o.p*(1-2*o.p), lawExponent)
@@ -79,7 +77,7 @@ func (o *krrOutcomes) run() {
 	}
 }
 
-// ratio returns B/A for S and a number of blanket reports in other cells.
+// ratio returns B/A for S = s and rest blanket reports in cells other than x and x′.
 func (o *krrOutcomes) ratio(s, rest float64) float64 {
 	if o.revealed {
 		return 0
@@ -87,7 +85,7 @@ func (o *krrOutcomes) ratio(s, rest float64) float64 {
 	return 2 * o.p / (1 - o.gamma) * (1 + rest/s)
 }
 
-// restRange returns the values of that number that are not left out, for S.
+// restRange returns the range of the number of blanket reports in other cells that is not cut, for S = s.
 func (o *krrOutcomes) restRange(s float64) (low, high float64) {
 	if o.revealed || o.rest == 0 {
 		return 0, 0
@@ -97,15 +95,15 @@ func (o *krrOutcomes) restRange(s float64) (low, high float64) {
 	return math.Max(0, math.Floor(left*o.rest-d)), math.Min(left, math.Ceil(left*o.rest+d))
 }
 
-// split sets the ends for a group of S. There are enough of them that no relevant loss changes by more than a
-// fortieth from one to the next, B being a part of the loss's denominator.
+// split sets the ends of B/A's intervals for a group of S from first to last. From one end to the next, no relevant
+// loss changes by more than a fortieth. (B is part of the denominator of the loss.)
 func (o *krrOutcomes) split(first, last float64) {
 	least, _ := o.restRange(last)
 	_, most := o.restRange(first)
 	from, to := o.ratio(last, least), o.ratio(first, most)
 	parts := 0
 	if to > from {
-		fewest := math.Max(0, first/2-6*math.Sqrt(first)) // Least value of S−N.
+		fewest := math.Max(0, first/2-6*math.Sqrt(first)) // Smallest relevant value of S−N.
 		share := to / (2*fewest/first + to)
 		parts = int(math.Min(256, math.Ceil(40*share*math.Log(to/from))))
 	}
@@ -116,19 +114,20 @@ func (o *krrOutcomes) split(first, last float64) {
 	}
 }
 
-// add splits one S of weight a.
+// add splits the mass a of one S among the ends.
 func (o *krrOutcomes) add(s, a float64) {
 	switch len(o.ratios) {
 	case 1:
 		o.weight[0] += a
-	case 2: // Linear in the number of reports in other cells: its mean is enough.
+	case 2: // the split is linear in the number of reports in other cells, so its mean is enough
 		o.share(a, o.ratio(s, (o.n-s)*o.rest))
 	default:
 		o.addParts(s, a)
 	}
 }
 
-// addParts splits between more than two ends, by the mean of the values between two of them.
+// addParts splits the mass a of one S among more than two ends. It replaces the values of B/A between two adjacent ends
+// by their mean.
 func (o *krrOutcomes) addParts(s, a float64) {
 	low, high := o.restRange(s)
 	walk := binomialWalk{x: low, n: o.n - s, p: o.rest, q: o.miss}
@@ -163,7 +162,7 @@ func (o *krrOutcomes) share(a, ratio float64) {
 
 // emit visits the outcomes of a group with more than half of s reports in the cell x.
 func (o *krrOutcomes) emit(s float64) {
-	all := 0.0 // P's largest multiple of β.
+	all := 0.0 // upper bound on P/β
 	for i, a := range o.weight {
 		all += a * (2 + o.ratios[i])
 	}
@@ -184,7 +183,7 @@ func (o *krrOutcomes) emit(s float64) {
 	}
 }
 
-// binomialWalk visits Pr[Bin(n, p) = x] for successive x, q being 1−p.
+// binomialWalk returns Pr[Bin(n, p) = x] for successive x, with q = 1−p.
 type binomialWalk struct {
 	x, n, p, q float64
 	value      float64

@@ -12,8 +12,8 @@ import (
 //
 //	δ(ε) = b/(M+1)·E[(N − e^ε·N′)₊],   (N, N′) multinomial(M+1; 1/b, 1/b)
 //
-// if the two sets share no cell, and less if they do (docs/proofs/strings.md). This is the pair of rule [Revealed]
-// for b cells and M+1 messages, of which all but the target's are from the blanket, without the factor 1−γ.
+// if the two sets share no cell, and less if they do (docs/proofs/strings.md). This is the pair of rule [Revealed] for
+// b cells and M+1 messages, of which all but the target's are from the blanket, but without that rule's factor 1−γ.
 
 // PoolDelta returns an upper bound on δ(ε) of a pool of dummies, at eps = ε ≥ 0. It is at most 1 and rounded up by at
 // most a relative 1e-9. b is the number of sets of cells, 2 to [MaxK]; the pool has at most [MaxUsers] dummies.

@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 )
 
-// poolSum adds up the definition of the curve of a pool over all numbers of messages in two sets.
+// poolSum returns δ(ε) of a pool by its definition: the sum over all numbers of messages in the two sets of cells.
 func poolSum(b, dummies uint64, eps float64) (delta float64) {
 	n, p := int(dummies)+1, 1/float64(b)
 	for x := range n + 1 {
@@ -28,7 +28,7 @@ func lgamma(n int) float64 {
 	return log
 }
 
-// TestPoolDelta: the curve equals its definition, rounded up negligibly.
+// TestPoolDelta checks that PoolDelta equals its definition, rounded up by at most a negligible amount.
 func TestPoolDelta(t *testing.T) {
 	for _, b := range []uint64{2, 3, 4, 17} {
 		for _, dummies := range []uint64{1, 2, 5, 60, 400} {
@@ -43,7 +43,8 @@ func TestPoolDelta(t *testing.T) {
 	}
 }
 
-// TestPoolDummies: the fewest that meet the claim are 42.7 for each set of cells at (1, 1e-6).
+// TestPoolDummies checks that PoolDummies returns the fewest dummies that meet a claim: at (1, 1e-6), 42.7 for each set
+// of cells.
 func TestPoolDummies(t *testing.T) {
 	for _, b := range []uint64{3, 100, 2000, 16_000} {
 		dummies, err := accountant.PoolDummies(b, 1, 1e-6)
@@ -64,7 +65,7 @@ func TestPoolDummies(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestPoolOutcomes: the pair for composition is nowhere below the curve, and close to it.
+// TestPoolOutcomes checks that the dominating pair of a pool is never below PoolDelta, and close to it.
 func TestPoolOutcomes(t *testing.T) {
 	const b, dummies = 100, 4266
 	law := compose.PoolLaw(b, dummies)

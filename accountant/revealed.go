@@ -21,14 +21,13 @@ import "math"
 //	G(C) = G(C+1) + ½·b(C, t)·(e^ε·(C−t)/(t+1) − 1)           if t(C+1) = t(C) = t
 //	G(C) = G(C+1) + ½·b(C, t+1)·(1 − e^ε·(C−t−1)/(t+2))       if t(C+1) = t(C)+1, t = t(C)
 //
-// both corrections being ≥ 0 by the choice of t (the identities hold for any t). So δ is a sum of positive terms
-// taken from the largest C downward, each in O(1).
+// By the choice of t both corrections are ≥ 0 (the identities hold for any t). So δ is a sum of positive terms. The sum
+// starts at the largest C and goes downward; each term takes constant time. If many messages fall into the two cells,
+// there is a faster way. (A+1, B) has the distribution of (N₁, N₂), the counts of all n users, size-biased by N₁. So
+// δ(ε) = (1−γ)/(np)·E[(N₁ − e^ε·N₂)₊], which is the expectation of a walk as in exactDelta.
 //
-// If many messages share the cells there is a faster way: (A+1, B) is (N₁, N₂) of all n users, size-biased by N₁. So
-// δ(ε) = (1−γ)/(np)·E[(N₁ − e^ε·N₂)₊], a walk as in exactDelta.
-//
-// Cut tails. Above the first C, Pr[C′ > C] ≤ e^-60 by Bernstein's inequality, and G there is at most its mean below,
-// so the omitted part is below a relative e^-59. Below the last C the binomial probabilities fall at least
+// Cut tails. Above the first C, Pr[C′ > C] ≤ e^-60 by Bernstein's inequality, and G above is at most its mean over
+// smaller C, so the omitted part is below a relative e^-59. Below the last C the binomial probabilities fall at least
 // geometrically; their sum is added, because G is at most 1. Rounding. Terms are positive and carry a relative error
 // below 1e-11; the result is raised by a relative 2e-10.
 func revealedDelta(k uint64, gamma float64, users uint64, eps float64) float64 {
@@ -38,7 +37,8 @@ func revealedDelta(k uint64, gamma float64, users uint64, eps float64) float64 {
 	return math.Min(1, (1-gamma)*twoCells(gamma/float64(k), users, eps))
 }
 
-// twoCells returns E[(1 − e^ε·B/(A+1))₊] of revealedDelta for a p and n, rounded up as there.
+// twoCells returns E[(1 − e^ε·B/(A+1))₊] (see revealedDelta), rounded up by at most a relative 1e-9. p is the
+// probability that a user's message falls into one cell from the blanket.
 func twoCells(p float64, users uint64, eps float64) float64 {
 	e1 := math.Expm1(eps) * (1 - 4*ulp)
 	if n := float64(users); n*p > 1.5e5 && e1 > 0 {
@@ -49,7 +49,7 @@ func twoCells(p float64, users uint64, eps float64) float64 {
 	return newPairSum(float64(users-1), 2*p, e1).sum() * (1 + 2e-10)
 }
 
-// pairSum sums Pr[C]·G(C) over C ~ Bin(n, p) as stated at revealedDelta.
+// pairSum computes Σ Pr[C]·G(C) over C ~ Bin(n, p); revealedDelta defines G.
 type pairSum struct {
 	n, p, q float64    // C ~ Bin(n, p), q = 1−p
 	e1      splitFloat // e^ε − 1, rounded down
@@ -64,7 +64,8 @@ type pairSum struct {
 // error by 256·4·ulp plus the error of binomial.
 const anchorEvery = 256
 
-// underflow is a probability below which the next one is not computed from it: it may have lost digits, or all.
+// underflow is the probability below which the next probability is computed anew instead of from this one, which may
+// have lost digits to underflow.
 const underflow = 1e-280
 
 func newPairSum(n, p, e1 float64) *pairSum {
@@ -93,7 +94,7 @@ func split(x float64) splitFloat {
 	return splitFloat{high, x - high}
 }
 
-// timesPlus returns e·x + y for integers x and y with one rounding where the two nearly cancel.
+// timesPlus returns e·x + y for integers x and y. If e·x and y nearly cancel, the result is rounded only once.
 func (e splitFloat) timesPlus(x, y float64) float64 { return (e.high*x + y) + e.low*x }
 
 // threshold returns t(C), at least −1.
@@ -142,7 +143,7 @@ func (s *pairSum) sum() float64 {
 	return total
 }
 
-// down replaces C by C−1, using b(C−1, a) = b(C, a)·2(C−a)/C and b(C−1, a−1) = b(C, a)·2a/C.
+// down moves from C to C−1, using b(C−1, a) = b(C, a)·2(C−a)/C and b(C−1, a−1) = b(C, a)·2a/C.
 func (s *pairSum) down() {
 	above, old := s.c, s.t
 	s.c--
@@ -158,8 +159,8 @@ func (s *pairSum) down() {
 	s.inner += 0.5 * kept * math.Max(0, s.surplus(old)) / (old + 1)
 }
 
-// rest bounds Pr[C′ < C] by the geometric sum of its first term. It returns false above the mean, where the bound
-// does not work.
+// rest bounds Pr[C′ < C] by the geometric sum of its first term. It returns false if C is above the mean, where the
+// terms do not fall geometrically.
 func (s *pairSum) rest() (float64, bool) {
 	next := s.weight * s.c * s.q / ((s.n - s.c + 1) * s.p)
 	ratio := (s.c - 1) * s.q / ((s.n - s.c + 2) * s.p)

@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/accountant"
 )
 
-// For random arguments from the whole allowed range, the result is a probability in bounded time, and hiding the
-// target's blanket bit never costs privacy.
+// For random arguments from the whole allowed range, δ must be a probability and be computed in bounded time. Rule
+// exact, which hides the target's blanket bit, must never give a larger δ than rule revealed.
 func TestRandomArguments(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	logUniform := func(low, high float64) float64 {
@@ -39,9 +39,9 @@ func TestRandomArguments(t *testing.T) {
 	t.Logf("slowest of 1500: %v", slowest)
 }
 
-// For γ from 2⁻⁶² to 1 and ε from 0 to the last float64 below ε₀, the result is a probability that falls with ε, and
-// hiding more never costs privacy. Three cases once failed: rule others with a fair flip, and rule exact if no step
-// is above 0 except by rounding, or if N₁ is as large as it is improbable.
+// For γ from 2⁻⁶² to 1 and ε from 0 to the last float64 below ε₀, δ must be a probability that falls with ε, and a rule
+// that reveals less must never give a larger δ. Three cases once failed: rule others with a fair flip; rule exact if
+// only rounding puts a step above 0; and rule exact if N₁ may be huge with a tiny probability.
 func TestCornersOfRandomizedResponse(t *testing.T) {
 	rules := []accountant.Rule{accountant.Revealed, accountant.Exact, accountant.Others}
 	for _, users := range []uint64{1, 3, 10, 2000, 10_000_000} {
@@ -69,8 +69,8 @@ func TestCornersOfRandomizedResponse(t *testing.T) {
 	}
 }
 
-// If float64 overflows, as for Laplace at ε₀ = 40, a bound proves nothing. It was once NaN, which the search took as
-// below δ, so that it returned an ε of 24.
+// If float64 overflows, as for Laplace at ε₀ = 40, a bound must be +Inf: it proves nothing. It was once NaN, which the
+// search took for a value below δ, so that it returned ε = 24.
 func TestBoundsOutOfReachSayNothing(t *testing.T) {
 	for _, users := range []uint64{1, 2, 1000} {
 		for _, eps0 := range []float64{20, 33, 36, 40} {

@@ -47,7 +47,7 @@ func crossing(f func(float64) float64, lo, hi float64) float64 {
 		if !(x > lo && x < hi) {
 			x = mid
 		}
-		if x == lo || x == hi { // no float64 in between
+		if x == lo || x == hi { // no float64 lies between lo and hi
 			break
 		}
 		if fx := f(x); fx > 0 {

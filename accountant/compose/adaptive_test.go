@@ -9,10 +9,10 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 )
 
-// curveOf is a family of tasks: it returns the curve of the task with a parameter.
+// curveOf returns the curve δ(ε) of a task with the given noise parameter.
 type curveOf func(parameter float64) func(eps float64) float64
 
-// both extends a curve for ε ≥ 0 to all ε.
+// both extends a symmetric pair's curve from ε ≥ 0 to all real ε.
 func both(forward func(eps float64) float64) func(eps float64) float64 {
 	return func(eps float64) float64 {
 		if eps < 0 {
@@ -52,7 +52,8 @@ func after(eps float64, curve func(eps float64) float64) (delta float64) {
 
 const firstMu = .8
 
-// second returns the task of a family that costs a δ of 10⁻⁶ at ε = 4 after the first.
+// second returns the curve of the task that, after the Gaussian with μ = .8, costs δ = 10⁻⁶ at ε = 4. It searches the
+// parameter between low and high.
 func second(family curveOf, low, high float64) func(eps float64) float64 {
 	for range 25 {
 		if mid := (low + high) / 2; after(4, family(mid)) < 1e-6 {
@@ -64,9 +65,9 @@ func second(family curveOf, low, high float64) func(eps float64) float64 {
 	return family(low)
 }
 
-// Composing the laws of tasks as if they were fixed beforehand is wrong if the owner chooses the second by the
-// first's results. Of three tasks that each cost 10⁻⁶ with the first, choosing costs 1.96·10⁻⁶. [compose.Adaptive]
-// adds, and is never below the truth.
+// If the owner chooses the second task by the first task's results, composing laws as if the tasks were fixed
+// beforehand is wrong. Each of the three choices costs δ = 10⁻⁶ together with the first task, but choosing among them
+// costs 1.96·10⁻⁶. [compose.Adaptive] adds ε and δ instead, and must never be below the truth.
 func TestChoosingTasksByResultsCostsMoreThanAnyChoice(t *testing.T) {
 	choices := []func(eps float64) float64{
 		second(pureTask, .001, 3), second(gaussianTask, .01, 2), second(failingTask, 1e-9, 1e-5),

@@ -10,7 +10,8 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 )
 
-// TestBelow: for all pairs of some laws, one is below another if its curve is nowhere above at many ε.
+// TestBelow compares all pairs of some laws: Below must report true exactly if the first curve is nowhere above the
+// second, at many ε.
 func TestBelow(t *testing.T) {
 	laws := []*compose.Law{
 		blankets{accountant.Exact, 16, 10_000, 1}.law(t), blankets{accountant.Exact, 16, 10_000, 1.05}.law(t),

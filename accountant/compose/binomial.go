@@ -2,17 +2,17 @@ package compose
 
 import "math"
 
-// Binomial is the noise of a counter: Bin(n, p), observed with 0 or 1 added to it.
+// Binomial is the noise Bin(n, p) of a counter. The verifier observes it with 0 or 1 added.
 type Binomial struct {
 	n, p   float64
-	first  float64   // Smallest outcome in masses.
+	first  float64   // Outcome of masses[0].
 	masses []float64 // Pr[first+i], without outcomes below cut times the largest.
 	up     []float64 // Sums of masses from the smallest outcome to i.
 	down   []float64 // Sums of masses from i to the largest outcome.
 }
 
-// cut is the probability, relative to the largest, below which outcomes are dropped. floor exceeds the sum of the
-// dropped probabilities.
+// NewBinomial drops outcomes less likely than cut times the likeliest. floor exceeds the sum of the dropped
+// probabilities.
 const (
 	cut   = 1e-45
 	floor = 1e-38
@@ -74,9 +74,9 @@ func (b *Binomial) Variance() float64 { return b.n * b.p * (1 - b.p) }
 //	Σ_y (b(y) − e^ε·b(y−1))₊ = b(y₁) − (e^ε−1)·Pr[y < y₁],   b(y)/b(y−1) = (n−y+1)p/(y(1−p)) > e^ε up to y₁       (1)
 //	Σ_y (b(y) − e^ε·b(y+1))₊ = b(y₂) − (e^ε−1)·Pr[y > y₂],   b(y+1)/b(y) < e^−ε from y₂ on                        (2)
 //
-// The computed y could be off by rounding, so the best of it and its neighbours is taken. The difference is about
-// 1/z² of its terms z standard deviations out. So rounding is below a relative 1e-9; the result is raised by that and
-// by the dropped probability.
+// Rounding may shift the computed y₁ and y₂, so Delta tries y−1, y and y+1 and takes the largest result. At z standard
+// deviations from the mean, the difference in (1) is about 1/z² of its terms. So the rounding error is below a relative
+// 1e-9. Delta raises its result by that and by the dropped probability.
 func (b *Binomial) Delta(eps float64) float64 {
 	e, odds, gain := math.Exp(eps), b.p/(1-b.p), math.Expm1(eps)
 	first := math.Ceil((b.n+1)*odds/(odds+e)) - 1       // y₁

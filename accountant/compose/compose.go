@@ -6,11 +6,11 @@
 //
 //	δ(ε) = max{ Σ(P − e^ε·Q)₊, Σ(Q − e^ε·P)₊ },   ε ≥ 0                              (1)
 //
-// A pair (A, B) dominates another if its curve lies on or above the other's at every real ε. Products of dominating
-// pairs dominate the product, adaptive ones too ([ZDW22], Theorem 10). So the curve of the product of the pairs made
-// here bounds the curve of all observations. For ε < 0 a curve follows from the other direction, δ(−ε) = 1 − e^−ε +
-// e^−ε·δ(ε). (1) is symmetric, so its values at ε ≥ 0 suffice. A privacy amplification random variable is not a
-// privacy loss, and convolving those is unsound.
+// A pair (A, B) dominates another if its curve lies on or above the other's at every real ε. The product of dominating
+// pairs dominates the product of the pairs, even if observations are chosen adaptively ([ZDW22], Theorem 10). So the
+// curve of the product of this package's pairs bounds the curve of all observations. For ε < 0 a curve follows from the
+// other direction, δ(−ε) = 1 − e^−ε + e^−ε·δ(ε). (1) is symmetric, so its values at ε ≥ 0 suffice. Convolving privacy
+// amplification random variables ([BBGN19]) is unsound: they are not privacy losses.
 //
 // Discretization. Between the points α_i = e^{ih} of a grid, (1) is replaced by its chord in α, which lies above it
 // because it is convex ("connect the dots", [DGKKM22]). The result is the curve of the pair with masses
@@ -24,11 +24,11 @@
 //
 //	δ(ε) = E_P[(1 − e^{ε−S})₊] = E_θ[f(S)],  f(s) = e^{Λ−θs}(1 − e^{ε−s})₊ ≤ F = e^{Λ−θε}·θ^θ/(1+θ)^{1+θ}   (3)
 //
-// [Delta] does so for many different observations, in a window around the tilted mean. Sums outside of the window
-// wrap around and can only add to the result. Their own value is at most F times their tilted probability. Chernoff's
-// bound gives that probability, and the result includes it. It also includes F times the rounding error of the
-// transform. [Repeat] does so for one pair and a grid that holds every sum, down to any δ. [Basic] and [Advanced] are
-// the textbook theorems, for comparison.
+// [Delta] convolves many different observations, in a window around the tilted mean. Sums outside of the window wrap
+// around, which can only raise the result. What they should contribute is at most F times their tilted probability,
+// which Chernoff's bound gives; [Delta] adds it. [Delta] also adds F times the rounding error of the transform.
+// [Repeat] convolves copies of one pair on a grid that holds every sum, down to any δ. [Basic] and [Advanced] are the
+// textbook theorems, for comparison.
 //
 // [DGKKM22]: https://arxiv.org/abs/2207.04380
 // [ZDW22]: https://arxiv.org/abs/2106.08567
@@ -54,15 +54,15 @@ type Pair struct {
 }
 
 // FromCurve returns a pair that dominates every mechanism that is (ε, delta(ε))-DP for all ε ≥ 0. Its losses are on a
-// grid of steps points up to top. delta must bound both orders of every two neighbours. It is evaluated at 0, h, 2h,
-// …, top with h = top/steps.
+// grid of steps points up to top. delta must bound the divergence of every two neighbouring inputs in both directions.
+// It is evaluated at 0, h, 2h, …, top with h = top/steps.
 //
-// Let f(α) be the mechanism's divergence of order α = e^ε. f is convex with f(0) = 1, and f(α) ≤ 1 − α + α·δ(−ln α)
-// for α < 1, which is the other order's bound. So f is at most the lower convex hull F of these values at the grid
-// points, their mirror images and α = 0: at the hull's corners f ≤ F, and in between a convex function lies below the
-// chord. Beyond top, f ≤ δ(top). F is itself the divergence of a pair. With q_j the change of slope at the corner
-// α_j, F(α) = Σ q_j(α_j−α)₊ + δ(top). That is (2) with Q(ℓ = ln α_j) = q_j, P = α_j·q_j and P(∞) = δ(top). Losses
-// need no rounding, because the corners are on the grid.
+// Let f(α) be the mechanism's divergence of order α = e^ε. f is convex with f(0) = 1, and f(α) ≤ 1 − α + α·δ(−ln α) for
+// α < 1, which is the bound of the other direction. So f is at most the lower convex hull F of these values at the grid
+// points, their mirror images and α = 0: at the hull's corners f ≤ F, and between them f is convex and lies below the
+// chord. Beyond top, f ≤ δ(top). F is itself the divergence of a pair. With q_j the change of slope at the corner α_j,
+// F(α) = Σ q_j(α_j−α)₊ + δ(top). That is (2) with Q(ℓ = ln α_j) = q_j, P = α_j·q_j and P(∞) = δ(top). Losses need no
+// rounding, because the corners are on the grid.
 func FromCurve(delta func(eps float64) (float64, error), top float64, steps int) (*Pair, error) {
 	if !(top > 0 && top <= 100) || steps < 2 || steps > 1<<20 {
 		return nil, invalid.Field("grid", strconv.Itoa(steps)+" steps up to the top "+decimal.Format(top, -1),
@@ -96,11 +96,12 @@ func slope(a, b corner) float64 { return (b.delta - a.delta) / (b.above - a.abov
 // returns the slope of a smooth curve that is its own mirror image.
 func (c corner) middle() float64 { return -(1 - c.delta) / (2 + c.above) }
 
-// hull returns the corners with α ≥ 1 of the lower convex hull of a curve, on the grid from 0 to steps and its mirror
-// image. The other corners are their mirror images. Points above the chord between the first corner and its image are
-// no corners. So a curve that is loose near 0 has its first corner further out, and masses add up to 1. Beyond a
-// sixth of the steps it takes one point in every; these points must include steps. The values may be any upper
-// bounds: the true curve is convex in α, so it lies below their hull too. NaN, and values above 1, are read as 1.
+// hull returns the corners with α ≥ 1 of the lower convex hull of a curve, sampled on the grid from 0 to steps and at
+// the mirror images of these points. The corners with α < 1 are mirror images of those returned. A point above the
+// chord between the first corner and its mirror image is no corner. So a curve that is loose near 0 has its first
+// corner further out, and the masses still add up to 1. Beyond steps/6, hull samples only one point in every, counted
+// back from steps. The values may be any upper bounds: the true curve is convex in α, so it lies below their hull too.
+// NaN, and values above 1, are read as 1.
 func hull(curve func(eps float64) float64, h float64, steps, every int) (corners []corner) {
 	for i := 0; i <= steps; i++ {
 		if i > steps/6 && (steps-i)%every != 0 {
@@ -124,7 +125,8 @@ func hull(curve func(eps float64) float64, h float64, steps, every int) (corners
 	return corners
 }
 
-// fromCorners returns the pair (2) of a hull. It is symmetric, because the curve covers both directions.
+// fromCorners returns the pair with the masses (2) (see the package comment) of a hull. The pair is symmetric, because
+// the curve covers both directions.
 func fromCorners(corners []corner, h float64) *Pair {
 	last := corners[len(corners)-1]
 	p := &Pair{step: h, first: -last.at, mass: make([]float64, 2*last.at+1), infinity: last.delta}
@@ -135,7 +137,7 @@ func fromCorners(corners []corner, h float64) *Pair {
 			after = slope(c, corners[j+1])
 		}
 		q := max(0, after-before)
-		p.mass[last.at+c.at] += (1 + c.above) * q // (2); at 0 both halves.
+		p.mass[last.at+c.at] += (1 + c.above) * q // (2); at loss 0 both lines add to one mass
 		p.mass[last.at-c.at] += q
 		before = after
 	}
@@ -145,7 +147,7 @@ func fromCorners(corners []corner, h float64) *Pair {
 // loss returns the privacy loss of mass[i].
 func (p *Pair) loss(i int) float64 { return float64(p.first+i) * p.step }
 
-// normalize moves the mass that rounding removed from the total 1 to the largest loss, upward.
+// normalize adds the mass that rounding lost, 1 minus the total, to the largest loss. That only raises divergences.
 func (p *Pair) normalize() {
 	total := p.infinity
 	for _, m := range p.mass {
@@ -163,7 +165,7 @@ func KRR(rule accountant.Rule, k uint64, gamma float64, users uint64, tail float
 	if err != nil {
 		return nil, err
 	}
-	if top == 0 { // no loss at all, or none worth a grid
+	if top == 0 { // the loss is zero or negligible; a grid needs a top above 0
 		top = 1e-9
 	}
 	return FromCurve(func(eps float64) (float64, error) {

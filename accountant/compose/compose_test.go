@@ -10,11 +10,11 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 )
 
-// law is a pair of probabilities (P, Q) per outcome.
+// law lists the outcomes of a pair, each with its probabilities under P and Q.
 type law [][2]float64
 
-// shuffledLaw enumerates the histograms of n users of k-ary randomized response. The first holds 0 in world P and 1
-// in world Q; the others hold others.
+// shuffledLaw enumerates the histograms of shuffled k-ary randomized response. The first user's value is 0 under P and
+// 1 under Q; others lists the other users' values.
 func shuffledLaw(k int, gamma float64, others []int) law {
 	counts := map[int][2]float64{0: {1, 1}}
 	for i := range len(others) + 1 {
@@ -92,7 +92,7 @@ func TestCompositionIsNotBelowEnumeration(t *testing.T) {
 	}
 }
 
-// blanketPair enumerates the pair of rule exact: the blanket bits of all but the target are known.
+// blanketPair enumerates the pair of rule exact: the adversary knows the blanket bits of all users except the target.
 func blanketPair(k int, gamma float64, n int) law {
 	counts := map[int]float64{0: 1}
 	for range n - 1 {
@@ -150,7 +150,7 @@ func TestOneReleaseIsTheCurve(t *testing.T) {
 	}
 }
 
-// The composition of T Gaussian-like releases grows like √T, and beats both theorems.
+// The ε of T releases must grow like √T and stay below basic and advanced composition.
 func TestCompositionBeatsTheTheorems(t *testing.T) {
 	const times, delta = 50, 1e-6
 	pair, err := compose.KRR(accountant.Exact, 10, .5, 1e6, 1e-13, 250)

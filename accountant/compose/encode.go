@@ -20,7 +20,7 @@ const (
 	lowestExp   = 255
 )
 
-// roundUp returns the least number of that form that is not below x, for x below 2. It returns NaN for NaN.
+// roundUp returns the smallest encodable number ≥ x, for x below 2. It returns NaN for NaN.
 func roundUp(x float64) float64 {
 	if x <= 0 {
 		return 0
@@ -44,7 +44,7 @@ func appendNumber(out []byte, x float64) []byte {
 	return append(out, byte(1-exp), byte(m>>8), byte(m))
 }
 
-// number reads what appendNumber wrote.
+// number decodes a number that appendNumber encoded. ok is false if the bytes are not the form of any number.
 func number(in []byte) (x float64, ok bool) {
 	m := uint16(in[1])<<8 | uint16(in[2])
 	if m>>15 == 0 {
@@ -54,7 +54,7 @@ func number(in []byte) (x float64, ok bool) {
 }
 
 // Encode returns the law as bytes: its version, copies (three bytes, big-endian), step, m_∞, G (two bytes) and m_1 to
-// m_G, of three bytes each. A law has only one encoding.
+// m_G, three bytes each. A law has exactly one encoding.
 func (l *Law) Encode() []byte {
 	out := []byte{LawVersion, byte(l.copies >> 16), byte(l.copies >> 8), byte(l.copies)}
 	out = appendNumber(appendNumber(out, l.step), l.infinity)
@@ -66,14 +66,14 @@ func (l *Law) Encode() []byte {
 }
 
 // mostMass is the largest total of a law's masses. A law that was rounded up may have slightly more than 1, which
-// raises its divergences. No law has a reason for more.
+// raises its divergences. DecodeLaw rejects laws with more.
 const mostMass = 1 + 1e-3
 
 // mostLoss is the largest finite loss of a law: the largest ε of a claim. It keeps e^loss far from overflow.
 const mostLoss = 100
 
-// excess returns the logarithm of the product of all copies' total masses; 0 if a copy leaves mass for loss 0. A
-// result above 1 would raise every δ by more than a factor e.
+// excess returns ln of the product of all copies' total masses. It is 0 if a copy's masses sum to 1 or less, the
+// remainder having loss 0. A result above 1 would raise every δ by more than a factor e.
 func (l *Law) excess() float64 {
 	total := l.infinity
 	for i, m := range l.masses {

@@ -29,7 +29,7 @@ func TestLawIsWhatItsBytesSay(t *testing.T) {
 	require.ErrorContains(t, err, "copies")
 }
 
-// coin is the law of a coin: loss 1 with probability 1/2 under P. 13 bytes, three numbers.
+// coin is an encoded law of 13 bytes: under P the loss is 1 with probability 1/2, else at most 0.
 var coin = []byte{
 	compose.LawVersion, 0, 0, 1, // One copy.
 	0, 0x80, 0, // A step of 1.
@@ -76,14 +76,14 @@ func TestBytesThatAreNoLaw(t *testing.T) {
 	}
 }
 
-// wide returns a law of a number of masses of 2^−200, with the given step.
+// wide returns an encoded law with the given number of points and step. Every mass is 2^−200.
 func wide(in []byte, points int, step float64) []byte {
 	in[4], in[5], in[6] = 4, byte(int(step*(1<<19))>>8), byte(int(step*(1<<19)))
 	in[10], in[11] = byte(points>>8), byte(points)
 	return append(in[:12], bytes.Repeat([]byte{200, 0x80, 0}, points)...)
 }
 
-// copies returns the law of a number of copies of a loss of 1, whose masses add up to 1.0005.
+// copies returns an encoded law of the given number of copies. Each copy has loss 1 and masses that sum to 1.0005.
 func copies(in []byte, number int) []byte {
 	in[2], in[3] = byte(number>>8), byte(number)
 	m := uint16(1.0005 / (1 + math.Exp(-1)) * (1 << 16))
@@ -91,7 +91,7 @@ func copies(in []byte, number int) []byte {
 	return in
 }
 
-// Decoding bounds all numbers, so that nothing computed from them overflows. Encoded laws keep the bounds.
+// DecodeLaw must reject numbers from which a computation could overflow, and accept every law that Encode produces.
 func TestBoundsOfLaws(t *testing.T) {
 	_, err := compose.DecodeLaw(wide(slices.Clone(coin), 1024, .0976))
 	require.NoError(t, err)

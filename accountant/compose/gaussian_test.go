@@ -13,7 +13,7 @@ func TestGaussianDelta(t *testing.T) {
 	more, _ := GaussianDelta(0.236704*0.236704*(1+1e-6), 1)
 	require.InEpsilon(t, slope, math.Log(more/delta)/(0.236704*0.236704*1e-6), 1e-4)
 
-	// Far out, where δ is a 50000th of its terms: 15 digits by mpmath.
+	// Here δ is a 50000th of the two terms whose difference it is. The value is 15 digits computed by mpmath.
 	delta, _ = GaussianDelta(1.9683000000000005e-7, 0.01)
 	require.GreaterOrEqual(t, delta, 1.65746229216887e-117)
 	require.InEpsilon(t, 1.65746229216887e-117, delta, 1e-6)
@@ -22,7 +22,7 @@ func TestGaussianDelta(t *testing.T) {
 	require.True(t, math.IsNaN(slope))
 }
 
-// ln δ lies below its tangents, on a grid of μ² and of points of contact.
+// ln δ must lie below all its tangents, for a grid of μ² and a grid of tangent points.
 func TestGaussianDeltaIsLogConcave(t *testing.T) {
 	for _, eps := range []float64{0, 0.01, 1, 8} {
 		for at := 1e-3; at < 100; at *= 1.7 {
@@ -38,8 +38,8 @@ func TestGaussianDeltaIsLogConcave(t *testing.T) {
 	}
 }
 
-// Every shift of a counter, at every ε, is below the Gaussian's curve plus the missed probability. The rate is close
-// to the Gaussian limit. A rate lower by a hundredth is not enough.
+// At every shift and ε, a counter's divergence must be at most the Gaussian's plus the missed probability. The rate
+// must be close to the Gaussian limit, and one lower by a hundredth must fail.
 func TestRateDominates(t *testing.T) {
 	for _, c := range []struct {
 		n     uint64
@@ -69,7 +69,7 @@ func TestRateDominates(t *testing.T) {
 	}
 }
 
-// rate returns the rate for one miss.
+// rate calls Rates with one miss.
 func (b *Binomial) rate(shift uint64, miss float64) (eta, missed float64) {
 	one := b.Rates(shift, []float64{miss})[0]
 	return one.Eta, one.Missed
@@ -96,7 +96,7 @@ func TestTooLittleNoiseHasNoRate(t *testing.T) {
 	require.Equal(t, 1.0, missed)
 }
 
-// Far out in the tails, scores are far from where the search for them starts.
+// In the far tails the search for a score starts far from it. It must still find rates that do not fall.
 func TestRateFarOut(t *testing.T) {
 	b, last := NewBinomial(200_000, 0.5), 0.0
 	misses := []float64{1e-6, 1e-15, 1e-20, 1e-35}

@@ -8,16 +8,17 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Law is an upper bound of the cost of one epoch of a task: a symmetric dominating pair, given by the law of its
-// privacy loss. It is data: [Law.Encode] returns some hundred bytes, and laws compose without the code of their
-// protocols. Immutable.
+// Law is an upper bound on the privacy cost of one epoch of a task: a symmetric dominating pair, stored as the
+// distribution of its privacy loss. [Law.Encode] encodes it in some hundred bytes, and laws compose without the code of
+// their protocols. Immutable.
 //
 // With m_i the probability under P of the loss i·h, the pair (P, Q) has
 //
 //	P(ih) = m_i,  P(−ih) = m_i·e^{−ih},  i = 1, …, G,   P(∞) = m_∞,   P(0) the remainder to 1            (4)
 //
-// and Q has the mirror image. Raising any m_i keeps the law an upper bound. P(0) is an outcome of both worlds, and
-// splitting it raises every divergence. So does more mass if no remainder is left to split.
+// and Q has the mirror image. Raising any m_i keeps the law an upper bound. Raised mass is taken from P(0), an outcome
+// that P and Q share; splitting a shared outcome raises every divergence. If P(0) is used up, the added mass also
+// raises every divergence.
 //
 // A law stands for a number of independent copies of (4).
 type Law struct {
@@ -29,16 +30,16 @@ type Law struct {
 
 const (
 	lawPoints    = 400   // G of new laws: a step is about a thirtieth of the standard deviation.
-	lawTail      = 1e-20 // Probability that the end of the grid may turn into an infinite loss.
+	lawTail      = 1e-20 // Largest probability beyond the grid's end. It counts as an infinite loss.
 	lawMargin    = 1e-7  // Exceeds the relative error of every mass, and of P − Q for a small loss.
 	lawMaxPoints = 1024  // G of decoded laws.
 	maxCopies    = 1 << 20
 )
 
-// Copies returns the law of independent copies of the law, times of them.
+// Copies returns the law of times independent copies of the law.
 func (l *Law) Copies(times uint64) (*Law, error) {
 	many := *l
-	many.copies *= min(times, maxCopies) // The product stays below 64 bits.
+	many.copies *= min(times, maxCopies) // min keeps the product below 2^64.
 	if times < 1 || many.copies > maxCopies || times > maxCopies || !(many.excess() <= 1) {
 		return nil, invalid.Field("copies", decimal.Format(float64(times), -1),
 			"at least 1, and no more than a law has room for, which is rounded up")
@@ -63,9 +64,10 @@ func (l *Law) Delta(eps float64) float64 {
 	return min(1, sum)
 }
 
-// Below reports whether the law lies nowhere above another for all real ε, as far as a comparison copy by copy shows.
-// Between two of the other's losses its δ is a chord in e^ε, and this one's is convex. Beyond the last one the
-// other's is flat, and this one's falls. So the other's losses suffice, and 0. Below 0 both are mirrored.
+// Below reports whether δ of this law is at most δ of other at every real ε. It compares single copies, so it may
+// report false although the composed law is below. Comparing at the losses of other and at 0 suffices: between two
+// losses of other, its δ is a chord in e^ε and this law's δ is convex. Beyond the last loss, other's δ is constant and
+// this law's δ falls. For ε < 0 both curves follow from ε > 0.
 func (l *Law) Below(other *Law) bool {
 	if l.copies > other.copies {
 		return false
@@ -80,8 +82,8 @@ func (l *Law) Below(other *Law) bool {
 	return true
 }
 
-// WithTail returns the law with slightly more probability of infinite losses, as other laws' grids may have: each
-// grid is cut at a tail of at most that size.
+// WithTail returns the law with the probability of an infinite loss raised by 2e-20, more than the cut at the end of
+// any law's grid adds.
 func (l *Law) WithTail() *Law {
 	more := *l
 	more.infinity = roundUp(more.infinity + 2*lawTail)
@@ -93,7 +95,7 @@ func (l *Law) Observation(epochs uint64) Observation {
 	return Observation{Pair: l.pair(), Count: epochs * l.copies}
 }
 
-// pair returns one copy.
+// pair returns the dominating pair of one copy.
 func (l *Law) pair() *Pair {
 	last := len(l.masses)
 	p := &Pair{step: l.step, first: -last, mass: make([]float64, 2*last+1), infinity: l.infinity}
@@ -130,8 +132,8 @@ func newLaw(step float64, masses []float64, infinity float64) *Law {
 // infiniteLossLaw returns the law that dominates everything: its loss is infinite.
 func infiniteLossLaw() *Law { return &Law{step: roundUp(1e-9), infinity: 1, copies: 1} }
 
-// KRRLaw returns the law of one release of shuffled k-ary randomized response under a rule. Rules revealed and exact
-// have a pair of their own. For others and theorem1 the curve is evaluated at points.
+// KRRLaw returns the law of one release of shuffled k-ary randomized response under a rule. For rules revealed and
+// exact it uses the pair of [accountant.KRROutcomes]. For rules others and theorem1 it samples the curve.
 func KRRLaw(rule accountant.Rule, k uint64, gamma float64, users uint64) (*Law, error) {
 	local := accountant.KRREpsilon0(k, gamma)
 	switch rule {
@@ -156,7 +158,7 @@ func KRRLaw(rule accountant.Rule, k uint64, gamma float64, users uint64) (*Law, 
 	return LawOf(func(eps float64) float64 { return min(law.Delta(eps), pure(local, eps)) }, local), nil
 }
 
-// othersLaw is [KRRLaw] for rule others. It evaluates all points of the grid at once.
+// othersLaw is [KRRLaw] for rule others. It evaluates all points of the grid in one call.
 func othersLaw(gamma float64, users uint64, local float64) (*Law, error) {
 	end := min(local, top(func(eps float64) float64 { return accountant.OthersAtCorner(gamma, users, eps) }, lawTail))
 	step, eps := lawStep(end), make([]float64, lawPoints+1)
@@ -181,7 +183,7 @@ func PoolLaw(b, dummies uint64) *Law {
 	return seen.law(infinite)
 }
 
-// pure returns the largest curve of all (eps0, 0)-private mechanisms ([KOV15]).
+// pure returns the largest δ(eps) of any (eps0, 0)-private mechanism ([KOV15]).
 func pure(eps0, eps float64) float64 {
 	return math.Expm1(max(0, eps0-eps)) * math.Exp(eps) / (1 + math.Exp(eps0)) * (1 + 1e-14)
 }
@@ -190,11 +192,11 @@ func pure(eps0, eps float64) float64 {
 // delta(ε) for all ε ≥ 0, with its losses at points up to top. The values may be any upper bounds ([FromCurve]).
 func LawOf(delta func(eps float64) float64, top float64) *Law { return lawOf(delta, top, 1) }
 
-// LawOfSlow is [LawOf] for a curve that takes long to evaluate. It takes a quarter of the points, which costs about
-// 0.2 % in ε.
+// LawOfSlow is [LawOf] for a curve that is slow to evaluate. It samples a quarter of the points, which raises ε by
+// about 0.2 %.
 func LawOfSlow(delta func(eps float64) float64, top float64) *Law { return lawOf(delta, top, 7) }
 
-// lawStep returns the step of the grid up to top. Losses beyond count as infinite.
+// lawStep returns the step of the grid from 0 to top. Losses above top count as infinite.
 func lawStep(top float64) float64 { return roundUp(min(max(top, 1e-9), mostLoss) / lawPoints) }
 
 func lawOf(delta func(eps float64) float64, top float64, every int) *Law {
@@ -206,25 +208,25 @@ func lawOf(delta func(eps float64) float64, top float64, every int) *Law {
 	return newLaw(step, masses, p.infinity)
 }
 
-// Top returns an ε beyond which a curve falls negligibly, for [LawOf].
+// Top returns an ε beyond which a curve falls by a negligible amount. Use it as the top of [LawOf].
 func Top(curve func(eps float64) float64) float64 { return top(curve, lawTail) }
 
-// LawOfOutcomes returns the law of a symmetric pair. visit adds the outcomes with P > Q.
+// LawOfOutcomes returns the law of a symmetric pair. visit must call add for each outcome with P > Q.
 func LawOfOutcomes(visit func(add func(p, q float64))) *Law {
 	seen := newTally()
 	visit(seen.add)
 	return seen.law(0)
 }
 
-// tally collects the outcomes with P > Q of a symmetric pair in one pass, before the range of losses is known. For
-// the outcomes between two borders, (P−Q)/Q of 7 bits, it keeps the sums of P and Q. That suffices to split them
-// between two points of the grid later.
+// tally collects the outcomes with P > Q of a symmetric pair in one pass, before the range of losses is known. It sorts
+// outcomes into intervals of (P−Q)/Q, whose borders have 7 bits, and keeps the sums of P and of Q in each. From these
+// sums it later splits an interval's mass between two grid points.
 type tally struct {
 	p, q     []float64
 	infinite float64
 }
 
-// The borders are 0 and the float64 with these exponents and 7 bits more.
+// The borders are 0 and all float64 with exponents in this range and 7 more mantissa bits.
 const (
 	borderBits     = 7
 	lowestBorder   = uint64(1023-40) << borderBits
@@ -238,7 +240,7 @@ func newTally() *tally {
 	return &tally{p: make([]float64, numberOfLosses), q: make([]float64, numberOfLosses)}
 }
 
-// border returns (P−Q)/Q at the lower end of interval i. The lower end of the next is the upper end.
+// border returns (P−Q)/Q at the lower end of interval i, which is also the upper end of interval i−1.
 func border(i int) float64 {
 	if i == 0 {
 		return 0

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 )
 
-// blankets is randomized response that meets (eps, 1e-6) under a rule.
+// blankets is k-ary randomized response calibrated to (eps, 1e-6) under a rule.
 type blankets struct {
 	rule     accountant.Rule
 	k, users uint64
@@ -71,7 +71,8 @@ func TestLawIsNeverBelowItsRule(t *testing.T) {
 	}
 }
 
-// The distance is in ε. If ε is below a tenth of the claim's, the limit is a thousandth of the claim's.
+// At the same δ, the law's ε must be at most 1 % above the rule's. Where the rule's ε is below a tenth of the claim's
+// ε, it may be a thousandth of the claim's ε above.
 func TestLawIsNoFurtherFromItsRuleThanOnePercent(t *testing.T) {
 	for _, r := range responses {
 		law, curve, seen := r.law(t), r.curve(t, r.rule), 0
@@ -86,8 +87,8 @@ func TestLawIsNoFurtherFromItsRuleThanOnePercent(t *testing.T) {
 	}
 }
 
-// Rules revealed and theorem1 have no convex curves, because they end at ε₀. The law is below them near ε₀, and never
-// below rule exact, which they bound.
+// The curves of rules revealed and theorem1 drop to 0 at ε₀, so they are not convex. Near ε₀ the law may lie below
+// them, but it must never lie below rule exact, which they bound.
 func TestLawOfLooserRules(t *testing.T) {
 	for _, r := range []blankets{
 		{accountant.Revealed, 16, 10_000, 1},
@@ -110,8 +111,8 @@ func TestLawOfLooserRules(t *testing.T) {
 	}
 }
 
-// Bounds that are loose, especially near 0, give laws whose masses add up to 1. Both directions of the true curve are
-// below them.
+// A curve that is loose, especially near ε = 0, must still give a law whose masses sum to 1 and that bounds the true
+// curve in both directions.
 func TestLawsOfLooseCurves(t *testing.T) {
 	exact := blankets{accountant.Exact, 16, 10_000, 1}.curve(t, accountant.Exact)
 	known := map[float64]float64{}
@@ -141,11 +142,11 @@ func TestLawsOfLooseCurves(t *testing.T) {
 	}
 	pair, err := compose.FromCurve(func(eps float64) (float64, error) { return min(1, 10*truth(eps)), nil }, 2, 100)
 	require.NoError(t, err)
-	require.InEpsilon(t, 1, pair.Delta(-50), 1e-12) // The sum of all masses, up to e^−50.
+	require.InEpsilon(t, 1, pair.Delta(-50), 1e-12) // δ(−50) is the sum of all masses, up to e^−50.
 }
 
-// The pair of one law is not below enumeration, whatever the inputs of the other users. Nor are up to three epochs of
-// one task, or of different tasks.
+// One law, and compositions of up to three epochs of the same or different tasks, must be at least the δ found by
+// enumeration, whatever the other users' values.
 func TestLawsComposeNotBelowEnumeration(t *testing.T) {
 	type task struct {
 		k      int
@@ -172,7 +173,7 @@ func TestLawsComposeNotBelowEnumeration(t *testing.T) {
 	}
 }
 
-// A year of 16-ary randomized response costs what docs/proofs/loss-laws.md says.
+// A year of 16-ary randomized response must cost the ε that docs/proofs/loss-laws.md states.
 func TestEpochsOfRandomizedResponse(t *testing.T) {
 	law := blankets{accountant.Exact, 16, 10_000, 1}.law(t)
 	for _, c := range []struct {
@@ -186,8 +187,8 @@ func TestEpochsOfRandomizedResponse(t *testing.T) {
 	}
 }
 
-// Seven, 30 and 365 epochs, by the triple sum over all outcomes and convolution on a fine grid with losses rounded to
-// the nearest point.
+// For 7, 30 and 365 epochs the composed ε must be within 2 % of a reference. The reference sums over all outcomes
+// (three nested sums) and convolves on a fine grid, with losses rounded to the nearest point.
 func TestEpochsAreWithinTwoPercentOfHighResolution(t *testing.T) {
 	r := blankets{accountant.Exact, 16, 10_000, 1}
 	fine := highResolution(16, r.gamma(t), 10_000)
@@ -206,7 +207,7 @@ func TestEpochsAreWithinTwoPercentOfHighResolution(t *testing.T) {
 	}
 }
 
-// highResolution returns δ(ε) of some releases of rule exact's pair.
+// highResolution returns a function that gives the reference curve δ(ε) of a number of epochs of rule exact's pair.
 func highResolution(k, gamma, n float64) func(epochs uint64) func(eps float64) float64 {
 	const step, size = 1.0 / 1024, 1 << 17
 	one := make([]complex128, size)
@@ -249,8 +250,8 @@ func binomialMass(x, n, p float64) float64 {
 	return math.Exp(all - in - out + x*math.Log(p) + (n-x)*math.Log1p(-p))
 }
 
-// Next to γ = 1 most numbers of reports from blankets underflow, and 1−γ has few digits. The law stays above the rule,
-// as far as its infinite losses allow to see that.
+// If γ is close to 1, the probabilities of most blanket counts underflow, and 1−γ has few digits. The law must still be
+// at least the rule's curve.
 func TestLawNextToOne(t *testing.T) {
 	for _, truth := range []float64{1e-4, 1e-6, 3e-8, 1e-10} {
 		for _, n := range []uint64{3, 40, 1000} {

@@ -12,22 +12,23 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// listed is a task of some protocol: its law to compose, and all its outcomes.
+// listed is a task of any protocol: its law to compose, and the list of all its outcomes.
 type listed struct {
 	law *compose.Law
 	all law
 }
 
-// shuffled is randomized response among a few others, with any values.
+// shuffled returns randomized response of a client among a few other clients with the given values.
 func shuffled(t *testing.T, k int, gamma float64, others ...int) listed {
 	dominating, err := compose.KRRLaw(accountant.Exact, uint64(k), gamma, uint64(len(others)+1))
 	require.NoError(t, err)
 	return listed{dominating, shuffledLaw(k, gamma, others)}
 }
 
-// pooled is a message in one of b sets of cells, among dummies that are uniform over all cells.
+// pooled returns the task in which a client's message is in one of b sets of cells, among dummies that are uniform over
+// all cells.
 func pooled(b, dummies int) listed {
-	at := func(n, m int) float64 { // of the dummies, n in one set and m in the other
+	at := func(n, m int) float64 { // probability that n dummies are in one set and m in the other
 		rest := dummies - n - m
 		if n < 0 || m < 0 || rest < 0 {
 			return 0
@@ -45,7 +46,8 @@ func pooled(b, dummies int) listed {
 	return listed{compose.PoolLaw(uint64(b), uint64(dummies)), all}
 }
 
-// celled is a message in one of two cells, each with dummies by a table.
+// celled returns the task in which a client's message is in one of two cells. The number of dummies in each cell
+// follows the table.
 func celled(t *testing.T, table ...uint64) listed {
 	curve, err := relaynoise.New(&task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{table}})
 	require.NoError(t, err)
@@ -68,8 +70,8 @@ func celled(t *testing.T, table ...uint64) listed {
 	return listed{curve.Law(), all}
 }
 
-// Up to three tasks of different protocols, all of whose outcomes are enumerated, in both directions. The composed
-// bound is nowhere below the enumerated result, and not far above it.
+// For up to three tasks of different protocols, the composed bound must never be below the δ found by enumerating all
+// outcomes, in both directions, and must not be far above it.
 func TestMixedProtocolsAreNotBelowEnumeration(t *testing.T) {
 	krr := shuffled(t, 3, .5, 0, 2)
 	coin := shuffled(t, 2, .4, 1, 1, 1)
@@ -98,7 +100,7 @@ func TestMixedProtocolsAreNotBelowEnumeration(t *testing.T) {
 			for _, truth := range []float64{product.delta(eps), mirrored.delta(eps)} {
 				require.GreaterOrEqual(t, composed, truth*(1-1e-12), "%s at ε = %v", name, eps)
 			}
-			if !among[name] && eps > 0 { // clients among whom one hides hold different values in the worst case
+			if !among[name] && eps > 0 { // not tight for among: the worst case needs other values of the other clients
 				require.LessOrEqual(t, composed, product.delta(eps)+.004, "%s at ε = %v", name, eps)
 			}
 		}

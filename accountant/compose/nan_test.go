@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 )
 
-// A loss that overflows proves nothing: for a loss of 20, 65536 times, δ(1) is 1.
+// If the composed loss overflows, the bound must be δ = 1: here a loss of 20, observed 65536 times.
 func TestLossesBeyondAllNumbers(t *testing.T) {
 	seen := []compose.Observation{response(2/(1+math.Exp(20)), 1<<16)}
 	for _, eps := range []float64{1, 100, 1e4, 1e5} {
@@ -20,7 +20,7 @@ func TestLossesBeyondAllNumbers(t *testing.T) {
 	require.ErrorContains(t, err, "delta")
 }
 
-// Masses that add up to 2 overflow when raised to the power 10⁴. Then δ is 1.
+// Masses that sum to 2 overflow when raised to the power 10⁴. Then δ must be 1.
 func TestMassesBeyondAllNumbers(t *testing.T) {
 	twice := compose.LawOfOutcomes(func(add func(p, q float64)) { add(1.5, .5) })
 	seen := []compose.Observation{twice.Observation(10_000)}
@@ -33,8 +33,8 @@ func TestMassesBeyondAllNumbers(t *testing.T) {
 	}
 }
 
-// ε of many epochs is above the mean of their loss, and close to it. Rule theorem1 for two values once gave a sixth
-// of it.
+// For many epochs ε must be above the mean of their total loss, and close to it. A bug once gave a sixth of it under
+// rule theorem1 for two values.
 func TestEpsilonIsAboveTheMeanLoss(t *testing.T) {
 	for _, r := range []blankets{
 		{accountant.Theorem1, 2, 100_000, .5}, {accountant.Theorem1, 16, 100_000, 1}, {accountant.Exact, 16, 10_000, 1},
@@ -51,8 +51,8 @@ func TestEpsilonIsAboveTheMeanLoss(t *testing.T) {
 	}
 }
 
-// meanLoss returns a lower bound of the mean of a symmetric pair's finite losses, ∫ δ(ε)(1+e^{−ε})dε without the
-// infinite ones.
+// meanLoss returns a lower bound on the mean of a symmetric pair's finite losses: ∫ δ(ε)(1+e^{−ε})dε, where δ excludes
+// infinite losses.
 func meanLoss(law *compose.Law) (mean float64) {
 	const step = 1e-3
 	for eps := step; eps < 3; eps += step {
@@ -61,7 +61,7 @@ func meanLoss(law *compose.Law) (mean float64) {
 	return mean
 }
 
-// NaN gives the law that dominates everything, never one without loss.
+// A curve that returns NaN must give the law that dominates everything, never a law without loss.
 func TestCurvesThatAreNoNumbers(t *testing.T) {
 	nan := func(float64) float64 { return math.NaN() }
 	for name, law := range map[string]*compose.Law{
@@ -80,7 +80,7 @@ func TestCurvesThatAreNoNumbers(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, law, read, name)
 	}
-	half := compose.LawOf(func(eps float64) float64 { // A single point; the curves after it are not above it.
+	half := compose.LawOf(func(eps float64) float64 { // NaN beyond .5: read as .1, since curves never rise
 		if eps > .5 {
 			return math.NaN()
 		}

@@ -6,14 +6,14 @@ import (
 	"github.com/doona-dp/doona/accountant"
 )
 
-// Observation is a pair (P, Q), given by its curve or by its losses, that a verifier sees Count times.
+// Observation is a pair (P, Q) that a verifier sees Count times. Set either Delta, its curve, or Pair, its losses.
 type Observation struct {
-	Delta func(eps float64) float64 // Upper bound on (1), ε ≥ 0; 0 or falling to 0.
-	Pair  *Pair                     // Instead of Delta.
+	Delta func(eps float64) float64 // Upper bound on the curve δ(ε), ε ≥ 0; 0 or falling to 0.
+	Pair  *Pair                     // Used instead of Delta if set.
 	Count uint64                    // ≥ 1.
 }
 
-// top returns a loss beyond which about tail of the probability remains.
+// top returns a loss that is exceeded with a probability of about tail.
 func (o Observation) top(tail float64) float64 {
 	if o.Pair != nil {
 		return o.Pair.top(tail)
@@ -29,8 +29,8 @@ func (o Observation) discrete(top, step float64) *Pair {
 	return fromCorners(hull(o.Delta, step, int(math.Ceil(top/step))+1, 1), step)
 }
 
-// Delta returns an upper bound on δ(eps), eps > 0, of all observations together. The result includes what Delta cuts
-// off, less than a thousandth of scale, the δ that the caller is interested in. If the result is NaN or an
+// Delta returns an upper bound on δ(eps), eps > 0, of all observations together. scale is the δ that the caller is
+// interested in. Delta cuts off less than a thousandth of scale and adds that to the result. If the result is NaN or an
 // intermediate number overflows, it is 1.
 func Delta(seen []Observation, eps, scale float64) float64 {
 	delta := composed(seen, eps, scale)
@@ -56,12 +56,12 @@ func composed(seen []Observation, eps, scale float64) float64 {
 	}
 	theta := coarse.tilt(eps)
 	_, sigma := coarse.moments(theta)
-	sigma = math.Max(sigma, eps/100) // a few observations may leave almost none of it
+	sigma = math.Max(sigma, eps/100) // with few observations the tilted sum may have almost no spread
 	size := windowSize(total)
 	h := 2 * windowSigmas * sigma / float64(size)
 	for _, top := range tops {
 		if !(top/h < maxPoints) {
-			return 1 // one observation leaks far more than all may
+			return 1 // this observation alone leaks far more than all may leak together
 		}
 	}
 	fine := newSum(seen, tops, func(int) float64 { return h })
@@ -72,14 +72,14 @@ func composed(seen []Observation, eps, scale float64) float64 {
 	return delta
 }
 
-// maxPoints bounds the grid, so that a hostile task cannot ask for memory or time.
+// maxPoints bounds the grid of one observation, so that a hostile task cannot exhaust memory or time.
 const maxPoints = 1 << 15
 
-// windowSigmas is how many standard deviations of the tilted sum lie within half a window.
+// windowSigmas is half the width of a window, in standard deviations of the tilted sum.
 const windowSigmas = 14
 
-// windowSize returns the length of the transform. Chords widen the sum's variance by at most a relative
-// total·(windowSigmas/size)². These lengths keep that below 0.1 % up to 2²⁰ observations.
+// windowSize returns the length of the transform for total observations. Chords widen the sum's variance by at most a
+// relative total·(windowSigmas/size)². These lengths keep that below 0.1 % up to 2²⁰ observations.
 func windowSize(total float64) int {
 	size := 1 << 12
 	for total*windowSigmas*windowSigmas/float64(size)/float64(size) > 1e-3 && size < 1<<19 {
@@ -88,10 +88,10 @@ func windowSize(total float64) int {
 	return size
 }
 
-// flatEpsilon is an ε beyond which a curve counts as flat: at the probability of an infinite loss.
+// flatEpsilon is an ε beyond which a curve counts as constant. Its value there is the probability of an infinite loss.
 const flatEpsilon = 40
 
-// top returns an ε at which the curve has fallen to about the given value above its limit.
+// top returns an ε at which the curve is about value above its limit at flatEpsilon.
 func top(curve func(float64) float64, value float64) float64 {
 	value += curve(flatEpsilon)
 	hi := 1.0 / 1024
@@ -109,10 +109,10 @@ func top(curve func(float64) float64, value float64) float64 {
 	return math.Min(hi, flatEpsilon)
 }
 
-// Chords returns an upper bound on a curve, from about points+14 evaluations. The bound consists of the curve's
-// chords in α between points+1 equally spaced points, which lie above it because it is convex. The last point is
-// where the curve has fallen to about tail. Beyond it the bound is flat. With 64 points and the tail far below the δ
-// of interest, the variance of a privacy loss grows by some thousandths.
+// Chords returns an upper bound on a curve, from about points+14 evaluations. The bound consists of the curve's chords
+// in α = e^ε between points+1 equally spaced ε. Chords lie above the curve because it is convex in α. The last point is
+// where the curve has fallen to about tail; beyond it the bound is constant. With 64 points, and tail far below the δ
+// of interest, the variance of the privacy loss grows by a few thousandths.
 func Chords(curve func(eps float64) float64, points int, tail float64) func(eps float64) float64 {
 	h := top(curve, tail) / float64(points)
 	values := make([]float64, points+1)
@@ -132,7 +132,7 @@ func Chords(curve func(eps float64) float64, points int, tail float64) func(eps 
 // losses is the discretized pair of an observation: masses[i] is P's mass at loss (i−half)·h.
 type losses struct {
 	*Pair
-	logs  []float64 // Of masses.
+	logs  []float64 // ln of each mass
 	count float64
 }
 
@@ -145,7 +145,7 @@ func newLosses(o Observation, top, h float64) losses {
 	return l
 }
 
-// cumulants returns ln Σ p_i·e^{θℓ_i} and the mean and variance of the tilted masses.
+// cumulants returns ln Σ p_i·e^{θℓ_i}, and the mean and variance of the loss under the tilted masses.
 func (l *losses) cumulants(theta float64) (log, mean, variance float64) {
 	shift := math.Inf(-1)
 	for i, p := range l.mass {
@@ -171,14 +171,14 @@ type sum struct {
 }
 
 func newSum(seen []Observation, tops []float64, step func(int) float64) *sum {
-	s, over := &sum{}, 0.0 // Masses of rounded laws may add up to more than 1.
+	s, over := &sum{}, 0.0 // over: the masses of rounded laws may sum to more than 1
 	for i, p := range seen {
 		l := newLosses(p, tops[i], step(i))
 		s.parts = append(s.parts, l)
 		s.infinite += l.count * l.infinity
 		over += l.count * math.Log(math.Max(1, l.total()))
 	}
-	if s.infinite > 0 { // Otherwise nothing is raised, and 0·Inf would be NaN.
+	if s.infinite > 0 { // without this test 0·Inf would be NaN
 		s.infinite *= math.Exp(over)
 	}
 	if !(s.infinite <= 1 && over <= math.MaxFloat64) { // Also true for a NaN mass.
@@ -195,7 +195,7 @@ func (s *sum) largest() (most float64) {
 	return most
 }
 
-// lambda returns Λ(θ).
+// lambda returns Λ(θ) = ln E[e^{θS}] of the sum S.
 func (s *sum) lambda(theta float64) (log float64) {
 	for i := range s.parts {
 		one, _, _ := s.parts[i].cumulants(theta)
@@ -215,7 +215,8 @@ func (s *sum) moments(theta float64) (mean, sigma float64) {
 	return mean, math.Sqrt(variance)
 }
 
-// tilt returns the θ at which F of (3) is least: the tilted mean is ε + ln(1 + 1/θ) there.
+// tilt returns the θ that minimizes F, the factor of the error bound (3) in the package comment. At this θ the tilted
+// mean is ε + ln(1 + 1/θ).
 func (s *sum) tilt(eps float64) float64 {
 	lo, hi := math.Log(1e-3), math.Log(1e4)
 	for range 40 {
@@ -230,23 +231,24 @@ func (s *sum) tilt(eps float64) float64 {
 	return math.Exp(hi)
 }
 
-// roundingError exceeds the error of a tilted probability per observation. A transform's error is at most η =
-// 4·log₂(size)·2⁻⁵³, 9e-15 for 2²⁰, times the root of the sum of the squares of its output ([accountant.Transform]).
-// The first transform takes probabilities, whose squares add up to at most 1, so its error is √size·η. Values are of
-// size at most 1. So a power and a product multiply errors by no more than the number of observations, and add as
-// many roundings. The second transform, divided by the size, keeps that sum up to √size (Parseval): √size·η becomes
-// η, and it adds as much again. No probability is off by more than the root of the sum of all squares: 2η for each
-// observation, and its roundings.
+// roundingError exceeds the error of a tilted probability per observation. A transform's error is at most η times the
+// root of the sum of the squares of its output, with η = 4·log₂(size)·2⁻⁵³, 9e-15 for 2²⁰ ([accountant.Transform]). The
+// first transform takes probabilities, whose squares add up to at most 1, so its error is √size·η. Values are of size
+// at most 1. So a power and a product multiply errors by no more than the number of observations, and add as many
+// roundings. The second transform, divided by the size, divides the root of the sum of squared errors by √size
+// (Parseval): √size·η becomes η, and the transform adds another η. Each probability's error is at most the root of the
+// sum of all squared errors: 2η for each observation, plus its roundings.
 const roundingError = 4e-14
 
-// delta returns (3) with the additions that the package comment names. slack is the part due to the window and to
-// rounding. It holds for every θ > 0; the θ of the coarse grid is nearly the best.
+// delta returns δ by formula (3) of the package comment, raised by the error bounds stated there. slack is the part
+// added for the window and for rounding. The result is valid for every θ > 0; the caller's θ, found on a coarse grid,
+// is nearly the best.
 func (s *sum) delta(eps, theta, h float64, size int) (delta, slack float64) {
 	lambda := s.lambda(theta)
 	mean, sigma := s.moments(theta)
 	sigma = math.Max(sigma, h)
 	low, all := int(math.Round(mean/h))-size/2, 2*s.largest() < h*float64(size-2)
-	if all { // every sum fits: no Chernoff bound is needed
+	if all { // the window holds every sum, so nothing wraps around
 		low = -size / 2
 	}
 	masses, observations := s.convolve(theta, size)
@@ -265,7 +267,7 @@ func (s *sum) delta(eps, theta, h float64, size int) (delta, slack float64) {
 	return (delta+slack)*(1+1e-6) + s.infinite, slack
 }
 
-// tail bounds the tilted probability of sums above x for turn > 0, else below x.
+// tail returns Chernoff's bound on the tilted probability of sums above x (turn > 0) or below x (turn < 0).
 func (s *sum) tail(theta, lambda, x, turn float64) float64 {
 	return math.Min(1, math.Exp(s.lambda(theta+turn)-lambda-turn*x))
 }

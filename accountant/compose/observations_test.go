@@ -11,14 +11,15 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 )
 
-// response is the pair of k-ary randomized response with k = 2, which is symmetric.
+// response returns the observation of one client's binary randomized response without shuffling, a symmetric pair.
 func response(gamma float64, count uint64) compose.Observation {
 	return compose.Observation{Count: count, Delta: func(eps float64) float64 {
 		return max(1-gamma/2-math.Exp(eps)*gamma/2, 0)
 	}}
 }
 
-// composedResponse returns δ(ε) of n binary randomized responses: the number that told the truth determines the loss.
+// composedResponse returns the exact δ(ε) of n binary randomized responses. The number of true answers determines the
+// loss.
 func composedResponse(gamma float64, n int, eps float64) (delta float64) {
 	p := 1 - gamma/2
 	for y := range n + 1 {
@@ -45,7 +46,7 @@ func TestComposedRandomizedResponse(t *testing.T) {
 	}
 }
 
-// A curve known at 65 points is never below the true curve, and composes to almost the same.
+// A bound made of chords between 65 points must never be below the true curve, and must compose to almost the same δ.
 func TestChordsLieJustAboveTheCurve(t *testing.T) {
 	noise := compose.NewBinomial(40_000, 0.5)
 	few := compose.Chords(noise.Delta, 64, 1e-14)
@@ -57,7 +58,7 @@ func TestChordsLieJustAboveTheCurve(t *testing.T) {
 		all := compose.Delta([]compose.Observation{{Delta: noise.Delta, Count: count}}, 0.3, 1e-6)
 		got := compose.Delta([]compose.Observation{{Delta: few, Count: count}}, 0.3, 1e-6)
 		require.GreaterOrEqual(t, got, all*(1-1e-3), "count=%d", count)
-		require.Less(t, got, all*1.15+1e-13, "count=%d", count) // 15 % of δ is 1 % of a standard deviation here
+		require.Less(t, got, all*1.15+1e-13, "count=%d", count) // 15 % of δ is 1 % of the loss's standard deviation
 	}
 }
 
@@ -118,8 +119,8 @@ func TestOneCounterIsItsCurve(t *testing.T) {
 	}
 }
 
-// Many counters with much noise are as private as a Gaussian with the same information:
-// δ = Φ(−ε/μ + μ/2) − e^ε·Φ(−ε/μ − μ/2), μ² = Σ 1/variance (the central limit theorem of privacy).
+// The δ of many counters with much noise must be close to that of a Gaussian with the same information: δ = Φ(−ε/μ +
+// μ/2) − e^ε·Φ(−ε/μ − μ/2), μ² = Σ 1/variance (the central limit theorem of privacy).
 func TestManyCountersAreNearlyGaussian(t *testing.T) {
 	for _, count := range []uint64{32, 2048, 1 << 15} {
 		b := compose.NewBinomial(400*count, 0.25)

@@ -22,9 +22,9 @@ func NewOutcomes(top float64, steps int) *Outcomes {
 	return o
 }
 
-// Add records an outcome with probability p under P and q under Q. It splits the outcome between the two losses of
-// the grid around ln(p/q), keeping both probabilities. Every divergence is convex in α, so it then lies on a chord
-// above the true one. A loss beyond the top counts as infinite, and one below the bottom as the bottom.
+// Add records an outcome with probability p under P and q under Q. It splits the outcome between the two losses of the
+// grid around ln(p/q), keeping both probabilities. Divergences are convex in α = e^ε, so the split outcome's divergence
+// is a chord that lies above the true one. A loss above top counts as infinite; a loss below −top counts as −top.
 func (o *Outcomes) Add(p, q float64) {
 	last := len(o.mass) - 1
 	switch {
@@ -48,15 +48,15 @@ func (o *Outcomes) Add(p, q float64) {
 }
 
 // Pair returns the pair that dominates the added outcomes. If P's probabilities add up to less than 1, the remainder
-// gets the largest loss. A rounding error of the differences in Add is so small a part of p that [Delta] and
-// [Composition.Delta] raise their results by more.
+// gets the largest loss. The differences in Add are rounded, but [Delta] and [Composition.Delta] raise their results by
+// more than that error.
 func (o *Outcomes) Pair() *Pair {
 	p := &Pair{step: o.step, first: -o.middle, mass: append([]float64(nil), o.mass...), infinity: o.beyond}
 	p.normalize()
 	return p
 }
 
-// regrid returns a pair with another step that dominates p. A loss above top becomes infinite.
+// regrid returns a pair that dominates p, on a grid with another step. A loss above top becomes infinite.
 func (p *Pair) regrid(step, top float64) *Pair {
 	steps := int(math.Ceil(top/step)) + 1
 	o := NewOutcomes(float64(steps)*step, steps)
@@ -76,7 +76,7 @@ func (p *Pair) total() float64 {
 	return sum
 }
 
-// top returns a loss beyond which at most tail remains, and as much below its negative.
+// top returns a loss t such that losses above t, and losses below −t, each have a probability of at most tail.
 func (p *Pair) top(tail float64) float64 {
 	above, below := 0.0, 0.0
 	high, low := len(p.mass)-1, 0

@@ -10,13 +10,13 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 )
 
-// randomPair returns the probabilities of some outcomes in two worlds.
+// randomPair returns the probabilities of some outcomes under P and under Q.
 func randomPair(rng *rand.Rand) (p, q []float64) {
 	sumP, sumQ := 0.0, 0.0
 	for range 2 + rng.IntN(6) {
 		x, y := rng.ExpFloat64(), rng.ExpFloat64()
 		if rng.IntN(8) == 0 {
-			x, y = x/1000, 0 // Infinite losses are added up, which is accurate only if they are rare.
+			x, y = x/1000, 0 // rare: the composition adds up infinite losses, which is accurate only if they are rare
 		}
 		p, q = append(p, x), append(q, y)
 		sumP, sumQ = sumP+p[len(p)-1], sumQ+q[len(q)-1]
@@ -34,7 +34,8 @@ func hockeyStick(p, q []float64, eps float64) (sum float64) {
 	return sum
 }
 
-// TestOutcomesDominate: at every ε, of either sign, on a coarse grid and a fine one. The fine grid adds little.
+// TestOutcomesDominate checks that the pair of [compose.Outcomes] is never below the true divergence, at positive and
+// negative ε, on a coarse and a fine grid. The fine grid must raise it only slightly.
 func TestOutcomesDominate(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	for range 300 {
@@ -52,7 +53,7 @@ func TestOutcomesDominate(t *testing.T) {
 					largest := 0.0
 					for i := range p {
 						if p[i] > q[i]*math.Exp(4) {
-							largest += math.Exp(eps) * q[i] // counted in full, as infinite
+							largest += math.Exp(eps) * q[i] // the pair counts this outcome as an infinite loss
 						}
 						if p[i] < q[i]*math.Exp(-4) {
 							largest += p[i]
@@ -65,7 +66,8 @@ func TestOutcomesDominate(t *testing.T) {
 	}
 }
 
-// TestComposedOutcomesAreNotBelowEnumeration: three different pairs, by enumeration of every outcome.
+// TestComposedOutcomesAreNotBelowEnumeration composes three different pairs. The result must be at least the δ found by
+// enumerating every outcome.
 func TestComposedOutcomesAreNotBelowEnumeration(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	for range 60 {

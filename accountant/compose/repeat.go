@@ -9,7 +9,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// maxSize is the largest grid of a composition.
+// maxSize is the largest number of grid points of a composition.
 const maxSize = 1 << 22
 
 // Composition is a number of independent releases of the same pair. Immutable.
@@ -33,12 +33,11 @@ func Repeat(pair *Pair, times int) (*Composition, error) {
 	return &Composition{pair: pair, times: times, size: size}, nil
 }
 
-// Delta returns an upper bound on δ(ε) of the composition, at most 1.
-//
-// The convolution uses the law tilted by e^{θℓ}, with the sum's mean at ε. The transform's error is absolute under
-// the tilt, so it is relative to the terms that count. [accountant.Transform] bounds that error in norm; after the
-// power it is times as much, because all transforms are at most 1. The result includes it, and the mass at infinity,
-// 1 − (1−P(∞))^times. Rounding up stays below a relative 1e-6 down to δ = 1e-30, plus the mass at infinity.
+// Delta returns an upper bound on δ(ε) of the composition, at most 1. The convolution uses the law tilted by e^{θℓ},
+// with θ such that the tilted sum has mean ε. So the transform's absolute error is small relative to the terms that
+// matter. [accountant.Transform] bounds the norm of that error. Raising to the power times multiplies it by at most
+// times, because all transforms are at most 1 in size. The result includes that error and the mass at infinity, 1 −
+// (1−P(∞))^times. Rounding up stays below a relative 1e-6 down to δ = 1e-30, plus the mass at infinity.
 func (c *Composition) Delta(eps float64) float64 {
 	theta := c.tilt(eps)
 	law, logM := c.convolve(theta)
@@ -56,7 +55,7 @@ func (c *Composition) Delta(eps float64) float64 {
 	noise := 16 * float64(c.times) * (math.Log2(float64(c.size)) + 4) * 0x1p-53 * math.Sqrt(weight)
 	infinite := -math.Expm1(float64(c.times) * math.Log1p(-c.pair.infinity))
 	delta := (sum*(1+1e-9) + noise + infinite) * (1 + 1e-12)
-	if !(delta <= 1) { // 1 also if a number overflowed on the way.
+	if !(delta <= 1) { // also true for NaN, after an overflow
 		return 1
 	}
 	return delta
@@ -82,7 +81,7 @@ func (c *Composition) tilt(eps float64) float64 {
 	return low
 }
 
-// mean returns the mean loss under the tilt.
+// mean returns the mean of one loss under the tilt e^{θℓ}.
 func (c *Composition) mean(theta float64) float64 {
 	var total, first float64
 	top := float64(c.pair.first+len(c.pair.mass)-1) * c.pair.step
@@ -132,9 +131,9 @@ func power(z complex128, n uint64) complex128 {
 	return result
 }
 
-// Epsilon returns an ε ≥ 0 at which [Composition.Delta] is at most delta. It exceeds the smallest such ε by at most
-// one part in 10⁶ of the largest loss. It is an error if the mass at infinity alone exceeds delta: build the pair
-// with a smaller tail then.
+// Epsilon returns an ε ≥ 0 at which [Composition.Delta] is at most delta. It exceeds the smallest such ε by at most one
+// part in 10⁶ of the largest loss. It is an error if the mass at infinity alone exceeds delta; in that case build the
+// pair with a smaller tail.
 func (c *Composition) Epsilon(delta float64) (float64, error) {
 	low, high := 0.0, float64(c.times*(c.pair.first+len(c.pair.mass)-1))*c.pair.step
 	if !(delta > 0 && delta < 1) || !(c.Delta(high) <= delta) {

@@ -9,14 +9,14 @@ import (
 	"github.com/doona-dp/doona/accountant/compose"
 )
 
-// Gaussian reports with one rate, and a δ for all of them.
+// The tests send Gaussian reports that all have μ = stopMu, and allow one total δ.
 const (
 	stopMu      = .25
 	stopReports = 30
 	stopDelta   = 1e-6
 )
 
-// epsilonAt returns the ε at which a number of reports has the δ.
+// epsilonAt returns the ε at which the given number of reports together has the given δ.
 func epsilonAt(reports int, delta float64) float64 {
 	low, high := 0.0, 30.0
 	for range 60 {
@@ -30,8 +30,8 @@ func epsilonAt(reports int, delta float64) float64 {
 	return high
 }
 
-// stopped returns the largest expectation of (1 − e^{charge(n)−L})₊ over all rules that stop after n reports by their
-// losses, of which L is the sum. It uses backward induction on a grid of losses.
+// stopped returns the largest expectation of (1 − e^{charge(n)−L})₊ over all stopping rules. A rule looks at the losses
+// so far and stops after n reports; L is the sum of their losses. stopped uses backward induction on a grid of losses.
 func stopped(charge func(n int) float64) float64 {
 	const step, least, most = 1.0 / 64, -12.0, 20.0
 	size := int((most-least)/step) + 1
@@ -63,8 +63,8 @@ func stopped(charge func(n int) float64) float64 {
 	return value[int(-least/step)]
 }
 
-// An adversary who stops when the loss is high exceeds the δ of a charge that follows the number of reports. The two
-// plans of docs/proofs/budget.md keep theirs (Lemma 6).
+// If the charged ε grows with the number of reports, an adversary who stops when the loss is high exceeds δ. The two
+// charging plans of docs/proofs/budget.md must keep their δ (Lemma 6 there).
 func TestChargesByTheNumberOfReports(t *testing.T) {
 	all := epsilonAt(stopReports, stopDelta)
 	follows := stopped(func(n int) float64 { return epsilonAt(max(n, 1), stopDelta) })

@@ -7,8 +7,9 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// Epsilon returns an ε > 0 at which [Delta] of all observations together is at most delta, within a relative 1e-5 of
-// the least. It is an error if their infinite losses alone exceed delta, or if it finds no such ε.
+// Epsilon returns an ε > 0 at which [Delta] of all observations together is at most delta. It exceeds the smallest such
+// ε by at most a relative 1e-5. It returns an error if infinite losses alone exceed delta, or if there is no such ε up
+// to 1e5.
 func Epsilon(seen []Observation, delta float64) (float64, error) {
 	if !(delta > 0 && delta < 1) {
 		return 0, invalid.Field("delta", decimal.Format(delta, -1), "between 0 and 1")
@@ -16,14 +17,14 @@ func Epsilon(seen []Observation, delta float64) (float64, error) {
 	none := invalid.Field("delta", decimal.Format(delta, -1), "above the probability of an infinite loss")
 	excess := func(eps float64) float64 {
 		derived := Delta(seen, eps, delta)
-		if derived > delta { // The excess may be so small that its logarithm is 0.
+		if derived > delta { // the excess may be so small that the logarithm is 0
 			return max(math.Log(derived/delta), 1e-16)
 		}
 		return math.Log(derived / delta)
 	}
 	high := guess(seen, delta)
 	atHigh := excess(high)
-	for ; !(atHigh <= 0); atHigh = excess(high) { // Do not keep NaN.
+	for ; !(atHigh <= 0); atHigh = excess(high) { // NaN is not ≤ 0, so the search goes on
 		if high *= 1.25; !(high <= mostEpsilon) {
 			return 0, none
 		}
@@ -43,13 +44,14 @@ func Epsilon(seen []Observation, delta float64) (float64, error) {
 	return high, nil
 }
 
-// The values of ε at which a search ends.
+// The largest and smallest ε that a search tries.
 const (
 	mostEpsilon  = 1e5
 	leastEpsilon = 1e-9
 )
 
-// guess returns an approximate ε. It takes the loss to be Gaussian, with the observations' mean and variance.
+// guess returns an approximate ε. It assumes that the total loss is Gaussian, with the mean and variance of the
+// observations' losses.
 func guess(seen []Observation, delta float64) float64 {
 	tops := make([]float64, len(seen))
 	for i, p := range seen {
@@ -59,8 +61,8 @@ func guess(seen []Observation, delta float64) float64 {
 	return math.Max(leastEpsilon, mean+sigma*math.Sqrt(-2*math.Log(delta)))
 }
 
-// between returns the upper end of an interval of relative width 1e-5 in which f falls through 0. It uses the secant
-// method with halved weight for a retained end (Illinois), and bisection where that is slow.
+// between returns the upper end of an interval of relative width 1e-5 in which f falls through 0. It uses the Illinois
+// method (secant steps that halve the weight of an end kept twice), and bisection if that is slow.
 func between(f func(float64) float64, low, high, atLow, atHigh float64) float64 {
 	for step := 0; high-low > 1e-5*high; step++ {
 		at := (low*atHigh - high*atLow) / (atHigh - atLow)
@@ -78,15 +80,15 @@ func between(f func(float64) float64, low, high, atLow, atHigh float64) float64 
 	return high
 }
 
-// Spend is what one task costs over all its epochs: it is (Epsilon, Delta)-private.
+// Spend is the privacy cost of one task over all its epochs: together they are (Epsilon, Delta)-private.
 type Spend struct {
 	Epsilon float64 `json:"epsilon"`
 	Delta   float64 `json:"delta"`
 }
 
-// Adaptive returns what tasks cost together if each may have been chosen after the results of the previous ones. They
-// add up, rounded up ([RRUV16], Theorem 3.6, whose filter stops at fixed sums). Do not compose laws in that case:
-// [Delta] holds for laws that are fixed beforehand (docs/proofs/loss-laws.md, Theorem 3).
+// Adaptive returns the total cost of tasks if the owner may have chosen each task after seeing the previous results. It
+// adds ε and δ, rounded up ([RRUV16], Theorem 3.6: a filter that stops at fixed sums of ε and δ). Do not compose laws
+// in that case: [Delta] holds only for laws that are fixed beforehand (docs/proofs/loss-laws.md, Theorem 3).
 //
 // [RRUV16]: https://arxiv.org/abs/1605.08294
 func Adaptive(tasks ...Spend) (total Spend) {

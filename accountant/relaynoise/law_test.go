@@ -12,10 +12,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// outcome is the probability of an outcome in both worlds.
+// outcome holds the probabilities p and q of one outcome under P and Q, the client's two possible values.
 type outcome struct{ p, q float64 }
 
-// dummies enumerates what a relay with independent cells of one table reveals of a client in cell 0 or 1.
+// dummies enumerates the outcomes for a client in cell 0 (P) or cell 1 (Q), if a relay draws each cell's dummies
+// independently from table.
 func dummies(table []uint64) (out []outcome) {
 	sum := 0.0
 	for _, w := range table {
@@ -27,7 +28,7 @@ func dummies(table []uint64) (out []outcome) {
 		}
 		return float64(table[z]) / sum
 	}
-	for a := range len(table) + 1 { // Messages of cell 0 and of cell 1.
+	for a := range len(table) + 1 { // a messages in cell 0, b in cell 1
 		for b := range len(table) + 1 {
 			out = append(out, outcome{f(a-1) * f(b), f(a) * f(b-1)})
 		}
@@ -35,7 +36,8 @@ func dummies(table []uint64) (out []outcome) {
 	return out
 }
 
-// coins enumerates the number of ones among three users of binary randomized response, the others holding 0 and 1.
+// coins enumerates the number of ones among three users of binary randomized response. The target's value differs
+// between P and Q; the other users' values are 0 and 1.
 func coins(gamma float64) (out []outcome) {
 	flip := gamma / 2
 	of := func(own float64) (counts [4]float64) {
@@ -77,8 +79,8 @@ func divergence(outcomes []outcome, eps float64) float64 {
 	return math.Max(forward, backward)
 }
 
-// Laws of tasks of different protocols compose to no less than the enumeration of everything observed. For one epoch
-// of noise by relays they are at most half a percent above it in ε.
+// Composed laws of tasks of different protocols must be at least the δ found by enumerating everything observed. For
+// one epoch of relay noise, the law's ε must be at most half a percent above the enumerated ε.
 func TestLawsOfProtocolsComposeNotBelowEnumeration(t *testing.T) {
 	table := []uint64{1, 3, 9, 20, 14, 5, 2, 1}
 	curve, err := relaynoise.New(&task.Noise{Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{table}})
@@ -104,7 +106,8 @@ func TestLawsOfProtocolsComposeNotBelowEnumeration(t *testing.T) {
 	}
 }
 
-// A tilt's ratio beyond e's largest power once gave a law without loss.
+// New must reject a tilt with a privacy loss above 100: such a loss once overflowed and gave a law without loss. Up to
+// 100 the law must bound the loss.
 func TestRatiosBeyondAllClaims(t *testing.T) {
 	noise := func(weight uint64) *task.Noise {
 		return &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{1, 1}},
@@ -112,7 +115,7 @@ func TestRatiosBeyondAllClaims(t *testing.T) {
 	}
 	_, err := relaynoise.New(noise(2000))
 	require.ErrorContains(t, err, "noise.tilt")
-	_, err = relaynoise.New(noise(145)) // 145·ln 2 is above 100.
+	_, err = relaynoise.New(noise(145)) // 145·ln 2 is above 100, the limit
 	require.ErrorContains(t, err, "noise.tilt")
 	for _, weight := range []uint64{1, 50, 144} {
 		curve, err := relaynoise.New(noise(weight))

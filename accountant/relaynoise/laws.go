@@ -38,14 +38,14 @@ func (l Law) Variance() (variance float64) {
 	return variance
 }
 
-// Laws are the distributions of the dummies that one relay adds to one batch. They are for estimates: they carry
-// rounding errors, and are not upper bounds like [Curve].
+// Laws are the distributions of the dummies that one relay adds to one batch. Use them for estimates only: they carry
+// rounding errors, and unlike [Curve] they are no upper bounds.
 type Laws struct {
 	Cells []Law // Number of dummies of each cell.
-	Sum   Law   // Σ_j weight_j·Z_j, for a tilted law.
+	Sum   Law   // Of Σ_j weight_j·Z_j; only for a tilted law.
 }
 
-// Dummies returns the mean number of dummies of all cells.
+// Dummies returns the mean number of dummies of all cells together.
 func (l *Laws) Dummies() (mean float64) {
 	for _, law := range l.Cells {
 		mean += law.Mean()
@@ -107,7 +107,8 @@ func (l *Laws) tilted(n *task.Noise) error {
 	return nil
 }
 
-// sums returns the law of the weighted sum within the reach of the factors around the centre, times a constant.
+// sums returns the distribution of the weighted sum before the tilt, times a constant, at distances from the centre for
+// which there is a factor.
 func (s *spectrum) sums() []float64 {
 	reach := len(s.factors) - 1
 	law := make([]float64, 2*reach+1)

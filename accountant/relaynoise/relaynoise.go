@@ -1,5 +1,5 @@
-// Package relaynoise bounds what a batch reveals about one client if every relay adds dummies to it and only one
-// relay is trusted: the augmented shuffle model ([MSE25]). Proofs are in docs/proofs/relay-noise.md.
+// Package relaynoise bounds what a batch reveals about one client if every relay adds dummies to it and only one relay
+// is honest: the augmented shuffle model ([MSE25]). Proofs are in docs/proofs/relay-noise.md.
 //
 // One honest relay draws Z_j dummies of each cell j by the law of [task.Noise], independent of the messages it
 // received, and permutes. An adversary who sees the batch may know every other client's message, all dummies of other
@@ -7,17 +7,17 @@
 //
 //	Z + e_a  against  Z + e_b,   e_a one message of cell a.                                       (1)
 //
-// It depends neither on n nor on any other client. Further honest relays only add to Z.
+// The pair depends neither on n nor on any other client. Dummies of further honest relays only add to Z.
 //
-// [Curve.Delta] bounds the divergence δ(ε) = Σ (P − e^ε·Q)₊ of (1) over all a ≠ b. (1) with a and b exchanged is the
-// other direction, so both are covered.
+// [Curve.Delta] bounds the divergence δ(ε) = Σ (P − e^ε·Q)₊ of (1) over all a ≠ b. Exchanging a and b in (1) gives the
+// other direction, so the maximum covers both directions.
 //
-//   - Independent cells: all numbers but those of a and b have the same law in both worlds, so that
+//   - Independent cells: the counts of all cells except a and b have the same law under P and Q, so
 //     δ_ab(ε) = Σ_{u,v} (f_a(u)·f_b(v) − e^ε·f_a(u+1)·f_b(v−1))₊, exactly.                          (2)
-//   - A fixed total T: the same with each term times Pr[the other cells have T−u−v] / Pr[all have T].  (3)
-//   - A tilt: where both worlds are possible the ratio is at most e^ρ of [Curve.Ratio]; where Q is 0, P
-//     counts in full. That is δ = Pr[Z_b = 0 or Z_a = M_a] plus what lies at the tilt's end; below that
-//     ratio ε the curve is that of the worst mechanism that is (ratio, δ)-private ([KOV15]).          (4)
+//   - A fixed total T: (2) with each term times Pr[the other cells have T−u−v] / Pr[all cells have T].  (3)
+//   - A tilt: for outcomes possible under P and Q, P/Q is at most e^ρ with ρ of [Curve.Ratio]. Outcomes
+//     impossible under Q count in full: δ = Pr[Z_b = 0 or Z_a = M_a] plus the probability beyond the end
+//     of the tilt. At ε < ρ the curve is that of the worst (ρ, δ)-private mechanism ([KOV15]).       (4)
 //
 // [MSE25]: https://arxiv.org/abs/2504.07362 [KOV15]: https://arxiv.org/abs/1311.0776
 package relaynoise
@@ -31,25 +31,26 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Curve is an upper bound on the divergence of (1) over all pairs of cells. Immutable.
+// Curve is an upper bound on the divergence δ(ε) of (1), what a batch reveals of one client, over all pairs of cells.
+// Immutable.
 type Curve struct {
 	pairs []pair
 	ratio float64 // Largest finite privacy loss of a tilted law.
 	tail  float64 // Bound on the probability of an infinite loss of a tilted law.
-	gamma float64 // Probability with which clients answer at random.
+	gamma float64 // Probability that a client sends a uniform cell.
 }
 
-// pair is (2) or (3) for the cells of two tables: outcomes with their probabilities in both worlds.
+// pair lists the outcomes of a sum (2) or (3) for two cells, with their probabilities under P and Q.
 type pair struct{ p, q []float64 }
 
-// Limits of the cost of checking a certificate.
+// Limits on the work of checking a certificate.
 const (
-	maxTerms = 1 << 20 // Terms of (2) and (3).
-	maxSteps = 1 << 24 // Steps for the other cells' law in (3).
+	maxTerms = 1 << 20 // Terms of the sums (2) and (3).
+	maxSteps = 1 << 24 // Steps to compute the other cells' law in (3).
 )
 
-// New returns the curve of a law of kind cells. n must be valid. A law without a known bound, or one that would take
-// too long, is an error.
+// New returns the curve of a noise of kind cells. n must be valid. It is an error if no bound is known for n, or if
+// computing the bound would take too long.
 func New(n *task.Noise) (*Curve, error) {
 	switch {
 	case n.Kind != task.NoiseCells:
@@ -66,7 +67,7 @@ func New(n *task.Noise) (*Curve, error) {
 	return independent(n)
 }
 
-// independent returns the curve of (2).
+// independent returns the exact curve (2) for independent cells.
 func independent(n *task.Noise) (*Curve, error) {
 	laws, counts := tables(n)
 	c, terms := &Curve{}, 0
@@ -84,7 +85,7 @@ func independent(n *task.Noise) (*Curve, error) {
 	return c, nil
 }
 
-// fixedTotal returns the curve of (3). All cells must have one table.
+// fixedTotal returns the exact curve (3) for a fixed total. All cells must have the same table.
 func fixedTotal(n *task.Noise) (*Curve, error) {
 	if len(n.Tables) > 1 {
 		return nil, invalid.Field("noise.tables", strconv.Itoa(len(n.Tables))+" tables", "one, with a fixed total")
@@ -113,8 +114,8 @@ func tooLarge(terms int) error {
 		"at most "+strconv.Itoa(maxTerms)+", which a client can check")
 }
 
-// newPair returns the outcomes of cells a and b. rest is the factor of the other cells, by the number of dummies of a
-// and b together.
+// newPair returns the outcomes for cells with the laws a and b. rest returns the factor for the other cells, given the
+// number of dummies in both cells together.
 func newPair(a, b []float64, rest func(sum int) float64) (out pair) {
 	for u := range a {
 		for v := range b {
@@ -137,7 +138,7 @@ func at(law []float64, i int) float64 {
 	return law[i]
 }
 
-// convolve returns the law of a sum, up to most.
+// convolve returns the law of the sum of two independent numbers, for sums up to most.
 func convolve(a, b []float64, most int) []float64 {
 	out := make([]float64, min(len(a)+len(b)-1, most+1))
 	for i, x := range a {
@@ -148,8 +149,8 @@ func convolve(a, b []float64, most int) []float64 {
 	return out
 }
 
-// tables returns the law of the dummies of one cell by table, before a tilt or total, and how many cells have each
-// table.
+// tables returns, for each table, the law of a cell's dummies and the number of cells with that table. It ignores a
+// tilt and a fixed total.
 func tables(n *task.Noise) (laws [][]float64, cells []uint64) {
 	for _, table := range n.Tables {
 		sum := 0.0
@@ -171,8 +172,9 @@ func tables(n *task.Noise) (laws [][]float64, cells []uint64) {
 // ten roundings of 2⁻⁵³, including its own table's sum.
 const rounding = 4e-15
 
-// Local returns the curve if, in addition, each client sends a uniform cell with probability gamma in [0, 1). By
-// advanced joint convexity, δ(ε) = (1−γ)·δ_Z(ε_Z) at ε_Z = ln(1 + (e^ε−1)/(1−γ)).
+// Local returns the curve for clients that also randomize: each sends a uniform cell with probability gamma in [0, 1).
+// With the curve δ_Z of the relay's dummies alone, advanced joint convexity gives δ(ε) = (1−γ)·δ_Z(ε_Z) at ε_Z = ln(1 +
+// (e^ε−1)/(1−γ)).
 func (c *Curve) Local(gamma float64) *Curve {
 	local := *c
 	local.gamma = gamma
@@ -187,7 +189,7 @@ func (c *Curve) Delta(eps float64) float64 {
 	return (1 - c.gamma) * c.relays(c.stronger(eps))
 }
 
-// relays returns the curve of the relays' dummies alone.
+// relays returns the curve of the relays' dummies alone, without local randomization.
 func (c *Curve) relays(eps float64) float64 {
 	most := c.beyond(eps)
 	e := math.Exp(eps)
@@ -204,14 +206,15 @@ func (c *Curve) relays(eps float64) float64 {
 	return most
 }
 
-// gridTop and gridSteps define the grid of [Curve.Observation], which is finer than composition needs.
+// gridTop (the largest loss) and gridSteps define the grid of [Curve.Observation]. It is finer than composition needs.
 const (
 	gridTop   = 16
 	gridSteps = 1 << 13
 )
 
-// Observation returns what a verifier sees of a client in a number of epochs, for [compose.Delta]. A client's two
-// cells may differ from epoch to epoch, so at every ε it takes the largest curve of all pairs.
+// Observation returns what a verifier sees of a client in the given number of epochs, for [compose.Delta]. The two
+// cells that the verifier compares may change from epoch to epoch, so Observation uses the largest curve over all pairs
+// at every ε.
 func (c *Curve) Observation(epochs uint64) compose.Observation {
 	if len(c.pairs) != 1 || c.gamma > 0 {
 		return compose.Observation{Delta: compose.Chords(c.Delta, 512, 1e-15), Count: epochs}
@@ -223,7 +226,7 @@ func (c *Curve) Observation(epochs uint64) compose.Observation {
 	return compose.Observation{Pair: o.Pair(), Count: epochs}
 }
 
-// Law returns the law of one epoch.
+// Law returns a law that bounds the privacy loss of one epoch.
 func (c *Curve) Law() *compose.Law {
 	if c.ratio > 0 {
 		return compose.LawOf(c.Delta, c.weaker(c.ratio))
@@ -244,8 +247,8 @@ func (c *Curve) Law() *compose.Law {
 	}, c.weaker(most))
 }
 
-// law returns the law of the outcomes that are likelier under P. The outcomes likelier under Q are those of the pair
-// with its cells exchanged. No probability has a relative error above some 1e-14 ([Curve.Delta]).
+// law returns the law of the outcomes that are likelier under P. Outcomes likelier under Q belong to the pair with the
+// cells exchanged. All probabilities have a relative error of at most some 1e-14.
 func (p *pair) law() *compose.Law {
 	return compose.LawOfOutcomes(func(add func(p, q float64)) {
 		for i, x := range p.p {
@@ -256,8 +259,8 @@ func (p *pair) law() *compose.Law {
 	})
 }
 
-// stronger returns the ε_Z of the relays' noise that gives ε together with local randomization. weaker is the
-// inverse.
+// stronger returns the ε_Z at which the relays' noise must be evaluated so that noise and local randomization together
+// have ε (see [Curve.Local]). weaker is the inverse.
 func (c *Curve) stronger(eps float64) float64 {
 	return math.Log1p(math.Expm1(eps)/(1-c.gamma)) * (1 - 1e-15)
 }
@@ -266,9 +269,9 @@ func (c *Curve) weaker(eps float64) float64 {
 	return math.Log1p(math.Expm1(eps)*(1-c.gamma)) * (1 + 1e-12)
 }
 
-// top returns the largest finite loss, at most gridTop.
+// top returns the largest finite privacy loss of the pair, at most gridTop.
 func (p *pair) top() float64 {
-	most := 1.0 // of q's multiples
+	most := 1.0 // largest p/q
 	for i, x := range p.p {
 		if p.q[i] > 0 {
 			most = max(most, x/p.q[i])
@@ -277,11 +280,11 @@ func (p *pair) top() float64 {
 	return min(gridTop, math.Log(most)*(1+1e-12)+1e-12)
 }
 
-// Ratio returns the largest finite privacy loss of a tilted law, and 0 for other laws. Below it, (4) is the best
-// known bound.
+// Ratio returns ρ, the largest finite privacy loss of a tilted law, and 0 for other laws. At ε < ρ the curve (4) of the
+// package comment is the best known bound.
 func (c *Curve) Ratio() float64 { return c.ratio }
 
-// beyond returns (4) for a tilted law, and 0 for others.
+// beyond returns the bound (4) on δ for a tilted law, and 0 for other laws.
 func (c *Curve) beyond(eps float64) float64 {
 	if eps >= c.ratio {
 		return c.tail

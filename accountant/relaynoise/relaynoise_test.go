@@ -11,10 +11,11 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// states returns the whole law: probabilities by the numbers of dummies of all cells, encoded as one number in base.
+// states enumerates the joint law of the dummies of all cells. Each key holds the cells' numbers of dummies as digits
+// in base.
 func states(n *task.Noise) (law map[int]float64, base int) {
 	for _, table := range n.Tables {
-		base = max(base, len(table)+1) // room for one more message
+		base = max(base, len(table)+1) // + 1 for the client's message
 	}
 	var which []uint64
 	n.Each(func(_ uint64, run task.Run) {
@@ -58,7 +59,7 @@ func states(n *task.Noise) (law map[int]float64, base int) {
 	return law, base
 }
 
-// enumerated returns δ(ε) over all a ≠ b by enumerating every outcome.
+// enumerated returns the largest δ(ε) over all pairs of cells a ≠ b, by enumerating every outcome.
 func enumerated(n *task.Noise, eps float64) (most float64) {
 	law, base := states(n)
 	places := make([]int, n.Cells)
@@ -73,7 +74,7 @@ func enumerated(n *task.Noise, eps float64) (most float64) {
 			}
 			sum := 0.0
 			for key, p := range law {
-				// The outcome key + e_a in the world of b.
+				// Probability of the outcome key + e_a if the client sent b.
 				other := 0.0
 				if digit := (key + places[a]) / places[b] % base; digit > 0 {
 					other = law[key+places[a]-places[b]]
@@ -86,7 +87,7 @@ func enumerated(n *task.Noise, eps float64) (most float64) {
 	return most
 }
 
-// randomized is enumerated for a client that sends a uniform cell with probability gamma.
+// randomized does the same as enumerated, for a client that sends a uniform cell with probability gamma.
 func randomized(n *task.Noise, gamma, eps float64) (most float64) {
 	law, base := states(n)
 	worlds := make([]map[int]float64, n.Cells)
@@ -116,8 +117,8 @@ func randomized(n *task.Noise, gamma, eps float64) (most float64) {
 	return most
 }
 
-// TestLocalIsNotBelowEnumeration: with local randomization the curve is at least the enumerated one. For some laws it
-// is at most a hundredth above.
+// TestLocalIsNotBelowEnumeration checks that the curve with local randomization is at least the enumerated δ, and for
+// at least one law at most a hundredth above it.
 func TestLocalIsNotBelowEnumeration(t *testing.T) {
 	rng, nearest := rand.New(rand.NewPCG(5, 5)), 0.0
 	for range 300 {
@@ -182,7 +183,8 @@ func requireEqual(t *testing.T, n *task.Noise, eps float64) {
 	require.GreaterOrEqual(t, c.Delta(eps), want*(1-1e-12), "%v", n)
 }
 
-// twoSided returns a table that rises by factors e^rise up to c and then falls by factors e^−fall, up to most.
+// twoSided returns a table for 0 to most dummies that rises by factors e^rise up to c and then falls by factors
+// e^−fall.
 func twoSided(rise, fall float64, c, most int) []uint64 {
 	table := make([]uint64, most+1)
 	for z := range table {
@@ -222,20 +224,20 @@ func TestTiltedEqualsEnumeration(t *testing.T) {
 		require.NoError(t, err)
 		want, got := enumerated(n, c.Ratio()), c.Delta(c.Ratio())
 		require.GreaterOrEqual(t, got, want*(1-1e-9), "%v", n)
-		if len(n.Tilt.Factors) > 2*largest { // no end to exceed: only both ends together are counted twice
+		if len(n.Tilt.Factors) > 2*largest { // no sum reaches the tilt's end
 			require.InDelta(t, want, got, want*want+1e-9, "%v", n)
 		}
 		for _, eps := range []float64{0, c.Ratio() / 2, c.Ratio() * .9} {
 			require.GreaterOrEqual(t, c.Delta(eps), enumerated(n, eps)*(1-1e-9), "%v", n)
 		}
-		// At a hundredth below the ratio there is a loss: the ratio is no larger than necessary.
+		// Slightly below the ratio δ must be larger, so the ratio is not larger than necessary.
 		require.Greater(t, enumerated(n, c.Ratio()*.99), want)
 	}
 }
 
-// TestHostileLaws: tables and tilts that only look private, or that would take a checker too long.
+// TestHostileLaws checks that New rejects tables and tilts that only look private, or that take too long to check.
 func TestHostileLaws(t *testing.T) {
-	// The tilt almost always fills cell 1: it reaches only a bump of little mass, far out.
+	// The tilt is centred on a bump of little mass far out in cell 1's table, so it makes that rare case common.
 	bump := make([]uint64, 51_251)
 	for z := range bump {
 		log := -.69 * math.Abs(float64(z-50))
@@ -247,7 +249,7 @@ func TestHostileLaws(t *testing.T) {
 		Tilt:  &task.Tilt{Centre: 51_250, Weights: []uint64{0, 1}, Factors: factors(.1, 170)}}
 	_, err := relaynoise.New(n)
 	require.Error(t, err)
-	n.Tables[1] = append(bump[:51:51], bump[51_050:]...) // and also if it is short enough to be checked
+	n.Tables[1] = append(bump[:51:51], bump[51_050:]...) // the same with a table short enough to be checked
 	n.Tilt.Centre = uint64(len(n.Tables[1]) - 1)
 	_, err = relaynoise.New(n)
 	require.ErrorContains(t, err, "a relay can draw")

@@ -10,9 +10,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Target is the (ε, δ) that a search for a law aims at: the total over all epochs together, possibly one.
+// Target is the (ε, δ) that a search for a law must meet: the total over all epochs.
 type Target struct {
-	Epsilon, Delta float64 // Over all epochs; ε in (0, 64], δ in (0, 1).
+	Epsilon, Delta float64 // Of all epochs together; ε in (0, 64], δ in (0, 1).
 	Epochs         uint64  // ≥ 1.
 }
 
@@ -36,18 +36,18 @@ func (c Target) Total(curve *Curve) float64 {
 	return compose.Delta([]compose.Observation{curve.Observation(c.Epochs)}, c.Epsilon, c.Delta)
 }
 
-// keeps reports whether a law meets the target.
+// keeps reports whether a noise has a certificate that meets the target.
 func (c Target) keeps(n *task.Noise) bool {
 	curve, err := New(n)
 	return err == nil && c.Total(curve) <= c.Delta
 }
 
-// one is the weight of the most likely number in a table. The others keep their ratios to some 2⁻⁵² of it, and a
-// table's sum stays below 2⁶³.
+// one is the weight of the most likely number of dummies in a table. With it, other weights are rounded by at most 2⁻⁵²
+// of the largest, and a table's sum stays below 2⁶³.
 const one = 1 << 52
 
-// weights returns the table of a law given by the logarithm of its weights, the largest being 0. Weights are rounded
-// up, so none is 0.
+// weights returns the table for 0 to most dummies, given the logarithm of each weight relative to the largest. Weights
+// are rounded up, so none is 0.
 func weights(most int, log func(z int) float64) []uint64 {
 	table := make([]uint64, most+1)
 	for z := range table {
@@ -56,8 +56,8 @@ func weights(most int, log func(z int) float64) []uint64 {
 	return table
 }
 
-// Laplace returns the table that rises by factors e^rise up to c and then falls by factors e^−fall, up to most. Both
-// must be above 0.
+// Laplace returns the table for 0 to most dummies that rises by factors e^rise up to c and then falls by factors
+// e^−fall. rise and fall must be above 0.
 func Laplace(rise, fall float64, c, most int) []uint64 {
 	return weights(most, func(z int) float64 { return min(rise*float64(z-c), -fall*float64(z-c)) })
 }
@@ -67,9 +67,9 @@ func Gaussian(sigma float64, c int) []uint64 {
 	return weights(2*c, func(z int) float64 { d := float64(z-c) / sigma; return -d * d / 2 })
 }
 
-// Independent returns a law of independent cells that meets the target, with at most most dummies per cell on average;
-// 0 for no bound. Among laws whose standard deviation is within a hundredth of the least, it has the fewest dummies.
-// It tries Laplace laws, which are best for one epoch, and Gaussian ones, which are best for many.
+// Independent returns a law of independent cells that meets the target, with a mean of at most most dummies per cell;
+// most = 0 means no limit. Among laws whose standard deviation is within a hundredth of the least, it has the fewest
+// dummies. It tries Laplace laws, which are best for one epoch, and Gaussian laws, which are best for many.
 func Independent(cells uint64, target Target, most float64) (*task.Noise, error) {
 	if err := target.check(); err != nil {
 		return nil, err
@@ -100,8 +100,8 @@ func tooFew(most float64) error {
 	return invalid.Field("dummies", decimal.Format(most, -1), "more, or a larger epsilon or delta")
 }
 
-// FixedTotal returns the law with the fewest dummies that meets the target for a number of cells and adds the same
-// number of dummies to every batch. For few cells their errors then nearly cancel.
+// FixedTotal returns the law with the fewest dummies that meets the target and adds the same total number of dummies to
+// every batch. With few cells, the errors of the cells then nearly cancel.
 func FixedTotal(cells uint64, target Target) (*task.Noise, error) {
 	if err := target.check(); err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func FixedTotal(cells uint64, target Target) (*task.Noise, error) {
 			}
 		}
 	}
-	laplace := func(at int) *task.Noise { // Weights beyond 3·at cost nothing: the total is fixed.
+	laplace := func(at int) *task.Noise { // a table that ends at 3·at loses nothing: the total is fixed
 		half := target.Epsilon * (1 - 1e-9) / 2
 		return law(Laplace(half, half, at, 3*at), at)
 	}
@@ -134,17 +134,20 @@ func FixedTotal(cells uint64, target Target) (*task.Noise, error) {
 	return nil, invalid.Field("cells", strconv.FormatUint(cells, 10), "fewer, or a larger epsilon or delta")
 }
 
-// maxFixedCells is the number of cells above which a fixed total is not worth the time of its certificate.
+// maxFixedCells is the largest number of cells for a fixed total. For more cells, checking the certificate takes too
+// long for the little that it gains.
 const maxFixedCells = 64
 
-// pairOf returns two independent cells with a table: two are enough for a target.
+// pairOf returns the noise of two independent cells with the given table. The curve of independent cells with one table
+// does not depend on their number.
 func pairOf(table []uint64) *task.Noise {
 	return &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{table}}
 }
 
-// laplaces returns Laplace tables that meet the target, by how steeply they rise.
+// laplaces returns Laplace tables that meet the target, for several splits of ε between the rising and the falling
+// side.
 func (c Target) laplaces() (tables [][]uint64) {
-	shares := []float64{.5} // Near the best by variance.
+	shares := []float64{.5} // near the smallest variance
 	for share := .35; c.Epochs == 1 && share < .85; share += .025 {
 		shares = append(shares, share)
 	}
@@ -157,8 +160,8 @@ func (c Target) laplaces() (tables [][]uint64) {
 	return tables
 }
 
-// laplace returns the table with the fewest dummies at one epoch's ε, or nil if none meets the target. The sides are
-// cut where their δ is a few hundredths of an epoch's share.
+// laplace returns the Laplace table with the fewest dummies for ε = eps per epoch, or nil if none meets the target.
+// share of ε goes to the rising side. Each side is cut where its δ is a few hundredths of one epoch's δ.
 func (c Target) laplace(share, eps float64) []uint64 {
 	rise, fall := share*eps, (1-share)*eps
 	peak := 1 / (1/-math.Expm1(-rise) + 1/-math.Expm1(-fall) - 1)
@@ -172,8 +175,8 @@ func (c Target) laplace(share, eps float64) []uint64 {
 	return Laplace(rise, fall, at, at+most)
 }
 
-// oneEpoch returns about the largest ε of one epoch at which laws with almost no tail meet the target. For one epoch
-// it is slightly less than the target's, because rounded weights must not exceed it.
+// oneEpoch returns about the largest ε per epoch at which laws with almost no tail meet the target. If the target has
+// one epoch, the result is slightly below the target's ε, because rounded weights must not exceed that ε.
 func (c Target) oneEpoch(keeps func(eps float64) bool) float64 {
 	lo, hi := c.Epsilon*(1-1e-9), c.Epsilon
 	if c.Epochs > 1 {
@@ -189,7 +192,7 @@ func (c Target) oneEpoch(keeps func(eps float64) bool) float64 {
 	return lo
 }
 
-// gaussians returns Gaussian tables that meet the target for independent cells, by where they are cut.
+// gaussians returns Gaussian tables that meet the target for independent cells, for several places to cut the tails.
 func (c Target) gaussians() (tables [][]uint64) {
 	for _, part := range []float64{.01, .03, .1} {
 		if table := c.gaussian(part, pairOf); table != nil {
@@ -199,8 +202,8 @@ func (c Target) gaussians() (tables [][]uint64) {
 	return tables
 }
 
-// gaussian returns the narrowest Gaussian table whose law meets the target and that is cut where its δ is about a
-// given part of an epoch's share, or nil.
+// gaussian returns the narrowest Gaussian table whose law meets the target, or nil. The table is cut where its tail's δ
+// is about part of one epoch's δ.
 func (c Target) gaussian(part float64, law func(table []uint64) *task.Noise) []uint64 {
 	cut := part * c.Delta / float64(c.Epochs)
 	table := func(i int) []uint64 {
@@ -216,7 +219,8 @@ func (c Target) gaussian(part float64, law func(table []uint64) *task.Noise) []u
 	return table(i)
 }
 
-// least returns the least number from lo to hi for which a condition holds that is monotone; hi if none.
+// least returns the smallest number from lo to hi for which holds is true, or hi if there is none. If holds is true for
+// a number, it must be true for all larger ones.
 func least(lo, hi int, holds func(int) bool) int {
 	for lo < hi {
 		if mid := (lo + hi) >> 1; holds(mid) {

@@ -11,7 +11,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// requireKeeps asserts that the result of a search meets the target by the certificate. It returns the laws.
+// requireKeeps requires that the certificate of a search's result meets the target. It returns the laws of the dummies.
 func requireKeeps(t *testing.T, n *task.Noise, err error, claim relaynoise.Target) *relaynoise.Laws {
 	t.Helper()
 	require.NoError(t, err)
@@ -24,7 +24,8 @@ func requireKeeps(t *testing.T, n *task.Noise, err error, claim relaynoise.Targe
 	return m
 }
 
-// TestSearchesFindWhatIsPromised: per relay and batch, at (1, 10⁻⁶) unless stated otherwise.
+// TestSearchesFindWhatIsPromised checks that the searches find laws with the documented errors and numbers of dummies,
+// per relay and batch, for several targets.
 func TestSearchesFindWhatIsPromised(t *testing.T) {
 	day := relaynoise.Target{Epsilon: 1, Delta: 1e-6, Epochs: 1}
 	for cells, want := range map[uint64]struct{ deviation, dummies float64 }{
@@ -57,7 +58,7 @@ func TestSearchesFindWhatIsPromised(t *testing.T) {
 	}
 }
 
-// TestSums checks the error of a sum with one slot per client and two relays that add dummies.
+// TestSums checks the error and the dummies of a sum to which two relays add dummies. Each client sends one slot.
 func TestSums(t *testing.T) {
 	day := relaynoise.Target{Epsilon: 1, Delta: 1e-6, Epochs: 1}
 	for _, c := range []struct {
@@ -75,15 +76,16 @@ func TestSums(t *testing.T) {
 	require.LessOrEqual(t, math.Sqrt(2*laws.Sum.Variance()/float64(k*k)+1e4/float64(4*k*k)), 1.21*2)
 	require.LessOrEqual(t, laws.Dummies(), 5200.)
 	half := relaynoise.Target{Epsilon: .5, Delta: 1e-6, Epochs: 1}
-	k, n, err = relaynoise.Sum(1000, 2, half, 0) // No client can check the certificate of its first choice.
+	k, n, err = relaynoise.Sum(1000, 2, half, 0) // Its first choice is too slow for clients to check.
 	laws = requireKeeps(t, n, err, half)
 	require.LessOrEqual(t, math.Sqrt(2*laws.Sum.Variance()/float64(k*k)+1000/float64(4*k*k)), 1.35*4)
 	_, _, err = relaynoise.Sum(1e4, 2, day, 10)
 	require.ErrorContains(t, err, "dummies")
 }
 
-// TestLessNoiseIsCaught: slightly less noise exceeds the target, so the searches leave no slack that would hide a
-// fault: a fall steeper by a tenth, a peak one dummy lower, a cell without dummies.
+// TestLessNoiseIsCaught weakens the found noise slightly: a fall steeper by a tenth, a peak one dummy lower, a cell
+// with one dummy less. Each must exceed the target, which shows that the searches leave no slack that could hide an
+// error.
 func TestLessNoiseIsCaught(t *testing.T) {
 	day := relaynoise.Target{Epsilon: 1, Delta: 1e-6, Epochs: 1}
 	total := uint64(14 * 2)
@@ -110,7 +112,7 @@ func TestLessNoiseIsCaught(t *testing.T) {
 	require.Greater(t, day.Total(curve), day.Delta)
 }
 
-// TestLawsEqualEnumeration compares means, variances and the variance of the weighted sum.
+// TestLawsEqualEnumeration compares the means, the variances and the variance of the weighted sum with enumeration.
 func TestLawsEqualEnumeration(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	for i := range 60 {
@@ -150,7 +152,7 @@ func TestLawsEqualEnumeration(t *testing.T) {
 	}
 }
 
-// TestRefusals: laws without a certificate, and claims that make no sense.
+// TestRefusals checks that noise without a certificate and impossible targets are errors.
 func TestRefusals(t *testing.T) {
 	one, total := [][]uint64{{1, 2, 1}}, uint64(2)
 	for name, n := range map[string]*task.Noise{

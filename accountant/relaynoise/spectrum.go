@@ -7,25 +7,25 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
-// spectrum computes expectations of the factors Φ under the cells' laws before the tilt. With w_j the weight of cell
-// j, and X the weighted sum less the centre, taken modulo N,
+// spectrum computes expectations of the tilt's factors Φ under the cells' laws before the tilt. With w_j the weight of
+// cell j, and X the weighted sum minus the centre,
 //
 //	E[Φ(X mod N)] = 1/N · Σ_m Φ̂(m)·∏_j φ_j(m),   φ_j(m) = E[e^{2πi·m·w_j·Z_j/N}],                    (5)
 //
-// This is at least E[Φ(X)], and exceeds it by at most Pr[|X| ≥ N − F], F the last factor's distance. The
-// characteristic functions are far below rounding except for some hundred low frequencies m. The contribution of the
-// others is bounded without computing it:
+// (5) is at least E[Φ(X)], and exceeds it by at most Pr[|X| ≥ N − F], where F is the largest distance with a factor.
+// Except at some hundred low frequencies m, the products of characteristic functions are far below rounding. The
+// spectrum computes only the low frequencies and bounds the others:
 //
 //	|φ_j(m)|² ≤ |ψ(θ)|² + |ϑ − θ|·E|Z − Z′|,   ϑ = 2πmw_j/N, ψ(θ) = E[e^{iθZ}],                      (6)
 //
-// as |ψ|² = E[cos(θ(Z−Z′))], Z′ like Z and independent. So ψ is needed at a few θ only.
+// because |ψ(θ)|² = E[cos(θ(Z−Z′))], with Z′ an independent copy of Z. So ψ is computed at a few θ only.
 type spectrum struct {
 	*tilt
 	size  int       // N, a power of two.
 	cos   []float64 // cos(2πi/N)
-	kept  []int     // Frequencies from 0 to N/2 that are computed.
-	hat   []float64 // Φ̂ at them, divided by N, doubled if −m has the same part.
-	slack float64   // Bound on the other frequencies' contribution to an expectation, and on rounding.
+	kept  []int     // The computed frequencies m, from 0 to N/2.
+	hat   []float64 // Φ̂(m)/N at them; doubled if it also stands for −m.
+	slack float64   // Bound on the contribution of all other frequencies to (5), plus rounding.
 	least float64   // Lower bound on E[Φ(X)].
 	empty []float64 // By cell: upper bound on the probability of no dummies under the tilted law.
 
@@ -34,12 +34,12 @@ type spectrum struct {
 
 const (
 	maxSize     = 1 << 18 // Size of a spectrum that a client can check.
-	maxProducts = 1 << 25 // Characteristic functions to compute.
-	maxStored   = 1 << 22 // Products to store.
-	leastLikely = 1e-4    // E[Φ(X)]: rarer draws would delay relays, and need more digits here.
+	maxProducts = 1 << 25 // Largest number of characteristic functions to compute.
+	maxStored   = 1 << 22 // Largest number of products to store.
+	leastLikely = 1e-4    // Lower limit of E[Φ(X)]: a relay redraws its dummies about 1/E[Φ(X)] times.
 	maxBins     = 128
-	leastPart   = 1e-13 // Products below it are dropped.
-	leastTail   = 1e-12 // Probability that may wrap around.
+	leastPart   = 1e-13 // Frequencies with smaller products are only bounded.
+	leastTail   = 1e-12 // Largest probability that X wraps around modulo N.
 )
 
 func newSpectrum(t *tilt) (*spectrum, error) {
@@ -66,7 +66,7 @@ func newSpectrum(t *tilt) (*spectrum, error) {
 		sum += 2 * factor * factor
 	}
 	s.slack = leastPart * math.Sqrt(sum)
-	for _, part := range s.hat { // bounds the error of each product of characteristic functions
+	for _, part := range s.hat { // bound on the rounding error of each product of characteristic functions
 		s.slack += math.Abs(part) * float64(len(t.weights)) * 4e-15
 	}
 	if s.least = s.expect(-1, 0) - s.slack - leastTail; !(s.least > leastLikely) {
@@ -93,7 +93,7 @@ func (s *spectrum) tooLarge() error {
 	return invalid.Field("noise.tilt", "a sum of up to "+strconv.Itoa(s.size), "one that a client can check")
 }
 
-// reach returns a distance t with Pr[|X| ≥ t] ≤ leastTail, by Chernoff's bound at the best of some rates.
+// reach returns a distance t with Pr[|X| ≥ t] ≤ leastTail. It takes the best of Chernoff's bounds at several rates.
 func (t *tilt) reach() float64 {
 	variance := 1.0
 	for j, w := range t.weights {
@@ -126,13 +126,14 @@ func (t *tilt) cumulant(s float64) float64 {
 				sum += math.Exp(part)
 			}
 		}
-		sum += 1e-17 * float64(len(logs)) // above the omitted terms
+		sum += 1e-17 * float64(len(logs)) // more than the omitted terms sum to
 		log += math.Log(sum) + largest
 	}
 	return log
 }
 
-// keep finds the frequencies whose products, omitting any one cell, may be above leastPart.
+// keep sets kept to the frequencies at which the product over all cells but one may be above leastPart, for any omitted
+// cell.
 func (s *spectrum) keep() {
 	bins := min(maxBins, s.size/4)
 	bounds := make([][]float64, len(s.laws))
@@ -146,7 +147,8 @@ func (s *spectrum) keep() {
 	}
 }
 
-// envelope returns bounds (6) on |φ|² of a law, for equal parts of the half circle.
+// envelope divides the half circle of angles into bins and returns an upper bound on |φ|², the squared characteristic
+// function of a law, for each bin: formula (6) of [spectrum].
 func (s *spectrum) envelope(law []float64, bins int) []float64 {
 	slope := 0.0
 	for u, p := range law {
@@ -166,7 +168,7 @@ func (s *spectrum) envelope(law []float64, bins int) []float64 {
 	return bounds
 }
 
-// small reports whether the bounds show the product at a frequency to be small.
+// small reports whether the bounds of envelope prove that the product at frequency m is below leastPart.
 func (s *spectrum) small(m int, bounds [][]float64) bool {
 	product, least, half := 1.0, 1.0, s.size/2
 	for j := len(s.weights) - 1; j >= 0; j-- {
@@ -184,7 +186,7 @@ func (s *spectrum) small(m int, bounds [][]float64) bool {
 	return false
 }
 
-// transformFactors sets hat.
+// transformFactors sets hat, the transform of the tilt's factors, at the kept frequencies.
 func (s *spectrum) transformFactors() {
 	for _, m := range s.kept {
 		sum := s.factors[0]
@@ -203,7 +205,7 @@ func (s *spectrum) turn(at int) complex128 {
 	return complex(s.cos[at&(s.size-1)], s.cos[(at-s.size/4)&(s.size-1)])
 }
 
-// products sets before and after.
+// products sets before and after, the products of characteristic functions over cells.
 func (s *spectrum) products() {
 	cells := len(s.weights)
 	for _, m := range s.kept {
@@ -223,7 +225,7 @@ func (s *spectrum) products() {
 	}
 }
 
-// expect returns (5), without slack, given that a cell has z dummies. Cell −1 means no condition.
+// expect returns E[Φ(X)] by (5), without slack, given that the cell has z dummies. Cell −1 means no condition.
 func (s *spectrum) expect(cell, z int) float64 {
 	sum := 0.0
 	for i, m := range s.kept {
@@ -241,7 +243,8 @@ func (s *spectrum) mass(cell, z int) float64 {
 	return s.law(cell)[z] * (s.expect(cell, z) + s.slack) / s.least
 }
 
-// beyond is the last part of (7) for weights that differ by d.
+// beyond returns the bound on the probability that a message's change of the sum by d leaves the factors' range: the
+// last term of (7) at [tilt.ends].
 func (s *spectrum) beyond(d int) float64 {
 	if d < 0 {
 		d = -d

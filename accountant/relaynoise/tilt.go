@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// tilted returns the curve of (4).
+// tilted returns the curve of a tilted law, the bound (4) of the package comment.
 func tilted(n *task.Noise) (*Curve, error) {
 	if n.Cells > maxTiltedCells {
 		return nil, invalid.Field("noise.cells", strconv.FormatUint(n.Cells, 10),
@@ -41,22 +41,22 @@ func tilted(n *task.Noise) (*Curve, error) {
 	return &Curve{ratio: ratio*(1+1e-12) + 1e-12, tail: min(1, ends)}, nil
 }
 
-// maxTiltedCells bounds the pairs of cells in (7).
+// Limits of tilted laws. maxTiltedCells bounds the pairs of cells that [tilt.ends] compares.
 const (
 	maxTiltedCells = 1 << 10
 	maxTiltedTable = 1 << 12
-	maxWeight      = 1 << 30 // Keeps the products of [spectrum] in 64 bits.
+	maxWeight      = 1 << 30 // Keeps products of weights in [spectrum] within 64 bits.
 	maxRatio       = 100     // Largest privacy loss, in ε. No claim exceeds it.
 )
 
-// tilt is a tilted law in numbers.
+// tilt is a tilted law, converted from a [task.Noise].
 type tilt struct {
-	laws    [][]float64 // Pr[Z_j = z] before the tilt, by table.
-	logs    [][]float64 // Their logarithms.
+	laws    [][]float64 // Pr[Z_j = z] before the tilt, for each table.
+	logs    [][]float64 // Logarithms of laws.
 	table   []int       // By cell.
 	weights []int       // By cell.
 	centre  int
-	factors []float64 // By distance from the centre; 1 at the largest.
+	factors []float64 // For each distance from the centre; the largest factor is 1.
 
 	farthest int // Largest distance of a sum from the centre.
 }
@@ -87,11 +87,11 @@ func newTilt(n *task.Noise) *tilt {
 	return t
 }
 
-// ratio returns the largest privacy loss where both worlds are possible:
+// ratio returns the largest privacy loss over outcomes that are possible for both cells a and b:
 //
 //	max_{a≠b} φ_a + ρ_b + τ·|w_a − w_b|,   φ_a = max ln f_a(u)/f_a(u+1), ρ_b = max ln f_b(v)/f_b(v−1),
 //
-// τ the largest fall of the factors' logarithm in one step.
+// where τ is the largest fall of the factors' logarithm from one distance to the next.
 func (t *tilt) ratio() (most float64, err error) {
 	fall := make([]float64, len(t.laws))
 	rise := make([]float64, len(t.laws))
@@ -117,7 +117,8 @@ func (t *tilt) ratio() (most float64, err error) {
 	return most, nil
 }
 
-// slopes returns the largest fall and rise of a law's logarithm in one step. ok is false if the law is 0 somewhere.
+// slopes returns the largest fall and the largest rise of a law's logarithm from one number to the next. ok is false if
+// any probability is 0.
 func slopes(law []float64) (fall, rise float64, ok bool) {
 	for i, p := range law {
 		if p == 0 {
@@ -131,12 +132,12 @@ func slopes(law []float64) (fall, rise float64, ok bool) {
 	return fall, rise, true
 }
 
-// ends returns a bound on the probability that an outcome is impossible in the other world:
+// ends returns an upper bound on the probability of outcomes that are impossible if the client sent the other cell:
 //
 //	max_{a≠b} Pr[Z_b = 0] + Pr[Z_a = M_a] + Φ(F+1−|w_a−w_b|)/E[Φ(X)]                              (7)
 //
-// The last part bounds the probability that the sum would be beyond the factors with the other message. It is left
-// out if no sum is that far out. The sum counts events that happen together twice.
+// The last term bounds the probability that the sum is beyond the factors' range with the other message. It is 0 if no
+// sum can be that far out. Events that happen together are counted twice.
 func (t *tilt) ends() (most float64, err error) {
 	s, err := newSpectrum(t)
 	if err != nil {
