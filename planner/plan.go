@@ -206,7 +206,7 @@ func (c candidate) run() Way {
 	if param == nil {
 		return c.draft(0)
 	}
-	if param.Best {
+	if param.Best && !c.goal.limited() {
 		if w := c.draft(0); w.Why == nil {
 			return w
 		}
@@ -225,7 +225,7 @@ func (c candidate) run() Way {
 			break // Larger values also exceed a limit.
 		}
 	}
-	if n := len(possible); (!param.Best || exceeds == nil) && (n == 0 || !possible[n-1].large()) {
+	if n := len(possible); param.Best && c.goal.limited() || n == 0 || !possible[n-1].large() {
 		w := c.draft(0)
 		if w.Why == nil {
 			possible = append(possible, w)
@@ -300,7 +300,7 @@ func (g Goal) exceeded(w *Way) error {
 	case g.MaxMessages > 0 && w.Messages > g.MaxMessages:
 		return &limitError{invalid.Field("max-messages", format(g.MaxMessages),
 			decimal.Up(w.Messages, 3)+" or more, or more users")}
-	case g.MaxDummies > 0 && w.Dummies > g.MaxDummies:
+	case g.MaxDummies > 0 && w.Dummies > g.MaxDummies*(1+1e-9):
 		return &limitError{invalid.Field("max-dummies", format(g.MaxDummies), decimal.Up(w.Dummies, 3)+" or more")}
 	case g.LeastLocal > 0 && w.Mechanism.Epsilon0() > g.LeastLocal:
 		left := "nothing remains if all relays collude, whatever it is"

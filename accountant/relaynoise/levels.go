@@ -3,6 +3,7 @@ package relaynoise
 import (
 	"cmp"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/doona-dp/doona/internal/decimal"
@@ -38,13 +39,19 @@ func Levels(k uint64, theta float64, target Target) (*task.Noise, error) {
 		case curve.ratio > eps:
 			reserve *= 4
 		case curve.tail > cut:
-			aim *= .98 * cut / curve.tail
+			if aim *= .98 * cut / curve.tail; aim < leastAim*cut {
+				return nil, tooFew(0)
+			}
 		default:
 			return n, nil
 		}
 	}
 	return nil, tooFew(0)
 }
+
+// leastAim is the least aim of [Levels], relative to the bound on the law's tail. With a smaller aim, rounding of sums
+// alone exceeds the bound.
+const leastAim = 1e-6
 
 // tiltedCut is the part of a target's δ that may go to infinite losses if there are several epochs.
 const tiltedCut = .3
@@ -59,9 +66,10 @@ func (c Target) perEpoch() (eps, cut float64) {
 }
 
 // Sum returns a tilted law, and its number of levels k, for a sum of values in [0, 1]. Each batch has users reports,
-// and each of relays relays adds dummies. The sum's root mean squared error is
+// and each of relays relays adds dummies. With V the variance of the weighted sum of one relay's dummies, the sum's root
+// mean squared error is
 //
-//	√(relays·2/θ² + users/(4k²)),
+//	√(relays·V/k² + users/(4k²)),
 //
 // The first term is the noise, the second the rounding to levels for the worst values. Sum picks the k and θ with the
 // smallest error that need at most most dummies per relay and batch. If most is 0, it picks those with the fewest
@@ -72,59 +80,141 @@ func Sum(users uint64, relays int, target Target, most float64) (k uint64, n *ta
 	if err := target.check(); err != nil {
 		return 0, nil, err
 	}
-	limit := most
-	for {
-		levels, theta, dummies := target.levelsFor(users, relays, most == 0, limit)
-		if levels == 0 {
-			return 0, nil, cmp.Or(err, error(tooFew(most)))
+	designs := target.designs(users, relays)
+	usual, n, err := target.usual(designs, relays)
+	if most == 0 {
+		return usual.k, n, err
+	}
+	if n != nil {
+		designs = append(designs, usual)
+	}
+	return target.within(designs, users, relays, most)
+}
+
+// design is a choice of k and θ for a sum, with estimates of its dummies and of its error in levels.
+type design struct {
+	k              uint64
+	theta, dummies float64
+	variance, err  float64 // V in levels² by the bound 2(k/θ)², and the error by the estimate of [expected].
+}
+
+// designs returns the choices whose certificate a client can check.
+func (c Target) designs(users uint64, relays int) (out []design) {
+	eps, cut := c.perEpoch()
+	for k := uint64(1); k <= mostLevels; k += 1 + k/16 {
+		for share := .1; share < .87; share += .05 { // Beyond, the outer levels need very wide laws.
+			d := design{k: k, theta: share * eps}
+			dummies, variance, width := expected(k, d.theta, eps, cut)
+			if width > maxSize {
+				continue
+			}
+			d.dummies = dummies
+			d.variance = float64(relays)*2/(d.theta*d.theta) + float64(users)/float64(4*k*k)
+			d.err = math.Sqrt((float64(relays)*variance + float64(users)/4) / float64(k*k))
+			out = append(out, d)
 		}
-		if n, err = Levels(levels, theta, target); err == nil {
-			return levels, n, nil
+	}
+	return out
+}
+
+// usual returns the design with the fewest dummies whose error is small enough, and its law.
+func (c Target) usual(designs []design, relays int) (best design, n *task.Noise, err error) {
+	eps, _ := c.perEpoch()
+	enough := 1.2 * math.Sqrt(2*float64(relays)) / eps
+	for limit := math.Inf(1); ; limit = .9 * best.dummies * levelsRoom {
+		score := math.Inf(1)
+		for _, d := range designs {
+			found := math.Sqrt(d.variance)
+			if d.dummies*levelsRoom > limit {
+				continue
+			}
+			if found <= enough {
+				found = d.dummies / 1e9 // Ranks below every error that is too large.
+			}
+			if found < score {
+				score, best = found, d
+			}
 		}
-		limit = .9 * dummies
+		if math.IsInf(score, 1) {
+			return design{}, nil, cmp.Or(err, error(tooFew(0)))
+		}
+		if n, err = Levels(best.k, best.theta, c); err == nil {
+			return best, n, nil
+		}
 	}
 }
 
-// levelsFor returns the k and θ (best) that [Sum] picks among those with at most limit dummies, and their number of
-// dummies. limit 0 means no limit. It returns k = 0 if there are none. If fewest is true, it minimizes dummies among
-// those whose error is small enough.
-func (c Target) levelsFor(users uint64, relays int, fewest bool, limit float64) (k uint64, best, dummies float64) {
-	eps, cut := c.perEpoch()
-	enough, score := 1.2*math.Sqrt(2*float64(relays))/eps, math.Inf(1)
-	for levels := uint64(1); levels <= mostLevels; levels += 1 + levels/16 {
-		for share := .1; share < .87; share += .05 { // beyond .87 the outer levels need very wide tables
-			theta := share * eps
-			found := math.Sqrt(float64(relays)*2/(theta*theta) + float64(users)/float64(4*levels*levels))
-			of, width := expected(levels, theta, eps, cut)
-			of *= 1.03 // the search in Levels adds slightly more dummies
-			if limit > 0 && of > limit || width > maxSize {
-				continue
-			}
-			if fewest && found <= enough {
-				found = of / 1e9 // scores less than every error that is too large, so it is preferred
-			}
-			if found < score {
-				score, k, best, dummies = found, levels, theta, of
-			}
+// levelsRoom is how many times the estimated dummies the search of [Levels] takes at most, as a rule.
+const levelsRoom = 1.03
+
+// alike is the ratio of two estimates of an error below which the true errors decide.
+const alike = 1.03
+
+// within returns the design with the least error among those with at most most dummies. It goes through the designs
+// by their estimated error, and computes the laws of those that may be the best.
+func (c Target) within(designs []design, users uint64, relays int, most float64) (k uint64, n *task.Noise, err error) {
+	slices.SortStableFunc(designs, func(a, b design) int { return cmp.Compare(a.err, b.err) })
+	most *= 1 + 1e-9
+	first, least, room := math.Inf(1), math.Inf(1), 1/levelsRoom
+	for _, d := range designs {
+		if d.err > alike*first {
+			break
+		}
+		if d.dummies*room > most {
+			continue
+		}
+		law, failed := Levels(d.k, d.theta, c)
+		if failed != nil {
+			err = failed
+			continue
+		}
+		laws, failed := NewLaws(law)
+		if failed != nil {
+			return 0, nil, failed
+		}
+		if dummies := laws.Dummies(); dummies > most {
+			room = dummies / d.dummies / levelsRoom // Others of the target exceed their estimates likewise.
+			continue
+		}
+		first = min(first, d.err)
+		found := (float64(relays)*laws.Sum.Variance() + float64(users)/4) / float64(d.k*d.k)
+		if found < least {
+			k, n, least = d.k, law, found
 		}
 	}
-	return k, best, dummies
+	if n == nil {
+		return 0, nil, cmp.Or(err, error(tooFew(most)))
+	}
+	return k, n, nil
 }
 
 // mostLevels is the largest k of a sum. Clients check such a certificate in some tens of milliseconds.
 const mostLevels = 256
 
-// expected estimates the number of dummies of a law of levels, and the size N of the [spectrum] that its certificate
-// needs.
-func expected(k uint64, theta, eps, cut float64) (dummies, width float64) {
-	variance := 0.0
+// expected estimates the number of dummies of a law of levels, the variance of their weighted sum, and the width of
+// the spectrum that its certificate takes. For the variance it takes the sum before the tilt as normal with some
+// standard deviation σ. With s = θ/k the slope of the tilt, a = sσ and h = φ(a)/(1 − Φ(a)), it is then
+// σ²(1 + a² − a·h).
+func expected(k uint64, theta, eps, cut float64) (dummies, variance, width float64) {
+	square := 0.0
 	for j := range k + 1 {
 		rise, fall := slopesOf(theta*float64(min(j, k-j))/float64(k), eps-theta)
 		before, after := 1/math.Expm1(rise), 1/math.Expm1(fall) // mean distances from the peak, on either side
 		dummies += peakOf(rise, fall, cut) - before + after
-		variance += float64(j*j) * (before*(1+before) + after*(1+after))
+		square += float64(j*j) * (before*(1+before) + after*(1+after))
 	}
-	return dummies, math.Log(1e4/cut)*float64(k)/theta + deviations*math.Sqrt(variance)
+	slope, sigma := theta/float64(k), math.Sqrt(square)
+	return dummies, tiltedVariance(slope, sigma), math.Log(1e4/cut)/slope + deviations*sigma
+}
+
+// tiltedVariance returns the variance of a law whose density is that of a normal law times e^{−slope·|x|}.
+func tiltedVariance(slope, sigma float64) float64 {
+	a := slope * sigma
+	if a > 30 { // Of 1 − Φ(a) few digits would be left. The law is practically Laplace.
+		return 2 / (slope * slope)
+	}
+	hazard := math.Exp(-a*a/2) / math.Sqrt(math.Pi/2) / math.Erfc(a/math.Sqrt2)
+	return sigma * sigma * (1 + a*a - a*hazard)
 }
 
 // deviations is about the number of standard deviations that a certificate must cover on either side of the mean of the

@@ -68,24 +68,28 @@ func Gaussian(sigma float64, c int) []uint64 {
 }
 
 // Independent returns a law of independent cells that meets the target, with a mean of at most most dummies per cell;
-// most = 0 means no limit. Among laws whose standard deviation is within a hundredth of the least, it has the fewest
-// dummies. It tries Laplace laws, which are best for one epoch, and Gaussian laws, which are best for many.
+// most = 0 means no limit. With a limit, the law has the least standard deviation. Without one, it has the fewest
+// dummies among laws whose standard deviation is within a hundredth of the least. Independent tries Laplace laws, which
+// are best for one epoch, and Gaussian laws, which are best for many.
 func Independent(cells uint64, target Target, most float64) (*task.Noise, error) {
 	if err := target.check(); err != nil {
 		return nil, err
 	}
 	tables := append(target.laplaces(), target.gaussians()...)
 	var laws []Law
-	least := math.Inf(1)
+	least, near, limit := math.Inf(1), 1.0, most*(1+1e-9)
+	if most == 0 {
+		near, limit = 1.02, math.Inf(1)
+	}
 	for _, table := range tables {
 		law := newLaw(0, floats(table))
-		if laws = append(laws, law); most == 0 || law.Mean() <= most {
+		if laws = append(laws, law); law.Mean() <= limit {
 			least = min(least, law.Variance())
 		}
 	}
 	best := -1
 	for i, law := range laws {
-		fits := law.Variance() <= least*1.02 && (most == 0 || law.Mean() <= most)
+		fits := law.Variance() <= least*near && law.Mean() <= limit
 		if fits && (best < 0 || law.Mean() < laws[best].Mean()) {
 			best = i
 		}
@@ -138,6 +142,9 @@ func FixedTotal(cells uint64, target Target) (*task.Noise, error) {
 // long for the little that it gains.
 const maxFixedCells = 64
 
+// maxPairTable is the largest number of weights of a table for which [New] accepts two cells.
+const maxPairTable = 1 << 10
+
 // pairOf returns the noise of two independent cells with the given table. The curve of independent cells with one table
 // does not depend on their number.
 func pairOf(table []uint64) *task.Noise {
@@ -165,7 +172,10 @@ func (c Target) laplaces() (tables [][]uint64) {
 func (c Target) laplace(share, eps float64) []uint64 {
 	rise, fall := share*eps, (1-share)*eps
 	peak := 1 / (1/-math.Expm1(-rise) + 1/-math.Expm1(-fall) - 1)
-	far := math.Log(64*peak/c.Delta*float64(c.Epochs)) + 1
+	far := max(0, math.Log(64*peak/c.Delta*float64(c.Epochs))) + 1
+	if far/rise+far/fall > maxPairTable { // New would refuse the table, which could also be too large for memory.
+		return nil
+	}
 	most := int(far / fall)
 	c0 := int(far / rise)
 	if !c.keeps(pairOf(Laplace(rise, fall, c0, c0+most))) {

@@ -192,3 +192,29 @@ func TestRefusals(t *testing.T) {
 	_, err = relaynoise.Levels(34, 1, day)
 	require.ErrorContains(t, err, "theta")
 }
+
+// TestSearchOfExtremeTargets: a search must end within seconds, with a law that meets its target or with an error, also
+// if the target is far from any that a client could check. Its tables would have 10⁹ weights and more.
+func TestSearchOfExtremeTargets(t *testing.T) {
+	for _, target := range []relaynoise.Target{
+		{Epsilon: 1e-9, Delta: 1e-6, Epochs: 1}, {Epsilon: 1e-6, Delta: .5, Epochs: 1},
+		{Epsilon: 1e-6, Delta: 1e-100, Epochs: 1},
+	} {
+		independent, failed := relaynoise.Independent(2, target, 0)
+		fixed, alsoFailed := relaynoise.FixedTotal(2, target)
+		_, sum, sumFailed := relaynoise.Sum(1000, 2, target, 0)
+		for n, err := range map[*task.Noise]error{independent: failed, fixed: alsoFailed, sum: sumFailed} {
+			if err != nil {
+				continue
+			}
+			curve, err := relaynoise.New(n)
+			require.NoError(t, err)
+			require.LessOrEqual(t, target.Total(curve), target.Delta, "%+v", target)
+		}
+		if target.Epsilon < 1e-3 && target.Delta < .1 {
+			require.ErrorContains(t, failed, "larger epsilon", "%+v", target)
+		}
+	}
+	_, err := relaynoise.Levels(12, 9.6, relaynoise.Target{Epsilon: 64, Delta: 1e-100, Epochs: 1})
+	require.ErrorContains(t, err, "larger epsilon or delta")
+}

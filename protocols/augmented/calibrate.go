@@ -149,11 +149,28 @@ func noise(t *task.Task, claim relaynoise.Target, most float64) (cells uint64, n
 	if cells, err = cellsOf(t); err != nil {
 		return 0, nil, err
 	}
-	if cells <= fewCells && most == 0 {
-		if n, err = relaynoise.FixedTotal(cells, claim); err == nil {
-			return cells, n, nil // An error means that the proof takes too long, for example for many epochs.
-		}
+	if cells > fewCells {
+		n, err = relaynoise.Independent(cells, claim, most/float64(cells))
+		return cells, n, err
+	}
+	// An error means that the proof takes too long, for example for many epochs.
+	fixed, failed := relaynoise.FixedTotal(cells, claim)
+	if failed == nil && most == 0 {
+		return cells, fixed, nil
 	}
 	n, err = relaynoise.Independent(cells, claim, most/float64(cells))
+	if failed == nil && float64(*fixed.Total) <= most*(1+1e-9) && (err != nil || variance(fixed) <= variance(n)) {
+		return cells, fixed, nil
+	}
 	return cells, n, err
+}
+
+// variance returns the variance of the number of dummies that one relay adds to a cell, for a noise of equal cells that
+// the search returned.
+func variance(n *task.Noise) float64 {
+	laws, err := relaynoise.NewLaws(n)
+	if err != nil {
+		return math.Inf(1)
+	}
+	return laws.Cells[0].Variance()
 }
