@@ -37,7 +37,7 @@ func init() {
 //	paths ─ open ─┬─ (batch, state) ────────────────────────────┬─ dedup ── states ─ write
 //	              └─ (tag, batch) ─ find shared ─ (batch, tag) ─┘
 //
-// A state is what a verifier knows of some files (docs/SPEC.md, section 14). Every step is a function of its inputs, so
+// A state is a verifier's knowledge of some files (docs/SPEC.md, section 14). Every step is a function of its inputs, so
 // a runner may repeat it.
 func analyze(s beam.Scope, bundle []byte, keys, out string, paths []string) error {
 	if _, err := newVerifier(bundle, nil); err != nil {
@@ -60,14 +60,14 @@ func newVerifier(bundle []byte, keys *keyfile.HPKE) (*verifier.Verifier, error) 
 	return verifier.New(open, keys)
 }
 
-// stateOf returns a verifier's state.
+// stateOf returns the encoded state of a verifier.
 func stateOf(v *verifier.Verifier) ([]byte, error) {
 	var out bytes.Buffer
 	err := v.WriteState(&out)
 	return out.Bytes(), err
 }
 
-// addStates adds states to a verifier.
+// addStates adds encoded states to a verifier.
 func addStates(v *verifier.Verifier, states func(*[]byte) bool) error {
 	for state := []byte(nil); states(&state); {
 		if err := v.ReadState(bytes.NewReader(state)); err != nil {
@@ -119,7 +119,8 @@ func (f *openFile) ProcessElement(ctx context.Context, path string, state, tag f
 	return err
 }
 
-// unread fails if a verifier could not read a file. A verifier only notes that, but a runner can retry it.
+// unread returns an error if a verifier could not read a file. A verifier only records it as a finding, but a runner can
+// retry the file.
 func unread(v *verifier.Verifier) error {
 	for _, f := range v.Findings() {
 		if f.Name == finding.Unread {
@@ -129,7 +130,7 @@ func unread(v *verifier.Verifier) error {
 	return nil
 }
 
-// pair returns a key made of two numbers.
+// pair returns a Beam key made of two numbers.
 func pair(a, b uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, a), b)
 }
@@ -143,7 +144,7 @@ func openPath(ctx context.Context, path string) (io.ReadCloser, error) {
 	return disk.OpenRead(ctx, path)
 }
 
-// findShared emits a tag once for each batch that has it, if several do.
+// findShared emits each tag that several batches have, once for each of these batches.
 func findShared(tag []byte, batches func(*[]byte) bool, emit func([]byte, []byte)) {
 	var all []string
 	for batch := []byte(nil); batches(&batch); {
@@ -159,7 +160,7 @@ func findShared(tag []byte, batches func(*[]byte) bool, emit func([]byte, []byte
 	}
 }
 
-// dedupBatch removes from a batch the slots that no other batch has.
+// dedupBatch combines the states of a batch's files, and applies what findShared found for the batch.
 type dedupBatch struct {
 	Bundle, ID []byte
 
@@ -227,8 +228,8 @@ type file interface {
 	Abort()
 }
 
-// create begins a file: a local one that only its owner may read, since a state contains messages, or an object of a
-// store.
+// create begins a file: a local file or an object of a store. Only the owner may read the local file, since a state
+// contains messages.
 func create(ctx context.Context, path string) (file, error) {
 	if !strings.Contains(path, "://") {
 		return durable.Create(path, 0o600)
@@ -244,7 +245,7 @@ func create(ctx context.Context, path string) (file, error) {
 	return &object{out, disk}, nil
 }
 
-// object is a file of an object store. It appears when it is closed, and replaces the object of that name.
+// object is a file of an object store. Closing it makes it visible, and replaces an object of the same name.
 type object struct {
 	io.WriteCloser
 	disk filesystem.Interface

@@ -32,14 +32,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// laid is a folder with batch files, and what one verifier of all of them reports.
+// laid is a folder with batch files, and the report of one verifier that reads all of them.
 type laid struct {
 	bundle, keys, out, glob string
 	want                    string
 	cascade                 *relaytest.Cascade
 }
 
-// lay writes files with faults of every kind.
+// lay writes batch files, among them files with faults of every kind.
 func lay(t *testing.T) *laid {
 	t.Helper()
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(20)})
@@ -73,7 +73,7 @@ func report(t *testing.T, v *verifier.Verifier) string {
 	return string(line)
 }
 
-// merged is the report of the state that a run wrote.
+// merged returns the report that verifier merge makes of a run's state.
 func (l *laid) merged(t *testing.T) string {
 	t.Helper()
 	info, err := os.Stat(l.out)
@@ -88,7 +88,8 @@ func (l *laid) merged(t *testing.T) string {
 	return report(t, v)
 }
 
-// TestAPipelineGivesTheBytesOfOneRun: with faults of every kind among the files, and messages in several of them.
+// TestAPipelineGivesTheBytesOfOneRun: with faults of every kind, and messages that several files have, the pipeline must
+// give the bytes that one run of the verifier gives.
 func TestAPipelineGivesTheBytesOfOneRun(t *testing.T) {
 	l := lay(t)
 	require.NoError(t, run(t.Context(), l.bundle, l.keys, l.out, []string{l.glob}))
@@ -105,8 +106,8 @@ func TestAPipelineGivesTheBytesOfOneRun(t *testing.T) {
 	require.ErrorContains(t, v.ReadState(bytes.NewReader(again)), "deduplicated in another run", "two runs are no one run")
 }
 
-// TestAKilledRunLeavesNothing: a process that is killed, wherever it stands, leaves no state, or the whole one. The
-// next one gives the bytes of one run.
+// TestAKilledRunLeavesNothing: a process that is killed at any moment must leave no state or a whole one. The next
+// process must give the bytes of one run.
 func TestAKilledRunLeavesNothing(t *testing.T) {
 	l := lay(t)
 	command := func() *exec.Cmd {
@@ -140,7 +141,7 @@ func TestAKilledRunLeavesNothing(t *testing.T) {
 	require.Positive(t, early, "no run was killed before its end")
 }
 
-// TestARunSaysWhatItLacks: a flag, a file, a key.
+// TestARunSaysWhatItLacks: the error must name the flag, file or key that is missing.
 func TestARunSaysWhatItLacks(t *testing.T) {
 	l := lay(t)
 	for want, flags := range map[string][3]string{
@@ -156,7 +157,7 @@ func TestARunSaysWhatItLacks(t *testing.T) {
 	require.ErrorContains(t, err, fmt.Sprintf("no file matches %q", []string{l.glob + ".not"}))
 }
 
-// cpu is how much CPU time this process has taken.
+// cpu returns the CPU time that this process has used.
 func cpu(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
@@ -164,7 +165,8 @@ func cpu(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestAFileThatCannotBeReadFailsTheRun: a verifier of files notes it, and counts the rest; a runner tries again.
+// TestAFileThatCannotBeReadFailsTheRun: a file that cannot be read must fail the run, so that the runner tries again.
+// verifier analyze instead records a finding and counts the other files.
 func TestAFileThatCannotBeReadFailsTheRun(t *testing.T) {
 	l := lay(t)
 	require.NoError(t, os.Mkdir(filepath.Join(filepath.Dir(l.glob), "folder.batch"), 0o700))

@@ -14,7 +14,7 @@ import (
 	"github.com/doona-dp/doona/wire/keyfile"
 )
 
-// TestSizes prints what a message costs here and in one verifier. It takes a minute.
+// TestSizes prints the cost of a message in the pipeline and in one verifier. It takes a minute.
 func TestSizes(t *testing.T) {
 	const batches, size = 10, 10_000
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(size)})

@@ -22,7 +22,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// samples are the values of metrics, by name and labels.
+// samples are the values of metrics. The key is the metric's name with its labels.
 type samples map[string]map[string]float64
 
 // scrape reads the metrics of running programs.
@@ -43,11 +43,11 @@ func scrape(t *testing.T, admins ...string) samples {
 	return out
 }
 
-// selector matches what a rule says of a metric: its change within a time, or its value, where it has a label.
+// selector matches the part of a rule that names a metric: its value or its change in a time, and a label.
 var selector = regexp.MustCompile(`(?:(rate|increase)\((doona_\w+)(?:\{(.*?)\})?\[\w+\]\)|(doona_\w+)(?:\{(.*?)\})?)`)
 
-// firing returns the alerts that hold at a time, given what was scraped then and an hour before. It ignores how long
-// they must hold. It evaluates only the forms that the rules use: comparisons of one metric, series by series.
+// firing returns the alerts whose conditions hold, given the samples of now and of an hour ago. It ignores for how long
+// a condition must hold. It evaluates only the forms that the rules use: comparisons of one metric, series by series.
 func firing(t *testing.T, before, now samples, at time.Time) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("grafana", "alerts.yaml"))
@@ -92,14 +92,14 @@ func firing(t *testing.T, before, now samples, at time.Time) (names []string) {
 	return names
 }
 
-// also returns samples with those of a metric from others.
+// also returns samples, and from others the samples of one metric.
 func also(to, from samples, metric string) samples {
 	to[metric] = from[metric]
 	return to
 }
 
-// TestRelayAlerts: alerts fire for the first finding of a kind, for an upstream relay that was unreachable since the
-// start, and for a missing process.
+// TestRelayAlerts: alerts must fire for the first finding of a kind, for an upstream relay that was unreachable since
+// the relay started, and for a relay process that does not run.
 func TestRelayAlerts(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{})
 	admin := c.Config(t, 1).Admin
@@ -118,7 +118,7 @@ func TestRelayAlerts(t *testing.T) {
 	require.Equal(t, []string{"DoonaRelayGone"}, firing(t, begun, samples{}, time.Now()))
 }
 
-// TestOwnerAlert: the alert fires once for an approved owner's task that exceeds the limit, and not before.
+// TestOwnerAlert: the alert must fire if an approved owner's task exceeds the owner's limit, and not before.
 func TestOwnerAlert(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
 	c.Start(t, 0)
@@ -135,12 +135,12 @@ func TestOwnerAlert(t *testing.T) {
 	require.Empty(t, without(firing(t, refused, refused, time.Now()), "DoonaRelayEpochsEnd"))
 }
 
-// without returns names but one.
+// without returns names without one of them.
 func without(names []string, but string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return name == but })
 }
 
-// TestAlerts: none fires while all is well; each of the verifier's does when it should.
+// TestAlerts: no alert may fire while all is well. Each of the verifier's alerts must fire on its fault.
 func TestAlerts(t *testing.T) {
 	const day = 24 * time.Hour
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {

@@ -29,7 +29,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestGenerated: the dashboard and the alerts are what go generate makes of the definitions.
+// TestGenerated: the committed dashboards and alerts must equal those that go generate makes.
 func TestGenerated(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "generator")
@@ -50,8 +50,8 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// TestDashboardsShowWhatIsSaid: every metric of a running relay, issuer and verifier is on its dashboard, and
-// every one on a dashboard and in the alerts is a running program's.
+// TestDashboardsShowWhatIsSaid: each metric of a running relay, issuer and verifier must be on its dashboard. Each
+// metric on a dashboard or in an alert must exist in a running program.
 func TestDashboardsShowWhatIsSaid(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
 		relaytest.Mean(10)(draft)
@@ -136,7 +136,7 @@ func get(t *testing.T, url string) string {
 	return string(text)
 }
 
-// shown returns the metrics that a file names, which must be well formed.
+// shown returns the metrics that a file names, and fails the test if the file is not well-formed.
 func shown(t *testing.T, name string) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("grafana", name))
@@ -150,7 +150,7 @@ func shown(t *testing.T, name string) map[string]bool {
 	return out
 }
 
-// buildStatic builds a program as the Dockerfile does, and requires that it needs no library.
+// buildStatic builds a program as the Dockerfile does, and fails the test if the program needs a shared library.
 func buildStatic(t *testing.T, program, into string) {
 	t.Helper()
 	dockerfile, err := os.ReadFile("Dockerfile")
@@ -171,8 +171,8 @@ func buildStatic(t *testing.T, program, into string) {
 	}
 }
 
-// TestStatic: what the Dockerfile builds needs no library and no file: it serves as an unprivileged
-// user in a root folder that has only its own files.
+// TestStatic: the program that the Dockerfile builds must need no shared library and no system file. It must serve as an
+// unprivileged user in a root folder that has only the program's own files.
 func TestStatic(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10)})
 	root, pages, admin := c.Dir, relaytest.FreeAddress(t), relaytest.FreeAddress(t)
@@ -217,8 +217,8 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// TestAlertsByPromtool: promtool accepts the rules, and the right alerts fire: on the first finding of its kind, on an
-// upstream relay that has not answered since the start, and on a process that stopped.
+// TestAlertsByPromtool: promtool must accept the rules, and the right alerts must fire: on the first finding of a kind,
+// on an upstream relay that has not answered since the relay started, and on a process that stopped.
 func TestAlertsByPromtool(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
@@ -230,8 +230,8 @@ func TestAlertsByPromtool(t *testing.T) {
 	}
 }
 
-// TestProxySamples: no sample logs addresses, trusts the address that a client claims, or stores a report on disk. An
-// installed proxy accepts its sample.
+// TestProxySamples: no sample configuration of a proxy may log addresses, trust the address that a client claims, or
+// store a report on disk. A proxy that is installed must accept its sample.
 func TestProxySamples(t *testing.T) {
 	dir := t.TempDir()
 	read := func(name string) string {
@@ -257,8 +257,8 @@ func TestProxySamples(t *testing.T) {
 	}
 }
 
-// TestRelaySample: the relay reads the sample, also with all that is optional in it, and what it writes to is where the
-// service may write.
+// TestRelaySample: the relay must read the sample configuration, also with all optional lines. All files that the relay
+// writes must lie in folders where the systemd unit lets it write.
 func TestRelaySample(t *testing.T) {
 	text, err := os.ReadFile("relay.yaml")
 	require.NoError(t, err)
@@ -279,7 +279,7 @@ func TestRelaySample(t *testing.T) {
 	}
 }
 
-// TestUnit: systemd finds nothing wrong with the unit as any program's.
+// TestUnit: systemd must find no fault in the unit, whichever of the programs it starts.
 func TestUnit(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

@@ -25,10 +25,10 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestFirstDay does the first day of deployment.md letter by letter, where [TestManuals] must have folders of its own:
-// the program in /usr/local/bin, the relay's user by useradd and its folder by install, and the relay as the unit says.
-// It does so in a mount namespace in which /etc, /usr/local/bin and /var/lib are the test's: the machine stays as it
-// is.
+// TestFirstDay follows the first day of deployment.md letter by letter. It uses the document's own paths, where
+// [TestManuals] uses other folders: the program in /usr/local/bin, the relay's user by useradd, its folder by install,
+// and the relay as the unit starts it. In the test's mount namespace, /etc, /usr/local/bin and /var/lib are folders of
+// the test, so the machine does not change.
 func TestFirstDay(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may make users and mount folders over the machine's")
@@ -72,14 +72,14 @@ func TestFirstDay(t *testing.T) {
 	require.Equal(t, users, after)
 }
 
-// machine is a mount namespace in which some folders are the test's.
+// machine is a mount namespace in which folders of the test replace some of the machine's.
 type machine struct {
 	t    *testing.T
 	root string
 	pid  int // of who is in it
 }
 
-// owned lists the folders that are the test's, and whether they have what the machine's have.
+// owned lists the folders that the test replaces. true: the test's folder begins as a copy of the machine's.
 var owned = map[string]bool{"/etc": true, "/usr/local/bin": false, "/var/lib": false}
 
 func newMachine(t *testing.T) *machine {
@@ -117,10 +117,10 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-// path returns where a file of the machine's is.
+// path returns the path outside the namespace of a file in it.
 func (m *machine) path(name string) string { return filepath.Join(m.root, name) }
 
-// as returns a command that a user of the machine gives. Its folder is the test's name of it.
+// as returns a shell command that a user of the machine runs in the namespace, from the machine's root folder.
 func (m *machine) as(user, line string, more ...string) *exec.Cmd {
 	args := []string{"--mount=/proc/" + strconv.Itoa(m.pid) + "/ns/mnt", "--wd=.", "--"}
 	if user != "root" {
@@ -131,7 +131,7 @@ func (m *machine) as(user, line string, more ...string) *exec.Cmd {
 	return cmd
 }
 
-// do runs a command, which succeeds.
+// do runs a command, and fails the test unless it succeeds.
 func (m *machine) do(cmd *exec.Cmd) string {
 	m.t.Helper()
 	out, err := cmd.CombinedOutput()
@@ -139,8 +139,8 @@ func (m *machine) do(cmd *exec.Cmd) string {
 	return string(out)
 }
 
-// configure writes what goes to /etc/doona, as step 3 and relay.md have it: the relay's own files by absolute paths,
-// and a task of it alone.
+// configure writes the files in /etc/doona as step 3 and relay.md say, with absolute paths, and a task of this relay
+// alone.
 func (m *machine) configure(home, text, listen, admin string) {
 	t := m.t
 	t.Helper()
@@ -174,7 +174,7 @@ func (m *machine) configure(home, text, listen, admin string) {
 	require.NoError(t, os.WriteFile(m.path("/etc/doona/relay.yaml"), []byte(text), 0o644))
 }
 
-// unit reads what the unit for a program says.
+// unit reads the systemd unit of a program.
 func unit(t *testing.T, program string) func(key string) string {
 	t.Helper()
 	text, err := os.ReadFile("doona@.service")
@@ -187,11 +187,11 @@ func unit(t *testing.T, program string) func(key string) string {
 	}
 }
 
-// serveByUnit runs the relay as systemd would by its unit: no systemd runs where tests do. The user, the command and
-// the mask are the unit's, no folder can be written to but its own and one for temporary files, and the program must
-// say when it serves, that it goes on, and end when it is told to. Not tried are what takes rights that a test need not
-// have: limits above its own, and filters of system calls. Where systemd's tools are here, they check the unit among
-// the files that it names, and enable it.
+// serveByUnit runs the relay as systemd would by its unit, because no systemd runs where tests run. User, command and
+// file mask are the unit's. Only the relay's folder and one for temporary files are writable. The program must notify
+// when it serves and that it is alive, and must end when it is told to. The test tries neither limits above its own nor
+// filters of system calls, for which it lacks the rights. If systemd's tools are installed, they check and enable the
+// unit.
 func (m *machine) serveByUnit(home, admin, uid string) {
 	t := m.t
 	t.Helper()
@@ -265,7 +265,7 @@ func (m *machine) serveByUnit(home, admin, uid string) {
 	}
 }
 
-// filesIn lists a folder in which there is something.
+// filesIn lists the files in a folder, and fails the test if it has none.
 func filesIn(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(folder)

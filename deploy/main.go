@@ -37,7 +37,7 @@ func main() {
 
 type object = map[string]any
 
-// dashboard returns the dashboard of a program, two panels a row.
+// dashboard returns the dashboard of a program, with two panels in each row.
 func dashboard(program string, metrics []service.Metric) []byte {
 	var panels []object
 	prefix := "doona_" + program + "_"
@@ -64,7 +64,7 @@ func dashboard(program string, metrics []service.Metric) []byte {
 	return append(out, '\n')
 }
 
-// unit returns the unit of a panel's values; the panel of a counter shows its rate.
+// unit returns the unit of a panel's values. The panel of a counter shows the counter's rate.
 func unit(m service.Metric) string {
 	if m.Kind == service.KindCounter {
 		return "ops"

@@ -18,10 +18,10 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestManuals does what the manuals say, line by line, as a user who owns nothing else: the blocks of relay.md, of
-// verifier.md and of issuer.md under their first command, and the steps of deployment.md's first day, whose relay may
-// only read its configuration. What a manual leaves to its reader, as KEY, is filled in here. At the end the verifier
-// has an estimate, and a relay that has lost its store, and then its secret, goes on as deployment.md says.
+// TestManuals runs the commands of the manuals, line by line, as an unprivileged user: the first blocks of relay.md,
+// verifier.md and issuer.md, and the first day of deployment.md, whose relay may only read its configuration. The test
+// fills in what a manual leaves to its reader, such as KEY. At the end the verifier must have an estimate. A relay that
+// has lost its store, and then its secret, must recover as deployment.md says.
 func TestManuals(t *testing.T) {
 	m := newManuals(t)
 	day := m.code("deployment.md", "## First day")
@@ -67,7 +67,7 @@ func TestManuals(t *testing.T) {
 	bundle, err := os.ReadFile(filepath.Join(owner, "mean.bundle"))
 	require.NoError(t, err)
 
-	// What each has of the manual's configuration, in its own folder; the first relay's is nobody's to write to.
+	// Each party's configuration from the manual, in its own folder. The first relay may not write to its own.
 	etc := filepath.Join(m.root, "etc")
 	require.NoError(t, os.Mkdir(etc, 0o755))
 	config := func(name, folder, text string, replace ...string) {
@@ -138,7 +138,7 @@ func newManuals(t *testing.T) *manuals {
 	return m
 }
 
-// section returns what stands under a heading of a document.
+// section returns the text under a heading of a document.
 func (m *manuals) section(file, heading string) string {
 	text, err := os.ReadFile(filepath.Join("..", "docs", file))
 	require.NoError(m.t, err)
@@ -169,7 +169,7 @@ func (m *manuals) code(file, heading string) (out []string) {
 	return out
 }
 
-// one returns the first code that has a text.
+// one returns the first piece of code that contains a text.
 func (m *manuals) one(code []string, text string) string {
 	for _, line := range code {
 		if strings.Contains(line, text) {
@@ -180,7 +180,7 @@ func (m *manuals) one(code []string, text string) string {
 	return ""
 }
 
-// folder makes one that is the user's alone.
+// folder makes a folder that only the user can open.
 func (m *manuals) folder(name string) string {
 	path := filepath.Join(m.root, name)
 	require.NoError(m.t, os.Mkdir(path, 0o700))
@@ -190,12 +190,12 @@ func (m *manuals) folder(name string) string {
 	return path
 }
 
-// write writes a file that everybody may read, and its folder's owner write.
+// write writes a file that everybody may read and that the folder's owner may write.
 func (m *manuals) write(path, text string) {
 	require.NoError(m.t, os.WriteFile(path, []byte(text), 0o644))
 }
 
-// each runs the commands of a block, and those that serve until the test has ended.
+// each runs the commands of a block. Commands that serve run until the test ends.
 func (m *manuals) each(folder, block string) {
 	for lines := bufio.NewScanner(strings.NewReader(block)); lines.Scan(); {
 		line, _, _ := strings.Cut(lines.Text(), "  #")
@@ -214,7 +214,7 @@ func (m *manuals) command(folder, line string) (*exec.Cmd, *bytes.Buffer) {
 	return cmd, out
 }
 
-// run runs a command, which succeeds.
+// run runs a command, and fails the test unless it succeeds.
 func (m *manuals) run(folder, line string) string {
 	m.t.Helper()
 	cmd, out := m.command(folder, line)
@@ -241,7 +241,7 @@ func (m *manuals) start(folder, line string) {
 
 var publicKey = regexp.MustCompile(`ed25519:[A-Za-z0-9_-]{43}`)
 
-// key returns the public key that a command has printed.
+// key returns the public key that a command printed.
 func (m *manuals) key(out string) string {
 	found := publicKey.FindString(out)
 	require.NotEmpty(m.t, found, out)

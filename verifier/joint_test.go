@@ -132,7 +132,8 @@ func TestJointFiguresWithoutNoise(t *testing.T) {
 	}))
 }
 
-// TestJointNeedsPairs: NewJoint needs labels, and a number of groups that divides theirs.
+// TestJointNeedsPairs: NewJoint must refuse a histogram without labels, and a number of groups that does not divide the
+// number of labels.
 func TestJointNeedsPairs(t *testing.T) {
 	draft, m, _ := jointTask(t, jointTasks["randomized response"])
 	_, err := verifier.NewJoint(draft, m, m.Aggregate(), 5)

@@ -35,7 +35,7 @@ func auditPool() *task.Noise {
 // ofTexts returns how many messages are in the cells of each text.
 func (y tally) ofTexts() (x, other int) { return y[0] + y[poolB], y[1] + y[1+poolB] }
 
-// samePool is [same] for a pool.
+// samePool makes the guess of [same] from the counts of two texts, for noise from a pool of dummies.
 func samePool() guess {
 	return guess{p0: 1, event: func(s sight) bool {
 		x, other := s.first.ofTexts()
