@@ -37,8 +37,8 @@ func init() {
 //	paths ─ open ─┬─ (batch, state) ────────────────────────────┬─ dedup ── states ─ write
 //	              └─ (tag, batch) ─ find shared ─ (batch, tag) ─┘
 //
-// A state is a verifier's knowledge of some files (docs/SPEC.md, section 14). Every step is a function of its inputs, so
-// a runner may repeat it.
+// A state is a verifier's knowledge of some files (docs/SPEC.md, section 14). Every step is a function of its inputs,
+// so a runner may repeat it.
 func analyze(s beam.Scope, bundle []byte, keys, out string, paths []string) error {
 	if _, err := newVerifier(bundle, nil); err != nil {
 		return err
@@ -119,8 +119,8 @@ func (f *openFile) ProcessElement(ctx context.Context, path string, state, tag f
 	return err
 }
 
-// unread returns an error if a verifier could not read a file. A verifier only records it as a finding, but a runner can
-// retry the file.
+// unread returns an error if a verifier could not read a file. A verifier only records it as a finding, but a runner
+// can retry the file.
 func unread(v *verifier.Verifier) error {
 	for _, f := range v.Findings() {
 		if f.Name == finding.Unread {

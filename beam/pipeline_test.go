@@ -88,8 +88,8 @@ func (l *laid) merged(t *testing.T) string {
 	return report(t, v)
 }
 
-// TestAPipelineGivesTheBytesOfOneRun: with faults of every kind, and messages that several files have, the pipeline must
-// give the bytes that one run of the verifier gives.
+// TestAPipelineGivesTheBytesOfOneRun: with faults of every kind, and messages that several files have, the pipeline
+// must give the bytes that one run of the verifier gives.
 func TestAPipelineGivesTheBytesOfOneRun(t *testing.T) {
 	l := lay(t)
 	require.NoError(t, run(t.Context(), l.bundle, l.keys, l.out, []string{l.glob}))

@@ -111,7 +111,7 @@ func readScripts(site string) (scripts [][]byte, err error) {
 	for _, name := range append(names, filepath.Join(site, "doona.js")) {
 		content, err := os.ReadFile(name)
 		if err != nil {
-			return nil, fmt.Errorf("couldn't read the SDK: %w", err)
+			return nil, fmt.Errorf("couldn't read the SDK's script: %w", err)
 		}
 		scripts = append(scripts, content)
 	}

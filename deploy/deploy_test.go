@@ -171,8 +171,8 @@ func buildStatic(t *testing.T, program, into string) {
 	}
 }
 
-// TestStatic: the program that the Dockerfile builds must need no shared library and no system file. It must serve as an
-// unprivileged user in a root folder that has only the program's own files.
+// TestStatic: the program that the Dockerfile builds must need no shared library and no system file. It must serve as
+// an unprivileged user in a root folder that has only the program's own files.
 func TestStatic(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10)})
 	root, pages, admin := c.Dir, relaytest.FreeAddress(t), relaytest.FreeAddress(t)

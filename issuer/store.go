@@ -204,7 +204,7 @@ func (s *store) erase(ctx context.Context, task task.ID, epoch uint64) error {
 			erased, err = done.RowsAffected()
 		}
 		if err != nil {
-			return fmt.Errorf("couldn't erase the counts of epoch %d: %w", epoch, err)
+			return fmt.Errorf("couldn't erase the token counts of epoch %d: %w", epoch, err)
 		}
 	}
 	return s.scrub(ctx)

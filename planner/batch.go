@@ -131,7 +131,7 @@ func (b *batches) addDummies(d *simulatedBatch, src *randomizer.Source) error {
 		}
 	}
 	if b.can.Dummies == nil {
-		return invalid.Field("noise", b.task.Noise.Kind, "none for protocol "+b.task.Protocol)
+		return invalid.Field("noise", b.task.Noise.Kind, "no noise by relays: protocol "+b.task.Protocol+" takes none")
 	}
 	b.can.Dummies(d.aggregate).AddDummies(uint64(relays(b.task)), added)
 	return nil

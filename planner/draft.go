@@ -42,8 +42,8 @@ type Query struct {
 	KEM      task.KEM     // x25519, mlkem768x25519 or mlkem768. Empty: x25519.
 	Relays   *RelayNoise  // Every relay adds noise, so no other client must be honest. nil: default.
 
-	// The claim for all epochs together, in the ranges of Epsilon and Delta; 0 for none. With a total, Epsilon and
-	// Delta may be 0; Draft then derives them.
+	// The claim for all epochs together, with the same allowed ranges as Epsilon and Delta; 0 for none. With a total,
+	// Epsilon and Delta may be 0; Draft then derives them.
 	TotalEpsilon, TotalDelta float64
 }
 

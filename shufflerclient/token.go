@@ -89,13 +89,13 @@ func IssuerTokens(client HTTP, header http.Header) TokenSource {
 	return func(ctx context.Context, uri string, request []byte) ([]byte, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, uri, bytes.NewReader(request))
 		if err != nil {
-			return nil, fmt.Errorf("couldn't ask for a token: %w", err)
+			return nil, fmt.Errorf("couldn't ask the issuer for a token: %w", err)
 		}
 		maps.Copy(req.Header, header)
 		req.Header.Set("Content-Type", token.RequestType)
 		resp, err := client.Do(req)
 		if err != nil {
-			return nil, fmt.Errorf("couldn't ask for a token: %w", err)
+			return nil, fmt.Errorf("couldn't ask the issuer for a token: %w", err)
 		}
 		defer resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {
@@ -103,7 +103,7 @@ func IssuerTokens(client HTTP, header http.Header) TokenSource {
 		}
 		reply, err := io.ReadAll(io.LimitReader(resp.Body, token.ReplySize+1))
 		if err != nil {
-			return nil, fmt.Errorf("couldn't ask for a token: %w", err)
+			return nil, fmt.Errorf("couldn't ask the issuer for a token: %w", err)
 		}
 		return reply, nil
 	}

@@ -148,7 +148,7 @@ func (c Target) usual(designs []design, relays int) (best design, n *task.Noise,
 const levelsRoom = 1.03
 
 // alike is the ratio of two estimates of an error below which the true errors decide.
-const alike = 1.03
+const alike = 1.06
 
 // within returns the design with the least error among those with at most most dummies. It goes through the designs
 // by their estimated error, and computes the laws of those that may be the best.

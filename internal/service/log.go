@@ -91,8 +91,8 @@ func (s *recentLines) shouldOmit(line string, now time.Time) (omitted uint64, om
 	return omitted, false
 }
 
-// forget makes space for a line. It forgets old lines without omitted repetitions and, if that is not enough, the
-// oldest line.
+// forget makes space for a line. It forgets old lines of which no repetition was left out of the log. If that is not
+// enough, it forgets the oldest line.
 func (s *recentLines) forget(now time.Time) {
 	oldest := ""
 	for line, recent := range s.lines {

@@ -231,7 +231,7 @@ func (b *bounded) Read(p []byte) (n int, err error) {
 // blankLines counts the blank lines of a table or list.
 type blankLines struct{ lines, first int }
 
-// add counts the lines from one number to another, if there are any.
+// add counts the lines with the numbers from to to, both included, if there are any.
 func (b *blankLines) add(from, to int) {
 	if to < from {
 		return

@@ -168,7 +168,7 @@ func checkRefused(t *testing.T, c *relaytest.Cascade, verifierRoll, issuerRoll t
 			require.ErrorContains(t, err, "invalid sign_key "+filepath.Join(c.Dir, party, bad.newest))
 			require.ErrorContains(t, err, "the key of the "+party+" that task ")
 			require.ErrorContains(t, err, " names, "+taskfile.FormatKey(bad.lacks(rotation)))
-			require.ErrorContains(t, err, "among old_sign_keys")
+			require.ErrorContains(t, err, "in old_sign_keys")
 		}
 		_, err := server.New(verifierWith(t, c, bad.newest, bad.old...))
 		said("verifier", verifierRoll, err)

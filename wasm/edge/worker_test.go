@@ -523,8 +523,8 @@ func TestSlowBodiesOfANetwork(t *testing.T) {
 	}
 }
 
-// TestRefusedReportsFetchNoTokensAhead: after a report that the relay refused, the worker fetches no token for its
-// pool.
+// TestRefusedReportsFetchNoTokensAhead: the worker fetches tokens ahead of the reports that need them. After the relay
+// refused a report, it must fetch none ahead: reports that are refused would use up the quota of tokens.
 func TestRefusedReportsFetchNoTokensAhead(t *testing.T) {
 	c := withIssuer(t)
 	w, h := start(t, c, map[string]any{"source": "backend", "backendKey": "BACKEND"})

@@ -68,7 +68,7 @@ func OpenTime(t *task.Task, id task.ID, hop int, nonce Nonce, in []byte) (uint64
 	case string(v.Nonce) != string(nonce[:]):
 		return fail(errors.New("signed for another nonce"))
 	case v.Unix >= maxUnix:
-		return fail(fmt.Errorf("%d seconds: want below 2^53", v.Unix))
+		return fail(fmt.Errorf("signed at %d seconds of Unix time: want below 2^53", v.Unix))
 	}
 	return v.Unix, nil
 }

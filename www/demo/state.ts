@@ -124,7 +124,7 @@ export interface Sight {
   /** How many messages say no, and how many say yes, without the messages of the attacker's clients. */
   readonly left: readonly [number, number];
   readonly guess: number;
-  /** The probability that the guess is right. */
+  /** The probability that the attacker's guess of the visitor's answer is right. */
   readonly certainty: number;
   readonly epsilon: number;
   readonly epsilon_no_honest: number | null;

@@ -71,7 +71,7 @@ export interface ConnectionParts {
   readonly check: () => Promise<void>;
   /** Randomizes and seals a value. It may transfer the value's buffer to the worker; the buffer is then empty. */
   readonly submission: (epoch: number, value: Float64Array) => Promise<Bytes>;
-  /** Gets a token for a report; set only in a task with tokens. */
+  /** Gets a token for a report. It is there only if the task requires tokens. */
   readonly token?: (epoch: number) => Promise<Bytes>;
 }
 

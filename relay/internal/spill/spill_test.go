@@ -29,7 +29,8 @@ func order(t *testing.T, s *Shuffle, n int) (out []int) {
 	return out
 }
 
-// TestUniform: 1, 2, 3 and 9 buckets, in memory and through the file, with right and wrong expected numbers.
+// TestUniform: all orders of the slots must be equally likely: with 1, 2, 3 and 9 buckets, in memory and through the
+// file, and whether or not the number of slots that the caller announced is right.
 func TestUniform(t *testing.T) {
 	const n = stattest.Things
 	for name, c := range map[string]struct {

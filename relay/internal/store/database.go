@@ -228,7 +228,8 @@ func (t *transaction) exec(query string, args ...any) (int64, error) {
 	return r.RowsAffected()
 }
 
-// put runs a statement now or together with a later statement of the transaction. The caller learns only the error.
+// put runs a statement now or together with a later statement of the transaction. It returns only an error, which may
+// be that of an earlier statement.
 func (t *transaction) put(query string, args ...any) error {
 	return t.tx.put(t.engine.sql(query), args...)
 }

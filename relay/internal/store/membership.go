@@ -38,7 +38,7 @@ type membership struct {
 // a member.
 type Joining string
 
-// The reasons why a process is not a member.
+// The reasons why a relay process is not yet one of the processes that may write to their shared store.
 const (
 	CatchesUp Joining = "joining: catching up with another process"
 	NoMember  Joining = "joining: no member is running: start a process that was not fenced; if there is none, " +

@@ -89,7 +89,8 @@ type badRequest struct {
 	refused []problem.Name
 }
 
-// badNumbers returns requests to a relay, each with one number that the task does not have.
+// badNumbers returns requests to a relay. Each has one number that is too large for the task: an epoch, a batch, a
+// position in a stream or a number of keys.
 func (w *world) badNumbers(hop int, key ed25519.PrivateKey) (all []badRequest) {
 	open := w.Open
 	add := func(method, target string, purpose signing.Purpose, body []byte, refused ...problem.Name) *http.Request {
