@@ -273,7 +273,7 @@ func (c candidate) draft(param uint64) Way {
 	}
 	if w.Noise == NoiseRelays {
 		q.Relays = &RelayNoise{Batches: c.goal.Batches, NoiseOptions: protocols.NoiseOptions{
-			MaxDummies: c.goal.MaxDummies, LocalEpsilon: c.goal.LeastLocal}}
+			MaxDummies: c.goal.MaxDummies, LocalEpsilon: c.goal.LeastLocal, Relays: c.goal.Hops}}
 	}
 	t, err := Draft(q)
 	if err == nil {

@@ -147,6 +147,9 @@ func (c Target) usual(designs []design, relays int) (best design, n *task.Noise,
 // levelsRoom is how many times the estimated dummies the search of [Levels] takes at most, as a rule.
 const levelsRoom = 1.03
 
+// leastRatio is the least ratio of a law's dummies to their estimate.
+const leastRatio = .99
+
 // alike is the ratio of two estimates of an error below which the true errors decide.
 const alike = 1.06
 
@@ -155,12 +158,13 @@ const alike = 1.06
 func (c Target) within(designs []design, users uint64, relays int, most float64) (k uint64, n *task.Noise, err error) {
 	slices.SortStableFunc(designs, func(a, b design) int { return cmp.Compare(a.err, b.err) })
 	most *= 1 + 1e-9
-	first, least, room := math.Inf(1), math.Inf(1), 1/levelsRoom
+	first, least := math.Inf(1), math.Inf(1)
+	ratios := map[uint64]float64{} // By k: a lower bound on the ratio of dummies to their estimate.
 	for _, d := range designs {
 		if d.err > alike*first {
 			break
 		}
-		if d.dummies*room > most {
+		if d.dummies*cmp.Or(ratios[d.k], leastRatio) > most {
 			continue
 		}
 		law, failed := Levels(d.k, d.theta, c)
@@ -173,7 +177,7 @@ func (c Target) within(designs []design, users uint64, relays int, most float64)
 			return 0, nil, failed
 		}
 		if dummies := laws.Dummies(); dummies > most {
-			room = dummies / d.dummies / levelsRoom // Others of the target exceed their estimates likewise.
+			ratios[d.k] = max(leastRatio, .93*dummies/d.dummies) // Of one k, ratios differ by less than 7 %.
 			continue
 		}
 		first = min(first, d.err)

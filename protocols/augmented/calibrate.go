@@ -1,6 +1,7 @@
 package augmented
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -36,7 +37,7 @@ const defaultRelays = 2
 // Calibrate sets the noise, parameters and slots of a task whose query, input, claim and batch are set. It keeps a
 // parameter gamma that the task names. It takes the cheapest noise whose error is close to the least possible: within a
 // fifth for sums, within a hundredth for histograms.
-func (*Protocol) Calibrate(t *task.Task) error { return fit(t, 0) }
+func (*Protocol) Calibrate(t *task.Task) error { return fit(t, protocols.NoiseOptions{}) }
 
 // CalibrateRelayNoise implements [protocols.Row.CalibrateRelayNoise]. It calibrates with a bound on the dummies per
 // relay and batch, and with the gamma of a local ε₀. If the task claims only a total over all epochs, one epoch's δ
@@ -46,7 +47,7 @@ func (*Protocol) CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) err
 		return invalid.Field("max-dummies", decimal.Format(d.MaxDummies, -1), "0 to 4294967296")
 	}
 	claim := t.Claim
-	if err := fit(t, d.MaxDummies); err != nil || d.LocalEpsilon == 0 {
+	if err := fit(t, d); err != nil || d.LocalEpsilon == 0 {
 		return err
 	}
 	for range 8 { // The noise depends on gamma. For sums the noise decides the number of cells, and so gamma.
@@ -58,7 +59,7 @@ func (*Protocol) CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) err
 		gamma := task.Param{Key: "gamma", Value: randomizer.NewRational(int64(num), den)}
 		t.Params = append(slices.DeleteFunc(t.Params, func(p task.Param) bool { return p.Key == "gamma" }), gamma)
 		t.Claim = claim
-		if err := fit(t, d.MaxDummies); err != nil || t.Noise.Cells == cells {
+		if err := fit(t, d); err != nil || t.Noise.Cells == cells {
 			return err
 		}
 	}
@@ -66,14 +67,14 @@ func (*Protocol) CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) err
 		"a different local epsilon: no number of levels fits this one")
 }
 
-// fit does the work of Calibrate, with at most most expected dummies per relay and batch; 0 for no bound.
-func fit(t *task.Task, most float64) error {
+// fit does the work of Calibrate, within the bound on dummies.
+func fit(t *task.Task, d protocols.NoiseOptions) error {
 	gamma, local := t.Param("gamma")
 	t.Rule, t.Claim.Assumption, t.Params = Rule, task.NoneHonest, nil
 	if local {
 		t.Params = []task.Param{{Key: "gamma", Value: gamma}}
 	}
-	cells, n, err := noise(t, claimOf(t), most)
+	cells, n, err := noise(t, claimOf(t), d)
 	if err != nil {
 		return err
 	}
@@ -135,14 +136,11 @@ func claimOf(t *task.Task) relaynoise.Target {
 // takes too much time.
 const fewCells = 16
 
-// noise returns the distribution of the task's dummies and the number of cells. most bounds the expected dummies per
-// relay and batch; 0: no bound.
-func noise(t *task.Task, claim relaynoise.Target, most float64) (cells uint64, n *task.Noise, err error) {
+// noise returns the distribution of the task's dummies, within the bound on dummies, and the number of cells.
+func noise(t *task.Task, claim relaynoise.Target, d protocols.NoiseOptions) (cells uint64, n *task.Noise, err error) {
+	most := d.MaxDummies
 	if summed(t) {
-		relays := len(t.Relays)
-		if relays == 0 {
-			relays = defaultRelays
-		}
+		relays := cmp.Or(len(t.Relays), d.Relays, defaultRelays)
 		k, n, err := relaynoise.Sum(t.Batch.Size, relays, claim, most)
 		return k + 1, n, err
 	}
