@@ -80,7 +80,8 @@ func (w *walk) expectation() (value, excess float64) {
 }
 
 // directLimit is the number of steps up to which expectation uses the plain double sum if the inversion would be slow.
-// If the inversion is fast, the limit is a twentieth of that.
+// If the inversion is fast, the limit is directLimit/20. If n·p is below 50, the limit is 40·directLimit, because the
+// inversion is too coarse.
 const directLimit = 1.5e6
 
 // directCost returns the number of steps direct would take.

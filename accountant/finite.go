@@ -68,15 +68,21 @@ func pairDelta(p, q, omega []float64, n, eps float64) (delta, excess float64) {
 
 // checkRows checks a randomizer's matrix and returns its blanket ω.
 func checkRows(rows [][]float64) ([]float64, error) {
-	if len(rows) < 2 || len(rows[0]) < 2 || len(rows[0]) > maxOutputs {
-		return nil, invalid.Field("rows", strconv.Itoa(len(rows))+" inputs", "at least 2 inputs and 2 to 64 outputs")
+	if len(rows) < 2 {
+		return nil, invalid.Field("rows", strconv.Itoa(len(rows))+" inputs", "at least 2")
+	}
+	if outputs := len(rows[0]); outputs < 2 || outputs > maxOutputs {
+		return nil, invalid.Field("rows", strconv.Itoa(outputs)+" outputs", "2 to "+strconv.Itoa(maxOutputs))
 	}
 	omega, largest := make([]float64, len(rows[0])), make([]float64, len(rows[0]))
 	for x, row := range rows {
 		sum := 0.0
 		for y := range omega {
-			if len(row) != len(omega) || !(row[y] >= 0) {
+			if len(row) != len(omega) {
 				return nil, invalid.Field("rows", "row "+strconv.Itoa(x), "as many probabilities as in row 0")
+			}
+			if !(row[y] >= 0) {
+				return nil, invalid.Field("rows", "row "+strconv.Itoa(x), "probabilities of at least 0, not NaN")
 			}
 			sum += row[y]
 			largest[y] = math.Max(largest[y], row[y])

@@ -76,10 +76,18 @@ func TestFiniteIsNotBelowTheShuffledMechanism(t *testing.T) {
 }
 
 func TestFiniteRejects(t *testing.T) {
-	for _, rows := range [][][]float64{
-		nil, {{1}}, {{.5, .5}}, {{.5, .5}, {.4, .5}}, {{.5, .5}, {1, 0}}, {{.5, .5}, {1}}, {{.5, .5}, {math.NaN(), 1}},
+	for want, rows := range map[string][][]float64{
+		"invalid rows 0 inputs: want at least 2":                               nil,
+		"invalid rows 1 inputs: want at least 2":                               {{.5, .5}},
+		"invalid rows 1 outputs: want 2 to 64":                                 {{1}, {1}},
+		"invalid rows 65 outputs: want 2 to 64":                                {make([]float64, 65), make([]float64, 65)},
+		"invalid rows row 1: want probabilities that sum to 1":                 {{.5, .5}, {.4, .5}},
+		"invalid rows row 1: want as many probabilities as in row 0":           {{.5, .5}, {1}},
+		"invalid rows row 1: want probabilities of at least 0, not NaN":        {{.5, .5}, {math.NaN(), 1}},
+		"invalid rows row 0: want probabilities of at least 0, not NaN":        {{-1, 2}, {.5, .5}},
+		"invalid rows output 1: want an output possible for all inputs or for": {{.5, .5}, {1, 0}},
 	} {
 		_, _, err := accountant.FiniteDelta(rows, 10, 1)
-		require.ErrorContains(t, err, "rows")
+		require.ErrorContains(t, err, want)
 	}
 }
