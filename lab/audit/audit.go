@@ -37,7 +37,6 @@ type Bound struct {
 	Lower      float64 // Lower bound of ε at Delta, with probability Confidence; at least 0.
 	Delta      float64
 	Trials     int     // Batches in each world, without the pilot.
-	Event      string  // Never set.
 	P0, P1     float64 // Frequency of the event that proves Lower: in the likelier world, and in the other.
 	Power      float64 // Probability that Lower is at least the aim of [Run], computed in advance from the pilot.
 	Confidence float64
