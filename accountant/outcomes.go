@@ -85,7 +85,8 @@ func (o *krrOutcomes) ratio(s, rest float64) float64 {
 	return 2 * o.p / (1 - o.gamma) * (1 + rest/s)
 }
 
-// restRange returns the range of the number of blanket reports in other cells that is not cut, for S = s.
+// restRange returns the least and the greatest number of blanket reports in cells other than x and x′ that the sum
+// over outcomes includes, for S = s blanket reports in x and x′. The tails beyond are bounded instead.
 func (o *krrOutcomes) restRange(s float64) (low, high float64) {
 	if o.revealed || o.rest == 0 {
 		return 0, 0

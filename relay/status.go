@@ -198,7 +198,7 @@ func (r *Relay) AdminHandler() http.Handler {
 }
 
 // isReady returns why the relay accepts no reports or hands out no batches: it has not started, drains, detected a
-// state rollback, waits to join other processes, doubts the time, has no store, or has a full or failing disk. After a
+// state rollback, waits to join other processes, doubts its clock, has no store, or has a full or failing disk. After a
 // failed write isReady itself tries to write again, because nobody sends reports to a relay that is not ready.
 func (r *Relay) isReady(ctx context.Context) error {
 	if back := r.store.StateRollback(); back != nil {

@@ -518,7 +518,7 @@ const central = 2 / 0.2367044
 
 // The error must be 1.13 to 1.15 times the central Gaussian mechanism's. A smaller one would mean too little noise:
 // section 6 of docs/proofs/vectormean.md has the limit, and the bound's slack comes on top. The slots must be no more
-// than bits of Kashin coefficients, an earlier design, took at 2.3 to 2.65 times that error.
+// than those of an earlier design, which sent bits of Kashin coefficients and had 2.3 to 2.65 times that error.
 func TestNearTheCentralGaussian(t *testing.T) {
 	for _, c := range []struct {
 		users, dim, slots uint64

@@ -166,7 +166,7 @@ func makeBatches(t *testing.T, name string) {
 	require.NoError(t, os.WriteFile(filepath.Join(printedFolder, fileOf(name)+".zip"), out.Bytes(), 0o644))
 }
 
-// noisyBatch does what wholeBatch does, but adds 24 dummies.
+// noisyBatch returns a batch like that of wholeBatch, with 24 dummies added.
 func noisyBatch(t *testing.T, c *relaytest.Cascade, epoch, dropped uint64, value []float64) *onion.Batch {
 	t.Helper()
 	client, err := shufflerclient.New(c.Open, shufflerclient.Options{MaxEpsilon: 1000, MaxDelta: 1})

@@ -177,7 +177,7 @@ var ErrCiphertexts = errors.New("its ciphertexts are not those of the manifest")
 var (
 	ErrCounts  = errors.New("its counts do not add up")
 	ErrChain   = errors.New("its chain of manifests is broken") // In an earlier manifest, or in the link to it.
-	errContext = errors.New("it is of another task, epoch, hop or number")
+	errContext = errors.New("it belongs to another task, epoch, hop or batch number")
 )
 
 // fault is an error with its own text that errors.Is also finds to be kind.

@@ -31,26 +31,26 @@ func OwnersKeysURL(relay task.Party, owner task.SignKey, label Label, kem task.K
 // URL returns the task's URL at its first relay. Clients contact no other relay.
 func (o *Open) URL() string { return o.Relays[0].URL + endpoint.PathOf(o.ID) }
 
-// StreamURL returns the URL at which the relay at a hop of t serves the stream that begins with o. Clients ask hop 0
+// StreamURL returns the URL at which the relay at a hop of t serves the stream whose first task is o. Clients ask hop 0
 // only. t is o's own task or a later task of the stream, and contains the relay's current address.
 func (o *Open) StreamURL(t *task.Task, hop int) string {
 	return t.Relays[hop].URL + o.path(endpoint.StreamPath, 0, 0)
 }
 
-// SuccessorsURL returns the URL at which the relay at a hop of t accepts the next task of the stream that begins with
-// o. t is a later task of the stream, and contains the relay's current address.
+// SuccessorsURL returns the URL at which the relay at a hop of t accepts the next task of the stream whose first task
+// is o. t is a later task of the stream, and contains the relay's current address.
 func (o *Open) SuccessorsURL(t *task.Task, hop int) string {
 	return t.Relays[hop].URL + o.path(endpoint.SuccessorsPath, 0, 0)
 }
 
-// StatementsURL returns the URL at which the relay at a hop of t accepts statements about the stream that begins with
-// o. t is a later task of the stream, and contains the relay's current address.
+// StatementsURL returns the URL at which the relay at a hop of t accepts statements about the stream whose first task
+// is o. t is a later task of the stream, and contains the relay's current address.
 func (o *Open) StatementsURL(t *task.Task, hop int) string {
 	return t.Relays[hop].URL + o.path(endpoint.StatementsPath, 0, 0)
 }
 
 // NextKeysURL returns the URL at which the relay at a hop of t makes its key list for the task at this position of the
-// stream that begins with o. count is that task's number of epochs.
+// stream whose first task is o. count is that task's number of epochs.
 func (o *Open) NextKeysURL(t *task.Task, hop int, position, count uint64) string {
 	path := strings.NewReplacer("{position}", strconv.FormatUint(position, 10), "{count}",
 		strconv.FormatUint(count, 10)).Replace(endpoint.NextKeysPath)

@@ -13,15 +13,15 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Trust returns what a party trusts about the stream that begins with o: o's owner, a recovery key (zero for none), and
-// the changes that o itself allows.
+// Trust returns what a party trusts about the stream whose first task is o: o's owner, a recovery key (zero for none),
+// and the changes that o itself allows.
 func (o *Open) Trust(recovery task.SignKey) Trust {
 	return Trust{Root: o.ID, Owner: o.Owner, Recovery: recovery, Allow: o.Stream.Allow}
 }
 
-// CheckSuccessor returns an error unless next may follow the task before in the stream that begins with o. Three things
-// must hold. The key in a must have signed next. Each key that a new rotation replaces must have signed that rotation.
-// And [task.Task.CheckSuccessor] must accept next. trust is what the checking party allows.
+// CheckSuccessor returns an error unless next may follow the task before in the stream whose first task is o. Three
+// things must hold. The owner's key that a names must have signed next. If next replaces a relay's key, the old key must
+// have signed the replacement. And [task.Task.CheckSuccessor] must accept next. trust is what the checking party allows.
 func (o *Open) CheckSuccessor(a Authority, before, next *Open, trust Trust) error {
 	if err := o.Task.CheckSuccessor(before.Task, before.ID, next.Task, trust.Allow, trust.Candidates); err != nil {
 		return err
