@@ -77,8 +77,8 @@ func (a Amplification) SolveEpsilon0(eps, delta float64) (value, raw float64, er
 	return math.Max(raw, eps), raw, nil
 }
 
-// SolveUsers returns the smallest number of users for which the mechanism is (eps, delta)-DP. raw is by the bound
-// alone. value includes pure local privacy, which needs one user if eps ≥ ε₀. The field Users is ignored. More than
+// SolveUsers returns the smallest number of users for which the mechanism is (eps, delta)-DP. raw is by the
+// amplification bound alone. value also uses that for eps ≥ ε₀, one user suffices, by the local randomizer alone. The field Users is ignored. More than
 // [MaxUsers] is an error.
 func (a Amplification) SolveUsers(eps, delta float64) (value, raw uint64, err error) {
 	a.Users = MaxUsers

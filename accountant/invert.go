@@ -232,8 +232,8 @@ func (in *inversion) run() (value, slack float64) {
 	return value, in.blur + in.alias + 2*scale/math.Pi*in.rest
 }
 
-// windows adds the terms at most half away from a multiple of the period. If (3), the bound on |φ|^n, shows a window's
-// terms to be below their share of windowSkip, it adds that share instead.
+// windows adds the terms whose distance from a multiple of the period is at most half. If the bound (3) on |φ|^n shows
+// that the terms near one multiple are below their share of windowSkip, it adds that share instead.
 func (in *inversion) windows(s, half float64) {
 	in.nodes(s, s, math.Min(half, in.end()))
 	in.rest += math.Exp(-negligible) * 2 / (half - s)

@@ -45,8 +45,8 @@ func (s Size) String() string {
 
 func (s Size) ceil() Size { return (s + 1<<20 - 1) &^ (1<<20 - 1) }
 
-// checkMemory returns an error unless MaxMemory can hold the largest report of every task while all other tasks are
-// flooded. A stream counts as one task.
+// checkMemory returns an error unless every task can still take its largest report within MaxMemory while all other
+// tasks use their whole share of it. A stream counts as one task.
 func (c *Config) checkMemory(all []*tasks.Hosted) error {
 	need := int64(0)
 	for _, s := range all {

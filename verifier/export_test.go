@@ -74,7 +74,7 @@ func EpochAnswerOf(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate,
 // SlotSize returns the size of a slot in a record, in bytes.
 func (r *Record) SlotSize() int { return r.slots.size }
 
-// Changed returns the msgpack form of a record after change has changed its head or the pieces of its lanes.
+// Changed calls change, which may change the record or the slots of its lanes, and returns the result as msgpack.
 func (r *Record) Changed(t require.TestingT, change func(*Record, *[][][]byte)) []byte {
 	lanes := make([][][]byte, len(r.slots.lanes))
 	require.NoError(t, r.slots.pieces(func(lane int, piece []byte) error {

@@ -172,7 +172,7 @@ func (p *slotBuffer) readLane(r *codec.Reader, lane int, see eachPiece) error {
 		var piece []byte
 		piece, err = r.Bytes(int64(full))
 		if size := len(piece); err == nil && (size == 0 || size%p.size != 0 || n > 1 && size != full) {
-			err = fmt.Errorf("couldn't accept a record: %d bytes of slots of %d", size, p.size)
+			err = fmt.Errorf("couldn't accept a record: it has %d bytes of slots, want a multiple of the slot's %d bytes", size, p.size)
 		}
 		if err == nil {
 			err = see(lane, piece)

@@ -31,8 +31,8 @@ type Host struct {
 	Secret     func(string) string // Returns the secret with this name, or "".
 }
 
-// QuotaCheck counts a report of a network in an epoch of a task, if the network had fewer than most before. It returns
-// whether it counted. It stores the count until the Unix time end, and fails if it cannot.
+// QuotaCheck counts one more report of a network in an epoch of a task, unless the network already has most reports. It
+// returns whether it counted the report. It stores the count until the Unix time end, and fails if it cannot.
 type QuotaCheck func(network, epoch string, most, end uint64) (bool, error)
 
 // Observation holds the observed properties of one passing request.

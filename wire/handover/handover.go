@@ -509,7 +509,7 @@ func MaxBatch(t *task.Task, layout onion.Layout, hop int) int64 {
 	const header = 5 // of a msgpack byte string or array, in bytes
 	slots := onion.MaxLane(t, hop)
 	size, perChunk := uint64(layout.SlotSize(hop+1)), uint64(sha256.Size+header)
-	// At most 2⁵⁴ bytes: MaxLane is at most 2³⁶ + 8·2³⁶ < 2⁴⁰, and a slot has less than 2¹⁴ bytes.
+	// lane cannot overflow: it is at most 2⁵⁵, since MaxLane is below 2⁴⁰ and a slot has less than 2¹⁴ bytes.
 	lane := slots*size + (slots/onion.ChunkSlots+1)*perChunk
 	over, lanes := bits.Mul64(t.Slots.Lanes, lane)
 	all := lanes + uint64(onion.MaxManifest(t, hop))

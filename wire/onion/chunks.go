@@ -199,7 +199,7 @@ func (r *BatchReader) fault(err error) error {
 }
 
 // ErrSlotSize is the error for signed slots that do not have the task's size.
-var ErrSlotSize = errors.New("slots of another size than the task's")
+var ErrSlotSize = errors.New("the slots' size is not the task's")
 
 // Next returns the lane and slots of the next chunk, and [io.EOF] after the last. It returns [ErrCiphertexts] for a
 // chunk that does not match its hash, and [ErrSlotSize] for signed slots of a wrong size. Other errors are those of

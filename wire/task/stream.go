@@ -101,7 +101,7 @@ func (r *reader) rotations() (rotations []Rotation) {
 func (r *reader) stream() *StreamPosition {
 	parts := r.arrayUpTo(5)
 	if parts != 0 && parts < 4 {
-		r.fail("want an array of 0, 4 or 5")
+		r.fail("want an array with 0, 4 or 5 elements")
 	}
 	if parts == 0 || r.err != nil {
 		return nil

@@ -20,8 +20,8 @@ func OwnersTasksURL(relay task.Party, owner task.SignKey) string {
 	return relay.URL + strings.Replace(endpoint.OwnersTasksPath, "{owner}", hex.EncodeToString(owner[:]), 1)
 }
 
-// OwnersKeysURL returns the URL at which a relay makes a key list of count epochs, for a task of an owner that it has
-// approved.
+// OwnersKeysURL returns the URL of a request that makes a relay generate keys for count epochs, and return their list.
+// The relay must have approved the task's owner. label names the list, and kem its kind of key.
 func OwnersKeysURL(relay task.Party, owner task.SignKey, label Label, kem task.KEM, count uint64) string {
 	return relay.URL + strings.NewReplacer("{owner}", hex.EncodeToString(owner[:]), "{label}",
 		hex.EncodeToString(label[:]), "{kem}", string(kem), "{count}", strconv.FormatUint(count, 10)).

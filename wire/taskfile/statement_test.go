@@ -34,7 +34,7 @@ func newStated(t *testing.T) *stated {
 	return s
 }
 
-// resign replaces the owner and the signature of the task at a position with those of another party.
+// resign makes another party the owner of the task at a position of the stream, and signs the task with its key.
 func (s *stated) resign(position int, by string) {
 	b := *s.tasks[position]
 	b.Owner = signKey(by).Public().(ed25519.PublicKey)

@@ -78,7 +78,7 @@ function boundText(sight: Sight): string {
     : `${most}, but with a chance of δ: the promise holds, ε′ = ${atMost(sight.epsilon_no_honest)}. It needs no other client.`;
 }
 
-/** Returns a bar for each answer, as long as its number of messages. */
+/** Returns a bar for each answer. Its length shows how many messages with that answer remain after the attack. */
 function bars(left: readonly [number, number]): HTMLElement {
   const most = Math.max(...left, 1);
   return html('div', { class: 'left' }, ...answers.map((text, answer) => html('div', {}, html('span', {}, text),

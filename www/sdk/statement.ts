@@ -70,7 +70,7 @@ async function applyStatement(last: Authority, body: Bytes, signature: Bytes, { 
   const isRecovery = first && era > 0 && number === 0;
   if (!isRecovery && (era !== last.era ||
     number !== next)) throw new FormatError(`statement ${number} of era ${era}, want ${next} of era ${last.era}`);
-  if (!isRecovery && last.stopped) throw new FormatError('a statement after the end of the stream');
+  if (!isRecovery && last.stopped) throw new FormatError('the stream has ended, and only the recovery key may sign a further statement');
   if (position < (last.about?.position ?? 0)) throw new FormatError('a statement about an earlier task');
   const signer = isRecovery ? recovery : last.key;
   if (!signer) throw new FormatError('a statement of a recovery key, but the option recovery is not set');

@@ -183,7 +183,7 @@ export function list<T>(r: Reader, read: () => T, most: number): T[] {
 function streamPosition(r: Reader): StreamPosition | undefined {
   const parts = r.arrayLength();
   if (parts === 0) return undefined;
-  if (parts !== 4 && parts !== 5) throw new FormatError('want an array of 0, 4 or 5');
+  if (parts !== 4 && parts !== 5) throw new FormatError('want an array with 0, 4 or 5 elements');
   const [name, position] = [r.str(), r.uint()];
   const [before, allow] = [r.bin(position > 0 ? 32 : 0), list(r, () => r.str(), maxParts)];
   const rotation = () => {

@@ -11,7 +11,7 @@ import (
 )
 
 // TestNoncesOfAllProcesses: if several processes that share a store get the same request, exactly one of them must
-// accept it. The store must keep the last [KeptNonces] of each key.
+// accept it. For each signing key, the store must keep the last [KeptNonces] nonces.
 func TestNoncesOfAllProcesses(t *testing.T) {
 	url := postgresURL(t)
 	vault, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))

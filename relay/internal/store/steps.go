@@ -10,7 +10,7 @@ import (
 // the step to two rollback marks: in the secret file and in the task's HPKE key file. See [rollback.Commit].
 
 // step counts this transaction as a step of an epoch whose row it has locked. After the commit, the rollback marks
-// record the step and the batch numbers in made.
+// record the step, and made: the numbers of the batches that the step made.
 func (t *transaction) step(e epochRow, id EpochID, made ...uint64) error {
 	return t.advanceMarks(e, id, 1, made...)
 }

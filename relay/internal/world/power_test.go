@@ -69,7 +69,7 @@ func TestWorldPowerCutsFindLostSyncs(t *testing.T) {
 	}
 }
 
-// powerCuts is a finished world to which power cuts are applied.
+// powerCuts replays the disk writes of a finished world, and cuts the power at random moments between them.
 type powerCuts struct {
 	world *world
 	rng   *rand.Rand

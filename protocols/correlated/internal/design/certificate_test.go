@@ -200,9 +200,9 @@ func TestSlackAtSmallMax(t *testing.T) {
 	}
 }
 
-// TestRareValuesWithLargeLossesCount checks moments that rare values dominate. A task chooses θ and how rare the values
-// are that T leaves out. If jumps are bounded, the loss grows without bound. So with a large θ, values rarer than 2⁻⁵³
-// decide the moment.
+// TestRareValuesWithLargeLossesCount checks the moments E[e^{θ·loss}] of a noise value where rare values decide them. If
+// the noise is a sum of bounded jumps, the loss grows without limit with the value. So with a large θ, values of a
+// probability below 2⁻⁵³, the precision of a float64, decide the moment. A task chooses θ.
 func TestRareValuesWithLargeLossesCount(t *testing.T) {
 	n := Noise{R: 20, Jump: 30}
 	for _, c := range []struct {

@@ -71,7 +71,8 @@ func (t tail) Above(m int) float64 {
 	return t.upTo[m+1] * (1 + 1e-9)
 }
 
-// state holds the inner sums of the recursion (S1) for one group, one sum for each residue modulo the weight.
+// state computes one group of equal weights in the recursion (S1), which adds the groups one by one. The recursion sums
+// over positions in steps of the weight, so state keeps one running sum for each remainder modulo the weight.
 type state struct {
 	Group
 	windows []window
