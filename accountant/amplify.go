@@ -78,8 +78,8 @@ func (a Amplification) SolveEpsilon0(eps, delta float64) (value, raw float64, er
 }
 
 // SolveUsers returns the smallest number of users for which the mechanism is (eps, delta)-DP. raw is by the
-// amplification bound alone. value also uses that for eps ≥ ε₀, one user suffices, by the local randomizer alone. The field Users is ignored. More than
-// [MaxUsers] is an error.
+// amplification bound alone. value also uses that one user suffices for eps ≥ ε₀, by the local randomizer
+// alone. The field Users is ignored. More than [MaxUsers] is an error.
 func (a Amplification) SolveUsers(eps, delta float64) (value, raw uint64, err error) {
 	a.Users = MaxUsers
 	if err := a.check(eps, delta); err != nil {

@@ -265,7 +265,7 @@ func TestPlansOfTexts(t *testing.T) {
 // TestSolveUsers: a mean needs the returned number of users; 5 % fewer do not suffice.
 func TestSolveUsers(t *testing.T) {
 	g := goal()
-	g.Noise, g.MaxSlots = planner.NoiseClients, 1
+	g.Noise = planner.NoiseRelays
 	users, ways, err := planner.SolveUsers(g, .1)
 	require.NoError(t, err)
 	require.LessOrEqual(t, ways[0].Width, .1)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/wire/task"
@@ -15,7 +16,7 @@ import (
 // √(2/repeats) for the near-normal estimates of 1,000 clients. A check allows 5.7 standard deviations, so it fails by
 // chance with probability 1.2·10⁻⁸. All of them together (fewer than 80) do so with less than 10⁻⁶.
 const (
-	repeats    = 10000
+	repeats    = 4000 * stattest.Times
 	deviations = 5.7
 )
 

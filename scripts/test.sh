@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 export GOFLAGS="-trimpath ${GOFLAGS:-}" CGO_ENABLED=0
 
 test_parts="format go chromium"
-check_parts="race staticcheck fuzz js workerd firefox docs"
+check_parts="race staticcheck fuzz toy js workerd firefox docs"
 
 format() {
   local unformatted
@@ -53,6 +53,9 @@ staticcheck() {
 
 fuzz() { ./scripts/fuzz.sh brief; }
 
+# Adds a protocol by a patch to a copy of the module, and runs the copy's tests.
+toy() { go test -count=1 -tags check -run TestToyProtocol ./protocols/registry; }
+
 # Runs packages as the edge worker does, under GOOS=js.
 js() {
   GOOS=js GOARCH=wasm go test -exec "$(go env GOROOT)/lib/wasm/go_js_wasm_exec" ./wire/task ./wire/codec ./wire/onion \
@@ -74,7 +77,7 @@ run() {
   printf '\n== %s\n' "$1"
   case "$1" in
     go) go_tests ;;
-    format | chromium | race | staticcheck | fuzz | js | workerd | firefox | docs) "$1" ;;
+    format | chromium | race | staticcheck | fuzz | toy | js | workerd | firefox | docs) "$1" ;;
     *) echo "unknown part $1: want some of $test_parts $check_parts" >&2; exit 2 ;;
   esac
   printf '== %s: %d s\n' "$1" "$((SECONDS - begin))"

@@ -33,6 +33,8 @@ func TestHelp(t *testing.T) {
 		"doona task renew may.bundle … --rotation relay2.rotation":                                     "needs relays, as TestRotateKey has them",
 		"doona plan --query sum --total-epsilon 5 --total-delta 1e-5 --epochs 30 --users 100000": "takes half a " +
 			"minute; TestScripts/total has a short one",
+		"doona plan --query mean --range 0,180 --users 1000000 --epsilon 1 --delta 1e-8": "takes 8 s; TestScripts/plan " +
+			"has plans of few users",
 		"doona plan --table --json":                      "takes a minute; TestDocumentedTablesHaveEveryExample has it",
 		"doona plan --set site.json --out tasks":         "needs a file, as TestScripts/set has it",
 		"doona simulate --table --repeat 5000":           "takes minutes",

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	repeats    = 6000
+	repeats    = 2000 * stattest.Times
 	deviations = 5   // Allowed for a mean. It fails by chance with 6·10⁻⁷ for each entry of each case.
 	quantile   = 4.9 // Standard deviations allowed for a sample variance.
 	kurtosis   = 6   // Largest kurtosis of an estimate here: that of the discrete Laplace distribution.

@@ -16,7 +16,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	if err != nil {
 		return nil, err
 	}
-	atoms := m.pool(uint64(len(values)))
+	atoms := m.noises(uint64(len(values)))
 	central := randomizer.NewRational(int64(len(values)), m.task.Batch.Min)
 	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
 		a, messages := m.Aggregate().(*aggregate), uint64(0)
@@ -41,8 +41,8 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// pool is the noise of all clients from the atoms of one size and one distribution.
-type pool struct {
+// jointNoise is the noise of all clients from the atoms of one size and one distribution.
+type jointNoise struct {
 	size   uint64
 	weight uint64 // Sum over atoms, clients and coordinates, in units of 1/rateUnit.
 	s      randomizer.Rational
@@ -50,10 +50,10 @@ type pool struct {
 	min    uint64
 }
 
-// pool returns the pools of noise of this many clients together.
-func (m *Mechanism) pool(clients uint64) (out []pool) {
+// noises returns the noise of this many clients together.
+func (m *Mechanism) noises(clients uint64) (out []jointNoise) {
 	for _, s := range m.sources {
-		p := pool{size: uint64(s.Size), weight: s.weight * clients, s: s.s, jump: s.jump, min: m.task.Batch.Min}
+		p := jointNoise{size: uint64(s.Size), weight: s.weight * clients, s: s.s, jump: s.jump, min: m.task.Batch.Min}
 		switch {
 		case s.Messages == [3]int64{}: // the message 0, which has no coordinate
 		case s.Size == 1:
@@ -61,7 +61,7 @@ func (m *Mechanism) pool(clients uint64) (out []pool) {
 		default:
 			p.weight *= m.dim
 		}
-		alike := func(o pool) bool { return o.size == p.size && o.s == p.s && o.jump == p.jump }
+		alike := func(o jointNoise) bool { return o.size == p.size && o.s == p.s && o.jump == p.jump }
 		if i := slices.IndexFunc(out, alike); i >= 0 {
 			out[i].weight += p.weight
 		} else {
@@ -71,8 +71,8 @@ func (m *Mechanism) pool(clients uint64) (out []pool) {
 	return out
 }
 
-// draw draws the number of messages of the pool.
-func (p pool) draw(src *randomizer.Source) (messages uint64) {
+// draw draws the number of messages of p.
+func (p jointNoise) draw(src *randomizer.Source) (messages uint64) {
 	if p.jump == 0 {
 		return p.size * src.NegativeBinomial(randomizer.NewRational(int64(p.weight), rateUnit*p.min), p.s)
 	}

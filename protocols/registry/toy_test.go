@@ -1,3 +1,5 @@
+//go:build check || long
+
 package registry_test
 
 import (

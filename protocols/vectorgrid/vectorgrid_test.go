@@ -21,7 +21,7 @@ import (
 // As in vectorsum's tests, fewer than 80 checks allow 5.7 standard deviations each. Together they fail by chance once
 // in 10⁶ runs.
 const (
-	repeats    = 5000
+	repeats    = 2000 * stattest.Times
 	deviations = 5.7
 )
 

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/protocols/vectorsum"
@@ -18,7 +19,7 @@ import (
 // because the estimates are nearly normal). Each check fails by chance once in 8·10⁷ runs, and all 80 checks together
 // once in 10⁶.
 const (
-	repeats    = 5000
+	repeats    = 2000 * stattest.Times
 	deviations = 5.7
 )
 

@@ -269,24 +269,24 @@ func TestLoadIsBounded(t *testing.T) {
 }
 
 func TestPool(t *testing.T) {
-	var p pool
+	var p stock
 	require.Nil(t, p.take(0))
 	require.True(t, p.reserve(0))
 	seen := map[byte]bool{}
-	for range poolSize {
+	for range stockSize {
 		require.True(t, p.reserve(3))
 	}
 	require.False(t, p.reserve(3), "reserved space counts as used")
-	for i := range byte(poolSize) {
+	for i := range byte(stockSize) {
 		p.put(3, []byte{i})
 	}
 	require.False(t, p.reserve(3))
 	require.False(t, p.reserve(2), "no space for tokens of an earlier epoch")
 	require.Nil(t, p.take(4))
-	for range poolSize {
+	for range stockSize {
 		seen[p.take(3)[0]] = true
 	}
-	require.Len(t, seen, poolSize, "every token must be taken once")
+	require.Len(t, seen, stockSize, "every token must be taken once")
 	require.Nil(t, p.take(3))
 	require.True(t, p.reserve(3))
 	p.put(3, nil)

@@ -54,7 +54,7 @@ type Worker struct {
 
 	mu    sync.Mutex // guards the fields below; never held while waiting
 	tasks map[string]connection
-	pools map[string]*pool
+	stocks map[string]*stock
 	lost  int // number of reports that could not be delivered
 }
 
@@ -80,7 +80,7 @@ const (
 // configuration names, the error names the field.
 func New(c *Config, host Host) (*Worker, error) {
 	w := &Worker{config: c, host: host, backends: map[string]credential{}, tasks: map[string]connection{},
-		pools: map[string]*pool{}}
+		stocks: map[string]*stock{}}
 	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
 		if err := w.equip(name); err != nil {
 			return nil, err

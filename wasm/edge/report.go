@@ -146,7 +146,7 @@ func (w *Worker) report(ctx context.Context, v *visit, value []float64) error {
 }
 
 // deliver gets a token if the task needs one, waits the visit's pause and posts the report. If the relay accepts the
-// report, deliver refills the pool of tokens.
+// report, deliver refills the stock of tokens.
 func (w *Worker) deliver(ctx context.Context, v *visit, report *shufflerclient.Report) (err error) {
 	issued := 0
 	if report.Token, issued, err = w.token(ctx, v); err != nil {

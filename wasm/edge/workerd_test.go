@@ -852,7 +852,7 @@ func TestTokens(t *testing.T) {
 	accounts := sent.headers("/token-request", "Doona-Account")[before:]
 	slices.Sort(accounts)
 	require.Len(t, slices.Compact(accounts), len(accounts), "two token requests name the same account")
-	require.Greater(t, len(accounts), 20, "the worker must also request tokens for its pool")
+	require.Greater(t, len(accounts), 20, "the worker must also request tokens for its stock")
 	require.LessOrEqual(t, len(accounts), 24)
 	require.Empty(t, strings.Join(sent.headers("", "Origin"), ""))
 	for _, name := range []string{"Authorization", "Cf-Connecting-Ip", "X-Forwarded-For", "Doona-Account", "Cookie"} {

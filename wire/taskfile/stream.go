@@ -21,7 +21,8 @@ func (o *Open) Trust(recovery task.SignKey) Trust {
 
 // CheckSuccessor returns an error unless next may follow the task before in the stream whose first task is o. Three
 // things must hold. The owner's key that a names must have signed next. If next replaces a relay's key, the old key must
-// have signed the replacement. And [task.Task.CheckSuccessor] must accept next. trust is what the checking party allows.
+// have signed the replacement. And [task.Task.CheckSuccessor] must accept next. trust is what the checking party
+// allows.
 func (o *Open) CheckSuccessor(a Authority, before, next *Open, trust Trust) error {
 	if err := o.Task.CheckSuccessor(before.Task, before.ID, next.Task, trust.Allow, trust.Candidates); err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/doctest"
+	"github.com/doona-dp/doona/protocols/registry"
 )
 
 // rooms are the boxes in docs/images/imports.svg, named by folder, a nested folder before its parent. For the folders
@@ -140,6 +143,44 @@ func TestMapOfInternal(t *testing.T) {
 	for _, folder := range testFolders(t) {
 		require.Contains(t, string(page), "| `internal/testing/"+folder+"` |")
 	}
+}
+
+// mapped are the folders all of whose source files docs/architecture.md lists.
+var mapped = []string{
+	"accountant", "cmd", "internal", "issuer", "planner", "protocols", "randomizer", "relay", "shufflerclient",
+	"verifier", "wasm", "wire", "www/sdk",
+}
+
+// TestMapOfFiles: the tables "Files, folder by folder" of docs/architecture.md list every source file of the mapped
+// folders once, except tests, and no other file. The folder protocols/* stands for every protocol's.
+func TestMapOfFiles(t *testing.T) {
+	var want, got []string
+	doctest.EachFile(t, ".", func(name string) {
+		in := func(folder string) bool { return within(name, folder) }
+		kind := slices.Contains([]string{".css", ".go", ".html", ".js", ".mjs", ".ts"}, path.Ext(name))
+		test := strings.HasSuffix(name, "_test.go") || strings.HasSuffix(name, ".spec.ts") || in("internal/testing")
+		if kind && !test && slices.ContainsFunc(mapped, in) {
+			want = append(want, name)
+		}
+	})
+	file := regexp.MustCompile("(?:^|; )`([\\w.-]+\\.(?:css|go|html|js|mjs|ts))` ")
+	for _, row := range doctest.Table(t, "docs/architecture.md", "in", "files, and what each does") {
+		folders := []string{strings.Trim(row[0], "`")}
+		if folders[0] == "protocols/*" {
+			folders = nil
+			for _, p := range registry.All() {
+				folders = append(folders, "protocols/"+p.ProtocolName()+"/")
+			}
+		}
+		for _, m := range file.FindAllStringSubmatch(row[1], -1) {
+			for _, folder := range folders {
+				got = append(got, folder+m[1])
+			}
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	require.Equal(t, want, got, "docs/architecture.md: list each file by the form \"; `name` what it does\"")
 }
 
 func testFolders(t *testing.T) (names []string) {

@@ -41,8 +41,8 @@ var limits = map[string]int{
 	methods: 40, interfaces: 8, parameters: 6, lines: 80, exported: 60, booleans: 0,
 }
 
-// offenders lists, for each limit, the types, functions and packages that may exceed it for now. Remove an entry once it
-// is below its limit; add none.
+// offenders lists, for each limit, the types, functions and packages that may exceed it for now. Remove an entry once
+// it is below its limit; add none.
 var offenders = map[string][]string{}
 
 type survey struct {

@@ -58,20 +58,22 @@ func isBinary(text []byte) bool {
 
 // families lists, for the glossary's terms, the packages whose type of that name means the term.
 var families = map[string][]string{
-	"batch":    {"testdata/v1", "wire/onion", "wire/task"},
-	"client":   {"shufflerclient", "wasm/internal/client"},
-	"epoch":    {"relay/internal/tasks", "verifier"},
-	"finding":  {"relay", "relay/internal/store", "verifier/finding"},
-	"issuer":   {"issuer"},
-	"ledger":   {"internal/ledger", "shufflerclient", "verifier"},
-	"manifest": {"wire/onion"},
-	"message":  {"wire/task"},
-	"relay":    {"internal/quickstart", "relay", "www/testserver"},
-	"report":   {"shufflerclient", "verifier"}, // the verifier's report is what it answers
-	"slot":     {"verifier"},
-	"stream":   {"relay/internal/tasks", "shufflerclient"},
-	"task":     {"wire/task"},
-	"verifier": {"verifier"},
+	"bundle":    {"testdata/v1", "wire/taskfile"},
+	"batch":     {"testdata/v1", "wire/onion", "wire/task"},
+	"client":    {"shufflerclient", "wasm/internal/client"},
+	"epoch":     {"relay/internal/tasks", "verifier"},
+	"finding":   {"relay", "relay/internal/store", "verifier/finding"},
+	"issuer":    {"issuer"},
+	"ledger":    {"internal/ledger", "shufflerclient", "verifier"},
+	"manifest":  {"wire/onion"},
+	"message":   {"wire/task"},
+	"relay":     {"internal/quickstart", "relay", "www/testserver"},
+	"report":    {"shufflerclient", "verifier"}, // the verifier's report is what it answers
+	"slot":      {"verifier"},
+	"statement": {"wire/taskfile"},
+	"stream":    {"relay/internal/tasks", "shufflerclient"},
+	"task":      {"wire/task"},
+	"verifier":  {"verifier"},
 	// In both packages a mark is a counter that shows a rollback: of a ledger, or of stores and keys.
 	"mark": {"internal/ledger", "internal/rollback"},
 }

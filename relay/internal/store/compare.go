@@ -58,8 +58,8 @@ func (p *Progress) made() rollback.Set {
 	return rollback.SetBelow(p.Next, open...)
 }
 
-// compare returns a [StateRollbackError] if the store or a rollback mark was replaced by an older copy. s is the store's
-// mark, in a file of its own; secret is the mark in the secret file.
+// compare returns a [StateRollbackError] if the store or a rollback mark was replaced by an older copy. s is the
+// store's mark, in a file of its own; secret is the mark in the secret file.
 func (seen *storeSnapshot) compare(g *guard, s, secret *rollback.Mark) error {
 	return errors.Join(seen.elsewhere(s), seen.compareEntries(g, s), seen.compareRows(g, s), g.comparePair(s, secret))
 }

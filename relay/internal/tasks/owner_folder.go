@@ -22,7 +22,7 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// ownerFolder is the folder of an approved owner. Each of these entries counts as one of the tasks that the owner may have:
+// ownerFolder is the folder of an approved owner. Each of these entries counts as one of the owner's tasks:
 //
 //	ID                         a task, with this relay's keys for it, and its successors if it begins a stream
 //	asked-LABEL-KEM-N-HASH     keys for N epochs that wait for their task; HASH is the hash of their list

@@ -200,8 +200,8 @@ func TestSlackAtSmallMax(t *testing.T) {
 	}
 }
 
-// TestRareValuesWithLargeLossesCount checks the moments E[e^{θ·loss}] of a noise value where rare values decide them. If
-// the noise is a sum of bounded jumps, the loss grows without limit with the value. So with a large θ, values of a
+// TestRareValuesWithLargeLossesCount checks the moments E[e^{θ·loss}] of a noise value where rare values decide them.
+// If the noise is a sum of bounded jumps, the loss grows without limit with the value. So with a large θ, values of a
 // probability below 2⁻⁵³, the precision of a float64, decide the moment. A task chooses θ.
 func TestRareValuesWithLargeLossesCount(t *testing.T) {
 	n := Noise{R: 20, Jump: 30}
