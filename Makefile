@@ -19,8 +19,8 @@ demo:
 test:
 	@./scripts/test.sh test
 
-# Runs further tests: the race detector, staticcheck, short fuzzing, GOOS=js, workerd, Firefox and the documentation
-# site. Run it before you close an issue.
+# Runs further tests: the race detector, staticcheck, short fuzzing, a protocol added by a patch, GOOS=js, Node, workerd,
+# Firefox and the documentation site. Run it before you close an issue.
 check:
 	@./scripts/test.sh check
 

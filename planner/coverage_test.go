@@ -45,7 +45,7 @@ type covering struct {
 // many as the narrowest interval on it that reaches 95 %. In histograms of real data, standard errors from the data
 // must be right in every bin. The long form has 100,000 runs, or a tenth of that if every message is drawn.
 func TestIntervalsCover(t *testing.T) {
-	runs, shares, bins := 200, []float64{0.8}, []uint64{16}
+	runs, shares, bins := 100, []float64{0.8}, []uint64{16}
 	if stattest.Long {
 		runs, shares, bins = 100_000, []float64{0.8, 0.9, 1}, []uint64{16, 64, 256}
 	}
@@ -62,7 +62,7 @@ func TestIntervalsCover(t *testing.T) {
 	}
 	for _, k := range bins {
 		t.Run(fmt.Sprintf("flight delays in %d bins", k), func(t *testing.T) {
-			histograms = append(histograms, spreadOf(t, k, max(runs, 8000)))
+			histograms = append(histograms, spreadOf(t, k, max(runs, 4000)))
 		})
 	}
 	keepFigures(t, "false_alarm_of_a_check", falseAlarm)

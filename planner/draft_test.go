@@ -81,7 +81,7 @@ func TestRelayNoise(t *testing.T) {
 			320},
 		"one client":   {func(q *planner.Query) { q.Query, q.Batch = task.Count, 1 }, 28},
 		"local":        {func(q *planner.Query) { q.Query, q.Bins, q.Relays.LocalEpsilon = task.Histogram, 4, 6 }, 64},
-		"local of sum": {func(q *planner.Query) { q.Relays.LocalEpsilon, q.Relays.MaxDummies = 5, 1600 }, 1600},
+		"local of sum": {func(q *planner.Query) { q.Relays.LocalEpsilon, q.Relays.MaxDummies = 9, 400 }, 400},
 		"thirty epochs": {func(q *planner.Query) {
 			q.Query, q.Bins, q.Epsilon, q.Delta = task.Histogram, 16, 0, 0
 			q.TotalEpsilon, q.TotalDelta, q.Epochs = 5.11, 3e-5, 30

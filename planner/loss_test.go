@@ -26,7 +26,7 @@ var perMille = []uint64{1, 20, 50}
 // loses ten times as many of the messages that add most. A check fails by chance with probability 10⁻⁸, the whole test
 // with at most 4·10⁻⁶.
 func TestIntervalsCoverWhatIsLost(t *testing.T) {
-	one, several, shares := 100, 5, []float64{0.8}
+	one, several, shares := 60, 3, []float64{0.8}
 	full := stattest.Long
 	if full {
 		one, several, shares = 4000, 400, []float64{0.8, 0.9}

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 export GOFLAGS="-trimpath ${GOFLAGS:-}" CGO_ENABLED=0
 
 test_parts="format go chromium"
-check_parts="race staticcheck fuzz toy js workerd firefox docs"
+check_parts="race staticcheck fuzz toy js node workerd firefox docs"
 
 format() {
   local unformatted
@@ -24,7 +24,7 @@ go_tests() {
   go -C lab test -vet=all -count=1 ./...
 }
 
-# Runs type check and lint, the SDK in Node and Chromium, and the pages.
+# Runs type check and lint, the SDK in Chromium, and the pages.
 chromium() { ./www/test.sh chromium; }
 
 # Runs all server packages under the race detector. It does not check unsafe pointers, which only SQLite uses. It does
@@ -62,6 +62,9 @@ js() {
     ./wire/token ./protocols/histogram ./protocols/realsum
 }
 
+# Runs the SDK in Node, and visits every state of the pages in pictures.
+node() { ./www/test.sh node; }
+
 # Runs the edge worker and the SDK in workerd.
 workerd() {
   ./www/test.sh workerd
@@ -77,7 +80,7 @@ run() {
   printf '\n== %s\n' "$1"
   case "$1" in
     go) go_tests ;;
-    format | chromium | race | staticcheck | fuzz | toy | js | workerd | firefox | docs) "$1" ;;
+    format | chromium | race | staticcheck | fuzz | toy | js | node | workerd | firefox | docs) "$1" ;;
     *) echo "unknown part $1: want some of $test_parts $check_parts" >&2; exit 2 ;;
   esac
   printf '== %s: %d s\n' "$1" "$((SECONDS - begin))"

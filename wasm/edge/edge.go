@@ -52,10 +52,10 @@ type Worker struct {
 	host     Host
 	load     load
 
-	mu    sync.Mutex // guards the fields below; never held while waiting
-	tasks map[string]connection
+	mu     sync.Mutex // guards the fields below; never held while waiting
+	tasks  map[string]connection
 	stocks map[string]*stock
-	lost  int // number of reports that could not be delivered
+	lost   int // number of reports that could not be delivered
 }
 
 // connection holds the client of a task that was fetched and checked, or the error of the last attempt.

@@ -550,7 +550,7 @@ func worldSeeds() uint64 {
 	if stattest.Long {
 		return 2000
 	}
-	return 18
+	return 9
 }
 
 // worldFigures are the counts that TestWorld writes to DOONA_FIGURES.
