@@ -80,7 +80,7 @@ func TestDashboardsShowWhatIsSaid(t *testing.T) {
 		}
 		for _, m := range definitions {
 			if strings.HasSuffix(m.Name, "_clock_offset_seconds") {
-				its[m.Name] = true // when a neighbour has answered
+				its[m.Name] = true // when a peer has answered
 			}
 			defined[m.Name] = true
 		}

@@ -322,7 +322,7 @@ func (s *scene) log(hop int) {
 	var lines []string
 	for line := range strings.Lines(s.logs[hop].String()) {
 		_, line, _ = strings.Cut(s.plain(strings.TrimSpace(line)), " ") // without the time
-		if strings.Contains(line, "neighbour") && s.t.Name() != "TestPrintedClock" || strings.Contains(line, "the clock is good") {
+		if strings.Contains(line, "peer") && s.t.Name() != "TestPrintedClock" || strings.Contains(line, "the clock is good") {
 			continue
 		}
 		if strings.Contains(line, "couldn't pull") || strings.Contains(line, "couldn't follow a stream") {

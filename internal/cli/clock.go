@@ -23,10 +23,10 @@ func TrustClock(program, example string, file func(config string) (string, error
 	cmd := &cobra.Command{
 		Use:   "trust-clock --config " + program + ".yaml",
 		Short: "Confirm this machine's clock to a PROGRAM that doubts the time",
-		Long: `Trust-clock makes the PROGRAM use this machine's clock, even if its neighbours' clocks differ. Use it if the
-PROGRAM doubts the time and no neighbour can confirm it, for example after a week without power. First compare
+		Long: `Trust-clock makes the PROGRAM use this machine's clock, even if its peers' clocks differ. Use it if the
+PROGRAM doubts the time and no peer can confirm it, for example after a week without power. First compare
 the clock with another one: if it is ahead, the PROGRAM permanently erases the keys of epochs that have not
-ended. The PROGRAM's log and metrics show how far the neighbours' clocks differ.
+ended. The PROGRAM's log and metrics show how far the peers' clocks differ.
 
 A running PROGRAM obeys within seconds. A stopped PROGRAM obeys if it starts within an hour.`,
 		Example: example,

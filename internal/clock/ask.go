@@ -10,8 +10,8 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 )
 
-// neighbour is a peer: another party of the same tasks, which answers with its signed clock.
-type neighbour struct {
+// peer is a peer: another party of the same tasks, which answers with its signed clock.
+type peer struct {
 	name   string // host and port in the peer's newest URL
 	client *handover.Requester
 	routes []route // ways to ask the peer, by the newest task first
@@ -20,7 +20,7 @@ type neighbour struct {
 
 // ask tries one route after another until the peer answers. asked is what [Guard.Elapsed] returned just before that
 // question.
-func (n *neighbour) ask(ctx context.Context, g *Guard) (at time.Time, asked time.Duration, err error) {
+func (n *peer) ask(ctx context.Context, g *Guard) (at time.Time, asked time.Duration, err error) {
 	for _, p := range n.routes {
 		asked = g.Elapsed()
 		within, stop := context.WithTimeout(ctx, askTimeout)
@@ -66,10 +66,10 @@ func (g *Guard) Watch(ctx context.Context) {
 func (g *Guard) askAll(ctx context.Context, asking *sync.WaitGroup, stop map[string]context.CancelFunc) {
 	g.mu.Lock()
 	g.watching = true
-	neighbours := g.neighbours
+	peers := g.peers
 	g.mu.Unlock()
 	current := map[string]bool{}
-	for _, n := range neighbours {
+	for _, n := range peers {
 		key := n.name + " " + n.id
 		current[key] = true
 		if stop[key] == nil {
@@ -88,7 +88,7 @@ func (g *Guard) askAll(ctx context.Context, asking *sync.WaitGroup, stop map[str
 
 // ask asks a peer until ctx ends: once a minute, but each second while the time is in doubt. While the peer does not
 // answer, perhaps because it is starting, the interval doubles from a second up to a minute.
-func (g *Guard) ask(ctx context.Context, n *neighbour) {
+func (g *Guard) ask(ctx context.Context, n *peer) {
 	retry := askSoon
 	for {
 		clock, asked, err := n.ask(ctx, g)
@@ -114,10 +114,10 @@ func (g *Guard) ask(ctx context.Context, n *neighbour) {
 
 // recordIfCurrent calls [Guard.RecordAnswer] if the guard still asks the peer by the same routes. Otherwise the peer
 // may have come back under another name, and would count twice.
-func (g *Guard) recordIfCurrent(n *neighbour, clock time.Time, asked time.Duration) {
+func (g *Guard) recordIfCurrent(n *peer, clock time.Time, asked time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, current := range g.neighbours {
+	for _, current := range g.peers {
 		if current.name == n.name && current.id == n.id {
 			g.record(n.name, clock, asked)
 		}

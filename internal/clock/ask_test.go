@@ -171,10 +171,10 @@ func watch(t *testing.T, guard *clock.Guard) {
 	t.Cleanup(stop)
 }
 
-// TestNeighboursComeAndGo: a guard must keep asking a peer that has dropped the task by which the guard asked. It must
+// TestPeersComeAndGo: a guard must keep asking a peer that has dropped the task by which the guard asked. It must
 // ask a peer that lacks the newest task by the previous task. It must start to ask new peers. The time must not come
 // into doubt meanwhile.
-func TestNeighboursComeAndGo(t *testing.T) {
+func TestPeersComeAndGo(t *testing.T) {
 	guard, err := clock.New(clock.Options{})
 	require.NoError(t, err)
 	old, fresh := newTeller(t), newTeller(t)

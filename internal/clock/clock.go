@@ -31,11 +31,11 @@ type Doubt string
 
 // The doubts of a [Reading].
 const (
-	DoubtAsking   Doubt = "the neighbours' clocks have not answered yet"
-	DoubtLeap     Doubt = "this machine's clock has leapt, and no neighbour's clock confirms a time"
-	DoubtDiffers  Doubt = "this machine's clock and the neighbours' differ"
+	DoubtAsking   Doubt = "the peers' clocks have not answered yet"
+	DoubtLeap     Doubt = "this machine's clock has leapt, and no peer's clock confirms a time"
+	DoubtDiffers  Doubt = "this machine's clock and the peers' differ"
 	DoubtTooEarly Doubt = "this machine's clock shows a time earlier than one that has certainly passed"
-	DoubtManyEnds Doubt = "by this machine's clock several epochs have ended since the last run; no neighbour confirms it"
+	DoubtManyEnds Doubt = "by this machine's clock several epochs have ended since the last run; no peer confirms it"
 )
 
 // Options configure a guard.
@@ -96,8 +96,8 @@ type Guard struct {
 	obeyed        int64             // time of the last order followed
 	doubt         Doubt             // at the last update
 
-	neighbours []neighbour // asked by [Guard.Watch]
-	watching   bool
+	peers    []peer // asked by [Guard.Watch]
+	watching bool
 }
 
 // answer is a peer's answer about its clock.
@@ -144,16 +144,16 @@ func New(o Options) (*Guard, error) {
 
 // Await makes the guard wait until each of these peers has answered or [Guard.RecordSilence] was called for it. Only
 // then may the guard use this machine's clock alone.
-func (g *Guard) Await(neighbours ...string) {
+func (g *Guard) Await(peers ...string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.waitFor(neighbours)
+	g.waitFor(peers)
 }
 
-func (g *Guard) waitFor(neighbours []string) {
-	g.names = neighbours
+func (g *Guard) waitFor(peers []string) {
+	g.names = peers
 	g.await()
-	if g.estimateGood && len(neighbours) > 0 {
+	if g.estimateGood && len(peers) > 0 {
 		g.estimateGood = false
 		g.restoreMark()
 	}
@@ -204,31 +204,31 @@ func (g *Guard) clocks() (wall time.Time, elapsed time.Duration) {
 }
 
 // RecordAnswer records a peer's signed time. asked is what [Guard.Elapsed] returned when the peer was asked.
-func (g *Guard) RecordAnswer(neighbour string, clock time.Time, asked time.Duration) {
+func (g *Guard) RecordAnswer(peer string, clock time.Time, asked time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.record(neighbour, clock, asked)
+	g.record(peer, clock, asked)
 }
 
 // record is RecordAnswer; the caller holds g.mu.
-func (g *Guard) record(neighbour string, clock time.Time, asked time.Duration) {
+func (g *Guard) record(peer string, clock time.Time, asked time.Duration) {
 	g.update()
-	delete(g.pending, neighbour)
-	g.answers[neighbour] = answer{clock.Round(0), max(g.elapsed-asked, 0) + time.Second, g.elapsed, g.ahead()}
+	delete(g.pending, peer)
+	g.answers[peer] = answer{clock.Round(0), max(g.elapsed-asked, 0) + time.Second, g.elapsed, g.ahead()}
 	g.evaluate()
 	off := !g.near(clock, g.wall, g.elapsed-asked+time.Second)
-	if off && !g.differing[neighbour] {
-		g.o.Log.Warn("a neighbour's clock and this machine's differ", "neighbour", neighbour, "ahead",
+	if off && !g.differing[peer] {
+		g.o.Log.Warn("a peer's clock and this machine's differ", "peer", peer, "ahead",
 			clock.Sub(g.wall).Round(time.Second))
 	}
-	g.differing[neighbour] = off
+	g.differing[peer] = off
 }
 
 // RecordSilence records that a peer did not answer. Its last answer still counts for 10 minutes.
-func (g *Guard) RecordSilence(neighbour string) {
+func (g *Guard) RecordSilence(peer string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.pending, neighbour)
+	delete(g.pending, peer)
 	g.update()
 }
 
@@ -333,11 +333,11 @@ func (g *Guard) evaluate() {
 	switch ahead := g.ahead().Round(time.Second); {
 	case g.doubt == before:
 	case g.doubt == DoubtAsking: // At every start, until each peer has answered or failed.
-		g.o.Log.Info("asking the neighbours for the time")
+		g.o.Log.Info("asking the peers for the time")
 	case g.doubt != "":
 		g.o.Log.Error("the clock is in doubt", "why", string(g.doubt))
 	case before == DoubtAsking && len(g.answers) == 0:
-		g.o.Log.Warn("no neighbour has confirmed the clock: using this machine's clock alone")
+		g.o.Log.Warn("no peer has confirmed the clock: using this machine's clock alone")
 	case before == DoubtAsking:
 		g.o.Log.Info("the clock is good", "ahead", ahead)
 	default:
@@ -385,7 +385,7 @@ func (g *Guard) findEstimate() (why Doubt) {
 		g.confirmedAt, g.everConfirmed = g.elapsed, g.sureConfirmed
 	case g.isConfirmed(g.wall) && !(g.tooEarly() && g.sureConfirmed):
 	case g.tooEarly() && len(g.answers) > 0 && len(g.pending) == 0:
-		if g.estimate = g.timeOfNeighbours(); g.estimate.Before(g.sure.Add(-g.o.Tolerance)) {
+		if g.estimate = g.timeOfPeers(); g.estimate.Before(g.sure.Add(-g.o.Tolerance)) {
 			why = DoubtTooEarly
 		}
 	case len(g.pending) > 0:
@@ -408,8 +408,8 @@ func (g *Guard) findEstimate() (why Doubt) {
 // tooEarly reports whether this machine's clock shows a time earlier than sure.
 func (g *Guard) tooEarly() bool { return g.wall.Before(g.sure.Add(-g.o.Tolerance)) }
 
-// timeOfNeighbours returns the time by the peers' clocks alone: the second latest, or the only one.
-func (g *Guard) timeOfNeighbours() time.Time {
+// timeOfPeers returns the time by the peers' clocks alone: the second latest, or the only one.
+func (g *Guard) timeOfPeers() time.Time {
 	var all []time.Time
 	for _, a := range g.answers {
 		all = append(all, g.earliest(a))
@@ -433,7 +433,7 @@ func (g *Guard) advanceSure() {
 	}
 	if g.tooEarly() {
 		if len(g.pending) == 0 { // a single answer does not count while another may come
-			g.raise(g.timeOfNeighbours())
+			g.raise(g.timeOfPeers())
 		}
 		return
 	}

@@ -236,7 +236,7 @@ func TestAStartIsNoError(t *testing.T) {
 	p.off = 24 * time.Hour
 	p.start(t)
 	require.Equal(t, clock.DoubtAsking, p.Read().Doubt)
-	require.Contains(t, log.String(), "level=INFO msg=\"asking the neighbours for the time\"")
+	require.Contains(t, log.String(), "level=INFO msg=\"asking the peers for the time\"")
 	require.NotContains(t, log.String(), "ERROR")
 	w.parties[1].down = true
 	p.step(t, 0)
@@ -260,7 +260,7 @@ func TestUnconfirmedClock(t *testing.T) {
 	require.Equal(t, clock.DoubtAsking, p.Read().Doubt)
 	p.step(t, 0)
 	require.Empty(t, p.Read().Doubt)
-	require.Contains(t, log.String(), "level=WARN msg=\"no neighbour has confirmed the clock")
+	require.Contains(t, log.String(), "level=WARN msg=\"no peer has confirmed the clock")
 	require.NotContains(t, log.String(), "the clock is good")
 }
 

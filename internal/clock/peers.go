@@ -20,14 +20,14 @@ import (
 // Routes belong to one party if they share a key, a key and its replacement, or a host and port. If one party counted
 // as two, it could outvote this machine's clock. If two parties count as one, the time only stays in doubt for longer.
 func (g *Guard) SetPeers(client *handover.Requester, own []task.SignKey, tasks ...*taskfile.Open) {
-	neighbours := peersOf(client, own, tasks)
-	names := make([]string, len(neighbours))
-	for i, n := range neighbours {
+	peers := peersOf(client, own, tasks)
+	names := make([]string, len(peers))
+	for i, n := range peers {
 		names[i] = n.name
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.neighbours = neighbours
+	g.peers = peers
 	gone := func(name string) bool { return !slices.Contains(names, name) }
 	maps.DeleteFunc(g.answers, func(name string, _ answer) bool { return gone(name) })
 	maps.DeleteFunc(g.differing, func(name string, _ bool) bool { return gone(name) })
@@ -80,7 +80,7 @@ func routesOf(tasks []*taskfile.Open) (all []route) {
 const maxTasks = 2
 
 // peersOf returns the peers in tasks of the party with keys own.
-func peersOf(client *handover.Requester, own []task.SignKey, tasks []*taskfile.Open) (neighbours []neighbour) {
+func peersOf(client *handover.Requester, own []task.SignKey, tasks []*taskfile.Open) (peers []peer) {
 	all := routesOf(tasks)
 	found := parties{}
 	for _, r := range all {
@@ -96,7 +96,7 @@ func peersOf(client *handover.Requester, own []task.SignKey, tasks []*taskfile.O
 	for _, key := range own {
 		ours[found.representative(keyTrait(key))] = true
 	}
-	at := map[trait]int{} // by party: its index in neighbours
+	at := map[trait]int{} // by party: its index in peers
 	for _, r := range all {
 		party := found.representative(keyTrait(r.key()))
 		if ours[party] {
@@ -104,16 +104,16 @@ func peersOf(client *handover.Requester, own []task.SignKey, tasks []*taskfile.O
 		}
 		i, known := at[party]
 		if !known {
-			i, at[party] = len(neighbours), len(neighbours)
-			neighbours = append(neighbours, neighbour{name: r.host(), client: client})
+			i, at[party] = len(peers), len(peers)
+			peers = append(peers, peer{name: r.host(), client: client})
 		}
-		neighbours[i].add(r)
+		peers[i].add(r)
 	}
-	return neighbours
+	return peers
 }
 
 // add adds a route, unless the peer already has routes by maxTasks other tasks.
-func (n *neighbour) add(r route) {
+func (n *peer) add(r route) {
 	tasks := map[task.ID]bool{r.open.ID: true}
 	for _, earlier := range n.routes {
 		tasks[earlier.open.ID] = true

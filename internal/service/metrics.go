@@ -135,7 +135,7 @@ func ClockMetrics(prefix string) []Metric {
 		Gauge(prefix+metricDoubt, UnitCount,
 			"1 while the time is in doubt and no report is accepted; the log has the reason."),
 		Gauge(prefix+metricOffset, UnitSeconds,
-			"How far a neighbour's signed clock is ahead of this machine's.", "neighbour"),
+			"How far a peer's signed clock is ahead of this machine's.", "peer"),
 	}
 }
 
@@ -149,8 +149,8 @@ const (
 func (m *Metrics) SetClock(prefix, doubt string, offsets map[string]time.Duration) {
 	m.Set(prefix+metricDoubt, Flag(doubt != "").Value())
 	m.Forget(prefix + metricOffset)
-	for neighbour, by := range offsets {
-		m.Set(prefix+metricOffset, by.Seconds(), neighbour)
+	for peer, by := range offsets {
+		m.Set(prefix+metricOffset, by.Seconds(), peer)
 	}
 }
 

@@ -29,8 +29,8 @@ import (
 // under later numbers. The next hop is honest: it does what [handover] demands, with the memory that it has. It must
 // get no client's slot twice.
 
-// neighbourPart is the next hop's memory, which the test may restore besides relaytest.KeptParts.
-const neighbourPart = "neighbour"
+// nextHopPart is the next hop's memory, which the test may restore besides relaytest.KeptParts.
+const nextHopPart = "next hop"
 
 // livesPlan returns how many lives each hop has, and how many moments each life has.
 func livesPlan() (lives, moments int) {
@@ -255,7 +255,7 @@ func (l *lifetime) restore(m int, parts []string) {
 	last.kept.Restore(l.t, l.Cascade, l.hop, slices.Sorted(maps.Keys(relaytest.KeptParts))...)
 	l.next = last.next.clone()
 	for _, part := range parts {
-		if part == neighbourPart {
+		if part == nextHopPart {
 			l.next = l.moments[m].next.clone()
 		} else {
 			l.moments[m].kept.Restore(l.t, l.Cascade, l.hop, part)
@@ -265,7 +265,7 @@ func (l *lifetime) restore(m int, parts []string) {
 
 // subset returns some random parts, but not all. If first, it returns all of the relay's own parts.
 func (l *lifetime) subset(first bool) (parts []string) {
-	all := append(slices.Sorted(maps.Keys(relaytest.KeptParts)), neighbourPart)
+	all := append(slices.Sorted(maps.Keys(relaytest.KeptParts)), nextHopPart)
 	if first {
 		return all[:len(all)-1]
 	}

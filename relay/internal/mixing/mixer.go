@@ -86,13 +86,13 @@ type Mixer struct {
 	maker   *Maker
 	epochs  Epochs
 	polls   polls
-	lines   map[neighbour]chan struct{} // by upstream relay: limits how many tasks pull from it at once
+	lines   map[upstream]chan struct{} // by upstream relay: limits how many tasks pull from it at once
 }
 
 // New returns the mixer of a registry's tasks. The caller sets its store and clock.
 func New(r *tasks.Registry, cfg Config, vault *store.Vault, maker *Maker, epochs Epochs) *Mixer {
 	return &Mixer{Registry: r, cfg: cfg, vault: vault, monitor: maker.monitor, maker: maker, epochs: epochs,
-		lines: map[neighbour]chan struct{}{}}
+		lines: map[upstream]chan struct{}{}}
 }
 
 // Begin pulls a task's batches until the context one ends, and polls the task's upstream relay until the context all
@@ -101,7 +101,7 @@ func (mx *Mixer) Begin(all, one context.Context, working *sync.WaitGroup, s *tas
 	if s.Hop == 0 {
 		return
 	}
-	n := neighbourOf(s)
+	n := upstreamOf(s)
 	if mx.lines[n] == nil {
 		mx.lines[n] = make(chan struct{}, handover.MaxConnections)
 		working.Go(func() { mx.updatesLoop(all, n) })

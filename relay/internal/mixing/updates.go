@@ -23,16 +23,16 @@ import (
 // instance identifies the process of the upstream relay that gave a status.
 type instance [16]byte
 
-// neighbour is an upstream relay, and the key with which this relay signs its requests to that relay.
-type neighbour struct {
+// upstream is an upstream relay, and the key with which this relay signs its requests to that relay.
+type upstream struct {
 	relay task.Party // without its key list, which differs by task
 	own   task.SignKey
 }
 
-// neighbourOf returns the upstream relay of a task. Do not call it at the first relay.
-func neighbourOf(s *tasks.Hosted) neighbour {
+// upstreamOf returns the upstream relay of a task. Do not call it at the first relay.
+func upstreamOf(s *tasks.Hosted) upstream {
 	at := s.Relays[s.Hop-1]
-	return neighbour{task.Party{URL: at.URL, SignKey: at.SignKey}, s.Relays[s.Hop].SignKey}
+	return upstream{task.Party{URL: at.URL, SignKey: at.SignKey}, s.Relays[s.Hop].SignKey}
 }
 
 // upstreamSnapshot is the last known status of the upstream relay.
@@ -85,14 +85,14 @@ type unsealedBatch struct {
 
 // updatesLoop polls the status of an upstream relay until ctx ends. After each poll it wakes the pull loops of that
 // relay's tasks.
-func (mx *Mixer) updatesLoop(ctx context.Context, n neighbour) {
+func (mx *Mixer) updatesLoop(ctx context.Context, n upstream) {
 	client := mx.ClientOf(n.own)
 	tick := time.NewTicker(mx.cfg.PullInterval)
 	defer tick.Stop()
 	snapshot := (*upstreamSnapshot)(nil)
 	for known := (*handover.UpstreamStatus)(nil); ; {
 		all := slices.DeleteFunc(slices.Clone(mx.Hosted().Order), func(s *tasks.Hosted) bool {
-			return s.Hop == 0 || neighbourOf(s) != n
+			return s.Hop == 0 || upstreamOf(s) != n
 		})
 		if len(all) > 0 { // otherwise the relay has dropped all of them
 			// If the poll fails, the loops pull every task, and log their own failures.

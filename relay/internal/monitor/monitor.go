@@ -133,7 +133,7 @@ func (m *Monitor) Logged(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil {
 		m.Failed(err)
 		level := slog.LevelError
-		if errors.As(err, new(*url.Error)) { // A neighbour does not answer: its operator must act.
+		if errors.As(err, new(*url.Error)) { // A peer does not answer: its operator must act.
 			level = slog.LevelWarn
 		}
 		m.Log.Log(ctx, level, what, "error", err)
