@@ -257,3 +257,32 @@ func (greedy) Capabilities() protocols.Capabilities {
 		},
 	}
 }
+
+// TestLargestSums: all clients have the least or the greatest value of the widest range, ±1e9. The sum of 10⁷ clients
+// is beyond 2⁵³, the whole numbers that a float64 holds exactly. Truth and estimate must agree within 6 standard errors,
+// which fails by chance once in 10⁸ runs.
+func TestLargestSums(t *testing.T) {
+	const users = 10_000_000
+	same := []float64{0} // every client's value
+	values := make([][]float64, users)
+	for i := range values {
+		values[i] = same
+	}
+	for name, q := range map[string]planner.Query{
+		"realsum":       {Protocol: "realsum"},
+		"relays' noise": {Relays: &planner.RelayNoise{Batches: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q.Query, q.Lo, q.Hi, q.Batch = task.Sum, -1e9, 1e9, users
+			d, m := open(t, q)
+			for _, end := range []float64{-1e9, 1e9} {
+				same[0] = end
+				out, err := planner.Trial{Repeats: 1, Fast: true}.Run(d, m, values)
+				require.NoError(t, err)
+				require.InEpsilon(t, end*users, out.Truth[0], 1e-12)
+				require.InDelta(t, out.Truth[0], out.Estimate[0], 6*math.Sqrt(out.PredictedVariance[0]))
+				require.Less(t, math.Sqrt(out.PredictedVariance[0]), 1e-3*users*1e9)
+			}
+		})
+	}
+}
