@@ -259,8 +259,8 @@ func (greedy) Capabilities() protocols.Capabilities {
 }
 
 // TestLargestSums: all clients have the least or the greatest value of the widest range, ±1e9. The sum of 10⁷ clients
-// is beyond 2⁵³, the whole numbers that a float64 holds exactly. Truth and estimate must agree within 6 standard errors,
-// which fails by chance once in 10⁸ runs.
+// is beyond 2⁵³, up to which a float64 holds all whole numbers. Truth and estimate must agree within 6 standard
+// errors, which fails by chance once in 10⁸ runs.
 func TestLargestSums(t *testing.T) {
 	const users = 10_000_000
 	same := []float64{0} // every client's value
