@@ -58,6 +58,7 @@ async function visit(url, body, before) {
   const { page, complaints } = await open(context, url);
   await body(page);
   assert.deepEqual(complaints.filter((text) => !network.test(text)), []);
+  await context.unrouteAll({ behavior: 'wait' }); // the page polls, so a handler may be at work
   await context.close();
 }
 
