@@ -12,7 +12,7 @@ import { DoonaError, invalidOption } from './errors.js';
 import { type Guarantee, guaranteeOf, multiple } from './guarantee.js';
 import { type CachedDocument, DocumentCache } from './document-cache.js';
 import { ledgerOf } from './ledger.js';
-import { type ModuleStart, startModule } from './load.js';
+import { type ModuleStart, forgetModules, startModule } from './load.js';
 import type { ModuleName } from './module.js';
 import { abortable, throwIfAborted, whenIdle, withTimeout, within } from './timing.js';
 import { OpenTask } from './open-task.js';
@@ -27,7 +27,7 @@ import type { StreamView } from './stream.js';
 import { StreamHistory } from './stream-history.js';
 import { canSeal } from './webcrypto.js';
 import type { Task } from './task.js';
-import { type EngineClient, engine } from './engine-client.js';
+import { type EngineClient, engine, useEngine } from './engine-client.js';
 import { fetchToken } from './token.js';
 
 /**
@@ -46,6 +46,29 @@ import { fetchToken } from './token.js';
  */
 export async function connect(options: ConnectOptions): Promise<Doona> {
   checkBuiltins();
+  checkRuntime();
+  const pinned = parseOptions(options);
+  if (!options.frames) checkFrame();
+  const { signal } = options;
+  await abortable(whenIdle(pinned.when), signal);
+  const end = useEngine(pinned.modules);
+  const leave: Leave = (stops) => {
+    if (end(stops)) forgetModules(pinned.modules);
+  };
+  const connecting = (pinned.allow ? connectStream : connectTask)(options, pinned, leave);
+  try {
+    const doona = await abortable(within(connecting, maxConnect, () => new DoonaError('module-failed',
+      `couldn't connect within ${maxConnect / 1000} seconds`)), signal);
+    if (options.flush !== false) void doona.flushLater();
+    return doona;
+  } catch (error) {
+    connecting.then((doona) => doona.close(), () => leave(signal?.aborted === true)); // It may still connect.
+    throw error;
+  }
+}
+
+/** @throws DoonaError `insecure-context`, or `module-failed` in an old Node */
+function checkRuntime(): void {
   if (!globalThis.crypto?.subtle) {
     throw new DoonaError('insecure-context', 'WebCrypto is missing: serve the page over HTTPS or from localhost');
   }
@@ -53,15 +76,6 @@ export async function connect(options: ConnectOptions): Promise<Doona> {
   if (node && Number.parseInt(node) < 22) {
     throw new DoonaError('module-failed', `couldn't start in Node ${node}: want Node 22 or newer`);
   }
-  const pinned = parseOptions(options);
-  if (!options.frames) checkFrame();
-  const { signal } = options;
-  await abortable(whenIdle(pinned.when), signal);
-  const connecting = (pinned.allow ? connectStream : connectTask)(options, pinned);
-  const doona = await abortable(within(connecting, maxConnect, () => new DoonaError('module-failed',
-    `couldn't connect within ${maxConnect / 1000} seconds`)), signal);
-  if (options.flush !== false) void doona.flushLater();
-  return doona;
 }
 
 /**
@@ -70,21 +84,21 @@ export async function connect(options: ConnectOptions): Promise<Doona> {
  */
 const maxConnect = 27_000;
 
-async function connectTask(options: ConnectOptions, pinned: ParsedOptions): Promise<Doona> {
-  const { store, cache, starting } = await prepare(options, pinned);
+async function connectTask(options: ConnectOptions, pinned: ParsedOptions, leave: Leave): Promise<Doona> {
+  const { store, stop, signal, cache, starting } = await prepare(options, pinned, leave);
   const name = `task ${pinned.idText}`;
   const old = await cache.get(name);
-  const bundle = old ?? { bytes: await fetchDocument(pinned.url, maxBundle, options.signal), at: Date.now() };
+  const bundle = old ?? { bytes: await fetchDocument(pinned.url, maxBundle, signal), at: Date.now() };
   const parts = await openParts(options, pinned, bundle.bytes, store, starting);
   const { epochs } = parts.task;
   // If the storage is full, the next visit fetches the task again.
   if (!old) await cache.put(name, bundle, startOf(epochs, epochs.count).getTime()).catch(() => {});
-  return new Doona(parts);
+  return new Doona({ ...parts, stop });
 }
 
 /** Connects to the current task of a stream. The connection moves to each later task once that task begins. */
-async function connectStream(options: ConnectOptions, pinned: ParsedOptions): Promise<Doona> {
-  const { store, cache, starting } = await prepare(options, pinned);
+async function connectStream(options: ConnectOptions, pinned: ParsedOptions, leave: Leave): Promise<Doona> {
+  const { store, stop, signal, cache, starting } = await prepare(options, pinned, leave);
   const history = new StreamHistory(store, pinned.idText);
   const { id, owner, recovery, candidates } = pinned;
   const root = { id, owner, recovery, candidates, allow: pinned.allow! };
@@ -96,7 +110,7 @@ async function connectStream(options: ConnectOptions, pinned: ParsedOptions): Pr
     // A custom store may return wrong bytes. A cached stream that fails its checks is fetched again.
     const last = old && (await view({ ...old, bytes: old.bytes.slice() }, now).catch(() => undefined));
     if (last?.sameEpoch) return { stream: last, fresh: false };
-    const bytes = await fetchDocument(pinned.url, maxStream, options.signal);
+    const bytes = await fetchDocument(pinned.url, maxStream, signal);
     return { stream: await view({ bytes, at: now }, now), fresh: true };
   };
   const follow = async (last?: ConnectionParts): Promise<ConnectionParts> => {
@@ -106,7 +120,7 @@ async function connectStream(options: ConnectOptions, pinned: ParsedOptions): Pr
     const { link, chain, end, authority } = stream;
     const same = link.idText === last?.id;
     const parts = same || authority.stopped ? last
-      : await openParts(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText);
+      : { ...await openParts(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText), stop };
     // Caches the stream only after openParts: if WebCrypto lacks Ed25519, doona-full.wasm checks the owner's signature
     // there.
     if (fresh) await cache.put(name, { bytes: chain, at: now }, end).catch(() => {}); // storage is full
@@ -117,13 +131,41 @@ async function connectStream(options: ConnectOptions, pinned: ParsedOptions): Pr
   return new StreamDoona(await follow(), follow, () => history.withReports());
 }
 
-/** Opens the store while the engine starts. The store also holds the document cache of earlier visits. */
-async function prepare(options: ConnectOptions,
-  pinned: ParsedOptions): Promise<{ store: Store; cache: DocumentCache; starting: Promise<StartedEngine> }> {
+/** Ends the use of the engine. With `stops`, stops it and forgets its modules, if no other connection uses it. */
+type Leave = (stops: boolean) => void;
+
+/** What a connection to a task or stream begins with. */
+interface Prepared {
+  readonly store: Store;
+  /** Documents of earlier visits; in the same store. */
+  readonly cache: DocumentCache;
+  readonly starting: Promise<StartedEngine>;
+  /** Aborts requests for tasks and streams. */
+  readonly signal: AbortSignal;
+  /** Aborts the signal, closes the SDK's own store and stops the engine if no other connection uses it. */
+  readonly stop: () => void;
+}
+
+/** Opens the store while the engine starts. */
+async function prepare(options: ConnectOptions, pinned: ParsedOptions, leave: Leave): Promise<Prepared> {
   const starting = startEngine(options, pinned);
   starting.catch(() => {}); // until it is awaited
-  const store = await (options.store ?? indexedDBStore());
-  return { store, cache: new DocumentCache(store), starting };
+  const own = options.store ? undefined : await indexedDBStore();
+  const store = options.store ?? own!;
+  const requests = new AbortController();
+  const abort = () => requests.abort();
+  if (options.signal?.aborted) abort();
+  options.signal?.addEventListener('abort', abort);
+  let left = false;
+  const stop = () => {
+    own?.close();
+    if (left) return;
+    left = true;
+    options.signal?.removeEventListener('abort', abort);
+    abort();
+    leave(true);
+  };
+  return { store, cache: new DocumentCache(store), starting, signal: requests.signal, stop };
 }
 
 /**
@@ -131,7 +173,7 @@ async function prepare(options: ConnectOptions,
  * WASM module loads. `line` is the id of the ledger line.
  */
 async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle: Bytes, store: Store,
-  starting: Promise<StartedEngine>, line = pinned.idText): Promise<ConnectionParts> {
+  starting: Promise<StartedEngine>, line = pinned.idText): Promise<Omit<ConnectionParts, 'stop'>> {
   const opening = starting.then((started) => openTask(options, pinned, bundle, started));
   const running = starting.then((started) => started.running);
   const [{ engine: started }, , open] = await Promise.all([starting, running, opening]);
@@ -216,13 +258,13 @@ function sealingError(): DoonaError {
 
 /** Returns a function that gets a token for an epoch. Its first call loads the script blind.ts. */
 function tokenGetter(pinned: ParsedOptions, task: Task, keys: Bytes,
-  source?: TokenSource): (epoch: number) => Promise<Bytes> {
+  source?: TokenSource): (epoch: number, signal: AbortSignal) => Promise<Bytes> {
   const { id, idText, modules } = pinned;
   let loading: ReturnType<typeof loadTokens> | undefined;
-  return (epoch) => {
+  return (epoch, signal) => {
     loading ??= loadTokens(modules);
     loading.catch(() => (loading = undefined)); // another attempt may succeed
-    return fetchToken({ id, idText, task, epoch, keyId: keys.slice(32 * epoch, 32 * epoch + 32), source }, loading);
+    return fetchToken({ id, idText, task, epoch, keyId: keys.slice(32 * epoch, 32 * epoch + 32), source, signal }, loading);
   };
 }
 

@@ -11,7 +11,7 @@ import { DoonaError } from './errors.js';
 import { type Decider, type ExplainOptions, type Explanation, explain } from './explain.js';
 import type { Guarantee } from './guarantee.js';
 import type { Claim, Ledger } from './ledger.js';
-import { abortable, throwIfAborted, waitWhileVisible, within } from './timing.js';
+import { abortable, throwIfAborted, waitWhileVisible, withEither, within } from './timing.js';
 import type { Line, Report, Store } from './store.js';
 import { submit } from './submit.js';
 import type { Task } from './task.js';
@@ -38,6 +38,21 @@ export interface Flushed {
   readonly dropped: number;
   /** Reports left for a later visit. */
   readonly waiting: number;
+}
+
+/** What `forget` dropped. */
+export interface Forgotten {
+  /** The number of reports that were sealed and not delivered. */
+  readonly reports: number;
+  /** Says in plain English what was dropped, and that the ledger stays. */
+  readonly text: string;
+}
+
+/** Says what `forget` dropped. */
+export function forgotten(reports: number): Forgotten {
+  const what = reports === 1 ? '1 sealed report that was' : `${reports} sealed reports that were`;
+  return { reports, text: `Dropped ${what} not delivered. The ledger stays: what was randomized is still charged to the ` +
+    'privacy budget, and its epoch is not reported again.' };
 }
 
 /**
@@ -72,7 +87,11 @@ export interface ConnectionParts {
   /** Randomizes and seals a value. It may transfer the value's buffer to the worker; the buffer is then empty. */
   readonly submission: (epoch: number, value: Float64Array) => Promise<Bytes>;
   /** Gets a token for a report. It is there only if the task requires tokens. */
-  readonly token?: (epoch: number) => Promise<Bytes>;
+  readonly token?: (epoch: number, signal: AbortSignal) => Promise<Bytes>;
+  /** Whether reports may be sent now; `init` asks for the visitor's consent. Default: yes. */
+  readonly maySend?: () => Promise<boolean>;
+  /** Stops what the connection uses: the worker, if no other connection needs it, and the store. May be called twice. */
+  readonly stop: () => void;
 }
 
 /** A connection to a task whose guarantee has been checked. */
@@ -86,6 +105,11 @@ export class Doona {
   readonly #tokens = new Map<number, Promise<Report | undefined>>();
   /** The calls of report() that still wait for their random time of sending. */
   readonly #pendingCalls = new Set<{ readonly epoch: number }>();
+  /** Aborted by `forget` and `close`. Every call and delivery listens to the controller that it began with. */
+  #running = new AbortController();
+  /** How often `withdraw` was called. */
+  #withdrawals = 0;
+  #closed = false;
   #dropped = 0;
 
   /** @internal */
@@ -138,11 +162,15 @@ export class Doona {
    * @throws DoonaError `builtin-broken`, `invalid-value`, `budget-exceeded`, `storage-unavailable`, `epoch-not-open`,
    * `task-ended` or `module-failed`; `not-delivered`: the sealed report waits for {@link flush} or the next visit;
    * `limit-reached`: a quota is used up, and two later visits retry, an hour later at the earliest; `epoch-closed`,
-   * `origin-refused` or `report-refused`: the report was dropped
+   * `origin-refused` or `report-refused`: the report was dropped; `withdrawn` after {@link forget}; `closed` after
+   * {@link close}
    */
   async report(value: number | Vector | string, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
     checkBuiltins();
     throwIfAborted(options.signal);
+    const { signal: running } = this.#running;
+    throwIfAborted(running);
+    const withdrawals = this.#withdrawals;
     const { id, store, ledger, check, submission } = this.#parts;
     const epoch = this.epoch;
     const input = toInput(this.task, value);
@@ -153,17 +181,20 @@ export class Doona {
     let isSealed = false;
     const reporting = async (): Promise<Receipt> => {
       await check(); // First, because the claim charges the budget.
+      throwIfAborted(running);
       const old = await ledger.claim(this.#claimOn(epoch));
       isSealed = old !== undefined;
-      if (old) return this.#repeat(old, sendTime, options.signal);
+      if (old) return this.#repeat(old, sendTime, running, options.signal);
       const body = await this.#sealOnce(epoch, () => submission(epoch, input));
       const report: Report = { task: id, epoch, state: 'sealed', body };
-      await store.put(report);
+      await store.put(withdrawals === this.#withdrawals ? report : { task: id, epoch, state: 'dropped' });
+      if (this.#closed) this.#parts.stop(); // The store opened again.
+      throwIfAborted(running);
       isSealed = true;
-      await this.#sendAt(sendTime, report, options.signal);
+      await this.#sendAt(sendTime, report, running, options.signal);
       return this.#receipt(epoch, false, body.length);
     };
-    return within(reporting(), delay + maxReport, () => isSealed
+    return within(abortable(reporting(), running), delay + maxReport, () => isSealed
       ? new DoonaError('not-delivered', `couldn't deliver the report within ${maxReport / 1000} seconds: it waits for flush`)
       : new DoonaError('module-failed', `the engine or the store did not answer within ${maxReport / 1000} seconds`));
   }
@@ -173,18 +204,60 @@ export class Doona {
    * without a delay. A report that needs a token leaves right after the token arrives, so the issuer and the first
    * relay could link the two by their times. A report that a call of {@link report} on this connection will send counts
    * as waiting. A report that waits in another tab is sent.
-   * @throws DoonaError `builtin-broken` or `storage-unavailable`; the signal's reason when it is aborted
+   * @throws DoonaError `builtin-broken` or `storage-unavailable`; `withdrawn` or `closed` if the page calls
+   * {@link forget} or {@link close} meanwhile; the signal's reason when it is aborted
    */
   async flush(options: { signal?: AbortSignal } = {}): Promise<Flushed> {
     checkBuiltins();
     throwIfAborted(options.signal);
-    return within(this.#sealedReports().then((all) => this.#flush(all, options.signal)), maxReport,
+    const { signal: running } = this.#running;
+    throwIfAborted(running);
+    const flushing = this.#sealedReports().then((all) => this.#flush(all, running, options.signal));
+    return within(abortable(flushing, running), maxReport,
       () => new DoonaError('not-delivered', `couldn't deliver all reports within ${maxReport / 1000} seconds`));
   }
 
-  async #flush(reports: readonly Report[], signal?: AbortSignal): Promise<Flushed> {
+  /**
+   * Drops every report of this task that is sealed and not delivered, and every call of {@link report} that still
+   * waits: these calls reject with `withdrawn`. A report that is on its way may still arrive. The ledger stays: the
+   * budget remains charged, and an epoch with a dropped report is not reported again.
+   * @throws DoonaError `storage-unavailable`
+   */
+  async forget(): Promise<Forgotten> {
+    this.withdraw();
+    let dropped = 0;
+    for (const { task, epoch } of await this.#sealedReports()) {
+      await this.#parts.store.put({ task, epoch, state: 'dropped' });
+      dropped++;
+    }
+    if (this.#closed) this.#parts.stop(); // The store opened again.
+    return forgotten(dropped);
+  }
+
+  /** @internal Ends all calls and deliveries with `withdrawn`. Deletes nothing in the store. */
+  withdraw(): void {
+    if (this.#closed) return;
+    this.#withdrawals++;
+    this.#running.abort(new DoonaError('withdrawn', 'the page has withdrawn the report'));
+    this.#running = new AbortController();
+  }
+
+  /**
+   * Stops everything that this connection does: requests, timers, listeners, and the worker if no other connection
+   * uses it. Calls that still wait, and later calls, reject with `closed`. Sealed reports stay for the next visit;
+   * {@link forget} drops them. A second call does nothing.
+   */
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#running.abort(new DoonaError('closed', 'the page has closed the connection'));
+    this.#parts.stop();
+  }
+
+  async #flush(reports: readonly Report[], running: AbortSignal, signal?: AbortSignal): Promise<Flushed> {
     const outcome = { delivered: 0, dropped: 0, waiting: 0 };
     for (const report of reports) {
+      throwIfAborted(running);
       if ([...this.#pendingCalls].some(({ epoch }) => epoch === report.epoch)) {
         outcome.waiting++;
         continue;
@@ -195,7 +268,7 @@ export class Doona {
         continue;
       }
       try {
-        await this.#send(report, signal);
+        await this.#send(report, running, signal);
         outcome.delivered++;
       } catch (error) {
         if (!(error instanceof DoonaError) || error.code === 'storage-unavailable') throw error;
@@ -210,14 +283,16 @@ export class Doona {
    * rejects.
    */
   async flushLater(): Promise<void> {
+    const { signal: running } = this.#running;
     try {
       const sendTime = performance.now() + this.#parts.spread * randomFraction();
       for (const report of this.#parts.token ? await this.#sealedReports() : []) {
-        if (!this.#isClosed(report)) await this.#withToken(report).catch(() => {});
+        throwIfAborted(running);
+        if (!this.#isClosed(report)) await this.#withToken(report, running).catch(() => {});
       }
-      await waitWhileVisible(sendTime - performance.now());
+      await waitWhileVisible(sendTime - performance.now(), running);
       await this.#flush((await this.#sealedReports()).filter((report) => report.token || !this.#parts.token ||
-        this.#isClosed(report)));
+        this.#isClosed(report)), running);
     } catch {
       // The reports wait for the next visit.
     }
@@ -232,8 +307,8 @@ export class Doona {
   }
 
   /** If the report of an earlier call is sealed and not delivered yet, sends it at the time drawn for this call. */
-  async #repeat(old: Report, sendTime: number, signal?: AbortSignal): Promise<Receipt> {
-    if (old.state === 'sealed') await this.#sendAt(sendTime, old, signal);
+  async #repeat(old: Report, sendTime: number, running: AbortSignal, signal?: AbortSignal): Promise<Receipt> {
+    if (old.state === 'sealed') await this.#sendAt(sendTime, old, running, signal);
     return this.#receipt(old.epoch, true, old.body?.length ?? 0);
   }
 
@@ -241,17 +316,19 @@ export class Doona {
    * Sends a report at `sendTime`. It gets the token first: the time of the token then says less about the time of the
    * report, and a visit that ends early already has the token.
    */
-  async #sendAt(sendTime: number, report: Report, signal?: AbortSignal): Promise<void> {
+  async #sendAt(sendTime: number, report: Report, running: AbortSignal, signal?: AbortSignal): Promise<void> {
     const call = { epoch: report.epoch };
     this.#pendingCalls.add(call);
-    let ready: Report | undefined;
+    let [ready, visible]: [Report | undefined, boolean] = [undefined, true];
     try {
-      ready = await abortable(this.#withToken(report), signal);
-      await waitWhileVisible(sendTime - performance.now(), signal);
+      await withEither(signal, running, async (either) => {
+        ready = await abortable(this.#withToken(report, running), either);
+        visible = await waitWhileVisible(sendTime - performance.now(), either);
+      });
     } finally {
       this.#pendingCalls.delete(call);
     }
-    if (ready) await this.#send(ready, signal);
+    if (ready) await this.#send(ready, running, signal, visible);
   }
 
   #claimOn(epoch: number): Claim {
@@ -275,25 +352,28 @@ export class Doona {
   }
 
   /** Sends a report once. An abort ends this call's wait, but not the delivery: other calls may wait for it. */
-  async #send(report: Report, signal?: AbortSignal): Promise<void> {
+  async #send(report: Report, running: AbortSignal, signal?: AbortSignal, visible = true): Promise<void> {
+    throwIfAborted(running);
     throwIfAborted(signal);
     let sending = this.#sending.get(report.epoch);
     if (!sending) {
-      sending = this.#deliver(report);
+      sending = this.#deliver(report, running, visible);
       this.#sending.set(report.epoch, sending);
       sending.catch(() => this.#sending.delete(report.epoch));
     }
     return abortable(sending, signal);
   }
 
-  async #deliver(report: Report): Promise<void> {
+  async #deliver(report: Report, running: AbortSignal, visible: boolean): Promise<void> {
     const { id, task, store } = this.#parts;
-    const ready = await this.#withToken(report);
+    const ready = await this.#withToken(report, running);
     if (!ready) return;
     await this.#checkRetryTime(ready);
     try {
-      await submit(`${task.relays[0]!.url}/v1/tasks/${id}/epochs/${ready.epoch}/reports`, ready.body!, ready.token);
+      await submit(`${task.relays[0]!.url}/v1/tasks/${id}/epochs/${ready.epoch}/reports`, ready.body!, {
+        token: ready.token, signal: running, isWanted: async (attempt) => (attempt === 0 && !visible) || this.#isWanted(ready) });
     } catch (error) {
+      throwIfAborted(running);
       if (error instanceof DoonaError && error.code === 'limit-reached') await this.#postpone(ready);
       else if (error instanceof DoonaError && error.code !== 'not-delivered') await this.#drop(report.epoch);
       throw error;
@@ -302,28 +382,41 @@ export class Doona {
   }
 
   /**
+   * Whether a report still waits and may be sent: another tab may have delivered or dropped it, or the visitor may have
+   * opted out there. A page that is hidden or left may have no time to ask the store, so its first attempt just leaves.
+   */
+  async #isWanted({ epoch }: Report): Promise<boolean> {
+    if (this.#parts.maySend && !(await this.#parts.maySend())) return false;
+    return (await this.#sealedReports()).some((report) => report.epoch === epoch);
+  }
+
+  /**
    * Returns a sealed report, with its token if the task requires tokens. Returns undefined if another tab has delivered
    * or dropped the report meanwhile. A lock admits one call in one tab at a time, because the issuer may refuse a
    * second token.
    */
-  async #withToken(report: Report): Promise<Report | undefined> {
+  async #withToken(report: Report, running: AbortSignal): Promise<Report | undefined> {
     const { id, token } = this.#parts;
     if (!token || report.token) return report;
     let getting = this.#tokens.get(report.epoch);
     if (!getting) {
-      getting = withLock(`doona token ${id} ${report.epoch}`, () => this.#getToken(report.epoch, token));
+      getting = withLock(`doona token ${id} ${report.epoch}`, () => this.#getToken(report.epoch, token, running));
       getting = getting.finally(() => this.#tokens.delete(report.epoch));
       this.#tokens.set(report.epoch, getting);
     }
     return getting;
   }
 
-  async #getToken(epoch: number, token: (epoch: number) => Promise<Bytes>): Promise<Report | undefined> {
-    const now = (await this.#sealedReports()).find((report) => report.epoch === epoch);
+  async #getToken(epoch: number, token: (epoch: number, signal: AbortSignal) => Promise<Bytes>,
+    running: AbortSignal): Promise<Report | undefined> {
+    const sealed = async () => (await this.#sealedReports()).find((report) => report.epoch === epoch);
+    const now = await sealed();
     if (!now || now.token) return now;
     await this.#checkRetryTime(now);
     try {
-      const ready = { ...now, token: await token(epoch) };
+      const ready = { ...now, token: await token(epoch, running) };
+      if (!(await sealed())) return undefined; // Another tab has dropped it.
+      throwIfAborted(running);
       await this.#parts.store.put(ready);
       return ready;
     } catch (error) {

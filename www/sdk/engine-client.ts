@@ -17,11 +17,14 @@ interface Port {
   /** Whether the engine runs in a worker, which shares no builtins with the page. */
   readonly isWorker: boolean;
   post(call: Call, transfer: Transferable[]): Promise<Answer>;
+  /** Stops a worker. Calls that still wait for an answer fail. */
+  stop(): void;
 }
 
 /** An engine that knows where it runs. */
 export interface EngineClient extends Engine {
   readonly isWorker: boolean;
+  stop(): void;
 }
 
 /** Created after `connect` has tested the builtins: a library of the page may have replaced Map. */
@@ -37,9 +40,31 @@ export function engine(folder?: URL): Promise<EngineClient> {
   if (!found) {
     found = start(folder).then(remoteEngine);
     all.set(key, found);
-    found.catch(() => all.delete(key));
+    const begun = found;
+    begun.catch(() => all.get(key) === begun && all.delete(key));
   }
   return found;
+}
+
+/** The number of connections that use the engine of each folder. */
+let users: Map<string, number> | undefined;
+
+/**
+ * Counts one more connection that uses the engine of a folder. Returns a function for the end of the connection. If no
+ * other connection uses the engine, and `stops` is true, it stops the engine's worker and returns true.
+ */
+export function useEngine(folder?: URL): (stops: boolean) => boolean {
+  const all = (users ??= new Map());
+  const key = String(folder);
+  all.set(key, (all.get(key) ?? 0) + 1);
+  return (stops) => {
+    const left = all.get(key)! - 1;
+    all.set(key, left);
+    if (left > 0 || !stops) return false;
+    engines?.get(key)?.then((found) => found.stop(), () => {});
+    engines?.delete(key);
+    return true;
+  };
 }
 
 const script: Asset = { file: DOONA.worker.file, integrity: DOONA.worker.integrity };
@@ -92,12 +117,15 @@ function startWorker(folder?: URL, checked?: string): Promise<Port> {
       waiting.get(data.id)?.(data);
       waiting.delete(data.id);
     });
+    const stop = (why: string) => {
+      stopped = why;
+      for (const [id, settle] of waiting) settle(failure(id, stopped));
+      waiting.clear();
+    };
     worker.addEventListener('error', (event) => {
       event.preventDefault();
       reject(new Error(event.message));
-      stopped = `the worker stopped: ${event.message}`;
-      for (const [id, settle] of waiting) settle(failure(id, stopped));
-      waiting.clear();
+      stop(`the worker stopped: ${event.message}`);
     });
     const port: Port = {
       isWorker: true,
@@ -112,6 +140,10 @@ function startWorker(folder?: URL, checked?: string): Promise<Port> {
             settle(failure(call.id, `couldn't post a message to the worker: ${cause}`));
           }
         }),
+      stop: () => {
+        worker.terminate();
+        stop('the page closed its connections');
+      },
     };
   });
 }
@@ -125,7 +157,7 @@ async function startInThread(folder?: URL, checked?: string): Promise<Port> {
     const { answer } = checked ?? folder
       ? ((await import(/* @vite-ignore */ checked ?? workerURL(folder).href)) as typeof import('./worker.js'))
       : await import('./worker.js');
-    return { isWorker: false, post: answer };
+    return { isWorker: false, post: answer, stop: () => {} };
   } catch (cause) {
     throw scriptFailed(script, cause, runHint(checked));
   }
@@ -141,6 +173,7 @@ function remoteEngine(port: Port): EngineClient {
   }
   return {
     isWorker: port.isWorker,
+    stop: () => port.stop(),
     start: (name, code) => call('start', [name, code], code instanceof Uint8Array ? [code.buffer] : []),
     open: (request) => call('open', [request]),
     stream: (request) => call('stream', [request], [request.chain.buffer]),

@@ -28,7 +28,9 @@ export type ErrorCode =
   | 'epoch-closed' // The epoch ended before the report arrived; it was dropped.
   | 'not-delivered' // The relay did not answer; the sealed report waits for flush().
   | 'limit-reached' // A quota of the epoch is used up: two later visits retry, an hour apart. Or the token is spent.
-  | 'report-refused'; // The relay will never accept this report; it was dropped.
+  | 'report-refused' // The relay will never accept this report; it was dropped.
+  | 'withdrawn' // The report was dropped before it was delivered, because the page called forget() or optOut().
+  | 'closed'; // The page has closed the connection.
 
 /** An error of the SDK. The message names the allowed range if a field is at fault. */
 export class DoonaError extends Error {

@@ -14,7 +14,7 @@
 
 export { type Budget } from './budget.js';
 export { connect } from './connect.js';
-export { type Doona, type Flushed, type Receipt } from './doona.js';
+export { type Doona, type Flushed, type Forgotten, type Receipt } from './doona.js';
 export { DoonaError, type ErrorCode } from './errors.js';
 export { type Assumption, type Devices, type ExplainOptions, type Explanation } from './explain.js';
 export { type Guarantee } from './guarantee.js';

@@ -33,9 +33,17 @@ export function startModule(name: ModuleName, engine: Promise<Engine>, folder?: 
   if (!starting) {
     starting = start(name, engine, folder, compiled);
     starts.set(key, starting);
-    starting.then(({ running }) => running).catch(() => starts.delete(key));
+    const begun = starting;
+    const forget = () => starts.get(key) === begun && starts.delete(key);
+    starting.then(({ running }) => running).catch(forget);
   }
   return starting;
+}
+
+/** Forgets the modules that were started in the engine of a folder, because the engine has stopped. */
+export function forgetModules(folder?: URL): void {
+  moduleStarts?.delete(`browser ${folder}`);
+  moduleStarts?.delete(`full ${folder}`);
 }
 
 async function start(name: ModuleName, engine: Promise<Engine>, folder?: URL,

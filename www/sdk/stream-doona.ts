@@ -4,14 +4,14 @@
  */
 
 import { checkBuiltins } from './builtins.js';
-import { type ConnectionParts, Doona, type Flushed, type Receipt, maxReport } from './doona.js';
+import { type ConnectionParts, Doona, type Flushed, type Forgotten, type Receipt, forgotten, maxReport } from './doona.js';
 import { startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
 import type { ExplainOptions, Explanation } from './explain.js';
 import type { Guarantee } from './guarantee.js';
 import type { OpenedTask } from './stream-history.js';
 import type { Task } from './task.js';
-import { throwIfAborted, within } from './timing.js';
+import { abortable, throwIfAborted, within } from './timing.js';
 import type { Vector } from './value.js';
 
 /**
@@ -25,6 +25,9 @@ export class StreamDoona extends Doona {
   readonly #opened: () => Promise<OpenedTask[]>;
   /** Connections to earlier tasks that may still have unsent reports, by the task's id. */
   readonly #earlier = new Map<string, Doona>();
+  /** Aborted by `forget` and `close`: calls of report() that still wait for the stream end then. */
+  #waiting = new AbortController();
+  #closed = false;
 
   /**
    * @internal `follow` returns the parts for the current task: its argument if the task is the same. `opened` returns
@@ -60,11 +63,15 @@ export class StreamDoona extends Doona {
   override async report(value: number | Vector | string, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
     checkBuiltins();
     throwIfAborted(options.signal);
+    const { signal } = this.#waiting;
+    throwIfAborted(signal);
     let follows = false;
-    return within(this.#follow(this.#parts).then((parts) => {
+    const following = this.#follow(this.#parts).then((parts) => {
+      throwIfAborted(signal);
       follows = true;
       return this.#report(parts, value, options);
-    }), this.#parts.spread + maxReport, () => follows
+    });
+    return within(abortable(following, signal), this.#parts.spread + maxReport, () => follows
       ? new DoonaError('not-delivered', `couldn't deliver the report within ${maxReport / 1000} seconds`)
       : new DoonaError('task-unreachable', `couldn't follow the stream within ${maxReport / 1000} seconds`));
   }
@@ -84,12 +91,37 @@ export class StreamDoona extends Doona {
   }
 
   override flush(options: { signal?: AbortSignal } = {}): Promise<Flushed> {
+    if (this.#closed) return super.flush(options); // It rejects with `closed`.
     const flushing = this.#withReports().then((all) => Promise.all(all.map((doona) => doona.flush(options))));
     return within(flushing.then((each) => each.reduce((a, b) => ({ delivered: a.delivered + b.delivered,
       dropped: a.dropped + b.dropped, waiting: a.waiting + b.waiting }))), maxReport,
     () => new DoonaError('not-delivered', `couldn't deliver all reports within ${maxReport / 1000} seconds`));
   }
 
+  override async forget(): Promise<Forgotten> {
+    this.withdraw();
+    let dropped = 0;
+    for (const doona of await this.#withReports()) dropped += (await doona.forget()).reports;
+    return forgotten(dropped);
+  }
+
+  /** @internal */
+  override withdraw(): void {
+    if (this.#closed) return;
+    this.#waiting.abort(new DoonaError('withdrawn', 'the page has withdrawn the report'));
+    this.#waiting = new AbortController();
+    for (const doona of [this.#now, ...this.#earlier.values()]) doona.withdraw();
+  }
+
+  override close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#waiting.abort(new DoonaError('closed', 'the page has closed the connection'));
+    super.close();
+    for (const doona of [this.#now, ...this.#earlier.values()]) doona.close();
+  }
+
+  /** @internal */
   override async flushLater(): Promise<void> {
     await Promise.all((await this.#withReports().catch(() => [this.#now])).map((doona) => doona.flushLater()));
   }
@@ -102,7 +134,9 @@ export class StreamDoona extends Doona {
       // The store has no issuer keys of an earlier task, so a report of that task without a token cannot be sent.
       const token = () => Promise.reject(new DoonaError('not-delivered', "the report's task is over and it has no token"));
       const { token: _, ...parts } = this.#parts;
-      this.#earlier.set(id, new Doona({ ...parts, id, task, ...(tokens && { token }) }));
+      const earlier = new Doona({ ...parts, id, task, ...(tokens && { token }) });
+      if (this.#closed) earlier.close();
+      this.#earlier.set(id, earlier);
     }
     return [this.#now, ...this.#earlier.values()];
   }

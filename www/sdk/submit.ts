@@ -6,7 +6,7 @@
 
 import { type Bytes, toBase64url } from './bytes.js';
 import { DoonaError, type ErrorCode } from './errors.js';
-import { pause, withTimeout } from './timing.js';
+import { pause, throwIfAborted, withTimeout } from './timing.js';
 import { anyLanguage, readBody, readProblem } from './response.js';
 
 /** The delays before the retries, in milliseconds: three retries after the first attempt. */
@@ -40,21 +40,34 @@ const permanent: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   limit: ['limit-reached', 'this client, or another at its network address, has reported in this epoch, or its token is spent'],
 };
 
+/** How to post a report. */
+export interface Submission {
+  readonly token?: Bytes | undefined;
+  /** Aborts the request, or the wait for a retry. */
+  readonly signal?: AbortSignal;
+  /** Asked before each attempt, which counts from 0. If it returns false, nothing more is sent. */
+  readonly isWanted?: (attempt: number) => Promise<boolean>;
+}
+
 /**
  * Posts a report and retries it. Resolves once the relay has acknowledged the report, which means that the relay has
- * stored it durably.
+ * stored it durably; or if the report is not wanted any more.
  * @throws DoonaError `epoch-closed`, `origin-refused` or `report-refused`: the relay will never accept the report;
- * `limit-reached`: the relay may accept it from another network; `not-delivered`: the relay may accept it later
+ * `limit-reached`: the relay may accept it from another network; `not-delivered`: the relay may accept it later. The
+ * signal's reason if it is aborted
  */
-export async function submit(url: string, body: Bytes, token?: Bytes): Promise<void> {
+export async function submit(url: string, body: Bytes, { token, signal, isWanted }: Submission = {}): Promise<void> {
   for (let attempt = 0; ; attempt++) {
-    const outcome = await withTimeout((signal) => post(url, body, token, signal),
-      timeouts[0] + timeouts[1] * Math.ceil(body.length / 1024)).catch(unanswered);
+    if (isWanted && !(await isWanted(attempt))) return;
+    throwIfAborted(signal);
+    const outcome = await withTimeout((request) => post(url, body, token, request),
+      timeouts[0] + timeouts[1] * Math.ceil(body.length / 1024), signal).catch(unanswered);
+    throwIfAborted(signal);
     if (outcome === undefined) return;
     if (outcome.final) throw outcome.error;
     const wait = Math.max(retryDelays[attempt] ?? Infinity, 1000 * outcome.retryAfter);
     if (wait > 1000 * maxRetryAfter) throw outcome.error;
-    await pause(wait);
+    await pause(wait, signal);
   }
 }
 

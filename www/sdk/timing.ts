@@ -32,6 +32,24 @@ function reasonOf(signal: AbortSignal): unknown {
   return signal.reason ?? new DOMException('the call was aborted', 'AbortError');
 }
 
+/** Runs `work` with a signal that is aborted as soon as `a` or `b` is. Stops listening once the work ends. */
+export async function withEither<T>(a: AbortSignal | undefined, b: AbortSignal | undefined,
+  work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const either = new AbortController();
+  const abortA = () => either.abort(reasonOf(a!));
+  const abortB = () => either.abort(reasonOf(b!));
+  if (b?.aborted) abortB();
+  if (a?.aborted) abortA();
+  a?.addEventListener('abort', abortA);
+  b?.addEventListener('abort', abortB);
+  try {
+    return await work(either.signal);
+  } finally {
+    a?.removeEventListener('abort', abortA);
+    b?.removeEventListener('abort', abortB);
+  }
+}
+
 /** The longest wait for another party's answer and its body, in milliseconds. */
 const maxWait = 30_000;
 
@@ -69,30 +87,41 @@ export async function within<T>(promise: Promise<T>, milliseconds: number, late:
   }
 }
 
-/** Waits for a number of milliseconds. */
-export function pause(milliseconds: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, milliseconds));
+/** Waits for a number of milliseconds. Rejects with the signal's reason on an abort, and clears its timer. */
+export async function pause(milliseconds: number, signal?: AbortSignal): Promise<void> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  try {
+    await abortable(new Promise<void>((resolve) => (timer = setTimeout(resolve, milliseconds))), signal);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** Whether the page is hidden. A hidden page may never run again. */
+export function isHidden(): boolean {
+  return typeof document !== 'undefined' && document.visibilityState === 'hidden';
 }
 
 /**
  * Waits for a number of milliseconds, but only until the page is hidden, because a hidden page may never run again.
- * Rejects with the signal's reason on an abort. Clears its timer, because a running timer keeps a Node process alive.
+ * Resolves to whether the page is still visible. Rejects with the signal's reason on an abort. Clears its timer,
+ * because a running timer keeps a Node process alive.
  */
-export async function waitWhileVisible(milliseconds: number, signal?: AbortSignal): Promise<void> {
+export async function waitWhileVisible(milliseconds: number, signal?: AbortSignal): Promise<boolean> {
   throwIfAborted(signal);
-  if (milliseconds <= 0) return; // With fake timers, a timeout of 0 may never fire.
-  if (typeof document !== 'undefined' && document.visibilityState === 'hidden') return;
+  if (isHidden()) return false;
+  if (milliseconds <= 0) return true; // With fake timers, a timeout of 0 may never fire.
   let stop = () => {};
-  const waited = new Promise<void>((resolve) => {
-    const timer = setTimeout(resolve, milliseconds);
-    const stopListening = onHide(resolve);
+  const waited = new Promise<boolean>((resolve) => {
+    const timer = setTimeout(resolve, milliseconds, true);
+    const stopListening = onHide(() => resolve(false)); // At the event pagehide, the page still counts as visible.
     stop = () => {
       clearTimeout(timer);
       stopListening();
     };
   });
   try {
-    await abortable(waited, signal);
+    return await abortable(waited, signal);
   } finally {
     stop();
   }
@@ -104,7 +133,7 @@ export async function waitWhileVisible(milliseconds: number, signal?: AbortSigna
  */
 function onHide(callback: () => void): () => void {
   if (typeof document === 'undefined') return () => {};
-  const hidden = () => document.visibilityState === 'hidden' && callback();
+  const hidden = () => isHidden() && callback();
   document.addEventListener('visibilitychange', hidden);
   addEventListener('pagehide', callback);
   return () => {

@@ -6,7 +6,7 @@
 
 import { type Bytes, bigEndian, concat, equal, latin1, utf8 } from './bytes.js';
 import { DoonaError } from './errors.js';
-import { pause, withTimeout } from './timing.js';
+import { pause, throwIfAborted, withTimeout } from './timing.js';
 import type { TokenSource } from './options.js';
 import { readBody, readProblem } from './response.js';
 import { sha256 } from './signature.js';
@@ -28,29 +28,31 @@ export interface TokenPurpose {
   /** The id of the issuer's key for the epoch, as in the task's key list. */
   readonly keyId: Bytes;
   readonly source: TokenSource | undefined;
+  /** Aborts the requests. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 /**
  * Gets a token from the task's issuer. A retry sends the same request, which the issuer counts once. `loading` resolves
  * to the script blind.ts, which pages load only for tasks with tokens.
  * @throws DoonaError `limit-reached` if the issuer has no further token for this person in this epoch;
- * `not-delivered` if the request failed and may succeed later
+ * `not-delivered` if the request failed and may succeed later; the signal's reason if it is aborted
  */
 export async function fetchToken(wanted: TokenPurpose, loading: Promise<typeof import('./blind.js')>): Promise<Bytes> {
-  const { id, idText, task, epoch, keyId, source = fromIssuer } = wanted;
+  const { id, idText, task, epoch, keyId, source = fromIssuer, signal: outer } = wanted;
   const base = `${task.clients.issuer.url}/v1/tasks/${idText}/epochs/${epoch}`;
   loading.catch(() => {}); // Its rejection is handled once it is awaited.
   const directory = await fetchWithRetries((signal) =>
     fetch(`${base}/issuer-directory`,
-      { credentials: 'omit', referrerPolicy: 'no-referrer', redirect: 'manual', cache: 'no-store', signal }),
-  );
+      { credentials: 'omit', referrerPolicy: 'no-referrer', redirect: 'manual', cache: 'no-store', signal }), outer);
   try {
     const { blind } = await loading;
     const { request, finalize } =
       await blind(await findKey(directory, keyId), keyId, await challengeOf(task, id, epoch));
     return await finalize(await fetchWithRetries((signal) => source(request,
-      { task: idText, epoch, uri: `${base}/token-request`, signal })));
+      { task: idText, epoch, uri: `${base}/token-request`, signal }), outer));
   } catch (cause) {
+    throwIfAborted(outer);
     // After module-failed, the script may load at a later attempt.
     const ours = cause instanceof DoonaError && cause.code !== 'module-failed';
     throw ours ? cause : noToken((cause as Error).message, cause);
@@ -107,18 +109,20 @@ function fromIssuer(request: Bytes,
 }
 
 /** Sends a request and returns the answer's body. Retries if the failure may be temporary. */
-async function fetchWithRetries(ask: (signal: AbortSignal) => Promise<Response>): Promise<Bytes> {
+async function fetchWithRetries(ask: (signal: AbortSignal) => Promise<Response>,
+  outer?: AbortSignal): Promise<Bytes> {
   for (let attempt = 0; ; attempt++) {
     let why: string;
     try {
-      return await withTimeout(async (signal) => readAnswer(await ask(signal)));
+      return await withTimeout(async (signal) => readAnswer(await ask(signal)), undefined, outer);
     } catch (cause) {
+      throwIfAborted(outer);
       if (cause instanceof DoonaError) throw cause;
       why = (cause as Error).message;
     }
     const wait = retryDelays[attempt];
     if (wait === undefined) throw noToken(why);
-    await pause(wait);
+    await pause(wait, outer);
   }
 }
 

@@ -1106,3 +1106,113 @@ cases['400 days: a wiped store begins its budget anew, and each stays within it'
     same(all.reports, days.length + 1);
     same(all.most, days.filter((day) => day < 365).length + 1);
   });
+
+/** Reports in the middle of an hour, and waits until the report is sealed. @param {Host} host @param {string} name */
+async function reportLater(host, name) {
+  const store = host.options.store ?? host.sdk.memoryStore();
+  const doona = await connect(host, name, { store, spread: 3_600_000 });
+  const outcome = doona.report(7).then(() => 'reported', (/** @type {any} */ error) => error.code);
+  const id = String(host.tasks[name]?.task.split('/').at(-1));
+  while ((await store.sealed(id)).length === 0) await new Promise((resolve) => setTimeout(resolve, 10));
+  return { doona, store, id, outcome };
+}
+
+cases['forget drops the sealed report and keeps the ledger: the epoch is not reported again'] = (host) =>
+  halfway(async () => {
+    const { doona, store, id, outcome } = await reportLater(host, 'truthful');
+    const lines = JSON.stringify(await store.lines());
+    const { reports, text } = await doona.forget();
+    same(reports, 1);
+    same(text.startsWith('Dropped 1 sealed report that was not delivered. The ledger stays'), true, text);
+    same(await outcome, 'withdrawn');
+    same(await store.sealed(id), []);
+    same(JSON.stringify(await store.lines()), lines, 'ledger');
+    const again = await doona.report(8);
+    same([again.repeated, again.bytes], [true, 0]);
+    same((await doona.forget()).reports, 0);
+    same((await (await connect(host, 'truthful', { store })).flush()).delivered, 0);
+    same(await take(host), []);
+  });
+
+cases['forget while a value is sealed: nothing is kept, and the epoch is not reported again'] = async (host) => {
+  const doona = await connect(host, 'truthful');
+  const outcome = doona.report(7).then(() => 'reported', (/** @type {any} */ error) => error.code);
+  const { reports } = await doona.forget();
+  same([await outcome, reports], ['withdrawn', 0]);
+  await new Promise((resolve) => setTimeout(resolve, 300)); // until it would be sealed
+  same((await doona.flush()).waiting, 0);
+  same(await take(host), []);
+};
+
+cases['close ends all calls; the sealed report stays for the next visit'] = (host) => halfway(async () => {
+  const { doona, store, outcome } = await reportLater(host, 'truthful');
+  doona.close();
+  doona.close();
+  same(await outcome, 'closed');
+  await refused(host, doona.report(8), 'closed');
+  await refused(host, doona.flush(), 'closed');
+  same(doona.explain().guarantee.epsilon, doona.guarantee.epsilon);
+  same(await take(host), []);
+  const next = await connect(host, 'truthful', { store });
+  same(await next.flush(), { delivered: 1, dropped: 0, waiting: 0 });
+  same((await take(host)).map((s) => s.messages), [[['0007']]]);
+});
+
+cases['a closed connection can still forget'] = (host) => halfway(async () => {
+  const { doona, store } = await reportLater(host, 'truthful');
+  doona.close();
+  same((await doona.forget()).reports, 1);
+  same((await (await connect(host, 'truthful', { store })).flush()).delivered, 0);
+  same(await take(host), []);
+});
+
+cases['close during a request to the relay aborts it, and other connections go on'] = async (host) => {
+  const { fetch } = globalThis;
+  const [doona, other] = await Promise.all(['truthful', 'one relay'].map((name) => connect(host, name)));
+  /** @type {(signal: AbortSignal | null | undefined) => void} */
+  let asked = () => {};
+  /** @type {Promise<AbortSignal | null | undefined>} */
+  const asking = new Promise((resolve) => (asked = resolve));
+  globalThis.fetch = (url, init) => {
+    if (!String(url).endsWith('/reports')) return Reflect.apply(fetch, globalThis, [url, init]);
+    asked(init?.signal);
+    return new Promise((_, reject) => init?.signal?.addEventListener('abort', () => reject(init.signal?.reason)));
+  };
+  try {
+    const outcome = doona?.report(7).then(() => 'reported', (/** @type {any} */ error) => error.code);
+    const signal = await asking;
+    doona?.close();
+    same(await outcome, 'closed');
+    same(signal?.aborted, true, 'aborted');
+  } finally {
+    globalThis.fetch = fetch;
+  }
+  same((await other?.report(258))?.repeated, false);
+  same((await take(host)).map((s) => s.messages), [[['0102']]]);
+};
+
+cases['forget drops the sealed reports of all tasks of a stream; close ends its calls'] = async (host) => {
+  const options = { store: host.options.store ?? host.sdk.memoryStore() };
+  await serve(host, 'good');
+  await fail(host, 'limit');
+  await refused(host, (await connect(host, 'stream', options)).report(1), 'limit-reached');
+  await take(host); // discards the refused submission
+  await later(1, () => halfway(async () => {
+    const doona = await connect(host, 'stream', { ...options, spread: 3_600_000 });
+    const outcome = doona.report(7).then(() => 'reported', (/** @type {any} */ error) => error.code);
+    const current = (/** @type {string} */ id) => options.store.sealed(id);
+    const opened = await options.store.sealed(`opened ${host.tasks['stream']?.stream?.split('/').at(-1)}`);
+    const ids = opened.map(({ body }) => JSON.parse(new TextDecoder().decode(body)).id);
+    while ((await Promise.all(ids.map(current))).flat().length < 2) {
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    same((await doona.forget()).reports, 2);
+    same(await outcome, 'withdrawn');
+    same((await doona.report(8)).repeated, true);
+    doona.close();
+    await refused(host, doona.report(8), 'closed');
+    await refused(host, doona.flush(), 'closed');
+    same(await (await connect(host, 'stream', options)).flush(), { delivered: 0, dropped: 0, waiting: 0 });
+  }));
+  same(await take(host), []);
+};

@@ -684,3 +684,76 @@ test("a frame in pages of the same origin reports, and in another site's if the 
   const wrong = await run('truthful', { options: { frames: 'yes' } });
   assert.deepEqual([wrong.connect?.code, wrong.connect?.field], ['invalid-option', 'frames']);
 });
+
+test('the last connection that closes stops the worker, and a later one starts another', async () => {
+  const outcome = await page.evaluate(async (offers) => {
+    const file = '/doona.js';
+    /** @type {SDK} */
+    const { connect } = await import(file);
+    const limits = { maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, flush: false };
+    const [a, b] = await Promise.all(offers.map((offer) => connect({ ...offer, ...limits })));
+    Object.assign(globalThis, { a, b, again: () => connect({ ...offers[0], ...limits }) });
+    a?.close();
+    return (await b?.report(258))?.repeated;
+  }, /** @type {any[]} */ (['truthful', 'one relay'].map((name) => server.tasks[name])));
+  assert.equal(outcome, false);
+  assert.equal(page.workers().length, 1);
+  const ended = page.workers()[0]?.waitForEvent('close');
+  await page.evaluate('b.close()');
+  await ended;
+  assert.equal(page.workers().length, 0);
+  assert.equal(await page.evaluate('again().then((doona) => doona.report(7)).then(({ repeated }) => repeated)'), false);
+  assert.equal(page.workers().length, 1);
+  assert.deepEqual((await server.take()).map((s) => s.messages), [[['0102']], [['0007']]]);
+});
+
+test('a connection that is aborted while it starts leaves no worker', async () => {
+  await page.evaluate(async (offer) => {
+    const file = '/doona.js';
+    /** @type {SDK} */
+    const { connect } = await import(file);
+    const stop = new AbortController();
+    const { fetch } = globalThis;
+    globalThis.fetch = (...args) => {
+      if (String(args[0]).includes('/v1/tasks/')) setTimeout(() => stop.abort(), 300); // until the worker runs
+      return fetch(...args);
+    };
+    globalThis.fetch = ((last) => (...args) => last(...args).then(async (response) => {
+      if (String(args[0]).includes('/v1/tasks/')) await new Promise(() => {});
+      return response;
+    }))(globalThis.fetch);
+    await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, when: 'now', signal: stop.signal })
+      .catch(() => {});
+  }, /** @type {any} */ (server.tasks['truthful']));
+  const deadline = Date.now() + 10_000;
+  while (page.workers().length > 0 && Date.now() < deadline) await page.waitForTimeout(20);
+  assert.equal(page.workers().length, 0);
+});
+
+test('a report that another tab forgets is not sent', async () => {
+  await page.evaluate(async (offer) => {
+    const file = '/doona.js';
+    /** @type {SDK} */
+    const { connect } = await import(file);
+    const wait = globalThis.setTimeout;
+    // The random time of sending is when the test calls `send`.
+    globalThis.setTimeout = /** @type {any} */ ((/** @type {any} */ f, /** @type {number} */ ms, /** @type {any[]} */ ...more) =>
+      ms > 100_000 && more[0] === true ? (Object.assign(globalThis, { send: () => f(...more) }), 0) : wait(f, ms, ...more));
+    crypto.getRandomValues = (/** @type {any} */ out) => out.fill(2 ** 31);
+    const doona = await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 3_600_000 });
+    Object.assign(globalThis, { reported: doona.report(7).then(() => 'ended') });
+  }, /** @type {any} */ (server.tasks['truthful']));
+  await page.waitForFunction('globalThis.send');
+  const { page: tab } = await open(context, `${server.site}/blank.html`);
+  const dropped = await tab.evaluate(async (offer) => {
+    const file = '/doona.js';
+    /** @type {SDK} */
+    const { connect } = await import(file);
+    const doona = await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, flush: false });
+    return (await doona.forget()).reports;
+  }, /** @type {any} */ (server.tasks['truthful']));
+  assert.equal(dropped, 1);
+  await page.evaluate('send()');
+  assert.equal(await page.evaluate('reported'), 'ended');
+  assert.deepEqual(await server.take(), []);
+});
