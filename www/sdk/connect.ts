@@ -22,6 +22,7 @@ import { anyLanguage, readBody } from './response.js';
 import { checkedScript, runHint, scriptFailed } from './script.js';
 import type { Price, Store } from './store.js';
 import { indexedDBStore } from './store-indexeddb.js';
+import { memoryStore } from './store-memory.js';
 import { StreamDoona } from './stream-doona.js';
 import type { StreamView } from './stream.js';
 import { StreamHistory } from './stream-history.js';
@@ -47,14 +48,18 @@ import { fetchToken } from './token.js';
 export async function connect(options: ConnectOptions): Promise<Doona> {
   checkBuiltins();
   checkRuntime();
-  const pinned = parseOptions(options);
+  return open(options, parseOptions(options));
+}
+
+/** The options of `connect`, and whether the reports in a store may be sent now: see ConnectionParts. */
+export type OpenOptions = ConnectOptions & Pick<ConnectionParts, 'maySend'>;
+
+/** Connects with parsed options. @throws as connect */
+export async function open(options: OpenOptions, pinned: ParsedOptions): Promise<Doona> {
   if (!options.frames) checkFrame();
   const { signal } = options;
   await abortable(whenIdle(pinned.when), signal);
-  const end = useEngine(pinned.modules);
-  const leave: Leave = (stops) => {
-    if (end(stops)) forgetModules(pinned.modules);
-  };
+  const leave = enter(pinned.modules);
   const connecting = (pinned.allow ? connectStream : connectTask)(options, pinned, leave);
   try {
     const doona = await abortable(within(connecting, maxConnect, () => new DoonaError('module-failed',
@@ -67,8 +72,41 @@ export async function connect(options: ConnectOptions): Promise<Doona> {
   }
 }
 
+/**
+ * Opens a task or stream only to explain it. It asks nobody but the server at the task's address and the server of the
+ * SDK's files, and stores nothing.
+ * @throws as connect
+ */
+export async function preview(options: ConnectOptions, pinned: ParsedOptions): Promise<Doona> {
+  if (!options.frames) checkFrame();
+  const leave = enter(pinned.modules);
+  try {
+    const starting = startEngine(options, pinned);
+    starting.catch(() => {}); // until it is awaited
+    const now = Date.now();
+    const bytes = await fetchDocument(pinned.url, pinned.allow ? maxStream : maxBundle, options.signal);
+    const link = pinned.allow && (await viewer(pinned)({ bytes, at: now }, now)).link;
+    const parts = await openParts(options, { ...pinned, ...link }, link ? link.bundle : bytes, memoryStore(), starting);
+    return new Doona({ ...parts, stop: () => leave(true) });
+  } catch (error) {
+    leave(options.signal?.aborted === true);
+    throw error;
+  }
+}
+
+/** Begins to use the engine of a folder. */
+function enter(folder?: URL): Leave {
+  const end = useEngine(folder);
+  let left = false;
+  return (stops) => {
+    if (left) return;
+    left = true;
+    if (end(stops)) forgetModules(folder);
+  };
+}
+
 /** @throws DoonaError `insecure-context`, or `module-failed` in an old Node */
-function checkRuntime(): void {
+export function checkRuntime(): void {
   if (!globalThis.crypto?.subtle) {
     throw new DoonaError('insecure-context', 'WebCrypto is missing: serve the page over HTTPS or from localhost');
   }
@@ -84,8 +122,8 @@ function checkRuntime(): void {
  */
 const maxConnect = 27_000;
 
-async function connectTask(options: ConnectOptions, pinned: ParsedOptions, leave: Leave): Promise<Doona> {
-  const { store, stop, signal, cache, starting } = await prepare(options, pinned, leave);
+async function connectTask(options: OpenOptions, pinned: ParsedOptions, leave: Leave): Promise<Doona> {
+  const { store, session, signal, cache, starting } = await prepare(options, pinned, leave);
   const name = `task ${pinned.idText}`;
   const old = await cache.get(name);
   const bundle = old ?? { bytes: await fetchDocument(pinned.url, maxBundle, signal), at: Date.now() };
@@ -93,18 +131,15 @@ async function connectTask(options: ConnectOptions, pinned: ParsedOptions, leave
   const { epochs } = parts.task;
   // If the storage is full, the next visit fetches the task again.
   if (!old) await cache.put(name, bundle, startOf(epochs, epochs.count).getTime()).catch(() => {});
-  return new Doona({ ...parts, stop });
+  return new Doona({ ...parts, ...session });
 }
 
 /** Connects to the current task of a stream. The connection moves to each later task once that task begins. */
-async function connectStream(options: ConnectOptions, pinned: ParsedOptions, leave: Leave): Promise<Doona> {
-  const { store, stop, signal, cache, starting } = await prepare(options, pinned, leave);
+async function connectStream(options: OpenOptions, pinned: ParsedOptions, leave: Leave): Promise<Doona> {
+  const { store, session, signal, cache, starting } = await prepare(options, pinned, leave);
   const history = new StreamHistory(store, pinned.idText);
-  const { id, owner, recovery, candidates } = pinned;
-  const root = { id, owner, recovery, candidates, allow: pinned.allow! };
   const name = `stream ${pinned.idText}`;
-  const view = async ({ bytes: chain, at: fetched }: CachedDocument, now: number) =>
-    (await engine(pinned.modules)).stream({ chain, root, now, fetched });
+  const view = viewer(pinned);
   const loadView = async (now: number): Promise<{ stream: StreamView; fresh: boolean }> => {
     const old = await cache.get(name);
     // A custom store may return wrong bytes. A cached stream that fails its checks is fetched again.
@@ -120,7 +155,7 @@ async function connectStream(options: ConnectOptions, pinned: ParsedOptions, lea
     const { link, chain, end, authority } = stream;
     const same = link.idText === last?.id;
     const parts = same || authority.stopped ? last
-      : { ...await openParts(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText), stop };
+      : { ...await openParts(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText), ...session };
     // Caches the stream only after openParts: if WebCrypto lacks Ed25519, doona-full.wasm checks the owner's signature
     // there.
     if (fresh) await cache.put(name, { bytes: chain, at: now }, end).catch(() => {}); // storage is full
@@ -129,6 +164,14 @@ async function connectStream(options: ConnectOptions, pinned: ParsedOptions, lea
     return parts!;
   };
   return new StreamDoona(await follow(), follow, () => history.withReports());
+}
+
+/** Returns a function that checks a stream at a time and returns what a page needs of it. */
+function viewer(pinned: ParsedOptions): (stream: CachedDocument, now: number) => Promise<StreamView> {
+  const { id, owner, recovery, candidates, allow } = pinned;
+  const root = { id, owner, recovery, candidates, allow: allow! };
+  return async ({ bytes: chain, at: fetched }, now) =>
+    (await engine(pinned.modules)).stream({ chain, root, now, fetched });
 }
 
 /** Ends the use of the engine. With `stops`, stops it and forgets its modules, if no other connection uses it. */
@@ -142,12 +185,14 @@ interface Prepared {
   readonly starting: Promise<StartedEngine>;
   /** Aborts requests for tasks and streams. */
   readonly signal: AbortSignal;
-  /** Aborts the signal, closes the SDK's own store and stops the engine if no other connection uses it. */
-  readonly stop: () => void;
+  readonly session: Session;
 }
 
+/** The parts that all tasks of a connection share. `stop` also aborts the signal. */
+type Session = Pick<ConnectionParts, 'stop' | 'maySend'>;
+
 /** Opens the store while the engine starts. */
-async function prepare(options: ConnectOptions, pinned: ParsedOptions, leave: Leave): Promise<Prepared> {
+async function prepare(options: OpenOptions, pinned: ParsedOptions, leave: Leave): Promise<Prepared> {
   const starting = startEngine(options, pinned);
   starting.catch(() => {}); // until it is awaited
   const own = options.store ? undefined : await indexedDBStore();
@@ -156,16 +201,14 @@ async function prepare(options: ConnectOptions, pinned: ParsedOptions, leave: Le
   const abort = () => requests.abort();
   if (options.signal?.aborted) abort();
   options.signal?.addEventListener('abort', abort);
-  let left = false;
   const stop = () => {
     own?.close();
-    if (left) return;
-    left = true;
     options.signal?.removeEventListener('abort', abort);
     abort();
     leave(true);
   };
-  return { store, cache: new DocumentCache(store), starting, signal: requests.signal, stop };
+  const session: Session = { stop, ...(options.maySend && { maySend: options.maySend }) };
+  return { store, cache: new DocumentCache(store), starting, signal: requests.signal, session };
 }
 
 /**
@@ -173,7 +216,7 @@ async function prepare(options: ConnectOptions, pinned: ParsedOptions, leave: Le
  * WASM module loads. `line` is the id of the ledger line.
  */
 async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle: Bytes, store: Store,
-  starting: Promise<StartedEngine>, line = pinned.idText): Promise<Omit<ConnectionParts, 'stop'>> {
+  starting: Promise<StartedEngine>, line = pinned.idText): Promise<Omit<ConnectionParts, keyof Session>> {
   const opening = starting.then((started) => openTask(options, pinned, bundle, started));
   const running = starting.then((started) => started.running);
   const [{ engine: started }, , open] = await Promise.all([starting, running, opening]);

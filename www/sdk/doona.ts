@@ -48,11 +48,12 @@ export interface Forgotten {
   readonly text: string;
 }
 
-/** Says what `forget` dropped. */
-export function forgotten(reports: number): Forgotten {
+/** Says what `forget` dropped; `values` is the number of values that were neither randomized nor sealed. */
+export function forgotten(reports: number, values = 0): Forgotten {
+  const waiting = values === 0 ? '' : `${values === 1 ? '1 value that waited' : `${values} values that waited`}, and `;
   const what = reports === 1 ? '1 sealed report that was' : `${reports} sealed reports that were`;
-  return { reports, text: `Dropped ${what} not delivered. The ledger stays: what was randomized is still charged to the ` +
-    'privacy budget, and its epoch is not reported again.' };
+  return { reports, text: `Dropped ${waiting}${what} not delivered. The ledger stays: what was randomized is still ` +
+    'charged to the privacy budget, and its epoch is not reported again.' };
 }
 
 /**
@@ -88,8 +89,8 @@ export interface ConnectionParts {
   readonly submission: (epoch: number, value: Float64Array) => Promise<Bytes>;
   /** Gets a token for a report. It is there only if the task requires tokens. */
   readonly token?: (epoch: number, signal: AbortSignal) => Promise<Bytes>;
-  /** Whether reports may be sent now; `init` asks for the visitor's consent. Default: yes. */
-  readonly maySend?: () => Promise<boolean>;
+  /** Asked before a report leaves: whether the reports in the store may be sent now. Default: they may. */
+  readonly maySend?: (store: Store) => Promise<boolean>;
   /** Stops what the connection uses: the worker, if no other connection needs it, and the store. May be called twice. */
   readonly stop: () => void;
 }
@@ -386,7 +387,8 @@ export class Doona {
    * opted out there. A page that is hidden or left may have no time to ask the store, so its first attempt just leaves.
    */
   async #isWanted({ epoch }: Report): Promise<boolean> {
-    if (this.#parts.maySend && !(await this.#parts.maySend())) return false;
+    const { store, maySend } = this.#parts;
+    if (maySend && !(await maySend(store))) return false;
     return (await this.#sealedReports()).some((report) => report.epoch === epoch);
   }
 

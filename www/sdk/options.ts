@@ -132,12 +132,15 @@ const known: Readonly<Record<keyof ConnectOptions, true>> = {
   compiled: true, sealing: true, store: true, tokens: true, signal: true,
 };
 
-/** @throws DoonaError `invalid-option` */
-export function parseOptions(options: ConnectOptions): ParsedOptions {
+/** The names of the options that `init` takes besides. */
+const knownToInit: Readonly<Record<string, true>> = { consent: true, onReceipt: true, onError: true, debug: true };
+
+/** Parses the options of `connect`, or with `init` those of `init`. @throws DoonaError `invalid-option` */
+export function parseOptions(options: ConnectOptions, init = false): ParsedOptions {
   if (typeof options !== 'object' || options === null) {
     throw invalidOption('options', options, 'an object with task, owner and budget');
   }
-  checkNames(options);
+  checkNames(options, init);
   const what = options.stream === undefined ? 'task' : 'stream';
   const url = parseURL(what, options[what] ?? '');
   const [, kind, idText = ''] = /\/v1\/(task|stream)s\/([0-9a-f]{64})$/.exec(url.pathname) ?? [];
@@ -169,13 +172,44 @@ export function parseOptions(options: ConnectOptions): ParsedOptions {
 }
 
 /** Refuses unknown options. It uses no builtins, only syntax: a library may have replaced them. */
-function checkNames(options: object): void {
+function checkNames(options: object, init: boolean): void {
   for (const name in options) {
     if (known[name as keyof ConnectOptions] === true || name in {}) continue; // A library may extend all objects.
+    if (knownToInit[name] === true && init) continue;
     let want = '';
-    for (const one in known) if (!(one in {})) want += `${want && ', '}${one}`;
-    throw new DoonaError('invalid-option', `unknown option ${name}: want ${want}`, name);
+    let nearest = '';
+    let least = 4;
+    for (const one in init ? { ...known, ...knownToInit } : known) {
+      if (one in {}) continue;
+      want += `${want && ', '}${one}`;
+      const far = distance(name, one);
+      if (far >= least || far >= one.length / 2) continue;
+      nearest = one;
+      least = far;
+    }
+    const hint = knownToInit[name] === true ? ' of connect, which init takes'
+      : nearest && `, did you mean ${nearest}?`;
+    throw new DoonaError('invalid-option', `unknown option ${name}${hint}: want ${want}`, name);
   }
+}
+
+/** Returns how many letters must be added, left out or changed to turn one word into another. */
+function distance(from: string, to: string): number {
+  const row = [0];
+  for (let j = 0; j < to.length; j++) row[j + 1] = j + 1;
+  for (let i = 0; i < from.length; i++) {
+    let diagonal = i;
+    row[0] = i + 1;
+    for (let j = 0; j < to.length; j++) {
+      const above = row[j + 1]!;
+      let least = from[i] === to[j] ? diagonal : diagonal + 1;
+      if (above + 1 < least) least = above + 1;
+      if (row[j]! + 1 < least) least = row[j]! + 1;
+      diagonal = above;
+      row[j + 1] = least;
+    }
+  }
+  return row[to.length]!;
 }
 
 /**

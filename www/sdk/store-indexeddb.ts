@@ -58,6 +58,19 @@ function opened(opening: IDBOpenDBRequest): Promise<IDBDatabase> {
   return answered(resultOf(opening), () => (late = true), '; another tab may hold an older version open');
 }
 
+/** Whether the origin has a store. Creates none. @throws DoonaError `storage-unavailable` */
+export async function hasIndexedDB(): Promise<boolean> {
+  try {
+    const opening = indexedDB.open('doona');
+    opening.onupgradeneeded = () => opening.transaction!.abort(); // There is no store, and the abort leaves none.
+    (await answered(resultOf(opening))).close();
+    return true;
+  } catch (cause) {
+    if ((cause as { name?: unknown } | null)?.name === 'AbortError') return false;
+    throw unavailable('open', cause);
+  }
+}
+
 /** Waits for IndexedDB, at most `maxWait`. */
 function answered<T>(work: Promise<T>, onLate = () => {}, hint = ''): Promise<T> {
   return within(work, maxWait, () => {

@@ -95,9 +95,13 @@ test('only 201 acknowledges: a service worker, a blocker or a portal may answer 
   }
 });
 
-test('an unknown option is refused by its name', async () => {
-  await assert.rejects(connect({ maxepsilon: 1 } as never), { code: 'invalid-option', field: 'maxepsilon',
-    message: /unknown option maxepsilon: want task, .*maxEpsilon/ });
+test('an unknown option is refused by its name, with the nearest known name', async () => {
+  const [near, init] = [(name: string) => `, did you mean ${name}\\?`, ' of connect, which init takes'];
+  for (const [name, said] of [['maxepsilon', near('maxEpsilon')], ['maxDleta', near('maxDelta')], ['tasks', near('task')],
+    ['budjet', near('budget')], ['flsuh', near('flush')], ['url', ''], ['consent', init], ['onError', init]]) {
+    await assert.rejects(connect({ [name!]: 1 } as never), { code: 'invalid-option', field: name!,
+      message: new RegExp(`^unknown option ${name}${said}: want task, .*maxEpsilon, .*signal$`) });
+  }
 });
 
 test('a value may be a number, an array or a typed array of numbers', () => {

@@ -1,0 +1,461 @@
+/**
+ * `init`: what most pages use. It returns at once and never rejects. It queues values until the visitor has consented
+ * and the connection stands, and its `status` says why nothing is sent. `connect` is the strict form beneath it.
+ * @module
+ */
+
+import { checkBuiltins } from './builtins.js';
+import { checkRuntime, open, preview } from './connect.js';
+import { dropSealed, hasOptedOut, hasPrivacyControl, setOptOut, withStore } from './consent.js';
+import { type Doona, type Forgotten, type Receipt, forgotten } from './doona.js';
+import { DoonaError, type ErrorCode, invalidOption } from './errors.js';
+import type { ExplainOptions, Explanation } from './explain.js';
+import { type ConnectOptions, type ParsedOptions, parseOptions } from './options.js';
+import type { Store } from './store.js';
+import type { Vector } from './value.js';
+
+/** The options of `init`: those of `connect`, and these. */
+export interface InitOptions extends ConnectOptions {
+  /**
+   * `pending`: contact nobody, store nothing and send nothing before `optIn()`. `granted`: begin at once, unless the
+   * visitor has opted out or the browser sends the Global Privacy Control signal. Default `granted`.
+   */
+  readonly consent?: 'granted' | 'pending';
+  /** Called for each report that is delivered, and for each value of an epoch that already has its report. */
+  readonly onReceipt?: (receipt: Receipt) => void;
+  /** Called for each error, which no method throws. Nearly always a `DoonaError`. */
+  readonly onError?: (error: unknown) => void;
+  /** Whether to say each step in plain English by `console.debug`, never a value. Default false. */
+  readonly debug?: boolean;
+}
+
+/** Why nothing is sent at the moment; or that a report is on its way, or delivered. */
+export interface Status {
+  /** A state of the client, or the code of the last error: see the README. */
+  readonly state: 'waiting-for-consent' | 'opted-out' | 'gpc' | 'connecting' | 'ready' | 'sending' | 'reported' | 'closed' |
+    'failed' | ErrorCode;
+  /** The same in plain English. It never contains a value. */
+  readonly reason: string;
+}
+
+/** A page's value for `report`. */
+type Value = number | Vector | string;
+
+/** The most values that wait for consent and for the connection. A later value of the same epoch changes nothing. */
+const maxQueued = 16;
+
+/** The shortest time between two attempts to connect, in milliseconds, unless the browser is online again. */
+const retryInterval = 30_000;
+
+/** The errors of `connect` after which another attempt may succeed on the same page. */
+const passing: readonly unknown[] = ['task-unreachable', 'module-failed'];
+
+/** The channel by which the tabs of a site tell each other that the visitor has opted out or in. */
+const channelName = 'doona consent';
+
+const reasons: Partial<Record<Status['state'], string>> = {
+  'waiting-for-consent': 'The page has not called optIn() yet.',
+  'opted-out': 'The visitor has opted out at this site. optIn() ends that.',
+  gpc: 'The browser sends the Global Privacy Control signal. optIn() overrides it.',
+  connecting: 'The task is being fetched and checked, once the page is idle.',
+  ready: 'The page has not reported a value in this epoch yet.',
+  sending: 'A report is being sealed, or waits for its random moment.',
+  reported: 'This epoch has its report already. The next value counts in the next epoch.',
+  closed: 'The page has called close().',
+  'task-unreachable': 'The relay does not answer: it is down, or the browser or the network blocks it.',
+  'not-delivered': 'The relay does not answer: it is down, or the browser or the network blocks it. The sealed report ' +
+    'leaves at the next visit.',
+  'task-ended': 'The task has ended.',
+  'epoch-not-open': 'The task has not begun.',
+  'stream-stopped': 'The owner has stopped the stream.',
+  'budget-exceeded': 'The privacy budget of this site is used up in this browser.',
+  'storage-unavailable': 'The browser stores nothing for this page, so one epoch could be reported twice.',
+  'limit-reached': 'A quota of this network or account is used up. Two later visits try again.',
+  'epoch-closed': 'The epoch ended before the report arrived.',
+  'invalid-value': 'The task does not take this value.',
+};
+
+/**
+ * Starts the SDK on a page. It returns at once. Errors go to `onError` and to `status`; only a faulty option is thrown.
+ * @throws DoonaError `invalid-option`
+ */
+export function init(options: InitOptions): DoonaClient {
+  return new DoonaClient(options);
+}
+
+/** What `init` returns. No method throws or rejects. */
+export class DoonaClient {
+  readonly #options: InitOptions;
+  /** Undefined if a builtin is broken, so that nothing can be parsed. */
+  readonly #pinned: ParsedOptions | undefined;
+  /** Aborted by `close`. */
+  readonly #closing = new AbortController();
+  #queue: Value[] = [];
+  #consent: boolean;
+  /** Whether optIn() was called, which overrides the Global Privacy Control signal. */
+  #isAsked = false;
+  #isOut = false;
+  #doona: Doona | undefined;
+  /** Aborts an attempt to connect; there only during one. */
+  #connecting: AbortController | undefined;
+  #preview: Promise<Doona> | undefined;
+  /** The run of `#advance` that is going on, and whether another one must follow. */
+  #advancing: Promise<void> | undefined;
+  #isStale = false;
+  /** Writes to the opt-out, one after the other. */
+  #writing: Promise<unknown> = Promise.resolve();
+  #failure: { readonly code: Status['state']; readonly reason: string } | undefined;
+  /** Whether no later attempt can succeed on this page. */
+  #isHopeless = false;
+  #retryAt = 0;
+  #sending = 0;
+  /** When the epoch of the last report ends, in Unix milliseconds. */
+  #reportedUntil = 0;
+  #channel: BroadcastChannel | undefined;
+
+  /** @internal */
+  constructor(options: InitOptions) {
+    this.#options = { ...options };
+    let broken: unknown;
+    try {
+      checkBuiltins();
+    } catch (error) {
+      broken = error;
+    }
+    if (!broken) this.#pinned = parse(options);
+    this.#consent = this.#options.consent !== 'pending';
+    if (broken) {
+      this.#isHopeless = true;
+      void Promise.resolve().then(() => this.#fail(broken));
+    } else {
+      options.signal?.addEventListener('abort', this.#close);
+      this.#listen();
+      this.#advance();
+    }
+  }
+
+  /** Why nothing is sent at the moment. */
+  get status(): Status {
+    const [state, reason] = this.#state();
+    return Object.freeze({ state, reason: reason ?? reasons[state] ?? '' });
+  }
+
+  #state(): readonly [Status['state'], reason?: string] {
+    if (this.#closing.signal.aborted) return ['closed'];
+    if (this.#isOut) return ['opted-out'];
+    if (this.#isObjected()) return ['gpc'];
+    if (!this.#consent) return ['waiting-for-consent'];
+    if (this.#failure) return [this.#failure.code, this.#failure.reason];
+    if (!this.#doona) return ['connecting'];
+    if (this.#sending > 0) return ['sending'];
+    return [Date.now() < this.#reportedUntil ? 'reported' : 'ready'];
+  }
+
+  /**
+   * Reports a value for the current epoch: see `connect` and Doona.report. Before consent and before the connection
+   * stands, the value waits in memory. It belongs to the epoch in which it is sealed.
+   */
+  report(value: Value): void {
+    if (this.#isRefused() || this.#isHopeless) return this.#say(`A value is not reported. ${this.status.reason}`);
+    if (this.#queue.length >= maxQueued) return this.#say(`A value is dropped: ${maxQueued} values wait already.`);
+    this.#queue.push(typeof value === 'object' && value !== null ? copied(value) : value);
+    if (!this.#doona) this.#say(`A value waits. ${this.status.reason}`);
+    this.#advance();
+  }
+
+  /**
+   * Says that the visitor consents. It ends an opt-out, and overrides the Global Privacy Control signal on this page.
+   * Consent is not stored: call it on each page.
+   */
+  optIn(): Promise<void> {
+    if (this.#closing.signal.aborted) return Promise.resolve();
+    this.#say('The visitor has opted in.');
+    [this.#consent, this.#isAsked, this.#isOut] = [true, true, false];
+    const written = this.#write(false, async (store) => {
+      if (await hasOptedOut(store)) await setOptOut(store, false);
+      if (!this.#isOut) this.#channel?.postMessage('in'); // Only now, because the other tabs read the store.
+    });
+    this.#advance();
+    return written;
+  }
+
+  /**
+   * Says that the visitor opts out: on this page, in all tabs of this site and at later visits, until `optIn()`. It drops
+   * the values that wait, and the sealed reports of all tasks that are not delivered. The ledger stays. Resolves once
+   * the opt-out is stored.
+   */
+  optOut(): Promise<void> {
+    if (this.#closing.signal.aborted) return Promise.resolve();
+    this.#stop();
+    this.#channel?.postMessage('out');
+    return this.#write(true, async (store) => {
+      await setOptOut(store, true);
+      const reports = await dropSealed(store);
+      this.#say(`The visitor has opted out. ${forgotten(reports).text}`);
+    });
+  }
+
+  /**
+   * Drops the values that wait, and the sealed reports of this task or stream that are not delivered. A report that is
+   * on its way may still arrive. The ledger stays: what was randomized is still charged to the privacy budget, and its
+   * epoch is not reported again. `text` says so.
+   */
+  async forget(): Promise<Forgotten> {
+    const values = this.#queue.length;
+    this.#queue = [];
+    this.#doona?.withdraw();
+    let reports = 0;
+    try {
+      reports = await (this.#doona?.forget().then((done) => done.reports) ?? withStore(this.#options.store, false,
+        (store) => dropSealed(store, this.#pinned ? [this.#pinned.idText] : []))) ?? 0;
+    } catch (error) {
+      this.#fail(error);
+    }
+    const done = forgotten(reports, values);
+    this.#say(done.text);
+    return done;
+  }
+
+  /**
+   * Stops everything: requests, timers, listeners, and the worker if nothing else uses it. Values that wait are dropped.
+   * Sealed reports stay for the next visit; `forget()` drops them. A second call does nothing.
+   */
+  close(): void {
+    this.#close();
+  }
+
+  /**
+   * Explains what the task does and does not promise to a visitor. Before consent it works only if the task's address
+   * is of the page's own origin: then it contacts nobody else, and stores nothing. Otherwise it waits for the
+   * connection. Resolves to undefined if the task cannot be explained; `status` and `onError` say why.
+   */
+  async explain(options?: ExplainOptions): Promise<Explanation | undefined> {
+    try {
+      if (this.#isReady() && !this.#doona) await this.#advance();
+      if (this.#doona) return this.#doona.explain(options);
+      if (!this.#pinned || this.#closing.signal.aborted) return undefined;
+      if (this.#pinned.url.origin === globalThis.location?.origin) return (await this.#explained()).explain(options);
+      this.#say("explain() needs a copy of the task at the page's own origin before the connection stands.");
+      return undefined;
+    } catch (error) {
+      this.#fail(error);
+      return undefined;
+    }
+  }
+
+  /** Opens the task only to explain it. */
+  #explained(): Promise<Doona> {
+    checkRuntime();
+    const found = (this.#preview ??= preview({ ...this.#options, signal: this.#closing.signal }, this.#pinned!));
+    found.catch(() => (this.#preview = undefined)); // Another attempt may succeed.
+    return found;
+  }
+
+  readonly #close = (): void => {
+    if (this.#closing.signal.aborted) return;
+    this.#closing.abort();
+    this.#queue = [];
+    this.#connecting?.abort();
+    this.#doona?.close();
+    this.#preview?.then((doona) => doona.close(), () => {});
+    this.#doona = undefined;
+    this.#options.signal?.removeEventListener('abort', this.#close);
+    this.#unlisten();
+    this.#say('Closed.');
+  };
+
+  /** Whether the signal of the browser objects, and the visitor has not overridden it. */
+  #isObjected(): boolean {
+    return !this.#isAsked && hasPrivacyControl();
+  }
+
+  /** Whether values must not even wait. */
+  #isRefused(): boolean {
+    return this.#closing.signal.aborted || this.#isOut || this.#isObjected();
+  }
+
+  /** Whether the client may contact a relay. */
+  #isReady(): boolean {
+    return this.#consent && !this.#isRefused();
+  }
+
+  /** Connects and reports what waits, as far as consent allows. Never rejects. */
+  #advance(): Promise<void> {
+    this.#isStale = true;
+    return (this.#advancing ??= this.#run().finally(() => (this.#advancing = undefined)));
+  }
+
+  async #run(): Promise<void> {
+    while (this.#isStale) {
+      this.#isStale = false;
+      try {
+        if (!this.#closing.signal.aborted) await this.#readOptOut();
+        if (!this.#isReady() || this.#isHopeless) continue;
+        if (!this.#doona && Date.now() >= this.#retryAt) await this.#connect();
+        while (this.#doona && this.#queue.length > 0) void this.#send(this.#doona, this.#queue.shift()!);
+      } catch (error) {
+        this.#fail(error);
+      }
+    }
+  }
+
+  /** Stops if the store has an opt-out, perhaps of another tab. A newer call of optIn() or optOut() counts more. */
+  async #readOptOut(store = this.#options.store): Promise<void> {
+    let writing: unknown;
+    do await (writing = this.#writing); while (writing !== this.#writing);
+    const out = await withStore(store, false, hasOptedOut);
+    if (out && !this.#isOut && writing === this.#writing) this.#stop();
+  }
+
+  async #connect(): Promise<void> {
+    const connecting = (this.#connecting = new AbortController());
+    this.#failure = undefined;
+    this.#say('Connects: fetches and checks the task, once the page is idle.');
+    try {
+      checkRuntime();
+      const doona = await open({ ...this.#options, signal: connecting.signal, maySend: (store) => this.#maySend(store) },
+        this.#pinned!);
+      if (connecting.signal.aborted) return doona.close();
+      this.#doona = doona;
+      this.#preview?.then((shown) => shown.close(), () => {});
+      this.#preview = undefined;
+      this.#say('Connected: the task passed all checks.');
+    } catch (error) {
+      if (connecting.signal.aborted) return;
+      this.#retryAt = Date.now() + retryInterval;
+      if (!passing.includes((error as { code?: unknown } | null)?.code)) {
+        this.#isHopeless = true;
+        this.#queue = [];
+      }
+      throw error;
+    } finally {
+      if (this.#connecting === connecting) this.#connecting = undefined;
+    }
+  }
+
+  /** Whether the reports in a store may be sent. */
+  async #maySend(store: Store): Promise<boolean> {
+    await this.#readOptOut(store);
+    return this.#isReady();
+  }
+
+  async #send(doona: Doona, value: Value): Promise<void> {
+    this.#sending++;
+    this.#failure = undefined;
+    try {
+      const receipt = await doona.report(value);
+      this.#reportedUntil = receipt.next?.getTime() ?? Infinity;
+      this.#say(receipt.repeated ? 'This epoch has its report already.' : 'A report was delivered.');
+      this.#tell(this.#options.onReceipt, receipt);
+    } catch (error) {
+      this.#fail(error);
+    } finally {
+      this.#sending--;
+    }
+  }
+
+  /** Ends everything for an opt-out, except that it listens for an opt-in. */
+  #stop(): void {
+    this.#isOut = true;
+    this.#queue = [];
+    this.#connecting?.abort();
+    this.#doona?.withdraw();
+    this.#doona?.close();
+    this.#doona = undefined;
+    this.#say(reasons['opted-out']!);
+  }
+
+  #write(creates: boolean, work: (store: Store) => Promise<void>): Promise<void> {
+    const written = this.#writing.then(() => withStore(this.#options.store, creates, work)).then(() => {},
+      (error) => this.#fail(error));
+    this.#writing = written;
+    return written;
+  }
+
+  /** Records an error and tells the page. What the page itself has stopped is no error. */
+  #fail(error: unknown): void {
+    const { code, message } = (error ?? {}) as { code?: ErrorCode; message?: unknown };
+    if (code === 'withdrawn' || code === 'closed' || this.#closing.signal.aborted) return;
+    const known = error instanceof DoonaError ? code! : 'failed';
+    this.#failure = { code: known, reason: reasons[known] ?? String(message) };
+    this.#say(`${this.#failure.reason} (${known})`);
+    this.#tell(this.#options.onError, error);
+  }
+
+  /** Calls a function of the page. An error of that function becomes an uncaught error of the page. */
+  #tell<T>(listener: ((about: T) => void) | undefined, about: T): void {
+    try {
+      listener?.(about);
+    } catch (error) {
+      setTimeout(() => {
+        throw error;
+      });
+    }
+  }
+
+  #say(text: string): void {
+    // oxlint-disable-next-line no-console
+    if (this.#options.debug === true) console.debug(`doona: ${text}`);
+  }
+
+  #listen(): void {
+    if (typeof document === 'undefined') return;
+    addEventListener('online', this.#onOnline);
+    addEventListener('pagehide', this.#onHide);
+    addEventListener('pageshow', this.#onShow);
+    this.#openChannel();
+  }
+
+  #unlisten(): void {
+    this.#onHide();
+    if (typeof document === 'undefined') return;
+    removeEventListener('online', this.#onOnline);
+    removeEventListener('pagehide', this.#onHide);
+    removeEventListener('pageshow', this.#onShow);
+  }
+
+  readonly #onOnline = (): void => {
+    this.#retryAt = 0;
+    this.#advance();
+  };
+
+  /** An open channel could keep the page out of the back-forward cache. */
+  readonly #onHide = (): void => {
+    this.#channel?.close();
+    this.#channel = undefined;
+  };
+
+  /** Reads the opt-out again: the visitor may have opted out while the page was in the back-forward cache. */
+  readonly #onShow = ({ persisted }: PageTransitionEvent): void => {
+    if (!persisted) return;
+    this.#openChannel();
+    this.#advance();
+  };
+
+  #openChannel(): void {
+    if (typeof BroadcastChannel === 'undefined' || this.#options.store) return;
+    this.#channel = new BroadcastChannel(channelName);
+    this.#channel.onmessage = ({ data }) => {
+      if (data === 'out') this.#stop();
+      else this.#isOut = false;
+      this.#advance();
+    };
+  }
+}
+
+/** Parses the options, those of `init` included. @throws DoonaError `invalid-option` */
+function parse(options: InitOptions): ParsedOptions {
+  const pinned = parseOptions(options, true);
+  const { consent = 'granted', onReceipt, onError, debug = false } = options;
+  if (consent !== 'granted' && consent !== 'pending') throw invalidOption('consent', consent, '"granted" or "pending"');
+  for (const [name, listener] of [['onReceipt', onReceipt], ['onError', onError]] as const) {
+    if (listener !== undefined && typeof listener !== 'function') throw invalidOption(name, listener, 'a function');
+  }
+  if (typeof debug !== 'boolean') throw invalidOption('debug', debug, 'true or false');
+  return pinned;
+}
+
+/** Copies a list: the page may change it while it waits. Whatever is no list is refused later. */
+function copied(value: Vector): Vector {
+  return Array.isArray(value) || ArrayBuffer.isView(value) ? value.slice() : value;
+}
