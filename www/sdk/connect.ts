@@ -154,8 +154,9 @@ async function connectStream(options: OpenOptions, pinned: ParsedOptions, leave:
     await history.check(stream);
     const { link, chain, end, authority } = stream;
     const same = link.idText === last?.id;
-    const parts = same || authority.stopped ? last
-      : { ...await openParts(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText), ...session };
+    const opened = same || authority.stopped ? undefined
+      : await openParts(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText);
+    const parts = opened ? { ...opened, ...session } : last;
     // Caches the stream only after openParts: if WebCrypto lacks Ed25519, doona-full.wasm checks the owner's signature
     // there.
     if (fresh) await cache.put(name, { bytes: chain, at: now }, end).catch(() => {}); // storage is full
@@ -307,7 +308,8 @@ function tokenGetter(pinned: ParsedOptions, task: Task, keys: Bytes,
   return (epoch, signal) => {
     loading ??= loadTokens(modules);
     loading.catch(() => (loading = undefined)); // another attempt may succeed
-    return fetchToken({ id, idText, task, epoch, keyId: keys.slice(32 * epoch, 32 * epoch + 32), source, signal }, loading);
+    const keyId = keys.slice(32 * epoch, 32 * epoch + 32);
+    return fetchToken({ id, idText, task, epoch, keyId, source, signal }, loading);
   };
 }
 

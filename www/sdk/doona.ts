@@ -91,7 +91,7 @@ export interface ConnectionParts {
   readonly token?: (epoch: number, signal: AbortSignal) => Promise<Bytes>;
   /** Asked before a report leaves: whether the reports in the store may be sent now. Default: they may. */
   readonly maySend?: (store: Store) => Promise<boolean>;
-  /** Stops what the connection uses: the worker, if no other connection needs it, and the store. May be called twice. */
+  /** Stops the worker, if no other connection uses it, and closes the store. May be called twice. */
   readonly stop: () => void;
 }
 
@@ -370,9 +370,10 @@ export class Doona {
     const ready = await this.#withToken(report, running);
     if (!ready) return;
     await this.#checkRetryTime(ready);
+    const isWanted = async (attempt: number) => (attempt === 0 && !visible) || this.#isWanted(ready);
     try {
-      await submit(`${task.relays[0]!.url}/v1/tasks/${id}/epochs/${ready.epoch}/reports`, ready.body!, {
-        token: ready.token, signal: running, isWanted: async (attempt) => (attempt === 0 && !visible) || this.#isWanted(ready) });
+      await submit(`${task.relays[0]!.url}/v1/tasks/${id}/epochs/${ready.epoch}/reports`, ready.body!,
+        { token: ready.token, signal: running, isWanted });
     } catch (error) {
       throwIfAborted(running);
       if (error instanceof DoonaError && error.code === 'limit-reached') await this.#postpone(ready);

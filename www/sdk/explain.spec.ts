@@ -8,12 +8,13 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
 import { fromHex } from './bytes.js';
-import { explain as explainWith } from './explain.js';
+import { explain as explainWith, languageOf } from './explain.js';
+import { languages, sentences } from './explain-texts.js';
 import { type Guarantee, groupPrivacy, guaranteeOf } from './guarantee.js';
 import { type Task, parseTask } from './task.js';
 
 const budget = { epsilon: 10, delta: 1e-5, days: 365, decider: 'worker' as const };
-const explain = (task: Task, guarantee: Guarantee) => explainWith(task, guarantee, budget);
+const explain = (task: Task, guarantee: Guarantee) => explainWith(task, guarantee, budget, { language: 'en' });
 
 const vectors: { canonical: string }[] = JSON.parse(readFileSync('../testdata/v1/task.json', 'utf8'));
 const tasks = vectors.map(({ canonical }) => parseTask(fromHex(canonical, canonical.length / 2)!));
@@ -89,14 +90,15 @@ test('numbers are rounded up, against the task', () => {
 test('explain names the budget of all reports, and what the ledger cannot see', () => {
   const [task] = tasks;
   const guarantee = guaranteeOf(task!, 2, 3);
-  const year = explainWith(task!, guarantee, budget);
+  const year = explain(task!, guarantee);
   assert.ok(year.checked.at(-1)!.endsWith('keep epsilon 10, delta 0.00001, in every stretch of 365 days'),
     year.checked.at(-1));
   const { name, text } = year.unverified.at(-1)!;
   assert.equal(name, 'storage');
   assert.match(text, /Safari clears it after seven days without a visit; after 365 days there is room again$/);
   assert.ok(year.text.includes(text));
-  const ever = explainWith(task!, guarantee, { epsilon: 4, delta: 1, days: Infinity, decider: 'worker' });
+  const ever = explainWith(task!, guarantee, { epsilon: 4, delta: 1, days: Infinity, decider: 'worker' },
+    { language: 'en' });
   assert.ok(ever.checked.at(-1)!.endsWith('keep epsilon 4, beside a delta without a limit, for all time'),
     ever.checked.at(-1));
   assert.match(ever.unverified.at(-1)!.text, /without a visit$/);
@@ -109,7 +111,7 @@ test('explain says that the ledger is of one origin, and whether the page decide
     explainWith(task!, guarantee, { ...budget, decider }).unverified.map(({ name }) => name).slice(-3);
   assert.deepEqual(names('worker').slice(1), ['origins', 'storage']);
   assert.deepEqual(names('page'), ['origins', 'page', 'storage']);
-  const { checked, text, unverified } = explainWith(task!, guarantee, budget);
+  const { checked, text, unverified } = explain(task!, guarantee);
   assert.match(checked.at(-1)!, /^that all reports at this origin from this browser together keep /);
   const origins = unverified.find(({ name }) => name === 'origins')!;
   assert.match(origins.text, /counted apart, and each count has the whole budget$/);
@@ -124,11 +126,12 @@ test('several devices: the text names the guarantee of their reports together', 
   assert.ok(text.includes(devices.text));
   assert.equal(devices.count, 2);
   assert.ok(devices.delta > 3.71828182e-6 && devices.delta < 3.71828183e-6, String(devices.delta));
-  const five = explainWith(task!, { ...guarantee, epsilon: 2 }, budget, { devices: 5 }).devices;
+  const five = explainWith(task!, { ...guarantee, epsilon: 2 }, budget, { devices: 5, language: 'en' }).devices;
   assert.match(five.text, /5 devices or browsers .* epsilon 10, delta 0.00345 /);
-  assert.match(explainWith(task!, guarantee, budget, { devices: 1 }).devices.text,
+  assert.match(explainWith(task!, guarantee, budget, { devices: 1, language: 'en' }).devices.text,
     /1 device or browser .* epsilon 1, delta 0.000001 /);
-  assert.match(explainWith(task!, guarantee, budget, { devices: 19 }).devices.text, /is promised nothing for all/);
+  assert.match(explainWith(task!, guarantee, budget, { devices: 19, language: 'en' }).devices.text,
+    /is promised nothing for all/);
   for (const wrong of [0, 1.5, -1, NaN, 1001]) {
     assert.throws(() => explainWith(task!, guarantee, budget, { devices: wrong }), /invalid devices/);
   }
@@ -148,4 +151,109 @@ test('several reports of one person never cost less than by the Go accountant', 
   }
   assert.deepEqual(groupPrivacy(800, 1e-6, 2).delta, 1);
   assert.deepEqual(groupPrivacy(800, 0, 2).delta, 0);
+});
+
+const placeholders = (sentence: string) => [...new Set(sentence.match(/\{.*?\}/g))].sort();
+
+test('every sentence is there in every language, with the same placeholders', () => {
+  for (const [name, all] of Object.entries(sentences)) {
+    assert.equal(all.length, languages.length, name);
+    for (const sentence of all) {
+      assert.ok(sentence.trim().length > 2, name);
+      assert.deepEqual(placeholders(sentence), placeholders(all[0]), `${name}: ${sentence}`);
+      assert.doesNotMatch(sentence.replaceAll(/\{\w+\}/g, 'x'), /[{}]|  /, name);
+    }
+    // A sentence that is the same in two languages was not translated.
+    if (all[0].replaceAll(/\{\w+\}/g, '').length > 25) assert.equal(new Set(all).size, languages.length, name);
+  }
+});
+
+/** Tasks and guarantees that need all sentences: noise by clients or relays, tokens or addresses, several relays. */
+function situations() {
+  const slots = { ...tasks[0]!.slots, padding: 'full', perLane: 8 } as Task['slots'];
+  return [...tasks, { ...tasks[0]!, slots, protocol: 'correlated' }, { ...tasks[0]!, slots, protocol: 'splitmix' }]
+    .flatMap((task) => [2, Infinity].flatMap((epsilon0) => (['min-honest', 'none'] as const).flatMap((assumption) =>
+      [1, 365].map((count) => {
+        const other = { ...task, claim: { ...task.claim, assumption }, epochs: { ...task.epochs, count },
+          relays: task.relays.slice(0, count === 1 ? 1 : 2) };
+        return { task: other, guarantee: guaranteeOf(other, epsilon0, 3) };
+      }))));
+}
+
+test('in every language, each explanation has the figures of the guarantee and fills every placeholder', () => {
+  const limits = [budget, { epsilon: Infinity, delta: 1, days: Infinity, decider: 'page' as const },
+    { ...budget, days: 1 }];
+  for (const language of languages) {
+    const said = new Set<string>();
+    const number = (x: number) => new Intl.NumberFormat(language, { maximumSignificantDigits: 3 }).format(x);
+    situations().forEach(({ task, guarantee }, i) => {
+      const got = explainWith(task, guarantee, limits[i % 3]!, { language, devices: [2, 1000, 1][i % 3]! });
+      assert.equal(got.language, language);
+      const all = [got.text, ...got.checked].join('\n');
+      said.add(all);
+      assert.doesNotMatch(all, /[{}]|undefined|NaN/, all);
+      for (const part of [got.promise, got.worstCase, got.devices.text, ...got.unverified.map(({ text }) => text)]) {
+        assert.ok(got.text.includes(part), part);
+      }
+      assert.ok(got.promise.includes(number(guarantee.epsilon)), got.promise);
+      if (guarantee.delta >= 1e-6) assert.ok(got.promise.includes(number(guarantee.delta)), got.promise);
+      if (guarantee.epochs > 1) assert.match(got.promise, new RegExp(`365 .*${number(guarantee.totalEpsilon)}`));
+      if (guarantee.localEpsilon) assert.ok(got.worstCase.includes(number(guarantee.localEpsilon)), got.worstCase);
+      if (guarantee.minimumHonest === 0) return;
+      const honest = got.unverified.find(({ name }) => name === 'honest-clients')!.text;
+      for (const n of [guarantee.minimumHonest, guarantee.batch]) {
+        assert.ok(honest.includes(new Intl.NumberFormat(language).format(n)), honest);
+      }
+    });
+    // Each sentence is said: its longest part between placeholders appears.
+    const everything = [...said].join('\n');
+    for (const [name, all] of Object.entries(sentences)) {
+      const parts = all[languages.indexOf(language)]!.split(/\{\w+\}/).sort((a, b) => b.length - a.length);
+      assert.ok(everything.includes(parts[0]!), `${language}: ${name}`);
+    }
+  }
+});
+
+test('numbers are written as the language does, and very small or large ones as powers of ten', () => {
+  const [task] = tasks;
+  const guarantee = { ...guaranteeOf(task!, 12.3456, 3), delta: 1.2345e-9, batch: 12_000 };
+  for (const [language, epsilon, delta, batch] of [['en', '12.4', '1.24·10⁻⁹', '12,000'],
+    ['de', '12,4', '1,24·10⁻⁹', '12.000'], ['fr', '12,4', '1,24·10⁻⁹', '12\u202f000'],
+    ['es', '12,4', '1,24·10⁻⁹', '12.000']] as const) {
+    const { promise, worstCase, text } = explainWith(task!, guarantee, budget, { language });
+    assert.ok(worstCase.includes(epsilon), worstCase);
+    assert.ok(promise.includes(delta), promise);
+    assert.ok(text.includes(batch), text);
+  }
+  assert.match(explain(task!, { ...guarantee, epsilon: 600 }).promise, /3\.78·10²⁶⁰ times/);
+  assert.match(explain(task!, { ...guarantee, epsilon: 701 }).promise, /e\^701 times/);
+});
+
+test('a name that looks like a placeholder, or like a pattern of replacement, stays', () => {
+  const [task] = tasks;
+  const name = "{relays} $& $' {x}";
+  assert.ok(explain({ ...task!, name }, guaranteeOf(task!, 2, 3)).text.startsWith(`Your answer to "${name}" is`));
+});
+
+test('the language: as asked for, else of the page, else of the browser, else English', () => {
+  for (const [tag, language] of [['de', 'de'], ['de-AT', 'de'], ['FR-ca', 'fr'], ['es_MX', 'es'], ['it', 'en'],
+    ['deu', 'en'], ['', 'en']] as const) {
+    assert.equal(languageOf(tag), language);
+  }
+  for (const wrong of [7, null, {}]) assert.throws(() => languageOf(wrong), { code: 'invalid-option', field: 'language' });
+  const { navigator } = globalThis;
+  const given = (lang: string | undefined, own: string | undefined) => {
+    Object.defineProperty(globalThis, 'navigator', { value: own === undefined ? undefined : { language: own },
+      configurable: true });
+    if (lang === undefined) Reflect.deleteProperty(globalThis, 'document');
+    else Object.assign(globalThis, { document: { documentElement: { lang } } });
+    return languageOf();
+  };
+  try {
+    assert.deepEqual([given('fr', 'de'), given('it', 'de-CH'), given('', 'es'), given(undefined, 'de'),
+      given('it', 'nl'), given(undefined, undefined)], ['fr', 'de', 'es', 'de', 'en', 'en']);
+  } finally {
+    Object.defineProperty(globalThis, 'navigator', { value: navigator, configurable: true });
+    Reflect.deleteProperty(globalThis, 'document');
+  }
 });

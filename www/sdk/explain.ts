@@ -6,6 +6,7 @@
 
 import type { Budget } from './budget.js';
 import { invalidOption } from './errors.js';
+import { type Language, type SentenceName, languages, sentences } from './explain-texts.js';
 import { type Guarantee, groupPrivacy } from './guarantee.js';
 import type { Task } from './task.js';
 
@@ -30,6 +31,8 @@ export interface Devices {
 
 /** The guarantee of a task in words, and the numbers in these words. */
 export interface Explanation {
+  /** The language of all texts, for the attribute `lang`. */
+  readonly language: Language;
   /** The whole explanation as plain text, one paragraph per line. Fit for a consent notice. */
   readonly text: string;
   /** The promise to one visitor. */
@@ -49,7 +52,15 @@ export interface Explanation {
 export interface ExplainOptions {
   /** The number of devices or browsers from which a visitor may report. Default 2. Range 1 to 1000. */
   readonly devices?: number;
+  /**
+   * The language of the texts: a tag such as "de" or "de-AT". There are texts in English, German, French and Spanish;
+   * for other languages they are in English. Default: the first of the page's language (`<html lang>`) and the
+   * browser's in which there are texts.
+   */
+  readonly language?: string;
 }
+
+export type { Language };
 
 /**
  * Where the budget decision runs: in the engine's worker, or on the page if it passes its own store or no worker runs.
@@ -58,144 +69,172 @@ export type Decider = 'worker' | 'page';
 
 export function explain(task: Task, guarantee: Guarantee, budget: Budget & { readonly decider: Decider },
   options: ExplainOptions = {}): Explanation {
-  const promise = promiseOf(guarantee);
-  const devices = devicesOf(guarantee, options.devices ?? 2);
-  const worstCase = worstCaseOf(guarantee);
+  const speech = new Speech(languageOf(options.language));
+  const { say } = speech;
+  const promise = promiseOf(guarantee, speech);
+  const devices = devicesOf(guarantee, options.devices ?? 2, speech);
+  const worstCase = worstCaseOf(guarantee, speech);
   const checked = [
-    'that the question is the one that its owner signed',
-    'that every party uses the keys that the owner signed, one per epoch for all clients',
-    'that the parameters of the randomization give the promise, by a computation of its own',
-    `that all reports at this origin from this browser together keep ${budgetOf(budget)}`,
+    say('checkedQuestion'),
+    say('checkedKeys'),
+    say('checkedPromise'),
+    say('checkedBudget', { budget: budgetOf(budget, speech) }),
   ];
-  const unverified = [...assumptions(task, guarantee), oneOrigin, ...(budget.decider === 'page' ? [ownPage] : []),
-    storageOf(budget)];
-  const often = guarantee.epochs === 1 ? 'once' : `once in each of ${guarantee.epochs} periods`;
+  // The ledger is in the storage of one origin. Browsers give frames in pages of other sites a separate storage.
+  const unverified: readonly Assumption[] = [...assumptions(task, guarantee, speech),
+    { name: 'origins', text: say('origins') },
+    ...(budget.decider === 'page' ? [{ name: 'page', text: say('page') } as const] : []),
+    // Says which reports of a visitor the ledger does not count.
+    { name: 'storage', text: say('storage') + (budget.days === Infinity ? ''
+      : say('roomAgain', { days: speech.days(budget.days) })) }];
+  const often = guarantee.epochs === 1 ? say('once')
+    : say('oncePerPeriod', { epochs: speech.count(guarantee.epochs) });
   const exact = guarantee.minimumHonest === 0 && guarantee.localEpsilon === null;
-  const sent = exact
-    ? 'is sent as it is, among random answers that every relay adds' : 'is randomized on your device before anything is sent';
+  const relays = speech.several(guarantee.relays, 'relay', 'relays');
   const text = [
-    `Your answer to "${task.name}" ${sent}, at most ${often}; what is sent is encrypted in layers and mixed with the reports of others by ${plural(guarantee.relays, 'relay')}.`,
+    say('intro', { name: task.name, sent: say(exact ? 'exact' : 'randomized'), often, relays }),
     promise,
     devices.text,
     worstCase,
-    ...amplificationOf(task, guarantee),
-    'Your device has checked all that a device can check. It takes on trust:',
+    ...amplificationOf(task, guarantee, speech),
+    say('trust'),
     ...unverified.map(({ text }) => `- ${text}.`),
   ].join('\n');
-  return { text, promise, worstCase, devices, checked, unverified, guarantee };
+  return { language: speech.language, text, promise, worstCase, devices, checked, unverified, guarantee };
 }
 
-function promiseOf(g: Guarantee): string {
-  const together = g.epochs === 1
-    ? '' : ` All ${g.epochs} periods together: epsilon ${roundUp(g.totalEpsilon)}, delta ${roundUp(g.totalDelta)}.`;
-  return `Whatever is learned or published from a report would be nearly as likely had you given any other answer: no outcome more than ${factor(g.epsilon)} times as likely, except with a probability of ${roundUp(g.delta)} (differential privacy with epsilon ${roundUp(g.epsilon)}, delta ${roundUp(g.delta)}).${together}`;
+/** Returns the language of an explanation. @throws DoonaError `invalid-option` */
+export function languageOf(wanted?: unknown): Language {
+  if (wanted !== undefined && typeof wanted !== 'string') throw invalidOption('language', wanted, 'a tag such as "de"');
+  const { document, navigator } = globalThis as Partial<typeof globalThis>;
+  for (const tag of wanted === undefined ? [document?.documentElement?.lang, navigator?.language] : [wanted]) {
+    const found = languages.find((one) => tag?.slice(0, 2).toLowerCase() === one && !/^[a-z]/i.test(tag.slice(2)));
+    if (found) return found;
+  }
+  return 'en';
+}
+
+/** Says sentences in one language, with numbers as that language writes them. */
+class Speech {
+  readonly #index: number;
+
+  constructor(readonly language: Language) {
+    this.#index = languages.indexOf(language);
+  }
+
+  /** Returns a sentence with its placeholders filled. */
+  readonly say = (name: SentenceName, values: Readonly<Record<string, string>> = {}): string =>
+    // One pass: a task's name may look like a placeholder.
+    sentences[name][this.#index]!.replace(/\{(\w+)\}/g, (_, key: string) => values[key]!);
+
+  /** Returns a whole number. */
+  count(n: number): string {
+    return new Intl.NumberFormat(this.language).format(n);
+  }
+
+  /** Returns a number of at most `digits` significant digits, as a power of ten if it is very small or large. */
+  number(x: number, digits = 3): string {
+    const format = new Intl.NumberFormat(this.language, { maximumSignificantDigits: digits });
+    if (x === 0 || (x >= 1e-6 && x < 1e6)) return format.format(x);
+    const [mantissa, power = ''] = x.toExponential(digits - 1).split('e');
+    const times = format.format(Number(mantissa)); // A decimal fraction, which is already rounded.
+    return `${times}·10${[...power].map((digit) => superscripts[digit] ?? '').join('')}`;
+  }
+
+  /**
+   * Returns a positive number, rounded up to three significant digits. It tolerates floating-point error, so 0.3 does
+   * not become 0.301.
+   */
+  roundUp(x: number): string {
+    const step = 10 ** (Math.floor(Math.log10(x)) - 2);
+    return this.number(Number((Math.ceil(x / step - 1e-9) * step).toPrecision(3)));
+  }
+
+  /** Returns e^ε, rounded up. Above ε = 700, where a double would overflow, it returns the text "e^…". */
+  factor(epsilon: number): string {
+    return epsilon > 700 ? `e^${this.roundUp(epsilon)}` : this.roundUp(Math.exp(epsilon));
+  }
+
+  figures(epsilon: number, delta: number): string {
+    return this.say('figures', { epsilon: this.roundUp(epsilon), delta: this.roundUp(delta) });
+  }
+
+  several(n: number, one: SentenceName, other: SentenceName, text = this.count(n)): string {
+    return this.say(new Intl.PluralRules(this.language).select(n) === 'one' ? one : other, { n: text });
+  }
+
+  days(n: number): string {
+    return this.several(n, 'day', 'days', this.number(n, 6));
+  }
+}
+
+const superscripts: Readonly<Record<string, string>> = { '-': '⁻', 0: '⁰', 1: '¹', 2: '²', 3: '³', 4: '⁴', 5: '⁵',
+  6: '⁶', 7: '⁷', 8: '⁸', 9: '⁹' };
+
+function promiseOf(g: Guarantee, speech: Speech): string {
+  const [epsilon, delta] = [speech.roundUp(g.epsilon), speech.roundUp(g.delta)];
+  const together = g.epochs === 1 ? '' : speech.say('together', { epochs: speech.count(g.epochs),
+    epsilon: speech.roundUp(g.totalEpsilon), delta: speech.roundUp(g.totalDelta) });
+  return speech.say('promise', { factor: speech.factor(g.epsilon), epsilon, delta }) + together;
 }
 
 /**
  * Computes the promise by group privacy, not by adding up: all reports of the visitor hide among the same other clients
  * (docs/proofs/group.md).
  */
-function devicesOf(g: Guarantee, count: number): Devices {
+function devicesOf(g: Guarantee, count: number, speech: Speech): Devices {
   if (!(Number.isInteger(count) && count >= 1 && count <= 1000)) {
     throw invalidOption('devices', count, 'a whole number from 1 to 1000');
   }
   const { epsilon, delta } = groupPrivacy(g.epsilon, g.delta, count);
-  const promised = delta < 1 ? `epsilon ${roundUp(epsilon)}, delta ${roundUp(delta)}` : 'nothing';
-  const text = `Somebody who reports from ${plural(count, 'device or browser', 'devices or browsers')} in one period is promised ${promised} for all of that period together.`;
+  const promised = delta < 1 ? speech.figures(epsilon, delta) : speech.say('nothing');
+  const text = speech.say('several', { devices: speech.several(count, 'device', 'devices'), promised });
   return { count, epsilon, delta, text };
 }
 
 /** Describes the worst case in the same words as the verifier's reports and `doona task check`. */
-function worstCaseOf(g: Guarantee): string {
-  const left = g.localEpsilon === null ? 'no protection remains' : `epsilon ${roundUp(g.localEpsilon)} remains`;
-  const noHonest = g.minimumHonest === 0 ? 'the guarantee still holds' : left;
-  const most = g.localEpsilon === null
-    ? '' : ` That is what the randomization alone gives: no message is more than ${factor(g.localEpsilon)} times as likely for one answer as for another.`;
-  return `If nobody else who reports is honest, ${noHonest}. If all relays work with the verifier, ${left}.${most}`;
+function worstCaseOf(g: Guarantee, speech: Speech): string {
+  const { say } = speech;
+  const left = g.localEpsilon === null ? say('noneLeft') : say('epsilonLeft', { epsilon: speech.roundUp(g.localEpsilon) });
+  const most = g.localEpsilon === null ? '' : say('local', { factor: speech.factor(g.localEpsilon) });
+  return say('worstCase', { alone: g.minimumHonest === 0 ? say('holds') : left, left }) + most;
 }
 
 /**
  * If the promise needs no honest client but clients randomize as well, says that honest participants reduce ε further.
  * The reduced ε takes too long to compute on a page; the verifier's reports give it as `epsilon_honest`.
  */
-function amplificationOf(task: Task, g: Guarantee): string[] {
+function amplificationOf(task: Task, g: Guarantee, speech: Speech): string[] {
   if (g.minimumHonest > 0 || g.localEpsilon === null) return [];
-  return [`In a batch in which ${task.batch.min} of ${g.batch} participants are honest, their randomized answers hide yours besides, and epsilon can be less than ${roundUp(g.epsilon)}: the published reports say how much.`];
+  return [speech.say('amplified', { least: speech.count(task.batch.min), batch: speech.count(g.batch),
+    epsilon: speech.roundUp(g.epsilon) })];
 }
 
-function assumptions(task: Task, g: Guarantee): Assumption[] {
-  const { clients } = task;
+function assumptions(task: Task, g: Guarantee, speech: Speech): Assumption[] {
+  const { say } = speech;
+  const relay = g.relay === 'first' ? say('firstRelay') : g.relays === 1 ? say('onlyRelay')
+    : say('anyRelay', { relays: speech.count(g.relays) });
+  const participation: Assumption = { name: 'participation', text: say('participation') };
+  if (g.minimumHonest === 0) return [{ name: 'relays', text: say('addsNoise', { relay }) }, participation];
   const left = g.localEpsilon === null
-    ? 'nothing protects that client then' : `that client then keeps epsilon ${roundUp(g.localEpsilon)}`;
-  const relay =
-    g.relay === 'first'
-      ? 'that the first relay does not work with the verifier'
-      : g.relays === 1
-        ? 'that the only relay does not work with the verifier'
-        : `that at least one of the ${g.relays} relays does not work with the verifier`;
-  const participation: Assumption = {
-    name: 'participation',
-    text: 'that it may be known that you take part: the first relay sees your network address and when you report, but not what',
-  };
-  if (g.minimumHonest === 0) return [{ name: 'relays', text: `${relay}, and adds the random answers it should` },
-    participation];
+    ? say('clientLosesAll') : say('clientKeeps', { epsilon: speech.roundUp(g.localEpsilon) });
   const all: Assumption[] = [
-    { name: 'honest-clients', text: `that ${g.minimumHonest} of the ${g.batch} participants in each batch are real and honest` },
+    { name: 'honest-clients', text: say('honestClients', { least: speech.count(g.minimumHonest),
+      batch: speech.count(g.batch) }) },
     { name: 'relays', text: relay },
     participation,
-    { name: 'no-flooding', text: `that nobody fills a batch with participants of their own around one client (an n-1 attack): ${left}` },
+    { name: 'no-flooding', text: say('noFlooding', { left }) },
   ];
-  if (g.relay === 'whole') {
-    const text = 'that the first relay leaves all messages of one client in one batch: the proof needs it, and no later relay can see it';
-    all.push({ name: 'whole-clients', text });
-  }
-  all.push(
-    clients.kind === 'token'
-      ? { name: 'issuer', text: 'that the issuer of tokens gives them to real participants only, and works with neither the owner of the question nor the verifier' }
-      : { name: 'addresses', text: 'that participants are real: they are counted by network address, which does not stop whoever has many addresses' },
-  );
+  if (g.relay === 'whole') all.push({ name: 'whole-clients', text: say('wholeClients') });
+  const counted = task.clients.kind === 'token' ? 'issuer' : 'addresses';
+  all.push({ name: counted, text: say(counted) });
   return all;
 }
 
-function budgetOf({ epsilon, delta, days }: Budget): string {
+function budgetOf({ epsilon, delta, days }: Budget, speech: Speech): string {
+  const { say } = speech;
+  const loss = epsilon === Infinity ? say('noEpsilonLimit') : say('epsilonLimit', { epsilon: speech.roundUp(epsilon) });
   // A budget with δ = 1 has no limit on δ: only the claim of each task limits it.
-  const loss = epsilon === Infinity ? 'no limit on epsilon' : `epsilon ${roundUp(epsilon)}`;
-  const most = delta === 1 ? `${loss}, beside a delta without a limit` : `${loss}, delta ${roundUp(delta)}`;
-  return days === Infinity ? `${most}, for all time` : `${most}, in every stretch of ${days} days`;
-}
-
-/** The ledger is in the storage of one origin. Browsers give frames in pages of other sites a separate storage. */
-const oneOrigin: Assumption = {
-  name: 'origins',
-  text: 'that you report at one address of this site only: what you report at another one, such as www. beside shop., or inside a page of another site, is counted apart, and each count has the whole budget',
-};
-
-const ownPage: Assumption = {
-  name: 'page',
-  text: "that no other script of this page interferes: the page itself decides whether the budget admits a report, as its author gave a store of its own or the browser started no worker",
-};
-
-/** Says which reports of a visitor the ledger does not count. */
-function storageOf({ days }: Budget): Assumption {
-  const window = days === Infinity ? '' : `; after ${days} days there is room again`;
-  const text = `that this browser keeps this site's storage: who clears it, or uses another browser or device, is counted anew, and Safari clears it after seven days without a visit${window}`;
-  return { name: 'storage', text };
-}
-
-/**
- * Rounds a positive number up to three significant digits. It tolerates floating-point error, so 0.3 does not become
- * 0.301.
- */
-function roundUp(x: number): string {
-  const step = 10 ** (Math.floor(Math.log10(x)) - 2);
-  return String(Number((Math.ceil(x / step - 1e-9) * step).toPrecision(3)));
-}
-
-/** Returns e^ε, rounded up. Above ε = 700, where a double would overflow, it returns the text "e^…". */
-function factor(epsilon: number): string {
-  return epsilon > 700 ? `e^${roundUp(epsilon)}` : roundUp(Math.exp(epsilon));
-}
-
-function plural(n: number, noun: string, several = `${noun}s`): string {
-  return `${n} ${n === 1 ? noun : several}`;
+  const most = delta === 1 ? say('noDeltaLimit', { loss }) : say('deltaLimit', { loss, delta: speech.roundUp(delta) });
+  return days === Infinity ? say('always', { most }) : say('everyWindow', { most, days: speech.days(days) });
 }

@@ -217,7 +217,7 @@ export class DoonaClient {
   }
 
   /**
-   * Stops everything: requests, timers, listeners, and the worker if nothing else uses it. Values that wait are dropped.
+   * Stops everything: requests, timers, listeners, and the worker if nothing else uses it. Drops values that wait.
    * Sealed reports stay for the next visit; `forget()` drops them. A second call does nothing.
    */
   close(): void {
@@ -313,8 +313,8 @@ export class DoonaClient {
     this.#say('Connects: fetches and checks the task, once the page is idle.');
     try {
       checkRuntime();
-      const doona = await open({ ...this.#options, signal: connecting.signal, maySend: (store) => this.#maySend(store) },
-        this.#pinned!);
+      const maySend = (store: Store) => this.#maySend(store);
+      const doona = await open({ ...this.#options, signal: connecting.signal, maySend }, this.#pinned!);
       if (connecting.signal.aborted) return doona.close();
       this.#doona = doona;
       this.#preview?.then((shown) => shown.close(), () => {});

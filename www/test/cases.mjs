@@ -715,7 +715,7 @@ for (const [name, epsilon0] of Object.entries(left)) {
   cases[`explain() states the facts of "${name}"`] = async (host) => {
     const doona = await connect(host, name);
     const { task } = doona;
-    const { text, guarantee, promise, worstCase, unverified } = doona.explain();
+    const { text, guarantee, promise, worstCase, unverified } = doona.explain({ language: 'en' });
     const want = epsilon0(task);
     if (want === null) same(guarantee.localEpsilon, null);
     else same(Math.abs(Number(guarantee.localEpsilon) / want - 1) < 1e-6, true, `${guarantee.localEpsilon} is ${want}`);
@@ -741,7 +741,7 @@ for (const [name, epsilon0] of Object.entries(left)) {
       'addresses', 'origins', ...(host.options.store ? ['page'] : []), 'storage'];
     same(unverified.map((assumption) => assumption.name), names);
     const words = Object.fromEntries(unverified.map((assumption) => [assumption.name, assumption.text]));
-    same(words['honest-clients']?.includes('4500 of the 5000'), true);
+    same(words['honest-clients']?.includes('4,500 of the 5,000'), true);
     same(words['relays'], first
       ? 'that the first relay does not work with the verifier'
       : 'that at least one of the 2 relays does not work with the verifier');

@@ -1,5 +1,5 @@
-// Tests init: consent, opting out, the Global Privacy Control signal, forgetting and closing, with several tabs, reloads
-// and the back-forward cache.
+// Tests init: consent, opting out, Global Privacy Control, forgetting and closing, with several tabs, reloads and the
+// back-forward cache.
 import assert from 'node:assert/strict';
 import { after, afterEach, beforeEach, test } from 'node:test';
 
@@ -52,12 +52,14 @@ async function init(options = {}, { on = page, name = 'truthful', offer = server
       connect, memoryStore });
     all.client = init({ ...given, onReceipt: (receipt) => all.receipts.push(receipt),
       onError: (/** @type {any} */ error) => all.errors.push(error.code ?? String(error)) });
-  }, /** @type {any} */ ({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, when: 'now', ...options }));
+  }, /** @type {any} */ ({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, when: 'now',
+    ...options }));
 }
 
 /** Waits until the client has a state, and returns the reason. @param {string} state @param {Page} [on] */
 async function reaches(state, on = page) {
-  await on.waitForFunction((want) => /** @type {any} */ (globalThis).client.status.state === want, state).catch(async () =>
+  const isReached = (/** @type {string} */ want) => /** @type {any} */ (globalThis).client.status.state === want;
+  await on.waitForFunction(isReached, state).catch(async () =>
     assert.fail(`${state}: ${JSON.stringify(await on.evaluate('[client.status, errors]'))}`));
   return String(await on.evaluate('client.status.reason'));
 }
@@ -495,4 +497,13 @@ test('a callback that throws is the page\'s own error, and stops nothing', async
   await page.waitForTimeout(200);
   assert.deepEqual(await messages(), [[['0007']]]);
   assert.deepEqual(complaints, Array(2).fill('Error: of the page'));
+});
+
+test('explain() speaks the language of the page', async () => {
+  await init({ consent: 'pending', task: await host() });
+  await page.evaluate("document.documentElement.lang = 'de-CH'");
+  const notice = await page.evaluate('client.explain()');
+  assert.equal(notice.language, 'de');
+  assert.match(notice.text, /^Ihre Antwort auf „/);
+  assert.equal((await page.evaluate("client.explain({ language: 'fr' })")).language, 'fr');
 });

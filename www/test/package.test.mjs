@@ -10,6 +10,7 @@ import { extname, join } from 'node:path';
 import { after, beforeEach, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { brotliCompressSync } from 'node:zlib';
 
 import { launch, open, startTestServer } from './harness.mjs';
 
@@ -138,7 +139,8 @@ test('ESM in Node', async () => {
 });
 
 test('types, strictly, for both ways of resolving modules', async () => {
-  const source = `import { type Doona, type ErrorCode, type Explanation, DoonaError, connect } from 'doona';
+  const source = `import { type Doona, type DoonaClient, type ErrorCode, type Explanation, type Forgotten, type InitOptions,
+  type Status, DoonaError, connect, init } from 'doona';
 import { type FakeRelay, fakeRelay } from 'doona/testing';
 const doona: Doona = await connect({ task: '', owner: '', maxEpsilon: 1, maxTotalEpsilon: 1, when: 'now', flush: true });
 const { bytes }: { bytes: number } = await doona.report([1, 2], { signal: AbortSignal.timeout(1) });
@@ -150,6 +152,27 @@ await connect({ ...relay.options, spread: 5 });
 // @ts-expect-error an answer that no relay gives
 relay.answer('maybe');
 await connect({ stream: '', owner: '', budget: { epsilon: 10, delta: 1e-5, days: 365 } });
+const options: InitOptions = { ...relay.options, consent: 'pending', debug: true, onReceipt: ({ epoch }) => void epoch,
+  onError: (error) => void (error instanceof DoonaError) };
+const client: DoonaClient = init(options);
+client.report('/page');
+client.report(new Float64Array(2));
+const { state, reason }: Status = client.status;
+export const isWaiting: boolean = state === 'waiting-for-consent' || state === 'budget-exceeded' || reason === '';
+const notice: Explanation | undefined = await client.explain({ language: 'de-AT', devices: 3 });
+export const language: 'en' | 'de' | 'fr' | 'es' | undefined = notice?.language;
+const gone: Forgotten = await client.forget();
+await client.optOut();
+await client.optIn();
+client.close();
+doona.close();
+export const { reports, text }: Forgotten = gone.reports > 0 ? gone : await doona.forget();
+// @ts-expect-error status is read-only
+client.status.state = 'ready';
+// @ts-expect-error a state that does not exist
+export const never: boolean = state === 'asleep';
+// @ts-expect-error neither granted nor pending
+init({ ...relay.options, consent: 'denied' });
 // @ts-expect-error owner is required
 await connect({ task: '', maxEpsilon: 1, maxTotalEpsilon: 1 });
 `;
@@ -167,6 +190,32 @@ test('a script tag', async () => {
   await writeFile(join(project, 'index.html'), page);
   await writeFile(join(project, 'app.js'), `const { connect } = doona;\n${program('')}`);
   await reports(project, 1);
+});
+
+test('the four lines with init, in a script tag', async () => {
+  const page = '<!doctype html><script src="/node_modules/doona/doona.global.js"></script><script src="/app.js"></script>';
+  await writeFile(join(project, 'index.html'), page);
+  await writeFile(join(project, 'app.js'), `const client = doona.init({ ...${JSON.stringify(server.tasks['truthful'])},
+    maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, onReceipt: () => (globalThis.result = 'reported'),
+    onError: (error) => (globalThis.result = String(error)) });
+client.report(7);`);
+  await reports(project, 1);
+});
+
+test('the scripts are as small as they were, and a page that only connects leaves out init', async () => {
+  const installed = join(project, 'node_modules/doona');
+  for (const [name, most] of /** @type {[string, number][]} */ ([['doona.js', 26_500], ['doona-worker-', 17_000]])) {
+    const file = (await readdir(installed)).find((one) => one.startsWith(name) && one.endsWith('.js'));
+    const { length } = brotliCompressSync(await readFile(join(installed, String(file))));
+    assert.ok(length <= most && length > most * 0.9, `${name} has ${length} bytes, want at most ${most} and not far less`);
+  }
+  const state = 'waiting-for-consent'; // a text of init
+  for (const [name, kept] of /** @type {[string, boolean][]} */ ([['connect', false], ['init', true]])) {
+    await writeFile(join(project, 'shaken.js'), `import { ${name} } from 'doona';\nglobalThis.used = ${name};`);
+    const { stdout } = await run(join(tools, '.bin/esbuild'), ['--bundle', '--format=esm', '--target=es2022', 'shaken.js'],
+      { cwd: project, maxBuffer: 1 << 24 });
+    assert.equal(stdout.includes(state), kept, name);
+  }
 });
 
 test('vite, which finds worker and modules by itself', async () => {

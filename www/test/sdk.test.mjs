@@ -737,7 +737,7 @@ test('a report that another tab forgets is not sent', async () => {
     const { connect } = await import(file);
     const wait = globalThis.setTimeout;
     // The random time of sending is when the test calls `send`.
-    globalThis.setTimeout = /** @type {any} */ ((/** @type {any} */ f, /** @type {any} */ ms, /** @type {any} */ done) =>
+    globalThis.setTimeout = /** @type {any} */ ((/** @type {any} */ f, /** @type {number} */ ms, done = false) =>
       done === true ? Object.assign(globalThis, { send: () => f(done) }) : wait(f, ms));
     crypto.getRandomValues = (/** @type {any} */ out) => out.fill(2 ** 31);
     const doona = await connect({ ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 3_600_000 });
