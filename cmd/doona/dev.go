@@ -31,10 +31,10 @@ func devCommand() *cobra.Command {
 		Long: `Dev runs two relays and a verifier on this machine, and makes a task for them. A page reports to it with
 four lines:
 
-  import { connect } from 'doona';
+  import { init } from 'doona';
   import task from '../.doona/task.json';
-  const doona = await connect(task);
-  await doona.report(42);
+  const doona = init({ ...task, debug: true });
+  doona.report(42);
 
 The code of a real deployment randomizes, seals, relays and opens every report. A few seconds later, this terminal and
 a page show the estimate. A browser reports once in an epoch: reload the page in the next one.

@@ -179,10 +179,10 @@ func (f *offer) print(w io.Writer, o *devOptions) error {
 
 In the page:
 
-  import { connect } from 'doona';
+  import { init } from 'doona';
   import task from '../%s';
-  const doona = await connect(task);
-  await doona.report(%s);
+  const doona = init({ ...task, debug: true });
+  doona.report(%s);
 
 Waiting for reports. End with Ctrl-C.
 `, o.whyNot(), o.question(), f.Task, f.Owner, f.Estimate, f.File, o.example())

@@ -372,8 +372,8 @@ export class Doona {
     await this.#checkRetryTime(ready);
     const isWanted = async (attempt: number) => (attempt === 0 && !visible) || this.#isWanted(ready);
     try {
-      await submit(`${task.relays[0]!.url}/v1/tasks/${id}/epochs/${ready.epoch}/reports`, ready.body!,
-        { token: ready.token, signal: running, isWanted });
+      const url = `${task.relays[0]!.url}/v1/tasks/${id}/epochs/${ready.epoch}/reports`;
+      if (!(await submit(url, ready.body!, { token: ready.token, signal: running, isWanted }))) return;
     } catch (error) {
       throwIfAborted(running);
       if (error instanceof DoonaError && error.code === 'limit-reached') await this.#postpone(ready);

@@ -130,7 +130,8 @@ export class DoonaClient {
     } else {
       options.signal?.addEventListener('abort', this.#close);
       this.#listen();
-      this.#advance();
+      if (options.signal?.aborted) this.#close();
+      else this.#advance();
     }
   }
 
@@ -144,7 +145,7 @@ export class DoonaClient {
     if (this.#closing.signal.aborted) return ['closed'];
     if (this.#isOut) return ['opted-out'];
     if (this.#isObjected()) return ['gpc'];
-    if (!this.#consent) return ['waiting-for-consent'];
+    if (!this.#consent && !this.#isHopeless) return ['waiting-for-consent'];
     if (this.#failure) return [this.#failure.code, this.#failure.reason];
     if (!this.#doona) return ['connecting'];
     if (this.#sending > 0) return ['sending'];
@@ -348,6 +349,9 @@ export class DoonaClient {
       this.#say(receipt.repeated ? 'This epoch has its report already.' : 'A report was delivered.');
       this.#tell(this.#options.onReceipt, receipt);
     } catch (error) {
+      // A stream could not be followed: nothing was used up, and the value waits for the next attempt.
+      const waits = (error as { code?: unknown } | null)?.code === 'task-unreachable' && this.#isReady();
+      if (waits && this.#queue.length < maxQueued) this.#queue.push(value);
       this.#fail(error);
     } finally {
       this.#sending--;

@@ -2,12 +2,12 @@
  * Doona: private statistics from browsers. A value is randomized on the device, sealed in layers
  * and shuffled by relays; no single party sees who reported what.
  *
- *     const doona = await connect({
+ *     const doona = init({
  *       task: 'https://relay.example/v1/tasks/…',
  *       owner: 'ed25519:…',
  *       budget: { epsilon: 10, delta: 1e-5, days: 365 },
  *     });
- *     await doona.report(42);
+ *     doona.report(42);
  *
  * @module
  */

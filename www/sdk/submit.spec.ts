@@ -77,7 +77,7 @@ test('a relay that hangs is given up after ten seconds, or more for a large repo
   }) as typeof setTimeout;
   try {
     for (const [size, most] of [[200, 10_100], [102_400, 20_000]] as const) {
-      await relay([() => {}, accepted], (url) => submit(url, new Uint8Array(size)));
+      await relay([() => {}, accepted], async (url) => void (await submit(url, new Uint8Array(size))));
       assert.ok(waited[0]! >= 10_000 && waited[0]! <= most, `${waited[0]} ms`);
       waited.length = 0;
     }
@@ -135,4 +135,28 @@ test('a text goes to the module in normal form, and a long one with at most 4 by
     assert.equal(text(long, 16), cut);
   }
   for (const wrong of [3, undefined, ['a']]) assert.throws(() => textBytes(wrong, 16), DoonaError);
+});
+
+test('a report that is not wanted any more is not sent, and not retried', async () => {
+  await relay([], async (url) => {
+    assert.equal(await submit(url, new Uint8Array(8), { isWanted: async () => false }), false);
+  });
+  const busy: Answer = (_, response) => response.writeHead(503).end();
+  await relay([busy], async (url) => {
+    assert.equal(await submit(url, new Uint8Array(8), { isWanted: async (attempt) => attempt < 1 }), false);
+  });
+  await relay([accepted], async (url) => assert.equal(await submit(url, new Uint8Array(8)), true));
+});
+
+test('an abort ends a request, and the wait for a retry', async () => {
+  const busy: Answer = (_, response) => response.writeHead(503, { 'Retry-After': '9' }).end();
+  for (const answer of [() => {}, busy]) {
+    await relay([answer], async (url) => {
+      const stop = new AbortController();
+      const begin = Date.now();
+      setTimeout(() => stop.abort(new DoonaError('withdrawn', 'as the test asked')), 200);
+      await assert.rejects(submit(url, new Uint8Array(8), { signal: stop.signal }), { code: 'withdrawn' });
+      assert.ok(Date.now() - begin < 5000);
+    });
+  }
 });

@@ -50,20 +50,21 @@ export interface Submission {
 }
 
 /**
- * Posts a report and retries it. Resolves once the relay has acknowledged the report, which means that the relay has
- * stored it durably; or if the report is not wanted any more.
+ * Posts a report and retries it. Resolves to true once the relay has acknowledged the report, which means that the
+ * relay has stored it durably; to false once the report is not wanted any more.
  * @throws DoonaError `epoch-closed`, `origin-refused` or `report-refused`: the relay will never accept the report;
  * `limit-reached`: the relay may accept it from another network; `not-delivered`: the relay may accept it later. The
  * signal's reason if it is aborted
  */
-export async function submit(url: string, body: Bytes, { token, signal, isWanted }: Submission = {}): Promise<void> {
+export async function submit(url: string, body: Bytes, { token, signal, isWanted }: Submission = {}): Promise<boolean> {
   for (let attempt = 0; ; attempt++) {
-    if (isWanted && !(await isWanted(attempt))) return;
+    const wanted = !isWanted || (await isWanted(attempt));
     throwIfAborted(signal);
+    if (!wanted) return false;
     const outcome = await withTimeout((request) => post(url, body, token, request),
       timeouts[0] + timeouts[1] * Math.ceil(body.length / 1024), signal).catch(unanswered);
     throwIfAborted(signal);
-    if (outcome === undefined) return;
+    if (outcome === undefined) return true;
     if (outcome.final) throw outcome.error;
     const wait = Math.max(retryDelays[attempt] ?? Infinity, 1000 * outcome.retryAfter);
     if (wait > 1000 * maxRetryAfter) throw outcome.error;

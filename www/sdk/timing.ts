@@ -113,7 +113,7 @@ export async function waitWhileVisible(milliseconds: number, signal?: AbortSigna
   if (milliseconds <= 0) return true; // With fake timers, a timeout of 0 may never fire.
   let stop = () => {};
   const waited = new Promise<boolean>((resolve) => {
-    const timer = setTimeout(resolve, milliseconds, true);
+    const timer = setTimeout(() => resolve(true), milliseconds);
     const stopListening = onHide(() => resolve(false)); // At the event pagehide, the page still counts as visible.
     stop = () => {
       clearTimeout(timer);
