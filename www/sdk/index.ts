@@ -16,7 +16,7 @@ export { type Budget } from './budget.js';
 export { connect } from './connect.js';
 export { type Doona, type Flushed, type Forgotten, type Receipt } from './doona.js';
 export { DoonaError, type ErrorCode } from './errors.js';
-export { type Assumption, type Devices, type ExplainOptions, type Explanation } from './explain.js';
+export { type Assumption, type Devices, type ExplainOptions, type Explanation, type Language } from './explain.js';
 export { type DoonaClient, type InitOptions, type Status, init } from './facade.js';
 export { type Guarantee } from './guarantee.js';
 export { type ConnectOptions, type TokenSource } from './options.js';
