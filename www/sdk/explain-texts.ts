@@ -11,6 +11,7 @@ export type Language = (typeof languages)[number];
 /** A sentence, in the order of `languages`. */
 type Sentence = readonly [en: string, de: string, fr: string, es: string];
 
+/** @internal */
 export const sentences = {
   intro: [
     'Your answer to "{name}" {sent}, at most {often}; what is sent is encrypted in layers and mixed with the reports ' +
@@ -266,4 +267,5 @@ export const sentences = {
     "\u00a0; après {days}, il y a de nouveau de la place", '; tras {days} vuelve a haber espacio'],
 } as const satisfies Record<string, Sentence>;
 
+/** @internal */
 export type SentenceName = keyof typeof sentences;
