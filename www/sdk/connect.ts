@@ -67,6 +67,7 @@ export async function open(options: OpenOptions, pinned: ParsedOptions): Promise
     if (options.flush !== false) void doona.flushLater();
     return doona;
   } catch (error) {
+    if (signal?.aborted) leave(true);
     connecting.then((doona) => doona.close(), () => leave(signal?.aborted === true)); // It may still connect.
     throw error;
   }
@@ -87,7 +88,7 @@ export async function preview(options: ConnectOptions, pinned: ParsedOptions): P
     const bytes = await fetchDocument(pinned.url, pinned.allow ? maxStream : maxBundle, options.signal);
     const link = pinned.allow && (await viewer(pinned)({ bytes, at: now }, now)).link;
     const parts = await openParts(options, { ...pinned, ...link }, link ? link.bundle : bytes, memoryStore(), starting);
-    return new Doona({ ...parts, stop: () => leave(true) });
+    return new Doona({ ...parts, hold: (work) => work(), stop: () => leave(true) });
   } catch (error) {
     leave(options.signal?.aborted === true);
     throw error;
@@ -95,7 +96,7 @@ export async function preview(options: ConnectOptions, pinned: ParsedOptions): P
 }
 
 /** Begins to use the engine of a folder. */
-function enter(folder?: URL): Leave {
+export function enter(folder?: URL): Leave {
   const end = useEngine(folder);
   let left = false;
   return (stops) => {
@@ -126,8 +127,10 @@ async function connectTask(options: OpenOptions, pinned: ParsedOptions, leave: L
   const { store, session, signal, cache, starting } = await prepare(options, pinned, leave);
   const name = `task ${pinned.idText}`;
   const old = await cache.get(name);
+  throwIfAborted(signal);
   const bundle = old ?? { bytes: await fetchDocument(pinned.url, maxBundle, signal), at: Date.now() };
   const parts = await openParts(options, pinned, bundle.bytes, store, starting);
+  throwIfAborted(signal);
   const { epochs } = parts.task;
   // If the storage is full, the next visit fetches the task again.
   if (!old) await cache.put(name, bundle, startOf(epochs, epochs.count).getTime()).catch(() => {});
@@ -142,6 +145,7 @@ async function connectStream(options: OpenOptions, pinned: ParsedOptions, leave:
   const view = viewer(pinned);
   const loadView = async (now: number): Promise<{ stream: StreamView; fresh: boolean }> => {
     const old = await cache.get(name);
+    throwIfAborted(signal); // Otherwise view() would start an engine.
     // A custom store may return wrong bytes. A cached stream that fails its checks is fetched again.
     const last = old && (await view({ ...old, bytes: old.bytes.slice() }, now).catch(() => undefined));
     if (last?.sameEpoch) return { stream: last, fresh: false };
@@ -156,6 +160,7 @@ async function connectStream(options: OpenOptions, pinned: ParsedOptions, leave:
     const same = link.idText === last?.id;
     const opened = same || authority.stopped ? undefined
       : await openParts(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText);
+    throwIfAborted(signal);
     const parts = opened ? { ...opened, ...session } : last;
     // Caches the stream only after openParts: if WebCrypto lacks Ed25519, doona-full.wasm checks the owner's signature
     // there.
@@ -190,7 +195,7 @@ interface Prepared {
 }
 
 /** The parts that all tasks of a connection share. `stop` also aborts the signal. */
-type Session = Pick<ConnectionParts, 'stop' | 'maySend'>;
+type Session = Pick<ConnectionParts, 'stop' | 'hold' | 'maySend'>;
 
 /** Opens the store while the engine starts. */
 async function prepare(options: OpenOptions, pinned: ParsedOptions, leave: Leave): Promise<Prepared> {
@@ -198,17 +203,30 @@ async function prepare(options: OpenOptions, pinned: ParsedOptions, leave: Leave
   starting.catch(() => {}); // until it is awaited
   const own = options.store ? undefined : await indexedDBStore();
   const store = options.store ?? own!;
+  if (options.signal?.aborted) own?.close();
+  throwIfAborted(options.signal);
   const requests = new AbortController();
   const abort = () => requests.abort();
-  if (options.signal?.aborted) abort();
   options.signal?.addEventListener('abort', abort);
+  let [held, stopped] = [0, false];
   const stop = () => {
+    stopped = true;
+    if (held > 0) return;
     own?.close();
     options.signal?.removeEventListener('abort', abort);
     abort();
     leave(true);
   };
-  const session: Session = { stop, ...(options.maySend && { maySend: options.maySend }) };
+  const hold: Session['hold'] = async (work) => {
+    held++;
+    try {
+      return await work();
+    } finally {
+      held--;
+      if (stopped) stop();
+    }
+  };
+  const session: Session = { stop, hold, ...(options.maySend && { maySend: options.maySend }) };
   return { store, cache: new DocumentCache(store), starting, signal: requests.signal, session };
 }
 

@@ -4,12 +4,9 @@
  * @module
  */
 
-import type { Store } from './store.js';
+import { type Store, optOutRecord as record } from './store.js';
 import { hasIndexedDB, withIndexedDB } from './store-indexeddb.js';
 import { StreamHistory } from './stream-history.js';
-
-/** The store keeps the opt-out as a report with this word as task id; no task has such an id. */
-const record = 'opted out';
 
 /**
  * Runs `work` with the page's own store, or with IndexedDB. Without `creates` it returns undefined if IndexedDB has no

@@ -7,7 +7,7 @@ import type { Limit } from './budget.js';
 import { checkBuiltins } from './builtins.js';
 import type { Bytes } from './bytes.js';
 import { epochAt, isClosed, nextEpoch, startOf } from './epochs.js';
-import { DoonaError } from './errors.js';
+import { DoonaError, type ErrorCode } from './errors.js';
 import { type Decider, type ExplainOptions, type Explanation, explain } from './explain.js';
 import type { Guarantee } from './guarantee.js';
 import type { Claim, Ledger } from './ledger.js';
@@ -70,6 +70,9 @@ const retryInterval = 3_600_000;
  */
 export const maxReport = 33_000;
 
+/** The errors after which the relay will never accept a report. */
+const permanent: readonly ErrorCode[] = ['epoch-closed', 'origin-refused', 'report-refused'];
+
 /** Everything that a connection needs. `connect` creates it. */
 export interface ConnectionParts {
   readonly id: string;
@@ -91,6 +94,8 @@ export interface ConnectionParts {
   readonly token?: (epoch: number, signal: AbortSignal) => Promise<Bytes>;
   /** Asked before a report leaves: whether the reports in the store may be sent now. Default: they may. */
   readonly maySend?: (store: Store) => Promise<boolean>;
+  /** Runs `work`; `stop` waits for its end. */
+  readonly hold: <T>(work: () => Promise<T>) => Promise<T>;
   /** Stops the worker, if no other connection uses it, and closes the store. May be called twice. */
   readonly stop: () => void;
 }
@@ -106,6 +111,8 @@ export class Doona {
   readonly #tokens = new Map<number, Promise<Report | undefined>>();
   /** The calls of report() that still wait for their random time of sending. */
   readonly #pendingCalls = new Set<{ readonly epoch: number }>();
+  /** When the report of an epoch is sent. All calls of an epoch share it: the earliest of many is not random enough. */
+  #sendTime: { readonly epoch: number; readonly at: number } | undefined;
   /** Aborted by `forget` and `close`. Every call and delivery listens to the controller that it began with. */
   #running = new AbortController();
   /** How often `withdraw` was called. */
@@ -172,30 +179,36 @@ export class Doona {
     const { signal: running } = this.#running;
     throwIfAborted(running);
     const withdrawals = this.#withdrawals;
-    const { id, store, ledger, check, submission } = this.#parts;
+    const { id, store, ledger, check, submission, hold } = this.#parts;
     const epoch = this.epoch;
     const input = toInput(this.task, value);
     const remaining = startOf(this.task.epochs, epoch + 1).getTime() - Date.now();
     // Drawn before the engine reads the value, so that the delay cannot depend on the value.
-    const delay = Math.min(this.#parts.spread, remaining) * randomFraction();
-    const sendTime = performance.now() + delay;
+    const now = performance.now();
+    if (this.#sendTime?.epoch !== epoch || this.#sendTime.at < now) {
+      this.#sendTime = { epoch, at: now + Math.min(this.#parts.spread, remaining) * randomFraction() };
+    }
+    const sendTime = this.#sendTime.at;
     let isSealed = false;
     const reporting = async (): Promise<Receipt> => {
       await check(); // First, because the claim charges the budget.
       throwIfAborted(running);
-      const old = await ledger.claim(this.#claimOn(epoch));
-      isSealed = old !== undefined;
-      if (old) return this.#repeat(old, sendTime, running, options.signal);
-      const body = await this.#sealOnce(epoch, () => submission(epoch, input));
-      const report: Report = { task: id, epoch, state: 'sealed', body };
-      await store.put(withdrawals === this.#withdrawals ? report : { task: id, epoch, state: 'dropped' });
+      const [old, report] = await hold(async () => { // Otherwise close() could lose an epoch that is charged.
+        const earlier = await ledger.claim(this.#claimOn(epoch));
+        if (earlier) return [earlier, earlier] as const;
+        const body = await this.#sealOnce(epoch, () => submission(epoch, input));
+        const sealed: Report = { task: id, epoch, state: 'sealed', body };
+        await store.put(withdrawals === this.#withdrawals ? sealed : { task: id, epoch, state: 'dropped' });
+        return [undefined, sealed] as const;
+      });
       if (this.#closed) this.#parts.stop(); // The store opened again.
-      throwIfAborted(running);
       isSealed = true;
+      if (old) return this.#repeat(old, sendTime, running, options.signal);
+      throwIfAborted(running);
       await this.#sendAt(sendTime, report, running, options.signal);
-      return this.#receipt(epoch, false, body.length);
+      return this.#receipt(epoch, false, report.body!.length);
     };
-    return within(abortable(reporting(), running), delay + maxReport, () => isSealed
+    return within(abortable(reporting(), running), sendTime - now + maxReport, () => isSealed
       ? new DoonaError('not-delivered', `couldn't deliver the report within ${maxReport / 1000} seconds: it waits for flush`)
       : new DoonaError('module-failed', `the engine or the store did not answer within ${maxReport / 1000} seconds`));
   }
@@ -329,7 +342,8 @@ export class Doona {
     } finally {
       this.#pendingCalls.delete(call);
     }
-    if (ready) await this.#send(ready, running, signal, visible);
+    if (!ready) return this.#unwanted(report.epoch);
+    await this.#send(ready, running, signal, visible);
   }
 
   #claimOn(epoch: number): Claim {
@@ -368,16 +382,18 @@ export class Doona {
   async #deliver(report: Report, running: AbortSignal, visible: boolean): Promise<void> {
     const { id, task, store } = this.#parts;
     const ready = await this.#withToken(report, running);
-    if (!ready) return;
+    if (!ready) return this.#unwanted(report.epoch);
     await this.#checkRetryTime(ready);
     const isWanted = async (attempt: number) => (attempt === 0 && !visible) || this.#isWanted(ready);
     try {
       const url = `${task.relays[0]!.url}/v1/tasks/${id}/epochs/${ready.epoch}/reports`;
-      if (!(await submit(url, ready.body!, { token: ready.token, signal: running, isWanted }))) return;
+      if (!(await submit(url, ready.body!, { token: ready.token, signal: running, isWanted }))) {
+        return await this.#unwanted(report.epoch);
+      }
     } catch (error) {
       throwIfAborted(running);
       if (error instanceof DoonaError && error.code === 'limit-reached') await this.#postpone(ready);
-      else if (error instanceof DoonaError && error.code !== 'not-delivered') await this.#drop(report.epoch);
+      else if (error instanceof DoonaError && permanent.includes(error.code)) await this.#drop(report.epoch);
       throw error;
     }
     await store.put({ task: id, epoch: report.epoch, state: 'delivered' });
@@ -391,6 +407,18 @@ export class Doona {
     const { store, maySend } = this.#parts;
     if (maySend && !(await maySend(store))) return false;
     return (await this.#sealedReports()).some((report) => report.epoch === epoch);
+  }
+
+  /**
+   * Ends the delivery of a report that is not wanted any more.
+   * @throws DoonaError `withdrawn`, unless another tab has delivered the report
+   */
+  async #unwanted(epoch: number): Promise<void> {
+    const withdrawn = new DoonaError('withdrawn', 'the report was dropped before it was delivered');
+    const now = await this.#parts.store.claim(this.#parts.id, epoch, () => { // Returns what the store has.
+      throw withdrawn;
+    });
+    if (now?.state !== 'delivered') throw withdrawn;
   }
 
   /**
@@ -416,11 +444,13 @@ export class Doona {
     const now = await sealed();
     if (!now || now.token) return now;
     await this.#checkRetryTime(now);
+    const { store, maySend } = this.#parts;
+    if (maySend && !(await maySend(store))) return undefined;
     try {
       const ready = { ...now, token: await token(epoch, running) };
       if (!(await sealed())) return undefined; // Another tab has dropped it.
       throwIfAborted(running);
-      await this.#parts.store.put(ready);
+      await store.put(ready);
       return ready;
     } catch (error) {
       if (error instanceof DoonaError && error.code === 'limit-reached') await this.#postpone(now);
@@ -450,6 +480,7 @@ export class Doona {
   async #postpone(report: Report): Promise<void> {
     const limited = (report.limited ?? 0) + 1;
     if (report.token || limited > maxLaterVisits) return this.#drop(report.epoch);
+    if (!(await this.#sealedReports()).some(({ epoch }) => epoch === report.epoch)) return; // Another tab has dropped it.
     await this.#parts.store.put({ ...report, limited, limitedAt: Date.now() });
     this.#postponed.add(report.epoch);
   }

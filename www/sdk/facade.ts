@@ -5,11 +5,12 @@
  */
 
 import { checkBuiltins } from './builtins.js';
-import { checkRuntime, open, preview } from './connect.js';
+import { checkRuntime, enter, open, preview } from './connect.js';
 import { dropSealed, hasOptedOut, hasPrivacyControl, setOptOut, withStore } from './consent.js';
 import { type Doona, type Forgotten, type Receipt, forgotten } from './doona.js';
 import { DoonaError, type ErrorCode, invalidOption } from './errors.js';
 import type { ExplainOptions, Explanation } from './explain.js';
+import { moduleURL } from './load.js';
 import { type ConnectOptions, type ParsedOptions, parseOptions } from './options.js';
 import type { Store } from './store.js';
 import type { Vector } from './value.js';
@@ -44,6 +45,9 @@ type Value = number | Vector | string;
 /** The most values that wait for consent and for the connection. A later value of the same epoch changes nothing. */
 const maxQueued = 16;
 
+/** The longest list that waits: the largest number of bins of a task. */
+const maxLength = 65536;
+
 /** The shortest time between two attempts to connect, in milliseconds, unless the browser is online again. */
 const retryInterval = 30_000;
 
@@ -73,6 +77,7 @@ const reasons: Partial<Record<Status['state'], string>> = {
   'limit-reached': 'A quota of this network or account is used up. Two later visits try again.',
   'epoch-closed': 'The epoch ended before the report arrived.',
   'invalid-value': 'The task does not take this value.',
+  failed: 'An unexpected error. The page gets it by onError.',
 };
 
 /**
@@ -159,7 +164,12 @@ export class DoonaClient {
   report(value: Value): void {
     if (this.#isRefused() || this.#isHopeless) return this.#say(`A value is not reported. ${this.status.reason}`);
     if (this.#queue.length >= maxQueued) return this.#say(`A value is dropped: ${maxQueued} values wait already.`);
-    this.#queue.push(typeof value === 'object' && value !== null ? copied(value) : value);
+    try {
+      this.#queue.push(typeof value === 'object' && value !== null ? copied(value) : value);
+    } catch (cause) { // It is detached, revoked or too long, or no list.
+      return this.#fail(new DoonaError('invalid-value', "couldn't copy the value: want a number, a text or a list of " +
+        `at most ${maxLength} numbers`, 'value', { cause }));
+    }
     if (!this.#doona) this.#say(`A value waits. ${this.status.reason}`);
     this.#advance();
   }
@@ -172,9 +182,16 @@ export class DoonaClient {
     if (this.#closing.signal.aborted) return Promise.resolve();
     this.#say('The visitor has opted in.');
     [this.#consent, this.#isAsked, this.#isOut] = [true, true, false];
+    const [queue, waiting] = [this.#queue, this.#queue.length];
     const written = this.#write(false, async (store) => {
-      if (await hasOptedOut(store)) await setOptOut(store, false);
-      if (!this.#isOut) this.#channel?.postMessage('in'); // Only now, because the other tabs read the store.
+      if (await hasOptedOut(store)) {
+        if (this.#queue === queue) queue.splice(0, waiting); // The visitor had opted out of these values.
+        await dropSealed(store); // A tab may have sealed a report while another tab opted out.
+        if (this.#isOut) return; // The visitor has opted out since.
+        await setOptOut(store, false);
+        if (this.#isOut) await setOptOut(store, true);
+      }
+      if (!this.#isOut) this.#post('in'); // Only now, because the other tabs read the store.
     });
     this.#advance();
     return written;
@@ -183,12 +200,11 @@ export class DoonaClient {
   /**
    * Says that the visitor opts out: on this page, in all tabs of this site and at later visits, until `optIn()`. It drops
    * the values that wait, and the sealed reports of all tasks that are not delivered. The ledger stays. Resolves once
-   * the opt-out is stored.
+   * the opt-out is stored. It works after close(), too.
    */
   optOut(): Promise<void> {
-    if (this.#closing.signal.aborted) return Promise.resolve();
-    this.#stop();
-    this.#channel?.postMessage('out');
+    if (!this.#closing.signal.aborted) this.#stop();
+    this.#post('out');
     return this.#write(true, async (store) => {
       await setOptOut(store, true);
       const reports = await dropSealed(store);
@@ -205,6 +221,7 @@ export class DoonaClient {
     const values = this.#queue.length;
     this.#queue = [];
     this.#doona?.withdraw();
+    this.#post(`forget ${this.#pinned?.idText}`);
     let reports = 0;
     try {
       reports = await (this.#doona?.forget().then((done) => done.reports) ?? withStore(this.#options.store, false,
@@ -227,16 +244,19 @@ export class DoonaClient {
 
   /**
    * Explains what the task does and does not promise to a visitor. Before consent it works only if the task's address
-   * is of the page's own origin: then it contacts nobody else, and stores nothing. Otherwise it waits for the
-   * connection. Resolves to undefined if the task cannot be explained; `status` and `onError` say why.
+   * and the SDK's files are of the page's own origin: then it contacts nobody else, and stores nothing. Otherwise it waits
+   * for the connection. Resolves to undefined if the task cannot be explained; `status` and `onError` say why.
    */
   async explain(options?: ExplainOptions): Promise<Explanation | undefined> {
     try {
       if (this.#isReady() && !this.#doona) await this.#advance();
       if (this.#doona) return this.#doona.explain(options);
       if (!this.#pinned || this.#closing.signal.aborted) return undefined;
-      if (this.#pinned.url.origin === globalThis.location?.origin) return (await this.#explained()).explain(options);
-      this.#say("explain() needs a copy of the task at the page's own origin before the connection stands.");
+      const own = globalThis.location?.origin;
+      if (this.#pinned.url.origin === own && moduleURL('browser', this.#pinned.modules).origin === own) {
+        return (await this.#explained()).explain(options);
+      }
+      this.#say("explain() needs the task and the SDK's files at the page's own origin before the connection stands.");
       return undefined;
     } catch (error) {
       this.#fail(error);
@@ -257,9 +277,8 @@ export class DoonaClient {
     this.#closing.abort();
     this.#queue = [];
     this.#connecting?.abort();
-    this.#doona?.close();
+    this.#end();
     this.#preview?.then((doona) => doona.close(), () => {});
-    this.#doona = undefined;
     this.#options.signal?.removeEventListener('abort', this.#close);
     this.#unlisten();
     this.#say('Closed.');
@@ -283,21 +302,26 @@ export class DoonaClient {
   /** Connects and reports what waits, as far as consent allows. Never rejects. */
   #advance(): Promise<void> {
     this.#isStale = true;
-    return (this.#advancing ??= this.#run().finally(() => (this.#advancing = undefined)));
+    return (this.#advancing ??= this.#run());
   }
 
   async #run(): Promise<void> {
+    await undefined; // Otherwise the last line could run before the caller sets #advancing.
     while (this.#isStale) {
       this.#isStale = false;
       try {
         if (!this.#closing.signal.aborted) await this.#readOptOut();
         if (!this.#isReady() || this.#isHopeless) continue;
-        if (!this.#doona && Date.now() >= this.#retryAt) await this.#connect();
+        if (!this.#doona && Date.now() >= this.#retryAt) {
+          await this.#connect();
+          await this.#readOptOut(); // Another tab may have opted out meanwhile.
+        }
         while (this.#doona && this.#queue.length > 0) void this.#send(this.#doona, this.#queue.shift()!);
       } catch (error) {
         this.#fail(error);
       }
     }
+    this.#advancing = undefined;
   }
 
   /** Stops if the store has an opt-out, perhaps of another tab. A newer call of optIn() or optOut() counts more. */
@@ -305,7 +329,7 @@ export class DoonaClient {
     let writing: unknown;
     do await (writing = this.#writing); while (writing !== this.#writing);
     const out = await withStore(store, false, hasOptedOut);
-    if (out && !this.#isOut && writing === this.#writing) this.#stop();
+    if (out && !this.#isOut && writing === this.#writing) this.#leave();
   }
 
   async #connect(): Promise<void> {
@@ -364,9 +388,23 @@ export class DoonaClient {
     this.#queue = [];
     this.#connecting?.abort();
     this.#doona?.withdraw();
+    this.#end();
+    this.#say(reasons['opted-out']!);
+  }
+
+  /** Stops because another tab has opted out. That tab may not have seen a report that this tab was sealing. */
+  #leave(): void {
+    this.#stop();
+    void this.#write(false, async (store) => {
+      if (await hasOptedOut(store)) await dropSealed(store);
+    });
+  }
+
+  /** Ends the connection. Stops the worker, also after a failed attempt, if nothing else uses it. */
+  #end(): void {
     this.#doona?.close();
     this.#doona = undefined;
-    this.#say(reasons['opted-out']!);
+    if (this.#pinned) enter(this.#pinned.modules)(true);
   }
 
   #write(creates: boolean, work: (store: Store) => Promise<void>): Promise<void> {
@@ -407,7 +445,7 @@ export class DoonaClient {
     addEventListener('online', this.#onOnline);
     addEventListener('pagehide', this.#onHide);
     addEventListener('pageshow', this.#onShow);
-    this.#openChannel();
+    this.#channel = this.#openChannel();
   }
 
   #unlisten(): void {
@@ -432,18 +470,36 @@ export class DoonaClient {
   /** Reads the opt-out again: the visitor may have opted out while the page was in the back-forward cache. */
   readonly #onShow = ({ persisted }: PageTransitionEvent): void => {
     if (!persisted) return;
-    this.#openChannel();
+    this.#channel = this.#openChannel();
     this.#advance();
   };
 
-  #openChannel(): void {
-    if (typeof BroadcastChannel === 'undefined' || this.#options.store) return;
-    this.#channel = new BroadcastChannel(channelName);
-    this.#channel.onmessage = ({ data }) => {
-      if (data === 'out') this.#stop();
-      else this.#isOut = false;
-      this.#advance();
-    };
+  /** Tells the other tabs. */
+  #post(message: string): void {
+    const channel = this.#channel ?? this.#openChannel();
+    channel?.postMessage(message);
+    if (channel !== this.#channel) channel?.close();
+  }
+
+  #openChannel(): BroadcastChannel | undefined {
+    if (typeof document === 'undefined' || typeof BroadcastChannel === 'undefined') return undefined;
+    try {
+      const channel = new BroadcastChannel(channelName);
+      channel.onmessage = ({ data }) => {
+        if (data === 'out') {
+          this.#leave();
+        } else if (data === 'in') {
+          this.#isOut = false;
+          this.#advance();
+        } else if (data === `forget ${this.#pinned?.idText}`) {
+          this.#queue = [];
+          this.#doona?.withdraw();
+        }
+      };
+      return channel;
+    } catch {
+      return undefined; // Firefox throws if the visitor blocks cookies.
+    }
   }
 }
 
@@ -461,5 +517,7 @@ function parse(options: InitOptions): ParsedOptions {
 
 /** Copies a list: the page may change it while it waits. Whatever is no list is refused later. */
 function copied(value: Vector): Vector {
-  return Array.isArray(value) || ArrayBuffer.isView(value) ? value.slice() : value;
+  if (!Array.isArray(value) && !ArrayBuffer.isView(value)) return value;
+  if (value.length > maxLength) throw new RangeError(`${value.length} numbers`);
+  return value.slice();
 }

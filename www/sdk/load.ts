@@ -70,7 +70,7 @@ async function load(url: URL): Promise<Bytes> {
   try {
     if (url.protocol === 'file:') return await readFile(url);
     return await withTimeout(async (signal) => {
-      const response = await fetch(url, { credentials: 'same-origin', signal });
+      const response = await fetch(url, { credentials: 'same-origin', referrerPolicy: 'no-referrer', signal });
       if (!response.ok) throw new Error(`the server answered ${response.status}`);
       return readBody(response, maxModule);
     }, maxModuleWait);

@@ -5,7 +5,7 @@
  */
 
 import { DoonaError } from './errors.js';
-import type { Line, Permit, Report, Store } from './store.js';
+import { type Line, type Permit, type Report, type Store, optOutRecord } from './store.js';
 import { within } from './timing.js';
 
 const reports = 'reports';
@@ -63,7 +63,9 @@ export async function hasIndexedDB(): Promise<boolean> {
   try {
     const opening = indexedDB.open('doona');
     opening.onupgradeneeded = () => opening.transaction!.abort(); // There is no store, and the abort leaves none.
-    (await answered(resultOf(opening))).close();
+    let late = false;
+    opening.addEventListener('success', () => late && opening.result.close()); // It would block an upgrade.
+    (await answered(resultOf(opening), () => (late = true))).close();
     return true;
   } catch (cause) {
     if ((cause as { name?: unknown } | null)?.name === 'AbortError') return false;
@@ -155,7 +157,7 @@ class IndexedDBStore implements Store {
   }
 
   async put(report: Report): Promise<void> {
-    await this.#write([reports], 'relaxed', async (tx) => {
+    await this.#write([reports], report.task === optOutRecord ? 'strict' : 'relaxed', async (tx) => {
       tx.objectStore(reports).put(report);
     });
   }
@@ -168,7 +170,8 @@ class IndexedDBStore implements Store {
 
   /**
    * Runs `work` in one transaction and resolves once it is committed. If `work` fails, it aborts the transaction. Only
-   * claims use strict durability: a claim must survive a power failure, or the next visit would randomize again.
+   * claims and the opt-out use strict durability: they must survive a power failure, or the next visit would randomize
+   * again, or report against the visitor's will.
    */
   async #write<T>(stores: string[], durability: IDBTransactionDurability,
     work: (tx: IDBTransaction) => Promise<T>): Promise<T> {

@@ -31,6 +31,9 @@ export interface Report {
   readonly token?: Bytes;
 }
 
+/** The store keeps the opt-out as a report with this word as task id; no task has such an id. */
+export const optOutRecord = 'opted out';
+
 /** A privacy cost (ε, δ). */
 export interface Cost {
   readonly epsilon: number;
