@@ -8,7 +8,7 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
 import { fromHex } from './bytes.js';
-import { explain as explainWith, languageOf } from './explain.js';
+import { explain as explainWith, localeOf } from './explain.js';
 import { languages, sentences } from './explain-texts.js';
 import { type Guarantee, groupPrivacy, guaranteeOf } from './guarantee.js';
 import { type Task, parseTask } from './task.js';
@@ -39,7 +39,7 @@ test('a single relay is called the only one', () => {
   const [task] = tasks;
   const alone = { ...task!, relays: task!.relays.slice(0, 1), slots: { ...task!.slots, padding: 'full' } };
   const relays = explain(alone, guaranteeOf(alone, 2, 3)).unverified.find(({ name }) => name === 'relays');
-  assert.equal(relays?.text, 'that the only relay does not work with the verifier');
+  assert.equal(relays?.text, 'that the only relay does not collude with the verifier');
 });
 
 test('which relay must be honest follows from the padding, the slots and the protocol', () => {
@@ -56,7 +56,7 @@ test('which relay must be honest follows from the padding, the slots and the pro
     const { unverified } = explain(other, guarantee);
     assert.equal(unverified.some(({ name }) => name === 'whole-clients'), relay === 'whole', protocol);
     const words = relay === 'first'
-      ? 'that the first relay does not work with the verifier' : 'that at least one of the 2 relays does not work with the verifier';
+      ? 'that the first relay does not collude with the verifier' : 'that at least one of the 2 relays does not collude with the verifier';
     assert.equal(unverified.find(({ name }) => name === 'relays')?.text, words, protocol);
   }
 });
@@ -65,10 +65,10 @@ test('what remains if nobody else is honest, and if all relays collude', () => {
   const [task] = tasks;
   const noisy = { ...task!, claim: { ...task!.claim, assumption: 'none' as const } };
   for (const [of, epsilon0, alone, words] of [
-    [task!, 2, 2, 'If nobody else who reports is honest, epsilon 2 remains. If all relays work with the verifier, epsilon 2 remains.'],
-    [task!, Infinity, null, 'If nobody else who reports is honest, no protection remains. If all relays work with the verifier, no protection remains.'],
-    [noisy, 2, 1, 'If nobody else who reports is honest, the guarantee still holds. If all relays work with the verifier, epsilon 2 remains.'],
-    [noisy, Infinity, 1, 'If nobody else who reports is honest, the guarantee still holds. If all relays work with the verifier, no protection remains.'],
+    [task!, 2, 2, 'If nobody else who reports is honest, only a promise with epsilon 2 remains. If all relays collude with the verifier, only a promise with epsilon 2 remains.'],
+    [task!, Infinity, null, 'If nobody else who reports is honest, no protection remains. If all relays collude with the verifier, no protection remains.'],
+    [noisy, 2, 1, 'If nobody else who reports is honest, the guarantee still holds. If all relays collude with the verifier, only a promise with epsilon 2 remains.'],
+    [noisy, Infinity, 1, 'If nobody else who reports is honest, the guarantee still holds. If all relays collude with the verifier, no protection remains.'],
   ] as const) {
     const guarantee = guaranteeOf(of, epsilon0, 3);
     assert.equal(guarantee.epsilonNoHonest, alone === 1 ? guarantee.epsilon : alone);
@@ -91,15 +91,15 @@ test('explain names the budget of all reports, and what the ledger cannot see', 
   const [task] = tasks;
   const guarantee = guaranteeOf(task!, 2, 3);
   const year = explain(task!, guarantee);
-  assert.ok(year.checked.at(-1)!.endsWith('keep epsilon 10, delta 0.00001, in every stretch of 365 days'),
+  assert.ok(year.checked.at(-1)!.endsWith('stay within this limit: epsilon 10, delta 0.00001, in every stretch of 365 days'),
     year.checked.at(-1));
   const { name, text } = year.unverified.at(-1)!;
   assert.equal(name, 'storage');
-  assert.match(text, /Safari clears it after seven days without a visit; after 365 days there is room again$/);
+  assert.match(text, /Safari clears it after seven days without a visit; after 365 days the budget has room again$/);
   assert.ok(year.text.includes(text));
   const ever = explainWith(task!, guarantee, { epsilon: 4, delta: 1, days: Infinity, decider: 'worker' },
     { language: 'en' });
-  assert.ok(ever.checked.at(-1)!.endsWith('keep epsilon 4, beside a delta without a limit, for all time'),
+  assert.ok(ever.checked.at(-1)!.endsWith('stay within this limit: epsilon 4, beside a delta without a limit, for all time'),
     ever.checked.at(-1));
   assert.match(ever.unverified.at(-1)!.text, /without a visit$/);
 });
@@ -112,7 +112,7 @@ test('explain says that the ledger is of one origin, and whether the page decide
   assert.deepEqual(names('worker').slice(1), ['origins', 'storage']);
   assert.deepEqual(names('page'), ['origins', 'page', 'storage']);
   const { checked, text, unverified } = explain(task!, guarantee);
-  assert.match(checked.at(-1)!, /^that all reports at this origin from this browser together keep /);
+  assert.match(checked.at(-1)!, /^that all reports at this origin from this browser together stay within this limit: /);
   const origins = unverified.find(({ name }) => name === 'origins')!;
   assert.match(origins.text, /counted apart, and each count has the whole budget$/);
   assert.ok(text.includes(origins.text));
@@ -196,6 +196,8 @@ test('in every language, each explanation has the figures of the guarantee and f
         assert.ok(got.text.includes(part), part);
       }
       assert.ok(got.promise.includes(number(guarantee.epsilon)), got.promise);
+      const factor = Math.exp(guarantee.epsilon);
+      if (factor < 1e6) assert.ok(got.promise.includes(number(factor)), got.promise);
       if (guarantee.delta >= 1e-6) assert.ok(got.promise.includes(number(guarantee.delta)), got.promise);
       if (guarantee.epochs > 1) assert.match(got.promise, new RegExp(`365 .*${number(guarantee.totalEpsilon)}`));
       if (guarantee.localEpsilon) assert.ok(got.worstCase.includes(number(guarantee.localEpsilon)), got.worstCase);
@@ -229,6 +231,30 @@ test('numbers are written as the language does, and very small or large ones as 
   assert.match(explain(task!, { ...guarantee, epsilon: 701 }).promise, /e\^701 times/);
 });
 
+test('numbers are written as in the region of the tag, and a tag that Intl refuses counts as its language', () => {
+  const [task] = tasks;
+  const guarantee = { ...guaranteeOf(task!, 12.3456, 3), batch: 12_000 };
+  for (const [given, tag, epsilon] of [['de', 'de', '12,4'], ['de-CH', 'de-CH', '12.4'], ['es', 'es', '12,4'],
+    ['es-MX', 'es-MX', '12.4'], ['es_MX', 'es-MX', '12.4'], ['FR-ca', 'fr-CA', '12,4'], ['de_', 'de', '12,4'],
+    ['es_MX.UTF-8', 'es', '12,4'], ['it-CH', 'en', '12.4']] as const) {
+    assert.equal(localeOf(given).tag, tag);
+    const { language, worstCase, text } = explainWith(task!, guarantee, budget, { language: given });
+    assert.equal(language, tag.slice(0, 2));
+    assert.ok(worstCase.includes(epsilon), worstCase);
+    // CLDR's sign between thousands varies with its version, in Switzerland for one.
+    assert.ok(text.includes(` ${new Intl.NumberFormat(tag).format(guarantee.batch)} `), text);
+  }
+});
+
+test('no sentence says how likely an outcome is but by the factor', () => {
+  const [task] = tasks;
+  for (const language of languages) {
+    const { promise } = explainWith(task!, { ...guaranteeOf(task!, 2, 3), epsilon: 5 }, budget, { language });
+    assert.doesNotMatch(promise, /nearly|fast ebenso|presque|casi/, 'at ε = 5 the factor is 149');
+    assert.match(promise, /149/);
+  }
+});
+
 test('a name that looks like a placeholder, or like a pattern of replacement, stays', () => {
   const [task] = tasks;
   const name = "{relays} $& $' {x}";
@@ -238,16 +264,16 @@ test('a name that looks like a placeholder, or like a pattern of replacement, st
 test('the language: as asked for, else of the page, else of the browser, else English', () => {
   for (const [tag, language] of [['de', 'de'], ['de-AT', 'de'], ['FR-ca', 'fr'], ['es_MX', 'es'], ['it', 'en'],
     ['deu', 'en'], ['', 'en']] as const) {
-    assert.equal(languageOf(tag), language);
+    assert.equal(localeOf(tag).language, language);
   }
-  for (const wrong of [7, null, {}]) assert.throws(() => languageOf(wrong), { code: 'invalid-option', field: 'language' });
+  for (const wrong of [7, null, {}]) assert.throws(() => localeOf(wrong), { code: 'invalid-option', field: 'language' });
   const { navigator } = globalThis;
   const given = (lang: string | undefined, own: string | undefined) => {
     Object.defineProperty(globalThis, 'navigator', { value: own === undefined ? undefined : { language: own },
       configurable: true });
     if (lang === undefined) Reflect.deleteProperty(globalThis, 'document');
     else Object.assign(globalThis, { document: { documentElement: { lang } } });
-    return languageOf();
+    return localeOf().language;
   };
   try {
     assert.deepEqual([given('fr', 'de'), given('it', 'de-CH'), given('', 'es'), given(undefined, 'de'),

@@ -55,7 +55,7 @@ export interface ExplainOptions {
   /**
    * The language of the texts: a tag such as "de" or "de-AT". There are texts in English, German, French and Spanish;
    * for other languages they are in English. Default: the first of the page's language (`<html lang>`) and the
-   * browser's in which there are texts.
+   * browser's in which there are texts. Numbers are written as in the region of the tag, such as "de-CH".
    */
   readonly language?: string;
 }
@@ -69,7 +69,7 @@ export type Decider = 'worker' | 'page';
 
 export function explain(task: Task, guarantee: Guarantee, budget: Budget & { readonly decider: Decider },
   options: ExplainOptions = {}): Explanation {
-  const speech = new Speech(languageOf(options.language));
+  const speech = new Speech(localeOf(options.language));
   const { say } = speech;
   const promise = promiseOf(guarantee, speech);
   const devices = devicesOf(guarantee, options.devices ?? 2, speech);
@@ -103,22 +103,41 @@ export function explain(task: Task, guarantee: Guarantee, budget: Budget & { rea
   return { language: speech.language, text, promise, worstCase, devices, checked, unverified, guarantee };
 }
 
-/** Returns the language of an explanation. @throws DoonaError `invalid-option` */
-export function languageOf(wanted?: unknown): Language {
+/** The language of the sentences, and the tag with which Intl writes numbers: "de" and "de-CH". */
+export interface Locale {
+  readonly language: Language;
+  readonly tag: string;
+}
+
+/** Returns the locale of an explanation. @throws DoonaError `invalid-option` */
+export function localeOf(wanted?: unknown): Locale {
   if (wanted !== undefined && typeof wanted !== 'string') throw invalidOption('language', wanted, 'a tag such as "de"');
   const { document, navigator } = globalThis as Partial<typeof globalThis>;
   for (const tag of wanted === undefined ? [document?.documentElement?.lang, navigator?.language] : [wanted]) {
     const found = languages.find((one) => tag?.slice(0, 2).toLowerCase() === one && !/^[a-z]/i.test(tag.slice(2)));
-    if (found) return found;
+    if (found) return { language: found, tag: validTag(tag!) ?? found };
   }
-  return 'en';
+  return { language: 'en', tag: 'en' };
 }
 
-/** Says sentences in one language, with numbers as that language writes them. */
+/** Returns a tag in canonical form, or undefined if Intl would throw on it: a page's author may have misspelt it. */
+function validTag(tag: string): string | undefined {
+  try {
+    return Intl.getCanonicalLocales(tag.replaceAll('_', '-'))[0];
+  } catch {
+    return undefined;
+  }
+}
+
+/** Says sentences in one language, with numbers as its region writes them. */
 class Speech {
+  readonly language: Language;
+  readonly #tag: string;
   readonly #index: number;
 
-  constructor(readonly language: Language) {
+  constructor({ language, tag }: Locale) {
+    this.language = language;
+    this.#tag = tag;
     this.#index = languages.indexOf(language);
   }
 
@@ -129,12 +148,12 @@ class Speech {
 
   /** Returns a whole number. */
   count(n: number): string {
-    return new Intl.NumberFormat(this.language).format(n);
+    return new Intl.NumberFormat(this.#tag).format(n);
   }
 
   /** Returns a number of at most `digits` significant digits, as a power of ten if it is very small or large. */
   number(x: number, digits = 3): string {
-    const format = new Intl.NumberFormat(this.language, { maximumSignificantDigits: digits });
+    const format = new Intl.NumberFormat(this.#tag, { maximumSignificantDigits: digits });
     if (x === 0 || (x >= 1e-6 && x < 1e6)) return format.format(x);
     const [mantissa, power = ''] = x.toExponential(digits - 1).split('e');
     const times = format.format(Number(mantissa)); // A decimal fraction, which is already rounded.
@@ -192,7 +211,7 @@ function devicesOf(g: Guarantee, count: number, speech: Speech): Devices {
   return { count, epsilon, delta, text };
 }
 
-/** Describes the worst case in the same words as the verifier's reports and `doona task check`. */
+/** Describes the same worst case as the verifier's reports and `doona task check`, in words for a visitor. */
 function worstCaseOf(g: Guarantee, speech: Speech): string {
   const { say } = speech;
   const left = g.localEpsilon === null ? say('noneLeft') : say('epsilonLeft', { epsilon: speech.roundUp(g.localEpsilon) });

@@ -743,8 +743,8 @@ for (const [name, epsilon0] of Object.entries(left)) {
     const words = Object.fromEntries(unverified.map((assumption) => [assumption.name, assumption.text]));
     same(words['honest-clients']?.includes('4,500 of the 5,000'), true);
     same(words['relays'], first
-      ? 'that the first relay does not work with the verifier'
-      : 'that at least one of the 2 relays does not work with the verifier');
+      ? 'that the first relay does not collude with the verifier'
+      : 'that at least one of the 2 relays does not collude with the verifier');
     if (several) same(words['whole-clients']?.includes('first relay') && words['whole-clients'].includes('one batch'),
       true);
     same(words['no-flooding']?.includes('nothing protects'), want === null);
