@@ -108,9 +108,9 @@ test('values reported before the connection stands are sent, and debug says each
     Object.assign(globalThis, { fetches: 0 });
     globalThis.fetch = (...args) => (/** @type {any} */ (globalThis).fetches++, fetch(...args));
   });
-  await init({ debug: true });
-  assert.equal(await page.evaluate('client.report(253)'), undefined);
-  assert.equal(await page.evaluate('client.status.state'), 'connecting');
+  await prepare({ debug: true });
+  assert.deepEqual(await page.evaluate('globalThis.client = start(); [client.report(253), client.status.state]'),
+    [undefined, 'connecting']);
   await reaches('reported');
   assert.deepEqual(await messages(), [[['00fd']]]);
   assert.equal(await page.evaluate('receipts[0].repeated'), false);
