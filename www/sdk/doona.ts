@@ -480,7 +480,7 @@ export class Doona {
   async #postpone(report: Report): Promise<void> {
     const limited = (report.limited ?? 0) + 1;
     if (report.token || limited > maxLaterVisits) return this.#drop(report.epoch);
-    if (!(await this.#sealedReports()).some(({ epoch }) => epoch === report.epoch)) return; // Another tab has dropped it.
+    if (!(await this.#sealedReports()).some(({ epoch }) => epoch === report.epoch)) return; // dropped by another tab
     await this.#parts.store.put({ ...report, limited, limitedAt: Date.now() });
     this.#postponed.add(report.epoch);
   }

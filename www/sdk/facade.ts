@@ -244,8 +244,8 @@ export class DoonaClient {
 
   /**
    * Explains what the task does and does not promise to a visitor. Before consent it works only if the task's address
-   * and the SDK's files are of the page's own origin: then it contacts nobody else, and stores nothing. Otherwise it waits
-   * for the connection. Resolves to undefined if the task cannot be explained; `status` and `onError` say why.
+   * and the SDK's files are of the page's own origin: then it contacts nobody else, and stores nothing. Otherwise it
+   * waits for the connection. Resolves to undefined if the task cannot be explained; `status` and `onError` say why.
    */
   async explain(options?: ExplainOptions): Promise<Explanation | undefined> {
     try {
