@@ -1,5 +1,7 @@
 package strings
 
+import "github.com/doona-dp/doona/protocols"
+
 // Aggregate makes the unexported type aggregate known to tests.
 type Aggregate = aggregate
 
@@ -58,3 +60,36 @@ func Threshold(mean float64, cells, limit, step int) float64 {
 	}
 	return l.threshold(1e-8)
 }
+
+// WithSeed returns the mechanism with other hashes, as of a task with another name.
+func (m *Mechanism) WithSeed(seed uint64) *Mechanism {
+	out := *m
+	out.plan.seed = seed
+	return &out
+}
+
+// Counts returns the numbers of messages of all cells.
+func (a *aggregate) Counts() []uint64 { return a.counts }
+
+// FindAmong is [aggregate.Find] without the beam search. Each pass considers the given texts.
+func (a *aggregate) FindAmong(texts []string, confidence float64) protocols.FoundTexts {
+	return a.searchAmong(texts).find(confidence, wide)
+}
+
+// searchAmong returns a search whose passes consider the given texts.
+func (a *aggregate) searchAmong(texts []string) *search {
+	s := newSearch(a)
+	nodes := make([]node, len(texts))
+	for i, text := range texts {
+		padded, err := a.m.plan.pad([]byte(text))
+		if err != nil {
+			panic(err)
+		}
+		nodes[i] = node{text: padded}
+	}
+	s.propose = func(float64, int) []node { return nodes }
+	return s
+}
+
+// Gamma returns γ, or 0 if relays add the noise.
+func (m *Mechanism) Gamma() float64 { return m.gamma() }
