@@ -16,9 +16,10 @@ type Capabilities struct {
 	Find func(a Aggregate, confidence float64) FoundTexts
 
 	// Ask estimates how many clients hold each of the given texts. It first cuts the texts to the task's length, as
-	// clients do. With the given confidence, in (0, 1), all intervals hold at once. A string that is not a valid text
-	// is an error about "value".
-	Ask func(a Aggregate, texts []string, confidence float64) ([]TextCount, error)
+	// clients do. With the given confidence, in (0, 1), all intervals hold at once. rest counts the clients that hold
+	// none of the texts that a search finds or that the counts show; its interval holds by itself. A string that is not
+	// a valid text is an error about "value".
+	Ask func(a Aggregate, texts []string, confidence float64) (counts []TextCount, rest TextCount, err error)
 
 	// CheckComplete is set if the aggregate is useless unless every message of a batch was added. It returns an error
 	// unless the messages added since the last AddUsers are exactly those of this many clients. The error says what is
@@ -87,7 +88,8 @@ type Bins interface {
 	Weighted(a []float64) ErrorLaw
 }
 
-// TextCount is the estimated number of clients that hold a text, and its confidence interval.
+// TextCount is the estimated number of clients that hold a text, and its confidence interval. Hi is +Inf if the batch
+// says too little about the text for an interval.
 type TextCount struct {
 	Text    string
 	Clients float64
@@ -97,6 +99,7 @@ type TextCount struct {
 // FoundTexts is the result of a search for frequent texts.
 type FoundTexts struct {
 	List []TextCount // Most clients first. Each interval holds with the confidence for itself, given listing.
+	Rest TextCount   // Clients that hold no listed text.
 
 	// Least is how many clients must hold a text for it to be listed in about 98 of 100 batches like this one, provided
 	// that no other text shares its beginning. 0 if no number is enough.

@@ -2,53 +2,118 @@ package strings
 
 import (
 	"math"
-	"slices"
 
 	"github.com/doona-dp/doona/protocols"
 )
 
 // Ask counts given texts in the tables that hash a whole text. It cuts each text as clients do. With the given
 // confidence, in (0, 1), all intervals hold together, by Bonferroni's correction. A string that is not a valid text is
-// an error about "value". A frequent text's messages must not count for other texts. So a text does not use a cell that
-// a more frequent text of the list has, unless it has no other cells.
-func (a *aggregate) Ask(texts []string, confidence float64) ([]protocols.TextCount, error) {
-	out, padded := make([]protocols.TextCount, len(texts)), make([][]byte, len(texts))
-	s := newCellStats(a)
-	order := make([]int, len(texts))
-	for i, text := range texts {
-		var err error
-		if padded[i], err = a.m.plan.pad([]byte(text)); err != nil {
-			return nil, err
-		}
-		order[i] = i
-		out[i].Clients = s.count(s.whole(padded[i], false))
+// an error about "value". It first searches for frequent texts, because their messages must not count for other texts.
+// Then it counts the given texts twice: those that clients certainly have do not count for the others the second time.
+func (a *aggregate) Ask(texts []string, confidence float64) (counts []protocols.TextCount, rest protocols.TextCount,
+	err error) {
+	return newSearch(a).ask(texts, confidence)
+}
+
+// ask does the work of [aggregate.Ask].
+func (s *search) ask(texts []string, confidence float64) (out []protocols.TextCount, rest protocols.TextCount,
+	err error) {
+	samples, tail, err := s.samples(texts, confidence)
+	if err != nil {
+		return nil, rest, err
 	}
-	slices.SortStableFunc(order, func(i, j int) int {
-		switch x, y := out[i].Clients, out[j].Clients; {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
-		}
-		return 0
-	})
-	each := 1 - (1-confidence)/float64(max(1, len(texts)))
-	done := map[string]protocols.TextCount{}
-	for _, i := range order {
-		c, ok := done[string(padded[i])]
+	counted := map[string]protocols.TextCount{}
+	for _, text := range texts {
+		padded, _ := s.m.plan.pad([]byte(text))
+		c, ok := counted[string(padded)]
 		if !ok {
-			cells := s.whole(padded[i], true)
-			if len(cells) == 0 {
-				cells = s.whole(padded[i], false)
-			}
-			c.Clients = s.count(cells)
-			c.Lo, c.Hi = s.interval(cells, protocols.Quantile(each))
-			s.claim(padded[i], 1)
-			done[string(padded[i])] = c
+			c = s.countFrom(samples[string(padded)], s.whole(padded, false), tail)
+			counted[string(padded)] = c
 		}
-		out[i] = protocols.TextCount{Text: texts[i], Clients: c.Clients, Lo: c.Lo, Hi: c.Hi}
+		c.Text = text
+		out = append(out, c)
 	}
-	return out, nil
+	return out, s.rest(confidence), nil
+}
+
+// samples returns what the tables say about given texts, by padded text, and the probability with which each end of an
+// interval may miss. All texts that were found, or that clients certainly have, claim their cells.
+func (s *search) samples(texts []string, confidence float64) (out map[string]sample, tail float64, err error) {
+	out = map[string]sample{}
+	for _, text := range texts {
+		padded, err := s.m.plan.pad([]byte(text))
+		if err != nil {
+			return nil, 0, err
+		}
+		out[string(padded)] = sample{}
+	}
+	if s.messages() > 0 {
+		least := s.least()
+		s.passAll(least, float64(s.Reports()), min(wide, wideBytes/s.m.plan.length))
+		s.recheck(least)
+	}
+	tail = (1 - confidence) / 2 / float64(max(1, len(out)))
+	s.sample(out)
+	for text, x := range out {
+		if !s.known[text] && x.informs(tail) && x.tails(0).above <= tail {
+			s.known[text] = true
+			s.claim([]byte(text), 1)
+		}
+	}
+	s.sample(out)
+	return out, tail, nil
+}
+
+// sample sets what the tables say about given padded texts. known has the texts that claim their cells.
+func (s *search) sample(texts map[string]sample) {
+	s.tally()
+	for text := range texts {
+		texts[text] = s.sampleOf([]byte(text), s.m.plan.levels-1, s.known[text])
+	}
+}
+
+// countFrom estimates a text's count from a sample, with an interval whose ends each miss with probability tail. If the
+// sample is too small for one, the count is that of the given cells.
+func (s *cellStats) countFrom(x sample, cells []uint64, tail float64) protocols.TextCount {
+	if !x.informs(tail) {
+		return protocols.TextCount{Clients: max(0, s.count(cells)), Hi: math.Inf(1)}
+	}
+	clients, lo, hi := x.interval(tail)
+	return protocols.TextCount{Clients: clients, Lo: lo, Hi: hi}
+}
+
+// rest estimates how many clients have none of the known texts, with an interval. Let X be the number of messages in
+// the unclaimed cells of the k tables that hash a whole text, and φ the share of a table's cells that are unclaimed.
+// Clients of other texts send wφ messages each there, w = k(1−γ)/T, and all other messages are uniform over all cells.
+// Without those, X/φ counts w for each client. X is nearly binomial. Which cells are unclaimed depends on the hash, so
+// texts with many clients add to the variance, which the cells' own variance shows.
+func (s *search) rest(confidence float64) (out protocols.TextCount) {
+	b, tables, sum, variance := float64(s.m.plan.b), 0., 0., 0.
+	total := float64(s.m.plan.tables())
+	uniform := (float64(s.Reports())*s.m.gamma() + s.added()) / total
+	for table := s.m.plan.levels - 1; table < s.m.plan.tables(); table++ {
+		n, first, second := 0., 0., 0.
+		for _, t := range s.unclaimed[table] {
+			messages, cells := float64(t.messages), float64(t.cells)
+			n, first, second = n+cells, first+cells*messages, second+cells*messages*messages
+		}
+		if n == 0 {
+			continue
+		}
+		share := n / b
+		tables++
+		sum += first/share - uniform
+		variance += first/share/share + (1-share)/share/share*max(0, second-first*first/n-first)
+	}
+	out.Hi = math.Inf(1)
+	if tables > 0 {
+		w := tables / s.m.unit()
+		variance *= 1 - tables/total
+		reach := protocols.Quantile(confidence) * math.Sqrt(variance)
+		out.Clients = max(0, sum/w)
+		out.Lo, out.Hi = max(0, (sum-reach)/w), max(0, (sum+reach)/w)
+	}
+	return out
 }
 
 // cellStats describes the cells of an aggregate: the background (the messages in cells of no frequent text), and which
@@ -59,6 +124,7 @@ type cellStats struct {
 	free           []int     // By table: number of cells that no known text claims.
 	full           []int     // By table: number of unclaimed cells with more messages than the background.
 	claims         []uint8   // By cell: number of known texts that fall in it, at most 255.
+	unclaimed      [][]tally // By table: messages in the cells that no known text claims, as of the last call of tally.
 }
 
 func newCellStats(a *aggregate) *cellStats {
@@ -91,6 +157,21 @@ func (s *cellStats) refresh() {
 				s.full[table]++
 			}
 		}
+	}
+}
+
+// tally counts the messages of unclaimed cells in the tables that hash a whole text.
+func (s *cellStats) tally() {
+	s.unclaimed = make([][]tally, len(s.mean))
+	b := int(s.m.plan.b)
+	for table := s.m.plan.levels - 1; table < len(s.mean); table++ {
+		var free []uint64
+		for y := table * b; y < (table+1)*b; y++ {
+			if s.claims[y] == 0 {
+				free = append(free, s.counts[y])
+			}
+		}
+		s.unclaimed[table] = tallies(free)
 	}
 }
 
@@ -188,28 +269,4 @@ func (s *cellStats) share(cells int) float64 { return float64(cells) / s.m.unit(
 func (s *cellStats) count(cells []uint64) float64 {
 	more, _ := s.excess(cells)
 	return more / s.share(len(cells))
-}
-
-// interval returns the numbers c of clients that the messages in some of a text's cells do not contradict. With more
-// the excess of messages, w the share of a text's messages that fall in these cells, v the background's variance and z
-// the normal quantile,
-//
-//	|more − c·w| ≤ z·√(c·w(1−w) + v) + ½,   c·w = max(0, c)·w under the root
-func (s *cellStats) interval(cells []uint64, z float64) (lo, hi float64) {
-	more, v := s.excess(cells)
-	w := s.share(len(cells))
-	return wilson(more-.5, v, w, -z), wilson(more+.5, v, w, z)
-}
-
-// wilson solves more − c·w = −z·√(max(0, c)·w(1−w) + v) for c.
-func wilson(more, v, w, z float64) float64 {
-	if end := more + z*math.Sqrt(v); end <= 0 {
-		return end / w
-	}
-	half := z * z * (1 - w) / 2 // (x − more)² = z²·(x(1−w) + v), x = c·w
-	root := math.Sqrt(half*half + 2*half*more + z*z*v)
-	if z < 0 {
-		root = -root
-	}
-	return (more + half + root) / w
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/stattest"
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/protocols/strings"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
@@ -157,50 +158,37 @@ func (p population) byCode(t testing.TB, d *task.Task, src *rand.Rand) (*strings
 // coverage has the measured coverage of a population's intervals.
 type coverage struct {
 	population
-	Batches  int     `json:"batches"`
-	Together int     `json:"asked_together"` // Batches in which all intervals of asked texts contain the truth.
-	Found    int     `json:"found"`
-	Covered  int     `json:"found_covered"` // Intervals of found texts that contain the truth.
-	Squares  float64 `json:"-"`             // Sum over batches of the squared number of intervals that do not.
-	Highest  float64 `json:"highest_of_an_absent_text"`
-	Width    float64 `json:"found_width"` // Mean width of the intervals of found texts.
+	Batches  int   `json:"batches"`
+	Together int   `json:"asked_together"` // Batches in which all intervals of asked texts contain the truth.
+	Found    int   `json:"found"`
+	Covered  int   `json:"found_covered"` // Intervals of found texts that contain the truth.
+	Rest     int   `json:"rest"`          // Batches in which the interval of the clients of other texts does.
+	Batch    []int `json:"-"`             // By number of found texts whose interval misses: number of batches.
 }
 
-// add adds the intervals of one batch. byLaw: the search considers the texts that several clients have.
-func (c *coverage) add(t testing.TB, agg *strings.Aggregate, who people, byLaw bool) {
+// add adds one batch.
+func (c *coverage) add(h strings.Holding) {
 	c.Batches++
-	if len(who.asked) > 0 {
-		counts, err := agg.Ask(who.asked, .95)
-		require.NoError(t, err)
-		all := 1
-		for _, x := range counts {
-			n := float64(who.held[x.Text])
-			if n < x.Lo || n > x.Hi {
-				all = 0
-			}
-			if n == 0 {
-				c.Highest = max(c.Highest, x.Lo)
-			}
+	together, missed := 1, 0
+	for _, holds := range h.Asked {
+		if !holds {
+			together = 0
 		}
-		c.Together += all
-		return
 	}
-	found := agg.FindAmong(who.texts, .95)
-	if !byLaw {
-		found = agg.Find(.95)
-	}
-	missed := 0.
-	for _, x := range found.List {
-		n := float64(who.held[x.Text])
+	for _, holds := range h.Listed {
 		c.Found++
-		c.Width += x.Hi - x.Lo
-		if x.Lo <= n && n <= x.Hi {
+		if holds {
 			c.Covered++
 		} else {
 			missed++
 		}
 	}
-	c.Squares += missed * missed
+	if h.Rest {
+		c.Rest++
+	}
+	c.Together += together
+	c.Batch = append(c.Batch, make([]int, max(0, missed+1-len(c.Batch)))...)
+	c.Batch[missed]++
 }
 
 func (c *coverage) merge(o *coverage) {
@@ -208,9 +196,31 @@ func (c *coverage) merge(o *coverage) {
 	c.Together += o.Together
 	c.Found += o.Found
 	c.Covered += o.Covered
-	c.Squares += o.Squares
-	c.Width += o.Width
-	c.Highest = max(c.Highest, o.Highest)
+	c.Rest += o.Rest
+	c.Batch = append(c.Batch, make([]int, max(0, len(o.Batch)-len(c.Batch)))...)
+	for i, n := range o.Batch {
+		c.Batch[i] += n
+	}
+}
+
+// holding returns whether the intervals that the code prints for a batch contain the truth.
+func (p population) holding(t testing.TB, agg *strings.Aggregate, who people) strings.Holding {
+	out := strings.Holding{Asked: map[string]bool{}, Listed: map[string]bool{}}
+	counts, rest := []protocols.TextCount{}, protocols.TextCount{}
+	into := out.Asked
+	if len(who.asked) > 0 {
+		var err error
+		counts, rest, err = agg.Ask(who.asked, .95)
+		require.NoError(t, err)
+	} else {
+		found := agg.Find(.95)
+		counts, rest, into = found.List, found.Rest, out.Listed
+	}
+	for _, x := range counts {
+		into[x.Text] = x.Lo <= float64(who.held[x.Text]) && float64(who.held[x.Text]) <= x.Hi
+	}
+	_ = rest
+	return out
 }
 
 // measure returns the coverage over batches drawn by the law.
@@ -226,7 +236,7 @@ func (p population) measure(t *testing.T, batches int) *coverage {
 			c, src := &coverage{}, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 			for range (batches + w) / workers {
 				agg, who := p.byLaw(m, d, src)
-				c.add(t, agg, who, true)
+				c.add(agg.HoldAmong(who.texts, who.asked, who.held))
 			}
 			lock.Lock()
 			defer lock.Unlock()
@@ -239,8 +249,8 @@ func (p population) measure(t *testing.T, batches int) *coverage {
 
 func (c *coverage) String() string {
 	n, found := float64(c.Batches), float64(max(c.Found, 1))
-	return fmt.Sprintf("%-50s together %5.1f %%, found %5.1f %% of %d, width %.0f, highest of absent %.0f", c.Name,
-		100*float64(c.Together)/n, 100*float64(c.Covered)/found, c.Found, c.Width/found, c.Highest)
+	return fmt.Sprintf("%-50s together %5.2f %%, found %5.2f %% of %d, rest %5.2f %%", c.Name,
+		100*float64(c.Together)/n, 100*float64(c.Covered)/found, c.Found, 100*float64(c.Rest)/n)
 }
 
 // TestCoverage measures the coverage of all settings.

@@ -59,7 +59,7 @@ func Example() {
 	}
 	can := protocols.CapabilitiesOf(m)
 	can.Dummies(agg).AddDummies(2, 2*t.Noise.Pool)
-	counts, err := can.Ask(agg, []string{"/old/prices", "/new/prices"}, 0.95)
+	counts, _, err := can.Ask(agg, []string{"/old/prices", "/new/prices"}, 0.95)
 	if err != nil {
 		panic(err)
 	}

@@ -1,7 +1,5 @@
 package strings
 
-import "github.com/doona-dp/doona/protocols"
-
 // Aggregate makes the unexported type aggregate known to tests.
 type Aggregate = aggregate
 
@@ -71,9 +69,54 @@ func (m *Mechanism) WithSeed(seed uint64) *Mechanism {
 // Counts returns the numbers of messages of all cells.
 func (a *aggregate) Counts() []uint64 { return a.counts }
 
-// FindAmong is [aggregate.Find] without the beam search. Each pass considers the given texts.
-func (a *aggregate) FindAmong(texts []string, confidence float64) protocols.FoundTexts {
-	return a.searchAmong(texts).find(confidence, wide)
+// Holding says whether the intervals of one batch contain the truth.
+type Holding struct {
+	Listed map[string]bool // By listed text.
+	Asked  map[string]bool // By asked text.
+	Rest   bool
+}
+
+// HoldAmong returns whether 95 % intervals contain the numbers of clients held. It is fast: it does not compute the
+// intervals, and the search considers only the given texts. Without asked texts it is about [aggregate.Find], otherwise
+// about [aggregate.Ask].
+func (a *aggregate) HoldAmong(candidates, asked []string, held map[string]int) (out Holding) {
+	s, confidence := a.searchAmong(candidates), .95
+	out.Listed, out.Asked = map[string]bool{}, map[string]bool{}
+	holds := func(x sample, text string, tail float64) bool {
+		if !x.informs(tail) {
+			return true
+		}
+		t := x.tails(float64(held[text]))
+		return t.above > tail && (t.below > tail || held[text] == 0)
+	}
+	if len(asked) > 0 {
+		samples, tail, err := s.samples(asked, confidence)
+		if err != nil {
+			panic(err)
+		}
+		for text, x := range samples {
+			text, _ = unpad([]byte(text))
+			out.Asked[text] = holds(x, text, tail)
+		}
+	} else {
+		least := s.least()
+		s.passAll(least, float64(a.Reports()), wide)
+		s.recheck(least)
+		s.tally()
+		for _, text := range s.list {
+			x, _ := s.listed(text, least)
+			text, _ := unpad(text)
+			out.Listed[text] = holds(x, text, (1-confidence)/2)
+		}
+	}
+	others := int(a.m.task.Batch.Size)
+	for text := range s.known {
+		text, _ = unpad([]byte(text))
+		others -= held[text]
+	}
+	rest := s.rest(confidence)
+	out.Rest = rest.Lo <= float64(others) && float64(others) <= rest.Hi
+	return out
 }
 
 // searchAmong returns a search whose passes consider the given texts.

@@ -63,6 +63,7 @@ func (s *search) find(confidence float64, width int) protocols.FoundTexts {
 		out.Least = s.foundDownTo(least, float64(a.Reports()))
 	}
 	out.List = s.counted(confidence, least)
+	out.Rest = s.rest(confidence)
 	return out
 }
 
@@ -226,6 +227,7 @@ func (s *search) recheck(ref float64) {
 				s.claim(c, 1)
 				continue
 			}
+			delete(s.known, string(c))
 			s.list, s.sizes = slices.Delete(s.list, i, i+1), slices.Delete(s.sizes, i, i+1)
 			clear(s.cache)
 		}
@@ -271,23 +273,30 @@ func (s *search) limit(tables []int, ref float64, alone bool) float64 {
 
 // counted returns the estimated counts of the listed texts, with their intervals.
 func (s *search) counted(confidence, ref float64) []protocols.TextCount {
+	s.tally()
 	out := make([]protocols.TextCount, 0, len(s.list))
 	for _, l := range s.list {
-		limit := s.limitBeside(l, ref)
-		s.claim(l, -1)
-		free := s.checks(l)
-		more, v := s.excess(free)
-		limit = max(limit, s.bar(l, free, ref))
-		s.claim(l, 1)
-		w := s.share(len(free))
-		law := cut{seen: more + s.meanOf(free), limit: limit, mean: s.meanOf(free), variance: v, share: w}
-		c := protocols.TextCount{Clients: max(0, more/w)}
+		x, cells := s.listed(l, ref)
+		c := s.countFrom(x, cells, (1-confidence)/2)
 		c.Text, _ = unpad(l)
-		c.Lo, c.Hi = law.interval(confidence)
 		out = append(out, c)
 	}
 	slices.SortStableFunc(out, func(x, y protocols.TextCount) int { return cmp.Compare(y.Clients, x.Clients) })
 	return out
+}
+
+// listed returns what the checks say about a listed text, and the text's unclaimed cells.
+func (s *search) listed(text []byte, ref float64) (x sample, cells []uint64) {
+	limit := s.limitBeside(text, ref)
+	x = s.sampleOf(text, s.m.plan.levels, true)
+	s.claim(text, -1)
+	defer s.claim(text, 1)
+	cells = s.checks(text)
+	for _, y := range cells {
+		x.caps = append(x.caps, s.capAt(s.tableOf(y), ref))
+	}
+	x.bar = int(math.Ceil(max(limit, s.bar(text, cells, ref))))
+	return x, cells
 }
 
 // bar returns the least number of messages in a listed text's unclaimed checks, apart from the limit of chance: half of
@@ -296,44 +305,6 @@ func (s *search) bar(text []byte, free []uint64, ref float64) float64 {
 	more, _ := s.excess(free)
 	levels := s.own(text) - more
 	return s.meanOf(free) + max(ref*float64(len(free))/2, s.needed()-levels)
-}
-
-// cut describes the number of messages in some cells of a text that is listed only if the number reaches limit.
-type cut struct{ seen, limit, mean, variance, share float64 }
-
-// interval returns a confidence interval for the number c of clients, given that the text is listed. For c in it, both
-// of these probabilities are at least (1 − confidence)/2. With w the share field,
-//
-//	Pr[N ≥ seen | N ≥ limit],  Pr[N ≤ seen | N ≥ limit],  N normal with mean + c·w and variance + c·w(1−w)
-func (l cut) interval(confidence float64) (lo, hi float64) {
-	tail := (1 - confidence) / 2
-	above := func(c float64) float64 { // Pr[N ≥ seen | N ≥ limit]
-		return l.survival(c, l.seen-.5) / l.survival(c, l.limit-.5)
-	}
-	below := func(c float64) float64 { return 1 - l.survival(c, l.seen+.5)/l.survival(c, l.limit-.5) }
-	start := max(0, (l.seen-l.mean)/l.share)
-	far := start + 20*(math.Sqrt(l.variance+l.seen)+1)/l.share
-	lo = bisect(0, far, func(c float64) bool { return above(c) < tail })
-	hi = bisect(0, far, func(c float64) bool { return below(c) > tail })
-	return lo, hi
-}
-
-// survival returns Pr[N ≥ x] if c clients hold the text, kept above 0.
-func (l cut) survival(c, x float64) float64 {
-	sd := math.Sqrt(l.variance + c*l.share*(1-l.share))
-	return max(.5*math.Erfc((x-l.mean-c*l.share)/sd/math.Sqrt2), 1e-300)
-}
-
-// bisect returns the point in lo..hi up to which holds is true. It returns lo if holds is false everywhere.
-func bisect(lo, hi float64, holds func(float64) bool) float64 {
-	for range 60 {
-		if mid := (lo + hi) / 2; holds(mid) {
-			lo = mid
-		} else {
-			hi = mid
-		}
-	}
-	return lo
 }
 
 // tablesOf returns the table of each cell.

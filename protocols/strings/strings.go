@@ -84,7 +84,8 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 		Find: func(a protocols.Aggregate, confidence float64) protocols.FoundTexts {
 			return a.(*aggregate).Find(confidence)
 		},
-		Ask: func(a protocols.Aggregate, texts []string, confidence float64) ([]protocols.TextCount, error) {
+		Ask: func(a protocols.Aggregate, texts []string, confidence float64) ([]protocols.TextCount,
+			protocols.TextCount, error) {
 			return a.(*aggregate).Ask(texts, confidence)
 		},
 		Reach: m.Reach,

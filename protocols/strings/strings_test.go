@@ -291,7 +291,7 @@ func TestAskCovers(t *testing.T) {
 		for range runs {
 			agg := batch(t, d, m, src, held, func(i int) string { return fmt.Sprint(i) })
 			require.EqualValues(t, 10_000, agg.Reports())
-			counts, err := agg.Ask(texts, .75)
+			counts, _, err := agg.Ask(texts, .75)
 			require.NoError(t, err)
 			for i, c := range counts {
 				require.Equal(t, texts[i], c.Text)
@@ -309,7 +309,7 @@ func TestAskCovers(t *testing.T) {
 			require.InDelta(t, want[i], sums[i], 50, texts[i])
 		}
 	}
-	_, err := batch(t, draft(t, 2, 500, -1, nil), open(t, draft(t, 2, 500, -1, nil)), src, nil,
+	_, _, err := batch(t, draft(t, 2, 500, -1, nil), open(t, draft(t, 2, 500, -1, nil)), src, nil,
 		func(int) string { return "a" }).Ask([]string{"\xff"}, .95)
 	require.ErrorContains(t, err, "UTF-8")
 }
