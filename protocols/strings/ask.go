@@ -18,10 +18,13 @@ func (a *aggregate) Ask(texts []string, confidence float64) (counts []protocols.
 // ask does the work of [aggregate.Ask].
 func (s *search) ask(texts []string, confidence float64) (out []protocols.TextCount, rest protocols.TextCount,
 	err error) {
-	samples, tail, err := s.samples(texts, confidence)
+	samples, err := s.distinct(texts)
 	if err != nil {
 		return nil, rest, err
 	}
+	least := s.run(wide)
+	rest = s.rest(confidence, least)
+	tail := s.samples(samples, confidence)
 	counted := map[string]protocols.TextCount{}
 	for _, text := range texts {
 		padded, _ := s.m.plan.pad([]byte(text))
@@ -33,35 +36,35 @@ func (s *search) ask(texts []string, confidence float64) (out []protocols.TextCo
 		c.Text = text
 		out = append(out, c)
 	}
-	return out, s.rest(confidence), nil
+	return out, rest, nil
 }
 
-// samples returns what the tables say about given texts, by padded text, and the probability with which each end of an
-// interval may miss. All texts that were found, or that clients certainly have, claim their cells.
-func (s *search) samples(texts []string, confidence float64) (out map[string]sample, tail float64, err error) {
-	out = map[string]sample{}
+// distinct returns an empty sample for each given text, by padded text.
+func (s *search) distinct(texts []string) (map[string]sample, error) {
+	out := map[string]sample{}
 	for _, text := range texts {
 		padded, err := s.m.plan.pad([]byte(text))
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		out[string(padded)] = sample{}
 	}
-	if s.messages() > 0 {
-		least := s.least()
-		s.passAll(least, float64(s.Reports()), min(wide, wideBytes/s.m.plan.length))
-		s.recheck(least)
-	}
-	tail = (1 - confidence) / 2 / float64(max(1, len(out)))
-	s.sample(out)
-	for text, x := range out {
-		if !s.known[text] && x.informs(tail) && x.tails(0).above <= tail {
+	return out, nil
+}
+
+// samples sets what the tables say about given padded texts. It returns the probability with which each end of an
+// interval may miss. All texts that were found, or that clients certainly have, claim their cells.
+func (s *search) samples(texts map[string]sample, confidence float64) (tail float64) {
+	tail = (1 - confidence) / 2 / float64(max(1, len(texts)))
+	s.sample(texts)
+	for text, x := range texts {
+		if !s.known[text] && x.informs(tail) && !x.mayBeAbsent(tail) {
 			s.known[text] = true
 			s.claim([]byte(text), 1)
 		}
 	}
-	s.sample(out)
-	return out, tail, nil
+	s.sample(texts)
+	return tail
 }
 
 // sample sets what the tables say about given padded texts. known has the texts that claim their cells.
@@ -82,14 +85,15 @@ func (s *cellStats) countFrom(x sample, cells []uint64, tail float64) protocols.
 	return protocols.TextCount{Clients: clients, Lo: lo, Hi: hi}
 }
 
-// rest estimates how many clients have none of the known texts, with an interval. Let X be the number of messages in
+// rest estimates how many clients have none of the listed texts, with an interval. Let X be the number of messages in
 // the unclaimed cells of the k tables that hash a whole text, and φ the share of a table's cells that are unclaimed.
 // Clients of other texts send wφ messages each there, w = k(1−γ)/T, and all other messages are uniform over all cells.
-// Without those, X/φ counts w for each client. X is nearly binomial. Which cells are unclaimed depends on the hash, so
-// texts with many clients add to the variance, which the cells' own variance shows.
-func (s *search) rest(confidence float64) (out protocols.TextCount) {
-	b, tables, sum, variance := float64(s.m.plan.b), 0., 0., 0.
-	total := float64(s.m.plan.tables())
+// So X/φ without those counts w for each client. X is nearly binomial. Which cells are unclaimed depends on the hash, so
+// texts with many clients add to the variance; the cells' own variance shows them. A text is more likely listed if
+// others have many messages in its cells, so fewer are in the unclaimed cells: the upper end is raised by that.
+func (s *search) rest(confidence, ref float64) (out protocols.TextCount) {
+	b, total, k, sum, variance := float64(s.m.plan.b), float64(s.m.plan.tables()), 0., 0., 0.
+	s.tally()
 	uniform := (float64(s.Reports())*s.m.gamma() + s.added()) / total
 	for table := s.m.plan.levels - 1; table < s.m.plan.tables(); table++ {
 		n, first, second := 0., 0., 0.
@@ -97,34 +101,37 @@ func (s *search) rest(confidence float64) (out protocols.TextCount) {
 			messages, cells := float64(t.messages), float64(t.cells)
 			n, first, second = n+cells, first+cells*messages, second+cells*messages*messages
 		}
-		if n == 0 {
-			continue
+		if share := n / b; n > 0 {
+			k++
+			sum += first/share - uniform
+			variance += (first*(1-share*float64(s.m.plan.checks+1)/total) +
+				(1-share)*max(0, second-first*first/n-first)) / share / share
 		}
-		share := n / b
-		tables++
-		sum += first/share - uniform
-		variance += first/share/share + (1-share)/share/share*max(0, second-first*first/n-first)
 	}
-	out.Hi = math.Inf(1)
-	if tables > 0 {
-		w := tables / s.m.unit()
-		variance *= 1 - tables/total
-		reach := protocols.Quantile(confidence) * math.Sqrt(variance)
-		out.Clients = max(0, sum/w)
-		out.Lo, out.Hi = max(0, (sum-reach)/w), max(0, (sum+reach)/w)
+	if k == 0 {
+		return protocols.TextCount{Hi: math.Inf(1)}
 	}
-	return out
+	chosen := 0.
+	for _, text := range s.list {
+		x, _ := s.listed(text, ref)
+		if tail := (1 - confidence) / 2; x.informs(tail) {
+			chosen += x.chosen(x.lower(tail))
+		}
+	}
+	w, reach := k/s.m.unit(), protocols.Quantile(confidence)*math.Sqrt(variance)
+	return protocols.TextCount{Clients: max(0, sum/w), Lo: max(0, (sum-reach)/w), Hi: max(0, (sum+reach+chosen)/w)}
 }
 
 // cellStats describes the cells of an aggregate: the background (the messages in cells of no frequent text), and which
 // cells belong to known texts.
 type cellStats struct {
 	*aggregate
-	mean, variance []float64 // Background by table: messages in a cell, without frequent texts.
-	free           []int     // By table: number of cells that no known text claims.
-	full           []int     // By table: number of unclaimed cells with more messages than the background.
-	claims         []uint8   // By cell: number of known texts that fall in it, at most 255.
-	unclaimed      [][]tally // By table: messages in the cells that no known text claims, as of the last call of tally.
+	mean, variance []float64        // Background by table: messages in a cell, without frequent texts.
+	free           []int            // By table: number of cells that no known text claims.
+	full           []int            // By table: number of unclaimed cells with more messages than the background.
+	claims         []uint8          // By cell: number of known texts that fall in it, at most 255.
+	unclaimed      [][]tally        // By table: messages in the cells that no known text claims, as of the last call of tally.
+	absent         map[string]*grid // By tables: the field none of a [sample].
 }
 
 func newCellStats(a *aggregate) *cellStats {
@@ -162,7 +169,7 @@ func (s *cellStats) refresh() {
 
 // tally counts the messages of unclaimed cells in the tables that hash a whole text.
 func (s *cellStats) tally() {
-	s.unclaimed = make([][]tally, len(s.mean))
+	s.unclaimed, s.absent = make([][]tally, len(s.mean)), map[string]*grid{}
 	b := int(s.m.plan.b)
 	for table := s.m.plan.levels - 1; table < len(s.mean); table++ {
 		var free []uint64

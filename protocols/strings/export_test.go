@@ -77,31 +77,42 @@ type Holding struct {
 }
 
 // HoldAmong returns whether 95 % intervals contain the numbers of clients held. It is fast: it does not compute the
-// intervals, and the search considers only the given texts. Without asked texts it is about [aggregate.Find], otherwise
+// intervals, and the search considers only the given texts. The rest is only checked if restToo is set. Without asked texts it is about [aggregate.Find], otherwise
 // about [aggregate.Ask].
-func (a *aggregate) HoldAmong(candidates, asked []string, held map[string]int) (out Holding) {
+func (a *aggregate) HoldAmong(candidates, asked []string, held map[string]int, restToo bool) (out Holding) {
 	s, confidence := a.searchAmong(candidates), .95
 	out.Listed, out.Asked = map[string]bool{}, map[string]bool{}
 	holds := func(x sample, text string, tail float64) bool {
 		if !x.informs(tail) {
 			return true
 		}
+		if held[text] == 0 {
+			return x.mayBeAbsent(tail)
+		}
 		t := x.tails(float64(held[text]))
-		return t.above > tail && (t.below > tail || held[text] == 0)
+		return t.above > tail && t.below > tail
+	}
+	least := s.run(wide)
+	if restToo {
+		others := int(a.m.task.Batch.Size)
+		for _, text := range s.list {
+			text, _ := unpad(text)
+			others -= held[text]
+		}
+		rest := s.rest(confidence, least)
+		out.Rest = rest.Lo <= float64(others) && float64(others) <= rest.Hi
 	}
 	if len(asked) > 0 {
-		samples, tail, err := s.samples(asked, confidence)
+		samples, err := s.distinct(asked)
 		if err != nil {
 			panic(err)
 		}
+		tail := s.samples(samples, confidence)
 		for text, x := range samples {
 			text, _ = unpad([]byte(text))
 			out.Asked[text] = holds(x, text, tail)
 		}
 	} else {
-		least := s.least()
-		s.passAll(least, float64(a.Reports()), wide)
-		s.recheck(least)
 		s.tally()
 		for _, text := range s.list {
 			x, _ := s.listed(text, least)
@@ -109,13 +120,6 @@ func (a *aggregate) HoldAmong(candidates, asked []string, held map[string]int) (
 			out.Listed[text] = holds(x, text, (1-confidence)/2)
 		}
 	}
-	others := int(a.m.task.Batch.Size)
-	for text := range s.known {
-		text, _ = unpad([]byte(text))
-		others -= held[text]
-	}
-	rest := s.rest(confidence)
-	out.Rest = rest.Lo <= float64(others) && float64(others) <= rest.Hi
 	return out
 }
 

@@ -50,21 +50,31 @@ func (s *search) find(confidence float64, width int) protocols.FoundTexts {
 	if a.messages() == 0 {
 		return out
 	}
-	least := s.least()
 	need := s.needed()
 	out.Threshold = need
 	if a.draws > 0 {
 		relays := max(1, uint64(a.m.task.VerifierHop()))
 		out.PlantedByRelay = uint64(a.added() / float64(relays) / need)
 	}
-	s.passAll(least, float64(a.Reports()), min(width, wideBytes/a.m.plan.length))
-	s.recheck(least)
+	least := s.run(width)
 	if len(s.trails) > 0 {
 		out.Least = s.foundDownTo(least, float64(a.Reports()))
 	}
 	out.List = s.counted(confidence, least)
-	out.Rest = s.rest(confidence)
+	out.Rest = s.rest(confidence, least)
 	return out
+}
+
+// run lists the frequent texts, and keeps at most width prefixes per level. It returns how many messages of its own a
+// text needs in each cell to be found.
+func (s *search) run(width int) (least float64) {
+	if s.messages() == 0 {
+		return 0
+	}
+	least = s.least()
+	s.passAll(least, float64(s.Reports()), min(width, wideBytes/s.m.plan.length))
+	s.recheck(least)
+	return least
 }
 
 // passAll runs passes, first for texts of an eighth of the clients, then for texts of ever fewer clients. It repeats

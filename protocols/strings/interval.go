@@ -13,6 +13,7 @@ import (
 type sample struct {
 	share  float64 // Probability that a client with the text sends the message of a given one of the tables.
 	tables []sampleTable
+	none   *grid // The distribution of the sum if no client holds the text; computed once for texts with the same tables.
 	caps   []int // Only of a listed text: the cap of each cell's messages in the sum that decides about listing.
 	bar    int   // Only of a listed text: the least value of that sum with which the text is listed.
 }
@@ -55,7 +56,7 @@ func (s *cellStats) sampleOf(text []byte, first int, claimed bool) sample {
 	if claimed {
 		own = 1
 	}
-	out := sample{share: 1 / s.m.unit()}
+	out, key := sample{share: 1 / s.m.unit()}, []byte{}
 	state := absorb(s.m.plan.seed, text)
 	for table := first; table < s.m.plan.tables(); table++ {
 		y := s.m.plan.number(table, state)
@@ -71,6 +72,11 @@ func (s *cellStats) sampleOf(text []byte, first int, claimed bool) sample {
 			t.free += other.cells
 		}
 		out.tables = append(out.tables, t)
+		key = append(key, byte(table)) // A task has at most 192 tables.
+	}
+	if out.none = s.absent[string(key)]; out.none == nil {
+		out.none = &grid{}
+		s.absent[string(key)] = out.none
 	}
 	return out
 }
@@ -107,23 +113,41 @@ type tails struct{ above, below float64 }
 func (t tails) middle() float64 { return (t.above + 1 - t.below) / 2 }
 
 // interval returns the numbers of clients that do not make the observed sum, or one further off on the same side, less
-// probable than tail. estimate is the number with which larger and smaller sums are equally probable, without regard to
-// listing.
+// probable than tail. estimate does not regard listing.
 func (s sample) interval(tail float64) (estimate, lo, hi float64) {
-	free := s
-	free.caps = nil
-	guess := 1.
-	for free.tails(guess).middle() < .5 {
-		guess *= 2
-	}
-	estimate = firstFrom(0, guess, func(c float64) bool { return free.tails(c).middle() >= .5 })
-	lo = firstFrom(0, max(1, estimate), func(c float64) bool { return s.tails(c).above > tail })
-	guess = max(1, estimate)
+	estimate, lo = s.estimate(), s.lower(tail)
+	guess := max(1, estimate)
 	for s.tails(guess).below > tail {
 		guess = math.Ceil(guess*1.3) + 1
 	}
 	hi = firstFrom(lo, guess, func(c float64) bool { return s.tails(c).below <= tail })
 	return estimate, lo, max(lo, hi-1)
+}
+
+// lower returns the lower end of the interval. Nothing is below 0, so if no client holds the text, only this end can
+// miss: 0 is out if the sum, or a larger one, has a probability of at most twice tail.
+func (s sample) lower(tail float64) float64 {
+	if s.mayBeAbsent(tail) {
+		return 0
+	}
+	guess := 1.
+	for s.tails(guess).above <= tail {
+		guess *= 2
+	}
+	return firstFrom(1, guess, func(c float64) bool { return s.tails(c).above > tail })
+}
+
+// mayBeAbsent reports whether the interval contains 0.
+func (s sample) mayBeAbsent(tail float64) bool { return s.tails(0).above > 2*tail }
+
+// estimate returns the number of clients with which larger and smaller sums are equally probable.
+func (s sample) estimate() float64 {
+	s.caps = nil
+	guess := 1.
+	for s.tails(guess).middle() < .5 {
+		guess *= 2
+	}
+	return firstFrom(0, guess, func(c float64) bool { return s.tails(c).middle() >= .5 })
 }
 
 // firstFrom returns the least whole number from lo to hi for which holds is true, if it is true from there on. Numbers
@@ -156,12 +180,25 @@ func (s sample) tails(c float64) tails {
 		step = max(step, (most+mostPoints-1)/mostPoints)
 		sum += min(t.seen, most)
 	}
-	all := grid{p: []float64{1}}
-	for i := range s.tables {
-		all = all.plus(s.cell(i, c, step, 0, s.capFor(i, c)).trimmed())
-	}
+	all := s.sum(c, step)
 	at := float64(sum)/float64(step) - float64(all.least)
 	return tails{above: all.from(int(math.Floor(at))), below: all.upTo(int(math.Ceil(at)))}
+}
+
+// sum returns the distribution of the sum of the cells' messages, in steps. If no client holds the text, it depends only
+// on the tables: what the text's own cell has is then what others have there.
+func (s sample) sum(c float64, step int) grid {
+	if c == 0 && s.caps == nil && s.none.p != nil {
+		return *s.none
+	}
+	all := grid{p: []float64{1}}
+	for i := range s.tables {
+		all = all.plus(s.cell(i, c, step, s.capFor(i, c), 0).trimmed())
+	}
+	if c == 0 && s.caps == nil {
+		*s.none = all
+	}
+	return all
 }
 
 // grid is a distribution on multiples of a step: p[i] is the probability of least + i steps.
@@ -211,17 +248,17 @@ func (g grid) add(n, step int, p float64) {
 	g.p[low+1-g.least] += p * part
 }
 
-// cell returns the distribution of the messages in the text's cell of the i-th table, between least and most, in steps.
-// They are the messages of other texts, those of an unclaimed cell drawn uniformly, and the text's own. What others have
-// in the text's own cell is not known. It is taken as what was seen without what c clients are expected to send there.
-func (s sample) cell(i int, c float64, step, least, most int) grid {
+// cell returns the distribution of the messages in the text's cell of the i-th table, at most most, in steps. They are the messages of other texts, those of an unclaimed cell drawn uniformly, and the text's own. What others have
+// in the text's own cell is not known. It is taken as what was seen without what c clients are expected to send there. Each
+// number O of messages of others has its probability times 1 + tilt·O.
+func (s sample) cell(i int, c float64, step, most int, tilt float64) grid {
 	t, own := s.tables[i], s.own(i, c)
-	out := grid{least: floorDiv(least, step)}
-	out.p = make([]float64, floorDiv(most, step)+2-out.least)
+	out := grid{p: make([]float64, most/step+2)}
 	each := 1 / float64(t.free)
 	add := func(others int, p float64) {
+		p *= 1 + tilt*float64(others)
 		for j, q := range own.p {
-			out.add(min(most, max(least, others+own.least+j)), step, p*q)
+			out.add(min(most, others+own.least+j), step, p*q)
 		}
 	}
 	for _, other := range t.others {
@@ -301,7 +338,7 @@ const surely = 5
 func (s sample) mayMiss(c float64) bool {
 	mean, variance := -float64(s.bar), 0.
 	for i := range s.tables {
-		g, first, second := s.cell(i, c, 1, 0, s.caps[i]), 0., 0.
+		g, first, second := s.cell(i, c, 1, s.caps[i], 0), 0., 0.
 		for n, p := range g.p {
 			first += p * float64(n)
 			second += p * float64(n*n)
@@ -353,7 +390,7 @@ func (s sample) tailsIfListed(c float64) tails {
 
 // plusTable adds the messages of the i-th table to a state of [sample.tailsIfListed] with at most room steps below.
 func (s sample) plusTable(state [][]float64, i int, c float64, step, room int) [][]float64 {
-	cell := s.cell(i, c, 1, 0, s.capFor(i, c)).trimmed()
+	cell := s.cell(i, c, 1, s.capFor(i, c), 0).trimmed()
 	g := grid{least: floorDiv(cell.least-s.caps[i], step)}
 	g.p = make([]float64, floorDiv(cell.least+len(cell.p)-1-s.caps[i], step)+2-g.least)
 	for n, p := range cell.p {
@@ -376,4 +413,31 @@ func (s sample) plusTable(state [][]float64, i int, c float64, step, room int) [
 		}
 	}
 	return out
+}
+
+// tilt is the step of the derivative that [sample.chosen] takes.
+const tilt = 1e-4
+
+// chosen returns how many more messages other texts are expected to have in a text's cells because the text is listed,
+// if c clients hold it. With O their messages, it is the derivative at 0 of ln E[(1+tO)·1{listed}] − ln E[1+tO].
+func (s sample) chosen(c float64) float64 {
+	if !s.mayMiss(c) {
+		return 0
+	}
+	return (s.logListed(c, tilt) - s.logListed(c, 0)) / tilt
+}
+
+// logListed returns the logarithm of the probability that a text of c clients is listed, if the law of each table's
+// cell has the density 1+tO, up to a factor.
+func (s sample) logListed(c, t float64) float64 {
+	all := grid{p: []float64{1}}
+	for i := range s.tables {
+		g := s.cell(i, c, 1, s.caps[i], t)
+		sum := g.from(0)
+		for j := range g.p {
+			g.p[j] /= sum
+		}
+		all = all.plus(g)
+	}
+	return math.Log(all.from(s.bar - all.least))
 }
