@@ -78,11 +78,14 @@ func TestPoolEndToEnd(t *testing.T) {
 	require.NoError(t, err)
 	m, err := registry.Open(cascade.Open.Task)
 	require.NoError(t, err)
-	counts, err := protocols.CapabilitiesOf(m).Ask(total, []string{"/a/b", "/c"}, 1-1e-8)
+	counts, rest, err := protocols.CapabilitiesOf(m).Ask(total, []string{"/a/b", "/c"}, 1-1e-8)
 	require.NoError(t, err)
 	require.LessOrEqual(t, counts[0].Lo, 300.0)
 	require.GreaterOrEqual(t, counts[0].Hi, 300.0)
 	require.LessOrEqual(t, counts[1].Lo, 0.0)
+	require.Zero(t, rest.Lo)
+	require.NotNil(t, made.Texts.Rest.Interval)
+	require.Contains(t, printed.String(), "have texts that are not listed")
 	require.Greater(t, counts[0].Clients, counts[1].Hi/2)
 }
 

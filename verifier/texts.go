@@ -1,6 +1,10 @@
 package verifier
 
-import "github.com/doona-dp/doona/protocols"
+import (
+	"math"
+
+	"github.com/doona-dp/doona/protocols"
+)
 
 // Texts are the frequent texts that a search found among all batches together.
 type Texts struct {
@@ -12,15 +16,35 @@ type Texts struct {
 	Threshold float64 `json:"threshold"`
 	// Probability that the list has any text that no client has.
 	FalseChance float64 `json:"false_chance"`
+	// Clients that have no listed text.
+	Rest RestCount `json:"rest"`
 	// Number of texts that a malicious relay can get listed by its choice of dummies; 0 if relays add none.
 	PlantedByRelay uint64 `json:"planted_by_relay"`
 }
 
 // TextCount estimates how many of the counted clients have a text.
 type TextCount struct {
-	Text     string     `json:"text"`
-	Clients  float64    `json:"clients"`
-	Interval [2]float64 `json:"interval"` // Holds for this text alone, given that the search found it.
+	Text    string  `json:"text"`
+	Clients float64 `json:"clients"`
+	// Holds for this text alone, given that the search found it. nil if the batches say too little about the text.
+	Interval *[2]float64 `json:"interval"`
+}
+
+// RestCount estimates how many of the counted clients have no listed text.
+type RestCount struct {
+	Clients  float64     `json:"clients"`
+	Interval *[2]float64 `json:"interval"` // nil if the batches say too little.
+}
+
+// Rest returns an estimate with its interval, or without one if there is none.
+func Rest(c protocols.TextCount) RestCount { return RestCount{c.Clients, TextInterval(c)} }
+
+// TextInterval returns the interval of a count of texts, or nil if there is none.
+func TextInterval(c protocols.TextCount) *[2]float64 {
+	if math.IsInf(c.Hi, 1) {
+		return nil
+	}
+	return &[2]float64{c.Lo, c.Hi}
 }
 
 // findTexts returns the texts found in an aggregate; nil for other queries and if there is no answer.
@@ -31,9 +55,9 @@ func findTexts(a Answer, m protocols.Mechanism, agg protocols.Aggregate) *Texts 
 	}
 	f := find(agg, Confidence)
 	out := &Texts{List: []TextCount{}, FoundDownTo: f.Least, Threshold: f.Threshold, FalseChance: f.FalseChance,
-		PlantedByRelay: f.PlantedByRelay}
+		PlantedByRelay: f.PlantedByRelay, Rest: Rest(f.Rest)}
 	for _, c := range f.List {
-		out.List = append(out.List, TextCount{c.Text, c.Clients, [2]float64{c.Lo, c.Hi}})
+		out.List = append(out.List, TextCount{c.Text, c.Clients, TextInterval(c)})
 	}
 	return out
 }

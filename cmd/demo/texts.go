@@ -82,7 +82,7 @@ type trueText struct {
 	Text     string      `json:"text"`
 	Clients  int         `json:"clients"`
 	Listed   bool        `json:"listed"`
-	Interval *[2]float64 `json:"interval"` // Null if the verifier did not list it.
+	Interval *[2]float64 `json:"interval"` // Null if the verifier did not list it or has none.
 }
 
 // holders returns, for each text, how many clients have it.
@@ -113,6 +113,9 @@ func foundTexts(found *verifier.Texts, values [][]float64) []foundText {
 	for _, c := range found.List {
 		truth := held[c.Text]
 		c.Text = display.Plain(c.Text)
+		if c.Interval == nil { // The page shows that any number is possible.
+			c.Interval = &[2]float64{0, float64(len(values))}
+		}
 		out = append(out, foundText{c, truth})
 	}
 	return out
@@ -128,12 +131,12 @@ func compareTexts(found *verifier.Texts, values [][]float64) (out []trueText) {
 	for _, c := range found.List {
 		listed[c.Text] = c
 		if held[c.Text] == 0 {
-			out = append(out, trueText{c.Text, 0, true, &c.Interval})
+			out = append(out, trueText{c.Text, 0, true, c.Interval})
 		}
 	}
 	for text, n := range held {
 		if c, ok := listed[text]; ok {
-			out = append(out, trueText{text, n, true, &c.Interval})
+			out = append(out, trueText{text, n, true, c.Interval})
 		} else if found.FoundDownTo > 0 && float64(n) >= found.FoundDownTo {
 			out = append(out, trueText{Text: text, Clients: n})
 		}
@@ -155,10 +158,12 @@ func (r *result) printTexts(w io.Writer) error {
 	for _, c := range r.TrueTexts {
 		interval := "not listed"
 		switch {
-		case c.Interval == nil:
+		case !c.Listed:
 			missed++
 		case c.Clients == 0:
 			wrong++
+		case c.Interval == nil:
+			interval = "no interval"
 		case c.Interval[0] <= float64(c.Clients) && float64(c.Clients) <= c.Interval[1]:
 			inside++
 		}

@@ -22,16 +22,18 @@ import (
 )
 
 type asked struct {
-	Reports    uint64            `json:"reports"`    // number of clients counted
-	Confidence float64           `json:"confidence"` // confidence that all intervals hold together
-	Texts      []askedText       `json:"texts"`
-	Findings   []finding.Finding `json:"findings"`
+	Reports    uint64      `json:"reports"`    // number of clients counted
+	Confidence float64     `json:"confidence"` // confidence that all intervals of texts hold together
+	Texts      []askedText `json:"texts"`
+	// Clients whose text a search of the batches does not find, whether it was asked for or not.
+	Rest     verifier.RestCount `json:"rest"`
+	Findings []finding.Finding  `json:"findings"`
 }
 
 type askedText struct {
-	Text     string     `json:"text"`
-	Clients  float64    `json:"clients"`
-	Interval [2]float64 `json:"interval"`
+	Text     string      `json:"text"`
+	Clients  float64     `json:"clients"`
+	Interval *[2]float64 `json:"interval"` // null if the batches say too little about the text
 }
 
 func askCommand() *cobra.Command {
@@ -49,7 +51,10 @@ Asking again, even for other texts, costs nothing more. The default of --ledger 
 bundle. For a later task of a stream, only --new-ledger begins a ledger.
 
 All intervals hold together with 95 % confidence, so a longer list has wider intervals. They describe the
-clients whose reports were counted. An estimate may be below 0.
+clients whose reports were counted. Other clients' texts can fall in the cells of a text. So ask first finds
+the frequent texts and leaves out their cells, and each interval allows for the texts that are too rare to be
+found. A text whose cells are all taken has no interval. The last line says how many clients have a text that
+is not found.
 
 The exit status is 1 if a finding is a fault, as for 'verifier analyze'.`,
 		Example: "  verifier ask --task links.bundle --keys verifier.keys paths.txt batches/*.batch",
@@ -99,14 +104,14 @@ func ask(cmd *cobra.Command, v *verifier.Verifier, t *task.Task, list []string) 
 	if total.Reports() == 0 {
 		return errors.Join(errors.New("no batch was released: there are no counts"), finding.Faults(v.Findings()))
 	}
-	counts, err := count(total, list, verifier.Confidence)
+	counts, rest, err := count(total, list, verifier.Confidence)
 	if err != nil {
 		return err
 	}
 	out := asked{Reports: total.Reports(), Confidence: verifier.Confidence, Texts: []askedText{},
-		Findings: v.Findings()}
+		Rest: verifier.Rest(rest), Findings: v.Findings()}
 	for _, c := range counts {
-		out.Texts = append(out.Texts, askedText{c.Text, c.Clients, [2]float64{c.Lo, c.Hi}})
+		out.Texts = append(out.Texts, askedText{c.Text, c.Clients, verifier.TextInterval(c)})
 	}
 	if err := cli.Print(cmd, out, out.print); err != nil {
 		return err
@@ -119,7 +124,20 @@ func (a asked) print(w io.Writer) error {
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(tab, "text\tclients\tinterval")
 	for _, t := range a.Texts {
-		fmt.Fprintf(tab, "%q\t%.0f\t%.0f to %.0f\n", t.Text, t.Clients, t.Interval[0], t.Interval[1])
+		fmt.Fprintf(tab, "%q\t%.0f\t%s\n", t.Text, t.Clients, between(t.Interval))
 	}
-	return tab.Flush()
+	if err := tab.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nAbout %.0f clients (%s) have a text that a search does not find.\n", a.Rest.Clients,
+		between(a.Rest.Interval))
+	return err
+}
+
+// between prints an interval.
+func between(interval *[2]float64) string {
+	if interval == nil {
+		return "no interval"
+	}
+	return fmt.Sprintf("%.0f to %.0f", interval[0], interval[1])
 }

@@ -74,7 +74,10 @@ func writeTexts(out *csv.Writer, r *verifier.Report, privacy []string) {
 		return
 	}
 	for j, c := range r.Texts.List {
-		numbers := written(c.Clients, c.Interval[0], c.Interval[1])
+		numbers := append(written(c.Clients), "", "")
+		if c.Interval != nil {
+			numbers = written(c.Clients, c.Interval[0], c.Interval[1])
+		}
 		out.Write(slices.Concat([]string{"all", "", strconv.Itoa(j), display.Cell(c.Text), "", "",
 			strconv.FormatUint(r.Users, 10), strconv.FormatUint(r.Batches, 10), numbers[0], "", numbers[1], numbers[2],
 			"", "", "", strconv.FormatUint(r.Reports, 10), strconv.FormatUint(r.Missing, 10), strconv.FormatBool(r.Usable),
