@@ -21,6 +21,13 @@ type Capabilities struct {
 	// a valid text is an error about "value".
 	Ask func(a Aggregate, texts []string, confidence float64) (counts []TextCount, rest TextCount, err error)
 
+	// Hold returns, for a simulated batch, whether the intervals contain the true numbers of clients. held has the texts
+	// that several clients hold, and the search considers no others. listed is about the texts that Find lists, or
+	// asked about those of Ask, if texts are asked for; rest is about the clients of texts that are not listed. It
+	// saves the time of computing the intervals.
+	Hold func(a Aggregate, held map[string]int, asks []string, confidence float64) (listed, asked map[string]bool,
+		rest bool)
+
 	// CheckComplete is set if the aggregate is useless unless every message of a batch was added. It returns an error
 	// unless the messages added since the last AddUsers are exactly those of this many clients. The error says what is
 	// missing. Call CheckComplete before AddUsers.

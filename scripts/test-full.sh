@@ -117,17 +117,20 @@ run_part() {
       rm "$ran"
       ./www/test.sh chromium --long --test-name-pattern 'a click at any moment|in pictures|stops at any function|one instance makes many' ;;
     strings) # ROWS=FILE keeps the result of each setting, so that a stopped run can continue
-      local found costs relays job failed=
-      found=${ROWS:-$(mktemp)} costs=$(mktemp) relays=$(mktemp)
+      local found costs relays texts job failed=
+      found=${ROWS:-$(mktemp)} costs=$(mktemp) relays=$(mktemp) texts=$(mktemp)
       CHROMIUM="$(./www/setup.sh)" && export CHROMIUM
       go run ./www/build
       DOONA_FIGURES="$costs" go test -tags long,postgres -timeout 60m -run '(FindCost|FoundDownTo)$' -v ./protocols/strings &
       DOONA_FIGURES="$found" go test -tags long,postgres -timeout 180m -run 'Find$' -v ./protocols/strings &
+      DOONA_FIGURES="$texts" go test -tags long,postgres -timeout 180m -run 'TextIntervals|LawIsTheCode' -v \
+        ./protocols/strings &
       DOONA_FIGURES="$relays" go test -tags long,postgres -timeout 60m -run TextsThroughRelays -v ./cmd/demo &
       for job in $(jobs -p); do wait "$job" || failed=1; done
       [ -z "$failed" ]
-      printf '{"settings": %s, "costs": %s, "relays": %s}' "$(cat "$found")" "$(cat "$costs")" "$(cat "$relays")" >"$figures"
-      rm "$found" "$costs" "$relays"
+      printf '{"settings": %s, "costs": %s, "relays": %s, "intervals": %s}' "$(cat "$found")" "$(cat "$costs")" \
+        "$(cat "$relays")" "$(cat "$texts")" >"$figures"
+      rm "$found" "$costs" "$relays" "$texts"
       ;;
     figures) go -C lab test -tags long -timeout 60m -v ./figures ;;
     release) ./scripts/release-twice.sh >"$figures" ;;

@@ -118,7 +118,8 @@ instead of the task's protocol: the least error to expect at the same epsilon.
 in docs/simulations.md. It fails if a task differs from its prediction: if the bias exceeds 5 standard
 errors, if a variance is outside its two-sided 1e-6 interval, or if a coverage is more than 5 standard
 errors below 94.5 % for the 95 % intervals, or 99.8 % for the 99.9 % intervals. Coverage is measured
-for different values, and with the worst value for all clients.`,
+for different values, and with the worst value for all clients. A second table has the coverage of
+intervals of texts beside frequent or rare other texts, from a tenth as many batches, each with new hashes.`,
 		Example: `  doona task new --query mean --protocol splitmix --range 0,180 --batch 1000 --epsilon 1 --delta 1e-6 \
       --out t.json
   doona simulate --task t.json --input cmd/demo/flights.csv.gz --column delay_minutes --repeat 100

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -77,21 +78,84 @@ func (f *simulateFlags) printTable(cmd *cobra.Command) error {
 		}
 		rows = append(rows, row)
 	}
+	texts, err := f.textRows()
+	if err != nil {
+		return fmt.Errorf("couldn't simulate texts: %w", err)
+	}
 	failed := 0
 	for _, r := range rows {
 		if !r.Passed {
 			failed++
 		}
 	}
+	for _, r := range texts {
+		if !r.Passed {
+			failed++
+		}
+	}
 	result := struct {
 		Rows   []tableRow `json:"rows"`
+		Texts  []textRow  `json:"texts"`
 		Passed bool       `json:"passed"`
-	}{rows, failed == 0}
-	if err := cli.Print(cmd, result, func(w io.Writer) error { return markdownTable(w, rows) }); err != nil {
+	}{rows, texts, failed == 0}
+	if err := cli.Print(cmd, result, func(w io.Writer) error {
+		return errors.Join(markdownTable(w, rows), markdownTexts(w, texts))
+	}); err != nil {
 		return err
 	}
 	if failed > 0 {
-		return fmt.Errorf("%d of %d rows differ from their prediction", failed, len(rows))
+		return fmt.Errorf("%d of %d rows differ from their prediction", failed, len(rows)+len(texts))
+	}
+	return nil
+}
+
+// textRow is one row about texts: what a case claims, and whether it held often enough.
+type textRow struct {
+	*planner.TextCoverage
+	Coverage     float64 `json:"coverage"`      // Of batches if the case asks for texts, otherwise of found texts.
+	CoverageRest float64 `json:"coverage_rest"` // Of the clients of texts that are not found.
+	Passed       bool    `json:"passed"`
+}
+
+// repeatsEach says that one of so many repeats draws a batch of texts, which takes longer than others.
+const repeatsEach = 10
+
+// textRows returns the coverage of the cases of texts. A row passes if its coverage is at most 5 standard errors below
+// leastCoverage; of found texts, as if all of a batch missed together.
+func (f *simulateFlags) textRows() (rows []textRow, err error) {
+	cases, batches := planner.TextCases(), max(1, f.options.Repeats/repeatsEach)
+	bar := cli.Progress("simulating texts", len(cases)*batches)
+	for _, c := range cases {
+		found, err := c.Run(batches, func() { bar.Add(1) })
+		if err != nil {
+			return nil, err
+		}
+		r := textRow{TextCoverage: found, Coverage: found.Share(), CoverageRest: float64(found.Rest) / float64(batches)}
+		r.Passed = covers(r.Coverage, leastCoverage, batches) && covers(r.CoverageRest, leastCoverage, batches)
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+func markdownTexts(w io.Writer, rows []textRow) error {
+	fmt.Fprintf(w, "\n| clients of texts | n | noise by | batches | claim | found texts | coverage, %% | of other "+
+		"clients, %% | within |\n")
+	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|")
+	for _, r := range rows {
+		noise, claim, within := "relays", "each found", "yes"
+		if r.ByClients {
+			noise = "clients"
+		}
+		if r.Asking {
+			claim = "all asked"
+		}
+		if !r.Passed {
+			within = "**no**"
+		}
+		if _, err := fmt.Fprintf(w, "| %s | %d | %s | %d | %s | %d | %.2f | %.2f | %s |\n", r.Name, r.Users, noise,
+			r.Batches, claim, r.Found, 100*r.Coverage, 100*r.CoverageRest, within); err != nil {
+			return err
+		}
 	}
 	return nil
 }

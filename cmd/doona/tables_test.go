@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/doctest"
+	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -26,6 +27,12 @@ func TestDocumentedTablesHaveEveryExample(t *testing.T) {
 			fmt.Sprint(q.Epsilon)})
 	}
 	require.Equal(t, want, doctest.Table(t, "../../docs/simulations.md", "protocol", "query", "n", "h", "ε"),
+		"doona simulate --table")
+	want = nil
+	for _, c := range planner.TextCases() {
+		want = append(want, []string{c.Name, fmt.Sprint(c.Users)})
+	}
+	require.Equal(t, want, doctest.Table(t, "../../docs/simulations.md", "clients of texts", "n"),
 		"doona simulate --table")
 }
 

@@ -1,7 +1,9 @@
 package strings
 
 import (
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/doona-dp/doona/protocols"
 )
@@ -57,8 +59,8 @@ func (s *search) distinct(texts []string) (map[string]sample, error) {
 func (s *search) samples(texts map[string]sample, confidence float64) (tail float64) {
 	tail = (1 - confidence) / 2 / float64(max(1, len(texts)))
 	s.sample(texts)
-	for text, x := range texts {
-		if !s.known[text] && x.informs(tail) && !x.mayBeAbsent(tail) {
+	for _, text := range slices.Sorted(maps.Keys(texts)) { // In one order, so that rounding is always the same.
+		if x := texts[text]; !s.known[text] && x.informs(tail) && !x.mayBeAbsent(tail) {
 			s.known[text] = true
 			s.claim([]byte(text), 1)
 		}
@@ -114,9 +116,7 @@ func (s *search) rest(confidence, ref float64) (out protocols.TextCount) {
 	chosen := 0.
 	for _, text := range s.list {
 		x, _ := s.listed(text, ref)
-		if tail := (1 - confidence) / 2; x.informs(tail) {
-			chosen += x.chosen(x.lower(tail))
-		}
+		chosen += x.chosen(x.few())
 	}
 	w, reach := k/s.m.unit(), protocols.Quantile(confidence)*math.Sqrt(variance)
 	return protocols.TextCount{Clients: max(0, sum/w), Lo: max(0, (sum-reach)/w), Hi: max(0, (sum+reach+chosen)/w)}

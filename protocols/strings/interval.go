@@ -140,6 +140,18 @@ func (s sample) lower(tail float64) float64 {
 // mayBeAbsent reports whether the interval contains 0.
 func (s sample) mayBeAbsent(tail float64) bool { return s.tails(0).above > 2*tail }
 
+// holds reports whether the interval contains c, a whole number, or whether there is none.
+func (s sample) holds(c, tail float64) bool {
+	switch {
+	case !s.informs(tail):
+		return true
+	case c == 0:
+		return s.mayBeAbsent(tail)
+	}
+	t := s.tails(c)
+	return t.above > tail && t.below > tail
+}
+
 // estimate returns the number of clients with which larger and smaller sums are equally probable.
 func (s sample) estimate() float64 {
 	s.caps = nil
@@ -347,6 +359,16 @@ func (s sample) mayMiss(c float64) bool {
 		variance += max(0, second-first*first)
 	}
 	return mean < surely*math.Sqrt(variance)+surely
+}
+
+// few returns the number of clients two standard deviations below the text's count, without regard to frequent texts.
+func (s sample) few() float64 {
+	sum, mean := 0., 0.
+	for _, t := range s.tables {
+		sum += float64(t.seen)
+		mean += t.mean
+	}
+	return max(0, math.Floor((sum-mean-2*math.Sqrt(sum))/s.share/float64(len(s.tables))))
 }
 
 // The grid of [sample.tailsIfListed] has at most mostBelow steps below the caps in all, and about mostAbove in each

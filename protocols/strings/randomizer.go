@@ -1,6 +1,7 @@
 package strings
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -163,4 +164,41 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 		}
 		return a, protocols.FixedCount(uint64(len(values)))
 	}, nil
+}
+
+// Hold implements [protocols.Capabilities.Hold]. Texts that are not valid are not allowed.
+func (a *aggregate) Hold(held map[string]int, asks []string, confidence float64) (listed, asked map[string]bool,
+	rest bool) {
+	s := newSearch(a)
+	nodes := make([]node, 0, len(held))
+	for text := range held {
+		padded, _ := s.m.plan.pad([]byte(text))
+		nodes = append(nodes, node{text: padded})
+	}
+	slices.SortFunc(nodes, func(x, y node) int { return bytes.Compare(x.text, y.text) })
+	s.propose = func(float64, int) []node { return nodes }
+	least := s.run(wide)
+	others := int(s.m.task.Batch.Size)
+	for _, text := range s.list {
+		text, _ := unpad(text)
+		others -= held[text]
+	}
+	r := s.rest(confidence, least)
+	rest = r.Lo <= float64(others) && float64(others) <= r.Hi
+	listed, asked = map[string]bool{}, map[string]bool{}
+	if len(asks) == 0 {
+		for _, text := range s.list {
+			x, _ := s.listed(text, least)
+			text, _ := unpad(text)
+			listed[text] = x.holds(float64(held[text]), (1-confidence)/2)
+		}
+		return listed, asked, rest
+	}
+	samples, _ := s.distinct(asks)
+	tail := s.samples(samples, confidence)
+	for text, x := range samples {
+		text, _ := unpad([]byte(text))
+		asked[text] = x.holds(float64(held[text]), tail)
+	}
+	return listed, asked, rest
 }

@@ -26,6 +26,8 @@
 //
 // Accuracy: a count over all tables has the variance (n + all dummies)/b, plus a little for the count's own randomness.
 //
+// Intervals hold over tasks: which texts share cells is the same in all batches of one task (docs/proofs/strings.md).
+//
 // Limits: the count of one text uses only C + 1 of the T tables, or C if the search found the text. The search finds
 // texts with some 15 standard deviations of a count over all tables, about 250 clients for M ≈ n. A coalition of that
 // many clients can plant a text that nobody holds. A malicious relay can plant M/250 such texts by choosing its
@@ -87,6 +89,10 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 		Ask: func(a protocols.Aggregate, texts []string, confidence float64) ([]protocols.TextCount,
 			protocols.TextCount, error) {
 			return a.(*aggregate).Ask(texts, confidence)
+		},
+		Hold: func(a protocols.Aggregate, held map[string]int, asks []string, confidence float64) (listed,
+			asked map[string]bool, rest bool) {
+			return a.(*aggregate).Hold(held, asks, confidence)
 		},
 		Reach: m.Reach,
 		Lists: func(relays int) (clients, variance float64) {
