@@ -50,6 +50,16 @@ func without(all []tally, messages int) []tally {
 	return out
 }
 
+// least returns the least number of messages in the other unclaimed cells.
+func (t sampleTable) least() int {
+	for _, other := range t.others {
+		if other.cells > 0 {
+			return other.messages
+		}
+	}
+	return 0
+}
+
 // sampleOf returns what some tables from first on say about a text. If the text is claimed, it is as if it were not.
 func (s *cellStats) sampleOf(text []byte, first int, claimed bool) sample {
 	own := uint8(0)
@@ -189,7 +199,7 @@ func (s sample) tails(c float64) tails {
 	step, sum := 1, 0
 	for i, t := range s.tables {
 		most := s.capFor(i, c)
-		step = max(step, (most+mostPoints-1)/mostPoints)
+		step = max(step, (most-t.least()-s.own(i, c).least+mostPoints-1)/mostPoints)
 		sum += min(t.seen, most)
 	}
 	all := s.sum(c, step)
@@ -264,13 +274,24 @@ func (g grid) add(n, step int, p float64) {
 // in the text's own cell is not known. It is taken as what was seen without what c clients are expected to send there. Each
 // number O of messages of others has its probability times 1 + tilt·O.
 func (s sample) cell(i int, c float64, step, most int, tilt float64) grid {
-	t, own := s.tables[i], s.own(i, c)
+	t := s.tables[i]
+	own := s.own(i, c).coarse(step)
 	out := grid{p: make([]float64, most/step+2)}
 	each := 1 / float64(t.free)
+	put := func(steps int, p float64) {
+		for j, q := range own.p {
+			out.p[min(len(out.p)-1, steps+own.least+j)] += p * q
+		}
+	}
+	if step == 1 {
+		out.p = out.p[:most+1]
+	}
 	add := func(others int, p float64) {
 		p *= 1 + tilt*float64(others)
-		for j, q := range own.p {
-			out.add(min(most, others+own.least+j), step, p*q)
+		low, part := others/step, float64(others%step)/float64(step)
+		put(low, p*(1-part))
+		if part > 0 {
+			put(low+1, p*part)
 		}
 	}
 	for _, other := range t.others {
@@ -282,6 +303,19 @@ func (s sample) cell(i int, c float64, step, most int, tilt float64) grid {
 	low := math.Floor(rest)
 	add(int(low), each*(1-(rest-low)))
 	add(int(low)+1, each*(rest-low))
+	return out
+}
+
+// coarse returns a distribution of step 1 in larger steps.
+func (g grid) coarse(step int) grid {
+	if step == 1 {
+		return g
+	}
+	out := grid{least: g.least / step}
+	out.p = make([]float64, (g.least+len(g.p)-1)/step+2-out.least)
+	for i, p := range g.p {
+		out.add(g.least+i, step, p)
+	}
 	return out
 }
 
