@@ -110,8 +110,8 @@ type TextCoverage struct {
 	Rest     int   `json:"rest"`    // Batches in which the interval of the clients of other texts contains the truth.
 }
 
-// Add adds one batch.
-func (c *TextCoverage) Add(listed, asked map[string]bool, rest bool) {
+// Add adds one batch: what [protocols.Capabilities.Hold] returns.
+func (c *TextCoverage) Add(listed, asked map[string]bool, off float64) {
 	c.Batches++
 	missed, together := 0, 1
 	for _, holds := range asked {
@@ -133,7 +133,7 @@ func (c *TextCoverage) Add(listed, asked map[string]bool, rest bool) {
 		c.Missed = append(c.Missed, 0)
 	}
 	c.Missed[missed]++
-	if rest {
+	if off == 0 {
 		c.Rest++
 	}
 }

@@ -1,6 +1,10 @@
 package protocols
 
-import "github.com/doona-dp/doona/randomizer"
+import (
+	"math"
+
+	"github.com/doona-dp/doona/randomizer"
+)
 
 // Capabilities holds the optional functions of a mechanism. One that the mechanism lacks is nil. An [Aggregate] that
 // they take must be of the same mechanism.
@@ -23,10 +27,10 @@ type Capabilities struct {
 
 	// Hold returns, for a simulated batch, whether the intervals contain the true numbers of clients. held has the texts
 	// that several clients hold, and the search considers no others. listed is about the texts that Find lists, or
-	// asked about those of Ask, if texts are asked for; rest is about the clients of texts that are not listed. It
-	// saves the time of computing the intervals.
+	// asked about those of Ask, if texts are asked for. off is how many clients the interval of the clients of other
+	// texts is off by. It saves the time of computing the intervals.
 	Hold func(a Aggregate, held map[string]int, asks []string, confidence float64) (listed, asked map[string]bool,
-		rest bool)
+		off float64)
 
 	// CheckComplete is set if the aggregate is useless unless every message of a batch was added. It returns an error
 	// unless the messages added since the last AddUsers are exactly those of this many clients. The error says what is
@@ -101,6 +105,14 @@ type TextCount struct {
 	Text    string
 	Clients float64
 	Lo, Hi  float64
+}
+
+// Interval returns the interval, or nil if there is none.
+func (c TextCount) Interval() *[2]float64 {
+	if math.IsInf(c.Hi, 1) {
+		return nil
+	}
+	return &[2]float64{c.Lo, c.Hi}
 }
 
 // FoundTexts is the result of a search for frequent texts.

@@ -1,10 +1,6 @@
 package verifier
 
-import (
-	"math"
-
-	"github.com/doona-dp/doona/protocols"
-)
+import "github.com/doona-dp/doona/protocols"
 
 // Texts are the frequent texts that a search found among all batches together.
 type Texts struct {
@@ -17,7 +13,10 @@ type Texts struct {
 	// Probability that the list has any text that no client has.
 	FalseChance float64 `json:"false_chance"`
 	// Clients that have no listed text.
-	Rest RestCount `json:"rest"`
+	Rest struct {
+		Clients  float64     `json:"clients"`
+		Interval *[2]float64 `json:"interval"` // nil if the batches say too little.
+	} `json:"rest"`
 	// Number of texts that a malicious relay can get listed by its choice of dummies; 0 if relays add none.
 	PlantedByRelay uint64 `json:"planted_by_relay"`
 }
@@ -30,23 +29,6 @@ type TextCount struct {
 	Interval *[2]float64 `json:"interval"`
 }
 
-// RestCount estimates how many of the counted clients have no listed text.
-type RestCount struct {
-	Clients  float64     `json:"clients"`
-	Interval *[2]float64 `json:"interval"` // nil if the batches say too little.
-}
-
-// Rest returns an estimate with its interval, or without one if there is none.
-func Rest(c protocols.TextCount) RestCount { return RestCount{c.Clients, TextInterval(c)} }
-
-// TextInterval returns the interval of a count of texts, or nil if there is none.
-func TextInterval(c protocols.TextCount) *[2]float64 {
-	if math.IsInf(c.Hi, 1) {
-		return nil
-	}
-	return &[2]float64{c.Lo, c.Hi}
-}
-
 // findTexts returns the texts found in an aggregate; nil for other queries and if there is no answer.
 func findTexts(a Answer, m protocols.Mechanism, agg protocols.Aggregate) *Texts {
 	find := protocols.CapabilitiesOf(m).Find
@@ -55,9 +37,10 @@ func findTexts(a Answer, m protocols.Mechanism, agg protocols.Aggregate) *Texts 
 	}
 	f := find(agg, Confidence)
 	out := &Texts{List: []TextCount{}, FoundDownTo: f.Least, Threshold: f.Threshold, FalseChance: f.FalseChance,
-		PlantedByRelay: f.PlantedByRelay, Rest: Rest(f.Rest)}
+		PlantedByRelay: f.PlantedByRelay}
+	out.Rest.Clients, out.Rest.Interval = f.Rest.Clients, f.Rest.Interval()
 	for _, c := range f.List {
-		out.List = append(out.List, TextCount{c.Text, c.Clients, TextInterval(c)})
+		out.List = append(out.List, TextCount{c.Text, c.Clients, c.Interval()})
 	}
 	return out
 }

@@ -26,8 +26,13 @@ type asked struct {
 	Confidence float64     `json:"confidence"` // confidence that all intervals of texts hold together
 	Texts      []askedText `json:"texts"`
 	// Clients whose text a search of the batches does not find, whether it was asked for or not.
-	Rest     verifier.RestCount `json:"rest"`
-	Findings []finding.Finding  `json:"findings"`
+	Rest     askedRest         `json:"rest"`
+	Findings []finding.Finding `json:"findings"`
+}
+
+type askedRest struct {
+	Clients  float64     `json:"clients"`
+	Interval *[2]float64 `json:"interval"` // null if the batches say too little
 }
 
 type askedText struct {
@@ -109,9 +114,9 @@ func ask(cmd *cobra.Command, v *verifier.Verifier, t *task.Task, list []string) 
 		return err
 	}
 	out := asked{Reports: total.Reports(), Confidence: verifier.Confidence, Texts: []askedText{},
-		Rest: verifier.Rest(rest), Findings: v.Findings()}
+		Rest: askedRest{rest.Clients, rest.Interval()}, Findings: v.Findings()}
 	for _, c := range counts {
-		out.Texts = append(out.Texts, askedText{c.Text, c.Clients, verifier.TextInterval(c)})
+		out.Texts = append(out.Texts, askedText{c.Text, c.Clients, c.Interval()})
 	}
 	if err := cli.Print(cmd, out, out.print); err != nil {
 		return err

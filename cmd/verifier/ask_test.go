@@ -9,15 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/protocols"
-	"github.com/doona-dp/doona/verifier"
 )
 
 // TestAskedWithoutInterval: where the batches say too little about a text, ask prints no interval, and null in JSON.
 func TestAskedWithoutInterval(t *testing.T) {
-	a := asked{Reports: 1000, Confidence: .95, Rest: verifier.Rest(protocols.TextCount{Clients: 700, Lo: 650, Hi: 750})}
+	a := asked{Reports: 1000, Confidence: .95, Rest: askedRest{700, &[2]float64{650, 750}}}
 	for _, c := range []protocols.TextCount{{Text: "/a", Clients: 300, Lo: 250, Hi: 350},
 		{Text: "/b", Clients: 12, Hi: math.Inf(1)}} {
-		a.Texts = append(a.Texts, askedText{c.Text, c.Clients, verifier.TextInterval(c)})
+		a.Texts = append(a.Texts, askedText{c.Text, c.Clients, c.Interval()})
 	}
 	var printed bytes.Buffer
 	require.NoError(t, a.print(&printed))

@@ -169,7 +169,7 @@ func byCode(t *testing.T, c planner.TextCase, d *task.Task, src *rand.Rand, foun
 			asked[x.Text] = x.Lo <= float64(held[x.Text]) && float64(held[x.Text]) <= x.Hi
 		}
 	}
-	found.Add(listed, asked, list.Rest.Lo <= others && others <= list.Rest.Hi)
+	found.Add(listed, asked, max(0, list.Rest.Lo-others, others-list.Rest.Hi))
 	return agg, held, asks
 }
 

@@ -168,7 +168,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 
 // Hold implements [protocols.Capabilities.Hold]. Texts that are not valid are not allowed.
 func (a *aggregate) Hold(held map[string]int, asks []string, confidence float64) (listed, asked map[string]bool,
-	rest bool) {
+	off float64) {
 	s := newSearch(a)
 	nodes := make([]node, 0, len(held))
 	for text := range held {
@@ -184,7 +184,7 @@ func (a *aggregate) Hold(held map[string]int, asks []string, confidence float64)
 		others -= held[text]
 	}
 	r := s.rest(confidence, least)
-	rest = r.Lo <= float64(others) && float64(others) <= r.Hi
+	off = max(0, r.Lo-float64(others), float64(others)-r.Hi)
 	listed, asked = map[string]bool{}, map[string]bool{}
 	if len(asks) == 0 {
 		for _, text := range s.list {
@@ -192,7 +192,7 @@ func (a *aggregate) Hold(held map[string]int, asks []string, confidence float64)
 			text, _ := unpad(text)
 			listed[text] = x.holds(float64(held[text]), (1-confidence)/2)
 		}
-		return listed, asked, rest
+		return listed, asked, off
 	}
 	samples, _ := s.distinct(asks)
 	tail := s.samples(samples, confidence)
@@ -200,5 +200,5 @@ func (a *aggregate) Hold(held map[string]int, asks []string, confidence float64)
 		text, _ := unpad([]byte(text))
 		asked[text] = x.holds(float64(held[text]), tail)
 	}
-	return listed, asked, rest
+	return listed, asked, off
 }

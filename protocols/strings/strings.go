@@ -91,7 +91,7 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 			return a.(*aggregate).Ask(texts, confidence)
 		},
 		Hold: func(a protocols.Aggregate, held map[string]int, asks []string, confidence float64) (listed,
-			asked map[string]bool, rest bool) {
+			asked map[string]bool, off float64) {
 			return a.(*aggregate).Hold(held, asks, confidence)
 		},
 		Reach: m.Reach,
