@@ -42,7 +42,7 @@ func TextCases() []TextCase {
 		{Name: "20 of 200, 100 asked", Users: 1e4, Held: []TextGroup{{20, 200, false}}, Absent: 100},
 		{Name: "8 of 400, 40 of 150", Users: 1e4, Held: []TextGroup{{8, 400, false}, {40, 150, false}}},
 		{Name: "10 of 400, 30 of 120", Users: 1e4, Held: []TextGroup{{10, 400, false}, {30, 120, false}}},
-		{Name: "5 of 1000, 40 of 150", Users: 1e4, Held: []TextGroup{{5, 1000, false}, {40, 150, false}}},
+		{Name: "5 of 1000, 40 of 150", Users: 12e3, Held: []TextGroup{{5, 1000, false}, {40, 150, false}}},
 		{Name: "3 of 500, 100 asked, 10 of them of 150", Users: 1e4,
 			Held: []TextGroup{{3, 500, false}, {10, 150, true}}, Absent: 90},
 		{Name: "40 of 150, 50 asked, 2 of them of 1000 and 300", Users: 1e4,

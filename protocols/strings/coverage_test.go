@@ -257,3 +257,19 @@ func TestAskOfHugeCounts(t *testing.T) {
 	require.InDelta(t, 2*2.24*deviation, counts[0].Hi-counts[0].Lo, deviation)
 	require.Less(t, counts[1].Hi, 6*math.Sqrt(k*mean)/w)
 }
+
+// TestAskOfShortTexts: with one level every table hashes the whole text, so all of a text's messages are in its cells.
+// Without other messages, the count is exact.
+func TestAskOfShortTexts(t *testing.T) {
+	m := open(t, draft(t, 2, 1000, 0, nil))
+	levels, checks := m.Tables()
+	require.Equal(t, 1, levels)
+	agg := m.Aggregate().(*strings.Aggregate)
+	for i := range 50 * (levels + checks) {
+		agg.Counts()[m.Cell(i%(levels+checks), "ab")]++
+	}
+	counts, _, err := agg.Ask([]string{"ab"}, .95)
+	require.NoError(t, err)
+	require.InDelta(t, 50*(levels+checks), counts[0].Clients, 1)
+	require.LessOrEqual(t, counts[0].Lo, counts[0].Clients)
+}

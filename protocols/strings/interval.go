@@ -84,7 +84,9 @@ func (s *cellStats) sampleOf(text []byte, first int, claimed bool) sample {
 		out.tables = append(out.tables, t)
 		key = append(key, byte(table)) // A task has at most 192 tables.
 	}
-	if out.none = s.absent[string(key)]; out.none == nil {
+	if claimed { // The law has the text's own cell besides the unclaimed ones, so no other text has it.
+		out.none = &grid{}
+	} else if out.none = s.absent[string(key)]; out.none == nil {
 		out.none = &grid{}
 		s.absent[string(key)] = out.none
 	}
@@ -144,7 +146,16 @@ func (s sample) lower(tail float64) float64 {
 	for s.tails(guess).above <= tail {
 		guess *= 2
 	}
-	return firstFrom(1, guess, func(c float64) bool { return s.tails(c).above > tail })
+	// The search leaves a gap above the last number that is out. The interval has it, so that it is not too short.
+	last := 0.
+	firstFrom(1, guess, func(c float64) bool {
+		in := s.tails(c).above > tail
+		if !in {
+			last = max(last, c)
+		}
+		return in
+	})
+	return last + 1
 }
 
 // mayBeAbsent reports whether the interval contains 0.
@@ -352,6 +363,9 @@ func (s sample) own(i int, c float64) grid {
 
 // binomial returns a binomial distribution without what is improbable. It proceeds up and down from the mean.
 func binomial(n, p float64) grid {
+	if p >= 1 { // One level: every table hashes the whole text.
+		return grid{least: int(n), p: []float64{1}}
+	}
 	middle := math.Floor((n + 1) * p)
 	odds := p / (1 - p)
 	var down []float64
