@@ -125,7 +125,7 @@ func ask(cmd *cobra.Command, v *verifier.Verifier, t *task.Task, list []string) 
 }
 
 func (a asked) print(w io.Writer) error {
-	fmt.Fprintf(w, "%d clients; all intervals hold together with %.0f %% confidence\n\n", a.Reports, 100*a.Confidence)
+	fmt.Fprintf(w, "%d clients; all intervals of texts hold together with %.0f %% confidence\n\n", a.Reports, 100*a.Confidence)
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(tab, "text\tclients\tinterval")
 	for _, t := range a.Texts {

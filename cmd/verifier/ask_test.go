@@ -20,7 +20,7 @@ func TestAskedWithoutInterval(t *testing.T) {
 	}
 	var printed bytes.Buffer
 	require.NoError(t, a.print(&printed))
-	require.Equal(t, `1000 clients; all intervals hold together with 95 % confidence
+	require.Equal(t, `1000 clients; all intervals of texts hold together with 95 % confidence
 
 text  clients  interval
 "/a"  300      250 to 350
