@@ -281,8 +281,9 @@ func (g grid) add(n, step int, p float64) {
 	g.p[low+1-g.least] += p * part
 }
 
-// cell returns the distribution of the messages in the text's cell of the i-th table, at most most, in steps. They are the messages of other texts, those of an unclaimed cell drawn uniformly, and the text's own. What others have
-// in the text's own cell is not known. It is taken as what was seen without what c clients are expected to send there. Each
+// cell returns the distribution of the messages in the text's cell of the i-th table, at most most, in steps. They are
+// the messages of other texts, those of an unclaimed cell drawn uniformly, and the text's own. What others have in the
+// text's own cell is not known. It is taken as what was seen without what c clients are expected to send there. Each
 // number O of messages of others has its probability times 1 + tilt·O.
 func (s sample) cell(i int, c float64, step, most int, tilt float64) grid {
 	t := s.tables[i]
