@@ -21,13 +21,13 @@ type Capabilities struct {
 
 	// Ask estimates how many clients hold each of the given texts. It first cuts the texts to the task's length, as
 	// clients do. With the given confidence, in (0, 1), all intervals hold at once. rest counts the clients that hold
-	// none of the texts that a search finds or that the counts show; its interval holds by itself. A string that is not
+	// none of the texts that a search finds, asked for or not; its interval holds by itself. A string that is not
 	// a valid text is an error about "value".
 	Ask func(a Aggregate, texts []string, confidence float64) (counts []TextCount, rest TextCount, err error)
 
-	// Hold returns, for a simulated batch, whether the intervals contain the true numbers of clients. held has the texts
-	// that several clients hold, and the search considers no others. listed is about the texts that Find lists, or
-	// asked about those of Ask, if texts are asked for. off is how many clients the interval of the clients of other
+	// Hold returns, for a simulated batch, whether the intervals contain the true numbers of clients. held has the
+	// texts that several clients hold, and the search considers no others. listed is about the texts that Find lists,
+	// or asked about those of Ask, if texts are asked for. off is how many clients the interval of the clients of other
 	// texts is off by. It saves the time of computing the intervals.
 	Hold func(a Aggregate, held map[string]int, asks []string, confidence float64) (listed, asked map[string]bool,
 		off float64)

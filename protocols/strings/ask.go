@@ -90,8 +90,8 @@ func (s *cellStats) countFrom(x sample, cells []uint64, tail float64) protocols.
 // rest estimates how many clients have none of the listed texts, with an interval. Let X be the number of messages in
 // the unclaimed cells of the k tables that hash a whole text, and φ the share of a table's cells that are unclaimed.
 // Clients of other texts send wφ messages each there, w = k(1−γ)/T, and all other messages are uniform over all cells.
-// So X/φ without those counts w for each client. X is nearly binomial. Which cells are unclaimed depends on the hash, so
-// texts with many clients add to the variance; the cells' own variance shows them. A text is more likely listed if
+// So X/φ without those counts w for each client. X is nearly binomial. Which cells are unclaimed depends on the hash,
+// so texts with many clients add to the variance; the cells' own variance shows them. A text is more likely listed if
 // others have many messages in its cells, so fewer are in the unclaimed cells: the upper end is raised by that.
 func (s *search) rest(confidence, ref float64) (out protocols.TextCount) {
 	b, total, k, sum, variance := float64(s.m.plan.b), float64(s.m.plan.tables()), 0., 0., 0.
@@ -130,7 +130,7 @@ type cellStats struct {
 	free           []int            // By table: number of cells that no known text claims.
 	full           []int            // By table: number of unclaimed cells with more messages than the background.
 	claims         []uint8          // By cell: number of known texts that fall in it, at most 255.
-	unclaimed      [][]tally        // By table: messages in the cells that no known text claims, as of the last call of tally.
+	unclaimed      [][]tally        // By table: messages in the cells that no known text claims, when tally ran last.
 	absent         map[string]*grid // By tables: the field none of a [sample].
 }
 

@@ -86,8 +86,8 @@ func measure(t *testing.T, c planner.TextCase, batches int) *planner.TextCoverag
 	return out
 }
 
-// excess returns by how much the number of found texts of a batch whose interval misses the truth exceeds a share of all
-// found texts, on average, and the standard error of that.
+// excess returns by how much the number of found texts of a batch whose interval misses the truth exceeds a share of
+// all found texts, on average, and the standard error of that.
 func excess(c *planner.TextCoverage, share float64) (mean, deviation float64) {
 	n, rate, squares := float64(c.Batches), float64(c.Found-c.Covered)/float64(c.Batches), 0.
 	for missed, batches := range c.Missed {

@@ -13,7 +13,7 @@ import (
 type sample struct {
 	share  float64 // Probability that a client with the text sends the message of a given one of the tables.
 	tables []sampleTable
-	none   *grid // The distribution of the sum if no client holds the text; computed once for texts with the same tables.
+	none   *grid // Distribution of the sum if no client holds the text; computed once for texts with the same tables.
 	caps   []int // Only of a listed text: the cap of each cell's messages in the sum that decides about listing.
 	bar    int   // Only of a listed text: the least value of that sum with which the text is listed.
 }
@@ -218,8 +218,8 @@ func (s sample) tails(c float64) tails {
 	return tails{above: all.from(int(math.Floor(at))), below: all.upTo(int(math.Ceil(at)))}
 }
 
-// sum returns the distribution of the sum of the cells' messages, in steps. If no client holds the text, it depends only
-// on the tables: what the text's own cell has is then what others have there.
+// sum returns the distribution of the sum of the cells' messages, in steps. If no client holds the text, it depends
+// only on the tables: what the text's own cell has is then what others have there.
 func (s sample) sum(c float64, step int) grid {
 	if c == 0 && s.caps == nil && s.none.p != nil {
 		return *s.none

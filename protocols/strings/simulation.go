@@ -1,0 +1,93 @@
+package strings
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/randomizer"
+)
+
+// attack implements [protocols.Capabilities.Attack]. With max or one-coordinate, a client sends its text's cell in the
+// last check table, which moves that cell's estimate by T/(1−γ). With drop-noise, it sends the cell of its text in a
+// random table without randomization.
+func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
+	text, err := m.text(value)
+	if err != nil {
+		return nil, err
+	}
+	table := m.plan.tables() - 1
+	switch attack {
+	case protocols.AttackMax, protocols.AttackOneCoordinate:
+	case protocols.AttackDropNoise:
+		table = int(src.Below(uint64(m.plan.tables())))
+	default:
+		return nil, protocols.UnknownAttack(attack, "max, one-coordinate or drop-noise")
+	}
+	return m.message(m.plan.of(table, text)), nil
+}
+
+// fast implements [protocols.Capabilities.Fast]. It draws the table of each client, but encodes no message. It draws no
+// dummies.
+func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
+	cells, held := map[string]int{}, []uint64{}
+	var texts [][]byte
+	for _, value := range values {
+		text, err := m.text(value)
+		if err != nil {
+			return nil, err
+		}
+		at, ok := cells[string(text)]
+		if !ok {
+			at = len(texts)
+			cells[string(text)], texts, held = at, append(texts, text), append(held, 0)
+		}
+		held[at]++
+	}
+	return func(src *randomizer.Source) (protocols.Aggregate, func() uint64) {
+		a := m.newAggregate()
+		for i, text := range texts {
+			for range held[i] {
+				a.counts[m.randomize(src, int(src.Below(uint64(m.plan.tables()))), text)]++
+			}
+		}
+		return a, protocols.FixedCount(uint64(len(values)))
+	}, nil
+}
+
+// Hold implements [protocols.Capabilities.Hold]. Texts that are not valid are not allowed.
+func (a *aggregate) Hold(held map[string]int, asks []string, confidence float64) (listed, asked map[string]bool,
+	off float64) {
+	s := newSearch(a)
+	nodes := make([]node, 0, len(held))
+	for text := range held {
+		padded, _ := s.m.plan.pad([]byte(text))
+		nodes = append(nodes, node{text: padded})
+	}
+	slices.SortFunc(nodes, func(x, y node) int { return bytes.Compare(x.text, y.text) })
+	s.propose = func(float64, int) []node { return nodes }
+	least := s.run(wide)
+	others := int(s.m.task.Batch.Size)
+	for _, text := range s.list {
+		text, _ := unpad(text)
+		others -= held[text]
+	}
+	r := s.rest(confidence, least)
+	off = max(0, r.Lo-float64(others), float64(others)-r.Hi)
+	listed, asked = map[string]bool{}, map[string]bool{}
+	if len(asks) == 0 {
+		for _, text := range s.list {
+			x, _ := s.listed(text, least)
+			text, _ := unpad(text)
+			listed[text] = x.holds(float64(held[text]), (1-confidence)/2)
+		}
+		return listed, asked, off
+	}
+	samples, _ := s.distinct(asks)
+	tail := s.samples(samples, confidence)
+	for text, x := range samples {
+		text, _ := unpad([]byte(text))
+		asked[text] = x.holds(float64(held[text]), tail)
+	}
+	return listed, asked, off
+}
