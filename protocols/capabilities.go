@@ -100,7 +100,7 @@ type Bins interface {
 }
 
 // TextCount is the estimated number of clients that hold a text, and its confidence interval. Hi is +Inf if the batch
-// says too little about the text for an interval.
+// says too little about the text for an interval. Then Clients is 0 and means nothing.
 type TextCount struct {
 	Text    string
 	Clients float64
@@ -113,6 +113,14 @@ func (c TextCount) Interval() *[2]float64 {
 		return nil
 	}
 	return &[2]float64{c.Lo, c.Hi}
+}
+
+// Estimate returns the estimated number of clients, or nil if there is no interval.
+func (c TextCount) Estimate() *float64 {
+	if c.Interval() == nil {
+		return nil
+	}
+	return &c.Clients
 }
 
 // FoundTexts is the result of a search for frequent texts.

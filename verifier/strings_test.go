@@ -61,7 +61,7 @@ func TestPoolEndToEnd(t *testing.T) {
 	require.Len(t, made.Texts.List, 1)
 	found := made.Texts.List[0]
 	require.Equal(t, "/a/b", found.Text)
-	require.Less(t, made.Texts.Threshold, found.Clients)
+	require.Less(t, made.Texts.Threshold, *found.Clients)
 	require.EqualValues(t, math.Floor(float64(pool)/made.Texts.Threshold), made.Texts.PlantedByRelay)
 	var printed, table, page bytes.Buffer
 	require.NoError(t, report.Print(&printed, made))

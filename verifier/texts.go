@@ -14,7 +14,7 @@ type Texts struct {
 	FalseChance float64 `json:"false_chance"`
 	// Clients that have no listed text.
 	Rest struct {
-		Clients  float64     `json:"clients"`
+		Clients  *float64    `json:"clients"`  // nil if there is no interval.
 		Interval *[2]float64 `json:"interval"` // nil if the batches say too little.
 	} `json:"rest"`
 	// Number of texts that a malicious relay can get listed by its choice of dummies; 0 if relays add none.
@@ -23,8 +23,8 @@ type Texts struct {
 
 // TextCount estimates how many of the counted clients have a text.
 type TextCount struct {
-	Text    string  `json:"text"`
-	Clients float64 `json:"clients"`
+	Text    string   `json:"text"`
+	Clients *float64 `json:"clients"` // nil if there is no interval.
 	// Holds for this text alone, given that the search found it. nil if the batches say too little about the text.
 	Interval *[2]float64 `json:"interval"`
 }
@@ -38,9 +38,9 @@ func findTexts(a Answer, m protocols.Mechanism, agg protocols.Aggregate) *Texts 
 	f := find(agg, Confidence)
 	out := &Texts{List: []TextCount{}, FoundDownTo: f.Least, Threshold: f.Threshold, FalseChance: f.FalseChance,
 		PlantedByRelay: f.PlantedByRelay}
-	out.Rest.Clients, out.Rest.Interval = f.Rest.Clients, f.Rest.Interval()
+	out.Rest.Clients, out.Rest.Interval = f.Rest.Estimate(), f.Rest.Interval()
 	for _, c := range f.List {
-		out.List = append(out.List, TextCount{c.Text, c.Clients, c.Interval()})
+		out.List = append(out.List, TextCount{c.Text, c.Estimate(), c.Interval()})
 	}
 	return out
 }

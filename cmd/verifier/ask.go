@@ -31,13 +31,13 @@ type asked struct {
 }
 
 type askedRest struct {
-	Clients  float64     `json:"clients"`
+	Clients  *float64    `json:"clients"`  // null if there is no interval
 	Interval *[2]float64 `json:"interval"` // null if the batches say too little
 }
 
 type askedText struct {
 	Text     string      `json:"text"`
-	Clients  float64     `json:"clients"`
+	Clients  *float64    `json:"clients"`  // null if there is no interval
 	Interval *[2]float64 `json:"interval"` // null if the batches say too little about the text
 }
 
@@ -58,8 +58,13 @@ bundle. For a later task of a stream, only --new-ledger begins a ledger.
 All intervals hold together with 95 % confidence, so a longer list has wider intervals. They describe the
 clients whose reports were counted. Other clients' texts can fall in the cells of a text. So ask first finds
 the frequent texts and leaves out their cells, and each interval allows for the texts that are too rare to be
-found. A text whose cells are all taken has no interval. The last line says how many clients have a text that
-is not found.
+found. A text whose cells are all taken has neither an estimate nor an interval. The last line says how many clients
+have a text that is not found; its interval holds by itself.
+
+Fix the list before you see any counts. The confidence is for one list, and it is over tasks, because each task
+has its own hashes: if an interval misses, it is likely to miss in other batches of the same task. Only that a
+text without clients is rarely counted is proved, the rest is checked by simulation. Clients can choose texts
+that share cells with yours, because the hash is public. The intervals do not cover that.
 
 The exit status is 1 if a finding is a fault, as for 'verifier analyze'.`,
 		Example: "  verifier ask --task links.bundle --keys verifier.keys paths.txt batches/*.batch",
@@ -114,9 +119,9 @@ func ask(cmd *cobra.Command, v *verifier.Verifier, t *task.Task, list []string) 
 		return err
 	}
 	out := asked{Reports: total.Reports(), Confidence: verifier.Confidence, Texts: []askedText{},
-		Rest: askedRest{rest.Clients, rest.Interval()}, Findings: v.Findings()}
+		Rest: askedRest{rest.Estimate(), rest.Interval()}, Findings: v.Findings()}
 	for _, c := range counts {
-		out.Texts = append(out.Texts, askedText{c.Text, c.Clients, c.Interval()})
+		out.Texts = append(out.Texts, askedText{c.Text, c.Estimate(), c.Interval()})
 	}
 	if err := cli.Print(cmd, out, out.print); err != nil {
 		return err
@@ -129,20 +134,21 @@ func (a asked) print(w io.Writer) error {
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(tab, "text\tclients\tinterval")
 	for _, t := range a.Texts {
-		fmt.Fprintf(tab, "%q\t%.0f\t%s\n", t.Text, t.Clients, between(t.Interval))
+		if t.Interval == nil {
+			fmt.Fprintf(tab, "%q\t–\tno interval\n", t.Text)
+			continue
+		}
+		fmt.Fprintf(tab, "%q\t%.0f\t%s\n", t.Text, *t.Clients, between(t.Interval))
 	}
-	if err := tab.Flush(); err != nil {
+	if err := tab.Flush(); err != nil || a.Rest.Interval == nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nAbout %.0f clients (%s) have a text that a search does not find.\n", a.Rest.Clients,
+	_, err := fmt.Fprintf(w, "\nAbout %.0f clients (%s) have a text that a search does not find.\n", *a.Rest.Clients,
 		between(a.Rest.Interval))
 	return err
 }
 
 // between prints an interval.
 func between(interval *[2]float64) string {
-	if interval == nil {
-		return "no interval"
-	}
 	return fmt.Sprintf("%.0f to %.0f", interval[0], interval[1])
 }

@@ -13,10 +13,11 @@ import (
 
 // TestAskedWithoutInterval: where the batches say too little about a text, ask prints no interval, and null in JSON.
 func TestAskedWithoutInterval(t *testing.T) {
-	a := asked{Reports: 1000, Confidence: .95, Rest: askedRest{700, &[2]float64{650, 750}}}
+	rest := 700.
+	a := asked{Reports: 1000, Confidence: .95, Rest: askedRest{&rest, &[2]float64{650, 750}}}
 	for _, c := range []protocols.TextCount{{Text: "/a", Clients: 300, Lo: 250, Hi: 350},
-		{Text: "/b", Clients: 12, Hi: math.Inf(1)}} {
-		a.Texts = append(a.Texts, askedText{c.Text, c.Clients, c.Interval()})
+		{Text: "/b", Hi: math.Inf(1)}} {
+		a.Texts = append(a.Texts, askedText{c.Text, c.Estimate(), c.Interval()})
 	}
 	var printed bytes.Buffer
 	require.NoError(t, a.print(&printed))
@@ -24,12 +25,17 @@ func TestAskedWithoutInterval(t *testing.T) {
 
 text  clients  interval
 "/a"  300      250 to 350
-"/b"  12       no interval
+"/b"  –        no interval
 
 About 700 clients (650 to 750) have a text that a search does not find.
 `, printed.String())
 	text, err := json.Marshal(a)
 	require.NoError(t, err)
-	require.Contains(t, string(text), `{"text":"/b","clients":12,"interval":null}`)
+	require.Contains(t, string(text), `{"text":"/b","clients":null,"interval":null}`)
 	require.Contains(t, string(text), `"rest":{"clients":700,"interval":[650,750]}`)
+
+	printed.Reset()
+	a.Rest = askedRest{}
+	require.NoError(t, a.print(&printed))
+	require.NotContains(t, printed.String(), "About", "no estimate without an interval")
 }

@@ -32,7 +32,7 @@ func (s *search) ask(texts []string, confidence float64) (out []protocols.TextCo
 		padded, _ := s.m.plan.pad([]byte(text))
 		c, ok := counted[string(padded)]
 		if !ok {
-			c = s.countFrom(samples[string(padded)], s.whole(padded, false), tail)
+			c = countFrom(samples[string(padded)], tail)
 			counted[string(padded)] = c
 		}
 		c.Text = text
@@ -78,10 +78,10 @@ func (s *search) sample(texts map[string]sample) {
 }
 
 // countFrom estimates a text's count from a sample, with an interval whose ends each miss with probability tail. If the
-// sample is too small for one, the count is that of the given cells.
-func (s *cellStats) countFrom(x sample, cells []uint64, tail float64) protocols.TextCount {
+// sample is too small for one, there is no estimate either.
+func countFrom(x sample, tail float64) protocols.TextCount {
 	if !x.informs(tail) {
-		return protocols.TextCount{Clients: max(0, s.count(cells)), Hi: math.Inf(1)}
+		return protocols.TextCount{Hi: math.Inf(1)}
 	}
 	clients, lo, hi := x.interval(tail)
 	return protocols.TextCount{Clients: clients, Lo: lo, Hi: hi}
@@ -92,9 +92,10 @@ func (s *cellStats) countFrom(x sample, cells []uint64, tail float64) protocols.
 // Clients of other texts send wφ messages each there, w = k(1−γ)/T, and all other messages are uniform over all cells.
 // So X/φ without those counts w for each client. X is nearly binomial. Which cells are unclaimed depends on the hash,
 // so texts with many clients add to the variance; the cells' own variance shows them. A text is more likely listed if
-// others have many messages in its cells, so fewer are in the unclaimed cells: the upper end is raised by that.
+// others have many messages in its cells, so fewer are in the unclaimed cells. The upper end is raised by that number,
+// divided by the least φ of all tables.
 func (s *search) rest(confidence, ref float64) (out protocols.TextCount) {
-	b, total, k, sum, variance := float64(s.m.plan.b), float64(s.m.plan.tables()), 0., 0., 0.
+	b, total, k, sum, variance, least := float64(s.m.plan.b), float64(s.m.plan.tables()), 0., 0., 0., 1.
 	s.tally()
 	uniform := (float64(s.Reports())*s.m.gamma() + s.added()) / total
 	for table := s.m.plan.levels - 1; table < s.m.plan.tables(); table++ {
@@ -106,6 +107,7 @@ func (s *search) rest(confidence, ref float64) (out protocols.TextCount) {
 		if share := n / b; n > 0 {
 			k++
 			sum += first/share - uniform
+			least = min(least, share)
 			variance += (first*(1-share*float64(s.m.plan.checks+1)/total) +
 				(1-share)*max(0, second-first*first/n-first)) / share / share
 		}
@@ -115,11 +117,13 @@ func (s *search) rest(confidence, ref float64) (out protocols.TextCount) {
 	}
 	chosen := 0.
 	for _, text := range s.list {
-		x, _ := s.listed(text, ref)
+		x := s.listed(text, ref)
 		chosen += x.chosen(x.few())
 	}
 	w, reach := k/s.m.unit(), protocols.Quantile(confidence)*math.Sqrt(variance)
-	return protocols.TextCount{Clients: max(0, sum/w), Lo: max(0, (sum-reach)/w), Hi: max(0, (sum+reach+chosen)/w)}
+	most := float64(s.Reports())
+	within := func(messages float64) float64 { return min(max(0, messages/w), most) }
+	return protocols.TextCount{Clients: within(sum), Lo: within(sum - reach), Hi: within(sum + reach + chosen/least)}
 }
 
 // cellStats describes the cells of an aggregate: the background (the messages in cells of no frequent text), and which

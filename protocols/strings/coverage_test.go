@@ -227,7 +227,7 @@ func TestNoInterval(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, math.Inf(1), counts[0].Hi)
 	require.Zero(t, counts[0].Lo)
-	require.False(t, math.IsInf(counts[0].Clients, 0))
+	require.Nil(t, counts[0].Estimate())
 	counts, _, err = agg.Ask([]string{"left"}, .95)
 	require.NoError(t, err)
 	require.False(t, math.IsInf(counts[0].Hi, 0))
@@ -272,4 +272,23 @@ func TestAskOfShortTexts(t *testing.T) {
 	require.NoError(t, err)
 	require.InDelta(t, 50*(levels+checks), counts[0].Clients, 1)
 	require.LessOrEqual(t, counts[0].Lo, counts[0].Clients)
+}
+
+// TestRestIsAtMostAll: the clients of texts that are not listed are not more than the batch has, even if all messages
+// happen to be in checks.
+func TestRestIsAtMostAll(t *testing.T) {
+	m := open(t, draft(t, 8, 10000, 0, nil))
+	agg := m.Aggregate().(*strings.Aggregate)
+	src := rand.New(rand.NewPCG(3, 4))
+	for range 10000 {
+		half := len(agg.Counts()) / 2
+		agg.Counts()[half+src.IntN(half)]++
+	}
+	_, rest, err := agg.Ask([]string{"left"}, .95)
+	require.NoError(t, err)
+	require.EqualValues(t, 10000, agg.Reports())
+	require.LessOrEqual(t, rest.Hi, 10000.)
+	require.LessOrEqual(t, rest.Lo, rest.Clients)
+	require.LessOrEqual(t, rest.Clients, rest.Hi)
+	require.Positive(t, rest.Clients)
 }

@@ -286,8 +286,7 @@ func (s *search) counted(confidence, ref float64) []protocols.TextCount {
 	s.tally()
 	out := make([]protocols.TextCount, 0, len(s.list))
 	for _, l := range s.list {
-		x, cells := s.listed(l, ref)
-		c := s.countFrom(x, cells, (1-confidence)/2)
+		c := countFrom(s.listed(l, ref), (1-confidence)/2)
 		c.Text, _ = unpad(l)
 		out = append(out, c)
 	}
@@ -295,18 +294,18 @@ func (s *search) counted(confidence, ref float64) []protocols.TextCount {
 	return out
 }
 
-// listed returns what the checks say about a listed text, and the text's unclaimed cells.
-func (s *search) listed(text []byte, ref float64) (x sample, cells []uint64) {
+// listed returns what the checks say about a listed text.
+func (s *search) listed(text []byte, ref float64) (x sample) {
 	limit := s.limitBeside(text, ref)
 	x = s.sampleOf(text, s.m.plan.levels, true)
 	s.claim(text, -1)
 	defer s.claim(text, 1)
-	cells = s.checks(text)
+	cells := s.checks(text)
 	for _, y := range cells {
 		x.caps = append(x.caps, s.capAt(s.tableOf(y), ref))
 	}
 	x.bar = int(math.Ceil(max(limit, s.bar(text, cells, ref))))
-	return x, cells
+	return x
 }
 
 // bar returns the least number of messages in a listed text's unclaimed checks, apart from the limit of chance: half of

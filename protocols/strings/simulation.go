@@ -77,7 +77,7 @@ func (a *aggregate) Hold(held map[string]int, asks []string, confidence float64)
 	listed, asked = map[string]bool{}, map[string]bool{}
 	if len(asks) == 0 {
 		for _, text := range s.list {
-			x, _ := s.listed(text, least)
+			x := s.listed(text, least)
 			text, _ := unpad(text)
 			listed[text] = x.holds(float64(held[text]), (1-confidence)/2)
 		}

@@ -74,9 +74,9 @@ func writeTexts(out *csv.Writer, r *verifier.Report, privacy []string) {
 		return
 	}
 	for j, c := range r.Texts.List {
-		numbers := append(written(c.Clients), "", "")
+		numbers := make([]string, 3)
 		if c.Interval != nil {
-			numbers = written(c.Clients, c.Interval[0], c.Interval[1])
+			numbers = written(*c.Clients, c.Interval[0], c.Interval[1])
 		}
 		out.Write(slices.Concat([]string{"all", "", strconv.Itoa(j), display.Cell(c.Text), "", "",
 			strconv.FormatUint(r.Users, 10), strconv.FormatUint(r.Batches, 10), numbers[0], "", numbers[1], numbers[2],

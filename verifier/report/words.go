@@ -611,11 +611,11 @@ func (a *pageModel) found() *table {
 	t := &table{Head: append([]string{a.Entry}, a.intervalHead("clients")...)}
 	for _, c := range a.Texts.List[:min(len(a.Texts.List), maxEntries)] {
 		if c.Interval == nil {
-			t.Rows = append(t.Rows, []cell{text(quoted(c)), figure(c.Clients, 0), text("–"), text("–")})
+			t.Rows = append(t.Rows, []cell{text(quoted(c)), text("–"), text("–"), text("–")})
 			continue
 		}
 		err := (c.Interval[1] - c.Interval[0]) / 4
-		t.Rows = append(t.Rows, []cell{text(quoted(c)), figure(c.Clients, err), figure(c.Interval[0], err),
+		t.Rows = append(t.Rows, []cell{text(quoted(c)), figure(*c.Clients, err), figure(c.Interval[0], err),
 			figure(c.Interval[1], err)})
 	}
 	return t
@@ -639,7 +639,7 @@ func AboutTexts(r *verifier.Report) string {
 	if r := x.Rest.Interval; r != nil {
 		err := (r[1] - r[0]) / 4
 		out += fmt.Sprintf(" About %s clients (%s to %s) have texts that are not listed.",
-			display.Figure(x.Rest.Clients, err), display.Figure(r[0], err), display.Figure(r[1], err))
+			display.Figure(*x.Rest.Clients, err), display.Figure(r[0], err), display.Figure(r[1], err))
 	}
 	if x.PlantedByRelay > 0 {
 		out += fmt.Sprintf(" A malicious relay can plant up to %s by its choice of dummies.",
