@@ -367,7 +367,7 @@ func binomial(n, p float64) grid {
 	if p >= 1 { // One level: every table hashes the whole text.
 		return grid{least: int(n), p: []float64{1}}
 	}
-	middle := math.Floor((n + 1) * p)
+	middle := min(n, math.Floor((n+1)*p)) // With p just below 1, the product may round to n+1.
 	odds := p / (1 - p)
 	var down []float64
 	q := 1.
