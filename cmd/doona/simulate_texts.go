@@ -41,8 +41,9 @@ type simulatedText struct {
 	Text    string  `json:"text"`
 	Clients int     `json:"clients"`
 	Listed  int     `json:"listed"`  // Number of batches that list it.
-	Mean    float64 `json:"mean"`    // Mean of its estimated counts in these batches.
+	Mean    float64 `json:"mean"`    // Mean of its estimated counts in the batches that have one.
 	Covered int     `json:"covered"` // Number of its intervals that contained the truth.
+	counted int     // number of batches that list it with an estimate and an interval
 }
 
 // simulateTexts simulates batches of a task for strings, and searches each batch for texts.
@@ -117,11 +118,15 @@ func (t *textTally) add(batch protocols.Aggregate) {
 			t.seen[c.Text] = s
 		}
 		s.Listed++
-		s.Mean += (c.Clients - s.Mean) / float64(s.Listed)
-		t.intervals++
 		if s.Clients == 0 {
 			t.wrong++
 		}
+		if c.Estimate() == nil { // nor an interval
+			continue
+		}
+		s.counted++
+		s.Mean += (c.Clients - s.Mean) / float64(s.counted)
+		t.intervals++
 		if c.Lo <= float64(s.Clients) && float64(s.Clients) <= c.Hi {
 			s.Covered++
 		}
