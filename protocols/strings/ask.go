@@ -1,7 +1,6 @@
 package strings
 
 import (
-	"maps"
 	"math"
 	"slices"
 
@@ -59,7 +58,12 @@ func (s *search) distinct(texts []string) (map[string]sample, error) {
 func (s *search) samples(texts map[string]sample, confidence float64) (tail float64) {
 	tail = (1 - confidence) / 2 / float64(max(1, len(texts)))
 	s.sample(texts)
-	for _, text := range slices.Sorted(maps.Keys(texts)) { // In one order, so that rounding is always the same.
+	var order []string // one order, so that rounding is always the same
+	for text := range texts {
+		order = append(order, text)
+	}
+	slices.Sort(order)
+	for _, text := range order {
 		if x := texts[text]; !s.known[text] && x.informs(tail) && !x.mayBeAbsent(tail) {
 			s.known[text] = true
 			s.claim([]byte(text), 1)

@@ -1,7 +1,6 @@
 package strings
 
 import (
-	"bytes"
 	"slices"
 
 	"github.com/doona-dp/doona/protocols"
@@ -64,7 +63,7 @@ func (a *aggregate) Hold(held map[string]int, asks []string, confidence float64)
 		padded, _ := s.m.plan.pad([]byte(text))
 		nodes = append(nodes, node{text: padded})
 	}
-	slices.SortFunc(nodes, func(x, y node) int { return bytes.Compare(x.text, y.text) })
+	slices.SortFunc(nodes, func(x, y node) int { return slices.Compare(x.text, y.text) })
 	s.propose = func(float64, int) []node { return nodes }
 	least := s.run(wide)
 	others := int(s.m.task.Batch.Size)
