@@ -226,11 +226,6 @@ func background(counts []uint64) (mean, variance float64) {
 	return mean, variance
 }
 
-// whole returns the cells of a padded text in the tables that hash all of it. If free is true, it omits claimed cells.
-func (s *cellStats) whole(text []byte, free bool) []uint64 {
-	return s.cells(text, s.m.plan.levels-1, free)
-}
-
 // checks returns the unclaimed cells of a padded text in the check tables.
 func (s *cellStats) checks(text []byte) []uint64 { return s.cells(text, s.m.plan.levels, true) }
 
