@@ -14,6 +14,7 @@
 //
 //   - Independent cells: the counts of all cells except a and b have the same law under P and Q, so
 //     δ_ab(ε) = Σ_{u,v} (f_a(u)·f_b(v) − e^ε·f_a(u+1)·f_b(v−1))₊, exactly.                          (2)
+//     For long tables, (2) is composed of two copies of one cell's pair, f(u) against f(u+1).
 //   - A fixed total T: (2) with each term times Pr[the other cells have T−u−v] / Pr[all cells have T].  (3)
 //   - A tilt: for outcomes possible under P and Q, P/Q is at most e^ρ with ρ of [Curve.Ratio]. Outcomes
 //     impossible under Q count in full: δ = Pr[Z_b = 0 or Z_a = M_a] plus the probability beyond the end
@@ -35,6 +36,7 @@ import (
 // Immutable.
 type Curve struct {
 	pairs []pair
+	cell  *pair   // One cell of a long table, instead of pairs: the curve is that of two copies.
 	ratio float64 // Largest finite privacy loss of a tilted law.
 	tail  float64 // Bound on the probability of an infinite loss of a tilted law.
 	gamma float64 // Probability that a client sends a uniform cell.
@@ -70,6 +72,10 @@ func New(n *task.Noise) (*Curve, error) {
 // independent returns the exact curve (2) for independent cells.
 func independent(n *task.Noise) (*Curve, error) {
 	laws, counts := tables(n)
+	if len(laws) == 1 && len(laws[0]) > maxPairTable {
+		cell, err := oneCell(laws[0])
+		return &Curve{cell: cell}, err
+	}
 	c, terms := &Curve{}, 0
 	for i, a := range laws {
 		for j, b := range laws {
@@ -83,6 +89,26 @@ func independent(n *task.Noise) (*Curve, error) {
 		}
 	}
 	return c, nil
+}
+
+// oneCell returns the pair of one cell with a long table: f(u) under P, f(u+1) under Q. For a table that equals its
+// mirror image, (2) is the curve of two independent copies of it (docs/proofs/relay-noise.md, "Long tables").
+func oneCell(f []float64) (*pair, error) {
+	if len(f) > maxLongTable {
+		return nil, invalid.Field("noise.tables", strconv.Itoa(len(f))+" numbers", "at most "+
+			strconv.Itoa(maxLongTable)+", which a client can check")
+	}
+	out := &pair{}
+	for u, p := range f {
+		if p != f[len(f)-1-u] {
+			return nil, invalid.Field("noise.tables", strconv.Itoa(len(f))+" numbers", "at most "+
+				strconv.Itoa(maxPairTable)+", or the same read backwards")
+		}
+		if p > 0 {
+			out.p, out.q = append(out.p, p), append(out.q, at(f, u+1))
+		}
+	}
+	return out, nil
 }
 
 // fixedTotal returns the exact curve (3) for a fixed total. All cells must have the same table.
@@ -193,6 +219,9 @@ func (c *Curve) Delta(eps float64) float64 {
 func (c *Curve) relays(eps float64) float64 {
 	most := c.beyond(eps)
 	e := math.Exp(eps)
+	if c.cell != nil {
+		most = c.cell.twice(eps)
+	}
 	for _, pair := range c.pairs {
 		sum := 0.0
 		for i, p := range pair.p {
@@ -206,6 +235,27 @@ func (c *Curve) relays(eps float64) float64 {
 	return most
 }
 
+// twice returns an upper bound on δ(eps) of two independent copies of the pair.
+func (p *pair) twice(eps float64) float64 {
+	if eps <= 0 { // The total variation distance of two copies is at most twice that of one.
+		sum := rounding
+		for i, x := range p.p {
+			sum += max(0, x-p.q[i])
+		}
+		return 2 * sum
+	}
+	return compose.Delta([]compose.Observation{{Pair: p.grid(), Count: 2}}, eps, 1e-12)
+}
+
+// grid returns the pair with its losses on the grid of [Curve.Observation].
+func (p *pair) grid() *compose.Pair {
+	o := compose.NewOutcomes(p.top(), gridSteps)
+	for i, x := range p.p {
+		o.Add(x, p.q[i])
+	}
+	return o.Pair()
+}
+
 // gridTop (the largest loss) and gridSteps define the grid of [Curve.Observation]. It is finer than composition needs.
 const (
 	gridTop   = 16
@@ -216,20 +266,24 @@ const (
 // cells that the verifier compares may change from epoch to epoch, so Observation uses the largest curve over all pairs
 // at every ε.
 func (c *Curve) Observation(epochs uint64) compose.Observation {
-	if len(c.pairs) != 1 || c.gamma > 0 {
+	switch {
+	case c.cell != nil && c.gamma == 0:
+		return compose.Observation{Pair: c.cell.grid(), Count: 2 * epochs}
+	case c.cell != nil: // Each point of the curve takes a millisecond.
+		return compose.Observation{Delta: compose.Chords(c.Delta, 64, 1e-15), Count: epochs}
+	case len(c.pairs) != 1 || c.gamma > 0:
 		return compose.Observation{Delta: compose.Chords(c.Delta, 512, 1e-15), Count: epochs}
 	}
-	o := compose.NewOutcomes(c.pairs[0].top(), gridSteps)
-	for i, p := range c.pairs[0].p {
-		o.Add(p, c.pairs[0].q[i])
-	}
-	return compose.Observation{Pair: o.Pair(), Count: epochs}
+	return compose.Observation{Pair: c.pairs[0].grid(), Count: epochs}
 }
 
 // Law returns a law that bounds the privacy loss of one epoch.
 func (c *Curve) Law() *compose.Law {
 	if c.ratio > 0 {
 		return compose.LawOf(c.Delta, c.weaker(c.ratio))
+	}
+	if c.cell != nil {
+		return c.longLaw()
 	}
 	laws, most := make([]*compose.Law, len(c.pairs)), 0.0
 	for i, pair := range c.pairs {
@@ -245,6 +299,15 @@ func (c *Curve) Law() *compose.Law {
 		}
 		return (1 - c.gamma) * delta
 	}, c.weaker(most))
+}
+
+// longLaw is [Curve.Law] for a long table.
+func (c *Curve) longLaw() *compose.Law {
+	two, err := c.cell.law().Copies(2)
+	if err == nil && c.gamma == 0 {
+		return two
+	}
+	return compose.LawOfSlow(c.Delta, c.weaker(2*c.cell.top()))
 }
 
 // law returns the law of the outcomes that are likelier under P. Outcomes likelier under Q belong to the pair with the

@@ -104,8 +104,9 @@ func tooFew(most float64) error {
 	return invalid.Field("dummies", decimal.Format(most, -1), "more, or a larger epsilon or delta")
 }
 
-// FixedTotal returns the law with the fewest dummies that meets the target and adds the same total number of dummies to
-// every batch. With few cells, the errors of the cells then nearly cancel.
+// FixedTotal returns a law that meets the target and adds the same total number of dummies to every batch. With few
+// cells, the errors of the cells then nearly cancel. FixedTotal tries a Laplace table, which is best for few epochs,
+// and for several epochs also Gaussian ones. It returns the law with the least standard deviation of a cell.
 func FixedTotal(cells uint64, target Target) (*task.Noise, error) {
 	if err := target.check(); err != nil {
 		return nil, err
@@ -113,37 +114,74 @@ func FixedTotal(cells uint64, target Target) (*task.Noise, error) {
 	if cells < 2 || cells > maxFixedCells {
 		return nil, invalid.Field("cells", strconv.FormatUint(cells, 10), "2 to "+strconv.Itoa(maxFixedCells))
 	}
-	law := func(table []uint64, at int) *task.Noise {
-		total := cells * uint64(at)
-		return &task.Noise{Kind: task.NoiseCells, Cells: cells, Tables: [][]uint64{table}, Total: &total}
+	found := target.fixedLaplace(cells)
+	for _, part := range []float64{.1, .03, .01} {
+		if target.Epochs == 1 {
+			break
+		}
+		law := func(table []uint64) *task.Noise { return fixed(cells, table, len(table)/2) }
+		if table := target.gaussian(part, maxPairTable, law); table != nil {
+			if n := law(table); found == nil || variance(n) < variance(found) {
+				found = n
+			}
+			break
+		}
 	}
-	if target.Epochs > 1 {
-		for _, part := range []float64{.1, .03, .01} {
-			if table := target.gaussian(part,
-				func(table []uint64) *task.Noise { return law(table, len(table)/2) }); table != nil {
-				return law(table, len(table)/2), nil
+	if found == nil {
+		return nil, invalid.Field("cells", strconv.FormatUint(cells, 10), "fewer, or a larger epsilon or delta")
+	}
+	return found, nil
+}
+
+// fixed returns the noise of cells with one table and a total of at dummies per cell.
+func fixed(cells uint64, table []uint64, at int) *task.Noise {
+	total := cells * uint64(at)
+	return &task.Noise{Kind: task.NoiseCells, Cells: cells, Tables: [][]uint64{table}, Total: &total}
+}
+
+// variance returns the variance of the first cell of a noise with a fixed total that [New] accepts.
+func variance(n *task.Noise) float64 {
+	l := &Laws{}
+	l.fixedTotal(n)
+	return l.Cells[0].Variance()
+}
+
+// fixedLaplace returns the fixed total of Laplace tables with the largest ε per epoch that meets the target, and the
+// fewest dummies for it, or nil. The tables end at 3·at, which loses nothing: the total is fixed.
+func (c Target) fixedLaplace(cells uint64) (found *task.Noise) {
+	try := func(eps float64) *task.Noise {
+		law := func(at int) *task.Noise { return fixed(cells, Laplace(eps/2, eps/2, at, 3*at), at) }
+		keeps := func(at int) bool { return c.keeps(law(at)) }
+		for at := 4; at <= maxPairTable; at *= 2 {
+			if keeps(at) {
+				return law(least(at/2, at, keeps))
 			}
 		}
+		return nil
 	}
-	laplace := func(at int) *task.Noise { // a table that ends at 3·at loses nothing: the total is fixed
-		half := target.Epsilon * (1 - 1e-9) / 2
-		return law(Laplace(half, half, at, 3*at), at)
+	if c.Epochs == 1 {
+		return try(c.Epsilon * (1 - 1e-9))
 	}
-	keeps := func(at int) bool { return target.keeps(laplace(at)) }
-	for at := 4; at <= 1<<10 && target.Epochs == 1; at *= 2 {
-		if keeps(at) {
-			return laplace(least(at/2, at, keeps)), nil
+	c.oneEpoch(func(eps float64) bool {
+		n := try(eps)
+		if n != nil {
+			found = n
 		}
-	}
-	return nil, invalid.Field("cells", strconv.FormatUint(cells, 10), "fewer, or a larger epsilon or delta")
+		return n != nil
+	})
+	return found
 }
 
 // maxFixedCells is the largest number of cells for a fixed total. For more cells, checking the certificate takes too
 // long for the little that it gains.
 const maxFixedCells = 64
 
-// maxPairTable is the largest number of weights of a table for which [New] accepts two cells.
-const maxPairTable = 1 << 10
+// maxPairTable is the largest number of weights of a table for which [New] enumerates two cells. maxLongTable is the
+// largest for which it composes two copies of one cell's pair ([oneCell]).
+const (
+	maxPairTable = 1 << 10
+	maxLongTable = 1 << 12
+)
 
 // pairOf returns the noise of two independent cells with the given table. The curve of independent cells with one table
 // does not depend on their number.
@@ -205,24 +243,24 @@ func (c Target) oneEpoch(keeps func(eps float64) bool) float64 {
 // gaussians returns Gaussian tables that meet the target for independent cells, for several places to cut the tails.
 func (c Target) gaussians() (tables [][]uint64) {
 	for _, part := range []float64{.01, .03, .1} {
-		if table := c.gaussian(part, pairOf); table != nil {
+		if table := c.gaussian(part, maxLongTable, pairOf); table != nil {
 			tables = append(tables, table)
 		}
 	}
 	return tables
 }
 
-// gaussian returns the narrowest Gaussian table whose law meets the target, or nil. The table is cut where its tail's δ
-// is about part of one epoch's δ.
-func (c Target) gaussian(part float64, law func(table []uint64) *task.Noise) []uint64 {
+// gaussian returns the narrowest Gaussian table, of at most most weights, whose law meets the target, or nil. The table
+// is cut where its tail's δ is about part of one epoch's δ.
+func (c Target) gaussian(part float64, most int, law func(table []uint64) *task.Noise) []uint64 {
 	cut := part * c.Delta / float64(c.Epochs)
 	table := func(i int) []uint64 {
 		sigma := math.Exp(float64(i) / 256)
 		return Gaussian(sigma, int(math.Ceil(sigma*math.Sqrt(max(1, -2*math.Log(cut*sigma))))))
 	}
 	const lowest, highest = -256, 2048
-	most := least(lowest, highest, func(i int) bool { return len(table(i+1))*len(table(i+1)) > maxTerms })
-	i := least(lowest, most, func(i int) bool { return c.keeps(law(table(i))) })
+	last := least(lowest, highest, func(i int) bool { return len(table(i+1)) > most })
+	i := least(lowest, last, func(i int) bool { return c.keeps(law(table(i))) })
 	if !c.keeps(law(table(i))) {
 		return nil
 	}

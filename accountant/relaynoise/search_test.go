@@ -170,7 +170,8 @@ func TestRefusals(t *testing.T) {
 			Tilt: &task.Tilt{Weights: []uint64{1, 1 << 30}, Factors: []uint64{1}}},
 		"one, with a fixed total": {Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{1}, {1, 1}},
 			Which: []task.Run{{Count: 1, Table: 0}, {Count: 1, Table: 1}}, Total: &total},
-		"1048576": {Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{make([]uint64, 1100)}},
+		"1048576": {Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{make([]uint64, 1100), make([]uint64, 1100)},
+			Which: []task.Run{{Count: 1, Table: 0}, {Count: 1, Table: 1}}},
 	} {
 		_, err := relaynoise.New(n)
 		require.ErrorContains(t, err, name)
