@@ -74,21 +74,36 @@ func (c Target) perEpoch() (eps, cut float64) {
 // The first term is the noise, the second the rounding to levels for the worst values. Sum picks the k and θ with the
 // smallest error that need at most most dummies per relay and batch. If most is 0, it picks those with the fewest
 // dummies whose error is at most a fifth above the least possible, √(2·relays)/ε; if there are none, it picks the
-// smallest error. Sum skips laws whose certificate takes a client too long to check, and all laws with as many or more
-// dummies.
+// smallest error. For several epochs, it also tries Gaussian tilts (docs/proofs/relay-noise.md, Theorem 3). Sum skips
+// laws whose certificate takes a client too long to check, and all laws with as many or more dummies.
 func Sum(users uint64, relays int, target Target, most float64) (k uint64, n *task.Noise, err error) {
 	if err := target.check(); err != nil {
 		return 0, nil, err
 	}
 	designs := target.designs(users, relays)
-	usual, n, err := target.usual(designs, relays)
+	if target.Epochs > 1 {
+		k, n, err = target.gaussSum(users, relays, most)
+	}
+	if n != nil && hopeless(designs, candidate{k, n}, users, relays) {
+		return k, n, nil
+	}
+	other, law, failed := target.laplaceSum(designs, users, relays, most)
+	if n == nil || failed == nil && better(candidate{other, law}, candidate{k, n}, users, relays, most) {
+		return other, law, failed
+	}
+	return k, n, err
+}
+
+// laplaceSum is [Sum] for the laws of [Levels].
+func (c Target) laplaceSum(designs []design, users uint64, relays int, most float64) (uint64, *task.Noise, error) {
+	usual, n, err := c.usual(designs, relays)
 	if most == 0 {
 		return usual.k, n, err
 	}
 	if n != nil {
 		designs = append(designs, usual)
 	}
-	return target.within(designs, users, relays, most)
+	return c.within(designs, users, relays, most)
 }
 
 // design is a choice of k and θ for a sum, with estimates of its dummies and of its error in levels.

@@ -19,6 +19,8 @@
 //   - A tilt: for outcomes possible under P and Q, P/Q is at most e^ρ with ρ of [Curve.Ratio]. Outcomes
 //     impossible under Q count in full: δ = Pr[Z_b = 0 or Z_a = M_a] plus the probability beyond the end
 //     of the tilt. At ε < ρ the curve is that of the worst (ρ, δ)-private mechanism ([KOV15]).       (4)
+//   - A Gaussian tilt, of tables and factors that are discrete Gaussians: the curve of a Gaussian pair,
+//     slightly raised (docs/proofs/relay-noise.md, Theorem 3).                                        (5)
 //
 // [MSE25]: https://arxiv.org/abs/2504.07362 [KOV15]: https://arxiv.org/abs/1311.0776
 package relaynoise
@@ -37,6 +39,7 @@ import (
 type Curve struct {
 	pairs []pair
 	cell  *pair   // One cell of a long table, instead of pairs: the curve is that of two copies.
+	gauss *gauss  // Of a Gaussian tilt, instead of pairs.
 	ratio float64 // Largest finite privacy loss of a tilted law.
 	tail  float64 // Bound on the probability of an infinite loss of a tilted law.
 	gamma float64 // Probability that a client sends a uniform cell.
@@ -219,8 +222,11 @@ func (c *Curve) Delta(eps float64) float64 {
 func (c *Curve) relays(eps float64) float64 {
 	most := c.beyond(eps)
 	e := math.Exp(eps)
-	if c.cell != nil {
+	switch {
+	case c.cell != nil:
 		most = c.cell.twice(eps)
+	case c.gauss != nil:
+		most = c.gauss.delta(1, eps)
 	}
 	for _, pair := range c.pairs {
 		sum := 0.0
@@ -267,6 +273,8 @@ const (
 // at every ε.
 func (c *Curve) Observation(epochs uint64) compose.Observation {
 	switch {
+	case c.gauss != nil && c.gamma == 0:
+		return c.gauss.observation(epochs)
 	case c.cell != nil && c.gamma == 0:
 		return compose.Observation{Pair: c.cell.grid(), Count: 2 * epochs}
 	case c.cell != nil: // Each point of the curve takes a millisecond.
@@ -282,7 +290,10 @@ func (c *Curve) Law() *compose.Law {
 	if c.ratio > 0 {
 		return compose.LawOf(c.Delta, c.weaker(c.ratio))
 	}
-	if c.cell != nil {
+	switch {
+	case c.gauss != nil:
+		return compose.LawOf(c.Delta, compose.Top(c.Delta))
+	case c.cell != nil:
 		return c.longLaw()
 	}
 	laws, most := make([]*compose.Law, len(c.pairs)), 0.0

@@ -30,7 +30,7 @@ func states(n *task.Noise) (law map[int]float64, base int) {
 			for z, weight := range n.Tables[which[cell]] {
 				w := 0
 				if n.Tilt != nil {
-					w = int(n.Tilt.Weights[cell])
+					w = int(n.Tilt.Weights[cell]) - int(n.Tilt.Zero)
 				}
 				walk(cell+1, key+place*z, place*base, count+z, weighted+w*z, p*float64(weight))
 			}

@@ -30,8 +30,11 @@ func (c Target) check() error {
 
 // Total returns the δ of all epochs at the target's ε, by composition ([compose.Delta]).
 func (c Target) Total(curve *Curve) float64 {
-	if c.Epochs == 1 {
+	switch {
+	case c.Epochs == 1:
 		return curve.Delta(c.Epsilon)
+	case curve.gauss != nil && curve.gamma == 0:
+		return curve.gauss.delta(c.Epochs, c.Epsilon)
 	}
 	return compose.Delta([]compose.Observation{curve.Observation(c.Epochs)}, c.Epsilon, c.Delta)
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// tilted returns the curve of a tilted law, the bound (4) of the package comment.
+// tilted returns the curve of a tilted law, the bound (4) of the package comment, or (5) for a Gaussian tilt.
 func tilted(n *task.Noise) (*Curve, error) {
 	if n.Cells > maxTiltedCells {
 		return nil, invalid.Field("noise.cells", strconv.FormatUint(n.Cells, 10),
 			"at most "+strconv.Itoa(maxTiltedCells)+" with a tilt")
 	}
-	if n.Tilt.Centre > maxWeight || slices.Max(n.Tilt.Weights) > maxWeight {
-		return nil, invalid.Field("noise.tilt", "a centre or weight above "+strconv.Itoa(maxWeight), "smaller ones")
+	if n.Tilt.Centre > maxWeight || n.Tilt.Zero > maxWeight || slices.Max(n.Tilt.Weights) > maxWeight {
+		return nil, invalid.Field("noise.tilt", "a centre, zero or weight above "+strconv.Itoa(maxWeight), "smaller ones")
 	}
 	for _, table := range n.Tables {
 		if len(table) > maxTiltedTable {
@@ -26,6 +26,9 @@ func tilted(n *task.Noise) (*Curve, error) {
 		}
 	}
 	t := newTilt(n)
+	if g := newGauss(t); g != nil {
+		return &Curve{gauss: g}, nil
+	}
 	ratio, err := t.ratio()
 	if err != nil {
 		return nil, err
@@ -54,7 +57,7 @@ type tilt struct {
 	laws    [][]float64 // Pr[Z_j = z] before the tilt, for each table.
 	logs    [][]float64 // Logarithms of laws.
 	table   []int       // By cell.
-	weights []int       // By cell.
+	weights []int       // By cell, less the tilt's zero.
 	centre  int
 	factors []float64 // For each distance from the centre; the largest factor is 1.
 
@@ -73,17 +76,19 @@ func newTilt(n *task.Noise) *tilt {
 	}
 	n.Each(func(first uint64, run task.Run) {
 		for _, weight := range n.Tilt.Weights[first : first+run.Count] {
-			t.table, t.weights = append(t.table, int(run.Table)), append(t.weights, int(weight))
+			t.table = append(t.table, int(run.Table))
+			t.weights = append(t.weights, int(weight)-int(n.Tilt.Zero))
 		}
 	})
 	for _, factor := range n.Tilt.Factors {
 		t.factors = append(t.factors, float64(factor)/float64(n.Tilt.Factors[0]))
 	}
-	sum := 0
+	low, high := 0, 0
 	for j, w := range t.weights {
-		sum += w * (len(t.law(j)) - 1)
+		end := w * (len(t.law(j)) - 1)
+		low, high = low+min(end, 0), high+max(end, 0)
 	}
-	t.farthest = max(t.centre, sum-t.centre)
+	t.farthest = max(t.centre-low, high-t.centre)
 	return t
 }
 

@@ -97,9 +97,10 @@ func (a *aggregate) Total() []float64 {
 	gamma, k, n := a.m.gamma(), float64(a.m.krr.K), float64(a.Reports())
 	a.m.laws()
 	if summed(a.m.task) {
-		sum := -float64(a.draws) * a.m.mean
+		zero := float64(a.m.task.Noise.Tilt.Zero)
+		sum := zero*n - float64(a.draws)*a.m.mean
 		for j, messages := range a.counts {
-			sum += float64(j) * float64(messages)
+			sum += (float64(j) - zero) * float64(messages)
 		}
 		z := (sum/(k-1) - n*gamma/2) / (1 - gamma)
 		return []float64{a.m.task.Input.Lo.Float64()*n + a.m.task.Input.Width()*z}

@@ -8,10 +8,11 @@
 // messages from clients. The analyzer estimates
 //
 //	ĉ_j = (N_j − D·E[Z_j] − nγ/K) / (1−γ)                                                        (1)
-//	Σx ≈ (Σ_j j·N_j − D·E[Σ_j j·Z_j])/k, and then (… − nγ/2)/(1−γ)                                (2)
+//	Σx ≈ (zn + Σ_j (j−z)·N_j − D·E[Σ_j (j−z)·Z_j])/k, and then (… − nγ/2)/(1−γ)                   (2)
 //
-// γ is 0 unless the task also asks for local randomization. Then a client sends one of the K cells, drawn uniformly,
-// with probability γ.
+// z is 0, or k/2 for a Gaussian tilt: n is known exactly, and sums counted from the middle level need less noise. γ is
+// 0 unless the task also asks for local randomization. Then a client sends one of the K cells, drawn uniformly, with
+// probability γ.
 //
 // Guarantee: (ε, δ)-DP by substitution of one client's value, against everybody else together, if any one relay is
 // honest (package accountant/relaynoise, docs/proofs/relay-noise.md). It does not depend on the number of clients.
@@ -19,7 +20,7 @@
 // protection remains if all relays collude with it. With γ > 0, ε₀ = ln(1 + K(1−γ)/γ) then remains.
 //
 // Accuracy: the estimates are unbiased. The variance of a count is D times that of one cell's dummies, for any n. The
-// variance of a sum is D·Var[Σ_j j·Z_j]/k² and, for the worst values, n/(4k²) more. γ adds the same variance as in
+// variance of a sum is D·Var[Σ_j (j−z)·Z_j]/k² and, for the worst values, n/(4k²) more. γ adds the same variance as in
 // packages histogram and realsum.
 //
 // Limits: one slot per client. One malicious client moves one count by one, or by 1/(1−γ). A malicious relay can choose
@@ -62,7 +63,7 @@ type Mechanism struct {
 	once  sync.Once
 	known *relaynoise.Laws
 	means []float64 // By cell: mean number of dummies that one relay adds to a batch.
-	mean  float64   // For a tilted law: mean of the weighted sum of one relay's dummies.
+	mean  float64   // For a tilted law: mean of Σ_j (j−z)·Z_j of one relay's dummies.
 
 	lock      sync.Mutex
 	dummyLaws dummyLaws
@@ -155,6 +156,9 @@ func checkNoise(t *task.Task, cells uint64) error {
 		return nil
 	case n.Tilt == nil:
 		return invalid.Field("noise.tilt", "missing", "a tilt, for query sum or mean")
+	}
+	if zero := n.Tilt.Zero; zero != 0 && 2*zero != cells-1 {
+		return invalid.Field("noise.tilt.zero", strconv.FormatUint(zero, 10), "0, or half of an even k")
 	}
 	for j, weight := range n.Tilt.Weights {
 		if weight != uint64(j) {

@@ -237,7 +237,7 @@ func withParts(plain *task.Task) []*task.Task {
 	cells.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 5, Batches: 1000,
 		Tables: [][]uint64{{1, 3, 9, 3, 1}, {0, 1 << 52, 0, 1}},
 		Which:  []task.Run{{Count: 2, Table: 0}, {Count: 2, Table: 1}, {Count: 1, Table: 0}},
-		Tilt:   &task.Tilt{Centre: 20, Weights: []uint64{0, 1, 2, 3, 4}, Factors: []uint64{70000, 300, 0, 1}},
+		Tilt:   &task.Tilt{Centre: 3, Zero: 2, Weights: []uint64{0, 1, 2, 3, 4}, Factors: []uint64{70000, 300, 0, 1}},
 		Total:  &total}
 	pool.Name, pool.Claim.Assumption = "noise from a pool", task.NoneHonest
 	pool.Slots.MessageBytes, pool.Noise = 5, &task.Noise{Kind: task.NoisePool, Cells: 1 << 40, Pool: 4000}

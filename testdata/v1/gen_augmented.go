@@ -46,6 +46,15 @@ func augmentedVectors() vectorSet {
 				batches: []batch{withDummies(2, 1, 3, "\x00", "\x02", "\x01", "\x01", "\x02")},
 			},
 			{
+				name: "a mean, tilted from the middle level", query: task.Mean, rule: "dummies", claim: loose, batch: honest(5),
+				input: between(-10, 10), params: "k=2", slots: full(1, 1, 1),
+				values: [][]float64{{-10}, {3.25}},
+				noise: &task.Noise{Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{steep},
+					Tilt: &task.Tilt{Centre: 1, Zero: 1, Weights: []uint64{0, 1, 2},
+						Factors: []uint64{243, 81, 27, 9, 3, 1}}},
+				batches: []batch{withDummies(2, 1, 3, "\x00", "\x02", "\x01", "\x01", "\x02")},
+			},
+			{
 				name: "a sum, tilted, with local randomization", query: task.Sum, rule: "dummies", claim: loose,
 				batch: honest(5), input: between(0, 4), params: "gamma=1/8 k=2", slots: full(1, 1, 1),
 				values:  [][]float64{{1}, {3.25}, {4}, {0}},

@@ -17,11 +17,11 @@ import (
 //	["cells", cells, batches, [[weight …] …], [[count, table] …], tilt, total]
 //	["pool", cells, batches, pool]
 //
-// with tilt [] or [centre, [weight …], [factor …]], and total [] or [T].
+// with tilt [] or [centre, zero, [weight …], [factor …]], and total [] or [T].
 //
 // The law of kind cells, for the numbers z_0 … z_{cells−1} of dummies of each cell, is
 //
-//	Pr[z] ∝ ∏_j Tables[table of j][z_j] · Factors[|Σ_j Weights_j·z_j − Centre|] · 1[Σ_j z_j = T],
+//	Pr[z] ∝ ∏_j Tables[table of j][z_j] · Factors[|Σ_j (Weights_j−Zero)·z_j − Centre|] · 1[Σ_j z_j = T],
 //
 // where entries beyond the end of a table, or of the factors, are 0, and an absent tilt or total is 1. Kind pool adds
 // exactly Pool dummies, of independent and uniform cells.
@@ -53,6 +53,7 @@ type Run struct {
 // Tilt is a factor in the probability of a draw. It depends on one weighted sum of the numbers of dummies in the cells.
 type Tilt struct {
 	Centre  uint64   // The value of the weighted sum to which distances are measured.
+	Zero    uint64   // Subtracted from each weight, which may make it negative.
 	Weights []uint64 // One weight for each cell.
 	Factors []uint64 // Factor by distance of the weighted sum from Centre; beyond the end 0.
 }
@@ -98,8 +99,8 @@ func (w *writer) tilt(t *Tilt) {
 		w.array(0)
 		return
 	}
-	w.array(3)
-	w.uint(t.Centre)
+	w.array(4)
+	w.uints(t.Centre, t.Zero)
 	w.numbers(t.Weights)
 	w.numbers(t.Factors)
 }
@@ -129,8 +130,8 @@ func (r *reader) cells(n *Noise) {
 		r.array(2)
 		n.Which = append(n.Which, Run{Count: r.uint(), Table: r.uint()})
 	}
-	if r.optional(3) {
-		n.Tilt = &Tilt{Centre: r.uint(), Weights: r.numbers(maxNumbers), Factors: r.numbers(maxNumbers)}
+	if r.optional(4) {
+		n.Tilt = &Tilt{r.uint(), r.uint(), r.numbers(maxNumbers), r.numbers(maxNumbers)}
 	}
 	if r.optional(1) {
 		total := r.uint()
@@ -282,18 +283,21 @@ func (n *Noise) validateTilt() error {
 	if err := inRange("noise.tilt.centre", n.Tilt.Centre, 0, maxWeight); err != nil {
 		return err
 	}
-	sum, over := uint64(0), false
+	if err := inRange("noise.tilt.zero", n.Tilt.Zero, 0, maxWeight); err != nil {
+		return err
+	}
+	sum, over := n.Tilt.Centre, false
 	n.Each(func(first uint64, run Run) {
 		most := uint64(len(n.Tables[run.Table]) - 1)
 		for _, weight := range n.Tilt.Weights[first : first+run.Count] {
-			hi, lo := bits.Mul64(weight, most)
+			hi, lo := bits.Mul64(max(weight, n.Tilt.Zero), most)
 			sum += lo
 			over = over || weight > maxWeight || hi > 0 || lo > math.MaxInt64 || sum > math.MaxInt64
 		}
 	})
 	if over {
 		return invalid.Field("noise.tilt.weights", "weights too large",
-			"weights below 2^53, and below 2^63 times all dummies")
+			"weights below 2^53, and times all dummies, with the centre, below 2^63")
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func cells() *task.Noise {
 	return &task.Noise{Kind: task.NoiseCells, Cells: 4, Batches: 100,
 		Tables: [][]uint64{{1, 2, 0, 1<<53 - 1}, {0, 7}},
 		Which:  []task.Run{{Count: 1, Table: 1}, {Count: 2, Table: 0}, {Count: 1, Table: 1}},
-		Tilt:   &task.Tilt{Centre: 12, Weights: []uint64{0, 1, 2, 3}, Factors: []uint64{9, 0, 300}},
+		Tilt:   &task.Tilt{Centre: 12, Zero: 1, Weights: []uint64{0, 1, 2, 3}, Factors: []uint64{9, 0, 300}},
 		Total:  number(8)}
 }
 
@@ -160,6 +160,9 @@ func TestValidateNamesTheNoise(t *testing.T) {
 		"noise.tilt.weights": {
 			func(n *task.Noise) { n.Tilt.Weights = n.Tilt.Weights[:3] },
 			func(n *task.Noise) { n.Tilt.Weights[0] = 1 << 53 },
+			func(n *task.Noise) { // so does a zero of 2⁵³ − 1, in four cells
+				n.Tables, n.Which, n.Tilt.Zero = [][]uint64{slices.Repeat([]uint64{1}, 401)}, nil, 1<<53-1
+			},
 			func(n *task.Noise) { // weights of 2⁵³ − 1 times 2000 dummies exceed 2⁶³
 				n.Tables, n.Which, n.Tilt.Weights[3] = [][]uint64{slices.Repeat([]uint64{1}, 2001)}, nil, 1<<53-1
 			},
@@ -167,6 +170,7 @@ func TestValidateNamesTheNoise(t *testing.T) {
 		"noise.tilt.factors": {func(n *task.Noise) { n.Tilt.Factors = nil },
 			func(n *task.Noise) { n.Tilt.Factors = []uint64{1, 0} }},
 		"noise.tilt.centre": {func(n *task.Noise) { n.Tilt.Centre = 1 << 53 }},
+		"noise.tilt.zero":   {func(n *task.Noise) { n.Tilt.Zero = 1 << 53 }},
 		// In the sample, two cells always have 1 dummy, and two have up to 3.
 		"noise.total": {func(n *task.Noise) { n.Total = number(1) },
 			func(n *task.Noise) { n.Total = number(9) }},
@@ -213,7 +217,7 @@ func TestParsePartsIsStrict(t *testing.T) {
 		"noise of no kind":           {"\xa5cells", "\xa5calls"},
 		"pool with the parts of all": {"\xa5cells", "\xa4pool"},
 		"a run of three":             {"\x92\x02\x00", "\x93\x02\x00\x00"},
-		"a tilt of two":              {"\x93\x0c\x94", "\x92\x0c\x94"},
+		"a tilt of two":              {"\x94\x0c\x01\x94", "\x92\x0c\x94"},
 		"two totals":                 {"\x91\x08", "\x92\x08\x08"},
 	} {
 		form := string(withParts().Canonical())

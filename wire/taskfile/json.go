@@ -89,6 +89,7 @@ type noise struct {
 
 type tilt struct {
 	Centre  uint64   `json:"centre"`
+	Zero    uint64   `json:"zero,omitempty"`
 	Weights []uint64 `json:"weights"`
 	Factors []uint64 `json:"factors"`
 }

@@ -80,7 +80,7 @@ func formatNoise(n *task.Noise) *noise {
 		out.Which = append(out.Which, []uint64{run.Count, run.Table})
 	}
 	if n.Tilt != nil {
-		out.Tilt = &tilt{n.Tilt.Centre, n.Tilt.Weights, n.Tilt.Factors}
+		out.Tilt = &tilt{n.Tilt.Centre, n.Tilt.Zero, n.Tilt.Weights, n.Tilt.Factors}
 	}
 	return out
 }
@@ -97,7 +97,8 @@ func (n *noise) parse() (*task.Noise, error) {
 		out.Which = append(out.Which, task.Run{Count: run[0], Table: run[1]})
 	}
 	if n.Tilt != nil {
-		out.Tilt = &task.Tilt{Centre: n.Tilt.Centre, Weights: n.Tilt.Weights, Factors: n.Tilt.Factors}
+		out.Tilt = &task.Tilt{Centre: n.Tilt.Centre, Zero: n.Tilt.Zero, Weights: n.Tilt.Weights,
+			Factors: n.Tilt.Factors}
 	}
 	return out, nil
 }

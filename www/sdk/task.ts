@@ -205,7 +205,7 @@ function noise(r: Reader): Noise | undefined {
   else if (law.kind === 'cells' && parts === 7) {
     list(r, numbers, maxNumbers); // tables
     list(r, () => group(r, 2, () => [r.uint(), r.uint()]), maxNumbers); // runs of cells with one table
-    optional(r, 3, () => [r.uint(), numbers(), numbers()]); // tilt
+    optional(r, 4, () => [r.uint(), r.uint(), numbers(), numbers()]); // tilt
     optional(r, 1, number); // total
   } else throw new FormatError('noise of no known kind');
   return law;

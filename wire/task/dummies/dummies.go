@@ -108,11 +108,11 @@ func (l *Law) accept(src *randomizer.Source, numbers []uint64) bool {
 	if tilt == nil {
 		return true
 	}
-	sum := uint64(0) // the sum stays below 2⁶³
+	sum := -int64(tilt.Centre) // the sum's size stays below 2⁶³
 	for j, z := range numbers {
-		sum += tilt.Weights[j] * z
+		sum += (int64(tilt.Weights[j]) - int64(tilt.Zero)) * int64(z)
 	}
-	distance := max(sum, tilt.Centre) - min(sum, tilt.Centre)
+	distance := uint64(max(sum, -sum))
 	if distance >= uint64(len(tilt.Factors)) {
 		return false
 	}

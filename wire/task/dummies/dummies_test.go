@@ -20,6 +20,8 @@ var laws = map[string]*task.Noise{
 	"total":      {Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{4, 2, 1}}, Total: total(3)},
 	"tilt": {Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{1, 2, 1}},
 		Tilt: &task.Tilt{Centre: 3, Weights: []uint64{0, 1, 2}, Factors: []uint64{9, 4, 1}}},
+	"tilt from the middle": {Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{1, 2, 4, 1}},
+		Tilt: &task.Tilt{Centre: 1, Zero: 1, Weights: []uint64{0, 1, 2}, Factors: []uint64{9, 4, 2}}},
 	"rising tilt": {Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{1, 2, 1}},
 		Tilt: &task.Tilt{Centre: 2, Weights: []uint64{1, 1}, Factors: []uint64{1, 4, 9}}},
 	"tilt and total": {Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{2, 3, 1}}, Total: total(3),
@@ -35,7 +37,7 @@ func runs(numbers ...uint64) (out []task.Run) {
 
 // weight returns the unnormalized probability of an outcome, computed from the definition in [task.Noise].
 func weight(n *task.Noise, z []uint64) uint64 {
-	weight, sum, weighted, cell := uint64(1), uint64(0), uint64(0), 0
+	weight, sum, weighted, cell := uint64(1), uint64(0), int64(0), 0
 	n.Each(func(_ uint64, run task.Run) {
 		for range run.Count {
 			table := n.Tables[run.Table]
@@ -46,7 +48,7 @@ func weight(n *task.Noise, z []uint64) uint64 {
 			weight *= table[z[cell]]
 			sum += z[cell]
 			if n.Tilt != nil {
-				weighted += n.Tilt.Weights[cell] * z[cell]
+				weighted += (int64(n.Tilt.Weights[cell]) - int64(n.Tilt.Zero)) * int64(z[cell])
 			}
 			cell++
 		}
@@ -55,8 +57,8 @@ func weight(n *task.Noise, z []uint64) uint64 {
 		return 0
 	}
 	if n.Tilt != nil {
-		d := max(weighted, n.Tilt.Centre) - min(weighted, n.Tilt.Centre)
-		if d >= uint64(len(n.Tilt.Factors)) {
+		d := max(weighted-int64(n.Tilt.Centre), int64(n.Tilt.Centre)-weighted)
+		if d >= int64(len(n.Tilt.Factors)) {
 			return 0
 		}
 		weight *= n.Tilt.Factors[d]

@@ -20,8 +20,8 @@ function* outcomes(noise: Noise): Generator<[number[], number]> {
       const sum = BigInt(z.reduce((a, b) => a + b, 0));
       if (noise.total !== undefined && sum !== noise.total) return;
       if (noise.tilt) {
-        const { centre, weights, factors } = noise.tilt;
-        const at = z.reduce((s, n, j) => s + Number(weights[j]) * n, 0) - Number(centre);
+        const { centre, zero, weights, factors } = noise.tilt;
+        const at = z.reduce((s, n, j) => s + Number(weights[j]! - zero) * n, 0) - Number(centre);
         weight *= Number(factors[Math.abs(at)] ?? 0n);
       }
       if (weight > 0) yield [z, weight];
@@ -63,6 +63,7 @@ export function augmented(task: Task): Protocol {
   if (task.rule !== 'dummies') throw new Malformed('rule');
   if (summed && !noise.tilt) throw new Malformed('noise.tilt');
   if (summed && noise.tilt!.weights.some((w, j) => w !== BigInt(j))) throw new Malformed('noise.tilt.weights');
+  if (summed && noise.tilt!.zero && noise.tilt!.zero * 2n !== cells - 1n) throw new Malformed('noise.tilt.zero');
   const size = symbolBytes(cells);
   checkSlots(task, 'full', 1n, 1n, size);
   const read = (lane: number, message: Uint8Array) => {
@@ -85,7 +86,8 @@ export function augmented(task: Task): Protocol {
       const n = counts.reduce((a, b) => a + b, 0) - batches.reduce((s, b) => s + b.dummies!, 0);
       const own = means(noise).map((mean, j) => counts[j]! - draws * mean);
       if (summed) {
-        const z = own.reduce((s, c, j) => s + j * c, 0) / Number(cells - 1n);
+        const zero = Number(noise.tilt!.zero);
+        const z = own.reduce((s, c, j) => s + (j - zero) * c, zero * n) / Number(cells - 1n);
         return [task.lo * n + (task.hi - task.lo) * ((z - (n * gamma) / 2) / (1 - gamma))];
       }
       const answers = own.map((c) => (c - (n * gamma) / Number(cells)) / (1 - gamma));

@@ -65,7 +65,7 @@ export interface Noise {
   tables?: bigint[][];
   /** Runs of consecutive cells: [number of cells, index of their table]. */
   which?: [bigint, bigint][];
-  tilt?: { centre: bigint; weights: bigint[]; factors: bigint[] } | undefined;
+  tilt?: { centre: bigint; zero: bigint; weights: bigint[]; factors: bigint[] } | undefined;
   total?: bigint | undefined;
 }
 
@@ -180,7 +180,7 @@ function noiseOf([kind, cells, batches, ...law]: [string, bigint, bigint, ...any
   const [tables, which, tilt, total] = law;
   return {
     kind, cells, batches, tables, which,
-    tilt: tilt.length ? { centre: tilt[0], weights: tilt[1], factors: tilt[2] } : undefined,
+    tilt: tilt.length ? { centre: tilt[0], zero: tilt[1], weights: tilt[2], factors: tilt[3] } : undefined,
     total: total[0],
   };
 }
