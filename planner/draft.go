@@ -39,6 +39,7 @@ type Query struct {
 	Epsilon  float64      // Claimed ε of one epoch, in (0, 100].
 	Delta    float64      // Claimed δ of one epoch, in (0, 1).
 	Epochs   uint64       // Number of the task's epochs, at least 1. Only used with a total.
+	Cap      task.Cap     // Limits the reports of one browser, so that a total covers fewer. Zero for none.
 	KEM      task.KEM     // x25519, mlkem768x25519 or mlkem768. Empty: x25519.
 	Relays   *RelayNoise  // Every relay adds noise, so no other client must be honest. nil: default.
 
@@ -94,7 +95,7 @@ func Draft(q Query) (*task.Task, error) {
 }
 
 func (q Query) calibrate(t *task.Task) error {
-	t.Epochs.Count = 0
+	t.Epochs.Count, t.Epochs.Cap = 0, q.Cap
 	if !t.Claim.Total.IsZero() {
 		t.Epochs.Count = q.Epochs
 	}

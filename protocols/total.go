@@ -10,9 +10,10 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// CheckTotal returns an error unless all epochs together keep the task's claimed total, if the task has one. law
-// returns the privacy law of one epoch. The caller must have checked the claim of one epoch. All epochs have the same
-// law, fixed before the first; then Theorem 3 (a) of docs/proofs/loss-laws.md lets their losses add up.
+// CheckTotal returns an error unless all reports of one browser together keep the task's claimed total, if the task has
+// one. A browser reports once per epoch, or less often if the task has a cap. law returns the privacy law of one epoch.
+// The caller must have checked the claim of one epoch. All epochs have the same law, fixed before the first; then
+// Theorem 3 (a) of docs/proofs/loss-laws.md lets their losses add up.
 func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 	total := t.Claim.Total
 	if total.IsZero() {
@@ -21,7 +22,8 @@ func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 	if t.Epochs.Count == 0 {
 		return invalid.Field("epochs.count", "0", "at least 1 with a claim over all epochs")
 	}
-	sum := AddedClaims(t.Claim, t.Epochs.Count)
+	reports := t.Epochs.MostReports(t.Epochs.Count)
+	sum := AddedClaims(t.Claim, reports)
 	if sum.Epsilon <= total.Epsilon.Value() && sum.Delta <= total.Delta.Value() {
 		return nil // The epochs' claims, added up, are within the total.
 	}
@@ -29,11 +31,11 @@ func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 	if err != nil {
 		return err
 	}
-	derived := compose.Delta([]compose.Observation{one.Observation(t.Epochs.Count)}, total.Epsilon.Value(),
+	derived := compose.Delta([]compose.Observation{one.Observation(reports)}, total.Epsilon.Value(),
 		total.Delta.Value())
 	if !(derived <= total.Delta.Value()) {
 		return invalid.Field("claim.total.delta", total.Delta.String(), "at least "+decimal.Up(derived, 7)+
-			", the delta of "+strconv.FormatUint(t.Epochs.Count, 10)+" epochs together at epsilon "+
+			", the delta of "+strconv.FormatUint(reports, 10)+" reports of a browser together at epsilon "+
 			total.Epsilon.String())
 	}
 	return nil
@@ -61,23 +63,24 @@ func multiple(text string, value float64, times uint64) float64 {
 	return decimal.Near(product, 15)
 }
 
-// EpochsSpend returns the (ε, δ) that a number of a task's epochs cost one client. It compares three bounds and takes
-// the least ε: the composed laws, at the sum of the epochs' claimed δ; the sum of the claims; and the task's total. The
-// caller must have checked the task's claim. The composition is that of [CheckTotal].
-func EpochsSpend(t *task.Task, law func() (*compose.Law, error), epochs uint64) (compose.Spend, error) {
-	best := AddedClaims(t.Claim, epochs)
-	if epochs > 1 && best.Delta < 1 {
+// EpochsSpend returns the (ε, δ) that a number of a client's reports for a task cost it, each in its own epoch. It
+// compares three bounds and takes the least ε: the composed laws, at the sum of the epochs' claimed δ; the sum of the
+// claims; and the task's total. The caller must have checked the task's claim. The composition is that of [CheckTotal].
+func EpochsSpend(t *task.Task, law func() (*compose.Law, error), reports uint64) (compose.Spend, error) {
+	best := AddedClaims(t.Claim, reports)
+	if reports > 1 && best.Delta < 1 {
 		one, err := law()
 		if err != nil {
 			return best, err
 		}
 		// compose.Epsilon fails if unbounded losses are as likely as δ allows. Then the sum of the claims stands.
-		eps, err := compose.Epsilon([]compose.Observation{one.Observation(epochs)}, best.Delta)
+		eps, err := compose.Epsilon([]compose.Observation{one.Observation(reports)}, best.Delta)
 		if err == nil && eps > 0 && eps < best.Epsilon {
 			best.Epsilon = eps
 		}
 	}
-	if total := t.Claim.Total; !total.IsZero() && epochs <= t.Epochs.Count && total.Epsilon.Value() < best.Epsilon {
+	covered := reports <= t.Epochs.MostReports(t.Epochs.Count)
+	if total := t.Claim.Total; !total.IsZero() && covered && total.Epsilon.Value() < best.Epsilon {
 		best = compose.Spend{Epsilon: total.Epsilon.Value(), Delta: total.Delta.Value()}
 	}
 	return best, nil

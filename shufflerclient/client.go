@@ -174,8 +174,8 @@ func newClient(open *taskfile.Open, o Options, line task.ID, goesOn bool) (*Clie
 	return c, nil
 }
 
-// checkBudget compares the cost of all epochs together with the options. It also limits δ, because a claim with a large
-// δ can be true and worthless: a client that reveals its value with probability δ is (0, δ)-DP.
+// checkBudget compares the cost of all reports of one client together with the options. It also limits δ, because a
+// claim with a large δ can be true and worthless: a client that reveals its value with probability δ is (0, δ)-DP.
 func checkBudget(open *taskfile.Open, m protocols.Mechanism, o Options) error {
 	if o.MaxEpsilon == 0 && o.Ledger != nil {
 		o.MaxEpsilon = math.Inf(1)
@@ -189,7 +189,7 @@ func checkBudget(open *taskfile.Open, m protocols.Mechanism, o Options) error {
 	if !(o.MaxDelta > 0 && o.MaxDelta <= 1) {
 		return invalid.Field("MaxDelta", fmt.Sprint(o.MaxDelta), "a number in (0, 1]")
 	}
-	n := open.Epochs.Count
+	n := open.Epochs.MostReports(open.Epochs.Count)
 	fits := func(delta float64) bool { return delta <= o.MaxDelta || o.MaxDelta == 1 }
 	if sum := protocols.AddedClaims(open.Claim, n); sum.Epsilon <= o.MaxEpsilon && fits(sum.Delta) {
 		return nil // The sum already fits, so the slower composition (0.1 s) is not needed.
@@ -200,12 +200,12 @@ func checkBudget(open *taskfile.Open, m protocols.Mechanism, o Options) error {
 	}
 	if !(total.Epsilon <= o.MaxEpsilon) {
 		return invalid.Field("MaxEpsilon", fmt.Sprint(o.MaxEpsilon),
-			fmt.Sprintf("at least %s: epsilon %s in each of %d epochs", decimal.Up(total.Epsilon, 6),
+			fmt.Sprintf("at least %s: epsilon %s in each of %d reports", decimal.Up(total.Epsilon, 6),
 				open.Claim.Epsilon, n))
 	}
 	if !fits(total.Delta) {
 		return invalid.Field("MaxDelta", fmt.Sprint(o.MaxDelta),
-			fmt.Sprintf("at least %s: delta %s in each of %d epochs", decimal.Format(total.Delta, -1),
+			fmt.Sprintf("at least %s: delta %s in each of %d reports", decimal.Format(total.Delta, -1),
 				open.Claim.Delta, n))
 	}
 	return nil

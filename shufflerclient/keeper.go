@@ -22,19 +22,20 @@ const mostEpochs = 65536
 
 // priceOf returns the cost of a task's reports within a budget's days. The δ of all reports is the task's claimed δ for
 // that number of epochs, or the budget's δ if that is smaller. The task's privacy law then gives the ε at this δ. A
-// stream that continues counts as many epochs as fit into the days. Its δ is the larger of two: the task's claimed
-// total, and the sum of the per-epoch claims. The total alone is not enough, because later tasks may have other numbers
-// of epochs than it was planned for.
+// task's cap limits the number of reports. A stream that continues counts as many epochs as fit into the days. Its δ is
+// the larger of two: the task's claimed total, and the sum of the per-epoch claims. The total alone is not enough,
+// because later tasks may have other numbers of epochs than it was planned for.
 func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Price, err error) {
-	p = Price{First: protocols.AddedClaims(t.Claim, 1), Reports: t.Epochs.Count}
+	epochs := t.Epochs.Count
 	if goesOn && !math.IsInf(b.Days, 1) {
-		p.Reports = mostEpochs
+		epochs = mostEpochs
 	}
-	if most := math.Ceil(b.seconds() / float64(t.Epochs.Length)); most < float64(p.Reports) {
-		p.Reports = uint64(max(most, 1))
+	if most := math.Ceil(b.seconds() / float64(t.Epochs.Length)); most < float64(epochs) {
+		epochs = uint64(max(most, 1))
 	}
+	p = Price{First: protocols.AddedClaims(t.Claim, 1), Reports: t.Epochs.MostReports(epochs)}
 	p.All.Delta = protocols.AddedClaims(t.Claim, p.Reports).Delta
-	if total := t.Claim.Total; !total.IsZero() && p.Reports == t.Epochs.Count {
+	if total := t.Claim.Total; !total.IsZero() && epochs == t.Epochs.Count {
 		p.All.Delta = total.Delta.Value()
 	} else if goesOn && !total.IsZero() {
 		p.All.Delta = max(p.All.Delta, total.Delta.Value())
@@ -48,7 +49,7 @@ func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Pric
 	}
 	if !(p.All.Epsilon <= b.Epsilon) {
 		return p, invalid.Field("Budget", fmt.Sprint(b.Epsilon),
-			fmt.Sprintf("an epsilon of at least %v: the cost of %d epochs in %v days at delta %v", p.All.Epsilon,
+			fmt.Sprintf("an epsilon of at least %v: the cost of %d reports in %v days at delta %v", p.All.Epsilon,
 				p.Reports, b.Days, p.All.Delta))
 	}
 	return p, nil
@@ -57,6 +58,10 @@ func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Pric
 // withBudget computes the price of the task's reports, if the client has a ledger.
 func (c *Client) withBudget() (err error) {
 	if c.options.Ledger == nil {
+		if limit := c.open.Epochs.Cap; !limit.IsZero() {
+			return invalid.Field("cap", limit.String(), "none without a ledger: the client must count one browser's or "+
+				"person's reports, which an edge worker cannot")
+		}
 		if c.options.Budget != (Budget{}) {
 			return invalid.Field("Ledger", "nil", "a ledger, with a budget")
 		}
@@ -79,6 +84,6 @@ func (c *Client) spend(epoch uint64) error {
 		return invalid.Field("epoch", fmt.Sprint(epoch), fmt.Sprintf("0 to %d", e.Count-1))
 	}
 	return c.options.Ledger.Update(func(l *Ledger) error {
-		return l.Spend(c.options.Budget, c.line, c.price, int64(e.Start+epoch*e.Length), e.Length)
+		return l.Spend(c.options.Budget, c.line, c.price, int64(e.Start+epoch*e.Length), e.Length, e.Cap)
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // Budget limits the privacy loss of one client's reports in any window of Days days. All reports of a window together,
@@ -64,16 +65,18 @@ type Ledger struct {
 	Streams []Seen `json:"streams,omitempty"`
 }
 
-// ErrBudget and ErrReported are the errors of [Ledger.Spend] that refuse a report.
+// ErrBudget, ErrReported and ErrCapped are the errors of [Ledger.Spend] that refuse a report.
 var (
 	ErrBudget   = errors.New("couldn't report: the budget is spent")
 	ErrReported = errors.New("couldn't report: the ledger already has a report for this epoch")
+	ErrCapped   = errors.New("couldn't report: the task's cap is reached")
 )
 
 // Spend enters a report in the line with this id. start is the Unix time at which the report's epoch begins, and length
 // is the epoch's length in seconds. Spend fails and changes nothing if the reports of some window would exceed the
-// budget ([ErrBudget]), or if the line already has a report in that epoch ([ErrReported]).
-func (l *Ledger) Spend(b Budget, id string, p Price, start int64, length uint64) error {
+// budget ([ErrBudget]), if the line already has a report in that epoch ([ErrReported]), or if the task's cap allows no
+// report in it ([ErrCapped]).
+func (l *Ledger) Spend(b Budget, id string, p Price, start int64, length uint64, limit task.Cap) error {
 	if err := b.check(); err != nil {
 		return err
 	}
@@ -89,6 +92,9 @@ func (l *Ledger) Spend(b Budget, id string, p Price, start int64, length uint64)
 		if line.has(start, int64(length)) {
 			return ErrReported
 		}
+		if err := line.checkCap(limit, start); err != nil {
+			return err
+		}
 		line.Runs = insert(line.Runs, start, line.Length)
 		return l.admit(b, at, line, start)
 	}
@@ -99,6 +105,28 @@ func (l *Ledger) Spend(b Budget, id string, p Price, start int64, length uint64)
 		err = l.admit(b, len(l.Lines), line, start)
 	}
 	return err
+}
+
+// checkCap returns [ErrCapped] if a report in the epoch that begins at start would be the (R+1)-th in some W epochs'
+// time. Like the budget, the cap reads no clock.
+func (l *Line) checkCap(c task.Cap, start int64) error {
+	if c.IsZero() {
+		return nil
+	}
+	window := int64(c.Window * l.Length)
+	near := append(l.near(start, float64(window)), start)
+	for _, first := range near {
+		reports := uint64(0)
+		for _, at := range near {
+			if first <= start && at >= first && at < first+window {
+				reports++
+			}
+		}
+		if reports > c.Reports {
+			return fmt.Errorf("%w: at most %d in %d epochs, and %d are made", ErrCapped, c.Reports, c.Window, reports-1)
+		}
+	}
+	return nil
 }
 
 // admit stores a line if all windows around start then stay within the budget. The line replaces the one at index at,

@@ -38,6 +38,7 @@ type wish struct {
 	Price   shufflerclient.Price `json:"price"`
 	Start   int64                `json:"start"`
 	Length  uint64               `json:"length"`
+	Cap     task.Cap             `json:"cap"`
 	Verdict string               `json:"verdict"`
 }
 
@@ -97,7 +98,7 @@ func TestLedgersAdmitWhatEveryWindowHasRoomFor(t *testing.T) {
 		var ledger shufflerclient.Ledger
 		var made []wish
 		for i, w := range v.Spends {
-			err := ledger.Spend(v.Budget, w.Line, w.Price, w.Start, w.Length)
+			err := ledger.Spend(v.Budget, w.Line, w.Price, w.Start, w.Length, w.Cap)
 			switch w.Verdict {
 			case "admitted":
 				require.NoError(t, err, i)
@@ -105,6 +106,8 @@ func TestLedgersAdmitWhatEveryWindowHasRoomFor(t *testing.T) {
 				require.False(t, exceeds(v.Budget, made, plans), i)
 			case "reported":
 				require.ErrorIs(t, err, shufflerclient.ErrReported, i)
+			case "capped":
+				require.ErrorIs(t, err, shufflerclient.ErrCapped, i)
 			case "budget":
 				require.ErrorIs(t, err, shufflerclient.ErrBudget, i)
 				if _, begun := plans[w.Line]; begun {
@@ -116,12 +119,100 @@ func TestLedgersAdmitWhatEveryWindowHasRoomFor(t *testing.T) {
 	}
 }
 
+// TestCapsLimitEveryPattern replays every pattern of visits in up to twelve epochs. No window of W epochs may have more
+// than R reports. The largest number of reports of a pattern must be the number that the claim covers. A report that
+// is refused must be one that breaks the cap, in whatever order the visits come.
+func TestCapsLimitEveryPattern(t *testing.T) {
+	b := shufflerclient.Budget{Epsilon: 1e6, Delta: .5, Days: 3650}
+	price := shufflerclient.Price{First: compose.Spend{Epsilon: 1e-3, Delta: 1e-9}, Reports: 99,
+		All: compose.Spend{Epsilon: 1, Delta: 1e-8}}
+	for _, limit := range []task.Cap{{Reports: 1, Window: 2}, {Reports: 1, Window: 5}, {Reports: 2, Window: 3},
+		{Reports: 3, Window: 7}, {Reports: 2, Window: 12}} {
+		epochs := task.Epochs{Start: 20_000 * day, Length: day, Count: 12, Cap: limit}
+		for n := 1; n <= 12; n++ {
+			most := uint64(0)
+			for pattern := range 1 << n {
+				if n < 12 && pattern>>(n-1) == 0 {
+					continue // tried with a smaller n
+				}
+				ledger, made := &shufflerclient.Ledger{}, []int{}
+				for i := range n {
+					at := i
+					if pattern%3 == 1 { // A clock that runs backwards.
+						at = n - 1 - i
+					}
+					if pattern>>at&1 == 0 {
+						continue
+					}
+					err := ledger.Spend(b, "a", price, int64(epochs.Start)+int64(at)*day, day, limit)
+					within := fitsCap(append(made[:len(made):len(made)], at), limit)
+					if within {
+						require.NoError(t, err)
+						made = append(made, at)
+					} else {
+						require.ErrorIs(t, err, shufflerclient.ErrCapped)
+					}
+				}
+				most = max(most, uint64(len(made)))
+			}
+			require.Equal(t, epochs.MostReports(uint64(n)), most, "%v in %d epochs", limit, n)
+		}
+	}
+}
+
+// fitsCap reports whether no window has more epochs than a cap allows.
+func fitsCap(epochs []int, limit task.Cap) bool {
+	for _, first := range epochs {
+		reports := uint64(0)
+		for _, at := range epochs {
+			if at >= first && at < first+int(limit.Window) {
+				reports++
+			}
+		}
+		if reports > limit.Reports {
+			return false
+		}
+	}
+	return true
+}
+
+// TestMostReportsOfPublishedEpochs compares the most reports in some published epochs with every choice of them.
+func TestMostReportsOfPublishedEpochs(t *testing.T) {
+	for _, limit := range []task.Cap{{Reports: 1, Window: 3}, {Reports: 2, Window: 5}, {Reports: 3, Window: 4}} {
+		e := task.Epochs{Start: 7, Length: 60, Count: 11, Cap: limit}
+		for published := range 1 << 11 {
+			var starts []uint64
+			most := 0
+			for at := range 11 {
+				if published>>at&1 == 1 {
+					starts = append(starts, e.Start+uint64(at)*e.Length)
+				}
+			}
+			for choice := published; ; choice = (choice - 1) & published {
+				var chosen []int
+				for at := range 11 {
+					if choice>>at&1 == 1 {
+						chosen = append(chosen, at)
+					}
+				}
+				if fitsCap(chosen, limit) {
+					most = max(most, len(chosen))
+				}
+				if choice == 0 {
+					break
+				}
+			}
+			require.Equal(t, uint64(most), e.MostReportsAt(starts), "%v of %b", limit, published)
+		}
+	}
+}
+
 // TestNoClockForgets lets a clock jump ten years forward and back. Reports from before the jump and during it must stay
 // charged.
 func TestNoClockForgets(t *testing.T) {
 	var ledger shufflerclient.Ledger
 	b := shufflerclient.Budget{Epsilon: 5.25, Delta: 3e-5, Days: 30}
-	spend := func(line string, at int64) error { return ledger.Spend(b, line, price, at*day, day) }
+	spend := func(line string, at int64) error { return ledger.Spend(b, line, price, at*day, day, task.Cap{}) }
 	require.NoError(t, spend("a", 20_000))
 	require.NoError(t, spend("b", 20_000+3650), "another window must have its own budget")
 	require.ErrorIs(t, spend("b", 20_010), shufflerclient.ErrBudget, "back")
@@ -142,9 +233,9 @@ func TestDecimalsAddUp(t *testing.T) {
 		var ledger shufflerclient.Ledger
 		b.Days = 30
 		for i := range int64(3) {
-			require.NoError(t, ledger.Spend(b, fmt.Sprint(i), tenth, i, day))
+			require.NoError(t, ledger.Spend(b, fmt.Sprint(i), tenth, i, day, task.Cap{}))
 		}
-		require.ErrorIs(t, ledger.Spend(b, "3", tenth, 3, day), shufflerclient.ErrBudget)
+		require.ErrorIs(t, ledger.Spend(b, "3", tenth, 3, day, task.Cap{}), shufflerclient.ErrBudget)
 	}
 }
 
@@ -172,10 +263,10 @@ func TestNoLedger(t *testing.T) {
 		ledger := shufflerclient.Ledger{Lines: []shufflerclient.Line{good()}}
 		change(&ledger)
 		b := shufflerclient.Budget{Epsilon: 100, Delta: 1e-2, Days: 30}
-		require.ErrorContains(t, ledger.Spend(b, "b", price, 50*day, day), "invalid ledger", name)
+		require.ErrorContains(t, ledger.Spend(b, "b", price, 50*day, day, task.Cap{}), "invalid ledger", name)
 	}
 	b := shufflerclient.Budget{Epsilon: 100, Delta: 1e-2, Days: 30}
-	require.ErrorContains(t, new(shufflerclient.Ledger).Spend(b, "a", shufflerclient.Price{}, 0, day), "invalid ledger")
+	require.ErrorContains(t, new(shufflerclient.Ledger).Spend(b, "a", shufflerclient.Price{}, 0, day, task.Cap{}), "invalid ledger")
 }
 
 // TestPlans: a budget equal to the sum of the lines' costs must admit all reports of all lines. A smaller budget must
@@ -194,7 +285,7 @@ func TestPlans(t *testing.T) {
 		var ledger shufflerclient.Ledger
 		lines := 0
 		for ; ; lines++ {
-			if err := ledger.Spend(c.budget, fmt.Sprint(lines), price, 0, day); err != nil {
+			if err := ledger.Spend(c.budget, fmt.Sprint(lines), price, 0, day, task.Cap{}); err != nil {
 				require.ErrorIs(t, err, shufflerclient.ErrBudget, name)
 				break
 			}
@@ -238,8 +329,8 @@ func TestTheAdaptiveCounterexampleIsRefused(t *testing.T) {
 			one(.2946, 0), one(epsilon(.249, (1-share)*1e-6), (1-share)*1e-6), one(1e-9, 7.07e-7),
 		} {
 			var ledger shufflerclient.Ledger
-			require.NoError(t, ledger.Spend(b, "first", one(epsilon(.8, share*1e-6), share*1e-6), 0, day))
-			if err := ledger.Spend(b, "second", second, 0, day); err == nil {
+			require.NoError(t, ledger.Spend(b, "first", one(epsilon(.8, share*1e-6), share*1e-6), 0, day, task.Cap{}))
+			if err := ledger.Spend(b, "second", second, 0, day, task.Cap{}); err == nil {
 				admitted++
 			} else {
 				require.ErrorIs(t, err, shufflerclient.ErrBudget)
@@ -258,7 +349,7 @@ func TestLedgerFilesExcludeEachOther(t *testing.T) {
 	for i := range results {
 		group.Go(func() {
 			results[i] = shufflerclient.LedgerFile(path).Update(func(l *shufflerclient.Ledger) error {
-				return l.Spend(b, fmt.Sprint(i), price, 0, day)
+				return l.Spend(b, fmt.Sprint(i), price, 0, day, task.Cap{})
 			})
 		})
 	}
@@ -370,7 +461,8 @@ func TestADailyVisitor(t *testing.T) {
 		require.LessOrEqual(t, spent, b.Delta)
 		require.Len(t, left, 365)
 		for _, at := range []int64{-364, 0, 364, 364 + 364} {
-			require.ErrorIs(t, keeper.Spend(b, "other", price, 1_800_000_000+at*day, day), shufflerclient.ErrBudget)
+			err := keeper.Spend(b, "other", price, 1_800_000_000+at*day, day, task.Cap{})
+			require.ErrorIs(t, err, shufflerclient.ErrBudget)
 		}
 	}
 }

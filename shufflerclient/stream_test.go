@@ -210,7 +210,8 @@ func TestStreamLedgerFromOutside(t *testing.T) {
 		said(0, id), said(1, strings.Repeat("00", 32)), said(1, ""), said(1, id[2:]),
 	} {
 		l := &shufflerclient.Ledger{Streams: streams}
-		err := l.Spend(shufflerclient.Budget{Epsilon: 1, Delta: 1e-3, Days: 1}, "line", shufflerclient.Price{}, 0, 1)
+		b := shufflerclient.Budget{Epsilon: 1, Delta: 1e-3, Days: 1}
+		err := l.Spend(b, "line", shufflerclient.Price{}, 0, 1, task.Cap{})
 		require.ErrorContains(t, err, "want streams, each once")
 	}
 }

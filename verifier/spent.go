@@ -9,12 +9,12 @@ import (
 	"github.com/doona-dp/doona/protocols"
 )
 
-// spending sums the costs of epochs for a client who reports in each of them. Epochs whose claim holds have the same
-// privacy-loss law, fixed before the first, so their costs compose exactly (docs/proofs/loss-laws.md, Theorem 3 (a)).
-// For epochs with over-exposed clients, ε and δ are added up.
+// spending sums the costs of epochs for a client who reports in each of them, as far as the task's cap allows. Epochs
+// whose claim holds have the same privacy-loss law, fixed before the first, so their costs compose exactly
+// (docs/proofs/loss-laws.md, Theorem 3 (a)). For epochs with over-exposed clients, ε and δ are added up.
 type spending struct {
 	costs     *costs
-	plain     uint64        // Number of epochs for which the claim holds.
+	plain     []uint64      // Starts of the epochs for which the claim holds, ascending.
 	others    compose.Spend // Sum of the other epochs.
 	unbounded bool
 }
@@ -26,7 +26,7 @@ func (s *spending) add(e *EpochReport) {
 	case e.OverExposed > 0:
 		s.others = addSpends(s.others, compose.Spend{Epsilon: *e.Epsilon, Delta: e.Delta})
 	default:
-		s.plain++
+		s.plain = append(s.plain, uint64(e.Start.Unix()))
 	}
 }
 
@@ -44,10 +44,13 @@ func sumUp(a, b float64) float64 {
 	return sum
 }
 
-// total returns the cost of a number of epochs whose claim holds, plus the cost of all other epochs. eps is nil if it
-// has no bound.
-func (s *spending) total(plain uint64) (eps *float64, delta float64, err error) {
-	spent, err := s.costs.of(plain)
+// reports returns the most reports of one client in epochs whose claim holds.
+func (s *spending) reports() uint64 { return s.costs.open.Epochs.MostReportsAt(s.plain) }
+
+// total returns the cost of a number of reports in epochs whose claim holds, plus the cost of all other epochs. eps is
+// nil if it has no bound.
+func (s *spending) total(reports uint64) (eps *float64, delta float64, err error) {
+	spent, err := s.costs.of(reports)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -58,16 +61,17 @@ func (s *spending) total(plain uint64) (eps *float64, delta float64, err error) 
 	return &all.Epsilon, all.Delta, nil
 }
 
-// boundSoFar returns an upper bound on the ε spent so far. It rounds a large number of epochs up by at most a
+// boundSoFar returns an upper bound on the ε spent so far. It rounds a large number of reports up by at most a
 // sixteenth. So the rows of a year take 1 s instead of 10 s.
 func (s *spending) boundSoFar() (*float64, error) {
-	unit := uint64(1) << max(0, bits.Len64(s.plain)-5)
-	eps, _, err := s.total((s.plain + unit - 1) / unit * unit)
+	reports := s.reports()
+	unit := uint64(1) << max(0, bits.Len64(reports)-5)
+	eps, _, err := s.total((reports + unit - 1) / unit * unit)
 	return eps, err
 }
 
-// costs caches the composed cost of numbers of epochs. Computing it takes 1 s for a year of epochs. The verifier's lock
-// guards it.
+// costs caches the composed cost of numbers of reports. Computing it takes 1 s for a year of daily reports. The
+// verifier's lock guards it.
 type costs struct {
 	subject
 	law   func() (*compose.Law, error)
@@ -79,15 +83,15 @@ func newCosts(of subject) *costs {
 	return &costs{of, law, map[uint64]compose.Spend{}}
 }
 
-// of returns the composed cost of a number of epochs whose claim holds.
-func (c *costs) of(epochs uint64) (compose.Spend, error) {
-	known, ok := c.known[epochs]
-	if ok || epochs == 0 {
+// of returns the composed cost of a number of reports in epochs whose claim holds.
+func (c *costs) of(reports uint64) (compose.Spend, error) {
+	known, ok := c.known[reports]
+	if ok || reports == 0 {
 		return known, nil
 	}
-	spent, err := protocols.EpochsSpend(c.open.Task, c.law, epochs)
+	spent, err := protocols.EpochsSpend(c.open.Task, c.law, reports)
 	if err == nil {
-		c.known[epochs] = spent
+		c.known[reports] = spent
 	}
 	return spent, err
 }

@@ -98,7 +98,8 @@ For strings the figures are of the count of a text that is just frequent enough 
 how many clients that takes.
 
 Without a total, rows are of one epoch. Ways with the same (ε, δ) differ in what many epochs cost together
-('doona compose'). For many epochs give --total-epsilon, --total-delta and --epochs.
+('doona compose'). For many epochs give --total-epsilon, --total-delta and --epochs. With --cap 56/365 a browser
+makes at most 56 reports in any 365 epochs, and the total covers only these: the noise of one year falls by 2.55.
 
 --users is the number of reports of one batch. --solve users finds it: the fewest for which a 95 % interval
 is at most --interval-width wide. Without a width, the fewest for which any way is possible.
@@ -135,6 +136,7 @@ func planCommand() *cobra.Command {
 		Example: `  doona plan --query mean --range 0,180 --users 1000000 --epsilon 1 --delta 1e-8
   doona plan --query count --users 50 --epsilon 1 --delta 1e-6 --pick 1 --out t.json
   doona plan --query sum --total-epsilon 5 --total-delta 1e-5 --epochs 30 --users 100000
+  doona plan --query histogram --bins 64 --total-epsilon 2 --total-delta 1e-6 --epochs 365 --cap 56/365 --users 5000
   doona plan --query histogram --bins 100 --epsilon .5 --delta 1e-6 --solve users --interval-width 500
   doona plan --set site.json --out tasks
   doona plan --table --json`,
@@ -171,7 +173,7 @@ const defaultBatches = 100
 // ofOneQuery are the flags that --set forbids, because the set's file gives their values.
 var ofOneQuery = []string{"query", "range", "no-clip", "bins", "labels", "dim", "length", "sparse",
 	"users", "honest", "epsilon",
-	"delta", "total-epsilon", "total-delta", "epochs", "hops", "noise", "max-slots", "max-messages", "max-dummies",
+	"delta", "total-epsilon", "total-delta", "epochs", "cap", "hops", "noise", "max-slots", "max-messages", "max-dummies",
 	"local-epsilon", "batches", "solve", "interval-width", "pick"}
 
 // ofNoQuery are the flags that --table forbids, because it does not use them.
@@ -254,7 +256,7 @@ func (f *planFlags) check(cmd *cobra.Command) error {
 		return err
 	}
 	if !given("total-epsilon") {
-		if err := cli.Refuse(cmd, "without --total-epsilon: each epoch has its own ε", "epochs"); err != nil {
+		if err := cli.Refuse(cmd, "without --total-epsilon: each epoch has its own ε", "epochs", "cap"); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 // queryFlags are the flags of a query and its target that `doona task new` and `doona plan` share.
 type queryFlags struct {
+	limit  string // The cap, R/W.
 	query  *planner.Query
 	span   string
 	noClip bool
@@ -30,6 +31,7 @@ func (f *queryFlags) add(cmd *cobra.Command, q *planner.Query, queries string) {
 	flags.Float64Var(&q.TotalEpsilon, "total-epsilon", 0,
 		"ε of all epochs together, in (0, 100]; --epsilon and --delta may then be omitted")
 	flags.Float64Var(&q.TotalDelta, "total-delta", 0, "δ of all epochs together, in (0, 1)")
+	flags.StringVar(&f.limit, "cap", "", "R/W: at most R reports of a browser in any W epochs; the total covers only these")
 }
 
 // check refuses flags that the query would ignore, and a missing ε or δ.
@@ -47,6 +49,9 @@ func (f *queryFlags) check(cmd *cobra.Command) error {
 }
 
 func (f *queryFlags) read() (err error) {
+	if err = f.query.Cap.Parse(f.limit); err != nil {
+		return cli.FlagError(err)
+	}
 	f.query.Lo, f.query.Hi, err = cli.ParseRange(f.span)
 	f.query.Clip = !f.noClip
 	return err

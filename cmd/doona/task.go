@@ -140,7 +140,7 @@ func taskNewCommand() *cobra.Command {
 	flags.StringVar(&f.stream, "stream", "",
 		"name of the stream that the task begins, 1 to 64 printable ASCII characters")
 	flags.StringSliceVar(&f.allow, "allow", nil,
-		"what later tasks of the stream may change: "+strings.Join(task.Lossless, ", "))
+		"what later tasks of the stream may change: "+strings.Join(new(task.StreamPosition).Lossless(), ", "))
 	f.noise.add(cmd)
 	cli.Require(cmd, "query", "batch", "out")
 	return cmd
@@ -228,7 +228,7 @@ func (f *taskFlags) check(cmd *cobra.Command) error {
 		return cli.Usagef("missing flag --relay: a task to be signed names its relays")
 	}
 	why := "without --relay: a draft has no epochs ('doona plan' and 'doona compose' take --epochs)"
-	return cli.Refuse(cmd, why, "start", "epoch-length", "epochs", "total-epsilon", "total-delta", "stream", "ca")
+	return cli.Refuse(cmd, why, "start", "epoch-length", "epochs", "total-epsilon", "total-delta", "cap", "stream", "ca")
 }
 
 // sign adds the parties and epochs to a draft, signs it and writes it. If a relay is given without KEYLIST, sign asks
@@ -250,7 +250,8 @@ func (f *taskFlags) sign(ctx context.Context, t *task.Task) (*taskfile.Bundle, e
 			return nil, cli.Usagef("invalid start %q: want a time after 1970-01-01T00:00:00Z", f.start)
 		}
 	}
-	t.Epochs = task.Epochs{Start: uint64(start.Unix()), Length: uint64(f.length / time.Second), Count: f.count}
+	t.Epochs = task.Epochs{Start: uint64(start.Unix()), Length: uint64(f.length / time.Second), Count: f.count,
+		Cap: t.Epochs.Cap}
 	var lists []*onion.SignedKeyList
 	for _, text := range f.relays {
 		url, rest, _ := strings.Cut(text, ",")

@@ -103,6 +103,7 @@ type totalSummary struct {
 	Epsilon string `json:"epsilon"`
 	Delta   string `json:"delta"`
 	Epochs  uint64 `json:"epochs"`
+	Reports uint64 `json:"reports"` // The most reports of one browser in these epochs: fewer with a cap.
 }
 
 // fullSlots returns the slots per lane that a task with padding none would have under padding full. It returns nil for
@@ -175,15 +176,16 @@ func summarize(t *task.Task, m protocols.Mechanism) (*taskSummary, error) {
 	if s.BatchNeeds, err = planner.MostNeeds(t, planner.DefaultRelays); err != nil {
 		return nil, err
 	}
+	reports := t.Epochs.MostReports(t.Epochs.Count)
 	if t.Epochs.Count > 1 {
-		spent, err := protocols.EpochsSpend(t, m.Law, t.Epochs.Count)
+		spent, err := protocols.EpochsSpend(t, m.Law, reports)
 		if err != nil {
 			return nil, err
 		}
 		s.Together = &spent
 	}
 	if total := t.Claim.Total; !total.IsZero() {
-		s.Total = &totalSummary{total.Epsilon.String(), total.Delta.String(), t.Epochs.Count}
+		s.Total = &totalSummary{total.Epsilon.String(), total.Delta.String(), t.Epochs.Count, reports}
 	}
 	if len(t.Relays) > 0 {
 		s.ID = taskfile.ID(t).String()
@@ -217,6 +219,10 @@ func (s *taskSummary) printPromise(w io.Writer, t *task.Task, m protocols.Mechan
 		strings.Replace(needs, "n_min", strconv.FormatUint(t.Batch.Min, 10), 1), verifier.WorstCase(t, m))
 	if honest := verifier.WithHonest(t, m); honest != "" {
 		fmt.Fprintln(w, honest)
+	}
+	if limit := t.Epochs.Cap; !limit.IsZero() {
+		fmt.Fprintf(w, "A browser makes at most %d reports in any %d epochs, %d in all.\n", limit.Reports, limit.Window,
+			t.Epochs.MostReports(t.Epochs.Count))
 	}
 	if s.Total != nil {
 		fmt.Fprintf(w, "All %d epochs together: (%s, %s)-DP.\n", s.Total.Epochs, s.Total.Epsilon, s.Total.Delta)

@@ -74,10 +74,12 @@ type Options struct {
 	Existing bool
 }
 
-// Cost is what all published epochs cost together, for a client who reported in each of them.
+// Cost is what all published epochs cost together, for a client who reported in each of them, or as often as the task's
+// cap allows.
 type Cost struct {
 	Stream  string   `json:"stream"`  // The ledger's name: id of the stream's first task, or of the single task.
 	Epochs  uint64   `json:"epochs"`  // Charged epochs of all tasks of the stream.
+	Reports uint64   `json:"reports"` // The most reports of one client in these: fewer with a cap.
 	Epsilon *float64 `json:"epsilon"` // Null if no finite ε is known at Delta.
 	Delta   float64  `json:"delta"`   // The budget's δ; without a budget, the sum of the epochs' δ.
 	Budget  *Budget  `json:"budget"`  // Null without a budget.
@@ -206,7 +208,7 @@ func (l *Ledger) plan(epochs []uint64, partial bool) (next *state, refused []uin
 	if err := l.admit(next); err != nil {
 		return nil, nil, err
 	}
-	affordable, err := l.affordable(next, uint64(len(uncharged)))
+	affordable, err := l.affordable(next, uncharged)
 	if err != nil || affordable < uint64(len(uncharged)) && !partial {
 		return l.state, uncharged, err
 	}
@@ -217,8 +219,9 @@ func (l *Ledger) plan(epochs []uint64, partial bool) (next *state, refused []uin
 	return next, uncharged[affordable:], nil
 }
 
-// affordable returns how many more epochs the budget allows, at most asked.
-func (l *Ledger) affordable(s *state, asked uint64) (uint64, error) {
+// affordable returns how many of the uncharged epochs, from the first on, the budget allows.
+func (l *Ledger) affordable(s *state, uncharged []uint64) (uint64, error) {
+	asked := uint64(len(uncharged))
 	if l.budget == nil {
 		return asked, nil
 	}
@@ -228,7 +231,7 @@ func (l *Ledger) affordable(s *state, asked uint64) (uint64, error) {
 		if high == asked+1 {
 			middle = asked
 		}
-		eps, err := l.epsilon(s, s.count()+middle)
+		eps, err := l.epsilon(s, s.with(l.task, uncharged[:middle]).reports())
 		if err != nil {
 			return 0, err
 		}
@@ -241,14 +244,14 @@ func (l *Ledger) affordable(s *state, asked uint64) (uint64, error) {
 	return low, nil
 }
 
-// epsilon returns the ε of this number of epochs at the budget's δ, or +Inf if no finite one is known.
-func (l *Ledger) epsilon(s *state, epochs uint64) (float64, error) {
+// epsilon returns the ε of this number of reports of one client at the budget's δ, or +Inf if no finite one is known.
+func (l *Ledger) epsilon(s *state, reports uint64) (float64, error) {
 	var failed error
 	law := func() (law *compose.Law, err error) {
 		law, failed = l.pinned(s)
 		return law, failed
 	}
-	eps, err := protocols.EpochsEpsilon(s.pinnedTask(l.task.Task), law, epochs, l.budget.Delta)
+	eps, err := protocols.EpochsEpsilon(s.pinnedTask(l.task.Task), law, reports, l.budget.Delta)
 	if err != nil && failed == nil {
 		return math.Inf(1), nil // The δ is too small for any finite bound.
 	}
@@ -256,11 +259,12 @@ func (l *Ledger) epsilon(s *state, epochs uint64) (float64, error) {
 }
 
 func (l *Ledger) cost(s *state) (Cost, error) {
-	n := s.count()
+	n := s.reports()
 	if known, ok := l.costs[n]; ok {
+		known.Epochs = s.count()
 		return known, nil
 	}
-	c := Cost{Stream: l.stream, Epochs: n, Budget: l.budget}
+	c := Cost{Stream: l.stream, Epochs: s.count(), Reports: n, Budget: l.budget}
 	var err error
 	switch {
 	case n == 0:
@@ -324,7 +328,7 @@ func (l *Ledger) budgetError(refused []uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.state.count()
-	with, err := l.epsilon(l.state, n+uint64(len(refused)))
+	with, err := l.epsilon(l.state, l.state.with(l.task, refused).reports())
 	if err != nil {
 		return err
 	}
@@ -361,11 +365,17 @@ func list(numbers []uint64) string {
 // stream the law is nil.
 type pin struct {
 	claim  task.Claim
-	epochs uint64 // Number of epochs that the claim's total covers.
+	epochs task.Epochs // The number of epochs that the claim's total covers, and with a cap their length.
 	law    *compose.Law
 }
 
-func newPin(t *task.Task) *pin { return &pin{claim: t.Claim, epochs: t.Epochs.Count} }
+func newPin(t *task.Task) *pin {
+	p := &pin{claim: t.Claim, epochs: task.Epochs{Count: t.Epochs.Count, Cap: t.Epochs.Cap}}
+	if !t.Epochs.Cap.IsZero() {
+		p.epochs.Length = t.Epochs.Length
+	}
+	return p
+}
 
 // covering returns a pin that also covers another task of the stream, so that no epoch of it costs more. If p covers
 // the task except beyond the ends of the laws' grids, it returns a wider pin, which would have been valid from the
@@ -374,6 +384,10 @@ func (p *pin) covering(next *pin) (*pin, error) {
 	if !(next.claim.Epsilon.Value() <= p.claim.Epsilon.Value() && next.claim.Delta.Value() <= p.claim.Delta.Value()) {
 		return nil, invalid.Field("claim", next.claim.Epsilon.String()+", "+next.claim.Delta.String(), "at most "+
 			p.claim.Epsilon.String()+", "+p.claim.Delta.String()+", the claim of the stream's first charged task")
+	}
+	if next.epochs.Cap != p.epochs.Cap || next.epochs.Length != p.epochs.Length {
+		return nil, invalid.Field("cap", next.epochs.Cap.String(), p.epochs.Cap.String()+
+			", with epochs of one length, as the stream's first charged task")
 	}
 	if slices.Equal(next.law.Encode(), p.law.Encode()) || next.law.Below(p.law) {
 		return p, nil

@@ -171,6 +171,42 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
+// TestCapsCharge: epochs of a task with a cap cost what a browser's most reports in them cost, over the tasks of a stream
+// and after the ledger is read again. A budget counts the same. A later task cannot have another cap.
+func TestCapsCharge(t *testing.T) {
+	limit := func(reports uint64) func(*task.Task) {
+		return func(t *task.Task) {
+			t.Epochs = task.Epochs{Start: 1_800_000_000, Length: 86400, Count: 10, Cap: task.Cap{Reports: reports, Window: 7}}
+		}
+	}
+	later := func(t *task.Task) { t.Epochs.Start += 10 * 86400 }
+	o := options(t.TempDir(), nil)
+	first, second := counted(t, 1, limit(2), inStream(0)), counted(t, 2, limit(2), inStream(1), later)
+	o.Root, second.Stream.Before = first.ID, first.ID
+	require.NoError(t, open(t, first, o).Charge([]uint64{9, 1, 2, 3})) // Two of 1, 2, 3; and 9.
+	require.EqualValues(t, 3, cost(t, open(t, first, o)).Reports)
+	require.NoError(t, open(t, second, o).Charge([]uint64{0, 1, 2})) // 9 and one of these, all within a week.
+	for _, l := range []*ledger.Ledger{open(t, first, o), open(t, second, o)} {
+		got := cost(t, l)
+		require.EqualValues(t, 7, got.Epochs)
+		require.EqualValues(t, 4, got.Reports)
+		want, err := protocols.EpochsSpend(first.Task, lawOf(first), 4)
+		require.NoError(t, err)
+		require.Equal(t, want, compose.Spend{Epsilon: *got.Epsilon, Delta: got.Delta})
+	}
+	third := counted(t, 3, limit(3), inStream(2))
+	require.ErrorContains(t, open(t, third, o).Charge([]uint64{0}), "first charged task")
+
+	eps, err := protocols.EpochsEpsilon(first.Task, lawOf(first), 4, 7e-6)
+	require.NoError(t, err)
+	alone := open(t, counted(t, 4, limit(2)), options(t.TempDir(), &ledger.Budget{Epsilon: eps * (1 + 1e-9), Delta: 7e-6}))
+	require.NoError(t, alone.Charge([]uint64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), "four reports, as in any two weeks")
+	full := open(t, counted(t, 4, limit(3)), options(t.TempDir(), &ledger.Budget{Epsilon: eps * (1 + 1e-9), Delta: 7e-6}))
+	refused, err := full.ChargeSome([]uint64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9})
+	require.NoError(t, err)
+	require.Equal(t, []uint64{8, 9}, refused, "the first seven epochs have three reports")
+}
+
 // TestStreamsShareALedger: the tasks of a stream must share one ledger, which refuses a task with more privacy loss
 // than the first charged one.
 func TestStreamsShareALedger(t *testing.T) {

@@ -47,8 +47,9 @@ type state struct {
 }
 
 type chargedTask struct {
-	id   task.ID
-	runs [][2]uint64 // First and last epoch of each range; ascending and not adjacent.
+	id    task.ID
+	start uint64      // When the task's epoch 0 begins, in Unix seconds; 0 without a cap.
+	runs  [][2]uint64 // First and last epoch of each range; ascending and not adjacent.
 }
 
 // document is the JSON form of a state.
@@ -79,10 +80,13 @@ type claimForm struct {
 	TotalEpsilon string `json:"totalEpsilon,omitempty"`
 	TotalDelta   string `json:"totalDelta,omitempty"`
 	Epochs       uint64 `json:"epochs"`
+	Cap          string `json:"cap,omitempty"`
+	Length       uint64 `json:"length,omitempty"` // Of an epoch, in seconds; with a cap.
 }
 
 type taskForm struct {
 	Task   string      `json:"task"`
+	Start  uint64      `json:"start,omitempty"`
 	Epochs [][2]uint64 `json:"epochs"`
 }
 
@@ -345,15 +349,22 @@ func (d *document) state() (*state, error) {
 	if err := claim.Check(); err != nil {
 		return nil, err
 	}
-	s.pin = &pin{claim: claim, epochs: d.Claim.Epochs}
+	var capped task.Cap
+	err := capped.Parse(d.Claim.Cap)
+	if err == nil && !capped.IsZero() && (d.Claim.Length == 0 || d.Claim.Length > 1<<25) {
+		err = errors.New("it is damaged: its cap has no length of epochs")
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.pin = &pin{claim: claim, epochs: task.Epochs{Count: d.Claim.Epochs, Length: d.Claim.Length, Cap: capped}}
 	if d.Law != nil {
-		var err error
 		if s.pin.law, err = compose.DecodeLaw(d.Law); err != nil {
 			return nil, err
 		}
 	}
 	for _, t := range d.Tasks {
-		c := chargedTask{runs: t.Epochs}
+		c := chargedTask{start: t.Start, runs: t.Epochs}
 		if n, err := hex.Decode(c.id[:], []byte(t.Task)); err != nil || n != len(c.id) {
 			return nil, errors.New("it is damaged: it has an invalid task id")
 		}
@@ -392,12 +403,15 @@ func (s *state) document(stream string) document {
 	total := s.pin.claim.Total
 	d := document{ID: s.id, Stream: stream, Generation: s.generation, History: s.history, Claim: claimForm{
 		s.pin.claim.Epsilon.String(), s.pin.claim.Delta.String(), total.Epsilon.String(), total.Delta.String(),
-		s.pin.epochs}}
+		s.pin.epochs.Count, "", s.pin.epochs.Length}}
+	if !s.pin.epochs.Cap.IsZero() {
+		d.Claim.Cap = s.pin.epochs.Cap.String()
+	}
 	if s.pin.law != nil {
 		d.Law = s.pin.law.Encode()
 	}
 	for _, t := range s.tasks {
-		d.Tasks = append(d.Tasks, taskForm{t.id.String(), t.runs})
+		d.Tasks = append(d.Tasks, taskForm{t.id.String(), t.start, t.runs})
 	}
 	return d
 }
@@ -446,6 +460,9 @@ func (s *state) add(open *taskfile.Open, epochs []uint64) {
 	if at < 0 {
 		at = len(s.tasks)
 		s.tasks = append(s.tasks, chargedTask{id: open.ID, runs: [][2]uint64{}})
+		if !open.Epochs.Cap.IsZero() {
+			s.tasks[at].start = open.Epochs.Start
+		}
 	}
 	all := slices.Clone(s.tasks[at].runs)
 	for _, e := range epochs {
@@ -463,6 +480,16 @@ func (s *state) add(open *taskfile.Open, epochs []uint64) {
 	s.tasks[at].runs = runs
 }
 
+// with returns the state with further charged epochs, for estimates.
+func (s *state) with(open *taskfile.Open, epochs []uint64) *state {
+	next := s.clone()
+	if next.pin == nil {
+		next.pin = newPin(open.Task)
+	}
+	next.add(open, epochs)
+	return next
+}
+
 func (s *state) count() (n uint64) {
 	for _, t := range s.tasks {
 		for _, r := range t.runs {
@@ -478,5 +505,23 @@ func (s *state) pinnedTask(t *task.Task) *task.Task {
 	if s.pin == nil {
 		return t
 	}
-	return &task.Task{Claim: s.pin.claim, Epochs: task.Epochs{Count: s.pin.epochs}}
+	return &task.Task{Claim: s.pin.claim, Epochs: s.pin.epochs}
+}
+
+// reports returns the most reports of one client in the charged epochs of all tasks. Without a cap that is their
+// number.
+func (s *state) reports() uint64 {
+	if s.pin == nil || s.pin.epochs.Cap.IsZero() {
+		return s.count()
+	}
+	var starts []uint64
+	for _, t := range s.tasks {
+		for _, r := range t.runs {
+			for e := r[0]; e <= r[1]; e++ {
+				starts = append(starts, t.start+e*s.pin.epochs.Length)
+			}
+		}
+	}
+	slices.Sort(starts)
+	return s.pin.epochs.MostReportsAt(starts)
 }

@@ -102,7 +102,7 @@ func claimEpoch(t *task.Task) error {
 	if gamma, ok := t.Param("gamma"); ok {
 		curve = curve.Local(gamma.Float64())
 	}
-	delta := total.Delta.Value() / float64(t.Epochs.Count)
+	delta := total.Delta.Value() / float64(t.Epochs.MostReports(t.Epochs.Count))
 	lo, hi := 0.0, total.Epsilon.Value()
 	for hi-lo > 1e-4*hi && hi > leastEpsilon {
 		if mid := (lo + hi) / 2; curve.Delta(mid) <= delta {
@@ -121,7 +121,8 @@ func claimEpoch(t *task.Task) error {
 // it stays as slack.
 func claimOf(t *task.Task) relaynoise.Target {
 	if total := t.Claim.Total; !total.IsZero() {
-		return relaynoise.Target{Epsilon: total.Epsilon.Value(), Delta: total.Delta.Value(), Epochs: t.Epochs.Count}
+		return relaynoise.Target{Epsilon: total.Epsilon.Value(), Delta: total.Delta.Value(),
+			Epochs: t.Epochs.MostReports(t.Epochs.Count)}
 	}
 	eps, delta, rest := t.Claim.Epsilon.Value(), t.Claim.Delta.Value(), 1.0
 	if gamma, ok := t.Param("gamma"); ok {

@@ -246,7 +246,9 @@ func withParts(plain *task.Task) []*task.Task {
 	rolled.Relays[0].SignKey = signKey(sign("new"))
 	rolled.Stream = &task.StreamPosition{Name: "site", Position: 300, Before: id,
 		Rotations: []task.Rotation{rotationOf(id)}}
-	return []*task.Task{&first, &later, &cells, &pool, &rolled}
+	capped := *plain
+	capped.Name, capped.Epochs.Cap = "with a cap", task.Cap{Reports: 56, Window: 365}
+	return []*task.Task{&first, &later, &cells, &pool, &rolled, &capped}
 }
 
 // rotationOf returns a rotation: the first relay of the stream gets another signing key.

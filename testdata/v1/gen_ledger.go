@@ -9,6 +9,7 @@ import (
 
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // ledgers writes which reports a privacy ledger admits, with clocks that jump, and what the ledger holds in the end.
@@ -17,7 +18,7 @@ func ledgers() {
 	var all []any
 	for i, b := range []shufflerclient.Budget{
 		{Epsilon: 10, Delta: 1. / 1024, Days: 30}, {Epsilon: 4, Delta: 1, Days: 7},
-		{Epsilon: 6, Delta: 1. / 4096, Days: 2.5},
+		{Epsilon: 6, Delta: 1. / 4096, Days: 2.5}, {Epsilon: 100, Delta: 1. / 2, Days: 365},
 	} {
 		rng := rand.New(rand.NewChaCha8([32]byte{'l', byte(i)}))
 		ledger, spends := &shufflerclient.Ledger{}, []any{}
@@ -34,17 +35,27 @@ func ledgers() {
 			price.All = compose.Spend{Epsilon: 1 + float64(line), Delta: float64(price.Reports) / (1 << 20)}
 			grid := int64(length)
 			start := 1_800_000_000/grid*grid + (int64(day/2+leap)*86400+int64(rng.IntN(86400)))/grid*grid
-			err := ledger.Spend(b, "line "+strconv.Itoa(line), price, start, length)
+			limit := task.Cap{} // the last budget is large: there only caps refuse
+			if i == 3 {
+				limit = []task.Cap{{Reports: 1, Window: 4}, {Reports: 2, Window: 3}, {Reports: 3, Window: 10}}[line%3]
+			}
+			err := ledger.Spend(b, "line "+strconv.Itoa(line), price, start, length, limit)
 			verdict := "admitted"
-			if errors.Is(err, shufflerclient.ErrReported) {
+			if errors.Is(err, shufflerclient.ErrCapped) {
+				verdict = "capped"
+			} else if errors.Is(err, shufflerclient.ErrReported) {
 				verdict = "reported"
 			} else if errors.Is(err, shufflerclient.ErrBudget) {
 				verdict = "budget"
 			} else {
 				check(err)
 			}
-			spends = append(spends, object{"line": "line " + strconv.Itoa(line), "price": price, "start": start,
-				"length": length, "verdict": verdict})
+			wish := object{"line": "line " + strconv.Itoa(line), "price": price, "start": start,
+				"length": length, "verdict": verdict}
+			if !limit.IsZero() {
+				wish["cap"] = object{"reports": limit.Reports, "window": limit.Window}
+			}
+			spends = append(spends, wish)
 		}
 		all = append(all, object{"budget": object{"epsilon": b.Epsilon, "delta": b.Delta, "days": b.Days},
 			"spends": spends, "lines": ledger.Lines})

@@ -46,8 +46,7 @@ func (t *Task) Canonical() []byte {
 	w.array(5)
 	w.str(string(t.Slots.Padding))
 	w.uints(t.Slots.Lanes, t.Slots.PerLane, t.Slots.MessageBytes, t.Slots.Average)
-	w.array(3)
-	w.uints(t.Epochs.Start, t.Epochs.Length, t.Epochs.Count)
+	w.epochs(t.Epochs)
 	w.clients(t.Clients)
 	w.array(len(t.Relays))
 	for _, relay := range t.Relays {
@@ -58,6 +57,31 @@ func (t *Task) Canonical() []byte {
 	w.stream(t.Stream)
 	w.noise(t.Noise)
 	return w.out
+}
+
+func (w *writer) epochs(e Epochs) {
+	if e.Cap.IsZero() {
+		w.array(3)
+		w.uints(e.Start, e.Length, e.Count)
+		return
+	}
+	w.array(5)
+	w.uints(e.Start, e.Length, e.Count, e.Cap.Reports, e.Cap.Window)
+}
+
+func (r *reader) epochs() Epochs {
+	parts := r.arrayUpTo(5)
+	e := Epochs{Start: r.uint(), Length: r.uint(), Count: r.uint()}
+	switch parts {
+	case 3:
+	case 5:
+		if e.Cap = (Cap{r.uint(), r.uint()}); e.Cap.IsZero() {
+			r.fail("a cap of 0 in 0 epochs")
+		}
+	default:
+		r.fail("want an array with 3 or 5 elements")
+	}
+	return e
 }
 
 func (w *writer) clients(c Clients) {
@@ -134,8 +158,7 @@ func (r *reader) task() *Task {
 	r.array(5)
 	t.Slots = Slots{Padding: Padding(r.str()), Lanes: r.uint(), PerLane: r.uint(), MessageBytes: r.uint(),
 		Average: r.uint()}
-	r.array(3)
-	t.Epochs = Epochs{Start: r.uint(), Length: r.uint(), Count: r.uint()}
+	t.Epochs = r.epochs()
 	r.array(4)
 	t.Clients = Clients{Kind: ClientKind(r.str()), Quota: r.uint(), Issuer: r.party(), Origins: r.list(maxOrigins)}
 	for range r.arrayUpTo(8) {

@@ -362,15 +362,17 @@ func (t *Task) CheckSupported() error {
 		return nil
 	}
 	for _, name := range t.Stream.Allow {
-		if !oneOf(name, Lossless...) {
+		if !oneOf(name, t.Stream.Lossless()...) {
 			return invalid.Field("stream.allow", strconv.Quote(name), "none: not supported yet")
 		}
 	}
 	return nil
 }
 
-// Lossless lists the parts of a task that do not affect the privacy loss. Today, a later task of a stream may change
+// Lossless returns the parts of a task that do not affect the privacy loss. Today, a later task of a stream may change
 // only these. For any other part, somebody would have to compare the losses of the changed task and of the first task.
 // In "relays.signKey", pages name the keys of relays that may replace another relay.
-var Lossless = []string{"clients.issuer.url", "clients.origins", "clients.quota", "name", "relays.signKey", "relays.url",
-	"verifier.url"}
+func (*StreamPosition) Lossless() []string {
+	return []string{"clients.issuer.url", "clients.origins", "clients.quota", "name", "relays.signKey", "relays.url",
+		"verifier.url"}
+}

@@ -30,6 +30,7 @@ func stream() *task.StreamPosition {
 // parts are changes that turn the sample into a valid task with an optional part.
 var parts = map[string]func(*task.Task){
 	"a claim over all epochs": func(t *task.Task) { t.Claim.SetTotal("5.11", "3e-5") },
+	"a cap":                   func(t *task.Task) { t.Epochs.Cap = task.Cap{Reports: 4, Window: 28} },
 	"first of a stream":       func(t *task.Task) { t.Stream = &task.StreamPosition{Name: "site"} },
 	"in a stream":             func(t *task.Task) { t.Stream = stream() },
 	"all may change": func(t *task.Task) {
@@ -186,6 +187,13 @@ func TestValidateNamesTheNoise(t *testing.T) {
 		for i, change := range changes {
 			requireField(t, field, i, func(t *task.Task) { t.Noise = cells(); change(t.Noise) })
 		}
+	}
+	for i, limit := range []task.Cap{{1, 1}, {0, 7}, {7, 7}, {8, 7}, {1, 1<<16 + 1}, {3, 0}} {
+		field := "epochs.cap.window"
+		if limit.Window == 7 {
+			field = "epochs.cap.reports"
+		}
+		requireField(t, field, i, func(t *task.Task) { t.Epochs.Cap = limit })
 	}
 	for i, change := range []func(*task.Slots){
 		func(s *task.Slots) { s.Padding = task.PaddingNone }, func(s *task.Slots) { s.Lanes = 2 },

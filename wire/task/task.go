@@ -200,6 +200,7 @@ type Epochs struct {
 	Start  uint64 // Unix time, seconds.
 	Length uint64 // Seconds. 1..31622400 (366 days).
 	Count  uint64 // 1..MaxEpochs.
+	Cap    Cap    // Limits the reports of one browser; zero for one report in every epoch.
 }
 
 // MaxEpochs is the most epochs of a task.

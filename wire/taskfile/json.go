@@ -50,6 +50,7 @@ type document struct {
 		Average      uint64       `json:"average,omitempty"` // padding none only
 	} `json:"slots"`
 	Epochs  *epochs `json:"epochs,omitempty"`
+	Cap     string  `json:"cap,omitempty"` // "R/W": at most R reports of a browser in any W epochs
 	Clients struct {
 		Kind    task.ClientKind `json:"kind"`
 		Quota   uint64          `json:"quota"`
@@ -157,6 +158,9 @@ func MarshalJSON(t *task.Task) ([]byte, error) {
 	d.Batch.Size, d.Batch.Honest, d.Batch.Min = t.Batch.Size, t.Batch.Honest.String(), t.Batch.Min
 	d.Slots.Padding, d.Slots.Lanes, d.Slots.PerLane = t.Slots.Padding, t.Slots.Lanes, t.Slots.PerLane
 	d.Slots.MessageBytes, d.Slots.Average = t.Slots.MessageBytes, t.Slots.Average
+	if !t.Epochs.Cap.IsZero() {
+		d.Cap = t.Epochs.Cap.String()
+	}
 	d.Clients.Kind, d.Clients.Quota, d.Clients.Origins = t.Clients.Kind, t.Clients.Quota, t.Clients.Origins
 	if len(t.Relays) > 0 {
 		d.Epochs = &epochs{time.Unix(int64(t.Epochs.Start), 0).UTC(),
@@ -233,6 +237,9 @@ func (d *document) task() (*task.Task, error) {
 	if t.Stream, err = d.Stream.parse(); err != nil {
 		return nil, err
 	}
+	if err = t.Epochs.Cap.Parse(d.Cap); err != nil {
+		return nil, err
+	}
 	if t.Noise, err = d.Noise.parse(); err != nil {
 		return nil, err
 	}
@@ -297,8 +304,8 @@ func (d *document) parties(t *task.Task) error {
 	if d.Epochs.Start.Unix() < 1 || d.Epochs.Start.Nanosecond() != 0 {
 		return invalid.Field("epochs.start", d.Epochs.Start.String(), "a time in whole seconds after 1970")
 	}
-	t.Epochs = task.Epochs{Start: uint64(d.Epochs.Start.Unix()), Length: uint64(length / time.Second),
-		Count: d.Epochs.Count}
+	t.Epochs.Start, t.Epochs.Length = uint64(d.Epochs.Start.Unix()), uint64(length/time.Second)
+	t.Epochs.Count = d.Epochs.Count
 	for _, p := range d.Relays {
 		relay, err := p.parse("relays")
 		if err != nil {

@@ -9,6 +9,7 @@
 
 import { DoonaError } from './errors.js';
 import type { Line, Price, Run } from './store.js';
+import type { Cap, Task } from './task.js';
 
 /** The most that all reports at this site may cost together in any window of `days` days. */
 export interface Budget {
@@ -53,8 +54,14 @@ function windowOf({ days }: Budget): number {
 }
 
 /** Returns how many of `count` epochs of `length` seconds can begin in one window. */
-export function maxReports(budget: Budget, length: number, count: number): number {
+export function maxEpochsIn(budget: Budget, length: number, count: number): number {
   return Math.min(count, Math.max(1, Math.ceil(windowOf(budget) / length)));
+}
+
+/** Returns the most reports of one browser in a number of consecutive epochs. */
+export function maxReports({ cap }: Task['epochs'], epochs: number): number {
+  if (!cap) return epochs;
+  return Math.floor(epochs / cap.window) * cap.reports + Math.min(cap.reports, epochs % cap.window);
 }
 
 /**
@@ -72,15 +79,16 @@ export function checkBudget({ reports, all }: Price, { epsilon, delta, days, opt
  * Adds a report to its ledger line and returns the new line. `lines` is the whole ledger; `first` is the line to begin
  * with if the ledger has none with its id. `start` is when the report's epoch begins, in Unix seconds.
  * @throws DoonaError `budget-exceeded` if a window would cost more than the budget, or the line already has a report
- * of an overlapping epoch
+ * of an overlapping epoch; `cap-reached` if the task's cap allows no report in this epoch
  */
 export function admit(lines: readonly Line[], first: Omit<Line, 'stepped' | 'runs'>, start: number,
-  limit: Limit): Line {
+  limit: Limit, cap?: Cap): Line {
   const old = lines.find(({ id }) => id === first.id);
   if (old && overlapsReport(old, start, first.length)) {
     const message = "couldn't report: the ledger already has a report of an overlapping epoch";
     throw new DoonaError('budget-exceeded', message, limit.option);
   }
+  if (old && cap) checkCap(old, start, cap);
   const others = lines.filter((line) => line !== old);
   const runs = withEpoch(old?.runs ?? [], start, (old ?? first).length);
   if (old) return checkWindows([...others, { ...old, runs }], start, limit);
@@ -90,6 +98,22 @@ export function admit(lines: readonly Line[], first: Omit<Line, 'stepped' | 'run
     return checkWindows([...others, flat], start, limit);
   } catch {
     return checkWindows([...others, { ...flat, stepped: true }], start, limit); // less ε at first, more δ
+  }
+}
+
+/**
+ * Checks that one more report in the epoch that begins at `start` keeps the cap. It reads no clock.
+ * @throws DoonaError `cap-reached` if some `cap.window` consecutive epochs would have more than `cap.reports` reports
+ */
+function checkCap(line: Line, start: number, { reports, window }: Cap): void {
+  const seconds = window * line.length;
+  const near = [...epochStarts(line, start - seconds, start + seconds), start];
+  for (const from of near) {
+    if (from > start) continue;
+    const made = near.filter((at) => at >= from && at < from + seconds).length - 1;
+    if (made < reports) continue;
+    throw new DoonaError('cap-reached',
+      `couldn't report: the task takes ${reports} reports of a browser in ${window} epochs, and ${made} are made`);
   }
 }
 

@@ -3,7 +3,7 @@
  * @module
  */
 
-import { checkBudget, checkDelta, checkEpsilon, maxReports } from './budget.js';
+import { checkBudget, checkDelta, checkEpsilon, maxEpochsIn, maxReports } from './budget.js';
 import { checkBuiltins } from './builtins.js';
 import type { Bytes } from './bytes.js';
 import { type ConnectionParts, Doona } from './doona.js';
@@ -279,12 +279,13 @@ interface StartedEngine {
 async function priceOf({ claim, epochs }: Task, guarantee: Guarantee, { limit, allow }: ParsedOptions,
   epsilonWithin: (epochs: number, delta: number) => Promise<number>): Promise<Price> {
   const isOpenEnded = allow !== undefined && limit.days < Infinity; // a stream continues after its current task
-  const reports = maxReports(limit, epochs.length, isOpenEnded ? maxEpochs : epochs.count);
+  const most = maxEpochsIn(limit, epochs.length, isOpenEnded ? maxEpochs : epochs.count);
+  const reports = maxReports(epochs, most);
   const added = multiple(claim.delta, reports);
   const ofStream = allow !== undefined && claim.total ? Math.max(added, guarantee.totalDelta) : added;
-  const claimed = reports === epochs.count ? guarantee.totalDelta : ofStream;
+  const claimed = most === epochs.count ? guarantee.totalDelta : ofStream;
   const delta = limit.delta < 1 ? Math.min(claimed, limit.delta) : claimed;
-  const epsilon = reports === epochs.count && delta === claimed
+  const epsilon = most === epochs.count && delta === claimed
     ? guarantee.totalEpsilon : await epsilonWithin(reports, delta);
   return { first: { epsilon: guarantee.epsilon, delta: guarantee.delta }, reports, all: { epsilon, delta } };
 }

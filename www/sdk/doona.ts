@@ -348,7 +348,8 @@ export class Doona {
 
   #claimOn(epoch: number): Claim {
     const { id, line, limit } = this.#parts;
-    return { task: id, epoch, start: startOf(this.task.epochs, epoch).getTime() / 1000, line, limit };
+    const { epochs } = this.task;
+    return { task: id, epoch, start: startOf(epochs, epoch).getTime() / 1000, line, limit, cap: epochs.cap };
   }
 
   /**

@@ -20,6 +20,7 @@ export type ErrorCode =
   | 'epsilon-too-large' // All epochs of the task together exceed maxEpsilon or the budget.
   | 'delta-too-large' // All epochs of the task together exceed maxDelta.
   | 'budget-exceeded' // This site's ledger would exceed the budget, or maxTotalEpsilon.
+  | 'cap-reached' // This browser has made as many reports as the task takes of one browser for now.
   | 'storage-unavailable' // The store cannot keep what was reported.
   | 'module-failed' // The WASM module did not load or stopped.
   | 'invalid-value' // The value is outside the task's input domain; nothing was used up.

@@ -66,6 +66,12 @@ export const sentences = {
     ' Les {epochs} périodes ensemble\u00a0: epsilon {epsilon}, delta {delta}.',
     ' Los {epochs} períodos juntos: épsilon {epsilon}, delta {delta}.',
   ],
+  capped: [
+    ' This browser reports at most {reports} times in them.',
+    ' Dieser Browser antwortet darin höchstens {reports}-mal.',
+    ' Ce navigateur y répond au plus {reports} fois.',
+    ' Este navegador responde en ellos como máximo {reports} veces.',
+  ],
   several: [
     'Somebody who reports from {devices} in one period is promised {promised} for all of that period together.',
     'Wer in einem Zeitraum von {devices} aus antwortet, dem wird für diesen Zeitraum insgesamt {promised} zugesichert.',

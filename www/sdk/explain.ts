@@ -194,7 +194,8 @@ function promiseOf(g: Guarantee, speech: Speech): string {
   const [epsilon, delta] = [speech.roundUp(g.epsilon), speech.roundUp(g.delta)];
   const together = g.epochs === 1 ? '' : speech.say('together', { epochs: speech.count(g.epochs),
     epsilon: speech.roundUp(g.totalEpsilon), delta: speech.roundUp(g.totalDelta) });
-  return speech.say('promise', { factor: speech.factor(g.epsilon), epsilon, delta }) + together;
+  const capped = g.reports === g.epochs ? '' : speech.say('capped', { reports: speech.count(g.reports) });
+  return speech.say('promise', { factor: speech.factor(g.epsilon), epsilon, delta }) + together + capped;
 }
 
 /**

@@ -73,6 +73,7 @@ const reasons: Partial<Record<Status['state'], string>> = {
   'epoch-not-open': 'The task has not begun.',
   'stream-stopped': 'The owner has stopped the stream.',
   'budget-exceeded': 'The privacy budget of this site is used up in this browser.',
+  'cap-reached': 'The task takes no more reports of this browser for now.',
   'storage-unavailable': 'The browser stores nothing for this page, so one epoch could be reported twice.',
   'limit-reached': 'A quota of this network or account is used up. Two later visits try again.',
   'epoch-closed': 'The epoch ended before the report arrived.',

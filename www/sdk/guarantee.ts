@@ -3,6 +3,7 @@
  * @module
  */
 
+import { maxReports } from './budget.js';
 import type { Task } from './task.js';
 
 /** The guarantee of one task. */
@@ -18,6 +19,8 @@ export interface Guarantee {
   readonly epochs: number;
   readonly totalEpsilon: number;
   readonly totalDelta: number;
+  /** The most reports of one browser in all epochs: `epochs`, or fewer if the task has a cap. */
+  readonly reports: number;
   /**
    * ε₀: the privacy that remains if somebody can tell one client's messages from those of others. Null if none remains.
    */
@@ -43,6 +46,7 @@ export function guaranteeOf(task: Task, epsilon0: number, totalEpsilon: number):
   const epsilon = Number(task.claim.epsilon);
   const delta = Number(task.claim.delta);
   const { count } = task.epochs;
+  const reports = maxReports(task.epochs, count);
   const { total } = task.claim;
   const localEpsilon = Number.isFinite(epsilon0) ? epsilon0 : null;
   const minimumHonest = task.claim.assumption === 'none' ? 0 : task.batch.min;
@@ -51,7 +55,8 @@ export function guaranteeOf(task: Task, epsilon0: number, totalEpsilon: number):
     delta,
     epochs: count,
     totalEpsilon,
-    totalDelta: total ? Number(total.delta) : multiple(task.claim.delta, count),
+    totalDelta: total ? Number(total.delta) : multiple(task.claim.delta, reports),
+    reports,
     localEpsilon,
     epsilonNoHonest: minimumHonest === 0 ? epsilon : localEpsilon,
     minimumHonest,

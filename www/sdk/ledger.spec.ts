@@ -8,26 +8,29 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
-import { type Limit, admit, overlapsReport, withoutEpoch } from './budget.js';
+import { type Limit, admit, maxReports, overlapsReport, withoutEpoch } from './budget.js';
 import { DoonaError } from './errors.js';
 import type { Line, Price } from './store.js';
 import { memoryStore } from './store-memory.js';
+import type { Cap } from './task.js';
 
-interface Spend { line: string; price: Price; start: number; length: number; verdict: string }
+interface Spend { line: string; price: Price; start: number; length: number; cap?: Cap; verdict: string }
 const vectors: { budget: Limit; spends: Spend[]; lines: Line[] }[] =
   JSON.parse(readFileSync('../testdata/v1/ledger.json', 'utf8'));
 
 /** Asks the ledger to admit a report, as a connection does. */
-function spend(lines: Map<string, Line>, { line: id, price, start, length }: Omit<Spend, 'verdict'>,
+function spend(lines: Map<string, Line>, { line: id, price, start, length, cap }: Omit<Spend, 'verdict'>,
   limit: Limit): string {
   const old = lines.get(id);
   if (old && overlapsReport(old, start, length)) return 'reported';
   try {
-    const line = admit([...lines.values()], { id, price, length }, start, limit);
+    const line = admit([...lines.values()], { id, price, length }, start, limit, cap);
     lines.set(line.id, line);
     return 'admitted';
   } catch (error) {
-    assert.ok(error instanceof DoonaError && error.code === 'budget-exceeded' && error.field === limit.option);
+    assert.ok(error instanceof DoonaError);
+    if (error.code === 'cap-reached') return 'capped';
+    assert.ok(error.code === 'budget-exceeded' && error.field === limit.option);
     return 'budget';
   }
 }
@@ -42,7 +45,33 @@ test('the ledger admits the same reports as in the Go client', () => {
     }
     assert.deepEqual([...ledger.values()], lines);
   }
-  assert.equal(verdicts.size, 3);
+  assert.equal(verdicts.size, 4);
+});
+
+test('a cap limits every pattern of visits to what the claim covers', () => {
+  const price: Price = { first: { epsilon: 1e-3, delta: 1e-9 }, reports: 99, all: { epsilon: 1, delta: 1e-8 } };
+  for (const cap of [{ reports: 1, window: 2 }, { reports: 2, window: 3 }, { reports: 2, window: 5 }]) {
+    for (let n = 1; n <= 10; n++) {
+      let most = 0;
+      for (let pattern = 0; pattern < 2 ** n; pattern++) {
+        const ledger = new Map<string, Line>();
+        const made: number[] = [];
+        for (let i = 0; i < n; i++) {
+          const at = pattern % 3 === 1 ? n - 1 - i : i; // a clock that runs backwards
+          if (!(pattern >> at & 1)) continue;
+          const tried = [...made, at];
+          const fits = tried.every((from) =>
+            tried.filter((other) => other >= from && other < from + cap.window).length <= cap.reports);
+          const verdict = spend(ledger, { line: 'a', price, start: 60 * at, length: 60, cap },
+            { epsilon: 1e6, delta: 0.5, days: 365, option: 'budget' });
+          assert.equal(verdict, fits ? 'admitted' : 'capped');
+          if (fits) made.push(at);
+        }
+        most = Math.max(most, made.length);
+      }
+      assert.equal(most, maxReports({ start: 0, length: 60, count: n, cap }, n));
+    }
+  }
 });
 
 test('three lines of .1 fit into .3 despite binary rounding; four do not', () => {

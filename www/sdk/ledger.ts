@@ -7,6 +7,7 @@
 
 import { type Limit, admit, withoutEpoch } from './budget.js';
 import type { Line, Report, Store } from './store.js';
+import type { Cap } from './task.js';
 
 /** A request to make the one report of a task and epoch. */
 export interface Claim {
@@ -18,13 +19,15 @@ export interface Claim {
   /** The task's ledger line before its first report. */
   readonly line: Omit<Line, 'stepped' | 'runs'>;
   readonly limit: Limit;
+  /** The task's cap, if it has one. */
+  readonly cap?: Cap | undefined;
 }
 
 /** Decides whether the budget admits a claim. */
 export interface Ledger {
   /**
    * Claims the epoch's report and charges the budget. If the epoch already has a report, only returns that report.
-   * @throws DoonaError `budget-exceeded` or `storage-unavailable`
+   * @throws DoonaError `budget-exceeded`, `cap-reached` or `storage-unavailable`
    */
   claim(claim: Claim): Promise<Report | undefined>;
   /**
@@ -37,8 +40,8 @@ export interface Ledger {
 /** Returns the ledger of a store. It calls `check` right before each decision; if `check` throws, nothing changes. */
 export function ledgerOf(store: Store, check: () => void = () => {}): Ledger {
   return {
-    claim: ({ task, epoch, start, line, limit }) =>
-      store.claim(task, epoch, (lines) => (check(), admit(lines, line, start, limit))),
+    claim: ({ task, epoch, start, line, limit, cap }) =>
+      store.claim(task, epoch, (lines) => (check(), admit(lines, line, start, limit, cap))),
     release: ({ task, epoch, start, line }) =>
       store.release(task, epoch, line.id, (old) => (check(), withoutEpoch(old, start))),
   };

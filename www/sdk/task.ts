@@ -43,7 +43,7 @@ export interface Task {
   readonly claim: Claim;
   readonly batch: { size: number; honest: string; min: number };
   readonly slots: { padding: string; lanes: number; perLane: number; messageBytes: number; average: number };
-  readonly epochs: { start: number; length: number; count: number };
+  readonly epochs: { start: number; length: number; count: number; cap?: Cap | undefined };
   readonly clients: Clients;
   readonly relays: readonly Party[];
   readonly verifier: Party;
@@ -79,6 +79,12 @@ export interface KeyRotation {
   readonly old: Bytes;
   readonly key: Bytes;
   readonly signature: Bytes;
+}
+
+/** Limits the reports of one browser: at most `reports` in any `window` consecutive epochs. */
+export interface Cap {
+  readonly reports: number;
+  readonly window: number;
 }
 
 /**
@@ -132,7 +138,7 @@ export function parseTask(canonical: Bytes): Task {
       messageBytes: r.uint(),
       average: r.uint(),
     })),
-    epochs: group(r, 3, () => ({ start: r.uint(), length: r.uint(), count: r.uint() })),
+    epochs: epochs(r),
     clients: group(r, 4, () => ({
       kind: r.str(),
       quota: r.uint(),
@@ -193,6 +199,14 @@ function streamPosition(r: Reader): StreamPosition | undefined {
   const rotations = parts === 5 ? list(r, rotation, maxRotations) : [];
   if (parts === 5 && rotations.length === 0) throw new FormatError('want no rotations to be absent');
   return { name, position, before, allow, rotations };
+}
+
+function epochs(r: Reader): Task['epochs'] {
+  const parts = r.arrayLength();
+  const out = { start: r.uint(), length: r.uint(), count: r.uint() };
+  if (parts === 3) return out;
+  if (parts !== 5) throw new FormatError('want an array of 3 or 5 elements');
+  return { ...out, cap: { reports: r.uint(), window: r.uint() } };
 }
 
 function noise(r: Reader): Noise | undefined {

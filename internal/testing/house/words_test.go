@@ -60,6 +60,7 @@ func isBinary(text []byte) bool {
 var families = map[string][]string{
 	"bundle":    {"testdata/v1", "wire/taskfile"},
 	"batch":     {"testdata/v1", "wire/onion", "wire/task"},
+	"cap":       {"wire/task"},
 	"client":    {"shufflerclient", "wasm/internal/client"},
 	"epoch":     {"relay/internal/tasks", "verifier"},
 	"finding":   {"relay", "relay/internal/store", "verifier/finding"},

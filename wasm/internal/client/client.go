@@ -56,14 +56,15 @@ func once(derive func() (*compose.Law, error)) func() (*compose.Law, error) {
 // the protocol has none.
 func (c *Client) Epsilon0() float64 { return c.mechanism.Epsilon0() }
 
-// TotalEpsilon returns the ε of all epochs of the task together. It is the ε of the task's claimed total, if there is
-// one. Otherwise it is an upper bound by composition, at the sum of the epochs' δ.
+// TotalEpsilon returns the ε of all reports of one browser for the task together. It is the ε of the task's claimed
+// total, if there is one. Otherwise it is an upper bound by composition, at the sum of the epochs' δ.
 func (c *Client) TotalEpsilon() float64 {
 	if total := c.task.Claim.Total; !total.IsZero() {
 		return total.Epsilon.Value()
 	}
-	added := protocols.AddedClaims(c.task.Claim, c.task.Epochs.Count)
-	eps, err := protocols.EpochsEpsilon(c.task, c.law, c.task.Epochs.Count, added.Delta)
+	reports := c.task.Epochs.MostReports(c.task.Epochs.Count)
+	added := protocols.AddedClaims(c.task.Claim, reports)
+	eps, err := protocols.EpochsEpsilon(c.task, c.law, reports, added.Delta)
 	if err != nil { // no loss distribution is known: add the epochs' ε
 		return added.Epsilon
 	}

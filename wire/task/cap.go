@@ -1,0 +1,85 @@
+package task
+
+import (
+	"strconv"
+
+	"github.com/doona-dp/doona/internal/invalid"
+)
+
+// Cap limits the reports of one browser: at most Reports in any Window consecutive epochs. The browser keeps it. It may
+// not depend on a value: a browser that reports only on some days, by what happened on them, would tell what happened.
+//
+// A claim over all epochs then covers [Epochs.MostReports] and not all epochs (docs/proofs/budget.md, "Caps"). The zero
+// value is no cap.
+type Cap struct {
+	Reports uint64 // R. 1..Window−1.
+	Window  uint64 // W. 2..MaxEpochs.
+}
+
+// IsZero reports whether there is no cap.
+func (c Cap) IsZero() bool { return c == Cap{} }
+
+// String returns the cap as R/W, or "none".
+func (c Cap) String() string {
+	if c.IsZero() {
+		return "none"
+	}
+	return strconv.FormatUint(c.Reports, 10) + "/" + strconv.FormatUint(c.Window, 10)
+}
+
+// check returns an error unless the cap is zero or within its range.
+func (c Cap) check() error {
+	if c.IsZero() {
+		return nil
+	}
+	if err := inRange("epochs.cap.window", c.Window, 2, MaxEpochs); err != nil {
+		return err
+	}
+	return inRange("epochs.cap.reports", c.Reports, 1, c.Window-1)
+}
+
+// MostReports returns the most reports of one browser in a number of consecutive epochs.
+func (e Epochs) MostReports(epochs uint64) uint64 {
+	r, w := e.Cap.Reports, e.Cap.Window
+	if e.Cap.IsZero() {
+		return epochs
+	}
+	return epochs/w*r + min(r, epochs%w)
+}
+
+// MostReportsAt returns the most reports of one browser in epochs that begin at these times, in ascending order. It
+// takes each epoch at which the cap allows one more report. No other choice has more: the k-th epoch that any choice
+// takes is not before the k-th of this one, as each window that is full here at that epoch begins no earlier there.
+func (e Epochs) MostReportsAt(starts []uint64) uint64 {
+	if e.Cap.IsZero() {
+		return uint64(len(starts))
+	}
+	window := e.Cap.Window * e.Length
+	var taken []uint64
+	for _, at := range starts {
+		if n := uint64(len(taken)); n < e.Cap.Reports || taken[n-e.Cap.Reports]+window <= at {
+			taken = append(taken, at)
+		}
+	}
+	return uint64(len(taken))
+}
+
+// Parse sets c from R/W. An empty text is no cap.
+func (c *Cap) Parse(text string) error {
+	*c = Cap{}
+	if text == "" {
+		return nil
+	}
+	for i := range text {
+		if text[i] != '/' {
+			continue
+		}
+		r, failed := strconv.ParseUint(text[:i], 10, 64)
+		w, err := strconv.ParseUint(text[i+1:], 10, 64)
+		if *c = (Cap{r, w}); failed == nil && err == nil && !c.IsZero() {
+			return c.check()
+		}
+		break
+	}
+	return invalid.Field("cap", strconv.Quote(text), "R/W, such as 4/28: at most R reports of a browser in any W epochs")
+}
