@@ -1,67 +1,74 @@
 package planner
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/task"
 )
 
-// Set is several queries that the same visitors answer in each of several epochs, under one total for all. Each goal
-// has its own limits of cost. A goal must not set a claim, a total, a number of users or of epochs, because the set has
-// them.
+// Set is several queries that the same visitors answer, under one total for all. Each goal has its own limits of cost,
+// its own number of epochs and its own cap. A goal must not set a claim, a total or a number of users, because the set
+// has them.
 type Set struct {
-	Goals   []Goal
-	Weights []float64 // Per goal: its ε relative to the ε of a goal of weight 1, in (0, 1000].
-	Users   uint64    // Reports in a batch of each query.
-	Epochs  uint64    // Number of epochs, 1 to 65536.
-	Epsilon float64   // Total over all queries and epochs, in (0, 100].
-	Delta   float64   // Total over all queries and epochs, in (0, 1).
+	Goals []Goal // Each with Epochs, 1 to 65536: how many of the query's epochs begin in the total's time.
+	// Either Weights or Shares. Weights: per goal, its precision in one epoch relative to a goal of weight 1, in (0,
+	// 1000]. Shares: per goal, its part of the total, in (0, 1000]; shares need not add up to 1.
+	Weights, Shares []float64
+	Users           uint64  // Reports in a batch of each query.
+	Epsilon         float64 // Total over all queries and epochs, in (0, 100].
+	Delta           float64 // Total over all queries and epochs, in (0, 1).
 }
 
 // SetPlan is a plan for all queries of a set.
 type SetPlan struct {
 	Ways    []Way   // For each goal, the best way with its part of the total.
-	Epsilon float64 // ε of all queries and epochs composed, at the set's δ; at most the set's ε.
+	Epsilon float64 // ε of all reports to all queries composed, at the set's δ; at most the set's ε.
 	Added   float64 // For comparison: ε if each query is composed by itself and the results are added.
 }
 
 const mostQueries = 64
 
-// PlanSet splits a total of ε and δ among queries and epochs. The owner fixes all tasks before the first report, so the
-// privacy-loss laws of all queries and epochs compose as one product ([compose.Delta]; docs/proofs/loss-laws.md,
-// Theorem 3). PlanSet searches the largest ε per epoch, in the ratio of the weights, for which this product keeps the
-// total. Each query and epoch gets an equal part of one half of δ; the other half is for composition.
-// The error of a query is roughly proportional to 1/ε. So a query of twice the weight has an interval of half the
-// width.
+// PlanSet splits a total of ε and δ among queries, with their own numbers of epochs and caps. The owner fixes all tasks
+// before the first report, so the privacy-loss laws of all reports compose as one product ([compose.Delta];
+// docs/proofs/loss-laws.md, Theorem 3).
+//
+// With Gaussian noise, the squares μ² of all reports add up. So each query gets a part of the μ² of the total, and is
+// calibrated for all of its reports together. PlanSet then searches the largest sum of μ² for which the product of the
+// laws keeps the total. A query with n reports and the part p has an error of √(n/p) times the same constant. A weight
+// w stands for the part w²·n.
 func PlanSet(s Set, done func(of int)) (*SetPlan, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	// Choose the protocols at roughly the ε that each query would get if all were Gaussian mechanisms.
-	squares := 0.0
-	for _, w := range s.Weights {
-		squares += w * w
-	}
-	unit := s.Epsilon / math.Sqrt(2*float64(s.Epochs)*squares*math.Log(1/s.Delta))
-	unit = max(unit, s.Epsilon/float64(s.Epochs)/s.heaviest()/float64(len(s.Goals)))
-	ways, err := s.best(unit, done)
+	ways, err := s.best(1, done)
 	if err != nil {
 		return nil, err
 	}
-	unit, ways, err = s.search(ways, unit)
+	scale, ways, err := s.search(ways)
 	if err != nil {
 		return nil, err
 	}
-	// At the ε found, another protocol may be best.
-	if again, err := s.best(unit, done); err == nil {
-		if _, better, err := s.search(again, unit); err == nil && worse(ways, better) {
+	// At the scale found, another protocol may be best.
+	if again, err := s.best(scale, done); err == nil && !alike(ways, again) {
+		if _, better, err := s.search(again); err == nil && worse(ways, better) {
 			ways = better
 		}
 	}
 	out := &SetPlan{Ways: ways}
 	return out, out.compose(s)
+}
+
+// alike reports whether two plans chose the same protocols, sides of the noise and paddings.
+func alike(ways, others []Way) bool {
+	return slices.EqualFunc(ways, others, func(a, b Way) bool {
+		return a.Protocol == b.Protocol && a.Noise == b.Noise && a.Padding == b.Padding
+	})
 }
 
 // worse reports whether the errors of ways exceed those of others, in the geometric mean.
@@ -73,54 +80,92 @@ func worse(ways, others []Way) bool {
 	return sum > 0
 }
 
-func (s Set) heaviest() (most float64) {
-	for _, w := range s.Weights {
-		most = max(most, w)
-	}
-	return most
-}
-
 func (s Set) check() error {
+	parts, field := s.Weights, "weight"
+	if s.Shares != nil {
+		parts, field = s.Shares, "share"
+	}
 	switch {
 	case len(s.Goals) < 1 || len(s.Goals) > mostQueries:
 		return invalid.Field("queries", strconv.Itoa(len(s.Goals)), "1 to "+strconv.Itoa(mostQueries))
-	case len(s.Weights) != len(s.Goals):
-		return invalid.Field("weights", strconv.Itoa(len(s.Weights)), "one for each query")
-	case s.Epochs < 1 || s.Epochs > 65536:
-		return invalid.Field("epochs", strconv.FormatUint(s.Epochs, 10), "1 to 65536")
+	case len(parts) != len(s.Goals) || s.Weights != nil && s.Shares != nil:
+		return invalid.Field(field+"s", strconv.Itoa(len(parts)), "one for each query, of weights or of shares")
 	}
 	for i, g := range s.Goals {
-		if w := s.Weights[i]; !(w > 0 && w <= 1000) {
-			return invalid.Field("weight", format(w), "a number in (0, 1000]")
-		}
-		if g.Epsilon != 0 || g.Delta != 0 || g.TotalEpsilon != 0 || g.TotalDelta != 0 || g.Batch != 0 {
+		switch {
+		case !(parts[i] > 0 && parts[i] <= 1000):
+			return invalid.Field(field, format(parts[i]), "a number in (0, 1000]")
+		case g.Epochs < 1 || g.Epochs > task.MaxEpochs:
+			return invalid.Field("epochs", strconv.FormatUint(g.Epochs, 10), "1 to "+strconv.Itoa(task.MaxEpochs))
+		case g.Epsilon != 0 || g.Delta != 0 || g.TotalEpsilon != 0 || g.TotalDelta != 0 || g.Batch != 0:
 			return invalid.Field("queries", g.Name, "queries without users, epsilon and delta of their own")
 		}
 	}
 	return checkClaim("total-", s.Epsilon, s.Delta)
 }
 
-// goal returns goal i with its part of the total. unit is ε of one epoch for weight 1.
-func (s Set) goal(i int, unit float64) Goal {
+// Reports returns the most reports of one browser to query i: its epochs, or fewer with a cap.
+func (s Set) Reports(i int) uint64 {
+	return task.Epochs{Cap: s.Goals[i].Cap}.MostReports(s.Goals[i].Epochs)
+}
+
+// Part returns the part of the total's μ² that query i gets.
+func (s Set) Part(i int) float64 {
+	sum, own := 0.0, 0.0
+	for j := range s.Goals {
+		part := 0.0
+		if s.Shares != nil {
+			part = s.Shares[j]
+		} else {
+			part = s.Weights[j] * s.Weights[j] * float64(s.Reports(j))
+		}
+		if sum += part; j == i {
+			own = part
+		}
+	}
+	return own / sum
+}
+
+// goal returns goal i with its part of the total, for noise by clients or by relays. scale is the sum of all μ²,
+// relative to that of Gaussian noise with nine tenths of δ. Relays' noise is calibrated for all reports together.
+// Clients' noise is calibrated for one report, which is fast: its law depends little on δ.
+func (s Set) goal(i int, scale float64, noise Noise) Goal {
 	g := s.Goals[i]
-	g.Batch = s.Users
-	g.Epsilon = down(unit * s.Weights[i])
-	g.Delta = down(s.Delta / float64(s.Epochs) / float64(len(s.Goals)) / 2)
+	g.Batch, g.Noise = s.Users, noise
+	delta, reports := s.Delta/float64(len(s.Goals)), float64(s.Reports(i))
+	square := scale * compose.GaussianSquare(s.Epsilon, .9*s.Delta) * s.Part(i)
+	if noise == NoiseRelays {
+		g.TotalDelta = down(delta)
+		g.TotalEpsilon = down(min(gaussianEpsilon(square, g.TotalDelta), s.Epsilon))
+		return g
+	}
+	g.Delta = down(delta / reports / 2)
+	g.Epsilon = down(min(gaussianEpsilon(square/reports, g.Delta), s.Epsilon))
 	return g
 }
 
-// best returns the best way for each query. unit is ε of one epoch for weight 1.
-func (s Set) best(unit float64, done func(of int)) (ways []Way, err error) {
+// gaussianEpsilon returns the ε of Gaussian noise with μ² = square at a δ.
+func gaussianEpsilon(square, delta float64) float64 {
+	lo, hi := 1e-9, 200.0
+	for hi > lo*(1+1e-6) {
+		mid := math.Sqrt(lo * hi)
+		if found, _ := compose.GaussianDelta(square, mid); found > delta {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return hi
+}
+
+// best returns the best way for each query.
+func (s Set) best(scale float64, done func(of int)) (ways []Way, err error) {
 	for i := range s.Goals {
-		of, err := Plan(s.goal(i, unit), nil)
+		way, err := s.bestOf(i, scale)
 		if err != nil {
 			return nil, err
 		}
-		if of[0].Why != nil {
-			return nil, invalid.Field("query "+s.Goals[i].Name, "at ε "+format(down(unit*s.Weights[i])),
-				"a larger total, fewer epochs, or more users: "+of[0].Why.Error())
-		}
-		ways = append(ways, of[0])
+		ways = append(ways, way)
 		if done != nil {
 			done(len(s.Goals))
 		}
@@ -128,30 +173,57 @@ func (s Set) best(unit float64, done func(of int)) (ways []Way, err error) {
 	return ways, nil
 }
 
-// search returns the largest ε of one epoch for weight 1, to within a thousandth, with which the chosen ways keep the
-// total. It also returns these ways, calibrated for that ε, with the same protocols and paddings. unit is the ε at
-// which they were chosen.
-func (s Set) search(chosen []Way, unit float64) (low float64, ways []Way, err error) {
-	const step = 1.2
-	high := math.Inf(1)
-	for low = unit; ; {
+// bestOf returns the best way for query i: the first of [Plan], over both sides of the noise that the goal allows.
+func (s Set) bestOf(i int, scale float64) (Way, error) {
+	var of []Way
+	var failed error
+	for _, noise := range []Noise{NoiseRelays, NoiseClients} {
+		if allowed := s.Goals[i].Noise; allowed != noise && allowed != NoiseAny {
+			continue
+		}
+		ways, err := Plan(s.goal(i, scale, noise), nil)
+		failed = cmp.Or(failed, err)
+		of = append(of, ways...)
+	}
+	slices.SortStableFunc(of, compareWays)
+	recommend(of)
+	switch {
+	case len(of) == 0:
+		return Way{}, failed
+	case of[0].Why != nil:
+		return Way{}, invalid.Field("query "+s.Goals[i].Name, "with its part of the total",
+			"a larger total, fewer epochs, or more users: "+of[0].Why.Error())
+	}
+	return of[0], nil
+}
+
+// search returns the largest scale, to within half a per cent, with which the chosen ways keep the total. It also
+// returns these ways, calibrated for that scale.
+func (s Set) search(chosen []Way) (low float64, ways []Way, err error) {
+	const step, last = 1.02, 200
+	low, high := 1.0, math.Inf(1)
+	for range last {
 		tried, kept, err := s.try(chosen, low)
 		if kept {
 			ways = tried
-		} else if high = min(high, low); ways == nil && err != nil && low < unit {
+		} else if high = low; err != nil && ways == nil && low < .1 {
 			return 0, nil, err
 		}
-		if ways != nil && !math.IsInf(high, 1) {
-			break
-		}
-		if kept {
+		switch {
+		case ways != nil && !math.IsInf(high, 1):
+			return s.between(chosen, ways, high/step, high)
+		case kept:
 			low *= step
-		} else if low /= step; low < unit/1e3 {
-			return 0, nil, invalid.Field("total-epsilon", format(s.Epsilon),
-				"a larger total, or fewer queries or epochs")
+		default:
+			low /= step
 		}
 	}
-	for low = high / step; high > low*(1+splitTolerance); {
+	return 0, nil, invalid.Field("total-epsilon", format(s.Epsilon), "a larger total, or fewer queries or epochs")
+}
+
+// between searches between a scale that the ways keep and one that they do not.
+func (s Set) between(chosen, ways []Way, low, high float64) (float64, []Way, error) {
+	for high > low*1.005 {
 		middle := math.Sqrt(low * high)
 		if tried, kept, _ := s.try(chosen, middle); kept {
 			low, ways = middle, tried
@@ -162,29 +234,25 @@ func (s Set) search(chosen []Way, unit float64) (low float64, ways []Way, err er
 	return low, ways, nil
 }
 
-// try calibrates the chosen ways at an ε of one epoch for weight 1. It reports whether they keep the total.
-func (s Set) try(chosen []Way, unit float64) (ways []Way, kept bool, err error) {
-	if unit*s.heaviest() > s.Epsilon {
-		return nil, false, nil
-	}
-	if ways, err = s.at(chosen, unit); err == nil {
-		kept, err = s.keeps(ways)
-	}
-	return ways, kept, err
-}
-
-// at calibrates the chosen ways at an ε of one epoch for weight 1.
-func (s Set) at(chosen []Way, unit float64) (ways []Way, err error) {
+// try calibrates the chosen ways for a scale. It reports whether they keep the total.
+func (s Set) try(chosen []Way, scale float64) (ways []Way, kept bool, err error) {
+	ways = make([]Way, len(chosen))
+	var wg sync.WaitGroup
 	for i, c := range chosen {
-		tr := c.candidate
-		tr.goal = s.goal(i, unit)
-		w := tr.draft(c.param)
-		if w.Why != nil {
-			return nil, w.Why
-		}
-		ways = append(ways, w)
+		wg.Go(func() {
+			tr := c.candidate
+			tr.goal = s.goal(i, scale, c.Noise)
+			ways[i] = tr.draft(c.param)
+		})
 	}
-	return ways, nil
+	wg.Wait()
+	for _, w := range ways {
+		if w.Why != nil {
+			return nil, false, w.Why
+		}
+	}
+	kept, err = s.keeps(ways)
+	return ways, kept, err
 }
 
 // keeps reports whether all epochs of all ways together keep the total.
@@ -198,12 +266,12 @@ func (s Set) keeps(ways []Way) (bool, error) {
 
 // observations returns the privacy-loss observations of all epochs of all ways.
 func (s Set) observations(ways []Way) (seen []compose.Observation, err error) {
-	for _, w := range ways {
+	for i, w := range ways {
 		law, err := w.Mechanism.Law()
 		if err != nil {
 			return nil, err
 		}
-		seen = append(seen, law.Observation(s.Epochs))
+		seen = append(seen, law.Observation(s.Reports(i)))
 	}
 	return seen, nil
 }

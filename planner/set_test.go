@@ -16,12 +16,12 @@ import (
 
 // site returns six metrics of a web site, with at most 8 slots; in the short form two of them, with 1 slot.
 func site() planner.Set {
-	s, slots := planner.Set{Users: 5000, Epochs: 30, Epsilon: 8, Delta: 1e-5}, uint64(8)
+	s, slots := planner.Set{Users: 5000, Epsilon: 8, Delta: 1e-5}, uint64(8)
 	if !stattest.Long {
 		s.Users, slots = 300, 1
 	}
 	add := func(weight float64, q planner.Query) {
-		q.Honest, q.Clip = .9, true
+		q.Honest, q.Clip, q.Epochs = .9, true, 30
 		s.Goals = append(s.Goals,
 			planner.Goal{Query: q, Noise: planner.NoiseAny, Hops: 2, MaxSlots: slots, Batches: 100})
 		s.Weights = append(s.Weights, weight)
@@ -51,9 +51,7 @@ func TestSetKeepsItsTotal(t *testing.T) {
 		require.NoError(t, w.Mechanism.CheckClaim())
 		law, err := w.Mechanism.Law()
 		require.NoError(t, err)
-		seen = append(seen, law.Observation(s.Epochs))
-		ratio := w.Task.Claim.Epsilon.Value() / plan.Ways[0].Task.Claim.Epsilon.Value()
-		require.InEpsilon(t, s.Weights[i]/s.Weights[0], ratio, 1e-2)
+		seen = append(seen, law.Observation(s.Reports(i)))
 	}
 	require.LessOrEqual(t, compose.Delta(seen, s.Epsilon, s.Delta), s.Delta)
 	require.LessOrEqual(t, plan.Epsilon, s.Epsilon*(1+1e-9))
@@ -81,6 +79,67 @@ func TestSetKeepsItsTotal(t *testing.T) {
 	}
 }
 
+// TestSitesPlan plans tables of a site for a year under (10, 10⁻⁵): daily ones with a cap, weekly and monthly ones. The
+// product of their laws must keep the total, and the error of a cell be within 3 % of √(reports/share). The short form
+// has three of the six tables.
+func TestSitesPlan(t *testing.T) {
+	s := planner.Set{Users: 100_000, Epsilon: 10, Delta: 1e-5}
+	add := func(name string, cells uint64, per planner.Clock, reports, share float64) {
+		epochs, err := per.Epochs(365)
+		require.NoError(t, err)
+		q := planner.Query{Name: name, Query: task.Histogram, Labels: true, Bins: cells, Honest: .9, Epochs: epochs}
+		if uint64(reports) < epochs {
+			q.Cap = task.Cap{Reports: uint64(reports), Window: epochs}
+		}
+		s.Goals = append(s.Goals, planner.Goal{Query: q, Noise: planner.NoiseRelays, Hops: 2, Batches: 100})
+		s.Shares = append(s.Shares, share)
+	}
+	add("visit", 15, planner.Daily, 56, 12)
+	add("vitals", 144, planner.Weekly, 28, 13)
+	add("countries", 60, planner.Monthly, 12, 7)
+	if stattest.Long {
+		add("entry", 251, planner.Daily, 56, 34)
+		add("sources", 64, planner.Daily, 56, 22)
+		add("goals", 25, planner.Monthly, 12, 12)
+	}
+	plan, err := planner.PlanSet(s, nil)
+	require.NoError(t, err)
+	require.LessOrEqual(t, plan.Epsilon, s.Epsilon)
+	require.Greater(t, plan.Epsilon, .99*s.Epsilon)
+	whole := 0.0
+	for i := range s.Goals {
+		whole += s.Part(i)
+	}
+	require.InDelta(t, 1, whole, 1e-9)
+	// A message moves two cells, and two relays add noise: the constant is 2/μ, which is 1 at (10, 10⁻⁵).
+	unit := 2 / math.Sqrt(compose.GaussianSquare(s.Epsilon, s.Delta))
+	for i, w := range plan.Ways {
+		want := unit * math.Sqrt(float64(s.Reports(i))/s.Part(i))
+		t.Logf("%s: %.4g, by the rule %.4g", s.Goals[i].Name, w.RMSE, want)
+		require.InEpsilon(t, want, w.RMSE, .04, s.Goals[i].Name)
+	}
+}
+
+// TestClocks compares the most epochs in a stretch of days with counts by hand.
+func TestClocks(t *testing.T) {
+	for _, c := range []struct {
+		per        planner.Clock
+		days, most uint64
+	}{
+		{planner.Daily, 365, 365}, {planner.Weekly, 365, 53}, {planner.Monthly, 365, 12}, {planner.Monthly, 366, 13},
+		{planner.Monthly, 364, 12}, {planner.Weekly, 7, 1}, {planner.Weekly, 8, 2}, {planner.Monthly, 28, 1},
+		{planner.Monthly, 29, 2}, {planner.Monthly, 1, 1}, {planner.Monthly, 30, 2}, {planner.Monthly, 60, 3},
+	} {
+		found, err := c.per.Epochs(c.days)
+		require.NoError(t, err)
+		require.Equal(t, c.most, found, "%s in %d days", c.per, c.days)
+	}
+	_, err := planner.Clock("year").Epochs(365)
+	require.ErrorContains(t, err, "day, week or month")
+	_, err = planner.Weekly.Epochs(0)
+	require.ErrorContains(t, err, "days")
+}
+
 // TestSetsNameWhatIsWrong: a set without a claim, or with a query that has no way, is an error that names the field.
 func TestSetsNameWhatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -88,7 +147,8 @@ func TestSetsNameWhatIsWrong(t *testing.T) {
 		want   string
 	}{
 		"no query":         {func(s *planner.Set) { s.Goals = nil }, "queries"},
-		"no epoch":         {func(s *planner.Set) { s.Epochs = 0 }, "epochs"},
+		"no epoch":         {func(s *planner.Set) { s.Goals[1].Epochs = 0 }, "epochs"},
+		"both":             {func(s *planner.Set) { s.Shares = s.Weights }, "weights or of shares"},
 		"no weight":        {func(s *planner.Set) { s.Weights[1] = 0 }, "weight 0"},
 		"a weight is lost": {func(s *planner.Set) { s.Weights = s.Weights[1:] }, "weights"},
 		"a claim":          {func(s *planner.Set) { s.Goals[0].Epsilon = 1 }, "epsilon and delta of their own"},

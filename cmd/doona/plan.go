@@ -111,15 +111,22 @@ error is within 20 % of the least.
 --pick I --out FILE writes row I as a task without parties, as 'doona task new' does. The exit status is 1
 if no row is possible.
 
---set FILE plans several queries that the same visitors answer in every epoch, under one total. A query of
-weight 2 gets twice the ε of one of weight 1, so an interval of about half the width. Each query takes its
-first row. --out DIR writes a task for each. The file is JSON; queries take the flags' options and limits
-under the same names:
+--set FILE plans several queries that the same visitors answer, under one total. A query of weight 2 has an
+interval of about half the width of one of weight 1. Instead of weights, queries may have shares of the total:
+the error is about √(reports/share). With days in place of epochs, each query says per day, week or month: then
+as many epochs count as can begin in these days. Each query takes its first row. --out DIR writes a task for
+each. The file is JSON; queries take the flags' options and limits under the same names:
 
   {"users": 5000, "epochs": 30, "total_epsilon": 8, "total_delta": 1e-5, "honest": 0.9, "hops": 2,
    "queries": [{"name": "lcp", "query": "histogram", "range": "0,6000", "bins": 12, "weight": 2,
                 "max_slots": 8},
                {"name": "signed-up", "query": "count", "noise": "relays"}]}
+
+  {"users": 5000, "days": 365, "total_epsilon": 10, "total_delta": 1e-5,
+   "queries": [{"name": "page", "query": "histogram", "labels": true, "bins": 251, "noise": "relays",
+                "share": 60, "per": "day", "cap": "56/365"},
+               {"name": "country", "query": "histogram", "labels": true, "bins": 60, "noise": "relays",
+                "share": 40, "per": "month"}]}
 
 --table plans the examples of every protocol, for a thousand to ten million users, at ε = 1, δ = 1e-6 and
 90 % honest clients. It prints a client's slots, its expected messages, the bytes of a report through two

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -24,8 +26,9 @@ import (
 
 // setFile is the file that --set names.
 type setFile struct {
-	Users        uint64     `json:"users"` // Reports of each query in an epoch.
-	Epochs       uint64     `json:"epochs"`
+	Users        uint64     `json:"users"`         // Reports of each query in an epoch.
+	Epochs       uint64     `json:"epochs"`        // Of each query; or Days.
+	Days         uint64     `json:"days"`          // Days of the total. Each query then says per day, week or month.
 	TotalEpsilon float64    `json:"total_epsilon"` // Over all queries and epochs together.
 	TotalDelta   float64    `json:"total_delta"`
 	Honest       *float64   `json:"honest"` // Default .9.
@@ -37,7 +40,10 @@ type setFile struct {
 type setQuery struct {
 	Name         string        `json:"name"`
 	Query        task.Query    `json:"query"`
-	Weight       float64       `json:"weight"` // Default 1.
+	Weight       float64       `json:"weight"` // Default 1, if no query has a share.
+	Share        float64       `json:"share"`  // Part of the budget, in place of a weight.
+	Per          planner.Clock `json:"per"`    // With days: how long an epoch is. Default day.
+	Cap          string        `json:"cap"`    // R/W: at most R reports of a browser in any W epochs.
 	Range        string        `json:"range"`  // Default 0,1.
 	Bins         uint64        `json:"bins"`
 	Labels       bool          `json:"labels"`
@@ -55,7 +61,7 @@ type setQuery struct {
 // setResult is what `doona plan --set` prints.
 type setResult struct {
 	Users   uint64   `json:"users"`
-	Epochs  uint64   `json:"epochs"`
+	Days    uint64   `json:"days,omitempty"`
 	Epsilon float64  `json:"epsilon"` // Over all queries together, at most total_epsilon.
 	Delta   float64  `json:"delta"`
 	Added   float64  `json:"epsilon_sum"`    // Sum over queries, each composed over its epochs.
@@ -68,8 +74,10 @@ type setResult struct {
 
 // setRow is the plan of one query of a set.
 type setRow struct {
-	Name   string  `json:"name"`
-	Weight float64 `json:"weight"`
+	Name    string  `json:"name"`
+	Share   float64 `json:"share"`   // Part of the total, of 1.
+	Epochs  uint64  `json:"epochs"`  // Of the query.
+	Reports uint64  `json:"reports"` // Most reports of one browser in these: fewer with a cap.
 	planRow
 }
 
@@ -96,7 +104,8 @@ func readSet(path string) (*setFile, planner.Set, error) {
 	if err != nil {
 		return nil, planner.Set{}, fmt.Errorf("couldn't read the set %s: %w", path, err)
 	}
-	s := planner.Set{Users: f.Users, Epochs: f.Epochs, Epsilon: f.TotalEpsilon, Delta: f.TotalDelta}
+	s := planner.Set{Users: f.Users, Epsilon: f.TotalEpsilon, Delta: f.TotalDelta}
+	shared := slices.ContainsFunc(f.Queries, func(q setQuery) bool { return q.Share != 0 })
 	names := map[string]bool{}
 	for i := range f.Queries {
 		g, err := f.goal(&f.Queries[i])
@@ -109,7 +118,15 @@ func readSet(path string) (*setFile, planner.Set, error) {
 				g.Name)
 		}
 		names[g.Name] = true
-		s.Goals, s.Weights = append(s.Goals, g), append(s.Weights, f.Queries[i].Weight)
+		s.Goals = append(s.Goals, g)
+		switch q := f.Queries[i]; {
+		case shared && q.Weight != 0:
+			return nil, s, cli.Usagef("invalid weight %g of query %s: want a share, as the others have", q.Weight, q.Name)
+		case shared:
+			s.Shares = append(s.Shares, q.Share)
+		default:
+			s.Weights = append(s.Weights, cmp.Or(q.Weight, 1))
+		}
 	}
 	return f, s, nil
 }
@@ -122,9 +139,6 @@ func plain(name string) bool {
 
 // goal returns the goal of a query, and sets the defaults of q.
 func (f *setFile) goal(q *setQuery) (g planner.Goal, err error) {
-	if q.Weight == 0 {
-		q.Weight = 1
-	}
 	if q.Noise == "" {
 		q.Noise = planner.NoiseAny
 	}
@@ -149,8 +163,28 @@ func (f *setFile) goal(q *setQuery) (g planner.Goal, err error) {
 	g.Query = planner.Query{Name: q.Name, Query: q.Query, Bins: q.Bins, Labels: q.Labels, Dim: q.Dim, Length: q.Length,
 		Clip:   !q.NoClip,
 		Honest: *f.Honest}
+	if err := g.Cap.Parse(q.Cap); err != nil {
+		return g, err
+	}
+	if g.Epochs, err = f.epochs(q); err != nil {
+		return g, err
+	}
 	g.Lo, g.Hi, err = cli.ParseRange(span)
 	return g, err
+}
+
+// epochs returns the most epochs of a query that begin in the set's time.
+func (f *setFile) epochs(q *setQuery) (uint64, error) {
+	switch {
+	case f.Days == 0 && q.Per != "":
+		return 0, cli.Usagef("invalid per %q of query %s: want days in the set, from which its epochs are counted",
+			string(q.Per), q.Name)
+	case f.Days == 0:
+		return f.Epochs, nil
+	case f.Epochs != 0:
+		return 0, cli.Usagef("invalid epochs %d: want either epochs or days", f.Epochs)
+	}
+	return cmp.Or(q.Per, planner.Daily).Epochs(f.Days)
 }
 
 // runSet plans a set of queries. With --out it writes a task for each query.
@@ -167,7 +201,7 @@ func (f *planFlags) runSet(cmd *cobra.Command) error {
 	if err != nil {
 		return cli.FlagError(err)
 	}
-	r := setResult{Users: s.Users, Epochs: s.Epochs, Epsilon: plan.Epsilon, Delta: s.Delta, Added: plan.Added,
+	r := setResult{Users: s.Users, Days: file.Days, Epsilon: plan.Epsilon, Delta: s.Delta, Added: plan.Added,
 		Theorem: setTheorem}
 	if r.Devices, err = newGroup(r.Epsilon, r.Delta, uint64(f.devices)); err != nil {
 		return err
@@ -179,7 +213,7 @@ func (f *planFlags) runSet(cmd *cobra.Command) error {
 		}
 		row.Reason = ""
 		r.Bytes += plan.Ways[i].Bytes
-		r.Queries = append(r.Queries, setRow{file.Queries[i].Name, file.Queries[i].Weight, row})
+		r.Queries = append(r.Queries, setRow{s.Goals[i].Name, s.Part(i), s.Goals[i].Epochs, s.Reports(i), row})
 	}
 	if f.out != "" {
 		if err := os.MkdirAll(f.out, 0o755); err != nil {
@@ -195,24 +229,29 @@ func (f *planFlags) runSet(cmd *cobra.Command) error {
 }
 
 func printSet(w io.Writer, r *setResult) error {
-	fmt.Fprintf(w, "%d queries of %s users in each of %d epochs: (%s, %s)-DP together\n\n", len(r.Queries),
-		display.Number(float64(r.Users)), r.Epochs, decimal.Up(r.Epsilon, 4), decimal.Up(r.Delta, 3))
+	within := ""
+	if r.Days > 0 {
+		within = fmt.Sprintf(" in any %d days", r.Days)
+	}
+	fmt.Fprintf(w, "%d queries of %s users: (%s, %s)-DP together%s\n\n", len(r.Queries), display.Number(float64(r.Users)),
+		decimal.Up(r.Epsilon, 4), decimal.Up(r.Delta, 3), within)
 	tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(tab, "\tweight\tprotocol\tnoise\tε\tδ\trmse\tinterval\tslots × lanes\tbytes\tdummies\talone\tcollude")
+	fmt.Fprintln(tab, "\tshare\treports\tprotocol\tnoise\tε\tδ\trmse\tinterval\tslots × lanes\tbytes\tdummies\talone\tcollude")
 	for _, q := range r.Queries {
 		slots := "varies"
 		if q.Slots != nil {
 			slots = strconv.FormatUint(*q.Slots, 10)
 		}
-		fmt.Fprintf(tab, "%s\t%g\t%s\t%s\t%.4g\t%.4g\t%.4g\t%.4g\t%s × %d\t%.0f\t%.4g\t%s\t%s\n", q.Name, q.Weight,
-			q.Protocol, q.Noise, *q.Epsilon, *q.Delta, *q.RMSE, *q.IntervalWidth, slots, *q.Lanes, *q.BytesPerUser,
+		fmt.Fprintf(tab, "%s\t%.3g %%\t%d of %d\t%s\t%s\t%.4g\t%.4g\t%.4g\t%.4g\t%s × %d\t%.0f\t%.4g\t%s\t%s\n", q.Name, 100*q.Share,
+			q.Reports, q.Epochs, q.Protocol, q.Noise, *q.Epsilon, *q.Delta, *q.RMSE, *q.IntervalWidth, slots, *q.Lanes, *q.BytesPerUser,
 			*q.Dummies, orDash(q.EpsilonNoHonest), orDash(q.LocalEpsilon))
 	}
 	if err := tab.Flush(); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "\nA person who reports from %d devices throughout has %s.\n", r.Devices.Reports, r.Devices.text())
-	_, err := fmt.Fprintf(w, "\nA visitor sends %.0f bytes in an epoch. A browser does not know that these tasks were chosen together. "+
+	_, err := fmt.Fprintf(w, "\nA visitor sends %.0f bytes in an epoch. A browser does not know that these tasks were "+
+		"chosen together. "+
 		"Its budget\ncomposes each query and adds the queries up, and so counts ε = %s.\n%s.\n", r.Bytes,
 		decimal.Up(r.Added, 4), strings.ToUpper(r.Theorem[:1])+r.Theorem[1:])
 	return err

@@ -171,12 +171,13 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// TestCapsCharge: epochs of a task with a cap cost what a browser's most reports in them cost, over the tasks of a stream
-// and after the ledger is read again. A budget counts the same. A later task cannot have another cap.
+// TestCapsCharge: epochs of a task with a cap cost what a browser's most reports in them cost, over the tasks of a
+// stream and after the ledger is read again. A budget counts the same. A later task cannot have another cap.
 func TestCapsCharge(t *testing.T) {
 	limit := func(reports uint64) func(*task.Task) {
 		return func(t *task.Task) {
-			t.Epochs = task.Epochs{Start: 1_800_000_000, Length: 86400, Count: 10, Cap: task.Cap{Reports: reports, Window: 7}}
+			limit := task.Cap{Reports: reports, Window: 7}
+			t.Epochs = task.Epochs{Start: 1_800_000_000, Length: 86400, Count: 10, Cap: limit}
 		}
 	}
 	later := func(t *task.Task) { t.Epochs.Start += 10 * 86400 }
@@ -199,9 +200,10 @@ func TestCapsCharge(t *testing.T) {
 
 	eps, err := protocols.EpochsEpsilon(first.Task, lawOf(first), 4, 7e-6)
 	require.NoError(t, err)
-	alone := open(t, counted(t, 4, limit(2)), options(t.TempDir(), &ledger.Budget{Epsilon: eps * (1 + 1e-9), Delta: 7e-6}))
+	budget := &ledger.Budget{Epsilon: eps * (1 + 1e-9), Delta: 7e-6}
+	alone := open(t, counted(t, 4, limit(2)), options(t.TempDir(), budget))
 	require.NoError(t, alone.Charge([]uint64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), "four reports, as in any two weeks")
-	full := open(t, counted(t, 4, limit(3)), options(t.TempDir(), &ledger.Budget{Epsilon: eps * (1 + 1e-9), Delta: 7e-6}))
+	full := open(t, counted(t, 4, limit(3)), options(t.TempDir(), budget))
 	refused, err := full.ChargeSome([]uint64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9})
 	require.NoError(t, err)
 	require.Equal(t, []uint64{8, 9}, refused, "the first seven epochs have three reports")
