@@ -242,9 +242,10 @@ func printSet(w io.Writer, r *setResult) error {
 		if q.Slots != nil {
 			slots = strconv.FormatUint(*q.Slots, 10)
 		}
-		fmt.Fprintf(tab, "%s\t%.3g %%\t%d of %d\t%s\t%s\t%.4g\t%.4g\t%.4g\t%.4g\t%s × %d\t%.0f\t%.4g\t%s\t%s\n", q.Name, 100*q.Share,
-			q.Reports, q.Epochs, q.Protocol, q.Noise, *q.Epsilon, *q.Delta, *q.RMSE, *q.IntervalWidth, slots, *q.Lanes, *q.BytesPerUser,
-			*q.Dummies, orDash(q.EpsilonNoHonest), orDash(q.LocalEpsilon))
+		fmt.Fprintf(tab, "%s\t%.3g %%\t%d of %d\t%s\t%s\t", q.Name, 100*q.Share, q.Reports, q.Epochs, q.Protocol, q.Noise)
+		fmt.Fprintf(tab, "%.4g\t%.4g\t%.4g\t%.4g\t%s × %d\t%.0f\t%.4g\t%s\t%s\n", *q.Epsilon, *q.Delta, *q.RMSE,
+			*q.IntervalWidth, slots, *q.Lanes, *q.BytesPerUser, *q.Dummies, orDash(q.EpsilonNoHonest),
+			orDash(q.LocalEpsilon))
 	}
 	if err := tab.Flush(); err != nil {
 		return err
