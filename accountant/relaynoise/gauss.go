@@ -166,6 +166,9 @@ func (f *gaussFit) ends() float64 {
 
 // delta returns (8) for a number of epochs, at most 1.
 func (g *gauss) delta(epochs uint64, eps float64) float64 {
+	if epochs == 0 { // A draft has none yet.
+		return 0
+	}
 	times := float64(epochs)
 	eps -= times * g.shift * (1 + 1e-12)
 	square, d := g.square*times, 0.0
