@@ -83,13 +83,14 @@ export function checkBudget({ reports, all }: Price, { epsilon, delta, days, opt
  */
 export function admit(lines: readonly Line[], first: Omit<Line, 'stepped' | 'runs'>, start: number,
   limit: Limit, cap?: Cap): Line {
-  const old = lines.find(({ id }) => id === first.id);
+  const found = lines.find(({ id }) => id === first.id);
+  const old = found?.runs.length ? found : undefined; // A line without reports has no cost yet.
   if (old && overlapsReport(old, start, first.length)) {
     const message = "couldn't report: the ledger already has a report of an overlapping epoch";
     throw new DoonaError('budget-exceeded', message, limit.option);
   }
   if (old && cap) checkCap(old, start, cap);
-  const others = lines.filter((line) => line !== old);
+  const others = lines.filter((line) => line !== found);
   const runs = withEpoch(old?.runs ?? [], start, (old ?? first).length);
   if (old) return checkWindows([...others, { ...old, runs }], start, limit);
   const flat = { ...first, stepped: limit.delta === 1, runs };
@@ -115,6 +116,11 @@ function checkCap(line: Line, start: number, { reports, window }: Cap): void {
     throw new DoonaError('cap-reached',
       `couldn't report: the task takes ${reports} reports of a browser in ${window} epochs, and ${made} are made`);
   }
+}
+
+/** Returns the line of an epoch without a report: the ledger's line, or one without reports. */
+export function withoutReport(lines: readonly Line[], first: Omit<Line, 'stepped' | 'runs'>, limit: Limit): Line {
+  return lines.find(({ id }) => id === first.id) ?? { ...first, stepped: limit.delta === 1, runs: [] };
 }
 
 /** Whether a line has a report of an epoch that overlaps the given one; times are in seconds. */

@@ -258,6 +258,7 @@ async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle:
     limit: pinned.limit,
     line: { id: line, price, length: task.epochs.length },
     spread: pinned.spread,
+    sample: pinned.sample,
     check: () => open.check(),
     submission: (epoch, value) => open.submission(epoch, value),
     ...(tokenKeys.length > 0 && { token: tokenGetter(pinned, task, tokenKeys, options.tokens) }),

@@ -20,8 +20,13 @@ import { type Vector, toInput } from './value.js';
 /** The outcome of a report. */
 export interface Receipt {
   readonly epoch: number;
-  /** Whether the epoch already had a report. The value of this call is then unused. */
+  /** Whether the epoch already had a report or a draw. The value of this call is then unused. */
   readonly repeated: boolean;
+  /**
+   * Whether the epoch's draw chose this browser: see the option `sample`. If not, the values of the epoch are not used,
+   * and nothing is sent.
+   */
+  readonly sampled: boolean;
   /**
    * The size of the sealed report in bytes. 0 if an earlier report of the epoch was already delivered or dropped, or
    * is not sealed yet.
@@ -86,6 +91,8 @@ export interface ConnectionParts {
   /** The task's ledger line before its first report. */
   readonly line: Omit<Line, 'stepped' | 'runs'>;
   readonly spread: number;
+  /** The probability with which this browser takes part in an epoch. */
+  readonly sample: number;
   /** Rejects with `module-failed` if neither WASM module runs any more. */
   readonly check: () => Promise<void>;
   /** Randomizes and seals a value. It may transfer the value's buffer to the worker; the buffer is then empty. */
@@ -323,7 +330,7 @@ export class Doona {
   /** If the report of an earlier call is sealed and not delivered yet, sends it at the time drawn for this call. */
   async #repeat(old: Report, sendTime: number, running: AbortSignal, signal?: AbortSignal): Promise<Receipt> {
     if (old.state === 'sealed') await this.#sendAt(sendTime, old, running, signal);
-    return this.#receipt(old.epoch, true, old.body?.length ?? 0);
+    return this.#receipt(old.epoch, true, old.body?.length ?? 0, old.state !== 'left-out');
   }
 
   /**
@@ -347,9 +354,9 @@ export class Doona {
   }
 
   #claimOn(epoch: number): Claim {
-    const { id, line, limit } = this.#parts;
+    const { id, line, limit, sample } = this.#parts;
     const { epochs } = this.task;
-    return { task: id, epoch, start: startOf(epochs, epoch).getTime() / 1000, line, limit, cap: epochs.cap };
+    return { task: id, epoch, start: startOf(epochs, epoch).getTime() / 1000, line, limit, cap: epochs.cap, sample };
   }
 
   /**
@@ -492,8 +499,8 @@ export class Doona {
     await this.#parts.store.put({ task: this.#parts.id, epoch, state: 'dropped' });
   }
 
-  #receipt(epoch: number, repeated: boolean, bytes: number): Receipt {
-    return { epoch, repeated, bytes, next: nextEpoch(this.task.epochs, epoch) };
+  #receipt(epoch: number, repeated: boolean, bytes: number, sampled = true): Receipt {
+    return { epoch, repeated, sampled, bytes, next: nextEpoch(this.task.epochs, epoch) };
   }
 }
 

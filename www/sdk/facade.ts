@@ -22,7 +22,7 @@ export interface InitOptions extends ConnectOptions {
    * visitor has opted out or the browser sends the Global Privacy Control signal. Default `granted`.
    */
   readonly consent?: 'granted' | 'pending';
-  /** Called for each report that is delivered, and for each value of an epoch that already has its report. */
+  /** Called for each report that is delivered, and for each value of an epoch that already has its report or draw. */
   readonly onReceipt?: (receipt: Receipt) => void;
   /** Called for each error, which no method throws. Nearly always a `DoonaError`. */
   readonly onError?: (error: unknown) => void;
@@ -33,8 +33,8 @@ export interface InitOptions extends ConnectOptions {
 /** Why nothing is sent at the moment; or that a report is on its way, or delivered. */
 export interface Status {
   /** A state of the client, or the code of the last error: see the README. */
-  readonly state: 'waiting-for-consent' | 'opted-out' | 'gpc' | 'connecting' | 'ready' | 'sending' | 'reported' | 'closed' |
-    'failed' | ErrorCode;
+  readonly state: 'waiting-for-consent' | 'opted-out' | 'gpc' | 'connecting' | 'ready' | 'sending' | 'reported' |
+    'not-sampled' | 'closed' | 'failed' | ErrorCode;
   /** The same in plain English. It never contains a value. */
   readonly reason: string;
 }
@@ -65,6 +65,7 @@ const reasons: Partial<Record<Status['state'], string>> = {
   ready: 'The page has not reported a value in this epoch yet.',
   sending: 'A report is being sealed, or waits for its random moment.',
   reported: 'This epoch has its report already. The next value counts in the next epoch.',
+  'not-sampled': 'The draw for the option sample left this browser out of this epoch.',
   closed: 'The page has called close().',
   'task-unreachable': 'The relay does not answer: it is down, or the browser or the network blocks it.',
   'not-delivered': 'The relay does not answer: it is down, or the browser or the network blocks it. The sealed report ' +
@@ -117,6 +118,8 @@ export class DoonaClient {
   #sending = 0;
   /** When the epoch of the last report ends, in Unix milliseconds. */
   #reportedUntil = 0;
+  /** Whether the draw left this browser out of that epoch. */
+  #isLeftOut = false;
   #channel: BroadcastChannel | undefined;
 
   /** @internal */
@@ -155,7 +158,8 @@ export class DoonaClient {
     if (this.#failure) return [this.#failure.code, this.#failure.reason];
     if (!this.#doona) return ['connecting'];
     if (this.#sending > 0) return ['sending'];
-    return [Date.now() < this.#reportedUntil ? 'reported' : 'ready'];
+    if (Date.now() >= this.#reportedUntil) return ['ready'];
+    return [this.#isLeftOut ? 'not-sampled' : 'reported'];
   }
 
   /**
@@ -371,7 +375,9 @@ export class DoonaClient {
     try {
       const receipt = await doona.report(value);
       this.#reportedUntil = receipt.next?.getTime() ?? Infinity;
-      this.#say(receipt.repeated ? 'This epoch has its report already.' : 'A report was delivered.');
+      this.#isLeftOut = !receipt.sampled;
+      this.#say(this.#isLeftOut ? reasons['not-sampled']!
+        : receipt.repeated ? 'This epoch has its report already.' : 'A report was delivered.');
       this.#tell(this.#options.onReceipt, receipt);
     } catch (error) {
       // A stream could not be followed: nothing was used up, and the value waits for the next attempt.

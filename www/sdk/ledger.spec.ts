@@ -10,6 +10,7 @@ import { test } from 'node:test';
 
 import { type Limit, admit, maxReports, overlapsReport, withoutEpoch } from './budget.js';
 import { DoonaError } from './errors.js';
+import { type Claim, ledgerOf } from './ledger.js';
 import type { Line, Price } from './store.js';
 import { memoryStore } from './store-memory.js';
 import type { Cap } from './task.js';
@@ -95,6 +96,57 @@ test('a report that was not randomized is removed from the ledger', () => {
 });
 
 const day = 86_400;
+
+test('a report counts in every window of the budget around it, and in no other', () => {
+  const price: Price = { first: { epsilon: 1, delta: 1e-6 }, reports: 1, all: { epsilon: 1, delta: 1e-6 } };
+  const limit: Limit = { epsilon: 1, delta: 1e-5, days: 30, option: 'budget' };
+  const [at, length] = [1_800_000_000, 3600];
+  const lines = [admit([], { id: 'a', price, length }, at, limit)];
+  for (const away of [-30 * day, 30 * day]) {
+    admit(lines, { id: 'b', price, length }, at + away, limit); // The entry has expired.
+    const inside = at + away - Math.sign(away);
+    assert.throws(() => admit(lines, { id: 'b', price, length }, inside, limit), { code: 'budget-exceeded' });
+  }
+});
+
+test('a browser takes part in an epoch with the probability sample, by a draw that two connections share', async () => {
+  const price: Price = { first: { epsilon: 1, delta: 1e-6 }, reports: 1, all: { epsilon: 1, delta: 1e-6 } };
+  const claim = (epoch: number, sample: number): Claim => ({ task: 'a', epoch, start: epoch * day, sample,
+    line: { id: 'a', price, length: day }, limit: { epsilon: 1, delta: 1, days: Infinity, option: 'maxTotalEpsilon' } });
+  const draws = 4000;
+  for (const sample of [0.1, 0.7]) {
+    let drawn = 0;
+    for (let i = 0; i < draws; i++) {
+      const store = memoryStore();
+      // Another tab asks at the same time, with another probability.
+      const [mine, other] = await Promise.all([ledgerOf(store).claim(claim(7, sample)), ledgerOf(store).claim(claim(7, 1))]);
+      assert.ok(other, 'the other tab drew, too');
+      if (!mine) drawn++;
+      const lines = await store.lines();
+      assert.deepEqual(lines.map(({ runs }) => runs), [mine ? [] : [{ start: 7 * day, count: 1 }]]);
+    }
+    // Hoeffding: a right draw fails with a probability of at most 2·exp(−2t²/n) = 10⁻⁶ each.
+    const most = Math.sqrt((draws * Math.log(2e6)) / 2);
+    assert.ok(Math.abs(drawn - draws * sample) <= most, `${drawn} of ${draws} at ${sample}, which may differ by ${most}`);
+  }
+});
+
+test('an epoch that the draw leaves out costs nothing, and does not fix how its line is charged', async () => {
+  const price: Price = { first: { epsilon: 1, delta: 1e-6 }, reports: 30, all: { epsilon: 5, delta: 3e-5 } };
+  const limit: Limit = { epsilon: 5, delta: 1e-3, days: 30, option: 'budget' };
+  const store = memoryStore();
+  const claim = (id: string, epoch: number, sample: number) => ledgerOf(store).claim({ task: id, epoch, start: epoch * day,
+    sample, line: { id, price, length: day }, limit });
+  assert.equal((await claim('a', 0, 0))?.state, 'left-out');
+  assert.equal((await claim('b', 0, 1)), undefined, 'all of the budget is left for another task');
+  await assert.rejects(claim('a', 1, 1), { code: 'budget-exceeded' });
+  const stepped = memoryStore();
+  const small = { ...limit, epsilon: 4 };
+  const first = { id: 'a', price, length: day };
+  await ledgerOf(stepped).claim({ task: 'a', epoch: 0, start: 0, sample: 0, line: first, limit: small });
+  await ledgerOf(stepped).claim({ task: 'a', epoch: 1, start: day, sample: 1, line: first, limit: small });
+  assert.deepEqual((await stepped.lines()).map((line) => line.stepped), [true], 'all its epochs do not fit');
+});
 const monthly: Price = { first: { epsilon: 1, delta: 1e-6 }, reports: 30, all: { epsilon: 5.25, delta: 3e-5 } };
 const limit: Limit = { epsilon: 10.5, delta: 6e-5, days: 90, option: 'budget' };
 

@@ -1,11 +1,12 @@
 /**
  * The ledger lets each epoch have one report and charges it to the privacy budget. On a page it runs in the engine's
  * worker, with its own connection to IndexedDB, because libraries of the page cannot replace builtins there. If the
- * page passes its own store, or no worker runs, it runs on the page.
+ * page passes its own store, or no worker runs, it runs on the page. The ledger also draws which epochs a browser takes
+ * part in (`sample`): it never has a value, so the draw cannot depend on one.
  * @module
  */
 
-import { type Limit, admit, withoutEpoch } from './budget.js';
+import { type Limit, admit, withoutEpoch, withoutReport } from './budget.js';
 import type { Line, Report, Store } from './store.js';
 import type { Cap } from './task.js';
 
@@ -21,12 +22,16 @@ export interface Claim {
   readonly limit: Limit;
   /** The task's cap, if it has one. */
   readonly cap?: Cap | undefined;
+  /** The probability with which this browser takes part in the epoch, 0 to 1. */
+  readonly sample: number;
 }
 
 /** Decides whether the budget admits a claim. */
 export interface Ledger {
   /**
    * Claims the epoch's report and charges the budget. If the epoch already has a report, only returns that report.
+   * If the draw leaves this browser out of the epoch, it records that, charges nothing and returns a report in state
+   * `left-out`: later claims of the epoch, in any tab and at any visit, get the same report.
    * @throws DoonaError `budget-exceeded`, `cap-reached` or `storage-unavailable`
    */
   claim(claim: Claim): Promise<Report | undefined>;
@@ -40,9 +45,23 @@ export interface Ledger {
 /** Returns the ledger of a store. It calls `check` right before each decision; if `check` throws, nothing changes. */
 export function ledgerOf(store: Store, check: () => void = () => {}): Ledger {
   return {
-    claim: ({ task, epoch, start, line, limit, cap }) =>
-      store.claim(task, epoch, (lines) => (check(), admit(lines, line, start, limit, cap))),
+    async claim({ task, epoch, start, line, limit, cap, sample }) {
+      const sampled = isDrawn(sample);
+      const old = await store.claim(task, epoch, (lines) =>
+        (check(), sampled ? admit(lines, line, start, limit, cap) : withoutReport(lines, line, limit)));
+      if (old || sampled) return old;
+      const report: Report = { task, epoch, state: 'left-out' };
+      await store.put(report); // If this fails, the epoch stays claimed, and has no report either.
+      return report;
+    },
     release: ({ task, epoch, start, line }) =>
       store.release(task, epoch, line.id, (old) => (check(), withoutEpoch(old, start))),
   };
+}
+
+/** Draws with a probability. The probability is exact if it is a multiple of 2⁻⁵³, and at most 2⁻⁵³ too high otherwise. */
+function isDrawn(probability: number): boolean {
+  if (probability === 1) return true;
+  const bits = crypto.getRandomValues(new Uint32Array(2));
+  return (bits[0]! * 2 ** 21 + (bits[1]! >>> 11)) / 2 ** 53 < probability;
 }

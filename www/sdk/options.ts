@@ -70,6 +70,12 @@ export interface ConnectOptions {
    */
   readonly spread?: number;
   /**
+   * The share of browsers that report in an epoch, 0 to 1. The SDK draws once per browser and epoch, before the engine
+   * reads a value. A browser that is left out sends nothing and spends no budget. Counts and sums are then those of the
+   * sample: see the README. Default 1.
+   */
+  readonly sample?: number;
+  /**
    * When `connect` begins. `idle` waits until the page has loaded and is idle, at most 2 seconds after it loaded. `now`
    * does not wait. In both cases, a prerendered page waits until it is shown. Default `idle`.
    */
@@ -116,6 +122,7 @@ export interface ParsedOptions {
   readonly recovery: Bytes | undefined;
   readonly candidates: readonly Bytes[];
   readonly spread: number;
+  readonly sample: number;
   readonly maxDelta: number;
   readonly maxEpsilon: number;
   readonly limit: Limit;
@@ -128,7 +135,7 @@ export interface ParsedOptions {
  */
 const known: Readonly<Record<keyof ConnectOptions, true>> = {
   task: true, stream: true, allow: true, recovery: true, candidates: true, owner: true, budget: true, maxEpsilon: true,
-  maxDelta: true, maxTotalEpsilon: true, spread: true, when: true, frames: true, flush: true, modules: true,
+  maxDelta: true, maxTotalEpsilon: true, spread: true, sample: true, when: true, frames: true, flush: true, modules: true,
   compiled: true, sealing: true, store: true, tokens: true, signal: true,
 };
 
@@ -152,13 +159,14 @@ export function parseOptions(options: ConnectOptions, init = false): ParsedOptio
   if (!owner) throw invalidOption('owner', options.owner, '"ed25519:" and 32 bytes as unpadded base64url');
   const recovery = parseRecovery(options, what === 'stream');
   const candidates = parseCandidates(options, what === 'stream');
-  const { maxDelta = 0.001, spread = 2000 } = options;
+  const { maxDelta = 0.001, spread = 2000, sample = 1 } = options;
   const maxEpsilon = options.budget ? options.maxEpsilon ?? Infinity : options.maxEpsilon;
   if (!isBetween(maxEpsilon, Number.MIN_VALUE, Infinity)) throw invalidOption('maxEpsilon', maxEpsilon,
     'a number above 0');
   if (!isBetween(maxDelta, Number.MIN_VALUE, 1)) throw invalidOption('maxDelta', maxDelta, 'a number above 0, at most 1');
   const limit = parseLimit(options, maxEpsilon);
   if (!isBetween(spread, 0, 3_600_000)) throw invalidOption('spread', spread, '0 to 3600000 milliseconds');
+  if (!isBetween(sample, 0, 1)) throw invalidOption('sample', sample, 'a number from 0 to 1');
   const { when = 'idle', modules, sealing } = options;
   if (when !== 'idle' && when !== 'now') throw invalidOption('when', when, '"idle" or "now"');
   if (sealing !== undefined && sealing !== 'webcrypto' && sealing !== 'wasm') {
@@ -167,7 +175,7 @@ export function parseOptions(options: ConnectOptions, init = false): ParsedOptio
   const { frames } = options;
   if (frames !== undefined && typeof frames !== 'boolean') throw invalidOption('frames', frames, 'true or false');
   const folder = modules === undefined ? undefined : parseURL('modules', modules, 'file:');
-  return { url, allow, id, idText, owner, recovery, candidates, spread, maxDelta, maxEpsilon, limit, when,
+  return { url, allow, id, idText, owner, recovery, candidates, spread, sample, maxDelta, maxEpsilon, limit, when,
     modules: folder };
 }
 

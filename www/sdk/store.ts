@@ -14,9 +14,10 @@ export interface Report {
   /**
    * `claimed`: set before the SDK randomizes the value, so that no other tab randomizes too. If the tab dies before
    * sealing, the state stays `claimed`. `sealed`: ready to send. `delivered`: the relay has it. `dropped`: its epoch
-   * closed or the relay refused it.
+   * closed or the relay refused it. `left-out`: nothing was randomized, because the draw of `sample` left this browser
+   * out of the epoch.
    */
-  readonly state: 'claimed' | 'sealed' | 'delivered' | 'dropped';
+  readonly state: 'claimed' | 'sealed' | 'delivered' | 'dropped' | 'left-out';
   /** The bytes to post; only in state `sealed`. */
   readonly body?: Bytes;
   /**

@@ -564,6 +564,38 @@ cases['a report that the relay has from another network counts as delivered'] = 
   same((await take(host)).length, 1);
 };
 
+cases['a browser that the draw leaves out sends nothing and spends nothing, and its epoch is not drawn again'] =
+  async (host) => {
+    const own = host.sdk.memoryStore();
+    for (const options of [{}, { store: own }]) { // The worker draws, then the page.
+      const doona = await connect(host, 'truthful', { ...options, sample: 0 });
+      const { repeated, sampled, bytes } = await doona.report(7);
+      same([repeated, sampled, bytes], [true, false, 0]);
+      await refused(host, doona.report(987), 'invalid-value');
+      const again = await connect(host, 'truthful', options);
+      same((await again.report(8)).sampled, false, 'another draw');
+      same(await again.flush(), { delivered: 0, dropped: 0, waiting: 0 });
+    }
+    same(await take(host), []);
+    same((await own.lines()).map(({ runs }) => runs), [[]], 'the ledger');
+    await later(1, async () => {
+      const { sampled } = await (await connect(host, 'truthful', { store: own, sample: 0.999_999 })).report(9);
+      same(sampled, true);
+    });
+    same((await take(host)).map(({ epoch }) => epoch), [1]);
+    same((await own.lines()).map(({ runs }) => runs.length), [1]);
+    for (const sample of [-0.1, 1.1, NaN, '0.5', null]) {
+      await refused(host, connect(host, 'truthful', { sample: /** @type {any} */ (sample) }), 'invalid-option', 'sample');
+    }
+  };
+
+cases['a draw in favour stands, whatever a later page view says'] = async (host) => {
+  const store = host.sdk.memoryStore();
+  same((await (await connect(host, 'truthful', { store, sample: 1 - 2 ** -40 })).report(7)).sampled, true);
+  same((await (await connect(host, 'truthful', { store, sample: 0 })).report(7)).sampled, true);
+  same((await take(host)).length, 1);
+};
+
 cases['a report that finds the quota used up is tried again at two later visits, an hour apart'] = async (host) => {
   const store = host.sdk.memoryStore();
   /** @type {string[]} */

@@ -222,6 +222,17 @@ test('an opt-out lasts over reloads, drops what waits and is sealed, and ends wi
   await reaches('ready');
 });
 
+test('a browser that the draw leaves out has a status of its own, at later visits too', async () => {
+  for (const sample of [0, 1]) { // The draw of the first visit stands.
+    await init({ sample });
+    await page.evaluate('client.report(7)');
+    assert.match(await reaches('not-sampled'), /left this browser out of this epoch/);
+    assert.deepEqual(await page.evaluate('[errors, receipts.map(({ sampled }) => sampled)]'), [[], [false]]);
+    await page.reload();
+  }
+  assert.deepEqual(await messages(300), []);
+});
+
 test('an opt-out before any store exists stores only itself', async () => {
   await init({ consent: 'pending' });
   await page.evaluate('client.optOut()');

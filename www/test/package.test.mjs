@@ -143,7 +143,7 @@ test('types, strictly, for both ways of resolving modules', async () => {
   type Status, DoonaError, connect, init } from 'doona';
 import { type FakeRelay, fakeRelay } from 'doona/testing';
 const doona: Doona = await connect({ task: '', owner: '', maxEpsilon: 1, maxTotalEpsilon: 1, when: 'now', flush: true });
-const { bytes }: { bytes: number } = await doona.report([1, 2], { signal: AbortSignal.timeout(1) });
+const { bytes, sampled }: { bytes: number; sampled: boolean } = await doona.report([1, 2], { signal: AbortSignal.timeout(1) });
 const words: Explanation = doona.explain();
 export const code: ErrorCode = new DoonaError('task-ended', words.text + bytes).code;
 const relay: FakeRelay = await fakeRelay({ range: [0, 5] });
@@ -152,13 +152,14 @@ await connect({ ...relay.options, spread: 5 });
 // @ts-expect-error an answer that no relay gives
 relay.answer('maybe');
 await connect({ stream: '', owner: '', budget: { epsilon: 10, delta: 1e-5, days: 365 } });
-const options: InitOptions = { ...relay.options, consent: 'pending', debug: true, onReceipt: ({ epoch }) => void epoch,
+const options: InitOptions = { ...relay.options, consent: 'pending', debug: true, sample: 0.1, onReceipt: ({ epoch }) => void epoch,
   onError: (error) => void (error instanceof DoonaError) };
 const client: DoonaClient = init(options);
 client.report('/page');
 client.report(new Float64Array(2));
 const { state, reason }: Status = client.status;
-export const isWaiting: boolean = state === 'waiting-for-consent' || state === 'budget-exceeded' || reason === '';
+export const isWaiting: boolean = state === 'waiting-for-consent' || state === 'budget-exceeded' || state === 'not-sampled' ||
+  sampled || reason === '';
 const notice: Explanation | undefined = await client.explain({ language: 'de-AT', devices: 3 });
 export const language: 'en' | 'de' | 'fr' | 'es' | undefined = notice?.language;
 const gone: Forgotten = await client.forget();
