@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the browser tests and measurements need on a fresh Debian-like machine: the Node packages of the lock
-# file and Chromium; with "firefox" also Firefox; with "engines" also Firefox, WebKitGTK, Deno, Bun and edge-runtime.
+# files and Chromium; with "firefox" also Firefox; with "engines" also Firefox, WebKitGTK, Deno, Bun and edge-runtime.
 # Prints Chromium's path. Fails with a message if something is missing.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -34,6 +34,7 @@ packages() (
 	cp package-lock.json node_modules/installed.json
 )
 packages .
+packages test/recipes
 if [[ "${1:-}" == engines ]]; then
 	program xvfb Xvfb XVFB >/dev/null
 	program webkit2gtk-driver WebKitWebDriver WEBKITWEBDRIVER >/dev/null

@@ -147,6 +147,8 @@ func script(entry string, o options) ([]byte, error) {
 		build.Format, build.GlobalName = api.FormatIIFE, "doona"
 		build.Inject = []string{filepath.Join("www", "sdk", "script-tag.ts")}
 		build.Define["import.meta.url"] = "scriptURL"
+		// A tag manager may run the script by eval, or as a module. A var makes no global there.
+		build.Footer = map[string]string{"js": "globalThis.doona=doona;"}
 	}
 	result := api.Build(build)
 	if err := failure(entry, result); err != nil {

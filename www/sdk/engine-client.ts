@@ -103,8 +103,35 @@ function workerURL(folder?: URL): URL {
 }
 
 function makeWorker(folder?: URL, checked?: string): Worker {
-  if (checked ?? folder) return new Worker(checked ?? workerURL(folder), { type: 'module', name: workerName });
-  return new Worker(new URL(DOONA.worker.file, import.meta.url), { type: 'module', name: workerName });
+  const options = { type: 'module', name: workerName } as const;
+  if (checked ?? folder) return new Worker(trusted(checked ?? workerURL(folder)), options);
+  try {
+    return new Worker(new URL(DOONA.worker.file, import.meta.url), { type: 'module', name: workerName });
+  } catch {
+    return new Worker(trusted(workerURL()), options); // Trusted Types refused the address of a bundler.
+  }
+}
+
+/** The part of a Trusted Types policy that the SDK uses. TypeScript's library lacks it. */
+interface ScriptPolicy {
+  createScriptURL(url: string): string;
+}
+
+/** The policy `doona`; undefined if there is none. Only this script can use it. */
+let policy: ScriptPolicy | undefined;
+
+/**
+ * Returns an address as the page's Trusted Types want it. If the page's policy does not admit the name `doona`, or
+ * another copy of the SDK has taken it, returns the address unchanged.
+ */
+function trusted(url: string | URL): string | URL {
+  const { trustedTypes } = globalThis as { trustedTypes?: { createPolicy(name: string, rules: ScriptPolicy): ScriptPolicy } };
+  try {
+    policy ??= trustedTypes?.createPolicy('doona', { createScriptURL: (address) => address });
+  } catch {
+    // The engine then runs in the page's thread.
+  }
+  return policy ? policy.createScriptURL(String(url)) : url;
 }
 
 function startWorker(folder?: URL, checked?: string): Promise<Port> {

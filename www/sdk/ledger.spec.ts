@@ -11,7 +11,7 @@ import { test } from 'node:test';
 import { type Limit, admit, maxReports, overlapsReport, withoutEpoch } from './budget.js';
 import { DoonaError } from './errors.js';
 import { type Claim, ledgerOf } from './ledger.js';
-import type { Line, Price } from './store.js';
+import type { Line, Price, Store } from './store.js';
 import { memoryStore } from './store-memory.js';
 import type { Cap } from './task.js';
 
@@ -109,26 +109,33 @@ test('a report counts in every window of the budget around it, and in no other',
   }
 });
 
-test('a browser takes part in an epoch with the probability sample, by a draw that two connections share', async () => {
-  const price: Price = { first: { epsilon: 1, delta: 1e-6 }, reports: 1, all: { epsilon: 1, delta: 1e-6 } };
-  const claim = (epoch: number, sample: number): Claim => ({ task: 'a', epoch, start: epoch * day, sample,
-    line: { id: 'a', price, length: day }, limit: { epsilon: 1, delta: 1, days: Infinity, option: 'maxTotalEpsilon' } });
-  const draws = 4000;
+/** A claim on an epoch of a day, of a task that costs (1, 10⁻⁶). */
+const claimOn = (epoch: number, sample: number): Claim => ({ task: 'a', epoch, start: epoch * day, sample,
+  line: { id: 'a', price: { first: { epsilon: 1, delta: 1e-6 }, reports: 1, all: { epsilon: 1, delta: 1e-6 } }, length: day },
+  limit: { epsilon: 1, delta: 1, days: Infinity, option: 'maxTotalEpsilon' } });
+
+test('a browser takes part in an epoch with the probability sample', async () => {
+  const draws = 50_000;
+  const empty: Store = { ...memoryStore(), claim: async (_task, _epoch, permit) => void permit([]), put: async () => {} };
   for (const sample of [0.1, 0.7]) {
     let drawn = 0;
-    for (let i = 0; i < draws; i++) {
-      const store = memoryStore();
-      // Another tab asks at the same time, with another probability.
-      const [mine, other] = await Promise.all([ledgerOf(store).claim(claim(7, sample)), ledgerOf(store).claim(claim(7, 1))]);
-      assert.ok(other, 'the other tab drew, too');
-      if (!mine) drawn++;
-      const lines = await store.lines();
-      assert.deepEqual(lines.map(({ runs }) => runs), [mine ? [] : [{ start: 7 * day, count: 1 }]]);
-    }
+    for (let i = 0; i < draws; i++) if (!(await ledgerOf(empty).claim(claimOn(7, sample)))) drawn++;
     // Hoeffding: a right draw fails with a probability of at most 2·exp(−2t²/n) = 10⁻⁶ each.
     const most = Math.sqrt((draws * Math.log(2e6)) / 2);
     assert.ok(Math.abs(drawn - draws * sample) <= most, `${drawn} of ${draws} at ${sample}, which may differ by ${most}`);
   }
+});
+
+test('two tabs share one draw of an epoch, whatever their probabilities', async () => {
+  const seen = new Set<unknown>();
+  for (let i = 0; i < 200; i++) {
+    const store = memoryStore();
+    const [mine, other] = await Promise.all([0.5, 1].map((sample) => ledgerOf(store).claim(claimOn(7, sample))));
+    assert.ok(other, 'the other tab drew, too');
+    assert.deepEqual((await store.lines()).map(({ runs }) => runs), [mine ? [] : [{ start: 7 * day, count: 1 }]]);
+    seen.add(mine?.state);
+  }
+  assert.equal(seen.size, 2); // A right draw fails with a probability of 2⁻¹⁹⁹.
 });
 
 test('an epoch that the draw leaves out costs nothing, and does not fix how its line is charged', async () => {

@@ -80,9 +80,9 @@ export async function startServer(file, args, stream, ready) {
   return { match: await match, stop };
 }
 
-/** Starts www/testserver. */
-export async function startTestServer() {
-  const { match, stop } = await startServer('build/testserver', [], 'stdout', /^.*\n/);
+/** Starts www/testserver. @param {...string} flags */
+export async function startTestServer(...flags) {
+  const { match, stop } = await startServer('build/testserver', flags, 'stdout', /^.*\n/);
   /** @type {{site: string, relay: string, tasks: Record<string, Offer>}} */
   const offers = JSON.parse(match[0]);
   const control = (/** @type {string} */ name, /** @type {unknown} */ body) =>

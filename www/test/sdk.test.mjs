@@ -214,6 +214,12 @@ test('a prerendered page requests nothing before it is shown', async () => {
   assert.equal((await visit).receipts[0].repeated, false);
 });
 
+test('a window of Electron reports, although its process says an old Node', async () => {
+  await page.evaluate(() => Object.assign(globalThis, { process: { versions: { node: '20.18.3', electron: '33.0.0' } } }));
+  assert.equal((await run('truthful', { values: [7] })).receipts[0].repeated, false);
+  assert.deepEqual((await server.take()).map((sent) => sent.messages), [[['0007']]]);
+});
+
 test('a service worker through which all requests pass changes nothing', async () => {
   await page.evaluate(async () => {
     const claimed = new Promise((resolve) => navigator.serviceWorker.addEventListener('controllerchange', resolve));

@@ -24,8 +24,9 @@ import (
 func main() {
 	dir := flag.String("dir", filepath.Join("build", "www"), "folder to serve")
 	pages := flag.Bool("pages", false, "serve the verifier's pages in many states instead")
+	proxy := flag.String("proxy", "", "URL of a site's path that leads to the relay; adds the task \"first party\", which names it")
 	flag.Parse()
-	serve := func() error { return run(*dir) }
+	serve := func() error { return run(*dir, *proxy) }
 	if *pages {
 		serve = runPages
 	}
@@ -35,7 +36,7 @@ func main() {
 	}
 }
 
-func run(dir string) error {
+func run(dir, proxy string) error {
 	relayAt, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("couldn't listen: %w", err)
@@ -45,7 +46,7 @@ func run(dir string) error {
 		return fmt.Errorf("couldn't listen: %w", err)
 	}
 	relayURL, siteURL := "http://"+relayAt.Addr().String(), "http://"+siteAt.Addr().String()
-	all, err := scenarios(relayURL, siteURL)
+	all, err := scenarios(relayURL, siteURL, proxy)
 	if err != nil {
 		return err
 	}
@@ -94,7 +95,7 @@ type offer struct {
 
 func announce(site, relay string, all map[string]*scenario, tasks map[string]offer) error {
 	for name, s := range all {
-		tasks[name] = offer{Task: relay + s.Path(), Owner: s.OwnerText()}
+		tasks[name] = offer{Task: s.Relays[0].URL + s.Path(), Owner: s.OwnerText()}
 	}
 	return json.NewEncoder(os.Stdout).Encode(map[string]any{"site": site, "relay": relay, "tasks": tasks})
 }

@@ -29,11 +29,14 @@ func hour(count uint64) task.Epochs {
 }
 
 // scenarios makes the tasks that the browser tests use, by name. relay is the first relay's URL, site the origin of the
-// pages.
-func scenarios(relay, site string) (map[string]*scenario, error) {
+// pages, and proxy another URL of the first relay or "".
+func scenarios(relay, site, proxy string) (map[string]*scenario, error) {
 	truthful := func() *task.Task { return fixture.NearlyTruthful(fixture.Draft(task.Histogram, 300)) }
 	two := []string{relay, "https://second.example"}
 	all := map[string]*scenario{}
+	if proxy == "" {
+		proxy = relay
+	}
 	for _, c := range []struct {
 		name   string
 		draft  *task.Task
@@ -46,6 +49,7 @@ func scenarios(relay, site string) (map[string]*scenario, error) {
 		{name: "a day", draft: truthful(), relays: two, epochs: days(1)},
 		{name: "its own pages", draft: withOrigins(truthful(), "https://shop.example", site), relays: two, epochs: hour(1)},
 		{name: "other pages", draft: withOrigins(truthful(), "https://*.shop.example"), relays: two, epochs: hour(1)},
+		{name: "first party", draft: truthful(), relays: []string{proxy, two[1]}, epochs: hour(1)},
 		{name: "one relay", draft: truthful(), relays: two[:1], epochs: hour(1)},
 		{name: "three relays", draft: truthful(), relays: append(two, "https://third.example"), epochs: hour(1)},
 		{name: "post-quantum", draft: withKEM(truthful(), task.KEMMLKEM768X25519), relays: two, epochs: hour(1)},

@@ -1,5 +1,5 @@
 import { Visit } from './visit';
 
 export default function Page() {
-  return <Visit />;
+  return <Visit value={42} />;
 }
