@@ -112,9 +112,12 @@ function makeWorker(folder?: URL, checked?: string): Worker {
   }
 }
 
-/** The part of a Trusted Types policy that the SDK uses. TypeScript's library lacks it. */
+/** The part of Trusted Types that the SDK uses. TypeScript's library lacks it. */
 interface ScriptPolicy {
   createScriptURL(url: string): string;
+}
+interface PolicyFactory {
+  createPolicy(name: string, rules: ScriptPolicy): ScriptPolicy;
 }
 
 /** The policy `doona`; undefined if there is none. Only this script can use it. */
@@ -125,7 +128,7 @@ let policy: ScriptPolicy | undefined;
  * another copy of the SDK has taken it, returns the address unchanged.
  */
 function trusted(url: string | URL): string | URL {
-  const { trustedTypes } = globalThis as { trustedTypes?: { createPolicy(name: string, rules: ScriptPolicy): ScriptPolicy } };
+  const { trustedTypes } = globalThis as { trustedTypes?: PolicyFactory };
   try {
     policy ??= trustedTypes?.createPolicy('doona', { createScriptURL: (address) => address });
   } catch {

@@ -109,14 +109,16 @@ test('a report counts in every window of the budget around it, and in no other',
   }
 });
 
+const single: Price = { first: { epsilon: 1, delta: 1e-6 }, reports: 1, all: { epsilon: 1, delta: 1e-6 } };
 /** A claim on an epoch of a day, of a task that costs (1, 10⁻⁶). */
 const claimOn = (epoch: number, sample: number): Claim => ({ task: 'a', epoch, start: epoch * day, sample,
-  line: { id: 'a', price: { first: { epsilon: 1, delta: 1e-6 }, reports: 1, all: { epsilon: 1, delta: 1e-6 } }, length: day },
+  line: { id: 'a', price: single, length: day },
   limit: { epsilon: 1, delta: 1, days: Infinity, option: 'maxTotalEpsilon' } });
 
 test('a browser takes part in an epoch with the probability sample', async () => {
   const draws = 50_000;
-  const empty: Store = { ...memoryStore(), claim: async (_task, _epoch, permit) => void permit([]), put: async () => {} };
+  const empty: Store = { ...memoryStore(), put: async () => {},
+    claim: async (_task, _epoch, permit) => void permit([]) };
   for (const sample of [0.1, 0.7]) {
     let drawn = 0;
     for (let i = 0; i < draws; i++) if (!(await ledgerOf(empty).claim(claimOn(7, sample)))) drawn++;
@@ -142,8 +144,8 @@ test('an epoch that the draw leaves out costs nothing, and does not fix how its 
   const price: Price = { first: { epsilon: 1, delta: 1e-6 }, reports: 30, all: { epsilon: 5, delta: 3e-5 } };
   const limit: Limit = { epsilon: 5, delta: 1e-3, days: 30, option: 'budget' };
   const store = memoryStore();
-  const claim = (id: string, epoch: number, sample: number) => ledgerOf(store).claim({ task: id, epoch, start: epoch * day,
-    sample, line: { id, price, length: day }, limit });
+  const claim = (id: string, epoch: number, sample: number) => ledgerOf(store).claim({ task: id, epoch,
+    start: epoch * day, sample, line: { id, price, length: day }, limit });
   assert.equal((await claim('a', 0, 0))?.state, 'left-out');
   assert.equal((await claim('b', 0, 1)), undefined, 'all of the budget is left for another task');
   await assert.rejects(claim('a', 1, 1), { code: 'budget-exceeded' });

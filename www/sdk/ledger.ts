@@ -59,7 +59,7 @@ export function ledgerOf(store: Store, check: () => void = () => {}): Ledger {
   };
 }
 
-/** Draws with a probability. The probability is exact if it is a multiple of 2⁻⁵³, and at most 2⁻⁵³ too high otherwise. */
+/** Draws with a probability. It is exact if it is a multiple of 2⁻⁵³, and otherwise less than 2⁻⁵³ too high. */
 function isDrawn(probability: number): boolean {
   if (probability === 1) return true;
   const bits = crypto.getRandomValues(new Uint32Array(2));

@@ -135,8 +135,8 @@ export interface ParsedOptions {
  */
 const known: Readonly<Record<keyof ConnectOptions, true>> = {
   task: true, stream: true, allow: true, recovery: true, candidates: true, owner: true, budget: true, maxEpsilon: true,
-  maxDelta: true, maxTotalEpsilon: true, spread: true, sample: true, when: true, frames: true, flush: true, modules: true,
-  compiled: true, sealing: true, store: true, tokens: true, signal: true,
+  maxDelta: true, maxTotalEpsilon: true, spread: true, sample: true, when: true, frames: true, flush: true,
+  modules: true, compiled: true, sealing: true, store: true, tokens: true, signal: true,
 };
 
 /** The names of the options that `init` takes besides. */
