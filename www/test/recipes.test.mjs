@@ -163,8 +163,8 @@ const html = (head, body = '<p>page</p>') => `<!doctype html><html lang="en"><he
 const visit = (path = '/') => open(context, site.url + path);
 
 /**
- * Waits for a report, and returns the messages of all that have arrived by then and a little later. A relay counts equal
- * bytes once, as here: two clients may send the same sealed report.
+ * Waits for a report, and returns the messages of all that have arrived by then and a little later. It counts equal
+ * bytes once, as a relay does: two clients may send the same sealed report.
  */
 async function messages() {
   const all = [];
@@ -462,8 +462,9 @@ test('two versions on one page: one report, one charge', async () => {
 
 /** Installs a project with the SDK's archive, builds it, and puts the built files onto the site. @param {string} app */
 async function build(app, /** @type {string[]} */ program, /** @type {string} */ out) {
-  const archive = (await readdir(join(root, 'build'))).find((name) => /^doona-\d.*\.tgz$/.test(name));
-  await run('npm', ['install', '--no-audit', '--no-fund', '--omit=optional', join(root, 'build', String(archive))],
+  const archives = (await readdir(join(root, 'build'))).filter((name) => /^doona-.*\.tgz$/.test(name)).sort();
+  assert.equal(archives.length, 2, String(archives)); // the SDK, and the program for this platform
+  await run('npm', ['install', '--no-audit', '--no-fund', ...archives.map((name) => join(root, 'build', name))],
     { cwd: app });
   const env = { ...process.env, NEXT_TELEMETRY_DISABLED: '1', ASTRO_TELEMETRY_DISABLED: '1' };
   await run(program[0] ?? '', [...program.slice(1), 'build'], { cwd: app, env });
