@@ -1,5 +1,6 @@
 // Runs the lines of docs/recipes.md in Chromium: the code blocks, with only addresses, keys, hashes and the budget
-// filled in. Each block must run in some test. The long form also builds the projects for Next and Astro.
+// filled in. Each block must run in some test. The long form also builds projects for Next and Astro, and has more
+// variants.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
@@ -29,9 +30,13 @@ for (const section of `\n${await readFile(join(root, 'docs/recipes.md'), 'utf8')
     blocks.set(name, code);
   }
 }
-/** The blocks that no test has used yet. The long form uses the last ones. */
+/** The blocks that no test has used yet; without those that only the long form uses. */
 const unused = new Set(blocks.keys());
-if (!long) for (const name of ['Next: app/visit.jsx', 'Astro: src/components/Visit.astro']) unused.delete(name);
+if (!long) for (const name of ['Next: app/visit.jsx', 'Astro: src/components/Visit.astro',
+  'From Privacy Sandbox or DAP: private-aggregation.js']) unused.delete(name);
+
+/** Defines a test of the long form only. */
+const longTest = /** @type {(name: string, body: () => Promise<void>) => unknown} */ (long ? test : () => {});
 
 /** @type {Awaited<ReturnType<typeof startTestServer>>} */
 let server;
@@ -270,7 +275,7 @@ test('a tag of a tag manager, also if it runs twice, or as a text without an add
 
 for (const load of ["import('/doona/doona.global.js')", `new Promise((onload) => document.head.append(Object.assign(
   document.createElement('script'), { type: 'module', src: '/doona/doona.global.js', onload })))`]) {
-  test(`doona.global.js also defines doona as a module: ${load.slice(0, 9)}`, async () => {
+  (load.startsWith('i') ? longTest : test)(`doona.global.js also defines doona as a module: ${load.slice(0, 6)}`, async () => {
     put({ '/': html('') });
     const { page, complaints } = await visit();
     const options = filled('Recipes: doona-task.js').replace(/^[^]*export default/, '').replace(/;\s*$/, '');
@@ -394,7 +399,7 @@ test('a path of the site that leads to the relay: the page asks its own origin a
 
 for (const [name, call] of [['dap.js', 'task.sendMeasurement(7)'],
   ['private-aggregation.js', 'contributeToHistogram({ bucket: 7n, value: 1 })']]) {
-  test(`a page that comes from another interface keeps its calls: ${name}`, async () => {
+  (name === 'dap.js' ? test : longTest)(`a page from another interface keeps its calls: ${name}`, async () => {
     put({ [`/${name}`]: filled(`From Privacy Sandbox or DAP: ${name}`),
       '/main.js': `import { ${String(call).split(/[.(]/)[0]} } from './${name}'; await ${call};`,
       '/': html('<script type="module" src="/main.js"></script>') });
@@ -421,7 +426,8 @@ function policyOf(block) {
 
 for (const [names, copies, workers] of /** @type {[string, string[], number][]} */ ([['doona', ['doona'], 1],
   ['other', ['doona'], 0], ["doona 'allow-duplicates'", ['old', 'new'], 2], ['doona', ['old', 'new'], 1]])) {
-  test(`Trusted Types with the names ${names}: ${copies.length} of the SDK, ${workers} in a worker`, async () => {
+  const form = workers === 1 && copies.length === 2 ? longTest : test;
+  form(`Trusted Types with the names ${names}: ${copies.length} of the SDK, ${workers} in a worker`, async () => {
     site.policy = policyOf('Trusted Types: http').replace(/trusted-types doona$/, `trusted-types ${names}`);
     put({ '/main.js': `globalThis.clients = [${copies.map((name) => `${name}Doona`)}].map((sdk) =>
         sdk.init(task)); clients.forEach((client) => client.report(7));`,
@@ -477,7 +483,7 @@ async function build(app, /** @type {string[]} */ program, /** @type {string} */
   }
 }
 
-test('from an empty project: Next', { skip: !long }, async () => {
+longTest('from an empty project: Next', async () => {
   const app = await project({
     'package.json': '{"private": true, "dependencies": {"next": "^16.4.6", "react": "^19.3.1", "react-dom": "^19.3.1"}}',
     'next.config.mjs': "export default { output: 'export' };",
@@ -497,7 +503,7 @@ test('from an empty project: Next', { skip: !long }, async () => {
   assert.equal(page.workers().length, 1);
 });
 
-test('from an empty project: Astro', { skip: !long }, async () => {
+longTest('from an empty project: Astro', async () => {
   const page1 = (/** @type {number} */ value, /** @type {string} */ body) => `---
 import { ClientRouter } from 'astro:transitions';
 import Visit from '../components/Visit.astro';
@@ -522,7 +528,7 @@ import Visit from '../components/Visit.astro';
   assert.equal(page.workers().length, 1);
 });
 
-test('from an empty project: Vite, under Trusted Types, with a worker that Vite has renamed', { skip: !long }, async () => {
+longTest('from an empty project: Vite, under Trusted Types, with a worker that Vite has renamed', async () => {
   const app = await project({ ...shared(), 'package.json': '{"private": true, "type": "module"}',
     'index.html': '<!doctype html><title>page</title><script type="module" src="./main.js"></script>',
     'main.js': "import { report } from './report.js';\nreport(7);" });
