@@ -8,7 +8,9 @@ cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- "$(go env GOOS)/$(go env GOARCH)"
 
 go run ./www/build -package build/package
+rm -rf build/types
 (cd www && npx --no-install tsc -p tsconfig.types.json) >&2
+node www/npm/types.mjs build/types build/package/types
 go run ./www/build -programs build/programs "$@"
 ./scripts/licences.sh ./cmd/doona >build/programs/LICENSES.txt
 for folder in build/programs/*/; do cp build/programs/LICENSES.txt "$folder"; done

@@ -47,9 +47,9 @@ func hashOf(content []byte) []byte {
 
 // writeIntegrity writes integrity.json to the folder out. It maps the name of each SDK file to its integrity metadata.
 func writeIntegrity(out string) error {
-	files, err := filepath.Glob(filepath.Join(out, sdkFiles))
+	files, err := sdkFiles(out)
 	if err != nil {
-		return fmt.Errorf("couldn't list %s: %w", out, err)
+		return err
 	}
 	of := map[string]string{}
 	for _, file := range files {

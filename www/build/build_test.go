@@ -23,6 +23,10 @@ func TestCheckVendored(t *testing.T) {
 	require.ErrorContains(t, checkVendored(dir), "lib.js")
 }
 
+func TestIgnoreCommentsKeepColumns(t *testing.T) {
+	require.Len(t, ignoreComments, len(ignoreMark))
+}
+
 func TestAddHash(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.css")
 	require.NoError(t, os.WriteFile(file, []byte("hello"), 0o600))

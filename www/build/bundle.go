@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/evanw/esbuild/pkg/api"
@@ -23,9 +25,24 @@ const (
 
 	testingFile = "testing.js" // The package's export doona/testing, a fake relay for unit tests.
 
+	// The same as CommonJS, for Jest and `require` in Node. They contain the scripts for the worker and for tokens.
+	moduleCommonJS  = "doona.cjs"
+	testingCommonJS = "testing.cjs"
+
 	integrityFile = "integrity.json" // The integrity metadata of all files that pages load.
-	sdkFiles      = "doona*"         // Matches the names of all files that pages load.
+	mapExt        = ".map"           // Source maps of moduleFile and globalFile.
 )
+
+// sdkFiles returns the names of all built files that pages load, in the folder out.
+func sdkFiles(out string) ([]string, error) {
+	all, err := filepath.Glob(filepath.Join(out, "doona*"))
+	if err != nil {
+		return nil, fmt.Errorf("couldn't list %s: %w", out, err)
+	}
+	return slices.DeleteFunc(all, func(file string) bool {
+		return strings.HasSuffix(file, mapExt) || strings.HasSuffix(file, moduleCommonJS)
+	}), nil
+}
 
 // assets are the files that the SDK's scripts fetch. The keys are the names in www/sdk/files.ts, such as "worker".
 type assets map[string]asset
@@ -48,14 +65,23 @@ func bundleSDK(out string, files assets) error {
 	}
 	for _, s := range []struct {
 		file, entry string
-		global      bool
-	}{{moduleFile, "index.ts", false}, {globalFile, "index.ts", true}, {testingFile, "testing.ts", false}} {
-		code, err := script(s.entry, options{files: files, global: s.global})
+		options
+	}{{moduleFile, "index.ts", options{mapped: moduleFile}}, {globalFile, "index.ts", options{mapped: globalFile,
+		global: true}}, {moduleCommonJS, "index.ts", options{commonJS: true}}, {testingFile, "testing.ts", options{}},
+		{testingCommonJS, "testing.ts", options{commonJS: true}}} {
+		s.files = files
+		result, err := bundle(s.entry, s.options)
 		if err != nil {
 			return err
 		}
-		if err := write(out, s.file, code); err != nil {
-			return err
+		for _, file := range result { // A source map comes first.
+			name := s.file
+			if strings.HasSuffix(file.Path, mapExt) {
+				name += mapExt
+			}
+			if err := write(out, name, file.Contents); err != nil {
+				return err
+			}
 		}
 	}
 	return writeIntegrity(out)
@@ -110,15 +136,25 @@ func bundlePage(folder, out, address string, files assets) error {
 // sources matches a quoted name of a script or style sheet in a page's HTML.
 var sources = regexp.MustCompile(`"([a-z-]+\.(?:ts|css))"`)
 
-// options say how to bundle a script. files are those that the script fetches. If global is set, the bundle is for a
-// script tag and sets the variable doona; otherwise it is a module.
+// options say how to bundle a script. files are those that the script fetches. The bundle is a module, or with global a
+// script for a script tag that sets the variable doona, or with commonJS a CommonJS module.
 type options struct {
-	files  assets
-	global bool
+	files            assets
+	global, commonJS bool
+	mapped           string // The script's name, if it has a source map.
 }
 
 // script bundles and minifies a TypeScript or CSS file. entry is its path relative to www/sdk.
 func script(entry string, o options) ([]byte, error) {
+	files, err := bundle(entry, o)
+	if err != nil {
+		return nil, err
+	}
+	return files[0].Contents, nil
+}
+
+// bundle does what script does, and returns the bundle and its source map.
+func bundle(entry string, o options) ([]api.OutputFile, error) {
 	build := api.BuildOptions{
 		EntryPoints:       []string{filepath.Join("www", "sdk", entry)},
 		Bundle:            true,
@@ -138,8 +174,11 @@ func script(entry string, o options) ([]byte, error) {
 		build.Define["DOONA."+name+".file"] = quoted("./" + file.File)
 		build.Define["DOONA."+name+".integrity"] = quoted(file.Integrity)
 	}
+	if o.mapped != "" { // The name of the folder only makes the paths in the map relative to the repository.
+		build.Sourcemap, build.Outfile = api.SourceMapLinked, filepath.Join("build", "www", o.mapped)
+	}
 	for asset, source := range map[string]string{"worker": "./worker.js", "tokens": "./blind.js"} {
-		if file, ok := o.files[asset]; ok {
+		if file, ok := o.files[asset]; ok && !o.commonJS {
 			build.Plugins = append(build.Plugins, keepOutside(source, "./"+file.File))
 		}
 	}
@@ -150,12 +189,29 @@ func script(entry string, o options) ([]byte, error) {
 		// A tag manager may run the script by eval, or as a module. A var makes no global there.
 		build.Footer = map[string]string{"js": "globalThis.doona=doona;"}
 	}
+	if o.commonJS {
+		build.Format, build.Platform = api.FormatCommonJS, api.PlatformNode
+		build.Inject = []string{filepath.Join("www", "sdk", "common-js.ts")}
+		build.Define["import.meta.url"] = "scriptURL"
+	}
 	result := api.Build(build)
 	if err := failure(entry, result); err != nil {
 		return nil, err
 	}
-	return result.OutputFiles[0].Contents, nil
+	for i, file := range result.OutputFiles {
+		if !strings.HasSuffix(file.Path, mapExt) {
+			result.OutputFiles[i].Contents = bytes.ReplaceAll(file.Contents, []byte(ignoreMark), []byte(ignoreComments))
+		}
+	}
+	return result.OutputFiles, nil
 }
+
+// ignoreMark is the name in www/sdk/files.ts that marks an import for bundlers to ignore. ignoreComments says that to
+// webpack and Vite. Both have the same length, so that source maps stay right.
+const (
+	ignoreMark     = "addressThatBundlersMustLeaveToTheBrowserItself"
+	ignoreComments = "/* webpackIgnore: true */   /* @vite-ignore */"
+)
 
 func quoted(text string) string {
 	out, err := json.Marshal(text)

@@ -15,31 +15,66 @@ type packageFile struct {
 	Name        string         `json:"name"`
 	Version     string         `json:"version"`
 	Description string         `json:"description"`
+	Keywords    []string       `json:"keywords"`
 	License     string         `json:"license"`
+	Homepage    string         `json:"homepage"`
+	Repository  map[string]any `json:"repository"`
+	Bugs        map[string]any `json:"bugs"`
 	Type        string         `json:"type"`
+	Main        string         `json:"main"`   // For tools that do not read exports, such as Parcel.
+	Module      string         `json:"module"` // The same, for those that prefer modules.
 	Exports     map[string]any `json:"exports"`
 	Types       string         `json:"types"`
-	Unpkg       string         `json:"unpkg"`
-	JSDelivr    string         `json:"jsdelivr"`
-	SideEffects []string       `json:"sideEffects"`
-	Files       []string       `json:"files"`
-	Engines     map[string]any `json:"engines"`
+	// TypesVersions is for TypeScript that does not read exports (moduleResolution node10).
+	TypesVersions map[string]map[string][]string `json:"typesVersions"`
+	Unpkg         string                         `json:"unpkg"`
+	JSDelivr      string                         `json:"jsdelivr"`
+	SideEffects   []string                       `json:"sideEffects"`
+	Files         []string                       `json:"files"`
+	Engines       map[string]any                 `json:"engines"`
 
 	Bin                  map[string]string `json:"bin"`
 	OptionalDependencies map[string]string `json:"optionalDependencies"`
 }
 
-// conditions is an entry of "exports" in package.json. Its condition "types" must come first.
+// conditions is an entry of "exports" in package.json. Tools take the first condition that they know. Bundlers know
+// "module": they take the module even where a page calls require, because the CommonJS file is only for Node.
 type conditions struct {
+	Module  string       `json:"module"`
+	Import  typedExports `json:"import"`
+	Require typedExports `json:"require"`
+	Default string       `json:"default"`
+}
+
+// typedExports is a file and its types. The condition "types" must come first.
+type typedExports struct {
 	Types   string `json:"types"`
 	Default string `json:"default"`
 }
 
-// binFile is the script in www/npm that `npx doona` runs. It starts the program for the machine's platform
-// (programs.go).
-const binFile = "bin.mjs"
+func exportsOf(types, module, commonJS string) conditions {
+	module, commonJS = "./"+module, "./"+commonJS
+	return conditions{Module: module, Import: typedExports{"./types/" + types + ".d.ts", module},
+		Require: typedExports{"./types/" + types + ".d.cts", commonJS}, Default: module}
+}
 
 const readmeFile = "README.md"
+
+const projectURL = "https://github.com/doona-dp/doona"
+
+// binFile is the script that `npx doona` runs. It starts the program for the machine's platform (programs.go).
+const binFile = "bin.mjs"
+
+// extraFiles returns the paths of the package's files beside those that pages load. www is the folder of the built SDK.
+func extraFiles(www string) []string {
+	files := []string{"LICENSE", filepath.Join("www", "npm", binFile), filepath.Join("www", "npm", "copy.mjs"),
+		filepath.Join("www", "sdk", "CHANGELOG.md")}
+	for _, name := range []string{"LICENSES.txt", testingFile, moduleCommonJS, testingCommonJS, moduleFile + mapExt,
+		globalFile + mapExt, integrityFile} {
+		files = append(files, filepath.Join(www, name))
+	}
+	return files
+}
 
 // pack writes the npm package doona to out, with the built SDK from the folder www. www/pack.sh adds the type
 // declarations, which need TypeScript.
@@ -54,12 +89,11 @@ func pack(www, out string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return fmt.Errorf("couldn't make %s: %w", out, err)
 	}
-	built, err := filepath.Glob(filepath.Join(www, sdkFiles))
+	built, err := sdkFiles(www)
 	if err != nil {
-		return fmt.Errorf("couldn't list %s: %w", www, err)
+		return err
 	}
-	for _, file := range append(built, "LICENSE", filepath.Join(www, "LICENSES.txt"), filepath.Join(www, testingFile),
-		filepath.Join(www, integrityFile), filepath.Join("www", "npm", binFile)) {
+	for _, file := range append(built, extraFiles(www)...) {
 		content, err := os.ReadFile(file)
 		if err != nil {
 			return fmt.Errorf("couldn't read %s: %w", file, err)
@@ -115,15 +149,23 @@ func readManifest() (*packageFile, error) {
 		return nil, fmt.Errorf("couldn't decode package.json: %w", err)
 	}
 	m.Exports = map[string]any{
-		".":                conditions{"./types/index.d.ts", "./" + moduleFile},
-		"./testing":        conditions{"./types/testing.d.ts", "./" + testingFile},
+		".":                exportsOf("doona", moduleFile, moduleCommonJS),
+		"./testing":        exportsOf("testing", testingFile, testingCommonJS),
 		"./" + globalFile:  "./" + globalFile,
 		"./package.json":   "./package.json",
 		"./integrity.json": "./" + integrityFile,
 	}
-	m.Types, m.Unpkg, m.JSDelivr = "./types/index.d.ts", "./"+globalFile, "./"+globalFile
+	m.Types, m.Unpkg, m.JSDelivr = "./types/doona.d.ts", "./"+globalFile, "./"+globalFile
+	m.TypesVersions = map[string]map[string][]string{"*": {"testing": {"./types/testing.d.ts"}}}
+	m.Main, m.Module = "./"+moduleCommonJS, "./"+moduleFile
+	m.Keywords = []string{"analytics", "differential-privacy", "privacy", "shuffle-model", "statistics", "telemetry"}
+	m.Homepage = projectURL + "#readme"
+	m.Repository = map[string]any{"type": "git", "url": "git+" + projectURL + ".git", "directory": "www"}
+	m.Bugs = map[string]any{"url": projectURL + "/issues"}
 	m.Files = []string{"types"}
-	m.Engines = map[string]any{"node": ">=22"}
+	// Old Nodes build pages and run `doona dev`: yarn 1 refuses to install a package whose engines do not fit. The SDK
+	// itself needs Node 22, and says so where it runs.
+	m.Engines = map[string]any{"node": ">=18"}
 	m.Bin, m.OptionalDependencies = map[string]string{"doona": binFile}, map[string]string{}
 	for platform := range platforms {
 		m.OptionalDependencies[programPackage(platform)] = m.Version

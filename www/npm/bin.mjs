@@ -1,10 +1,12 @@
 #!/usr/bin/env node
-// Starts the program doona built for this machine's platform. Each platform has its own npm package, such as
-// @doona/linux-x64, and npm installs only the package that fits.
+// `doona copy` copies the SDK's files (copy.mjs). Every other command starts the program doona built for this machine's
+// platform. Each platform has its own npm package, such as @doona/linux-x64, and npm installs only the package that fits.
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { constants } from 'node:os';
+
+import { copyFiles, copyUsage } from './copy.mjs';
 
 const require = createRequire(import.meta.url);
 const { version, optionalDependencies } = JSON.parse(readFileSync(new URL('package.json', import.meta.url), 'utf8'));
@@ -27,6 +29,25 @@ function find() {
     return fail(`the package ${name} is missing: npm leaves optional packages out with --omit=optional, and where a lock file was made on another platform. npm install --no-save ${name}@${version} brings it.`);
   }
 }
+
+/** Runs `doona copy`. @param {readonly string[]} args */
+function copy(args) {
+  const [folder] = args;
+  if (args.length !== 1 || !folder || folder.startsWith('-')) {
+    const asked = folder === '-h' || folder === '--help';
+    (asked ? console.log : console.error)(copyUsage);
+    process.exit(asked ? 0 : 2);
+  }
+  try {
+    console.log(`copied ${copyFiles(new URL('./', import.meta.url), folder)} files to ${folder}`);
+  } catch (cause) {
+    fail(`couldn't copy the files to ${folder}: ${/** @type {Error} */ (cause).message}`);
+  }
+  process.exit(0);
+}
+
+const [command, ...others] = process.argv.slice(2);
+if (command === 'copy') copy(others);
 
 const child = spawn(find(), process.argv.slice(2), { stdio: 'inherit' });
 // Passes signals on. On Ctrl-C both processes get the signal: the program ends cleanly, then this process ends.

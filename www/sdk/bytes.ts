@@ -3,8 +3,11 @@
  * @module
  */
 
-/** Bytes in an unshared buffer, as WebCrypto requires. */
-export type Bytes = Uint8Array<ArrayBuffer>;
+/**
+ * Bytes in an unshared buffer, as WebCrypto requires: Uint8Array<ArrayBuffer>. TypeScript before 5.7 knows only
+ * Uint8Array, and this expression means the right type in both.
+ */
+export type Bytes = ReturnType<Uint8Array['slice']>;
 
 export function concat(...parts: readonly Uint8Array[]): Bytes {
   return joined(parts);

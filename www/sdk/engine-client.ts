@@ -185,7 +185,7 @@ function failure(id: number, message: string): Answer {
 async function startInThread(folder?: URL, checked?: string): Promise<Port> {
   try {
     const { answer } = checked ?? folder
-      ? ((await import(/* @vite-ignore */ checked ?? workerURL(folder).href)) as typeof import('./worker.js'))
+      ? ((await import(addressThatBundlersMustLeaveToTheBrowserItself(checked ?? workerURL(folder).href))) as typeof import('./worker.js'))
       : await import('./worker.js');
     return { isWorker: false, post: answer, stop: () => {} };
   } catch (cause) {

@@ -42,7 +42,7 @@ export class DoonaError extends Error {
     message: string,
     /** The name of the field at fault, in the task or in the options. */
     readonly field?: string,
-    options?: ErrorOptions,
+    options?: { readonly cause?: unknown }, // The name ErrorOptions needs lib es2022.
   ) {
     super(message, options);
   }

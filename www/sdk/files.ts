@@ -14,6 +14,11 @@ export interface Asset {
 }
 
 declare global {
+  /**
+   * Marks the address of an import that is known only at run time. `www/build` replaces the name by comments of the
+   * same length, which tell webpack and Vite to leave the import as it is. A minifier would drop such comments.
+   */
+  function addressThatBundlersMustLeaveToTheBrowserItself(address: string): string;
   const DOONA: { readonly browser: Asset; readonly full: Asset; readonly worker: Asset; readonly tokens: Asset };
 }
 

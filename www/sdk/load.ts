@@ -9,7 +9,7 @@ import type { Engine } from './engine.js';
 import { DoonaError } from './errors.js';
 import { modules, filesHint } from './files.js';
 import type { ModuleName } from './module.js';
-import { readBody } from './response.js';
+import { checkNotPage, readBody } from './response.js';
 import { withTimeout } from './timing.js';
 
 /** A WASM module that is starting in the engine. */
@@ -72,7 +72,9 @@ async function load(url: URL): Promise<Bytes> {
     return await withTimeout(async (signal) => {
       const response = await fetch(url, { credentials: 'same-origin', referrerPolicy: 'no-referrer', signal });
       if (!response.ok) throw new Error(`the server answered ${response.status}`);
-      return readBody(response, maxModule);
+      const body = await readBody(response, maxModule);
+      checkNotPage(body);
+      return body;
     }, maxModuleWait);
   } catch (cause) {
     const message = `couldn't load ${url.href}: ${(cause as Error).message}; ${filesHint}`;
@@ -80,7 +82,10 @@ async function load(url: URL): Promise<Bytes> {
   }
 }
 
-/** Reads a local file: Node's fetch does not support file: addresses. */
+/**
+ * Reads a local file: Node's fetch does not support file: addresses. For a bare `process`, Parcel would install a
+ * polyfill.
+ */
 async function readFile(url: URL): Promise<Bytes> {
-  return new Uint8Array(await process.getBuiltinModule('node:fs/promises').readFile(url));
+  return new Uint8Array(await globalThis.process.getBuiltinModule('node:fs/promises').readFile(url));
 }

@@ -33,6 +33,16 @@ export async function readBody(response: Response, most: number): Promise<Bytes>
   return body.subarray(0, size); // Not a copy: copying many megabytes would block the page.
 }
 
+/**
+ * Throws if the body of a file's answer is a page: a server of a single-page app answers index.html for every missing
+ * file, with status 200. No file of the SDK begins with "<".
+ */
+export function checkNotPage(body: Bytes): void {
+  let at = 0;
+  while (body[at]! <= 0x20 || body[at] === 0xef || body[at] === 0xbb || body[at] === 0xbf) at++; // space or BOM
+  if (body[at] === 0x3c) throw new Error('the server answered HTML, so the file is not there');
+}
+
 /** A header for requests to relays. It hides which languages a visitor reads, and causes no CORS preflight. */
 export const anyLanguage = { 'Accept-Language': '*' } as const;
 

@@ -9,7 +9,7 @@
 import type { Bytes } from './bytes.js';
 import { type Asset, checkIntegrity, filesHint } from './files.js';
 import { DoonaError } from './errors.js';
-import { readBody } from './response.js';
+import { checkNotPage, readBody } from './response.js';
 import { withTimeout } from './timing.js';
 
 /** The longest wait for a script, in milliseconds. */
@@ -35,7 +35,9 @@ export async function checkedScript(asset: Asset, where: () => URL): Promise<str
       const credentials = isOwn ? 'same-origin' : 'omit';
       const response = await fetch(url, { credentials, referrerPolicy: 'no-referrer', signal });
       if (!response.ok) throw new Error(`the server answered ${response.status}`);
-      return readBody(response, maxScript);
+      const body = await readBody(response, maxScript);
+      checkNotPage(body);
+      return body;
     }, maxFetch);
     await checkIntegrity(isOwn ? withoutSourceMap(bytes) : bytes, asset);
     return isOwn ? url.href : URL.createObjectURL(new Blob([bytes], { type: 'text/javascript' }));

@@ -2,17 +2,17 @@
 // Node, with types, in a script tag, in a unit test and with two bundlers.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { once } from 'node:events';
-import { copyFile, mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:http';
+import { mkdir, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { SourceMap } from 'node:module';
 import { tmpdir } from 'node:os';
-import { extname, join } from 'node:path';
+import { join } from 'node:path';
 import { after, beforeEach, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { brotliCompressSync } from 'node:zlib';
 
-import { launch, open, startTestServer } from './harness.mjs';
+import { launch, startTestServer } from './harness.mjs';
+import { optionsOf, pageReports, serve } from './reporting.mjs';
 
 const run = promisify(execFile);
 const root = fileURLToPath(new URL('../..', import.meta.url));
@@ -53,50 +53,19 @@ after(async () => {
  * @param {string} more options
  */
 const program = (more) => {
-  const options = { ...server.tasks['truthful'], maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0 };
-  return `connect({ ...${JSON.stringify(options)}, ${more} }).then((d) => d.report(7)).then(() => 'reported', String)
+  return `connect({ ...${optionsOf(server)}, ${more} }).then((d) => d.report(7)).then(() => 'reported', String)
   .then((result) => { globalThis.result = result; });`;
 };
-
-/** Serves a folder with the strictest content security policy under which the SDK works. @param {string} folder */
-async function serve(folder) {
-  const types = /** @type {Record<string,
-    string>} */ ({ '.html': 'text/html', '.js': 'text/javascript', '.wasm': 'application/wasm' });
-  const site = createServer(async ({ url }, response) => {
-    try {
-      const body = await readFile(join(folder, String(url)));
-      response.writeHead(200, {
-        'Content-Type': types[extname(String(url))] ?? 'application/octet-stream',
-        'Content-Security-Policy': `default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' ${server.relay}`,
-      });
-      response.end(body);
-    } catch {
-      response.writeHead(404).end();
-    }
-  });
-  site.listen(0, '127.0.0.1');
-  await once(site, 'listening');
-  const { port } = /** @type {import('node:net').AddressInfo} */ (site.address());
-  return { url: `http://127.0.0.1:${port}`, stop: () => site.close() };
-}
 
 /**
  * Opens index.html of a folder. Fails unless it reports and starts this number of workers.
  * @param {string} folder @param {number} workers
  */
 async function reports(folder, workers) {
-  await server.take();
-  const site = await serve(folder);
-  const context = await browser.newContext();
+  const site = await serve(folder, server);
   try {
-    const { page, complaints } = await open(context, `${site.url}/index.html`);
-    const result = await page.waitForFunction(() => /** @type {any} */ (globalThis).result);
-    assert.deepEqual(complaints.filter((text) => !/favicon|404/.test(text)), []);
-    assert.equal(await result.jsonValue(), 'reported');
-    assert.deepEqual((await server.take()).map((s) => s.messages), [[['0007']]]);
-    assert.equal(page.workers().length, workers);
+    await pageReports(browser, server, `${site.url}/index.html`, workers);
   } finally {
-    await context.close();
     site.stop();
   }
 }
@@ -196,8 +165,7 @@ test('a script tag', async () => {
 test('the four lines with init, in a script tag', async () => {
   const page = '<!doctype html><script src="/node_modules/doona/doona.global.js"></script><script src="/app.js"></script>';
   await writeFile(join(project, 'index.html'), page);
-  await writeFile(join(project, 'app.js'), `const client = doona.init({ ...${JSON.stringify(server.tasks['truthful'])},
-    maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, onReceipt: () => (globalThis.result = 'reported'),
+  await writeFile(join(project, 'app.js'), `const client = doona.init({ ...${optionsOf(server)}, onReceipt: () => (globalThis.result = 'reported'),
     onError: (error) => (globalThis.result = String(error)) });
 client.report(7);`);
   await reports(project, 1);
@@ -228,16 +196,105 @@ test('vite, which finds worker and modules by itself', async () => {
   await reports(join(folder, 'dist'), 1);
 });
 
-test('esbuild, with the files copied beside', async () => {
+test('esbuild and doona copy: the bundle finds the files beside it, and contains no script twice', async () => {
   const folder = join(project, 'with-esbuild');
-  await mkdir(join(folder, 'doona'), { recursive: true });
+  await mkdir(join(folder, 'dist'), { recursive: true });
+  await writeFile(join(folder, 'source.js'), `import { connect } from 'doona';\n${program('')}`);
+  await writeFile(join(folder, 'dist/index.html'), '<!doctype html><script type="module" src="./app.js"></script>');
+  await run(join(tools, '.bin/esbuild'), ['--bundle', '--format=esm', '--target=es2022', '--minify', '--outfile=dist/app.js',
+    '--external:./doona-*', 'source.js'], { cwd: folder });
+  const { stdout } = await run(join(project, 'node_modules/.bin/doona'), ['copy', 'dist'], { cwd: folder });
+  assert.match(stdout, /^copied \d files to dist\n$/);
+  const [bundle, script] = await Promise.all(['dist/app.js', '../node_modules/doona/doona.js'].map(async (name) =>
+    (await readFile(join(folder, name))).length));
+  assert.ok(Number(bundle) < Number(script) * 1.02, `${bundle} bytes from ${script}`);
+  await reports(join(folder, 'dist'), 1);
+});
+
+test('modules names the folder to which doona copy copied', async () => {
+  const folder = join(project, 'with-modules');
+  await mkdir(folder);
   await writeFile(join(folder, 'source.js'), `import { connect } from 'doona';\n${program("modules: '/doona/'")}`);
   await writeFile(join(folder, 'index.html'), '<!doctype html><script type="module" src="./app.js"></script>');
   await run(join(tools, '.bin/esbuild'),
     ['--bundle', '--format=esm', '--target=es2022', '--outfile=app.js', 'source.js'], { cwd: folder });
-  const built = join(project, 'node_modules/doona');
-  for (const name of await readdir(built)) {
-    if (name.startsWith('doona-')) await copyFile(join(built, name), join(folder, 'doona', name));
-  }
+  await run(join(project, 'node_modules/.bin/doona'), ['copy', join(folder, 'doona')], { cwd: project });
+  const list = JSON.parse(await readFile(join(folder, 'doona/integrity.json'), 'utf8'));
+  assert.deepEqual((await readdir(join(folder, 'doona'))).sort(), [...Object.keys(list), 'integrity.json'].sort());
   await reports(folder, 1);
+});
+
+test('doona copy says how it is called, and refuses a file with another hash', async () => {
+  const bin = join(project, 'node_modules/doona/bin.mjs');
+  const copy = (/** @type {string[]} */ ...args) => run(process.execPath, [bin, 'copy', ...args], { cwd: project });
+  assert.match((await copy('--help')).stdout, /doona copy FOLDER/);
+  await assert.rejects(copy(), (/** @type {any} */ { code, stderr }) => code === 2 && /doona copy FOLDER/.test(stderr));
+  const file = join(project, 'node_modules/doona/doona.global.js');
+  const was = await readFile(file);
+  await writeFile(file, `${was} `);
+  await assert.rejects(copy('refused'), /doona: couldn't copy the files to refused: doona\.global\.js in the package has/)
+    .finally(() => writeFile(file, was));
+});
+
+test('a server that answers HTML for a missing file is named, and not called another hash', async () => {
+  const folder = join(project, 'single-page');
+  await mkdir(join(folder, 'doona'), { recursive: true });
+  await writeFile(join(folder, 'index.html'), '\ufeff <!doctype html><script src="/app.js"></script>');
+  const installed = join(project, 'node_modules/doona');
+  for (const name of await readdir(installed)) { // only the scripts, not the WASM modules
+    if (/^doona.*\.js$/.test(name)) await writeFile(join(folder, 'doona', name), await readFile(join(installed, name)));
+  }
+  await writeFile(join(folder, 'app.js'), `addEventListener('load', async () => {
+    const tag = document.createElement('script');
+    tag.src = '/doona/doona.global.js';
+    tag.onload = () => { const { connect } = doona; ${program('')} };
+    document.head.append(tag);
+  });`);
+  const site = await serve(folder, server, { missing: 'index.html' });
+  const context = await browser.newContext();
+  try {
+    const page = await context.newPage();
+    await page.goto(`${site.url}/index.html`);
+    const result = await page.waitForFunction(() => /** @type {any} */ (globalThis).result);
+    assert.match(String(await result.jsonValue()), /doona-[0-9a-f]+\.wasm: the server answered HTML, so the file is not there; .*modules/);
+  } finally {
+    await context.close();
+    site.stop();
+  }
+});
+
+test('CommonJS in Node', async () => {
+  await writeFile(join(project, 'tested.cjs'), `const { connect } = require('doona');
+const { fakeRelay } = require('doona/testing');
+(async () => {
+  const relay = await fakeRelay({ query: 'count' });
+  await (await connect(relay.options)).report(1);
+  relay.close();
+  console.log(...relay.values);
+})();`);
+  const { stdout, stderr } = await run(process.execPath, ['tested.cjs'], { cwd: project });
+  assert.deepEqual([stdout, stderr], ['1\n', '']);
+});
+
+test('www/sdk/API.md records the public types', async () => {
+  const { stdout } = await run(process.execPath, ['www/npm/types.mjs', 'build/types', '--report'], { cwd: root });
+  assert.equal(stdout, await readFile(join(root, 'www/sdk/API.md'), 'utf8'),
+    'the API changed: renew www/sdk/API.md, and add a line to www/sdk/CHANGELOG.md');
+});
+
+test('source maps name lines of the source', async () => {
+  for (const name of ['doona.js', 'doona.global.js']) {
+    const folder = join(project, 'node_modules/doona');
+    const script = await readFile(join(folder, name), 'utf8');
+    assert.match(script, new RegExp(`\n//# sourceMappingURL=${name.replaceAll('.', '\\.')}\\.map\\s*$`));
+    assert.match(script, /import\(\/\* webpackIgnore: true \*\/ +\/\* @vite-ignore \*\//);
+    const map = new SourceMap(JSON.parse(await readFile(join(folder, `${name}.map`), 'utf8')));
+    const lines = script.split('\n');
+    const text = 'WebCrypto is missing';
+    const line = lines.findIndex((one) => one.includes(text));
+    const entry = /** @type {import('node:module').SourceMapping} */ (map.findEntry(line, Number(lines[line]?.indexOf(text)) - 1));
+    const source = await readFile(join(root, 'www/sdk/connect.ts'), 'utf8');
+    assert.match(entry.originalSource, /www\/sdk\/connect\.ts$/);
+    assert.ok(source.split('\n')[entry.originalLine]?.includes(text));
+  }
 });
