@@ -4,7 +4,7 @@
 # build/results. When all parts have run, the script writes docs/results.json and docs/results.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts="accountant protocols coverage audit order mutants crash rollback world streams fuzz tls load size scale bench edge engines strings beam figures release"
+parts="accountant protocols coverage audit order mutants crash rollback world streams fuzz tls load size scale bench edge engines tools strings beam figures release"
 results=$PWD/build/results
 mkdir -p "$results"
 export GOFLAGS="${GOFLAGS:-} -count=1" # run tests whose results Go has cached
@@ -116,6 +116,13 @@ run_part() {
       printf '[%s]' "$(paste -sd, "$ran")" >"$figures"
       rm "$ran"
       ./www/test.sh chromium --long --test-name-pattern 'a click at any moment|in pictures|stops at any function|one instance makes many' ;;
+    tools) # npm brings the bundlers, test runners and package managers; DOONA_TOOLS_FOLDER keeps them
+      local tried
+      tried=$(mktemp)
+      DOONA_TOOLS="$tried" ./www/test.sh tools
+      printf '[%s]' "$(paste -sd, "$tried")" >"$figures"
+      rm "$tried"
+      ;;
     strings) # ROWS=FILE keeps the result of each setting, so that a stopped run can continue
       local found costs relays texts job failed=
       found=${ROWS:-$(mktemp)} costs=$(mktemp) relays=$(mktemp) texts=$(mktemp)

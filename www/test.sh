@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Runs the tests of www: www/test.sh [chromium|node|firefox|workerd|engines] [--long] [FLAG OF node --test...]. Every run
-# builds, type-checks and lints first. chromium, the default: tests the SDK and the pages in Chromium. node: runs the
-# SDK's cases in Node 22, and visits every state of the demo's page in pictures. firefox: runs some of the SDK's cases.
-# workerd: runs all cases. engines: runs all cases in every engine. Installs what it needs (setup.sh), and skips nothing.
+# Runs the tests of www: www/test.sh [chromium|node|firefox|workerd|engines|tools] [--long] [FLAG OF node --test...].
+# Every run builds, type-checks and lints first. chromium, the default: tests the SDK and the pages in Chromium. node:
+# runs the SDK's cases in Node 22, and visits every state of the demo's page in pictures. firefox: runs some of the
+# SDK's cases. workerd: runs all cases. engines: runs all cases in every engine. tools: tries the package with the tools
+# of test/tools. Installs what it needs (setup.sh), and skips nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +11,7 @@ cd "$(dirname "$0")/.."
 node22() { echo "$PWD/node_modules/node-linux-$(node -p process.arch)"; }
 
 what=chromium long=
-case "${1:-}" in chromium | node | firefox | workerd | engines) what=$1 && shift ;; esac
+case "${1:-}" in chromium | node | firefox | workerd | engines | tools) what=$1 && shift ;; esac
 [[ "${1:-}" == --long ]] && long=yes && shift
 CHROMIUM="$(./www/setup.sh "$what")"
 export CHROMIUM
@@ -27,6 +28,7 @@ npx --no-install tsc -p .
 npx --no-install oxlint --deny-warnings
 case "$what" in
 firefox | workerd) files=("test/$what.test.mjs") ;;
+tools) files=(test/tools/*.test.mjs) ;;
 engines) files=(test/{chromium,node,workerd}.test.mjs test/engines/*.test.mjs) ;;
 node) files=(test/{node,states}.test.mjs) ;;
 chromium)
@@ -43,6 +45,6 @@ esac
 # The tests "in pictures …" take minutes: only --long and `make test-full PART=engines` run them.
 [[ "$what" != node || $# -gt 0 || -n "$long" ]] || set -- --test-skip-pattern '^in pictures'
 minutes=10 # for each file
-[[ -z "$long" && "$what" != engines ]] || minutes=60
+[[ -z "$long" && "$what" != engines && "$what" != tools ]] || minutes=60
 node ${long:+--import=./test/long.mjs} --test --test-timeout=$((minutes * 60000)) --test-concurrency=4 \
   --test-reporter=spec "$@" "${files[@]}"

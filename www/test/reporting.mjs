@@ -19,9 +19,9 @@ const types = /** @type {Record<string,
 /**
  * Serves a folder with the strictest content security policy under which the SDK works.
  * @param {string} folder @param {TestServer} server
- * @param {{policy?: string, missing?: string}} [more] a change of the policy; the page to answer for a missing file
+ * @param {{scripts?: string, missing?: string}} [more] further sources of scripts; the page to answer for a missing file
  */
-export async function serve(folder, server, { policy = '', missing = '' } = {}) {
+export async function serve(folder, server, { scripts = '', missing = '' } = {}) {
   const site = createServer(async ({ url }, response) => {
     try {
       const body = await readFile(join(folder, String(url))).catch((cause) => {
@@ -30,7 +30,7 @@ export async function serve(folder, server, { policy = '', missing = '' } = {}) 
       });
       response.writeHead(200, {
         'Content-Type': types[extname(String(url))] ?? 'application/octet-stream',
-        'Content-Security-Policy': `default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' ${server.relay}${policy}`,
+        'Content-Security-Policy': `default-src 'self'; script-src 'self' 'wasm-unsafe-eval' ${scripts}; connect-src 'self' ${server.relay}`,
       });
       response.end(body);
     } catch {
@@ -53,7 +53,8 @@ export async function pageReports(browser, server, url, workers, ignored = /favi
   const context = await browser.newContext();
   try {
     const { page, complaints } = await open(context, url);
-    const result = await page.waitForFunction(() => /** @type {any} */ (globalThis).result);
+    const result = await page.waitForFunction(() => /** @type {any} */ (globalThis).result)
+      .catch((cause) => assert.fail(`${cause.message}; the page says ${complaints.join('\n')}`));
     assert.deepEqual(complaints.filter((text) => !ignored.test(text)), []);
     assert.equal(await result.jsonValue(), 'reported');
     assert.deepEqual((await server.take()).map((s) => s.messages), [[['0007']]]);
