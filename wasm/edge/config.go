@@ -71,6 +71,16 @@ const (
 	Latency Property = "latency" // Milliseconds until the headers of the site's answer arrived.
 )
 
+// possibleCategories are the categories that requests can have, for each property with categories.
+var possibleCategories = map[Property]struct {
+	pattern *regexp.Regexp
+	want    string
+}{
+	Country: {regexp.MustCompile(`^[A-Z][A-Z0-9]$`), `codes of ISO 3166 in upper case, such as "AU"; "T1" is Tor`},
+	Cache:   {regexp.MustCompile(`^[A-Z]+$`), `values of cf-cache-status in upper case, such as "HIT"`},
+	Status:  {regexp.MustCompile(`^[1-5]xx$`), `classes "1xx" to "5xx"`},
+}
+
 // defaultDelay and maxDelay are in seconds. The runtime lets work continue for 30 s after an answer. The 10 s beyond
 // the longest delay are for retries.
 const (
@@ -227,9 +237,13 @@ func (t *TaskConfig) validateProperty(at string) error {
 		if len(t.Categories) == 0 {
 			return invalid.Field(at+".categories", "[]", "at least one; all other values form one more category")
 		}
+		possible := possibleCategories[t.Property]
 		for i, c := range t.Categories {
-			if c == "" || slices.Contains(t.Categories[:i], c) {
-				return invalid.Field(at+".categories", strconv.Quote(c), "each category once, none empty")
+			if slices.Contains(t.Categories[:i], c) {
+				return invalid.Field(at+".categories", strconv.Quote(c), "each category once")
+			}
+			if !possible.pattern.MatchString(c) { // No request would have it: its count would be noise.
+				return invalid.Field(at+".categories", strconv.Quote(c), possible.want)
 			}
 		}
 	case Latency:

@@ -34,6 +34,11 @@ const (
 	latency = `, "source": "request", "property": "latency"`
 )
 
+// categories returns the JSON fields of a property with categories.
+func categories(property string, names ...string) string {
+	return fmt.Sprintf(`, "source": "request", "property": %q, "categories": ["%s"]`, property, strings.Join(names, `", "`))
+}
+
 func TestConfigErrorsNameTheField(t *testing.T) {
 	for _, c := range []struct{ config, field string }{
 		{``, "DOONA"},
@@ -82,6 +87,12 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		{configWith(strings.Replace(country, `"AU"`, `"AU", "AU"`, 1)), "tasks.x.categories"},
 		{configWith(strings.Replace(country, `"AU"`, `""`, 1)), "tasks.x.categories"},
 		{configWith(latency + `, "categories": ["1"]`), "tasks.x.categories"},
+		// Categories that no request can have
+		{configWith(strings.Replace(country, `"AU"`, `"us"`, 1)), "tasks.x.categories"},
+		{configWith(strings.Replace(country, `"AU"`, `"AU", "Germany"`, 1)), "tasks.x.categories"},
+		{configWith(categories("status", "200", "404")), "tasks.x.categories"},
+		{configWith(categories("status", "2xx", "6xx")), "tasks.x.categories"},
+		{configWith(categories("cache", "hit")), "tasks.x.categories"},
 		{configWith(latency + `, "sample": 0`), "tasks.x.sample"},
 		{configWith(latency + `, "sample": 1.1`), "tasks.x.sample"},
 		{strings.Replace(configWith(""), `{"tasks"`, `{"delay": 21, "tasks"`, 1), "delay"},
@@ -101,6 +112,8 @@ func TestConfigThatIsGood(t *testing.T) {
 		configWith(page + `, "quota": 65535, "origins": ["https://app.example:8443", "capacitor://localhost"]`),
 		configWith(backend + `, "issuerKey": "ISSUER"`),
 		configWith(country + `, "maxDelta": 0.5, "sample": 1, "once": true`), configWith(latency + `, "sample": 0.01`),
+		configWith(categories("country", "AU", "T1", "XX")), configWith(categories("status", "1xx", "5xx")),
+		configWith(categories("cache", "HIT", "NONE")),
 		strings.Replace(configWith(page), `{"tasks"`, `{"delay": 0, "tasks"`, 1),
 	} {
 		_, err := ParseConfig([]byte(config))

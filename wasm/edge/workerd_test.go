@@ -654,7 +654,7 @@ type seen struct {
 // TestPropertiesOfPassingRequests: a request and its answer pass the worker unchanged. Then the worker reports the
 // observed properties to each task that asks for one.
 func TestPropertiesOfPassingRequests(t *testing.T) {
-	o := newOutside(t, truthful())
+	o := newOutside(t, fixture.NearlyTruthful(fixture.Draft(task.Histogram, 6)))
 	var mu sync.Mutex
 	var arrived []seen
 	packed := []byte("\x1f\x8b\x08\x00 not really gzip")
@@ -671,10 +671,10 @@ func TestPropertiesOfPassingRequests(t *testing.T) {
 		w.Write(packed)
 	})
 	p := o.start(t, map[string]any{"delay": 0, "tasks": map[string]any{
-		"country": o.entry(map[string]any{"property": "country", "categories": manyCategories(299, "AU", "NZ")}),
-		"cache":   o.entry(map[string]any{"property": "cache", "categories": manyCategories(299, "unused", "HIT")}),
-		"status": o.entry(map[string]any{"property": "status",
-			"categories": manyCategories(299, "1xx", "2xx", "3xx", "4xx")}),
+		"country": o.entry(map[string]any{"property": "country", "categories": []string{"AU", "NZ", "DE", "FR", "US"}}),
+		"cache": o.entry(map[string]any{"property": "cache",
+			"categories": []string{"MISS", "HIT", "EXPIRED", "STALE", "DYNAMIC"}}),
+		"status": o.entry(map[string]any{"property": "status", "categories": []string{"1xx", "2xx", "3xx", "4xx", "5xx"}}),
 		"posted": o.entry(nil),
 	}})
 	change := func(r *http.Request) {
@@ -689,9 +689,22 @@ func TestPropertiesOfPassingRequests(t *testing.T) {
 	require.Equal(t, []string{"a=1, b", "c=2"}, head["Set-Cookie"])
 	require.Equal(t, strings.Repeat("x", 4000), head.Get("X-Large"))
 
+	// The SDK's files may be in the folder /doona/, which is also the prefix of posts.
+	for _, method := range []string{"GET", "HEAD"} {
+		status, _, _ = send(t, p, method, "/doona/doona.global.js", "", change)
+		require.Equal(t, http.StatusTeapot, status)
+	}
+	status, _, _ = send(t, p, "POST", "/doona/doona.global.js", "", change)
+	require.Equal(t, http.StatusNotFound, status)
+	o.reports(t, 9)
+	mu.Lock()
+	require.Equal(t, "/doona/doona.global.js", arrived[2].Path)
+	require.Len(t, arrived, 3)
+	arrived = arrived[:1]
+	mu.Unlock()
+
 	// The expected categories: NZ is 1, HIT is 1, 4xx is 3.
-	requireValues(t, []int{1, 1, 3}, o.reports(t, 3))
-	require.Len(t, arrived, 1)
+	requireValues(t, []int{1, 1, 3, 1, 1, 3, 1, 1, 3}, o.reports(t, 9))
 	got := arrived[0]
 	require.Equal(t, "PUT", got.Method)
 	require.Equal(t, "/a/b%20c?d=e&f", got.Path)
@@ -705,7 +718,7 @@ func TestPropertiesOfPassingRequests(t *testing.T) {
 	delete(got.Header, "Content-Length")
 	require.Empty(t, got.Header, "the worker must not add headers")
 
-	for _, r := range o.reports(t, 3) {
+	for _, r := range o.reports(t, 9) {
 		require.NotContains(t, r.head, "NZ")
 		require.NotContains(t, r.head, "secret")
 	}
@@ -718,7 +731,7 @@ func TestPropertiesOfPassingRequests(t *testing.T) {
 	once := &http.Transport{DisableKeepAlives: true} // does not retry
 	_, err = once.RoundTrip(req)
 	require.Error(t, err, "the visitor's connection must end without an answer")
-	requireValues(t, []int{1, 1, 3, 299, 299, 299}, o.reports(t, 6))
+	requireValues(t, []int{1, 1, 3, 1, 1, 3, 1, 1, 3, 5, 5, 5}, o.reports(t, 12))
 }
 
 // TestLatency: a latency is the milliseconds until the headers of the site's answer. The histogram has 300 bins over
@@ -738,7 +751,7 @@ func TestLatency(t *testing.T) {
 func TestSample(t *testing.T) {
 	o := newOutside(t, truthful())
 	p := o.start(t, only(o.entry(map[string]any{"property": "country", "sample": 0.5,
-		"categories": manyCategories(299)})))
+		"categories": manyCountries(299)})))
 	for range 200 {
 		send(t, p, "GET", "/", "", nil)
 	}
@@ -757,12 +770,12 @@ func TestSample(t *testing.T) {
 	require.Less(t, n, 140)
 }
 
-// manyCategories adds made-up names to a list until it has n.
-func manyCategories(n int, first ...string) []string {
-	for i := len(first); i < n; i++ {
-		first = append(first, fmt.Sprint("category ", i))
+// manyCountries returns n codes of the form of ISO 3166.
+func manyCountries(n int) (codes []string) {
+	for i := range n {
+		codes = append(codes, string([]byte{'A' + byte(i/26), 'A' + byte(i%26)}))
 	}
-	return first
+	return codes
 }
 
 // deployment connects a worker to a cascade through a proxy that records the worker's requests.
@@ -971,7 +984,7 @@ func TestReportsOfANetwork(t *testing.T) {
 	o := newOutside(t, truthful())
 	p := o.start(t, map[string]any{"delay": 0, "tasks": map[string]any{
 		"x":       o.entry(map[string]any{"source": "page", "quota": 2}),
-		"country": o.entry(map[string]any{"property": "country", "categories": manyCategories(299), "once": true}),
+		"country": o.entry(map[string]any{"property": "country", "categories": manyCountries(299), "once": true}),
 	}}, visitors)
 	post := fromPage(t, p, "/doona/x", "")
 	var sent []int

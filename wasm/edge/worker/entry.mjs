@@ -1,5 +1,5 @@
-// The worker's entry. It passes requests below /doona/ to Go. It passes all others to the site unchanged, and then
-// tells Go their properties.
+// The worker's entry. It passes requests below /doona/ to Go, unless they get a file. It passes all others to the site
+// unchanged, and then tells Go their properties.
 //
 // Starting Go takes about 10 ms, so one instance serves many requests. It keeps no state of a request: the getters env
 // and ctx return those of the request that runs now. Go's timers never fire, because the runtime would cancel them with
@@ -65,10 +65,17 @@ function observe(request, response, began) {
   }
 }
 
+// isForTask returns whether a request is for a task. The SDK's files may be in the folder /doona/, too: their names have
+// a dot, and a task's has none.
+function isForTask({ method, url }) {
+  const { pathname } = new URL(url);
+  return pathname.startsWith('/doona/') && !((method === 'GET' || method === 'HEAD') && pathname.includes('.'));
+}
+
 export default {
   fetch(request, env, ctx) {
     return current.run({ env, ctx }, async () => {
-      if (new URL(request.url).pathname.startsWith('/doona/')) return worker().handleRequest(timed(request));
+      if (isForTask(request)) return worker().handleRequest(timed(request));
       const began = Date.now();
       let response;
       try {
