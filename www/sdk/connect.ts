@@ -26,6 +26,7 @@ import { memoryStore } from './store-memory.js';
 import { StreamDoona } from './stream-doona.js';
 import type { StreamView } from './stream.js';
 import { StreamHistory } from './stream-history.js';
+import type { Value } from './value.js';
 import { canSeal } from './webcrypto.js';
 import type { Task } from './task.js';
 import { type EngineClient, engine, useEngine } from './engine-client.js';
@@ -45,7 +46,7 @@ import { fetchToken } from './token.js';
  * `claim-refused`, `epsilon-too-large`, `delta-too-large`, `storage-unavailable` or `module-failed`; the signal's
  * reason when it is aborted
  */
-export async function connect(options: ConnectOptions): Promise<Doona> {
+export async function connect<V extends Value = Value>(options: ConnectOptions<V>): Promise<Doona<V>> {
   checkBuiltins();
   checkRuntime();
   return open(options, parseOptions(options));

@@ -15,7 +15,7 @@ import { abortable, throwIfAborted, waitWhileVisible, withEither, within } from 
 import type { Line, Report, Store } from './store.js';
 import { submit } from './submit.js';
 import type { Task } from './task.js';
-import { type Vector, toInput } from './value.js';
+import { type Value, toInput } from './value.js';
 
 /** The outcome of a report. */
 export interface Receipt {
@@ -107,8 +107,8 @@ export interface ConnectionParts {
   readonly stop: () => void;
 }
 
-/** A connection to a task whose guarantee has been checked. */
-export class Doona {
+/** A connection to a task whose guarantee has been checked. `V` is what the task asks. */
+export class Doona<V extends Value = Value> {
   readonly #parts: ConnectionParts;
   /** The delivery of each epoch's report, running or finished, so that no report is sent twice. */
   readonly #sending = new Map<number, Promise<void>>();
@@ -180,7 +180,7 @@ export class Doona {
    * `origin-refused` or `report-refused`: the report was dropped; `withdrawn` after {@link forget}; `closed` after
    * {@link close}
    */
-  async report(value: number | Vector | string, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
+  async report(value: V, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
     checkBuiltins();
     throwIfAborted(options.signal);
     const { signal: running } = this.#running;

@@ -13,10 +13,13 @@ import type { ExplainOptions, Explanation } from './explain.js';
 import { moduleURL } from './load.js';
 import { type ConnectOptions, type ParsedOptions, parseOptions } from './options.js';
 import type { Store } from './store.js';
-import type { Vector } from './value.js';
+import type { Value, Vector } from './value.js';
 
-/** The options of `init`: those of `connect`, and these. */
-export interface InitOptions extends ConnectOptions {
+/** The options of `init`: those of `connect`, and those of `ClientOptions`. */
+export type InitOptions<V extends Value = Value> = ConnectOptions<V> & ClientOptions;
+
+/** The options that only `init` has. */
+export interface ClientOptions {
   /**
    * `pending`: contact nobody, store nothing and send nothing before `optIn()`. `granted`: begin at once, unless the
    * visitor has opted out or the browser sends the Global Privacy Control signal. Default `granted`.
@@ -38,9 +41,6 @@ export interface Status {
   /** The same in plain English. It never contains a value. */
   readonly reason: string;
 }
-
-/** A page's value for `report`. */
-type Value = number | Vector | string;
 
 /** The most values that wait for consent and for the connection. A later value of the same epoch changes nothing. */
 const maxQueued = 16;
@@ -86,12 +86,12 @@ const reasons: Partial<Record<Status['state'], string>> = {
  * Starts the SDK on a page. It returns at once. Errors go to `onError` and to `status`; only a faulty option is thrown.
  * @throws DoonaError `invalid-option`
  */
-export function init(options: InitOptions): DoonaClient {
-  return new DoonaClient(options);
+export function init<V extends Value = Value>(options: InitOptions<V>): DoonaClient<V> {
+  return new DoonaClient<V>(options);
 }
 
 /** What `init` returns. No method throws or rejects. */
-export class DoonaClient {
+export class DoonaClient<V extends Value = Value> {
   readonly #options: InitOptions;
   /** Undefined if a builtin is broken, so that nothing can be parsed. */
   readonly #pinned: ParsedOptions | undefined;
@@ -166,7 +166,7 @@ export class DoonaClient {
    * Reports a value for the current epoch: see `connect` and Doona.report. Before consent and before the connection
    * stands, the value waits in memory. It belongs to the epoch in which it is sealed.
    */
-  report(value: Value): void {
+  report(value: V): void {
     if (this.#isRefused() || this.#isHopeless) return this.#say(`A value is not reported. ${this.status.reason}`);
     if (this.#queue.length >= maxQueued) return this.#say(`A value is dropped: ${maxQueued} values wait already.`);
     try {

@@ -9,6 +9,7 @@ import { DoonaError, invalidOption } from './errors.js';
 import { parseKey } from './signature.js';
 import type { Store } from './store.js';
 import { changeable } from './stream.js';
+import type { Value } from './value.js';
 
 /**
  * Posts a token request of 259 bytes and returns the issuer's response. A retry calls it again with the same request.
@@ -20,7 +21,8 @@ export type TokenSource = (
   about: { readonly task: string; readonly epoch: number; readonly uri: string; readonly signal: AbortSignal },
 ) => Promise<Response>;
 
-export interface ConnectOptions {
+/** All options of `connect`, whichever of them go together. */
+export interface AllOptions {
   /**
    * Address of the task at its first relay: https://relay.example/v1/tasks/ and the task's id. Either this or `stream`
    * is required.
@@ -110,6 +112,46 @@ export interface ConnectOptions {
   readonly signal?: AbortSignal;
 }
 
+/** Options that do not go with others. */
+type Without<Name extends string> = { readonly [_ in Name]?: never };
+
+type StreamOption = 'allow' | 'recovery' | 'candidates';
+
+type TaskOrStream =
+  | Required<Pick<AllOptions, 'task'>> & Without<'stream' | StreamOption>
+  | Required<Pick<AllOptions, 'stream'>> & Pick<AllOptions, StreamOption> & Without<'task'>;
+
+type BudgetOrLimits =
+  | Required<Pick<AllOptions, 'budget'>> & Pick<AllOptions, 'maxEpsilon'> & Without<'maxTotalEpsilon'>
+  | Required<Pick<AllOptions, 'maxEpsilon' | 'maxTotalEpsilon'>> & Without<'budget'>;
+
+type OtherOption = Exclude<keyof AllOptions, 'task' | 'stream' | StreamOption | 'budget' | 'maxEpsilon' |
+  'maxTotalEpsilon'>;
+
+/** The key of a property that no object has. It only tells TypeScript what the task's values are. */
+declare const valueType: unique symbol;
+
+/**
+ * The options of `connect`: a task or a stream, and a budget or both limits. `V` is what `report` takes; TypeScript
+ * infers it from a file that `doona task types` has written.
+ */
+export type ConnectOptions<V extends Value = Value> = Pick<AllOptions, OtherOption> & TaskOrStream & BudgetOrLimits &
+  { readonly [valueType]?: V };
+
+/** A task's address, its owner's key and what it asks, as `doona task types` writes them. */
+export interface TaskOptions<V extends Value> {
+  readonly task: string;
+  readonly owner: string;
+  readonly [valueType]?: V;
+}
+
+/** The same for a stream. */
+export interface StreamOptions<V extends Value> {
+  readonly stream: string;
+  readonly owner: string;
+  readonly [valueType]?: V;
+}
+
 /** The parsed options. */
 export interface ParsedOptions {
   readonly url: URL;
@@ -133,7 +175,7 @@ export interface ParsedOptions {
 /**
  * The names of all options, to refuse misspelled ones: callers without TypeScript may misspell `budget`, for example.
  */
-const known: Readonly<Record<keyof ConnectOptions, true>> = {
+const known: Readonly<Record<keyof AllOptions, true>> = {
   task: true, stream: true, allow: true, recovery: true, candidates: true, owner: true, budget: true, maxEpsilon: true,
   maxDelta: true, maxTotalEpsilon: true, spread: true, sample: true, when: true, frames: true, flush: true,
   modules: true, compiled: true, sealing: true, store: true, tokens: true, signal: true,
@@ -143,7 +185,7 @@ const known: Readonly<Record<keyof ConnectOptions, true>> = {
 const knownToInit: Readonly<Record<string, true>> = { consent: true, onReceipt: true, onError: true, debug: true };
 
 /** Parses the options of `connect`, or with `init` those of `init`. @throws DoonaError `invalid-option` */
-export function parseOptions(options: ConnectOptions, init = false): ParsedOptions {
+export function parseOptions(options: AllOptions, init = false): ParsedOptions {
   if (typeof options !== 'object' || options === null) {
     throw invalidOption('options', options, 'an object with task, owner and budget');
   }
@@ -182,7 +224,7 @@ export function parseOptions(options: ConnectOptions, init = false): ParsedOptio
 /** Refuses unknown options. It uses no builtins, only syntax: a library may have replaced them. */
 function checkNames(options: object, init: boolean): void {
   for (const name in options) {
-    if (known[name as keyof ConnectOptions] === true || name in {}) continue; // A library may extend all objects.
+    if (known[name as keyof AllOptions] === true || name in {}) continue; // A library may extend all objects.
     if (knownToInit[name] === true && init) continue;
     let want = '';
     let nearest = '';
@@ -223,7 +265,7 @@ function distance(from: string, to: string): number {
 /**
  * Returns the budget. The older option maxTotalEpsilon stands for a budget with an endless window and no limit on δ.
  */
-function parseLimit({ budget, maxTotalEpsilon }: ConnectOptions, maxEpsilon: number): Limit {
+function parseLimit({ budget, maxTotalEpsilon }: AllOptions, maxEpsilon: number): Limit {
   if (budget === undefined) {
     if (isBetween(maxTotalEpsilon, maxEpsilon, Infinity)) {
       return { epsilon: maxTotalEpsilon, delta: 1, days: Infinity, option: 'maxTotalEpsilon' };
@@ -239,7 +281,7 @@ function parseLimit({ budget, maxTotalEpsilon }: ConnectOptions, maxEpsilon: num
   throw invalidOption('budget', JSON.stringify(budget), 'epsilon above 0, delta above 0 and at most 1, days above 0');
 }
 
-function parseRecovery({ recovery }: ConnectOptions, stream: boolean): Bytes | undefined {
+function parseRecovery({ recovery }: AllOptions, stream: boolean): Bytes | undefined {
   if (recovery === undefined) return undefined;
   const key = stream && typeof recovery === 'string' ? parseKey(recovery) : undefined;
   if (key) return key;
@@ -247,7 +289,7 @@ function parseRecovery({ recovery }: ConnectOptions, stream: boolean): Bytes | u
     : 'nothing without stream');
 }
 
-function parseCandidates({ candidates = [] }: ConnectOptions, stream: boolean): readonly Bytes[] {
+function parseCandidates({ candidates = [] }: AllOptions, stream: boolean): readonly Bytes[] {
   const keys = Array.isArray(candidates) ? candidates.map((key) => typeof key === 'string' && parseKey(key)) : [false];
   if (keys.every((key) => key instanceof Uint8Array) && (stream || keys.length === 0)) return keys;
   throw invalidOption('candidates', candidates, stream ? 'keys, "ed25519:" and 32 bytes as unpadded base64url'
@@ -255,7 +297,7 @@ function parseCandidates({ candidates = [] }: ConnectOptions, stream: boolean): 
 }
 
 /** Returns the parts that later tasks of a stream may change; undefined without a stream. */
-function parseAllow({ allow = [] }: ConnectOptions, stream: boolean): readonly string[] | undefined {
+function parseAllow({ allow = [] }: AllOptions, stream: boolean): readonly string[] | undefined {
   if (!Array.isArray(allow) || !allow.every((name) => stream && changeable.includes(name))) {
     throw invalidOption('allow', allow, stream ? `names of ${changeable.join(', ')}` : 'nothing without stream');
   }

@@ -15,10 +15,10 @@
  * @module
  */
 
+import type { Budget } from './budget.js';
 import { type Bytes, concat, toHex, utf8 } from './bytes.js';
 import { newKey, open } from './hpke.js';
 import { FormatError, Reader, array, bin, uint } from './msgpack.js';
-import type { ConnectOptions } from './options.js';
 import { aadOf, infoOf, kindEnvelope, kindSlot, tagSize } from './seal.js';
 import { formatKey, sha256 } from './signature.js';
 import type { Store } from './store.js';
@@ -42,13 +42,23 @@ export interface Question {
  */
 export type Answer = 'epoch-closed' | 'epoch-not-open' | 'limit' | 'malformed' | 'overloaded' | 'unreachable';
 
+/** The options with which a page connects to a fake relay. */
+export interface FakeOptions {
+  readonly task: string;
+  readonly owner: string;
+  readonly budget: Budget;
+  readonly store: Store;
+  readonly spread: number;
+  readonly when: 'now';
+}
+
 /** A fake relay. */
 export interface FakeRelay {
   /**
    * Options for `connect`: the task, its owner, an empty store, and no delays. To change some, copy them: `{
    * ...relay.options, … }`.
    */
-  readonly options: ConnectOptions & { readonly task: string; readonly owner: string; readonly store: Store };
+  readonly options: FakeOptions;
   /**
    * The values that have arrived, in order; a retry of the same report counts once. The values of a sum or mean are
    * rounded to 1/65536 of the range or finer. Whole numbers stay whole if the range is at most 65536 wide.

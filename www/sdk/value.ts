@@ -66,6 +66,9 @@ const longestCharacter = 4;
 export type Vector = readonly number[] | Float64Array | Float32Array | Int32Array | Uint32Array | Int16Array |
   Uint16Array | Int8Array | Uint8Array;
 
+/** What a page may report; which of these, the task says. */
+export type Value = number | Vector | string;
+
 /**
  * Copies a value. The engine zeroes the copy once it has randomized it.
  * @throws DoonaError `invalid-value` if the value is neither a number nor a list of numbers

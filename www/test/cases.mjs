@@ -3,7 +3,7 @@
 // imports: whoever runs a case passes the SDK and the test server's address.
 
 /** @typedef {typeof import('../sdk/index.js')} SDK */
-/** @typedef {import('../sdk/options.js').ConnectOptions} ConnectOptions */
+/** @typedef {import('../sdk/options.js').AllOptions} AllOptions */
 /** @typedef {import('../sdk/options.js').TokenSource} TokenSource */
 /** @typedef {import('../sdk/bytes.js').Bytes} Bytes */
 /** @typedef {import('./harness.mjs').Submission} Submission */
@@ -12,7 +12,8 @@
  * @property {SDK} sdk
  * @property {string} site address of www/testserver
  * @property {Record<string, {task: string, stream?: string, owner: string, stride?: number}>} tasks
- * @property {Partial<ConnectOptions>} options options that this runtime needs; all connections of a case use the same
+ * @property {Omit<Partial<AllOptions>, 'task' | 'stream' | 'allow' | 'recovery' | 'candidates' | 'budget' | 'maxEpsilon' |
+ *   'maxTotalEpsilon'>} options options that this runtime needs; all connections of a case use the same
  * store
  */
 
@@ -103,12 +104,12 @@ function requests(timeouts) {
   return timeouts.filter(({ milliseconds }) => milliseconds === 10_100 || milliseconds === 30_000);
 }
 
-/** @param {Host} host @param {string} name @param {Partial<ConnectOptions>} [options] */
+/** @param {Host} host @param {string} name @param {Partial<AllOptions>} [options] */
 function connect(host, name, options = {}) {
   const offer = host.tasks[name];
   if (!offer) throw new Error(`no task ${name}`);
   const generous = { maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, flush: false };
-  return host.sdk.connect({ ...offer, ...generous, ...host.options, ...options });
+  return host.sdk.connect(/** @type {any} */ ({ ...offer, ...generous, ...host.options, ...options }));
 }
 
 /** @param {unknown} got @param {unknown} want @param {string} [what] */

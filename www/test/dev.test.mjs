@@ -109,6 +109,24 @@ async function visit(doona, server) {
   await context.close();
 }
 
+/** Checks that `doona task types` writes a file which TypeScript accepts, with the type of the values. @param {string} app */
+async function checkTypes(app) {
+  await run(join(app, 'node_modules/.bin/doona'), ['task', 'types', '.doona/parties/dev.bundle', '--out', 'task.ts'],
+    { cwd: app });
+  const { task, owner } = JSON.parse(await readFile(join(app, '.doona/task.json'), 'utf8'));
+  const written = await readFile(join(app, 'task.ts'), 'utf8');
+  assert.ok(written.includes(`'${task}'`) && written.includes(`'${owner}'`), written);
+  await writeFile(join(app, 'typed.ts'), `import { init } from 'doona';
+import task from './task';
+const doona = init({ ...task, budget: { epsilon: 1, delta: 1e-5, days: 1 } });
+doona.report(42);
+// @ts-expect-error a mean has no texts
+doona.report('42');`);
+  await run(join(root, 'www/node_modules/.bin/tsc'), ['--noEmit', '--strict', '--target', 'es2022', '--lib', 'es2022,dom',
+    '--types', '', '--module', 'esnext', '--moduleResolution', 'bundler', 'typed.ts'], { cwd: app })
+    .catch(({ stdout }) => assert.fail(stdout));
+}
+
 test('from an empty project to a decoded message, and on with it after Ctrl-C', async () => {
   const app = await makeProject();
   const doona = start(app, join(app, 'node_modules/.bin/doona'), 'dev', '--port', '0');
@@ -117,6 +135,7 @@ test('from an empty project to a decoded message, and on with it after Ctrl-C', 
   assert.ok(lines.length <= 10, String(code));
   await appendFile(join(app, 'src/main.js'), lines.join('\n'));
 
+  await checkTypes(app);
   const bin = long ? join(app, 'node_modules') : join(root, 'www/node_modules');
   const vite = start(app, process.execPath, join(bin, 'vite/bin/vite.js'), '--host', '127.0.0.1');
   try {

@@ -109,7 +109,7 @@ test('ESM in Node', async () => {
 
 test('types, strictly, for both ways of resolving modules', async () => {
   const source = `import { type Doona, type DoonaClient, type ErrorCode, type Explanation, type Forgotten, type InitOptions,
-  type Status, DoonaError, connect, init } from 'doona';
+  type Status, type StreamOptions, type TaskOptions, DoonaError, connect, init } from 'doona';
 import { type FakeRelay, fakeRelay } from 'doona/testing';
 const doona: Doona = await connect({ task: '', owner: '', maxEpsilon: 1, maxTotalEpsilon: 1, when: 'now', flush: true });
 const { bytes, sampled }: { bytes: number; sampled: boolean } = await doona.report([1, 2], { signal: AbortSignal.timeout(1) });
@@ -143,6 +143,22 @@ client.status.state = 'ready';
 export const never: boolean = state === 'asleep';
 // @ts-expect-error neither granted nor pending
 init({ ...relay.options, consent: 'denied' });
+// @ts-expect-error a task or a stream, not both
+await connect({ task: '', stream: '', owner: '', budget: { epsilon: 10, delta: 1e-5, days: 365 } });
+// @ts-expect-error only a stream has candidates
+await connect({ task: '', candidates: [], owner: '', budget: { epsilon: 10, delta: 1e-5, days: 365 } });
+// @ts-expect-error a budget or limits, not both
+await connect({ task: '', owner: '', budget: { epsilon: 10, delta: 1e-5, days: 365 }, maxTotalEpsilon: 1 });
+// @ts-expect-error neither a budget nor limits
+await connect({ task: '', owner: '' });
+const choice = {} as TaskOptions<0 | 1 | 2>; // as doona task types writes it
+const asked = init({ ...choice, budget: { epsilon: 10, delta: 1e-5, days: 365 } });
+asked.report(2);
+// @ts-expect-error no such category
+asked.report(3);
+// @ts-expect-error no text
+await (await connect({ ...choice, maxEpsilon: 1, maxTotalEpsilon: 1 })).report('2');
+await (await connect({ ...({} as StreamOptions<string>), maxEpsilon: 1, maxTotalEpsilon: 1 })).report('/page');
 // @ts-expect-error owner is required
 await connect({ task: '', maxEpsilon: 1, maxTotalEpsilon: 1 });
 `;
