@@ -20,6 +20,7 @@ func TestHelp(t *testing.T) {
 		"--relay https://r2.example,ed25519:KEY,r2.keys.pub --verifier ed25519:KEY,v.keys.pub " +
 		"--epochs 30 --epoch-length 24h --out t.bundle"
 	clitest.Help(t, root(), map[string]string{
+		"npx doona copy public/doona": "needs the npm package, as www/test/package.test.mjs has it",
 		signed: "needs the parties' keys, as TestScripts/parties makes them",
 		strings.NewReplacer(",r1.keys.pub", "", ",r2.keys.pub", "").Replace(signed): "needs relays, as " +
 			"TestNewTaskToEstimate has them",

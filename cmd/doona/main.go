@@ -22,6 +22,7 @@ func root() *cobra.Command {
       --delta 1e-6 --out t.json
   doona simulate --task t.json --repeat 100`,
 		devCommand(),
+		copyCommand(),
 		initCommand(),
 		keygenCommand(),
 		taskCommand(),

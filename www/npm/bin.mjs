@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 // `doona copy` copies the SDK's files (copy.mjs). Every other command starts the program doona built for this machine's
-// platform. Each platform has its own npm package, such as @doona/linux-x64, and npm installs only the package that fits.
+// platform. Each platform has its own npm package, such as @doona/linux-x64, and npm installs only the one that fits.
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';

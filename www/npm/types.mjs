@@ -55,7 +55,7 @@ function parse(folder, file) {
         if (code.startsWith('export')) exported.push(name);
       }
     } else if (code !== '') {
-      const [, name] = /^(?:export )?(?:declare )?(?:abstract )?(?:class|interface|type|function|const) (\w+)/.exec(code) ?? [];
+      const [, name] = /^(?:export )?(?:declare )?(?:class|interface|type|function|const) (\w+)/.exec(code) ?? [];
       if (!name) throw new Error(`${file}.d.ts:${first + 1}: unknown declaration ${code}`);
       declarations.push({ name, comment, code, file });
       if (code.startsWith('export')) exported.push(name);

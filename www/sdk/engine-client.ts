@@ -184,9 +184,9 @@ function failure(id: number, message: string): Answer {
 
 async function startInThread(folder?: URL, checked?: string): Promise<Port> {
   try {
-    const { answer } = checked ?? folder
-      ? ((await import(addressThatBundlersMustLeaveToTheBrowserItself(checked ?? workerURL(folder).href))) as typeof import('./worker.js'))
-      : await import('./worker.js');
+    const address = checked ?? (folder && workerURL(folder).href);
+    const { answer }: typeof import('./worker.js') = address
+      ? await import(addressThatBundlersMustLeaveToTheBrowserItself(address)) : await import('./worker.js');
     return { isWorker: false, post: answer, stop: () => {} };
   } catch (cause) {
     throw scriptFailed(script, cause, runHint(checked));

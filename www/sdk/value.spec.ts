@@ -46,7 +46,8 @@ test('connect refuses an old Node and says so', async () => {
   const { versions } = process;
   Object.defineProperty(process, 'versions', { value: { ...versions, node: '20.19.0' }, configurable: true });
   try {
-    await assert.rejects(connect({ task: '', owner: '', maxEpsilon: 1, maxTotalEpsilon: 1 }), /couldn't start in Node 20\.19\.0: want Node 22 or newer/);
+    const options = { task: '', owner: '', maxEpsilon: 1, maxTotalEpsilon: 1 };
+    await assert.rejects(connect(options), /couldn't start in Node 20\.19\.0: want Node 22 or newer/);
   } finally {
     Object.defineProperty(process, 'versions', { value: versions, configurable: true });
   }

@@ -19,7 +19,7 @@ const types = /** @type {Record<string,
 /**
  * Serves a folder with the strictest content security policy under which the SDK works.
  * @param {string} folder @param {TestServer} server
- * @param {{scripts?: string, missing?: string}} [more] further sources of scripts; the page to answer for a missing file
+ * @param {{scripts?: string, missing?: string}} [more] further sources of scripts; the page for a missing file
  */
 export async function serve(folder, server, { scripts = '', missing = '' } = {}) {
   const site = createServer(async ({ url }, response) => {

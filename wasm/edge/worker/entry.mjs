@@ -65,8 +65,8 @@ function observe(request, response, began) {
   }
 }
 
-// isForTask returns whether a request is for a task. The SDK's files may be in the folder /doona/, too: their names have
-// a dot, and a task's has none.
+// isForTask returns whether a request is for a task. The SDK's files may be in the folder /doona/, too: their names
+// have a dot, and a task's has none.
 function isForTask({ method, url }) {
   const { pathname } = new URL(url);
   return pathname.startsWith('/doona/') && !((method === 'GET' || method === 'HEAD') && pathname.includes('.'));
