@@ -21,7 +21,7 @@ func TestHelp(t *testing.T) {
 		"--epochs 30 --epoch-length 24h --out t.bundle"
 	clitest.Help(t, root(), map[string]string{
 		"npx doona copy public/doona": "needs the npm package, as www/test/package.test.mjs has it",
-		signed: "needs the parties' keys, as TestScripts/parties makes them",
+		signed:                        "needs the parties' keys, as TestScripts/parties makes them",
 		strings.NewReplacer(",r1.keys.pub", "", ",r2.keys.pub", "").Replace(signed): "needs relays, as " +
 			"TestNewTaskToEstimate has them",
 		"verifier keygen --kind hpke --sign-key verifier.sign --epochs 30 --out june.keys": renew,
