@@ -183,19 +183,21 @@ async function serves(cwd, [file = '', ...args], workers, ignored) {
   }
 }
 
+/** Vite's server reads no folder above the project; here the tools are in one, unlike in a page's project. */
+const allowed = () => `server: { fs: { allow: [${JSON.stringify(tools)}] } }`;
+
 /** What development servers say on the console of every page. */
 const chatter = /favicon|404|^\[vite\]|React DevTools|\[HMR\]|\[Fast Refresh\]/;
 
 check(`Vite ${versions.vite}, development server`, async () => {
-  const folder = await makeProject('vite dev', { 'src/main.js': lines(), 'index.html': page('/src/main.js') });
+  const folder = await makeProject('vite dev', { 'src/main.js': lines(), 'index.html': page('/src/main.js'),
+    'vite.config.mjs': `export default { ${allowed()} };` });
   await serves(folder, [...script('vite/bin/vite.js'), '--host', '127.0.0.1', '--port', '0'], 1, chatter);
 });
 
 check('Vite 7, development server', async () => {
   const folder = await makeProject('vite 7 dev', { 'src/main.js': lines(), 'index.html': page('/src/main.js'),
-    // The tools are in a folder above the project, which the server would not read.
-    'vite.config.mjs': `export default { optimizeDeps: { exclude: ['doona'] },
-      server: { fs: { allow: [${JSON.stringify(tools)}] } } };` });
+    'vite.config.mjs': `export default { optimizeDeps: { exclude: ['doona'] }, ${allowed()} };` });
   await serves(folder, [...script('vite-7/bin/vite.js'), '--host', '127.0.0.1', '--port', '0'], 1, chatter);
 });
 
