@@ -167,6 +167,23 @@ func TestEveryPairComposedExactlyIsBelowTheBound(t *testing.T) {
 	}
 }
 
+// TestLargeEpsilon: the search must find noise for every ε, and its bound must hold. At ε = 8 and more, the θ that is
+// best at ε = 1 proves nothing, whatever the noise is.
+func TestLargeEpsilon(t *testing.T) {
+	for _, eps := range []float64{8, 30, 100} {
+		for _, top := range []uint64{1, 3} {
+			c := Target{Top: top, Star: .9 * eps / float64(top), Epsilon: eps, Delta: 1e-6}
+			d, ok := c.Solve()
+			require.True(t, ok, "ε = %g, Δ = %d", eps, top)
+			bound := d.Bound(eps, d.Theta, d.Miss)
+			require.LessOrEqual(t, bound, c.Delta)
+			exact, at := exactDelta(&d.Design, eps, exactGrid{eps * 4 / 32768, 32768}, c.Delta*1e-6)
+			t.Logf("ε = %g, Δ = %d: exact δ %.3g at inputs %v, bound %.3g", eps, top, exact, at, bound)
+			require.LessOrEqual(t, exact, bound)
+		}
+	}
+}
+
 // Measures how much of δ the moment bound leaves unused if every pair is composed exactly. It also measures how many
 // zero-sum messages exact composition would save if all r are scaled alike. It logs the figures of
 // docs/proofs/correlated.md, section 6.

@@ -47,6 +47,9 @@ func (g exactGrid) add(to *grid, loss, p float64) {
 func (g exactGrid) shift(l law, d int64) *grid {
 	to := &grid{mass: make([]float64, g.size)}
 	first, end := span(l)
+	if _, ok := l.(*negativeBinomial); ok {
+		first = max(-d, 0) // below it, the loss is +∞; from is larger if the noise is narrow
+	}
 	kept := 0.0
 	for z := first; z < end; z++ {
 		p := math.Exp(l.logP(z))

@@ -62,12 +62,20 @@ const (
 )
 
 // start returns where the search starts: the optimum at ε = 1, δ = 10⁻⁶, Δ = 16, scaled with ln(1/δ) and with the
-// part of ε that the central noise leaves.
+// part of ε that the central noise leaves. If no noise proves δ at that θ, it takes a larger θ: at least about
+// c(θ)·e^{-θ·rest} is left of the bound (P2), even if the atoms have unlimited noise.
 func start(delta, rest float64) (at point, x float64) {
 	l := math.Log(1 / delta)
-	at = point{pairR: math.Log(1.5 * l), pairX: 0.5, r: math.Log(1.3 * l), theta: math.Log(0.75 * l / rest)}
+	theta := 0.75 * l / rest
+	for logScale(theta)-theta*rest > -l-startRoom {
+		theta *= 1.1
+	}
+	at = point{pairR: math.Log(1.5 * l), pairX: 0.5, r: math.Log(1.3 * l), theta: math.Log(theta)}
 	return at, math.Log(0.35 * rest)
 }
+
+// startRoom is the least logarithm of what the start leaves of δ for the noise of atoms.
+const startRoom = 0.5
 
 // descent is the state of the search: the best design so far and its point.
 type descent struct {
