@@ -35,13 +35,17 @@ func Cost(t *task.Task, m protocols.Mechanism, hops int) (messages, bytes float6
 	if messages, err = expectedMessages(m); err != nil {
 		return 0, 0, err
 	}
-	layout, err := onion.NewLayout(withRelays(t, hops))
+	draft := *withRelays(t, hops)
+	layout, err := onion.NewLayout(&draft)
 	if err != nil {
 		return 0, 0, err
 	}
 	bytes = float64(layout.MaxBody())
-	if t.Slots.Padding == task.PaddingNone {
-		bytes -= (float64(t.Slots.PerLane*t.Slots.Lanes) - messages) * float64(layout.SlotSize(1))
+	if t.Slots.Padding == task.PaddingNone { // a body's size is linear in the slots, but for 4 bytes of an array's header
+		perLane, lanes := float64(t.Slots.PerLane), float64(t.Slots.Lanes)
+		draft.Slots.PerLane = 1
+		least := float64(layout.MaxBody())
+		bytes = least + (bytes-least)*(messages-lanes)/((perLane-1)*lanes)
 	}
 	return messages, bytes, nil
 }
