@@ -266,7 +266,7 @@ func TestPlansOfTexts(t *testing.T) {
 func TestSolveUsers(t *testing.T) {
 	g := goal()
 	g.Noise = planner.NoiseRelays
-	users, ways, err := planner.SolveUsers(g, .1)
+	users, ways, err := planner.SolveUsers(g, .1, nil)
 	require.NoError(t, err)
 	require.LessOrEqual(t, ways[0].Width, .1)
 	require.Equal(t, users, ways[0].Task.Batch.Size)
@@ -275,9 +275,10 @@ func TestSolveUsers(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, ways[0].Width, .1)
 
-	_, _, err = planner.SolveUsers(asking(task.Count, func(g *planner.Goal) { g.Noise = planner.NoiseRelays }), .001)
+	_, _, err = planner.SolveUsers(asking(task.Count, func(g *planner.Goal) { g.Noise = planner.NoiseRelays }), .001,
+		nil)
 	require.ErrorIs(t, err, planner.ErrNeverReached)
-	_, _, err = planner.SolveUsers(g, math.NaN())
+	_, _, err = planner.SolveUsers(g, math.NaN(), nil)
 	require.ErrorContains(t, err, "interval-width")
 }
 

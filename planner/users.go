@@ -17,14 +17,14 @@ var ErrNeverReached = errors.New("no number of users reaches this goal: it can b
 // SolveUsers returns the smallest number of users, within 2 %, with which the best way has 95 % intervals of at most
 // the given width, and all ways for this number. A width of 0 accepts any way. With more users the errors of means
 // fall, while those of sums and histograms grow or stay. So SolveUsers searches from few users to many, and returns the
-// first number that suffices.
-func SolveUsers(g Goal, width float64) (users uint64, ways []Way, err error) {
+// first number that suffices. It calls done as [Plan] does, in each of its plans.
+func SolveUsers(g Goal, width float64, done func(of int)) (users uint64, ways []Way, err error) {
 	if !(width >= 0) {
 		return 0, nil, invalid.Field("interval-width", format(width), "a number above 0")
 	}
 	enough := func(n float64) bool {
 		g.Batch = uint64(math.Ceil(n))
-		ways, err = Plan(g, nil)
+		ways, err = Plan(g, done)
 		return err == nil && ways[0].Why == nil && (width == 0 || ways[0].Width <= width)
 	}
 	// The smallest number with at least one honest client.

@@ -210,7 +210,10 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 	g.Name = "task"
 	var ways []planner.Way
 	if f.solve != "" {
-		if g.Batch, ways, err = planner.SolveUsers(*g, f.width); err != nil {
+		bar := cli.Progress("calibrating", -1) // The number of plans is not known before.
+		g.Batch, ways, err = planner.SolveUsers(*g, f.width, func(int) { bar.Add(1) })
+		bar.Finish()
+		if err != nil {
 			return cli.FlagError(err)
 		}
 	} else if ways, err = planWithProgress(*g); err != nil {

@@ -32,7 +32,9 @@ var ofProtocol = []string{"rule", "param", "padding", "lanes"}
 // draft calibrates the protocol that --protocol names. Without --protocol it takes the first way of the plan.
 func (f *taskFlags) draft(cmd *cobra.Command) (*task.Task, *choice, error) {
 	if f.query.Protocol != "" {
+		bar := cli.Progress("calibrating", -1)
 		t, err := planner.Draft(f.query)
+		bar.Finish()
 		return t, nil, cli.FlagError(err)
 	}
 	if err := cli.Refuse(cmd, "without --protocol: each protocol has its own", ofProtocol...); err != nil {
