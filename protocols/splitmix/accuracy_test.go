@@ -194,6 +194,21 @@ func TestWrapIsRare(t *testing.T) {
 	}
 }
 
+// TestNearlyCentralForTenMillionClients: the error of a mean of 10⁷ clients must be at most 1.1 times a trusted
+// curator's.
+func TestNearlyCentralForTenMillionClients(t *testing.T) {
+	const n = 10_000_000
+	for _, delta := range []float64{1e-6, 1e-8} {
+		d, err := planner.Draft(planner.Query{Name: "n", Protocol: splitmix.Name, Query: task.Mean, Hi: 1, Batch: n,
+			Honest: 1, Epsilon: 1, Delta: delta})
+		require.NoError(t, err)
+		m, err := registry.Open(d)
+		require.NoError(t, err)
+		require.NoError(t, m.CheckClaim())
+		require.LessOrEqual(t, math.Sqrt(m.Worst().Variance*n)/math.Sqrt2, 1.1, "δ = %g", delta)
+	}
+}
+
 func BenchmarkRandomize(b *testing.B) {
 	d, err := planner.Draft(planner.Query{Name: "b", Protocol: splitmix.Name, Query: task.Mean, Hi: 1, Batch: 10_000,
 		Honest: 1, Epsilon: 1, Delta: 1e-8})
