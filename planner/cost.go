@@ -41,11 +41,11 @@ func Cost(t *task.Task, m protocols.Mechanism, hops int) (messages, bytes float6
 		return 0, 0, err
 	}
 	bytes = float64(layout.MaxBody())
-	if t.Slots.Padding == task.PaddingNone { // a body's size is linear in the slots, but for 4 bytes of an array's header
-		perLane, lanes := float64(t.Slots.PerLane), float64(t.Slots.Lanes)
+	if lanes := float64(t.Slots.Lanes); t.Slots.Padding == task.PaddingNone && t.Slots.PerLane > 1 {
+		// A report's size is linear in its slots, except for an array's header of up to 5 bytes.
 		draft.Slots.PerLane = 1
 		least := float64(layout.MaxBody())
-		bytes = least + (bytes-least)*(messages-lanes)/((perLane-1)*lanes)
+		bytes = least + (bytes-least)*(messages-lanes)/(float64(t.Slots.PerLane-1)*lanes)
 	}
 	return messages, bytes, nil
 }
