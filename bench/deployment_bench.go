@@ -39,6 +39,12 @@ func newClients(clients int, q planner.Query) simulatedClients {
 	return simulatedClients{Query: q, clients: clients, relays: 2}
 }
 
+// correlatedClients returns clients of a mean by protocol correlated with two relays, in one batch. All are honest.
+func correlatedClients(clients int) simulatedClients {
+	return simulatedClients{clients: clients, relays: 2, Query: planner.Query{Name: "bench", Query: task.Mean, Hi: 1,
+		Protocol: "correlated", Padding: task.PaddingNone, Batch: uint64(clients), Honest: 1, Epsilon: 1, Delta: 1e-8}}
+}
+
 // benchDeployment is a deployment of relays and a verifier, each in its own process, and the simulated clients that
 // report to it.
 type benchDeployment struct {

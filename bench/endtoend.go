@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -22,6 +24,17 @@ var (
 	endToEnd  = Group{Names: endToEndRows("e2e/1e5"), Run: measureEndToEnd("e2e/1e5", usualClients)}
 	endToEnd6 = Group{Names: endToEndRows("e2e/1e6"), Run: measureEndToEnd("e2e/1e6", 10*usualClients), Long: true}
 )
+
+// manySlots measures a whole deployment with one batch of 10⁶ clients of protocol correlated, which send about 20
+// messages each: 2·10⁷ slots in one batch. It fails if a relay or the verifier takes more memory than mostMemory.
+var manySlots = Group{
+	Names: endToEndRows("e2e/correlated"),
+	Run:   measureManySlots("e2e/correlated", 10*usualClients),
+	Long:  true,
+}
+
+// mostMemory is the most memory that a relay or the verifier may take for a batch of 10⁶ clients, in MB.
+const mostMemory = 500
 
 // players names the processes of an end-to-end run: first relay, later relay, verifier, and the simulated clients.
 var players = []string{"first", "later", "verifier", "clients"}
@@ -48,13 +61,17 @@ func (s *Setup) programs(ctx context.Context) (dir string, w *warehouse, err err
 }
 
 func measureEndToEnd(name string, clients int) func(context.Context, *Setup) ([]Row, error) {
+	return measureTrip(name, usual(clients))
+}
+
+func measureTrip(name string, who simulatedClients) func(context.Context, *Setup) ([]Row, error) {
 	return func(ctx context.Context, s *Setup) ([]Row, error) {
 		dir, w, err := s.programs(ctx)
 		if err != nil {
 			return nil, err
 		}
-		progress("%s: %d clients", name, clients)
-		got, err := newTrip(ctx, dir, filepath.Join(dir, "trip"), usual(clients))
+		progress("%s: %d clients", name, who.clients)
+		got, err := newTrip(ctx, dir, filepath.Join(dir, "trip"), who)
 		if err != nil {
 			return nil, err
 		}
@@ -62,7 +79,21 @@ func measureEndToEnd(name string, clients int) func(context.Context, *Setup) ([]
 		if err != nil {
 			return nil, err
 		}
-		return got.rows(name, clients, bare), nil
+		return got.rows(name, who.clients, bare), nil
+	}
+}
+
+func measureManySlots(name string, clients int) func(context.Context, *Setup) ([]Row, error) {
+	run := measureTrip(name, correlatedClients(clients))
+	return func(ctx context.Context, s *Setup) ([]Row, error) {
+		rows, err := run(ctx, s)
+		for _, r := range rows {
+			player, memory := strings.CutSuffix(strings.TrimPrefix(r.Name, name+"/"), "/memory")
+			if memory && player != "clients" && *r.Ours > mostMemory {
+				err = errors.Join(err, fmt.Errorf("%s takes %.0f MB of memory: want at most %d", player, *r.Ours, mostMemory))
+			}
+		}
+		return rows, err
 	}
 }
 
@@ -144,6 +175,17 @@ func (w *warehouse) cryptography(t *task.Task) (each []float64, err error) {
 		return nil, err
 	}
 	envelope, slots := layout.MaxBody(), layout.SlotsPerClient()
+	if t.Slots.Padding == task.PaddingNone {
+		m, err := registry.Open(t)
+		if err != nil {
+			return nil, err
+		}
+		messages, bytes, err := planner.Cost(t, m, len(t.Relays))
+		if err != nil {
+			return nil, err
+		}
+		envelope, slots = int(bytes), int(math.Round(messages))
+	}
 	for _, party := range []work{
 		{opens: []int{envelope}, stores: layout.SlotSize(1) * slots},
 		{opens: slices.Repeat([]int{layout.SlotSize(1)}, slots), stores: layout.SlotSize(2) * slots},

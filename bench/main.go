@@ -27,7 +27,7 @@ import (
 // groups lists all measurements in the order in which they run.
 var groups = []Group{downloads, imports, native, node, chromium, firstReport, arrives, hostPage, ingest, relayNoise,
 	relayNoiseCPU, mixing, noiseError, edgeWorker, calculations, analyzing, endToEnd,
-	endToEnd6, growing, accuracy, servers, junk}
+	endToEnd6, manySlots, growing, accuracy, servers, junk}
 
 // options holds the command-line flags.
 type options struct {
@@ -40,7 +40,7 @@ func main() {
 	flag.BoolVar(&o.json, "json", false, "print one JSON object as the last line of standard output")
 	flag.StringVar(&o.rows, "rows", "",
 		"measure only rows whose names match this pattern; * stands for text without a slash, a final ** for any text")
-	flag.BoolVar(&o.full, "full", false, "also measure the rows that take minutes: client/arrives, e2e/1e6")
+	flag.BoolVar(&o.full, "full", false, "also measure the rows that take minutes: client/arrives, e2e/1e6, e2e/correlated")
 	flag.StringVar(&o.write, "write", "",
 		"write benchmarks.md and benchmarks.json to this folder, such as docs; other rows stay unchanged")
 	flag.StringVar(&o.alarm, "alarm", "",
