@@ -11,6 +11,10 @@ import (
 // Garbage is how many bytes of garbage a server may accumulate, in addition to the garbage that GOGC allows.
 const Garbage = 32 << 20
 
+// mostKept is the live heap, in bytes, from which on the allowed garbage no longer grows. A verifier of a batch of
+// 2·10⁷ slots keeps 200 MB of tags. As much garbage again would make it exceed 500 MB.
+const mostKept = 128 << 20
+
 // minKept is the smallest live heap that Go's runtime assumes, in bytes. Its minimum heap goal is minKept times the
 // percentage of GOGC.
 const minKept = 4 << 20
@@ -27,8 +31,8 @@ var collectLater = sync.OnceFunc(func() {
 	}
 })
 
-// setPercent sets the collector's percentage so that it allows percent of the live heap and of [Garbage] together. It
-// repeats this after each collection.
+// setPercent sets the collector's percentage so that it allows percent of the live heap, up to mostKept, and of
+// [Garbage] together. It repeats this after each collection.
 func setPercent(percent int) {
 	kept := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"},
 		{Name: "/gc/scan/globals:bytes"}}
@@ -41,7 +45,10 @@ func setPercent(percent int) {
 	runtime.AddCleanup(new([32]byte), setPercent, percent) // runs after the next collection
 }
 
-// percentOf converts percent of (kept + [Garbage]) bytes to a percentage of kept bytes.
+// percentOf converts percent of (kept + [Garbage]) bytes to a percentage of kept bytes. Above mostKept, it converts
+// percent of (mostKept + [Garbage]) bytes.
 func percentOf(percent int, kept uint64) int {
-	return int(math.Ceil(float64(percent) * (1 + Garbage/float64(max(kept, minKept)))))
+	kept = max(kept, minKept)
+	allowed := float64(min(kept, mostKept)) + Garbage
+	return int(math.Ceil(float64(percent) * allowed / float64(kept)))
 }
