@@ -102,6 +102,7 @@ func (t *table) divide(reach int64, miss float64) {
 		t.from += t.width
 	}
 	cells := max((t.to-t.from)/t.width/tableBlocks, 1)
+	t.blocks = make([]tableBlock, 0, t.to/(cells*t.width)+2)
 	for first := int64(0); first < t.to; {
 		end := min(first+cells*t.width, t.to)
 		if first < t.from {
