@@ -31,9 +31,9 @@ const start = {
     '--disable-background-networking', '--disable-component-update', '--disable-sync'],
 };
 
-/** Launches Chromium. @param {import('playwright-core').LaunchOptions} [more] */
-export function launch(more) {
-  return chromium.launch({ ...more, ...start });
+/** Launches Chromium. @param {import('playwright-core').LaunchOptions} [more] @param {...string} args more arguments */
+export function launch(more, ...args) {
+  return chromium.launch({ ...more, ...start, args: [...start.args, ...args] });
 }
 
 /**
