@@ -53,8 +53,8 @@ async function visitor(t: TestContext, store = memoryStore()): Promise<Visitor> 
   });
   const id = relay.options.task.slice(-64);
   const tab = (options: Partial<InitOptions> = {}) => {
-    const client = init({ ...relay.options, compiled: { browser: module }, store, onReceipt: (one) => receipts.push(one),
-      ...options });
+    const client = init({ ...relay.options, compiled: { browser: module }, store,
+      onReceipt: (one) => receipts.push(one), ...options });
     tabs.push(client);
     return client;
   };

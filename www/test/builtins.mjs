@@ -134,11 +134,11 @@ export async function tryBuiltins({ names, inPlace, each, tasks }) {
   };
 
   /**
-   * Waits for a call, at most 20 seconds, and returns its outcome.
+   * Waits for a call, at most 40 seconds, and returns its outcome. The SDK promises an outcome within 35 seconds.
    * @param {() => Promise<unknown>} call @returns {Promise<any>}
    */
   const outcome = (call) => new Promise((resolve) => {
-    setTimeout(resolve, 20_000, { text: 'pending' });
+    setTimeout(resolve, 40_000, { text: 'pending' });
     (async () => {
       try {
         resolve({ result: await call() });

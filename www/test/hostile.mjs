@@ -34,7 +34,7 @@ export const libraries = /** @type {Record<string, string>} */ ({
  * @property {string} [worker] the script of a service worker, which controls the page before the SDK starts
  * @property {boolean} [twice] whether the page loads and visits a second time before its outcome counts
  * @property {string} [first] the HTML of another page at the address `/`; the page itself is then at `/page`
- * @property {string} [waits] a script that runs after the SDK has connected and before it reports; it may return a promise
+ * @property {string} [waits] an expression: the promise that the page waits for after connect and before report
  * @property {RegExp} [hangs] requests to the page's server that are never answered
  * @property {Record<string, string>} [answers] bodies that the page's server sends for other files
  * @property {string} [relay] the origin that the addresses of tasks name instead of the relay's; '' is the page's
@@ -339,8 +339,8 @@ function inWords(page, outcomes, note) {
 }
 
 /**
- * Defines a test for each hostile page in an engine: its outcome is what docs/browsers.md says. With DOONA_BROWSERS=write
- * the tests write their outcomes to docs/browsers.md instead.
+ * Defines a test for each hostile page in an engine: its outcome is what docs/browsers.md says. With
+ * DOONA_BROWSERS=write the tests write their outcomes to docs/browsers.md instead.
  * @param {string} engine
  * @param {() => Promise<{open: (url: string) => Promise<unknown>, leave: () => Promise<unknown>,
  *   stop: () => Promise<unknown>}>} start `leave` closes the page that `open` has shown
@@ -399,8 +399,8 @@ export async function started(launched) {
 }
 
 /**
- * Starts Chromium as people use it: with the back-forward cache, and with a storage of its own for each frame of another
- * site. Playwright disables both.
+ * Starts Chromium as people use it: with the back-forward cache, and with a storage of its own for each frame of
+ * another site. Playwright disables both.
  */
 export const startChromium = () => started(launch({ ignoreDefaultArgs: ['--disable-back-forward-cache'] },
   '--disable-features=Translate,OptimizationHints,MediaRouter'));
