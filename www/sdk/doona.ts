@@ -71,7 +71,8 @@ const maxLaterVisits = 2;
 const retryInterval = 3_600_000;
 
 /**
- * The time limit of `flush`, and of `report` after its delay, in milliseconds. Delivery continues in the background.
+ * The time limit of `flush` and `forget`, and of `report` after its delay, in milliseconds. Delivery continues in the
+ * background.
  */
 export const maxReport = 33_000;
 
@@ -244,8 +245,12 @@ export class Doona<V extends Value = Value> {
    * budget remains charged, and an epoch with a dropped report is not reported again.
    * @throws DoonaError `storage-unavailable`
    */
-  async forget(): Promise<Forgotten> {
+  forget(): Promise<Forgotten> {
     this.withdraw();
+    return within(this.#forget(), maxReport, storeLate);
+  }
+
+  async #forget(): Promise<Forgotten> {
     let dropped = 0;
     for (const { task, epoch } of await this.#sealedReports()) {
       await this.#parts.store.put({ task, epoch, state: 'dropped' });
@@ -502,6 +507,11 @@ export class Doona<V extends Value = Value> {
   #receipt(epoch: number, repeated: boolean, bytes: number, sampled = true): Receipt {
     return { epoch, repeated, sampled, bytes, next: nextEpoch(this.task.epochs, epoch) };
   }
+}
+
+/** Returns the error for a store that does not answer: a store of the page may hang. */
+export function storeLate(): DoonaError {
+  return new DoonaError('storage-unavailable', `the store did not answer within ${maxReport / 1000} seconds`);
 }
 
 /** Runs `work` while no other tab of the site holds the lock `name`. Without Web Locks it just runs `work`. */

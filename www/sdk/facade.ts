@@ -7,12 +7,13 @@
 import { checkBuiltins } from './builtins.js';
 import { checkRuntime, enter, open, preview } from './connect.js';
 import { dropSealed, hasOptedOut, hasPrivacyControl, setOptOut, withStore } from './consent.js';
-import { type Doona, type Forgotten, type Receipt, forgotten } from './doona.js';
+import { type Doona, type Forgotten, type Receipt, forgotten, maxReport, storeLate } from './doona.js';
 import { DoonaError, type ErrorCode, invalidOption } from './errors.js';
 import type { ExplainOptions, Explanation } from './explain.js';
 import { moduleURL } from './load.js';
 import { type ConnectOptions, type ParsedOptions, parseOptions } from './options.js';
 import type { Store } from './store.js';
+import { within } from './timing.js';
 import type { Value, Vector } from './value.js';
 
 /** The options of `init`: those of `connect`, and those of `ClientOptions`. */
@@ -50,6 +51,9 @@ const maxLength = 65536;
 
 /** The shortest time between two attempts to connect, in milliseconds, unless the browser is online again. */
 const retryInterval = 30_000;
+
+/** The longest wait for what one call asks of the store, in milliseconds: a store of the page may never answer. */
+const maxStore = 15_000;
 
 /** The errors of `connect` after which another attempt may succeed on the same page. */
 const passing: readonly unknown[] = ['task-unreachable', 'module-failed'];
@@ -222,21 +226,18 @@ export class DoonaClient<V extends Value = Value> {
    * on its way may still arrive. The ledger stays: what was randomized is still charged to the privacy budget, and its
    * epoch is not reported again. `text` says so.
    */
-  async forget(): Promise<Forgotten> {
+  forget(): Promise<Forgotten> {
     const values = this.#queue.length;
     this.#queue = [];
     this.#doona?.withdraw();
     this.#post(`forget ${this.#pinned?.idText}`);
-    let reports = 0;
-    try {
-      reports = await (this.#doona?.forget().then((done) => done.reports) ?? withStore(this.#options.store, false,
-        (store) => dropSealed(store, this.#pinned ? [this.#pinned.idText] : []))) ?? 0;
-    } catch (error) {
-      this.#fail(error);
-    }
-    const done = forgotten(reports, values);
-    this.#say(done.text);
-    return done;
+    const dropping = this.#doona?.forget().then((done) => done.reports) ?? withStore(this.#options.store, false,
+      (store) => dropSealed(store, this.#pinned ? [this.#pinned.idText] : []));
+    return within(dropping, maxReport, storeLate).catch((error) => this.#fail(error)).then((reports) => {
+      const done = forgotten(reports ?? 0, values);
+      this.#say(done.text);
+      return done;
+    });
   }
 
   /**
@@ -252,21 +253,24 @@ export class DoonaClient<V extends Value = Value> {
    * and the SDK's files are of the page's own origin: then it contacts nobody else, and stores nothing. Otherwise it
    * waits for the connection. Resolves to undefined if the task cannot be explained; `status` and `onError` say why.
    */
-  async explain(options?: ExplainOptions): Promise<Explanation | undefined> {
-    try {
-      if (this.#isReady() && !this.#doona) await this.#advance();
-      if (this.#doona) return this.#doona.explain(options);
-      if (!this.#pinned || this.#closing.signal.aborted) return undefined;
-      const own = globalThis.location?.origin;
-      if (this.#pinned.url.origin === own && moduleURL('browser', this.#pinned.modules).origin === own) {
-        return (await this.#explained()).explain(options);
-      }
-      this.#say("explain() needs the task and the SDK's files at the page's own origin before the connection stands.");
-      return undefined;
-    } catch (error) {
+  explain(options?: ExplainOptions): Promise<Explanation | undefined> {
+    const late = () => new DoonaError('module-failed', `couldn't open the task within ${maxReport / 1000} seconds`);
+    return within(this.#explain(options), maxReport, late).catch((error) => {
       this.#fail(error);
       return undefined;
+    });
+  }
+
+  async #explain(options?: ExplainOptions): Promise<Explanation | undefined> {
+    if (this.#isReady() && !this.#doona) await this.#advance();
+    if (this.#doona) return this.#doona.explain(options);
+    if (!this.#pinned || this.#closing.signal.aborted) return undefined;
+    const own = globalThis.location?.origin;
+    if (this.#pinned.url.origin === own && moduleURL('browser', this.#pinned.modules).origin === own) {
+      return (await this.#explained()).explain(options);
     }
+    this.#say("explain() needs the task and the SDK's files at the page's own origin before the connection stands.");
+    return undefined;
   }
 
   /** Opens the task only to explain it. */
@@ -333,7 +337,7 @@ export class DoonaClient<V extends Value = Value> {
   async #readOptOut(store = this.#options.store): Promise<void> {
     let writing: unknown;
     do await (writing = this.#writing); while (writing !== this.#writing);
-    const out = await withStore(store, false, hasOptedOut);
+    const out = await within(withStore(store, false, hasOptedOut), maxStore, storeLate);
     if (out && !this.#isOut && writing === this.#writing) this.#leave();
   }
 
@@ -415,10 +419,10 @@ export class DoonaClient<V extends Value = Value> {
   }
 
   #write(creates: boolean, work: (store: Store) => Promise<void>): Promise<void> {
-    const written = this.#writing.then(() => withStore(this.#options.store, creates, work)).then(() => {},
-      (error) => this.#fail(error));
+    const written = this.#writing.then(() => within(withStore(this.#options.store, creates, work), maxStore, storeLate))
+      .then(() => {}, (error) => this.#fail(error));
     this.#writing = written;
-    return written;
+    return within(written, maxReport, storeLate).catch((error) => this.#fail(error));
   }
 
   /** Records an error and tells the page. What the page itself has stopped is no error. */

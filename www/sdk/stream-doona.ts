@@ -4,7 +4,8 @@
  */
 
 import { checkBuiltins } from './builtins.js';
-import { type ConnectionParts, Doona, type Flushed, type Forgotten, type Receipt, forgotten, maxReport } from './doona.js';
+import { type ConnectionParts, Doona, type Flushed, type Forgotten, type Receipt, forgotten, maxReport,
+  storeLate } from './doona.js';
 import { startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
 import type { ExplainOptions, Explanation } from './explain.js';
@@ -98,11 +99,11 @@ export class StreamDoona extends Doona {
     () => new DoonaError('not-delivered', `couldn't deliver all reports within ${maxReport / 1000} seconds`));
   }
 
-  override async forget(): Promise<Forgotten> {
+  override forget(): Promise<Forgotten> {
     this.withdraw();
-    let dropped = 0;
-    for (const doona of await this.#withReports()) dropped += (await doona.forget()).reports;
-    return forgotten(dropped);
+    const forgetting = this.#withReports().then((all) => Promise.all(all.map((doona) => doona.forget())));
+    return within(forgetting.then((each) => forgotten(each.reduce((dropped, { reports }) => dropped + reports, 0))),
+      maxReport, storeLate);
   }
 
   /** @internal */

@@ -158,7 +158,10 @@ export async function whenIdle(when: 'idle' | 'now'): Promise<void> {
   const { prerendering } = document as { prerendering?: boolean }; // Chromium only
   if (prerendering) await new Promise((resolve) => document.addEventListener('prerenderingchange', resolve,
     { once: true }));
-  if (when === 'now') return;
+  if (when === 'idle') await Promise.race([whenLoaded(), pause(maxLoad + patience)]);
+}
+
+async function whenLoaded(): Promise<void> {
   if (document.readyState !== 'complete') {
     const loaded = new Promise((resolve) => addEventListener('load', resolve, { once: true }));
     await Promise.race([loaded, pause(maxLoad)]);
