@@ -67,9 +67,9 @@ async function visitor(t: TestContext, store = memoryStore()): Promise<Visitor> 
   return { relay, store, id, receipts, asked: () => asked.mock.callCount(), tab, seal };
 }
 
-/** Waits until something holds. Fails after 20 seconds. */
+/** Waits until something holds. Fails after a minute. */
 async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
-  for (const deadline = Date.now() + 20_000; !(await holds()); await pause(5)) assert.ok(Date.now() < deadline);
+  for (const deadline = Date.now() + 60_000; !(await holds()); await pause(5)) assert.ok(Date.now() < deadline);
 }
 
 const reaches = (client: DoonaClient, state: string) => until(() => client.status.state === state);
