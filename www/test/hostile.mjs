@@ -64,6 +64,9 @@ const policy = (scripts = "'self' 'wasm-unsafe-eval'", more = '') =>
 /** Deletes functions, by paths from the global object. */
 const deleted = (/** @type {string[]} */ ...paths) => paths.map((path) => `delete ${path};`).join('\n');
 
+/** Evaluates the SDK's script for script tags as a loader does. `document.currentScript` is then null. */
+const evaluated = "fetch('/doona.global.js').then((got) => got.text()).then((code) => new Function(`${code};return doona`)())";
+
 /** @type {Record<string, HostilePage>} */
 export const pages = {
   'Nothing in the way': {},
@@ -77,12 +80,8 @@ export const pages = {
       if (value.prototype) Object.freeze(value.prototype);
     }`,
   },
-  'A script without its tag': { // as loaders evaluate scripts: document.currentScript is null
-    global: "fetch('/doona.global.js').then((got) => got.text()).then((code) => ((0, eval)(code), doona))",
-  },
-  'Two copies of the SDK': {
-    global: "fetch('/doona.global.js').then((got) => got.text()).then((code) => ((0, eval)(code), doona))", same: true,
-  },
+  'A script without its tag': { global: evaluated },
+  'Two copies of the SDK': { global: evaluated, same: true },
   'Service worker: cache first': {
     worker: worker(`
       if (request.method !== 'GET') return fetch(request);
@@ -219,10 +218,15 @@ async function visit() {
 }
 
 /**
- * Serves a hostile page until it has sent its outcomes. Returns them.
+ * Shows an address in a browser, and returns a function that closes the page.
+ * @typedef {(url: string) => Promise<() => Promise<unknown>>} Open
+ */
+
+/**
+ * Serves a hostile page until it has sent its outcomes. Returns them, and the port of its server.
  * @param {HostilePage} page
  * @param {Record<string, Offer>} offers
- * @param {(url: string) => Promise<unknown>} open shows an address in a browser; it need not wait
+ * @param {Open} open
  */
 export async function visitPage(page, offers, open) {
   /** @type {(text: string) => void} */
@@ -298,14 +302,16 @@ export async function visitPage(page, offers, open) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   const timeout = new Promise((resolve) => (timer = setTimeout(resolve, patience, 'No-outcome')));
+  const opened = open(`${origin}/`);
+  opened.catch(() => {}); // The outcome says more.
   try {
-    const opened = open(`${origin}/`);
-    opened.catch(() => {}); // If the page loads in time, its outcome says more.
-    return /** @type {string} */ (await Promise.race([finished, timeout]));
+    const text = /** @type {string} */ (await Promise.race([finished, timeout]));
+    return { text, port };
   } finally {
     clearTimeout(timer);
     server.close();
     server.closeAllConnections();
+    await opened.then((leave) => leave(), () => {});
   }
 }
 
@@ -327,10 +333,9 @@ async function writeOutcome(engine, page, outcome) {
     return `| ${name} | ${cells.join(' | ')} |`;
   });
   const text = await readFile(document, 'utf8');
-  const start = text.indexOf('|---');
-  const begin = text.indexOf('\n', start) + 1;
-  const end = /\n(?!\|)/.exec(text.slice(begin - 1))?.index ?? 0;
-  await writeFile(document, `${text.slice(0, begin)}${rows.join('\n')}\n${text.slice(begin + end)}`);
+  const ruler = text.indexOf('\n', text.indexOf('|---')); // the end of the line below the table's head
+  const end = ruler + Number(/\n(?!\|)/.exec(text.slice(ruler))?.index);
+  await writeFile(document, `${text.slice(0, ruler)}\n${rows.join('\n')}${text.slice(end)}`);
 }
 
 /**
@@ -350,34 +355,40 @@ function inWords(page, outcomes, note) {
  * Defines a test for each hostile page in an engine: its outcome is what docs/browsers.md says. With
  * DOONA_BROWSERS=write the tests write their outcomes to docs/browsers.md instead.
  * @param {string} engine
- * @param {() => Promise<{open: (url: string) => Promise<unknown>, leave: () => Promise<unknown>,
- *   stop: () => Promise<unknown>}>} start `leave` closes the page that `open` has shown
- * @param {boolean} slow whether to test the pages that take long, too
+ * @param {() => Promise<{open: Open, stop: () => Promise<unknown>}>} start
+ * @param {{slow: boolean, concurrency: number}} how slow: whether to test the pages that take long, too
  */
-export function testPages(engine, start, slow) {
-  describe(`hostile pages in ${engine}`, () => {
+export function testPages(engine, start, { slow, concurrency }) {
+  describe(`hostile pages in ${engine}`, { concurrency }, () => {
     /** @type {Awaited<ReturnType<typeof startTestServer>> | undefined} */
     let server;
-    /** @type {Awaited<ReturnType<typeof start>> | undefined} */
+    /** @type {ReturnType<typeof start> | undefined} */
     let browser;
+    /** All submissions so far. @type {import('./harness.mjs').Submission[]} */
+    const sent = [];
+    let taken = Promise.resolve();
+    /** @type {ReturnType<typeof startTestServer> | undefined} */
+    let starting;
     const writes = process.env['DOONA_BROWSERS'] === 'write';
     after(async () => {
-      await browser?.stop();
+      await (await browser)?.stop();
       await server?.stop();
     });
     for (const [name, page] of Object.entries(pages)) {
       if (page.slow && !slow) continue;
       test(name, async (t) => {
-        server ??= await startTestServer();
-        browser ??= await start();
-        await server.take();
-        const [text = '', note] = (await visitPage(page, server.tasks, browser.open)).split(' ');
-        await browser.leave();
+        starting ??= startTestServer();
+        server = await starting;
+        browser ??= start();
+        const { text: said, port } = await visitPage(page, server.tasks, (await browser).open);
+        const [text = '', note] = said.split(' ');
         const codes = text.split(',');
         const outcome = inWords(page, codes, note);
         t.diagnostic(`${name}: ${outcome}`);
         for (const code of codes) assert.match(code, /^(?!failed)[a-z0-9-]+$/);
-        const got = await server.take();
+        taken = taken.then(async () => void sent.push(...await /** @type {any} */ (server).take()));
+        await taken;
+        const got = sent.filter(({ header }) => header['Origin']?.[0]?.endsWith(`:${port}`));
         const reported = codes.filter((code) => code === 'reported').length;
         assert.equal(got.length, page.same ? Math.min(1, reported) : reported);
         for (const { error, messages } of page.six ? [] : got) assert.deepEqual([messages, error], [[['0001']], '']);
@@ -395,14 +406,13 @@ export function testPages(engine, start, slow) {
  */
 export async function started(launched) {
   const browser = await launched;
-  /** @type {import('playwright-core').BrowserContext | undefined} */
-  let context;
   return {
-    open: async (/** @type {string} */ url) => {
-      context = await browser.newContext();
+    /** @type {Open} */
+    open: async (url) => {
+      const context = await browser.newContext();
       await (await context.newPage()).goto(url, { waitUntil: 'commit' });
+      return () => context.close();
     },
-    leave: async () => context?.close(),
     stop: () => browser.close(),
   };
 }

@@ -3,4 +3,4 @@
 import { long } from './harness.mjs';
 import { startChromium, testPages } from './hostile.mjs';
 
-testPages('Chromium', startChromium, long);
+testPages('Chromium', startChromium, { slow: long, concurrency: 4 });

@@ -3,9 +3,10 @@ import { launchFirefox } from '../harness.mjs';
 import { startChromium, started, testPages } from '../hostile.mjs';
 import { startWebKit } from './webdriver.mjs';
 
-testPages('Chromium', startChromium, true);
-testPages('Firefox', () => started(launchFirefox()), true);
+testPages('Chromium', startChromium, { slow: true, concurrency: 4 });
+testPages('Firefox', () => started(launchFirefox()), { slow: true, concurrency: 1 });
 testPages('WebKitGTK', async () => {
   const { open, stop } = await startWebKit();
-  return { open, leave: () => open('about:blank'), stop };
-}, true);
+  const leave = () => open('about:blank');
+  return { open: async (url) => (await open(url), leave), stop };
+}, { slow: true, concurrency: 1 });
