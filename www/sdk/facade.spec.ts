@@ -140,7 +140,7 @@ test('optIn drops what waited and what was sealed under an opt-out', async (t) =
   assert.deepEqual(relay.values, []);
 });
 
-test("another tab's opt-out stops a report that is sealed and not sent", async (t) => {
+test('an opt-out in another tab stops a report that is sealed and not sent', async (t) => {
   const shared = memoryStore();
   const { relay, id, tab } = await visitor(t, { ...shared, put: async (report) => {
     await shared.put(report);
@@ -165,7 +165,7 @@ test('forget drops what waits', async (t) => {
   assert.deepEqual(relay.values, []);
 });
 
-test("forget drops the sealed reports of its own task alone", async (t) => {
+test('forget drops the sealed reports of its own task alone', async (t) => {
   const first = await visitor(t);
   const second = await visitor(t, first.store);
   for (const one of [first, second]) (await one.seal(7)).close();

@@ -16,7 +16,7 @@ function replace(t: TestContext, name: 'document' | 'location', value: unknown):
   t.after(() => Reflect.deleteProperty(globalThis, name));
 }
 
-test("an Electron page with an old Node is a page, and an old Node without a page is refused", (t) => {
+test('an Electron page with an old Node is a page, and an old Node without a page is refused', (t) => {
   const { versions } = process;
   const old = { ...versions, node: '20.19.0', electron: '39' };
   Object.defineProperty(process, 'versions', { value: old, configurable: true });

@@ -85,8 +85,8 @@ async function withFiles(scripts) {
 }
 
 /**
- * hangs.js. Its address, /hang-N-ON/sdk/hangs.js, says which await hangs, and whether from the start. Otherwise it begins
- * to hang in the page when `hanging.isOn` is set, and in the worker at the page's message. The page hears which awaits
+ * hangs.js. Its address, /hang-N-ON/sdk/hangs.js, says which await hangs, and whether from the start. Otherwise it
+ * begins to hang in the page when `hanging.isOn` is set, and in the worker at the page's message. The page hears which awaits
  * ran, and when one hangs.
  */
 const hangs = `
@@ -266,9 +266,9 @@ export async function visitHanging({ flow, index, from, tasks }) {
   for (const [step, call] of flows[flow] ?? []) {
     if (steps.length === from && from > 0) {
       state.isOn = true;
-      const heard = new Promise((resolve) => (isOn = () => resolve(undefined)));
+      const answered = new Promise((resolve) => (isOn = () => resolve(undefined)));
       channel.postMessage('on');
-      await Promise.race([heard, pause(300)]);
+      await Promise.race([answered, pause(300)]);
     }
     ran = new Set();
     const begin = clock();

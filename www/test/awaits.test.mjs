@@ -1,4 +1,4 @@
-// Tests that no call of the SDK stays pending, whichever of its awaits never settles: the call succeeds, or it rejects
+// Tests that no call of the SDK stays pending, whichever of its awaits hangs: the call succeeds, or it rejects
 // with a named error within 35 seconds. The test finds the awaits in the SDK's source and makes each hang in turn, from
 // each call in which it runs. The short form makes some hang, at random.
 import assert from 'node:assert/strict';

@@ -65,7 +65,8 @@ const policy = (scripts = "'self' 'wasm-unsafe-eval'", more = '') =>
 const deleted = (/** @type {string[]} */ ...paths) => paths.map((path) => `delete ${path};`).join('\n');
 
 /** Evaluates the SDK's script for script tags as a loader does. `document.currentScript` is then null. */
-const evaluated = "fetch('/doona.global.js').then((got) => got.text()).then((code) => new Function(`${code};return doona`)())";
+const evaluated = `fetch('/doona.global.js').then((got) => got.text())
+  .then((code) => new Function(code + ';return doona')())`;
 
 /** @type {Record<string, HostilePage>} */
 export const pages = {
