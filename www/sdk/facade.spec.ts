@@ -54,7 +54,7 @@ async function visitor(t: TestContext, store = memoryStore()): Promise<Visitor> 
   const id = relay.options.task.slice(-64);
   const tab = (options: Partial<InitOptions> = {}) => {
     const client = init({ ...relay.options, compiled: { browser: module }, store,
-      onReceipt: (one) => receipts.push(one), ...options });
+      onReceipt: (one: Receipt) => receipts.push(one), ...options } as InitOptions);
     tabs.push(client);
     return client;
   };
