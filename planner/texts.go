@@ -13,10 +13,11 @@ import (
 )
 
 // TextCase describes batches of texts in which the intervals of counts are hard to get right: other texts are frequent
-// without being asked for, or are too rare to be found. The texts of all clients that it does not mention differ. At
-// (1, 10⁻⁶), relays or clients add the noise.
+// without being asked for, or are too rare to be found. The texts of all clients that it does not mention differ; with
+// texts of one or two bytes it mentions all. At (1, 10⁻⁶), relays or clients add the noise.
 type TextCase struct {
 	Name      string      `json:"name"`
+	Length    uint64      `json:"length"` // Of the texts, in bytes.
 	Users     uint64      `json:"users"`
 	ByClients bool        `json:"noise_by_clients"`
 	Held      []TextGroup `json:"held"`
@@ -37,7 +38,7 @@ func TextCases() []TextCase {
 	for i := range 40 {
 		zipf = append(zipf, TextGroup{1, 1500 / (i + 1), false})
 	}
-	return []TextCase{
+	cases := []TextCase{
 		{Name: "1 of 1000, 50 asked", Users: 1e4, Held: []TextGroup{{1, 1000, false}}, Absent: 50},
 		{Name: "20 of 200, 100 asked", Users: 1e4, Held: []TextGroup{{20, 200, false}}, Absent: 100},
 		{Name: "8 of 400, 40 of 150", Users: 1e4, Held: []TextGroup{{8, 400, false}, {40, 150, false}}},
@@ -56,12 +57,35 @@ func TextCases() []TextCase {
 			Held: []TextGroup{{5, 800, false}, {20, 150, false}}},
 		{Name: "2 of 400, 8 of 60, 20 asked, with these", Users: 2000,
 			Held: []TextGroup{{2, 400, true}, {8, 60, true}}, Absent: 10},
+		{Name: "length 1: 8 of 1000, 20 asked, 10 of them of 200", Length: 1, Users: 1e4,
+			Held: []TextGroup{{8, 1000, false}, {10, 200, true}}, Absent: 10},
+		{Name: "length 2: 4 of 1000, 20 of 150, 100 of 30, 30 asked, 5 of them of 30", Length: 2, Users: 1e4,
+			Held: []TextGroup{{4, 1000, false}, {20, 150, false}, {95, 30, false}, {5, 30, true}}, Absent: 25},
+		{Name: "length 2: 5 of 1000, 500 of 10", Length: 2, Users: 1e4,
+			Held: []TextGroup{{5, 1000, false}, {500, 10, false}}},
+		{Name: "length 32: 3 of 1000, 50 asked, 5 of them of 300", Length: 32, Users: 1e4,
+			Held: []TextGroup{{3, 1000, false}, {5, 300, true}}, Absent: 45},
+		{Name: "length 32: 8 of 700, 15 of 250", Length: 32, Users: 1e4,
+			Held: []TextGroup{{8, 700, false}, {15, 250, false}}},
+		{Name: "6 cells a table: 1 of 100, 6 asked, 2 of them of 60", Users: 400,
+			Held: []TextGroup{{1, 100, false}, {2, 60, true}}, Absent: 4},
+		{Name: "7 cells a table: 2 of 80, 4 asked, one of them of 120", Users: 400, ByClients: true,
+			Held: []TextGroup{{2, 80, false}, {1, 120, true}}, Absent: 3},
+		{Name: "10 of 1000, 100 asked, 10 of them of 150", Users: 1e5,
+			Held: []TextGroup{{10, 1000, false}, {10, 150, true}}, Absent: 90},
+		{Name: "20 of 1000, 100 of 150", Users: 1e5, Held: []TextGroup{{20, 1000, false}, {100, 150, false}}},
 	}
+	for i := range cases {
+		if cases[i].Length == 0 {
+			cases[i].Length = 8
+		}
+	}
+	return cases
 }
 
 // Query returns the query of a case.
 func (c TextCase) Query() Query {
-	q := Query{Name: "texts", Query: task.Strings, Length: 8, Batch: c.Users, Honest: 1, Epsilon: 1, Delta: 1e-6}
+	q := Query{Name: "texts", Query: task.Strings, Length: c.Length, Batch: c.Users, Honest: 1, Epsilon: 1, Delta: 1e-6}
 	if !c.ByClients {
 		q.Relays = &RelayNoise{}
 	}
@@ -71,16 +95,13 @@ func (c TextCase) Query() Query {
 // Texts draws the texts of one batch: how many clients have each that several have, and which are asked for. below
 // draws a whole number below n.
 func (c TextCase) Texts(below func(n uint64) uint64) (held map[string]int, asked []string) {
-	const characters = "abcdefghijklmnopqrstuvwxyz0123456789-/._"
 	held = map[string]int{}
+	taken := map[string]bool{}
 	text := func() string {
 		for {
-			s := make([]byte, 8)
-			for i := range s {
-				s[i] = characters[below(uint64(len(characters)))]
-			}
-			if _, ok := held[string(s)]; !ok {
-				return string(s)
+			if s := c.text(below); !taken[s] {
+				taken[s] = true
+				return s
 			}
 		}
 	}
@@ -98,6 +119,16 @@ func (c TextCase) Texts(below func(n uint64) uint64) (held map[string]int, asked
 	return held, asked
 }
 
+// text draws a text.
+func (c TextCase) text(below func(n uint64) uint64) string {
+	const characters = "abcdefghijklmnopqrstuvwxyz0123456789-/._"
+	s := make([]byte, c.Length)
+	for i := range s {
+		s[i] = characters[below(uint64(len(characters)))]
+	}
+	return string(s)
+}
+
 // TextCoverage has the measured coverage of the 95 % intervals of a case.
 type TextCoverage struct {
 	TextCase
@@ -108,20 +139,25 @@ type TextCoverage struct {
 	Covered  int   `json:"covered"` // Intervals of found texts that contain the truth.
 	Missed   []int `json:"missed"`  // By number of found texts in a batch whose interval misses: number of batches.
 	Rest     int   `json:"rest"`    // Batches in which the interval of the clients of other texts contains the truth.
+	None     int   `json:"none"`    // Texts without an interval. They are not in Found, and do not count for Together.
 }
 
+// printEach is the number of batches of which one computes the intervals that are printed. The others only test the
+// true numbers, which is faster; the tests of protocol strings show that this changes nothing.
+const printEach = 20
+
 // Add adds one batch: what [protocols.Capabilities.Hold] returns.
-func (c *TextCoverage) Add(listed, asked map[string]bool, off float64) {
+func (c *TextCoverage) Add(listed, asked map[string]bool, none int, off float64) {
 	c.Batches++
+	c.None += none
 	missed, together := 0, 1
 	for _, holds := range asked {
 		if !holds {
 			together = 0
 		}
 	}
-	if c.Asking = len(asked) > 0; c.Asking {
-		c.Together += together
-	}
+	c.Asking = c.Asking || len(asked) > 0
+	c.Together += together
 	for _, holds := range listed {
 		if c.Found++; holds {
 			c.Covered++
@@ -146,6 +182,7 @@ func (c *TextCoverage) Merge(o *TextCoverage) {
 	c.Found += o.Found
 	c.Covered += o.Covered
 	c.Rest += o.Rest
+	c.None += o.None
 	for i, n := range o.Missed {
 		for len(c.Missed) <= i {
 			c.Missed = append(c.Missed, 0)
@@ -179,8 +216,13 @@ func (c TextCase) Run(batches int, progress func()) (*TextCoverage, error) {
 		wait.Go(func() {
 			one, src := &TextCoverage{}, randomizer.NewSource()
 			err := error(nil)
-			for ; err == nil && left.Add(-1) >= 0; progress() {
-				err = c.run(*draft, src, one)
+			for err == nil {
+				i := left.Add(-1)
+				if i < 0 {
+					break
+				}
+				err = c.run(*draft, src, one, i%printEach == 0)
+				progress()
 			}
 			lock.Lock()
 			defer lock.Unlock()
@@ -194,7 +236,7 @@ func (c TextCase) Run(batches int, progress func()) (*TextCoverage, error) {
 }
 
 // run draws one batch.
-func (c TextCase) run(t task.Task, src *randomizer.Source, out *TextCoverage) error {
+func (c TextCase) run(t task.Task, src *randomizer.Source, out *TextCoverage, printed bool) error {
 	t.Name = fmt.Sprintf("texts %x", src.Uint64()) // The hashes depend on the task.
 	m, err := registry.Open(&t)
 	if err != nil {
@@ -214,8 +256,8 @@ func (c TextCase) run(t task.Task, src *randomizer.Source, out *TextCoverage) er
 	for text, n := range held {
 		add(text, n)
 	}
-	for i := 0; uint64(len(values)) < c.Users; i++ {
-		add(fmt.Sprintf("%08x", i), 1)
+	for uint64(len(values)) < c.Users {
+		add(c.text(src.Below), 1)
 	}
 	b, err := Trial{Fast: true}.newBatches(&t, m, values)
 	if err != nil {
@@ -225,6 +267,6 @@ func (c TextCase) run(t task.Task, src *randomizer.Source, out *TextCoverage) er
 	if err != nil {
 		return err
 	}
-	out.Add(protocols.CapabilitiesOf(m).Hold(batch.aggregate, held, asked, .95))
+	out.Add(protocols.CapabilitiesOf(m).Hold(batch.aggregate, held, asked, .95, printed))
 	return nil
 }

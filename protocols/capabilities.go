@@ -27,10 +27,11 @@ type Capabilities struct {
 
 	// Hold returns, for a simulated batch, whether the intervals contain the true numbers of clients. held has the
 	// texts that several clients hold, and the search considers no others. listed is about the texts that Find lists,
-	// or asked about those of Ask, if texts are asked for. off is how many clients the interval of the clients of other
-	// texts is off by. It saves the time of computing the intervals.
-	Hold func(a Aggregate, held map[string]int, asks []string, confidence float64) (listed, asked map[string]bool,
-		off float64)
+	// or asked about those of Ask, if texts are asked for. none is how many of these texts have no interval. off is how
+	// many clients the interval of the clients of other texts is off by. Unless printed is set, it saves the time of
+	// computing the intervals, and only tests the true numbers.
+	Hold func(a Aggregate, held map[string]int, asks []string, confidence float64, printed bool) (listed,
+		asked map[string]bool, none int, off float64)
 
 	// CheckComplete is set if the aggregate is useless unless every message of a batch was added. It returns an error
 	// unless the messages added since the last AddUsers are exactly those of this many clients. The error says what is

@@ -138,9 +138,9 @@ func (f *simulateFlags) textRows() (rows []textRow, err error) {
 }
 
 func markdownTexts(w io.Writer, rows []textRow) error {
-	fmt.Fprintf(w, "\n| clients of texts | n | noise by | batches | claim | found texts | coverage, %% | of other "+
-		"clients, %% | within |\n")
-	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|")
+	fmt.Fprintf(w, "\n| clients of texts | n | noise by | batches | claim | found texts | without interval | "+
+		"coverage, %% | of other clients, %% | within |\n")
+	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|")
 	for _, r := range rows {
 		noise, claim, within := "relays", "each found", "yes"
 		if r.ByClients {
@@ -152,8 +152,8 @@ func markdownTexts(w io.Writer, rows []textRow) error {
 		if !r.Passed {
 			within = "**no**"
 		}
-		if _, err := fmt.Fprintf(w, "| %s | %d | %s | %d | %s | %d | %.2f | %.2f | %s |\n", r.Name, r.Users, noise,
-			r.Batches, claim, r.Found, 100*r.Coverage, 100*r.CoverageRest, within); err != nil {
+		if _, err := fmt.Fprintf(w, "| %s | %d | %s | %d | %s | %d | %d | %.2f | %.2f | %s |\n", r.Name, r.Users, noise,
+			r.Batches, claim, r.Found, r.None, 100*r.Coverage, 100*r.CoverageRest, within); err != nil {
 			return err
 		}
 	}

@@ -25,6 +25,7 @@ type child struct {
 // messages in its cells if ref of them per cell are the text's own with those if none are. At each level it keeps the
 // prefixes with the highest scores. The trail records which scores were high enough.
 func (s *search) beam(ref float64, width int) ([]node, *trail) {
+	s.model = newModel(s.list)
 	way := &trail{ref: ref, model: s.model}
 	nodes, keep := []node{{state: s.m.plan.seed}}, &selection{width: width}
 	at := 0

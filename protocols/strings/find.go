@@ -110,19 +110,19 @@ func (s *search) least() float64 {
 		mean += s.mean[table]
 	}
 	for range 4 { // Iterate, because the cap of a cell's count depends on ref.
-		limit = s.null(tables, ref, true).threshold(chance)
+		limit = s.null(tables, ref, true).threshold(s.m.plan.chance())
 		ref = (limit - mean + sureSigmas*math.Sqrt(limit)) / float64(len(tables))
 	}
 	return ref
 }
 
-// chance is the largest probability with which a proposed text without clients may pass the checks.
-const chance = falseChance / (mostPasses * wide)
+// chance is the largest probability with which a proposed text without clients may pass the checks. A pass proposes at
+// most wide texts, and there are 256 of one byte.
+func (p plan) chance() float64 { return falseChance / mostPasses / min(wide, math.Exp2(8*float64(p.length))) }
 
 // pass searches for texts with ref messages of their own in each of their cells. It returns how many texts it lists.
 func (s *search) pass(ref float64, width int) (more int) {
 	s.renew()
-	s.model = newModel(s.list)
 	nodes := s.propose(ref, width)
 	if s.dryRun {
 		return 0
@@ -266,7 +266,7 @@ type nullKey struct {
 }
 
 // limit returns the number of messages that chance alone reaches, in cells of some tables, with a probability of at
-// most the constant chance. alone is as in [cellStats.null].
+// most [plan.chance]. alone is as in [cellStats.null].
 func (s *search) limit(tables []int, ref float64, alone bool) float64 {
 	names := make([]byte, len(tables)) // A task has at most 192 tables.
 	for i, table := range tables {
@@ -275,7 +275,7 @@ func (s *search) limit(tables []int, ref float64, alone bool) float64 {
 	key := nullKey{string(names), ref, alone}
 	limit, ok := s.cache[key]
 	if !ok {
-		limit = s.null(tables, ref, alone).threshold(chance)
+		limit = s.null(tables, ref, alone).threshold(s.m.plan.chance())
 		s.cache[key] = limit
 	}
 	return limit
@@ -301,19 +301,21 @@ func (s *search) listed(text []byte, ref float64) (x sample) {
 	s.claim(text, -1)
 	defer s.claim(text, 1)
 	cells := s.checks(text)
+	bar, need := s.bars(text, cells, ref)
+	x.listing = &listing{bar: int(math.Ceil(max(limit, bar))), need: int(math.Ceil(need))}
 	for _, y := range cells {
-		x.caps = append(x.caps, s.capAt(s.tableOf(y), ref))
+		x.listing.caps = append(x.listing.caps, s.capAt(s.tableOf(y), ref))
 	}
-	x.bar = int(math.Ceil(max(limit, s.bar(text, cells, ref))))
+	x.freeze()
 	return x
 }
 
-// bar returns the least number of messages in a listed text's unclaimed checks, apart from the limit of chance: half of
-// what the pass searches for, or what the text needs beside its levels to have enough of its own.
-func (s *search) bar(text []byte, free []uint64, ref float64) float64 {
+// bars returns the least numbers of messages in a listed text's unclaimed checks, apart from the limit of chance: half
+// of what the pass searches for, of capped cells, and what the text needs beside its levels to have enough of its own.
+func (s *search) bars(text []byte, free []uint64, ref float64) (bar, need float64) {
 	more, _ := s.excess(free)
 	levels := s.own(text) - more
-	return s.meanOf(free) + max(ref*float64(len(free))/2, s.needed()-levels)
+	return s.meanOf(free) + ref*float64(len(free))/2, s.meanOf(free) + s.needed() - levels
 }
 
 // tablesOf returns the table of each cell.

@@ -3,7 +3,6 @@ package strings
 // This file has the intervals of texts' counts. docs/proofs/strings.md says why they hold.
 
 import (
-	"cmp"
 	"math"
 	"slices"
 )
@@ -11,18 +10,28 @@ import (
 // sample is what the tables say about one text. They are the tables in which no other known text has the text's cell.
 // In each of them the text's cell is one of the unclaimed cells, and the hash drew which.
 type sample struct {
-	share  float64 // Probability that a client with the text sends the message of a given one of the tables.
-	tables []sampleTable
-	none   *grid // Distribution of the sum if no client holds the text; computed once for texts with the same tables.
-	caps   []int // Only of a listed text: the cap of each cell's messages in the sum that decides about listing.
-	bar    int   // Only of a listed text: the least value of that sum with which the text is listed.
+	share   float64 // Probability that a client with the text sends the message of a given one of the tables.
+	tables  []sampleTable
+	none    *grid    // Distribution of the sum if no client holds the text; computed once for the same tables.
+	caps    []int    // By table: how many messages of the text's cell count at most, if clients hold the text.
+	pilot   float64  // The number of clients that the caps allow for.
+	step    float64  // The ends of intervals are multiples of it, widened outward to the next one.
+	listing *listing // Only of a listed text.
+}
+
+// listing says when the search lists a text: if its cells, each capped by caps, have at least bar messages, and if they
+// have at least need messages without these caps.
+type listing struct {
+	caps      []int
+	bar, need int
 }
 
 // sampleTable is one table of a sample.
 type sampleTable struct {
 	seen   int     // Messages in the text's cell.
 	mean   float64 // Background of the table, by [background].
-	others []tally // Messages in the other unclaimed cells, by rising number.
+	others []tally // Messages in the unclaimed cells, by rising number.
+	own    int     // Number of the text's own cells in others: 1, or 0 if known texts claim it.
 	free   int     // Number of unclaimed cells, with the text's own.
 }
 
@@ -42,22 +51,12 @@ func tallies(counts []uint64) (out []tally) {
 	return out
 }
 
-// without returns the tallies without one cell that has this number of messages.
-func without(all []tally, messages int) []tally {
-	i, _ := slices.BinarySearchFunc(all, messages, func(t tally, n int) int { return cmp.Compare(t.messages, n) })
-	out := slices.Clone(all)
-	out[i].cells--
-	return out
-}
-
-// least returns the least number of messages in the other unclaimed cells.
+// least returns the least number of messages in the unclaimed cells.
 func (t sampleTable) least() int {
-	for _, other := range t.others {
-		if other.cells > 0 {
-			return other.messages
-		}
+	if len(t.others) == 0 {
+		return 0
 	}
-	return 0
+	return t.others[0].messages
 }
 
 // sampleOf returns what some tables from first on say about a text. If the text is claimed, it is as if it were not.
@@ -73,11 +72,8 @@ func (s *cellStats) sampleOf(text []byte, first int, claimed bool) sample {
 		if s.claims[y] != own {
 			continue
 		}
-		t := sampleTable{seen: int(s.counts[y]), mean: s.mean[table], others: s.unclaimed[table]}
-		if !claimed {
-			t.others = without(t.others, t.seen)
-		}
-		t.free = 1
+		t := sampleTable{seen: int(s.counts[y]), mean: s.mean[table], others: s.unclaimed[table], own: 1 - int(own)}
+		t.free = 1 - t.own
 		for _, other := range t.others {
 			t.free += other.cells
 		}
@@ -90,31 +86,66 @@ func (s *cellStats) sampleOf(text []byte, first int, claimed bool) sample {
 		out.none = &grid{}
 		s.absent[string(key)] = out.none
 	}
+	out.freeze()
 	return out
 }
 
 // informs reports whether the sample has enough unclaimed cells for an interval whose ends each miss with probability
-// tail. The least probability that cells drawn by the hash can show is that of one outcome.
+// tail. The least probability that cells drawn by the hash can show is that of one outcome. One is the text's own
+// cells, in which the messages of others are not known, so it must be less than half the tail.
 func (s sample) informs(tail float64) bool {
 	outcomes := 1.
 	for _, t := range s.tables {
 		outcomes *= float64(t.free)
 	}
-	return outcomes*tail >= 1
+	return outcomes*tail >= 2
 }
 
 // reach is how far above its expectation a cell's messages may lie to count in full, in standard deviations.
 const reach = 3
 
-// capFor returns how many messages of a cell count at most, if c clients hold the text. It prevents that one table in
-// which a frequent text has the same cell decides.
+// capFor returns how many messages of a cell count at most, if c clients are expected to hold the text. It prevents
+// that one table in which a frequent text has the same cell decides.
 func (s sample) capFor(i int, c float64) int {
 	expected := s.tables[i].mean + c*s.share
-	most := int(math.Ceil(expected + reach*math.Sqrt(expected) + 1))
-	if s.caps != nil {
-		most = max(most, s.caps[i])
+	return int(math.Ceil(expected + reach*math.Sqrt(expected) + 1))
+}
+
+// rounds is how often [sample.freeze] caps the cells and estimates the count again.
+const rounds = 4
+
+// fine is how many steps between possible ends of an interval a standard deviation of the count has at least.
+const fine = 50
+
+// freeze sets the pilot, the caps for it and the step. The caps are the same for all numbers of clients above 0, so
+// that a larger number makes larger sums more probable. The pilot starts from the median table.
+func (s *sample) freeze() {
+	k := float64(len(s.tables))
+	if k == 0 {
+		return
 	}
-	return most
+	more, variance := make([]float64, len(s.tables)), 0.
+	for i, t := range s.tables {
+		more[i] = float64(t.seen) - t.mean
+	}
+	slices.Sort(more)
+	s.pilot = max(0, more[len(more)/2]/s.share)
+	for range rounds {
+		sum := 0.
+		for i, t := range s.tables {
+			sum += float64(min(t.seen, s.capFor(i, s.pilot))) - t.mean
+		}
+		s.pilot = max(0, sum/s.share/k)
+	}
+	s.caps = make([]int, len(s.tables))
+	for i, t := range s.tables {
+		s.caps[i] = s.capFor(i, s.pilot)
+		if s.listing != nil {
+			s.caps[i] = max(s.caps[i], s.listing.caps[i])
+		}
+		variance += t.mean + s.pilot*s.share*(1-k*s.share)
+	}
+	s.step = max(1, math.Floor(math.Sqrt(variance)/s.share/k/fine))
 }
 
 // tails are the probabilities, if c clients hold the text, that the sum of its cells' messages is at least what it is,
@@ -125,78 +156,86 @@ type tails struct{ above, below float64 }
 func (t tails) middle() float64 { return (t.above + 1 - t.below) / 2 }
 
 // interval returns the numbers of clients that do not make the observed sum, or one further off on the same side, less
-// probable than tail. estimate does not regard listing.
+// probable than tail. The estimate does not regard listing, but it is in the interval.
 func (s sample) interval(tail float64) (estimate, lo, hi float64) {
-	estimate, lo = s.estimate(), s.lower(tail)
-	guess := max(1, estimate)
-	for s.tails(guess).below > tail {
-		guess = math.Ceil(guess*1.3) + 1
-	}
-	hi = firstFrom(lo, guess, func(c float64) bool { return s.tails(c).below <= tail })
-	return estimate, lo, max(lo, hi-1)
+	lo = s.lower(tail)
+	hi = max(lo, s.upper(tail))
+	return min(max(lo, s.estimate()), hi), lo, hi
 }
 
-// lower returns the lower end of the interval. Nothing is below 0, so if no client holds the text, only this end can
-// miss: 0 is out if the sum, or a larger one, has a probability of at most twice tail.
+// lower returns the lower end of the interval: the number above the last multiple of the step that is out. Nothing is
+// below 0, so if no client holds the text, only this end can miss: 0 is out if the sum, or a larger one, has a
+// probability of at most twice tail.
 func (s sample) lower(tail float64) float64 {
 	if s.mayBeAbsent(tail) {
 		return 0
 	}
-	guess := 1.
-	for s.tails(guess).above <= tail {
-		guess *= 2
-	}
-	// The search leaves a gap above the last number that is out. The interval has it, so that it is not too short.
-	last := 0.
-	firstFrom(1, guess, func(c float64) bool {
-		in := s.tails(c).above > tail
-		if !in {
-			last = max(last, c)
-		}
-		return in
-	})
-	return last + 1
+	return s.last(func(c float64) bool { return s.tails(c).above <= tail }) + 1
+}
+
+// upper returns the upper end of the interval: the number below the first multiple of the step that is out.
+func (s sample) upper(tail float64) float64 {
+	return s.last(func(c float64) bool { return s.tails(c).below > tail }) + s.step - 1
 }
 
 // mayBeAbsent reports whether the interval contains 0.
 func (s sample) mayBeAbsent(tail float64) bool { return s.tails(0).above > 2*tail }
 
-// holds reports whether the interval contains c, a whole number, or whether there is none.
+// holds reports whether the interval contains c, a whole number. It agrees with [sample.interval], but computes less.
 func (s sample) holds(c, tail float64) bool {
-	switch {
-	case !s.informs(tail):
-		return true
-	case c == 0:
+	if c == 0 {
 		return s.mayBeAbsent(tail)
 	}
-	t := s.tails(c)
-	return t.above > tail && t.below > tail
+	up, down := math.Ceil(c/s.step)*s.step, math.Floor(c/s.step)*s.step
+	t := s.tails(up)
+	if t.above <= tail && !s.mayBeAbsent(tail) {
+		return false
+	}
+	if down < up && down > 0 {
+		t = s.tails(down)
+	}
+	return down == 0 || t.below > tail
 }
 
 // estimate returns the number of clients with which larger and smaller sums are equally probable.
 func (s sample) estimate() float64 {
-	s.caps = nil
-	guess := 1.
-	for s.tails(guess).middle() < .5 {
-		guess *= 2
+	s.listing = nil
+	if s.tails(0).middle() >= .5 {
+		return 0
 	}
-	return firstFrom(0, guess, func(c float64) bool { return s.tails(c).middle() >= .5 })
+	last := s.last(func(c float64) bool { return s.tails(c).middle() < .5 })
+	low, high := s.tails(last).middle(), s.tails(last+s.step).middle()
+	return math.Round(last + s.step*min(max(0, (.5-low)/max(high-low, faint)), 1))
 }
 
-// firstFrom returns the least whole number from lo to hi for which holds is true, if it is true from there on. Numbers
-// above 1000 are not resolved further than to a thousandth. It returns hi if holds is false everywhere.
-func firstFrom(lo, hi float64, holds func(float64) bool) float64 {
-	if holds(lo) {
-		return lo
+// last returns the largest multiple of the step for which holds is true, if it is true up to there. It is taken to be
+// true at 0. The search starts at the pilot.
+func (s sample) last(holds func(c float64) bool) float64 {
+	true0, more := math.Round(s.pilot/s.step), float64(fine)
+	if true0 > 0 && !holds(true0*s.step) {
+		false0 := true0
+		for true0 = max(0, false0-more); true0 > 0 && !holds(true0*s.step); true0 = max(0, false0-more) {
+			false0, more = true0, 2*more
+		}
+		return s.between(true0, false0, holds)
 	}
-	for hi-lo > max(1, hi/1000) {
-		if mid := math.Floor((lo + hi) / 2); holds(mid) {
-			hi = mid
+	false0 := true0 + more
+	for ; holds(false0 * s.step); false0 += more {
+		true0, more = false0, 2*more
+	}
+	return s.between(true0, false0, holds)
+}
+
+// between does the work of [sample.last] between two multiples of the step, for which holds is true and false.
+func (s sample) between(yes, no float64, holds func(c float64) bool) float64 {
+	for no-yes > 1 {
+		if mid := math.Floor((yes + no) / 2); holds(mid * s.step) {
+			yes = mid
 		} else {
-			lo = mid
+			no = mid
 		}
 	}
-	return hi
+	return yes * s.step
 }
 
 // mostPoints is the most grid points of one cell's messages. If a cell can have more, the grid is coarser than 1.
@@ -204,31 +243,43 @@ const mostPoints = 256
 
 // tails returns the tails if c clients hold the text. c is a whole number.
 func (s sample) tails(c float64) tails {
-	if s.caps != nil && s.mayMiss(c) {
+	if s.listing != nil && s.mayMiss(c) {
 		return s.tailsIfListed(c)
 	}
-	step, sum := 1, 0
+	step, sum, own := 1, 0, s.own(c)
 	for i, t := range s.tables {
-		most := s.capFor(i, c)
-		step = max(step, (most-t.least()-s.own(i, c).least+mostPoints-1)/mostPoints)
+		most := s.capAt(i, c)
+		step = max(step, (most-t.least()-own[i].least+mostPoints-1)/mostPoints)
 		sum += min(t.seen, most)
 	}
-	all := s.sum(c, step)
+	all := s.sum(c, own, step)
 	at := float64(sum)/float64(step) - float64(all.least)
 	return tails{above: all.from(int(math.Floor(at))), below: all.upTo(int(math.Ceil(at)))}
 }
 
+// capAt returns the cap of a table's cell. For c = 0 it does not depend on the text's own cells, so that the law of the
+// sum is exact.
+func (s sample) capAt(i int, c float64) int {
+	if c == 0 && s.listing == nil {
+		return s.capFor(i, 0)
+	}
+	return s.caps[i]
+}
+
 // sum returns the distribution of the sum of the cells' messages, in steps. If no client holds the text, it depends
 // only on the tables: what the text's own cell has is then what others have there.
-func (s sample) sum(c float64, step int) grid {
-	if c == 0 && s.caps == nil && s.none.p != nil {
+func (s sample) sum(c float64, own []grid, step int) grid {
+	absent := c == 0 && s.listing == nil
+	if absent && s.none.p != nil {
 		return *s.none
 	}
-	all := grid{p: []float64{1}}
+	all, spare := grid{p: []float64{1}}, []float64(nil)
 	for i := range s.tables {
-		all = all.plus(s.cell(i, c, step, s.capFor(i, c), 0).trimmed())
+		before := all.p
+		all = all.plus(s.cell(i, c, own[i], step, s.capAt(i, c), 0).trimmed(), spare)
+		spare = before
 	}
-	if c == 0 && s.caps == nil {
+	if absent {
 		*s.none = all
 	}
 	return all
@@ -240,8 +291,14 @@ type grid struct {
 	p     []float64
 }
 
-func (g grid) plus(o grid) grid {
-	out := grid{g.least + o.least, make([]float64, len(g.p)+len(o.p)-1)}
+// plus returns the distribution of the sum of two independent numbers. It may use the memory of spare.
+func (g grid) plus(o grid, spare []float64) grid {
+	n := len(g.p) + len(o.p) - 1
+	if cap(spare) < n {
+		spare = make([]float64, n, 2*n)
+	}
+	out := grid{g.least + o.least, spare[:n]}
+	clear(out.p)
 	for i, p := range g.p {
 		if p == 0 {
 			continue
@@ -285,18 +342,23 @@ func (g grid) add(n, step int, p float64) {
 // the messages of other texts, those of an unclaimed cell drawn uniformly, and the text's own. What others have in the
 // text's own cell is not known. It is taken as what was seen without what c clients are expected to send there. Each
 // number O of messages of others has its probability times 1 + tilt·O.
-func (s sample) cell(i int, c float64, step, most int, tilt float64) grid {
+func (s sample) cell(i int, c float64, own grid, step, most int, tilt float64) grid {
 	t := s.tables[i]
-	own := s.own(i, c).coarse(step)
+	own = own.coarse(step)
 	out := grid{p: make([]float64, most/step+2)}
-	each := 1 / float64(t.free)
-	put := func(steps int, p float64) {
-		for j, q := range own.p {
-			out.p[min(len(out.p)-1, steps+own.least+j)] += p * q
-		}
-	}
 	if step == 1 {
 		out.p = out.p[:most+1]
+	}
+	last := len(out.p) - 1
+	put := func(steps int, p float64) {
+		at := min(last, steps+own.least)
+		inside := min(len(own.p), last-at)
+		for j, q := range own.p[:inside] {
+			out.p[at+j] += p * q
+		}
+		for _, q := range own.p[inside:] {
+			out.p[last] += p * q
+		}
 	}
 	add := func(others int, p float64) {
 		p *= 1 + tilt*float64(others)
@@ -306,15 +368,22 @@ func (s sample) cell(i int, c float64, step, most int, tilt float64) grid {
 			put(low+1, p*part)
 		}
 	}
+	each := 1 / float64(t.free)
 	for _, other := range t.others {
-		if other.cells > 0 {
-			add(other.messages, each*float64(other.cells))
+		cells := other.cells
+		if other.messages == t.seen {
+			cells -= t.own
+		}
+		if cells > 0 {
+			add(other.messages, each*float64(cells))
 		}
 	}
 	rest := max(0, float64(t.seen)-c*s.share)
 	low := math.Floor(rest)
 	add(int(low), each*(1-(rest-low)))
-	add(int(low)+1, each*(rest-low))
+	if rest > low {
+		add(int(low)+1, each*(rest-low))
+	}
 	return out
 }
 
@@ -323,8 +392,8 @@ func (g grid) coarse(step int) grid {
 	if step == 1 {
 		return g
 	}
-	out := grid{least: g.least / step}
-	out.p = make([]float64, (g.least+len(g.p)-1)/step+2-out.least)
+	out := grid{least: floorDiv(g.least, step)}
+	out.p = make([]float64, floorDiv(g.least+len(g.p)-1, step)+2-out.least)
 	for i, p := range g.p {
 		out.add(g.least+i, step, p)
 	}
@@ -353,13 +422,20 @@ func (g grid) trimmed() grid {
 	return grid{g.least + lo, g.p[lo:hi]}
 }
 
-// own returns the distribution of the messages that c clients with the text send in the i-th of k tables. Together they
-// send Bin(c, k·share). Its share of one table is taken as Bin(c/k, k·share), with c/k rounded up or down so that the
-// sum is exact.
-func (s sample) own(i int, c float64) grid {
-	k := float64(len(s.tables))
-	clients := math.Floor((c + float64(i)) / k)
-	return binomial(clients, k*s.share)
+// own returns, by table, the distribution of the messages that c clients with the text send in it. Together they send
+// Bin(c, k·share). Its share of one table is taken as Bin(c/k, k·share), with c/k rounded up or down so that the sum is
+// exact.
+func (s sample) own(c float64) []grid {
+	k, out := float64(len(s.tables)), make([]grid, len(s.tables))
+	for i := range out {
+		clients := math.Floor((c + float64(i)) / k)
+		if i > 0 && clients == math.Floor((c+float64(i-1))/k) {
+			out[i] = out[i-1]
+			continue
+		}
+		out[i] = binomial(clients, k*s.share)
+	}
+	return out
 }
 
 // binomial returns a binomial distribution without what is improbable. It proceeds up and down from the mean.
@@ -397,9 +473,24 @@ const surely = 5
 
 // mayMiss reports whether a text of c clients may be missed by the search, because of its checks.
 func (s sample) mayMiss(c float64) bool {
-	mean, variance := -float64(s.bar), 0.
+	return s.margin(c, s.listing.caps, s.listing.bar) < surely || s.margin(c, s.caps, s.need()) < surely
+}
+
+// need returns the least sum, capped as the interval is, with which the text is listed.
+func (s sample) need() int {
+	sum := 0
+	for i, t := range s.tables {
+		sum += min(t.seen, s.caps[i])
+	}
+	return min(s.listing.need, sum)
+}
+
+// margin returns how far the expected messages of c clients, with cells capped by caps, are above bar, in standard
+// deviations.
+func (s sample) margin(c float64, caps []int, bar int) float64 {
+	mean, variance, own := -float64(bar), 1., s.own(c)
 	for i := range s.tables {
-		g, first, second := s.cell(i, c, 1, s.caps[i], 0), 0., 0.
+		g, first, second := s.cell(i, c, own[i], 1, caps[i], 0), 0., 0.
 		for n, p := range g.p {
 			first += p * float64(n)
 			second += p * float64(n*n)
@@ -407,7 +498,7 @@ func (s sample) mayMiss(c float64) bool {
 		mean += first
 		variance += max(0, second-first*first)
 	}
-	return mean < surely*math.Sqrt(variance)+surely
+	return mean / math.Sqrt(variance)
 }
 
 // few returns the number of clients two standard deviations below the text's count, without regard to frequent texts.
@@ -429,24 +520,30 @@ const (
 
 // tailsIfListed returns the tails given that the text is listed. In each table the messages lie below the cap of the
 // sum that decides about listing, or above it. The sums of the differences, below and above, are the state. A text is
-// listed if all together is at most Σ caps − bar below.
+// listed if all together is at most Σ caps − bar below, and the sum of both at least need − Σ caps.
 func (s sample) tailsIfListed(c float64) tails {
-	room, step, sum := -s.bar, 1, 0
+	room, step, sum, seen := -s.listing.bar, 1, 0, 0
 	for i, t := range s.tables {
-		room += s.caps[i]
-		most := s.capFor(i, c)
-		step = max(step, (most-s.caps[i]+mostAbove-1)/mostAbove)
-		sum += min(t.seen, most) - s.caps[i]
+		room += s.listing.caps[i]
+		step = max(step, (s.caps[i]-s.listing.caps[i]+mostAbove-1)/mostAbove)
+		seen += min(t.seen, s.caps[i])
+		sum += min(t.seen, s.caps[i]) - s.listing.caps[i]
 	}
 	room = max(0, room)
 	step = max(step, (room+mostBelow-1)/mostBelow)
-	state := [][]float64{{1}} // By steps below, then by steps above.
+	state, own := [][]float64{{1}}, s.own(c) // By steps below, then by steps above.
 	for i := range s.tables {
-		state = s.plusTable(state, i, c, step, (room+step-1)/step)
+		cell := s.cell(i, c, own[i], 1, s.caps[i], 0).trimmed()
+		cell.least -= s.listing.caps[i]
+		state = plusTable(state, cell.coarse(step), (room+step-1)/step)
 	}
 	all, out, at := 0., tails{}, float64(sum)/float64(step)
+	need := math.Floor(float64(sum-seen+s.need()) / float64(step))
 	for below, row := range state {
 		for above, p := range row {
+			if float64(above-below) < need {
+				continue
+			}
 			all += p
 			if float64(above-below) >= math.Floor(at) {
 				out.above += p
@@ -456,23 +553,26 @@ func (s sample) tailsIfListed(c float64) tails {
 			}
 		}
 	}
+	if all == 0 { // With so few clients it is never listed.
+		return tails{0, 1}
+	}
 	return tails{out.above / all, out.below / all}
 }
 
-// plusTable adds the messages of the i-th table to a state of [sample.tailsIfListed] with at most room steps below.
-func (s sample) plusTable(state [][]float64, i int, c float64, step, room int) [][]float64 {
-	cell := s.cell(i, c, 1, s.capFor(i, c), 0).trimmed()
-	g := grid{least: floorDiv(cell.least-s.caps[i], step)}
-	g.p = make([]float64, floorDiv(cell.least+len(cell.p)-1-s.caps[i], step)+2-g.least)
-	for n, p := range cell.p {
-		g.add(cell.least+n-s.caps[i], step, p)
-	}
+// plusTable adds the messages of one table, less its cap, to a state of [sample.tailsIfListed] with at most room steps
+// below.
+func plusTable(state [][]float64, g grid, room int) [][]float64 {
 	top := g.least + len(g.p) - 1
 	out := make([][]float64, min(room, len(state)-1-min(0, g.least))+1)
+	width := len(state[0]) + max(0, top)
+	all := make([]float64, len(out)*width)
 	for below := range out {
-		out[below] = make([]float64, len(state[0])+max(0, top))
+		out[below] = all[below*width : (below+1)*width]
 	}
 	for below, row := range state {
+		for len(row) > 0 && row[len(row)-1] == 0 {
+			row = row[:len(row)-1]
+		}
 		for j, p := range g.p {
 			offset := g.least + j
 			if at := below - min(0, offset); p > 0 && at <= room {
@@ -490,25 +590,29 @@ func (s sample) plusTable(state [][]float64, i int, c float64, step, room int) [
 const tilt = 1e-4
 
 // chosen returns how many more messages other texts are expected to have in a text's cells because the text is listed,
-// if c clients hold it. With O their messages, it is the derivative at 0 of ln E[(1+tO)·1{listed}] − ln E[1+tO].
+// if c clients hold it. With O their messages, it is the derivative at 0 of ln E[(1+tO)·1{listed}] − ln E[1+tO]. Of the
+// two conditions for listing it takes the one that changes more.
 func (s sample) chosen(c float64) float64 {
-	if !s.mayMiss(c) {
-		return 0
+	more := func(caps []int, bar int) float64 {
+		if s.margin(c, caps, bar) >= surely {
+			return 0
+		}
+		return (s.logAtLeast(c, tilt, caps, bar) - s.logAtLeast(c, 0, caps, bar)) / tilt
 	}
-	return (s.logListed(c, tilt) - s.logListed(c, 0)) / tilt
+	return max(more(s.listing.caps, s.listing.bar), more(s.caps, s.need()))
 }
 
-// logListed returns the logarithm of the probability that a text of c clients is listed, if the law of each table's
-// cell has the density 1+tO, up to a factor.
-func (s sample) logListed(c, t float64) float64 {
-	all := grid{p: []float64{1}}
+// logAtLeast returns the logarithm of the probability that the cells of a text of c clients, capped by caps, have at
+// least bar messages, if the law of each table's cell has the density 1+tO, up to a factor.
+func (s sample) logAtLeast(c, t float64, caps []int, bar int) float64 {
+	all, own := grid{p: []float64{1}}, s.own(c)
 	for i := range s.tables {
-		g := s.cell(i, c, 1, s.caps[i], t)
+		g := s.cell(i, c, own[i], 1, caps[i], t)
 		sum := g.from(0)
 		for j := range g.p {
 			g.p[j] /= sum
 		}
-		all = all.plus(g)
+		all = all.plus(g, nil)
 	}
-	return math.Log(all.from(s.bar - all.least))
+	return math.Log(max(math.SmallestNonzeroFloat64, all.from(bar-all.least)))
 }

@@ -55,8 +55,8 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 }
 
 // Hold implements [protocols.Capabilities.Hold]. Texts that are not valid are not allowed.
-func (a *aggregate) Hold(held map[string]int, asks []string, confidence float64) (listed, asked map[string]bool,
-	off float64) {
+func (a *aggregate) Hold(held map[string]int, asks []string, confidence float64, printed bool) (listed,
+	asked map[string]bool, none int, off float64) {
 	s := newSearch(a)
 	nodes := make([]node, 0, len(held))
 	for text := range held {
@@ -74,19 +74,29 @@ func (a *aggregate) Hold(held map[string]int, asks []string, confidence float64)
 	r := s.rest(confidence, least)
 	off = max(0, r.Lo-float64(others), float64(others)-r.Hi)
 	listed, asked = map[string]bool{}, map[string]bool{}
+	check := func(into map[string]bool, padded []byte, x sample, tail float64) {
+		text, _ := unpad(padded)
+		c := float64(held[text])
+		switch {
+		case !x.informs(tail):
+			none++
+		case printed:
+			count := countFrom(x, tail)
+			into[text] = count.Lo <= c && c <= count.Hi
+		default:
+			into[text] = x.holds(c, tail)
+		}
+	}
 	if len(asks) == 0 {
 		for _, text := range s.list {
-			x := s.listed(text, least)
-			text, _ := unpad(text)
-			listed[text] = x.holds(float64(held[text]), (1-confidence)/2)
+			check(listed, text, s.listed(text, least), (1-confidence)/2)
 		}
-		return listed, asked, off
+		return listed, asked, none, off
 	}
 	samples, _ := s.distinct(asks)
 	tail := s.samples(samples, confidence)
 	for text, x := range samples {
-		text, _ := unpad([]byte(text))
-		asked[text] = x.holds(float64(held[text]), tail)
+		check(asked, []byte(text), x, tail)
 	}
-	return listed, asked, off
+	return listed, asked, none, off
 }
