@@ -96,8 +96,9 @@ func countFrom(x sample, tail float64) protocols.TextCount {
 // Clients of other texts send wφ messages each there, w = k(1−γ)/T, and all other messages are uniform over all cells.
 // So X/φ without those counts w for each client. X is nearly binomial. Which cells are unclaimed depends on the hash,
 // so texts with many clients add to the variance; the cells' own variance shows them. A text is more likely listed if
-// others have many messages in its cells, so fewer are in the unclaimed cells. The upper end is raised by that number,
-// divided by the least φ of all tables.
+// others have many messages in its cells, so fewer are in the unclaimed cells. It is less likely listed if known texts
+// claim many of its cells, so clients of texts that are not listed have fewer messages in unclaimed cells. The upper end
+// is raised by both numbers, divided by the least φ of all tables, and the second adds to the variance.
 func (s *search) rest(confidence, ref float64) (out protocols.TextCount) {
 	b, total, k, sum, variance, least := float64(s.m.plan.b), float64(s.m.plan.tables()), 0., 0., 0., 1.
 	s.tally()
@@ -120,14 +121,71 @@ func (s *search) rest(confidence, ref float64) (out protocols.TextCount) {
 		return protocols.TextCount{Hi: math.Inf(1)}
 	}
 	chosen := 0.
+	var sizes []float64
 	for _, text := range s.list {
 		x := s.listed(text, ref)
 		chosen += x.chosen(x.few())
+		sizes = append(sizes, x.pilot*x.share)
 	}
+	hidden, square := s.hidden(sizes, ref)
+	chosen += hidden
+	variance += square / least / least
 	w, reach := k/s.m.unit(), protocols.Quantile(confidence)*math.Sqrt(variance)
 	most := float64(s.Reports())
 	within := func(messages float64) float64 { return min(max(0, messages/w), most) }
 	return protocols.TextCount{Clients: within(sum), Lo: within(sum - reach), Hi: within(sum + reach + chosen/least)}
+}
+
+// rare is the probability of more claimed checks that [search.hidden] neglects.
+const rare = 1e-4
+
+// hidden returns how many messages more than expected are in claimed cells, of texts that are not listed for this
+// reason, and the expected square of that. sizes has the messages per cell of the listed texts. For each listed text it
+// takes so many others of its size that are not listed as its probability of being listed lets expect. How many of a
+// text's checks are claimed is binomial. Given that, it is listed if its messages, about Poisson, reach the limit.
+func (s *search) hidden(sizes []float64, ref float64) (more, square float64) {
+	checks, unclaimed := s.m.plan.checks, 0.
+	tables := make([]int, checks)
+	for i := range tables {
+		tables[i] = s.m.plan.levels + i
+		unclaimed += float64(s.free[tables[i]]) / float64(s.m.plan.b) / float64(checks)
+	}
+	claimed := binomial(float64(checks), 1-unclaimed)
+	lost := make([]struct{ p, first, second float64 }, len(sizes))
+	for at := len(claimed.p) - 1; at >= 0; at-- {
+		n, p, sure := claimed.least+at, claimed.p[at], true
+		if claimed.from(at) < rare {
+			continue
+		}
+		limit, free := 0., tables[:checks-n]
+		if len(free) >= min(fewestFree, checks) {
+			limit = s.limit(free, ref, false)
+		}
+		for i, size := range sizes {
+			missed := 1.
+			if limit > 0 {
+				sum := 0.
+				for _, table := range free {
+					sum += min(s.mean[table]+size, float64(s.capAt(table, ref)))
+				}
+				missed = math.Erfc((sum-limit)/math.Sqrt(2*sum)) / 2
+			}
+			sure = sure && missed < rare
+			off := (float64(n) - float64(checks)*(1-unclaimed)) * size
+			lost[i].p += p * missed
+			lost[i].first += p * missed * off
+			lost[i].second += p * missed * off * off
+		}
+		if sure { // With fewer claimed checks, all are listed.
+			break
+		}
+	}
+	for _, l := range lost {
+		listed := max(.5, 1-l.p) // A text that is rarely listed tells little about others.
+		more += max(0, l.first) / listed
+		square += l.second / listed
+	}
+	return more, square
 }
 
 // cellStats describes the cells of an aggregate: the background (the messages in cells of no frequent text), and which

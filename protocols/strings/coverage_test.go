@@ -262,7 +262,8 @@ func TestLawIsTheCode(t *testing.T) {
 	for _, i := range rows {
 		c := planner.TextCases()[i]
 		t.Run(c.Name, func(t *testing.T) {
-			code, same := &measured{TextCoverage: &planner.TextCoverage{}}, &measured{TextCoverage: &planner.TextCoverage{}}
+			code := &measured{TextCoverage: &planner.TextCoverage{}}
+			same := &measured{TextCoverage: &planner.TextCoverage{}}
 			d, src := caseTask(t, c), rand.New(rand.NewPCG(rand.Uint64(), 1))
 			for range batches {
 				agg, held, asked := byCode(t, c, d, src, code)

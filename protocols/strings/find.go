@@ -118,7 +118,9 @@ func (s *search) least() float64 {
 
 // chance is the largest probability with which a proposed text without clients may pass the checks. A pass proposes at
 // most wide texts, and there are 256 of one byte.
-func (p plan) chance() float64 { return falseChance / mostPasses / min(wide, math.Exp2(8*float64(p.length))) }
+func (p plan) chance() float64 {
+	return falseChance / mostPasses / min(wide, math.Exp2(8*float64(p.length)))
+}
 
 // pass searches for texts with ref messages of their own in each of their cells. It returns how many texts it lists.
 func (s *search) pass(ref float64, width int) (more int) {
