@@ -97,8 +97,8 @@ func countFrom(x sample, tail float64) protocols.TextCount {
 // So X/φ without those counts w for each client. X is nearly binomial. Which cells are unclaimed depends on the hash,
 // so texts with many clients add to the variance; the cells' own variance shows them. A text is more likely listed if
 // others have many messages in its cells, so fewer are in the unclaimed cells. It is less likely listed if known texts
-// claim many of its cells, so clients of texts that are not listed have fewer messages in unclaimed cells. The upper end
-// is raised by both numbers, divided by the least φ of all tables, and the second adds to the variance.
+// claim many of its cells, so texts that are not listed have fewer messages in unclaimed cells. The upper end is raised
+// by both numbers, divided by the least φ of all tables, and the second adds to the variance.
 func (s *search) rest(confidence, ref float64) (out protocols.TextCount) {
 	b, total, k, sum, variance, least := float64(s.m.plan.b), float64(s.m.plan.tables()), 0., 0., 0., 1.
 	s.tally()
