@@ -141,7 +141,7 @@ const rare = 1e-4
 
 // hidden returns how many messages more than expected are in claimed cells, of texts that are not listed for this
 // reason, and the expected square of that. sizes has the messages per cell of the listed texts. For each listed text it
-// takes so many others of its size that are not listed as its probability of being listed lets expect. How many of a
+// takes as many others of its size that are not listed as follow from its probability of being listed. How many of a
 // text's checks are claimed is binomial. Given that, it is listed if its messages, about Poisson, reach the limit.
 func (s *search) hidden(sizes []float64, ref float64) (more, square float64) {
 	checks, unclaimed := s.m.plan.checks, 0.
