@@ -10,6 +10,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -111,6 +112,55 @@ func TestDummiesLookLikePeeledSlots(t *testing.T) {
 			require.Len(t, m.Body, int(c.Open.Slots.MessageBytes))
 		}
 		require.Len(t, tags, 2*(10+added), "each slot has its own tag in each layer")
+	}
+}
+
+// TestDrafts: two drafts of one report share their tags. An honest first relay must accept only one of them, whoever
+// sends the other. If the first relay passes both on, in one batch or in two, the next relay must drop one.
+func TestDrafts(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Task: noisy})
+	tags := make([][onion.TagSize]byte, c.Open.VerifierHop()+1)
+	for hop := range tags {
+		tags[hop][0] = byte(hop + 1)
+	}
+	bodies := [][]byte{c.Seal(t, 0, 1000, tags...), c.Seal(t, 0, 1001, tags...)}
+	require.NotEqual(t, bodies[0], bodies[1])
+
+	_, stop := c.StartRelay(t, 0)
+	require.NoError(t, c.Post(t.Context(), 0, bodies[0], relaytest.Network(1)))
+	require.NoError(t, c.Post(t.Context(), 0, bodies[0], relaytest.Network(1)), "a retry")
+	for _, network := range []int{1, 2} {
+		requireProblem(t, problem.Replayed, c.Post(t.Context(), 0, bodies[1], relaytest.Network(network)))
+	}
+	stop()
+
+	f := c.StartFirst(t)
+	_, stop = c.StartRelay(t, 1)
+	defer stop()
+	both := make([][]byte, len(bodies))
+	for i, body := range bodies {
+		envelope, err := c.Opener(t, 0, 0).OpenEnvelope(body)
+		require.NoError(t, err)
+		both[i] = envelope.Lanes[0][0]
+	}
+	for seq, drafts := range [][][]byte{both, both[1:]} {
+		slots := c.Slots(t, 0, span(0, uint64(10+added-len(drafts)))...)
+		slots[0] = append(slots[0], drafts...)
+		b, err := onion.NewBatch(f.Sign, onion.BatchDraft{
+			Context: f.Context(0), Seq: uint64(seq), Submissions: 10, In: []uint64{10}, Added: []uint64{added},
+		}, slots)
+		require.NoError(t, err)
+		f.Serve(t, 0, uint64(seq), b)
+		got, chain := c.Pull(t, 0, uint64(seq))
+		require.Equal(t, []onion.LaneCount{{In: 10 + added, Added: added, Out: 10 + 2*added - 1, Dropped: 1}},
+			chain[1].Lanes)
+		passed := 0
+		for _, value := range c.Values(t, 0, got)[0] {
+			if value >= 1000 {
+				passed++
+			}
+		}
+		require.Equal(t, 1-seq, passed, "batch %d", seq)
 	}
 }
 

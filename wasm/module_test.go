@@ -20,6 +20,7 @@ import (
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wasm"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -296,7 +297,7 @@ func TestSubmission(t *testing.T) {
 		f := signed(t, draft, c.relays...)
 		handle, result := module.call("open_bundle", openArgument(t, f))
 		require.GreaterOrEqual(t, handle, int32(0), "%s", result)
-		status, body := module.call("submission", value(299), uint64(handle), 1)
+		status, body := module.call("submission", value(299), uint64(handle), 1, 0)
 		require.Zero(t, status, "%s", body)
 		messages, err := f.Open(1, body)
 		require.NoError(t, err)
@@ -304,10 +305,33 @@ func TestSubmission(t *testing.T) {
 		_, err = f.Open(0, body)
 		require.Error(t, err, "another epoch's key must not open the slots")
 
-		status, result = module.call("submission", value(299), uint64(handle), 2)
+		status, result = module.call("submission", value(299), uint64(handle), 2, 0)
 		require.Equal(t, int32(-1), status)
 		require.Contains(t, texts(t, result)[0], "epoch")
+
+		hops := uint64(len(f.Task.Relays) + 1)
+		tags := make([]byte, hops*onion.TagSize)
+		for i := range tags {
+			tags[i] = byte(i + 1)
+		}
+		status, body = module.call("submission", append(tags, value(299)...), uint64(handle), 1, hops)
+		require.Zero(t, status, "%s", body)
+		messages, sealed, err := f.OpenAll(1, body)
+		require.NoError(t, err)
+		require.Equal(t, []byte{299 >> 8, 299 & 0xff}, messages[0][0].Body)
+		require.Equal(t, tags[:onion.TagSize*int(hops)], bytes.Join(asSlices(sealed), nil))
+		status, _ = module.call("submission", append(tags, value(299)...), uint64(handle), 1, hops-1)
+		require.Equal(t, int32(-1), status, "a tag is missing")
+		status, _ = module.call("submission", value(299), uint64(handle), 1, hops)
+		require.Equal(t, int32(-1), status, "the argument is too short")
 	}
+}
+
+func asSlices(tags [][onion.TagSize]byte) (out [][]byte) {
+	for _, tag := range tags {
+		out = append(out, tag[:])
+	}
+	return out
 }
 
 func TestBundleRefused(t *testing.T) {

@@ -29,15 +29,20 @@ func openBundle() int32 {
 	return handle
 }
 
-// submission randomizes the value in the call's argument. Its result is the HTTP body to post to the first relay.
+// submission randomizes the value in the call's argument, which follows the given number of tags. Its result is the
+// HTTP body to post to the first relay.
 //
 //go:wasmexport submission
-func submission(handle uint32, epoch uint64) int32 {
+func submission(handle uint32, epoch uint64, tags uint32) int32 {
 	s := sealers[handle]
 	if s == nil {
 		return client.Fail(client.ErrHandle)
 	}
-	body, err := s.Submission(epoch, client.Value(client.Argument()))
+	given, value, err := CutTags(client.Argument(), int(tags))
+	if err != nil {
+		return client.Fail(err)
+	}
+	body, err := s.Submission(epoch, client.Value(value), given...)
 	if err != nil {
 		return client.Fail(err)
 	}

@@ -46,12 +46,23 @@ func OpenBundle(argument []byte) (*Sealed, error) {
 }
 
 // Submission randomizes and seals a value and returns the HTTP body to post. Per epoch, the caller must post one result
-// at most.
-func (s *Sealed) Submission(epoch uint64, value []float64) ([]byte, error) {
+// at most. The drafts of one report share their tags; without tags, every layer has a random one.
+func (s *Sealed) Submission(epoch uint64, value []float64, tags ...[onion.TagSize]byte) ([]byte, error) {
 	slots, err := s.Slots(value)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Forget(slots)
-	return s.sealer.Seal(epoch, slots)
+	return s.sealer.Seal(epoch, slots, tags...)
+}
+
+// CutTags cuts a number of tags from the beginning of an argument. It returns nil tags for none.
+func CutTags(argument []byte, number int) (tags [][onion.TagSize]byte, rest []byte, err error) {
+	if len(argument)/onion.TagSize < number {
+		return nil, nil, errors.New("couldn't read the tags: truncated")
+	}
+	for ; number > 0; number-- {
+		tags, argument = append(tags, [onion.TagSize]byte(argument)), argument[onion.TagSize:]
+	}
+	return tags, argument, nil
 }

@@ -85,8 +85,8 @@ func bytesSize(n int) int {
 }
 
 // plaintext returns tag ‖ kind ‖ message. A cover has zeros for kind and message, so covers differ only in their tags.
-func (l Layout) plaintext(m task.Message) []byte {
-	p := newTag(1 + int(l.task.Slots.MessageBytes))
+func (l Layout) plaintext(m task.Message, tags [][TagSize]byte) []byte {
+	p := tagOf(tags, l.task.VerifierHop(), 1+int(l.task.Slots.MessageBytes))
 	if !m.Cover {
 		p = append(p, slotMessage)
 		return append(p, m.Body...)
@@ -94,10 +94,15 @@ func (l Layout) plaintext(m task.Message) []byte {
 	return append(p, make([]byte, 1+l.task.Slots.MessageBytes)...)
 }
 
-// newTag returns a random tag in a slice with capacity for room more bytes.
-func newTag(room int) []byte {
+// tagOf returns the tag for a hop in a slice with capacity for room more bytes: the one in tags, or a random one if
+// tags is nil.
+func tagOf(tags [][TagSize]byte, hop, room int) []byte {
 	tag := make([]byte, TagSize, TagSize+room)
-	rand.Read(tag)
+	if tags == nil {
+		rand.Read(tag)
+	} else {
+		copy(tag, tags[hop][:])
+	}
 	return tag
 }
 
@@ -131,24 +136,31 @@ func NewSealer(t *task.Task, taskID task.ID, lists []*SignedKeyList) (*Sealer, e
 
 // Seal returns the submission body of one report. lanes[l] holds the messages of lane l. The caller has already added
 // the covers that the task's padding requires.
-func (s *Sealer) Seal(epoch uint64, lanes [][]task.Message) ([]byte, error) {
+//
+// Without tags, every layer has a random tag. The drafts of one report have the same tags, one for each hop, so that an
+// honest relay passes at most one draft. Only a task with one slot has drafts (docs/proofs/drafts.md).
+func (s *Sealer) Seal(epoch uint64, lanes [][]task.Message, tags ...[TagSize]byte) ([]byte, error) {
 	if epoch >= s.task.Epochs.Count {
 		return nil, fmt.Errorf("invalid epoch %d: want below %d", epoch, s.task.Epochs.Count)
 	}
 	if err := s.checkLanes(lanes); err != nil {
 		return nil, err
 	}
+	if tags != nil && (len(tags) != s.task.VerifierHop()+1 || s.SlotsPerClient() != 1) {
+		return nil, fmt.Errorf("invalid number of tags %d: want %d, and a task with one slot", len(tags),
+			s.task.VerifierHop()+1)
+	}
 	size := arrayHeader(2) + bytesSize(TagSize) + arrayHeader(len(lanes))
 	for _, messages := range lanes {
 		size += arrayHeader(len(messages)) + len(messages)*bytesSize(s.SlotSize(1))
 	}
 	plain := make([]byte, 0, size)
-	plain = codec.AppendBytes(codec.AppendArray(plain, 2), newTag(0))
+	plain = codec.AppendBytes(codec.AppendArray(plain, 2), tagOf(tags, 0, 0))
 	plain = codec.AppendArray(plain, len(lanes))
 	for lane, messages := range lanes {
 		plain = codec.AppendArray(plain, len(messages))
 		for _, m := range messages {
-			slot, err := s.sealFrom(epoch, 1, lane, m)
+			slot, err := s.sealFrom(epoch, 1, lane, m, tags)
 			if err != nil {
 				return nil, err
 			}
@@ -164,14 +176,14 @@ func (s *Sealer) Seal(epoch uint64, lanes [][]task.Message) ([]byte, error) {
 }
 
 // sealFrom seals a message in one layer for each hop from first to the verifier.
-func (s *Sealer) sealFrom(epoch uint64, first, lane int, m task.Message) ([]byte, error) {
-	plain := s.plaintext(m)
+func (s *Sealer) sealFrom(epoch uint64, first, lane int, m task.Message, tags [][TagSize]byte) ([]byte, error) {
+	plain := s.plaintext(m, tags)
 	for hop := s.task.VerifierHop(); ; hop-- {
 		slot, err := seal(s.keys[hop][epoch], Context{s.taskID, epoch, hop}, lane, KindSlot, plain)
 		if err != nil || hop == first {
 			return slot, err
 		}
-		plain = append(newTag(len(slot)), slot...)
+		plain = append(tagOf(tags, hop-1, len(slot)), slot...)
 	}
 }
 
@@ -181,7 +193,7 @@ func (s *Sealer) SealSlot(epoch uint64, hop, lane int, message []byte) ([]byte, 
 	if len(message) != int(s.task.Slots.MessageBytes) {
 		return nil, fmt.Errorf("invalid message of %d bytes: want %d", len(message), s.task.Slots.MessageBytes)
 	}
-	return s.sealFrom(epoch, hop, lane, task.Message{Body: message})
+	return s.sealFrom(epoch, hop, lane, task.Message{Body: message}, nil)
 }
 
 func (s *Sealer) checkLanes(lanes [][]task.Message) error {

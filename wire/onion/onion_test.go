@@ -3,6 +3,7 @@ package onion_test
 import (
 	"bytes"
 	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -555,6 +556,44 @@ func TestSealingIsRandom(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestDrafts: the drafts of a report must have the given tag at each hop, and differ in every ciphertext. So every hop
+// recognizes the second draft, and nobody else finds equal bytes in two.
+func TestDrafts(t *testing.T) {
+	w := newWorld(t, task.KEMX25519, 3, func(t *task.Task) { t.Slots.Lanes, t.Slots.PerLane = 1, 1 })
+	tags := make([][onion.TagSize]byte, w.VerifierHop()+1)
+	for hop := range tags {
+		rand.Read(tags[hop][:])
+	}
+	var drafts [2][][]byte // the ciphertexts, by hop
+	for i := range drafts {
+		body, err := w.sealer(t).Seal(0, w.messages(1), tags...)
+		require.NoError(t, err)
+		envelope, err := w.opener(t, 0, 0).OpenEnvelope(body)
+		require.NoError(t, err)
+		require.Equal(t, tags[0], envelope.Tag)
+		slot := envelope.Lanes[0][0]
+		drafts[i] = [][]byte{body, slot}
+		for hop := 1; hop < w.VerifierHop(); hop++ {
+			tag, next, err := w.opener(t, hop, 0).OpenSlot(0, slot)
+			require.NoError(t, err)
+			require.Equal(t, tags[hop], tag, "hop %d", hop)
+			drafts[i], slot = append(drafts[i], next), next
+		}
+		tag, m, err := w.opener(t, w.VerifierHop(), 0).OpenMessage(0, slot)
+		require.NoError(t, err)
+		require.Equal(t, tags[w.VerifierHop()], tag)
+		require.Equal(t, w.messages(1)[0][0], m)
+	}
+	for hop, first := range drafts[0] {
+		require.NotEqual(t, first[:40], drafts[1][hop][:40], "hop %d: the encapsulated key repeats", hop)
+	}
+	_, err := w.sealer(t).Seal(0, w.messages(1), tags[1:]...)
+	require.ErrorContains(t, err, "tags")
+	several := newWorld(t, task.KEMX25519, 3, nil)
+	_, err = several.sealer(t).Seal(0, several.messages(3), tags...)
+	require.ErrorContains(t, err, "one slot")
 }
 
 // FuzzOpenEnvelope opens arbitrary submission bodies, and arbitrary content that a client seals. The result must be an

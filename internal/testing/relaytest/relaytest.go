@@ -280,8 +280,9 @@ func (c *Cascade) WaitReady(t testing.TB, admin string) {
 // Patience is how long a test waits for an event that must happen. It is long because the machine may be busy.
 const Patience = 2 * time.Minute
 
-// Seal returns a client's submission. The first message of every lane holds value; all other slots hold covers.
-func (c *Cascade) Seal(t testing.TB, epoch, value uint64) []byte {
+// Seal returns a client's submission, with the given tags or random ones. The first message of every lane holds value;
+// all other slots hold covers.
+func (c *Cascade) Seal(t testing.TB, epoch, value uint64, tags ...[onion.TagSize]byte) []byte {
 	t.Helper()
 	lanes := make([][]task.Message, c.Open.Slots.Lanes)
 	for lane := range lanes {
@@ -290,7 +291,7 @@ func (c *Cascade) Seal(t testing.TB, epoch, value uint64) []byte {
 			lanes[lane] = append(lanes[lane], task.Message{Cover: true})
 		}
 	}
-	body, err := c.sealer.Seal(epoch, lanes)
+	body, err := c.sealer.Seal(epoch, lanes, tags...)
 	require.NoError(t, err)
 	return body
 }
