@@ -8,7 +8,7 @@
  */
 
 import { DoonaError } from './errors.js';
-import type { Line, Price, Run } from './store.js';
+import type { Line, LineStart, Price, Run } from './store.js';
 import type { Cap, Task } from './task.js';
 
 /** The most that all reports at this site may cost together in any window of `days` days. */
@@ -81,8 +81,7 @@ export function checkBudget({ reports, all }: Price, { epsilon, delta, days, opt
  * @throws DoonaError `budget-exceeded` if a window would cost more than the budget, or the line already has a report
  * of an overlapping epoch; `cap-reached` if the task's cap allows no report in this epoch
  */
-export function admit(lines: readonly Line[], first: Omit<Line, 'stepped' | 'runs'>, start: number,
-  limit: Limit, cap?: Cap): Line {
+export function admit(lines: readonly Line[], first: LineStart, start: number, limit: Limit, cap?: Cap): Line {
   const found = lines.find(({ id }) => id === first.id);
   const old = found?.runs.length ? found : undefined; // A line without reports has no cost yet.
   if (old && overlapsReport(old, start, first.length)) {

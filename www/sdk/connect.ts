@@ -52,8 +52,8 @@ export async function connect<V extends Value = Value>(options: ConnectOptions<V
   return open(options, parseOptions(options));
 }
 
-/** The options of `connect`, and whether the reports in a store may be sent now: see ConnectionParts. */
-export type OpenOptions = ConnectOptions & Pick<ConnectionParts, 'maySend'>;
+/** The options of `connect`, and two functions of ConnectionParts. */
+export type OpenOptions = ConnectOptions & Pick<ConnectionParts, 'maySend' | 'onDelivered'>;
 
 /** Connects with parsed options. @throws as connect */
 export async function open(options: OpenOptions, pinned: ParsedOptions): Promise<Doona> {
@@ -196,7 +196,7 @@ interface Prepared {
 }
 
 /** The parts that all tasks of a connection share. `stop` also aborts the signal. */
-type Session = Pick<ConnectionParts, 'stop' | 'hold' | 'maySend'>;
+type Session = Pick<ConnectionParts, 'stop' | 'hold' | 'maySend' | 'onDelivered'>;
 
 /** Opens the store while the engine starts. */
 async function prepare(options: OpenOptions, pinned: ParsedOptions, leave: Leave): Promise<Prepared> {
@@ -227,7 +227,8 @@ async function prepare(options: OpenOptions, pinned: ParsedOptions, leave: Leave
       if (stopped) stop();
     }
   };
-  const session: Session = { stop, hold, ...(options.maySend && { maySend: options.maySend }) };
+  const { maySend, onDelivered } = options;
+  const session: Session = { stop, hold, ...(maySend && { maySend }), ...(onDelivered && { onDelivered }) };
   return { store, cache: new DocumentCache(store), starting, signal: requests.signal, session };
 }
 
@@ -262,6 +263,7 @@ async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle:
     sample: pinned.sample,
     check: () => open.check(),
     submission: (epoch, value) => open.submission(epoch, value),
+    draft: (epoch, value, tags) => open.draft(epoch, value, tags),
     ...(tokenKeys.length > 0 && { token: tokenGetter(pinned, task, tokenKeys, options.tokens) }),
   };
 }

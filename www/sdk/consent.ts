@@ -4,19 +4,19 @@
  * @module
  */
 
-import { type Store, optOutRecord as record } from './store.js';
-import { hasIndexedDB, withIndexedDB } from './store-indexeddb.js';
-import { StreamHistory } from './stream-history.js';
+import { type Store, dropReport, optOutRecord as record } from './store.js';
+import { withExistingIndexedDB, withIndexedDB } from './store-indexeddb.js';
+import { waitingReports } from './reported.js';
 
 /**
- * Runs `work` with the page's own store, or with IndexedDB. Without `creates` it returns undefined if IndexedDB has no
- * store, and creates none.
+ * Runs `work` with the page's own store, or with IndexedDB. Without `creates` it creates and upgrades nothing, and
+ * returns undefined if IndexedDB has no store, or only one of an older SDK.
  * @throws DoonaError `storage-unavailable`
  */
 export async function withStore<T>(own: Store | undefined, creates: boolean,
   work: (store: Store) => Promise<T>): Promise<T | undefined> {
   if (own) return work(own);
-  return creates || (await hasIndexedDB()) ? withIndexedDB(work) : undefined;
+  return (creates ? withIndexedDB : withExistingIndexedDB)(work);
 }
 
 /** Whether the visitor has opted out. @throws DoonaError `storage-unavailable` */
@@ -30,19 +30,18 @@ export async function setOptOut(store: Store, out: boolean): Promise<void> {
 }
 
 /**
- * Drops all sealed reports of the given tasks or streams, and keeps the ledger. Returns how many it dropped.
+ * Drops all sealed reports of the given tasks or streams, and keeps the ledger. Also withdraws a report that another
+ * tab is sealing. Returns how many sealed reports it dropped.
  * @param ids of the ledger's lines: of tasks, or of the first tasks of streams, in hexadecimal; default all
  * @throws DoonaError `storage-unavailable`
  */
 export async function dropSealed(store: Store, ids?: readonly string[]): Promise<number> {
   let dropped = 0;
-  for (const line of ids ?? (await store.lines()).map(({ id }) => id)) {
-    const opened = await new StreamHistory(store, line).withReports();
-    for (const id of [line, ...opened.map((task) => task.id)]) {
-      for (const { task, epoch } of await store.sealed(id)) {
-        await store.put({ task, epoch, state: 'dropped' });
-        dropped++;
-      }
+  for (const { id, latest } of await store.lines()) {
+    if (ids && !ids.includes(id)) continue;
+    if (latest && (await dropReport(store, latest.task, latest.epoch))) dropped++;
+    for (const { task, epoch } of await waitingReports(store, id)) {
+      if (await dropReport(store, task, epoch)) dropped++;
     }
   }
   return dropped;

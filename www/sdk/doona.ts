@@ -5,14 +5,16 @@
 
 import type { Limit } from './budget.js';
 import { checkBuiltins } from './builtins.js';
-import type { Bytes } from './bytes.js';
+import { type Bytes, equal } from './bytes.js';
+import type { Draft } from './engine.js';
 import { epochAt, isClosed, nextEpoch, startOf } from './epochs.js';
-import { DoonaError, type ErrorCode } from './errors.js';
+import { DoonaError, type ErrorCode, invalidOption } from './errors.js';
 import { type Decider, type ExplainOptions, type Explanation, explain } from './explain.js';
 import type { Guarantee } from './guarantee.js';
 import type { Claim, Ledger } from './ledger.js';
-import { abortable, throwIfAborted, waitWhileVisible, withEither, within } from './timing.js';
-import type { Line, Report, Store } from './store.js';
+import { isDue, retryTime } from './reported.js';
+import { abortable, throwIfAborted, waitWhileVisible, watchNavigation, withEither, within } from './timing.js';
+import { type LineStart, type Report, type Store, dropReport } from './store.js';
 import { submit } from './submit.js';
 import type { Task } from './task.js';
 import { type Value, toInput } from './value.js';
@@ -34,6 +36,16 @@ export interface Receipt {
   readonly bytes: number;
   /** When the next epoch begins; null after the last epoch. */
   readonly next: Date | null;
+  /** True if the report waits as a draft until the visitor leaves the site: see Doona.report. */
+  readonly draft?: true;
+}
+
+/** The options of Doona.report. */
+export interface ReportOptions {
+  /** Aborts the call. */
+  readonly signal?: AbortSignal;
+  /** False: a later value of the epoch may replace this one. Default true. */
+  readonly final?: boolean;
 }
 
 /** How many waiting reports `flush` delivered, dropped, and left waiting. */
@@ -76,6 +88,12 @@ const retryInterval = 3_600_000;
  */
 export const maxReport = 33_000;
 
+/** A draft that the visitor does not leave before leaves within this time before the epoch ends, in milliseconds. */
+const lastMoments = 1_800_000;
+
+/** The longest timer, in milliseconds: browsers end one of more than 24 days at once. */
+const maxTimer = 3_600_000;
+
 /** The errors after which the relay will never accept a report. */
 const permanent: readonly ErrorCode[] = ['epoch-closed', 'origin-refused', 'report-refused'];
 
@@ -90,7 +108,7 @@ export interface ConnectionParts {
   readonly decider: Decider;
   readonly limit: Limit;
   /** The task's ledger line before its first report. */
-  readonly line: Omit<Line, 'stepped' | 'runs'>;
+  readonly line: LineStart;
   readonly spread: number;
   /** The probability with which this browser takes part in an epoch. */
   readonly sample: number;
@@ -98,10 +116,14 @@ export interface ConnectionParts {
   readonly check: () => Promise<void>;
   /** Randomizes and seals a value. It may transfer the value's buffer to the worker; the buffer is then empty. */
   readonly submission: (epoch: number, value: Float64Array) => Promise<Bytes>;
+  /** Seals a provisional value, with the tags of the epoch's first draft. */
+  readonly draft: (epoch: number, value: Float64Array, tags?: Bytes) => Promise<Draft>;
   /** Gets a token for a report. It is there only if the task requires tokens. */
   readonly token?: (epoch: number, signal: AbortSignal) => Promise<Bytes>;
   /** Asked before a report leaves: whether the reports in the store may be sent now. Default: they may. */
   readonly maySend?: (store: Store) => Promise<boolean>;
+  /** Called when a draft is delivered. */
+  readonly onDelivered?: (receipt: Receipt) => void;
   /** Runs `work`; `stop` waits for its end. */
   readonly hold: <T>(work: () => Promise<T>) => Promise<T>;
   /** Stops the worker, if no other connection uses it, and closes the store. May be called twice. */
@@ -117,6 +139,10 @@ export class Doona<V extends Value = Value> {
   readonly #postponed = new Set<number>();
   /** Token requests in flight, by the report's epoch, so that no token is requested twice. */
   readonly #tokens = new Map<number, Promise<Report | undefined>>();
+  /** The drafts that wait until the visitor leaves the site, by epoch, each as it was sealed last. */
+  readonly #drafts = new Map<number, Report>();
+  /** The sealing of the last draft, running or finished: drafts are sealed one after the other. */
+  #drafting: Promise<unknown> = Promise.resolve();
   /** The calls of report() that still wait for their random time of sending. */
   readonly #pendingCalls = new Set<{ readonly epoch: number }>();
   /** When the report of an epoch is sent. All calls of an epoch share it: the earliest of many is not random enough. */
@@ -127,6 +153,8 @@ export class Doona<V extends Value = Value> {
   #withdrawals = 0;
   #closed = false;
   #dropped = 0;
+  /** Stops listening for the browser to be online again; there only after a failed delivery. */
+  #online: (() => void) | undefined;
 
   /** @internal */
   constructor(parts: ConnectionParts) {
@@ -175,19 +203,26 @@ export class Doona<V extends Value = Value> {
    * before the epoch ends, or at once when the page is hidden. Aborting ends the wait. If sending has not begun by
    * then, {@link flush} or the next visit sends the sealed report.
    *
-   * @throws DoonaError `builtin-broken`, `invalid-value`, `budget-exceeded`, `storage-unavailable`, `epoch-not-open`,
+   * With `final: false` the value is provisional: the SDK seals it as a draft and resolves. Each later value of the epoch
+   * replaces the draft, in any tab, until one is final. The draft leaves once, when the visitor leaves the site, or at a
+   * random moment of the epoch's last 30 minutes. Only for a task whose relays add all the noise.
+   *
+   * @throws DoonaError `builtin-broken`, `invalid-option` (`final`), `invalid-value`, `budget-exceeded`, `storage-unavailable`, `epoch-not-open`,
    * `task-ended` or `module-failed`; `not-delivered`: the sealed report waits for {@link flush} or the next visit;
    * `limit-reached`: a quota is used up, and two later visits retry, an hour later at the earliest; `epoch-closed`,
    * `origin-refused` or `report-refused`: the report was dropped; `withdrawn` after {@link forget}; `closed` after
    * {@link close}
    */
-  async report(value: V, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
+  async report(value: V, options: ReportOptions = {}): Promise<Receipt> {
     checkBuiltins();
     throwIfAborted(options.signal);
     const { signal: running } = this.#running;
     throwIfAborted(running);
     const withdrawals = this.#withdrawals;
     const { id, store, ledger, check, submission, hold } = this.#parts;
+    const { final = true } = options;
+    if (typeof final !== 'boolean') throw invalidOption('final', final, 'true or false');
+    if (!final) this.#checkProvisional();
     const epoch = this.epoch;
     const input = toInput(this.task, value);
     const remaining = startOf(this.task.epochs, epoch + 1).getTime() - Date.now();
@@ -200,21 +235,26 @@ export class Doona<V extends Value = Value> {
     let isSealed = false;
     const reporting = async (): Promise<Receipt> => {
       await check(); // First, because the claim charges the budget.
+      if (!final) return this.#draft(epoch, input, false, running);
+      await this.#drafting;
       throwIfAborted(running);
       const [old, report] = await hold(async () => { // Otherwise close() could lose an epoch that is charged.
         const earlier = await ledger.claim(this.#claimOn(epoch));
         if (earlier) return [earlier, earlier] as const;
         const body = await this.#sealOnce(epoch, () => submission(epoch, input));
-        const sealed: Report = { task: id, epoch, state: 'sealed', body };
-        await store.put(withdrawals === this.#withdrawals ? sealed : { task: id, epoch, state: 'dropped' });
-        return [undefined, sealed] as const;
+        if (withdrawals !== this.#withdrawals) await dropReport(store, id, epoch);
+        const stored = await store.update(id, epoch, (now) =>
+          now.state === 'claimed' ? { task: id, epoch, state: 'sealed', body } : undefined);
+        return [undefined, stored] as const;
       });
       if (this.#closed) this.#parts.stop(); // The store opened again.
       isSealed = true;
+      if (old?.tags) return this.#draft(epoch, input, true, running);
       if (old) return this.#repeat(old, sendTime, running, options.signal);
       throwIfAborted(running);
-      await this.#sendAt(sendTime, report, running, options.signal);
-      return this.#receipt(epoch, false, report.body!.length);
+      if (report?.state !== 'sealed') await this.#unwanted(epoch); // Another tab has withdrawn it.
+      else await this.#sendAt(sendTime, report, running, options.signal);
+      return this.#receipt(epoch, false, report?.body?.length ?? 0);
     };
     return within(abortable(reporting(), running), sendTime - now + maxReport, () => isSealed
       ? new DoonaError('not-delivered', `couldn't deliver the report within ${maxReport / 1000} seconds: it waits for flush`)
@@ -223,8 +263,8 @@ export class Doona<V extends Value = Value> {
 
   /**
    * Sends the reports that earlier visits sealed but could not deliver, and drops reports of closed epochs. It sends
-   * without a delay. A report that needs a token leaves right after the token arrives, so the issuer and the first
-   * relay could link the two by their times. A report that a call of {@link report} on this connection will send counts
+   * without a delay, and even if the relay failed a moment ago. A draft counts as waiting. A report that needs a token
+   * leaves right after the token arrives, so the issuer and the first relay could link the two by their times. A report that a call of {@link report} on this connection will send counts
    * as waiting. A report that waits in another tab is sent.
    * @throws DoonaError `builtin-broken` or `storage-unavailable`; `withdrawn` or `closed` if the page calls
    * {@link forget} or {@link close} meanwhile; the signal's reason when it is aborted
@@ -234,7 +274,7 @@ export class Doona<V extends Value = Value> {
     throwIfAborted(options.signal);
     const { signal: running } = this.#running;
     throwIfAborted(running);
-    const flushing = this.#sealedReports().then((all) => this.#flush(all, running, options.signal));
+    const flushing = this.#sealedReports().then((all) => this.#flush(all, running, options.signal, true));
     return within(abortable(flushing, running), maxReport,
       () => new DoonaError('not-delivered', `couldn't deliver all reports within ${maxReport / 1000} seconds`));
   }
@@ -251,10 +291,12 @@ export class Doona<V extends Value = Value> {
   }
 
   async #forget(): Promise<Forgotten> {
+    const { id, store } = this.#parts;
+    const { start, length } = this.task.epochs;
+    const now = Math.floor((Date.now() / 1000 - start) / length); // Another tab may be sealing its report.
     let dropped = 0;
-    for (const { task, epoch } of await this.#sealedReports()) {
-      await this.#parts.store.put({ task, epoch, state: 'dropped' });
-      dropped++;
+    for (const { epoch } of [...(await this.#sealedReports()), { epoch: now }]) {
+      if (await dropReport(store, id, epoch)) dropped++;
     }
     if (this.#closed) this.#parts.stop(); // The store opened again.
     return forgotten(dropped);
@@ -277,13 +319,19 @@ export class Doona<V extends Value = Value> {
     if (this.#closed) return;
     this.#closed = true;
     this.#running.abort(new DoonaError('closed', 'the page has closed the connection'));
+    this.#online?.();
     this.#parts.stop();
   }
 
-  async #flush(reports: readonly Report[], running: AbortSignal, signal?: AbortSignal): Promise<Flushed> {
+  async #flush(reports: readonly Report[], running: AbortSignal, signal: AbortSignal | undefined,
+    anyway: boolean): Promise<Flushed> {
     const outcome = { delivered: 0, dropped: 0, waiting: 0 };
     for (const report of reports) {
       throwIfAborted(running);
+      if (this.#adopt(report)) {
+        outcome.waiting++;
+        continue;
+      }
       if ([...this.#pendingCalls].some(({ epoch }) => epoch === report.epoch)) {
         outcome.waiting++;
         continue;
@@ -294,7 +342,7 @@ export class Doona<V extends Value = Value> {
         continue;
       }
       try {
-        await this.#send(report, running, signal);
+        await this.#send(report, running, signal, { anyway });
         outcome.delivered++;
       } catch (error) {
         if (!(error instanceof DoonaError) || error.code === 'storage-unavailable') throw error;
@@ -306,11 +354,12 @@ export class Doona<V extends Value = Value> {
 
   /**
    * @internal Sends the reports of earlier visits at a random time within `spread`. `connect` calls it; it never
-   * rejects.
+   * rejects. With `anyway` it also sends those whose last delivery failed a moment ago.
    */
-  async flushLater(): Promise<void> {
+  async flushLater(anyway = false): Promise<void> {
     const { signal: running } = this.#running;
     try {
+      for (const report of await this.#sealedReports()) this.#adopt(report);
       const sendTime = performance.now() + this.#parts.spread * randomFraction();
       for (const report of this.#parts.token ? await this.#sealedReports() : []) {
         throwIfAborted(running);
@@ -318,7 +367,7 @@ export class Doona<V extends Value = Value> {
       }
       await waitWhileVisible(sendTime - performance.now(), running);
       await this.#flush((await this.#sealedReports()).filter((report) => report.token || !this.#parts.token ||
-        this.#isClosed(report)), running);
+        this.#isClosed(report)), running, undefined, anyway);
     } catch {
       // The reports wait for the next visit.
     }
@@ -328,8 +377,119 @@ export class Doona<V extends Value = Value> {
     return this.#parts.store.sealed(this.#parts.id);
   }
 
-  #isClosed({ epoch }: Report): boolean {
-    return isClosed(this.task.epochs, epoch, Date.now());
+  /** Whether a report can no longer be sent. A draft of an ended epoch has not left in time. */
+  #isClosed({ epoch, tags }: Report): boolean {
+    const now = Date.now();
+    return isClosed(this.task.epochs, epoch, now) || (tags !== undefined && now >= this.#endOf(epoch));
+  }
+
+  #endOf(epoch: number): number {
+    return startOf(this.task.epochs, epoch + 1).getTime();
+  }
+
+  /**
+   * @throws DoonaError `invalid-option` unless relays add all the noise. Where a client randomizes, the time that this
+   * takes would decide which of several draws is sent.
+   */
+  #checkProvisional(): void {
+    const { task, guarantee } = this.#parts;
+    if (task.noise && guarantee.localEpsilon === null) return;
+    throw invalidOption('final', false, 'true: clients of this task randomize their values, so no value can be replaced');
+  }
+
+  /** Seals a value as the epoch's draft, one call after the other. */
+  #draft(epoch: number, input: Float64Array, final: boolean, running: AbortSignal): Promise<Receipt> {
+    const draft = this.#drafting.then(() => this.#sealDraft(epoch, input, final, running)).finally(() => input.fill(0));
+    this.#drafting = draft.catch(() => {});
+    return draft;
+  }
+
+  /**
+   * Seals a value and then stores it: the first draft in the transaction that claims the epoch, so that nothing is
+   * charged if the page closes before. If another tab stores a draft meanwhile, it seals anew with that draft's tags.
+   */
+  async #sealDraft(epoch: number, input: Float64Array, final: boolean, running: AbortSignal): Promise<Receipt> {
+    const { id, store, ledger, draft, hold } = this.#parts;
+    const withdrawals = this.#withdrawals;
+    for (;;) {
+      throwIfAborted(running);
+      const old = (await this.#sealedReports()).find((report) => report.epoch === epoch);
+      if (old && (!old.tags || old.final)) return this.#repeated(old);
+      const { body, tags } = await draft(epoch, input.slice(), old?.tags);
+      throwIfAborted(running);
+      let report: Report | undefined;
+      const earlier = await hold(async () => {
+        if (old) return void (await store.update(id, epoch, (now) =>
+          isSameDraft(now, old) ? (report = { ...now, body, final }) : undefined));
+        report = { task: id, epoch, state: 'sealed', body, tags, final, leaveAt: this.#leaveTime(epoch) };
+        const other = await ledger.claim({ ...this.#claimOn(epoch), draft: report });
+        if (other) report = undefined;
+        else if (withdrawals !== this.#withdrawals) await dropReport(store, id, epoch);
+        return other;
+      });
+      if (this.#closed) this.#parts.stop(); // The store opened again.
+      throwIfAborted(running);
+      if (earlier && !earlier.tags) return this.#repeated(earlier);
+      if (!report) continue; // Another tab has a draft, or the draft has left.
+      this.#watch(report);
+      return { ...this.#receipt(epoch, false, body.length), draft: true };
+    }
+  }
+
+  /** Draws when a draft leaves at the latest. */
+  #leaveTime(epoch: number): number {
+    const end = this.#endOf(epoch);
+    const first = Math.max(Date.now(), end - lastMoments);
+    return first + Math.floor((end - first) * randomFraction());
+  }
+
+  #repeated({ epoch, state, body, tags }: Report): Receipt {
+    const receipt = this.#receipt(epoch, true, body?.length ?? 0, state !== 'left-out');
+    return { ...receipt, ...(tags && { draft: true }) };
+  }
+
+  /** Takes over a draft of an earlier visit or another tab, if a report is one whose epoch has not ended. */
+  #adopt(report: Report): boolean {
+    const isDraft = report.tags !== undefined && !this.#isClosed(report);
+    if (isDraft && !this.#drafts.has(report.epoch)) this.#watch(report);
+    return isDraft;
+  }
+
+  /** Sends a draft once it may leave. If an earlier draft of the epoch waits here, replaces it. */
+  #watch(report: Report): void {
+    const { epoch } = report;
+    const waits = this.#drafts.has(epoch);
+    this.#drafts.set(epoch, report);
+    const { signal: running } = this.#running;
+    // It gets the token now, because a page that is left has no time for it.
+    this.#withToken(report, running).then((ready) => {
+      const now = this.#drafts.get(epoch);
+      if (now && ready?.token) this.#drafts.set(epoch, { ...now, token: ready.token });
+    }, () => {});
+    if (!waits) void this.#leave(epoch, running).catch(() => {}).finally(() => this.#drafts.delete(epoch));
+  }
+
+  /** Waits until the visitor leaves the site, or until the draft's moment, and sends the draft. */
+  async #leave(epoch: number, running: AbortSignal): Promise<void> {
+    const stop = watchNavigation();
+    let draft: Report | undefined;
+    let visible = true;
+    try {
+      while (visible) {
+        draft = this.#drafts.get(epoch)!;
+        const wait = draft.leaveAt! - Date.now();
+        if (wait <= 0) break;
+        visible = await waitWhileVisible(Math.min(wait, maxTimer), running, true);
+      }
+    } finally {
+      stop();
+    }
+    // A page that is left has no time to ask the store for another tab's draft.
+    draft = visible ? (await this.#sealedReports()).find((report) => report.epoch === epoch) : this.#drafts.get(epoch);
+    if (!draft) return;
+    if (this.#isClosed(draft)) return this.#drop(epoch);
+    await this.#send(draft, running, undefined, { visible });
+    this.#parts.onDelivered?.(this.#receipt(epoch, false, draft.body!.length));
   }
 
   /** If the report of an earlier call is sealed and not delivered yet, sends it at the time drawn for this call. */
@@ -355,13 +515,15 @@ export class Doona<V extends Value = Value> {
       this.#pendingCalls.delete(call);
     }
     if (!ready) return this.#unwanted(report.epoch);
-    await this.#send(ready, running, signal, visible);
+    await this.#send(ready, running, signal, { visible });
   }
 
   #claimOn(epoch: number): Claim {
     const { id, line, limit, sample } = this.#parts;
     const { epochs } = this.task;
-    return { task: id, epoch, start: startOf(epochs, epoch).getTime() / 1000, line, limit, cap: epochs.cap, sample };
+    const [start, next] = [startOf(epochs, epoch), nextEpoch(epochs, epoch)];
+    return { task: id, epoch, start: start.getTime() / 1000, next: next && next.getTime() / 1000, line, limit,
+      cap: epochs.cap, sample };
   }
 
   /**
@@ -380,36 +542,68 @@ export class Doona<V extends Value = Value> {
   }
 
   /** Sends a report once. An abort ends this call's wait, but not the delivery: other calls may wait for it. */
-  async #send(report: Report, running: AbortSignal, signal?: AbortSignal, visible = true): Promise<void> {
+  async #send(report: Report, running: AbortSignal, signal?: AbortSignal, how: Sending = {}): Promise<void> {
     throwIfAborted(running);
     throwIfAborted(signal);
     let sending = this.#sending.get(report.epoch);
     if (!sending) {
-      sending = this.#deliver(report, running, visible);
+      sending = this.#deliver(report, running, how);
       this.#sending.set(report.epoch, sending);
       sending.catch(() => this.#sending.delete(report.epoch));
     }
     return abortable(sending, signal);
   }
 
-  async #deliver(report: Report, running: AbortSignal, visible: boolean): Promise<void> {
-    const { id, task, store } = this.#parts;
+  async #deliver(report: Report, running: AbortSignal, { visible = true, anyway = false }: Sending): Promise<void> {
+    const { id, task } = this.#parts;
+    const { epoch } = report;
+    if (!anyway && !isDue(report, Date.now())) {
+      throw new DoonaError('not-delivered', 'the relay did not answer a moment ago: a later visit tries again');
+    }
+    if (report.tags) void this.#change(epoch, leftDraft).catch(() => {}); // No tab may replace it any more.
     const ready = await this.#withToken(report, running);
-    if (!ready) return this.#unwanted(report.epoch);
+    if (!ready) return this.#unwanted(epoch);
     await this.#checkRetryTime(ready);
     const isWanted = async (attempt: number) => (attempt === 0 && !visible) || this.#isWanted(ready);
     try {
-      const url = `${task.relays[0]!.url}/v1/tasks/${id}/epochs/${ready.epoch}/reports`;
-      if (!(await submit(url, ready.body!, { token: ready.token, signal: running, isWanted }))) {
-        return await this.#unwanted(report.epoch);
+      const url = `${task.relays[0]!.url}/v1/tasks/${id}/epochs/${epoch}/reports`;
+      const retries = ready.failed === undefined;
+      if (!(await submit(url, ready.body!, { token: ready.token, signal: running, isWanted, retries }))) {
+        return await this.#unwanted(epoch);
       }
     } catch (error) {
       throwIfAborted(running);
       if (error instanceof DoonaError && error.code === 'limit-reached') await this.#postpone(ready);
-      else if (error instanceof DoonaError && permanent.includes(error.code)) await this.#drop(report.epoch);
+      else if (error instanceof DoonaError && permanent.includes(error.code)) await this.#drop(epoch);
+      else if (error instanceof DoonaError && error.code === 'not-delivered') await this.#backOff(epoch);
       throw error;
     }
-    await store.put({ task: id, epoch: report.epoch, state: 'delivered' });
+    await this.#change(epoch, () => ({ task: id, epoch, state: 'delivered' }));
+  }
+
+  /** Changes a report in the store, unless another tab has delivered or dropped it meanwhile. */
+  #change(epoch: number, change: (sealed: Report) => Report): Promise<Report | undefined> {
+    const { id, store } = this.#parts;
+    return store.update(id, epoch, (now) => (now.state === 'sealed' ? change(now) : undefined));
+  }
+
+  /** Records that a delivery has failed. Tries again once the browser is online again. */
+  async #backOff(epoch: number): Promise<void> {
+    if (!this.#online && !this.#closed && typeof document !== 'undefined') {
+      const retry = () => {
+        this.#online?.();
+        void this.flushLater(true);
+      };
+      addEventListener('online', retry);
+      this.#online = () => {
+        removeEventListener('online', retry);
+        this.#online = undefined;
+      };
+    }
+    await this.#change(epoch, (now) => {
+      const failed = (now.failed ?? 0) + 1;
+      return { ...leftDraft(now), failed, retryAt: retryTime(failed, Date.now()) };
+    });
   }
 
   /**
@@ -428,9 +622,7 @@ export class Doona<V extends Value = Value> {
    */
   async #unwanted(epoch: number): Promise<void> {
     const withdrawn = new DoonaError('withdrawn', 'the report was dropped before it was delivered');
-    const now = await this.#parts.store.claim(this.#parts.id, epoch, () => { // Returns what the store has.
-      throw withdrawn;
-    });
+    const now = await this.#parts.store.update(this.#parts.id, epoch, () => undefined);
     if (now?.state !== 'delivered') throw withdrawn;
   }
 
@@ -461,10 +653,9 @@ export class Doona<V extends Value = Value> {
     if (maySend && !(await maySend(store))) return undefined;
     try {
       const ready = { ...now, token: await token(epoch, running) };
-      if (!(await sealed())) return undefined; // Another tab has dropped it.
       throwIfAborted(running);
-      await store.put(ready);
-      return ready;
+      const stored = await this.#change(epoch, (now) => ({ ...now, token: ready.token }));
+      return stored?.state === 'sealed' ? stored : undefined; // Another tab may have dropped it.
     } catch (error) {
       if (error instanceof DoonaError && error.code === 'limit-reached') await this.#postpone(now);
       throw error;
@@ -480,7 +671,7 @@ export class Doona<V extends Value = Value> {
     const { epoch, limitedAt = -Infinity } = report;
     const now = Date.now();
     if (now - limitedAt >= retryInterval) return;
-    if (limitedAt > now) await this.#parts.store.put({ ...report, limitedAt: now });
+    if (limitedAt > now) await this.#change(epoch, (sealed) => ({ ...sealed, limitedAt: now }));
     this.#postponed.add(epoch);
     throw new DoonaError('limit-reached', 'the quota was used up within the last hour: a later visit tries again');
   }
@@ -493,15 +684,15 @@ export class Doona<V extends Value = Value> {
   async #postpone(report: Report): Promise<void> {
     const limited = (report.limited ?? 0) + 1;
     if (report.token || limited > maxLaterVisits) return this.#drop(report.epoch);
-    if (!(await this.#sealedReports()).some(({ epoch }) => epoch === report.epoch)) return; // dropped by another tab
-    await this.#parts.store.put({ ...report, limited, limitedAt: Date.now() });
-    this.#postponed.add(report.epoch);
+    const { epoch } = report;
+    const stored = await this.#change(epoch, (now) => ({ ...leftDraft(now), limited, limitedAt: Date.now() }));
+    if (stored?.state === 'sealed') this.#postponed.add(epoch);
   }
 
   async #drop(epoch: number): Promise<void> {
     this.#dropped++;
     this.#postponed.delete(epoch);
-    await this.#parts.store.put({ task: this.#parts.id, epoch, state: 'dropped' });
+    await dropReport(this.#parts.store, this.#parts.id, epoch);
   }
 
   #receipt(epoch: number, repeated: boolean, bytes: number, sampled = true): Receipt {
@@ -512,6 +703,24 @@ export class Doona<V extends Value = Value> {
 /** Returns the error for a store that does not answer: a store of the page may hang. */
 export function storeLate(): DoonaError {
   return new DoonaError('storage-unavailable', `the store did not answer within ${maxReport / 1000} seconds`);
+}
+
+/** How a report is sent. */
+interface Sending {
+  /** Whether the page is visible. If not, the first attempt leaves without asking the store. Default true. */
+  readonly visible?: boolean;
+  /** Whether to send although a delivery failed a moment ago. Default false. */
+  readonly anyway?: boolean;
+}
+
+/** Returns a report as it is once it has left: no later value replaces it, and its tags are deleted. */
+function leftDraft({ tags: _tags, leaveAt: _leaveAt, final: _final, ...report }: Report): Report {
+  return report;
+}
+
+/** Whether a report is a draft that a later value may replace, with the same tags as `old`. */
+function isSameDraft({ state, tags, final }: Report, old: Report): boolean {
+  return state === 'sealed' && !final && tags !== undefined && equal(tags, old.tags!);
 }
 
 /** Runs `work` while no other tab of the site holds the lock `name`. Without Web Locks it just runs `work`. */

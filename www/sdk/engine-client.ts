@@ -210,6 +210,8 @@ function remoteEngine(port: Port): EngineClient {
     check: (handle) => call('check', [handle]),
     epsilonWithin: (handle, epochs, delta) => call('epsilonWithin', [handle, epochs, delta]),
     submission: (handle, epoch, value) => call('submission', [handle, epoch, value], [value.buffer as ArrayBuffer]),
+    draft: (handle, epoch, value, tags) =>
+      call('draft', [handle, epoch, value, tags], [value.buffer as ArrayBuffer]),
     claim: (claim) => call('claim', [claim]),
     release: (claim) => call('release', [claim]),
   };

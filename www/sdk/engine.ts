@@ -13,6 +13,7 @@ import { modules as assets, checkIntegrity } from './files.js';
 import { type Claim, type Ledger, ledgerOf } from './ledger.js';
 import { Module, type ModuleName, ModuleStopped } from './module.js';
 import { type Reporter, withFullModule, withWebCrypto } from './reporter.js';
+import { randomTags } from './seal.js';
 import type { Report } from './store.js';
 import { withIndexedDB } from './store-indexeddb.js';
 import { type StreamRequest, type StreamView, viewStream } from './stream.js';
@@ -74,15 +75,37 @@ export interface Engine extends Ledger {
    * @throws DoonaError `invalid-value`; `task-refused` if sealing to the task's keys fails
    */
   submission(handle: number, epoch: number, value: Float64Array): Promise<Bytes | null>;
+  /**
+   * Does the same for a draft. All drafts of an epoch's report share the tags of the first one; without `tags`, this is
+   * the first one. The caller may send any number of them, because an honest relay passes at most one. Only for a task
+   * whose clients draw nothing private, with one slot.
+   * @throws DoonaError as submission
+   */
+  draft(handle: number, epoch: number, value: Float64Array, tags?: Bytes): Promise<Draft | null>;
+}
+
+/** A sealed value that a later one may replace. */
+export interface Draft {
+  /** The bytes to post. */
+  readonly body: Bytes;
+  /** The tags of all layers, one for each hop. */
+  readonly tags: Bytes;
 }
 
 /** Returns an engine that runs in the calling thread. */
 export function localEngine(): Engine {
   const modules = new Map<ModuleName, Promise<Module>>();
-  const reporters: { readonly name: ModuleName; readonly reporter: Reporter }[] = [];
+  const reporters: { readonly name: ModuleName; readonly reporter: Reporter; readonly hops: number }[] = [];
   const withReporter = <T>(handle: number, work: (reporter: Reporter) => T | Promise<T>) => {
     const { name, reporter } = reporters[handle]!;
     return nullIfStopped(name, async () => work(reporter));
+  };
+  const seal = async (handle: number, epoch: number, value: Float64Array, tags?: Bytes) => {
+    try {
+      return await withReporter(handle, (reporter) => reporter.submission(epoch, value, tags));
+    } finally {
+      value.fill(0);
+    }
   };
   const decide = <T>(work: (ledger: Ledger) => Promise<T>) => withIndexedDB((store) => work(ledgerOf(store)));
   return {
@@ -112,17 +135,17 @@ export function localEngine(): Engine {
         name === 'browser' ? await withWebCrypto(module, bundle, id) : withFullModule(await module, raw, { owner, id });
       const tokenKeys = joined(withTokens(task) ? await checkIssuer(bundle, name === 'full') : []);
       const { epsilon0, totalEpsilon } = reporter;
-      return { handle: reporters.push({ name, reporter }) - 1, task, epsilon0, totalEpsilon, tokenKeys };
+      const hops = task.relays.length + 1;
+      return { handle: reporters.push({ name, reporter, hops }) - 1, task, epsilon0, totalEpsilon, tokenKeys };
     }),
     stream: viewStream,
     epsilonWithin: (handle, epochs, delta) => withReporter(handle, (reporter) => reporter.epsilonWithin(epochs, delta)),
     check: (handle) => withReporter<true>(handle, (reporter) => (reporter.alive(), true)),
-    async submission(handle, epoch, value) {
-      try {
-        return await withReporter(handle, (reporter) => reporter.submission(epoch, value));
-      } finally {
-        value.fill(0);
-      }
+    submission: (handle, epoch, value) => seal(handle, epoch, value),
+    async draft(handle, epoch, value, old) {
+      const tags = old ?? randomTags(reporters[handle]!.hops);
+      const body = await seal(handle, epoch, value, tags);
+      return body && { body, tags };
     },
     claim: (claim: Claim): Promise<Report | undefined> => decide((ledger) => ledger.claim(claim)),
     release: (claim: Claim) => decide((ledger) => ledger.release(claim)),

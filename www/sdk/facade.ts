@@ -7,11 +7,13 @@
 import { checkBuiltins } from './builtins.js';
 import { checkRuntime, enter, open, preview } from './connect.js';
 import { dropSealed, hasOptedOut, hasPrivacyControl, setOptOut, withStore } from './consent.js';
-import { type Doona, type Forgotten, type Receipt, forgotten, maxReport, storeLate } from './doona.js';
+import { type Doona, type Forgotten, type Receipt, type ReportOptions, forgotten, maxReport,
+  storeLate } from './doona.js';
 import { DoonaError, type ErrorCode, invalidOption } from './errors.js';
 import type { ExplainOptions, Explanation } from './explain.js';
 import { moduleURL } from './load.js';
 import { type ConnectOptions, type ParsedOptions, parseOptions } from './options.js';
+import { type Reported, reportOf } from './reported.js';
 import type { Store } from './store.js';
 import { within } from './timing.js';
 import type { Value, Vector } from './value.js';
@@ -37,10 +39,17 @@ export interface ClientOptions {
 /** Why nothing is sent at the moment; or that a report is on its way, or delivered. */
 export interface Status {
   /** A state of the client, or the code of the last error: see the README. */
-  readonly state: 'waiting-for-consent' | 'opted-out' | 'gpc' | 'connecting' | 'ready' | 'sending' | 'reported' |
+  readonly state: 'waiting-for-consent' | 'opted-out' | 'gpc' | 'connecting' | 'ready' | 'sending' | 'draft' | 'reported' |
     'not-sampled' | 'closed' | 'failed' | ErrorCode;
   /** The same in plain English. It never contains a value. */
   readonly reason: string;
+}
+
+/** A value that waits. */
+interface Waiting {
+  readonly value: Value;
+  /** False if a later value may replace it. */
+  readonly final: boolean;
 }
 
 /** The most values that wait for consent and for the connection. A later value of the same epoch changes nothing. */
@@ -68,6 +77,7 @@ const reasons: Partial<Record<Status['state'], string>> = {
   connecting: 'The task is being fetched and checked, once the page is idle.',
   ready: 'The page has not reported a value in this epoch yet.',
   sending: 'A report is being sealed, or waits for its random moment.',
+  draft: 'A sealed draft waits until the visitor leaves the site, or until the epoch is nearly over.',
   reported: 'This epoch has its report already. The next value counts in the next epoch.',
   'not-sampled': 'The draw for the option sample left this browser out of this epoch.',
   closed: 'The page has called close().',
@@ -101,7 +111,7 @@ export class DoonaClient<V extends Value = Value> {
   readonly #pinned: ParsedOptions | undefined;
   /** Aborted by `close`. */
   readonly #closing = new AbortController();
-  #queue: Value[] = [];
+  #queue: Waiting[] = [];
   #consent: boolean;
   /** Whether optIn() was called, which overrides the Global Privacy Control signal. */
   #isAsked = false;
@@ -120,10 +130,15 @@ export class DoonaClient<V extends Value = Value> {
   #isHopeless = false;
   #retryAt = 0;
   #sending = 0;
-  /** When the epoch of the last report ends, in Unix milliseconds. */
+  /** When the epoch of the last report ends, and that of the last draft, in Unix milliseconds. */
   #reportedUntil = 0;
   /** Whether the draw left this browser out of that epoch. */
   #isLeftOut = false;
+  #draftUntil = 0;
+  /** Whether a sealed report of an earlier page view waits for the relay to recover. */
+  #waits = false;
+  /** Whether the task is wanted although this epoch has its report. */
+  #wantsTask = false;
   #channel: BroadcastChannel | undefined;
 
   /** @internal */
@@ -160,21 +175,24 @@ export class DoonaClient<V extends Value = Value> {
     if (this.#isObjected()) return ['gpc'];
     if (!this.#consent && !this.#isHopeless) return ['waiting-for-consent'];
     if (this.#failure) return [this.#failure.code, this.#failure.reason];
-    if (!this.#doona) return ['connecting'];
     if (this.#sending > 0) return ['sending'];
-    if (Date.now() >= this.#reportedUntil) return ['ready'];
-    return [this.#isLeftOut ? 'not-sampled' : 'reported'];
+    const now = Date.now();
+    if (now < this.#reportedUntil) return [this.#isLeftOut ? 'not-sampled' : 'reported'];
+    if (!this.#doona) return ['connecting'];
+    return [now < this.#draftUntil ? 'draft' : 'ready'];
   }
 
   /**
    * Reports a value for the current epoch: see `connect` and Doona.report. Before consent and before the connection
-   * stands, the value waits in memory. It belongs to the epoch in which it is sealed.
+   * stands, the value waits in memory. It belongs to the epoch in which it is sealed. With `final: false` a later value
+   * may replace it until the visitor leaves the site.
    */
-  report(value: V): void {
+  report(value: V, { final = true }: Pick<ReportOptions, 'final'> = {}): void {
     if (this.#isRefused() || this.#isHopeless) return this.#say(`A value is not reported. ${this.status.reason}`);
+    if (this.#queue[this.#queue.length - 1]?.final === false) this.#queue.pop(); // This value replaces it.
     if (this.#queue.length >= maxQueued) return this.#say(`A value is dropped: ${maxQueued} values wait already.`);
     try {
-      this.#queue.push(typeof value === 'object' && value !== null ? copied(value) : value);
+      this.#queue.push({ value: typeof value === 'object' && value !== null ? copied(value) : value, final });
     } catch (cause) { // It is detached, revoked or too long, or no list.
       return this.#fail(new DoonaError('invalid-value', "couldn't copy the value: want a number, a text or a list of " +
         `at most ${maxLength} numbers`, 'value', { cause }));
@@ -228,8 +246,7 @@ export class DoonaClient<V extends Value = Value> {
    */
   forget(): Promise<Forgotten> {
     const values = this.#queue.length;
-    this.#queue = [];
-    this.#doona?.withdraw();
+    this.#drop();
     this.#post(`forget ${this.#pinned?.idText}`);
     const dropping = this.#doona?.forget().then((done) => done.reports) ?? withStore(this.#options.store, false,
       (store) => dropSealed(store, this.#pinned ? [this.#pinned.idText] : []));
@@ -319,9 +336,13 @@ export class DoonaClient<V extends Value = Value> {
     while (this.#isStale) {
       this.#isStale = false;
       try {
-        if (!this.#closing.signal.aborted) await this.#readOptOut();
+        let found: Reported | undefined;
+        const read = async (store: Store) => {
+          if (this.#isReady() && !this.#doona && !this.#wantsTask) found = await reportOf(store, this.#pinned!.idText);
+        };
+        if (!this.#closing.signal.aborted) await this.#readOptOut(this.#options.store, read);
         if (!this.#isReady() || this.#isHopeless) continue;
-        if (!this.#doona && Date.now() >= this.#retryAt) {
+        if (!this.#doona && !this.#isReported(found) && Date.now() >= this.#retryAt) {
           await this.#connect();
           await this.#readOptOut(); // Another tab may have opted out meanwhile.
         }
@@ -333,11 +354,40 @@ export class DoonaClient<V extends Value = Value> {
     this.#advancing = undefined;
   }
 
-  /** Stops if the store has an opt-out, perhaps of another tab. A newer call of optIn() or optOut() counts more. */
-  async #readOptOut(store = this.#options.store): Promise<void> {
+  /**
+   * Whether there is nothing to do in this epoch, so that nothing need be loaded: it has its report, and no report may
+   * be sent now. The values that wait are then unused.
+   */
+  #isReported(found?: Reported): boolean {
+    this.#reportedUntil = found?.end ?? 0;
+    this.#isLeftOut = found?.sampled === false;
+    this.#waits = found?.waits === true;
+    this.#failure = undefined;
+    if (!found) return false;
+    const { epoch, end } = found;
+    const next = found.next === null ? (this.#pinned!.allow && new Date(end)) ?? null : new Date(1000 * found.next);
+    const failure = new DoonaError('not-delivered', reasons['not-delivered']!);
+    if (this.#waits) this.#failure = { code: failure.code, reason: failure.message };
+    this.#say('This epoch has its report already. Nothing is loaded.');
+    for (const _ of this.#queue.splice(0)) {
+      if (this.#waits) this.#fail(failure);
+      else this.#tell(this.#options.onReceipt, { epoch, repeated: true, sampled: !this.#isLeftOut, bytes: 0, next });
+    }
+    return true;
+  }
+
+  /**
+   * Stops if the store has an opt-out, perhaps of another tab. A newer call of optIn() or optOut() counts more.
+   * Otherwise runs `also` on the same connection.
+   */
+  async #readOptOut(store = this.#options.store, also?: (store: Store) => Promise<void>): Promise<void> {
     let writing: unknown;
     do await (writing = this.#writing); while (writing !== this.#writing);
-    const out = await within(withStore(store, false, hasOptedOut), maxStore, storeLate);
+    const out = await within(withStore(store, false, async (open) => {
+      const found = await hasOptedOut(open);
+      if (!found) await also?.(open);
+      return found;
+    }), maxStore, storeLate);
     if (out && !this.#isOut && writing === this.#writing) this.#leave();
   }
 
@@ -348,7 +398,8 @@ export class DoonaClient<V extends Value = Value> {
     try {
       checkRuntime();
       const maySend = (store: Store) => this.#maySend(store);
-      const doona = await open({ ...this.#options, signal: connecting.signal, maySend }, this.#pinned!);
+      const onDelivered = (receipt: Receipt) => this.#receive(receipt);
+      const doona = await open({ ...this.#options, signal: connecting.signal, maySend, onDelivered }, this.#pinned!);
       if (connecting.signal.aborted) return doona.close();
       this.#doona = doona;
       this.#preview?.then((shown) => shown.close(), () => {});
@@ -373,32 +424,45 @@ export class DoonaClient<V extends Value = Value> {
     return this.#isReady();
   }
 
-  async #send(doona: Doona, value: Value): Promise<void> {
+  async #send(doona: Doona, { value, final }: Waiting): Promise<void> {
     this.#sending++;
     this.#failure = undefined;
     try {
-      const receipt = await doona.report(value);
-      this.#reportedUntil = receipt.next?.getTime() ?? Infinity;
-      this.#isLeftOut = !receipt.sampled;
-      this.#say(this.#isLeftOut ? reasons['not-sampled']!
-        : receipt.repeated ? 'This epoch has its report already.' : 'A report was delivered.');
-      this.#tell(this.#options.onReceipt, receipt);
+      this.#receive(await doona.report(value, { final }));
     } catch (error) {
       // A stream could not be followed: nothing was used up, and the value waits for the next attempt.
       const waits = (error as { code?: unknown } | null)?.code === 'task-unreachable' && this.#isReady();
-      if (waits && this.#queue.length < maxQueued) this.#queue.push(value);
+      if (waits && this.#queue.length < maxQueued) this.#queue.push({ value, final });
       this.#fail(error);
     } finally {
       this.#sending--;
     }
   }
 
+  /** Tells the page of a report that was delivered, or of a value that is unused. */
+  #receive(receipt: Receipt): void {
+    const until = receipt.next?.getTime() ?? Infinity;
+    if (receipt.draft) this.#draftUntil = until;
+    else this.#reportedUntil = until;
+    this.#isLeftOut = !receipt.sampled;
+    const isSealed = receipt.draft && !receipt.repeated;
+    this.#say(this.#isLeftOut ? reasons['not-sampled']! : isSealed ? 'A draft was sealed.'
+      : receipt.repeated ? 'This epoch has its report already.' : 'A report was delivered.');
+    if (!isSealed) this.#tell(this.#options.onReceipt, receipt);
+  }
+
+  /** Drops what waits, on this page. */
+  #drop(): void {
+    this.#queue = [];
+    this.#draftUntil = 0;
+    this.#doona?.withdraw();
+  }
+
   /** Ends everything for an opt-out, except that it listens for an opt-in. */
   #stop(): void {
     this.#isOut = true;
-    this.#queue = [];
+    this.#drop();
     this.#connecting?.abort();
-    this.#doona?.withdraw();
     this.#end();
     this.#say(reasons['opted-out']!);
   }
@@ -469,7 +533,8 @@ export class DoonaClient<V extends Value = Value> {
 
   readonly #onOnline = (): void => {
     this.#retryAt = 0;
-    this.#advance();
+    this.#wantsTask ||= this.#waits;
+    void this.#advance().then(() => this.#doona?.flushLater(true));
   };
 
   /** An open channel could keep the page out of the back-forward cache. */
@@ -503,8 +568,7 @@ export class DoonaClient<V extends Value = Value> {
           this.#isOut = false;
           this.#advance();
         } else if (data === `forget ${this.#pinned?.idText}`) {
-          this.#queue = [];
-          this.#doona?.withdraw();
+          this.#drop();
         }
       };
       return channel;

@@ -14,13 +14,13 @@
 
 export { type Budget } from './budget.js';
 export { connect } from './connect.js';
-export { type Doona, type Flushed, type Forgotten, type Receipt } from './doona.js';
+export { type Doona, type Flushed, type Forgotten, type Receipt, type ReportOptions } from './doona.js';
 export { DoonaError, type ErrorCode } from './errors.js';
 export { type Assumption, type Devices, type ExplainOptions, type Explanation, type Language } from './explain.js';
 export { type ClientOptions, type DoonaClient, type InitOptions, type Status, init } from './facade.js';
 export { type Guarantee } from './guarantee.js';
 export { type ConnectOptions, type StreamOptions, type TaskOptions, type TokenSource } from './options.js';
-export { type Cost, type Line, type Permit, type Price, type Report, type Run, type Store } from './store.js';
+export { type Cost, type Latest, type Line, type Permit, type Price, type Report, type Run, type Store } from './store.js';
 export { memoryStore } from './store-memory.js';
 export { type Party, type Task } from './task.js';
 export { type Value, type Vector } from './value.js';

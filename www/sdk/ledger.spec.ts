@@ -111,7 +111,7 @@ test('a report counts in every window of the budget around it, and in no other',
 
 const single: Price = { first: { epsilon: 1, delta: 1e-6 }, reports: 1, all: { epsilon: 1, delta: 1e-6 } };
 /** A claim on an epoch of a day, of a task that costs (1, 10⁻⁶). */
-const claimOn = (epoch: number, sample: number): Claim => ({ task: 'a', epoch, start: epoch * day, sample,
+const claimOn = (epoch: number, sample: number): Claim => ({ task: 'a', epoch, start: epoch * day, sample, next: null,
   line: { id: 'a', price: single, length: day },
   limit: { epsilon: 1, delta: 1, days: Infinity, option: 'maxTotalEpsilon' } });
 
@@ -145,15 +145,15 @@ test('an epoch that the draw leaves out costs nothing, and does not fix how its 
   const limit: Limit = { epsilon: 5, delta: 1e-3, days: 30, option: 'budget' };
   const store = memoryStore();
   const claim = (id: string, epoch: number, sample: number) => ledgerOf(store).claim({ task: id, epoch,
-    start: epoch * day, sample, line: { id, price, length: day }, limit });
+    start: epoch * day, next: null, sample, line: { id, price, length: day }, limit });
   assert.equal((await claim('a', 0, 0))?.state, 'left-out');
   assert.equal((await claim('b', 0, 1)), undefined, 'all of the budget is left for another task');
   await assert.rejects(claim('a', 1, 1), { code: 'budget-exceeded' });
   const stepped = memoryStore();
   const small = { ...limit, epsilon: 4 };
   const first = { id: 'a', price, length: day };
-  await ledgerOf(stepped).claim({ task: 'a', epoch: 0, start: 0, sample: 0, line: first, limit: small });
-  await ledgerOf(stepped).claim({ task: 'a', epoch: 1, start: day, sample: 1, line: first, limit: small });
+  await ledgerOf(stepped).claim({ task: 'a', epoch: 0, start: 0, next: null, sample: 0, next: null, line: first, limit: small });
+  await ledgerOf(stepped).claim({ task: 'a', epoch: 1, start: day, next: null, sample: 1, line: first, limit: small });
   assert.deepEqual((await stepped.lines()).map((line) => line.stepped), [true], 'all its epochs do not fit');
 });
 const monthly: Price = { first: { epsilon: 1, delta: 1e-6 }, reports: 30, all: { epsilon: 5.25, delta: 3e-5 } };

@@ -7,7 +7,7 @@
  */
 
 import { type Limit, admit, withoutEpoch, withoutReport } from './budget.js';
-import type { Line, Report, Store } from './store.js';
+import type { LineStart, Report, Store } from './store.js';
 import type { Cap } from './task.js';
 
 /** A request to make the one report of a task and epoch. */
@@ -17,13 +17,17 @@ export interface Claim {
   readonly epoch: number;
   /** When the epoch begins, in Unix seconds. The ledger records the report at this time. */
   readonly start: number;
+  /** When the next epoch begins, in Unix seconds; null after the last epoch. */
+  readonly next: number | null;
   /** The task's ledger line before its first report. */
-  readonly line: Omit<Line, 'stepped' | 'runs'>;
+  readonly line: LineStart;
   readonly limit: Limit;
   /** The task's cap, if it has one. */
   readonly cap?: Cap | undefined;
   /** The probability with which this browser takes part in the epoch, 0 to 1. */
   readonly sample: number;
+  /** A draft to store with the claim. Without it, the value is randomized only after the claim. */
+  readonly draft?: Report;
 }
 
 /** Decides whether the budget admits a claim. */
@@ -45,17 +49,17 @@ export interface Ledger {
 /** Returns the ledger of a store. It calls `check` right before each decision; if `check` throws, nothing changes. */
 export function ledgerOf(store: Store, check: () => void = () => {}): Ledger {
   return {
-    async claim({ task, epoch, start, line, limit, cap, sample }) {
+    async claim({ task, epoch, start, next, line, limit, cap, sample, draft }) {
       const sampled = isDrawn(sample);
-      const old = await store.claim(task, epoch, (lines) =>
-        (check(), sampled ? admit(lines, line, start, limit, cap) : withoutReport(lines, line, limit)));
-      if (old || sampled) return old;
-      const report: Report = { task, epoch, state: 'left-out' };
-      await store.put(report); // If this fails, the epoch stays claimed, and has no report either.
-      return report;
+      const leftOut: Report = { task, epoch, state: 'left-out' };
+      const latest = { task, epoch, start, next };
+      const old = await store.claim(task, epoch, (lines) => (check(), sampled
+        ? { ...admit(lines, line, start, limit, cap), latest }
+        : { ...withoutReport(lines, line, limit), latest: { ...latest, sampled } }), sampled ? draft : leftOut);
+      return old ?? (sampled ? undefined : leftOut);
     },
-    release: ({ task, epoch, start, line }) =>
-      store.release(task, epoch, line.id, (old) => (check(), withoutEpoch(old, start))),
+    release: ({ task, epoch, start, line }) => store.release(task, epoch, line.id, (old) => (check(),
+      { ...withoutEpoch(old, start), latest: undefined })),
   };
 }
 

@@ -21,6 +21,9 @@ export interface ModuleStart {
 /** Created after `connect` has tested the builtins: a library of the page may have replaced Map. */
 let moduleStarts: Map<string, Promise<ModuleStart>> | undefined;
 
+/** Aborts the downloads for the engine of a folder. */
+let downloads: Map<string, AbortController> | undefined;
+
 /**
  * Fetches a WASM module from `folder`, by default this script's folder, and starts it in `engine`. Once per page and
  * folder.
@@ -40,15 +43,24 @@ export function startModule(name: ModuleName, engine: Promise<Engine>, folder?: 
   return starting;
 }
 
-/** Forgets the modules that were started in the engine of a folder, because the engine has stopped. */
+/**
+ * Forgets the modules that were started in the engine of a folder, because the engine has stopped. Aborts their
+ * downloads.
+ */
 export function forgetModules(folder?: URL): void {
+  downloads?.get(String(folder))?.abort();
+  downloads?.delete(String(folder));
   moduleStarts?.delete(`browser ${folder}`);
   moduleStarts?.delete(`full ${folder}`);
 }
 
 async function start(name: ModuleName, engine: Promise<Engine>, folder?: URL,
   compiled?: WebAssembly.Module): Promise<ModuleStart> {
-  const [ready, code] = await Promise.all([engine, compiled ?? load(moduleURL(name, folder))]);
+  const all = (downloads ??= new Map<string, AbortController>());
+  const key = String(folder);
+  const download = all.get(key) ?? new AbortController();
+  all.set(key, download);
+  const [ready, code] = await Promise.all([engine, compiled ?? load(moduleURL(name, folder), download.signal)]);
   return { running: ready.start(name, code) };
 }
 
@@ -66,7 +78,7 @@ const maxModuleWait = 25_000;
 /** The size limit of a WASM module, in bytes. doona-full.wasm has 7 million. */
 const maxModule = 32 << 20;
 
-async function load(url: URL): Promise<Bytes> {
+async function load(url: URL, outer: AbortSignal): Promise<Bytes> {
   try {
     if (url.protocol === 'file:') return await readFile(url);
     return await withTimeout(async (signal) => {
@@ -75,7 +87,7 @@ async function load(url: URL): Promise<Bytes> {
       const body = await readBody(response, maxModule);
       checkNotPage(body);
       return body;
-    }, maxModuleWait);
+    }, maxModuleWait, outer);
   } catch (cause) {
     const message = `couldn't load ${url.href}: ${(cause as Error).message}; ${filesHint}`;
     throw new DoonaError('module-failed', message, 'modules', { cause });

@@ -6,6 +6,9 @@
 import { type Bytes, concat } from './bytes.js';
 import { wasi } from './wasi.js';
 
+/** The size of the tag in every layer of a report, in bytes. */
+export const tagSize = 16;
+
 /** Names a module: `browser` is doona.wasm, small and for every page; `full` is doona-full.wasm, which also seals. */
 export type ModuleName = 'browser' | 'full';
 
@@ -22,7 +25,7 @@ interface Exports {
   epsilon_within(handle: number, epochs: number, delta: number): number;
   randomize(handle: number): number;
   open_bundle(): number;
-  submission(handle: number, epoch: bigint): number;
+  submission(handle: number, epoch: bigint, tags: number): number;
 }
 
 /** An error that the module returned. `field` names the invalid field, if one is at fault. */
@@ -131,11 +134,11 @@ export class Module {
     });
   }
 
-  /** Randomizes and seals a value. doona-full.wasm only. @throws ModuleError */
-  submission(handle: number, epoch: number, value: Float64Array): Bytes {
+  /** Randomizes and seals a value, with the given tags or random ones. doona-full.wasm only. @throws ModuleError */
+  submission(handle: number, epoch: number, value: Float64Array, tags: Bytes = new Uint8Array()): Bytes {
     return this.#run((exports) => {
-      this.#writeValue(value);
-      this.#check(exports.submission(handle, BigInt(epoch)));
+      this.#writeValue(value, tags);
+      this.#check(exports.submission(handle, BigInt(epoch), tags.length / tagSize));
       return this.#result();
     });
   }
@@ -185,9 +188,10 @@ export class Module {
     new Uint8Array(this.#exports.memory.buffer, at, bytes.length).set(bytes);
   }
 
-  #writeValue(value: Float64Array): void {
-    const bytes = new Uint8Array(8 * value.length);
-    const view = new DataView(bytes.buffer);
+  #writeValue(value: Float64Array, tags?: Bytes): void {
+    const bytes = new Uint8Array((tags?.length ?? 0) + 8 * value.length);
+    const view = new DataView(bytes.buffer, tags?.length);
+    if (tags) bytes.set(tags);
     value.forEach((x, i) => view.setFloat64(8 * i, x, true));
     this.#write(bytes);
     bytes.fill(0);

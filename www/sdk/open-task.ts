@@ -5,7 +5,7 @@
  */
 
 import type { Bytes } from './bytes.js';
-import type { Engine, OpenRequest, OpenedTask } from './engine.js';
+import type { Draft, Engine, OpenRequest, OpenedTask } from './engine.js';
 import type { ModuleName } from './module.js';
 
 /** A task that passed every check. It moves to doona-full.wasm if doona.wasm stops. */
@@ -50,11 +50,20 @@ export class OpenTask {
    * Randomizes and seals a value. It zeroes the value or transfers its buffer to the worker.
    * @throws DoonaError as Engine.submission
    */
-  async submission(epoch: number, value: Float64Array): Promise<Bytes> {
+  submission(epoch: number, value: Float64Array): Promise<Bytes> {
+    return this.#seal(value, (handle, given) => this.#engine.submission(handle, epoch, given));
+  }
+
+  /** Seals a draft, with the tags of the epoch's first one. Otherwise as submission. */
+  draft(epoch: number, value: Float64Array, tags?: Bytes): Promise<Draft> {
+    return this.#seal(value, (handle, given) => this.#engine.draft(handle, epoch, given, tags));
+  }
+
+  async #seal<T>(value: Float64Array, seal: (handle: number, value: Float64Array) => Promise<T | null>): Promise<T> {
     const copy = value.slice();
     const values = [copy, value];
     try {
-      return await this.#use((handle) => this.#engine.submission(handle, epoch, values.pop()!));
+      return await this.#use((handle) => seal(handle, values.pop()!));
     } finally {
       for (const held of [value, copy]) if (held.length > 0) held.fill(0); // An empty one was transferred.
     }

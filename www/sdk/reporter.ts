@@ -22,10 +22,11 @@ export interface Reporter {
   /** Returns the ε of `epochs` epochs together at `delta`; Infinity if no ε holds. */
   epsilonWithin(epochs: number, delta: number): number;
   /**
-   * Randomizes and seals a value. The caller may send at most one result per epoch.
+   * Randomizes and seals a value. The caller may send at most one result per epoch. The drafts of one report share
+   * their tags, one for each hop; without `tags`, every layer has a random tag.
    * @throws DoonaError `invalid-value`; `task-refused` if sealing to the task's keys fails
    */
-  submission(epoch: number, value: Float64Array): Promise<Bytes>;
+  submission(epoch: number, value: Float64Array, tags?: Bytes): Promise<Bytes>;
 }
 
 /** The owner and id that a bundle must have. */
@@ -50,10 +51,10 @@ export async function withWebCrypto(starting: Promise<Module>, bundle: Bundle, i
     epsilon0: module.epsilon0(handle),
     totalEpsilon: module.totalEpsilon(handle),
     epsilonWithin: (epochs, delta) => module.epsilonWithin(handle, epochs, delta),
-    submission: async (epoch, value) => {
+    submission: async (epoch, value, tags) => {
       const lanes = withRandomizeErrors(() => module.randomize(handle, value, slotSize));
       try {
-        return await sealer.submission(epoch, lanes);
+        return await sealer.submission(epoch, lanes, tags);
       } catch (cause) {
         throw taskRefused(`its keys cannot be sealed to: ${(cause as Error).message}`, cause);
       } finally {
@@ -74,7 +75,8 @@ export function withFullModule(module: Module, raw: Bytes, expected: ExpectedTas
     epsilon0: module.epsilon0(handle),
     totalEpsilon: module.totalEpsilon(handle),
     epsilonWithin: (epochs, delta) => module.epsilonWithin(handle, epochs, delta),
-    submission: async (epoch, value) => withRandomizeErrors(() => module.submission(handle, epoch, value)),
+    submission: async (epoch, value, tags) =>
+      withRandomizeErrors(() => module.submission(handle, epoch, value, tags)),
   };
 }
 

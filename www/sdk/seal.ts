@@ -7,12 +7,10 @@
 import type { Keys } from './bundle.js';
 import { type Bytes, bigEndian, concat, utf8 } from './bytes.js';
 import { type PublicKey, importKey, kemId, seal } from './hpke.js';
-import type { Lanes } from './module.js';
+import { type Lanes, tagSize } from './module.js';
 import { array, bin, uint } from './msgpack.js';
 import { sha256 } from './signature.js';
 import { version } from './task.js';
-
-export const tagSize = 16;
 
 /** The kinds of plaintext. The associated data contains the kind. */
 export const kindSlot = 0;
@@ -34,13 +32,16 @@ export class Sealer {
     this.#keys = keys;
   }
 
-  /** Returns the body to post: msgpack [version, envelope]. */
-  async submission(epoch: number, lanes: Lanes): Promise<Bytes> {
+  /**
+   * Returns the body to post: msgpack [version, envelope]. Without `tags`, every layer has a random tag. The drafts of
+   * one report share their tags, one for each hop. Only a task with one slot has drafts.
+   */
+  async submission(epoch: number, lanes: Lanes, tags?: Bytes): Promise<Bytes> {
     const hops = await Promise.all(this.#keys.map((_, hop) => this.#hop(hop, epoch)));
     const sealed = await Promise.all(
-      lanes.map((slots, lane) => Promise.all(slots.map((slot) => sealSlot(hops, lane, slot)))),
+      lanes.map((slots, lane) => Promise.all(slots.map((slot) => sealSlot(hops, lane, slot, tags)))),
     );
-    const content = array([bin(tag()), array(sealed.map((slots) => array(slots.map(bin))))]);
+    const content = array([bin(tagOf(0, tags)), array(sealed.map((slots) => array(slots.map(bin))))]);
     const envelope = await seal(hops[0]!.key, hops[0]!.info, aadOf(0, kindEnvelope), content);
     return array([uint(version), bin(envelope)]);
   }
@@ -61,10 +62,10 @@ export async function infoOf(taskId: Bytes, epoch: number, hop: number, key: Byt
 }
 
 /** Seals tag ‖ slot to the verifier, then tag ‖ ciphertext to each relay from the last to the second. */
-async function sealSlot(hops: readonly Hop[], lane: number, slot: Bytes): Promise<Bytes> {
+async function sealSlot(hops: readonly Hop[], lane: number, slot: Bytes, tags?: Bytes): Promise<Bytes> {
   let inner = slot;
   for (let hop = hops.length - 1; hop >= 1; hop--) {
-    const plain = concat(tag(), inner);
+    const plain = concat(tagOf(hop, tags), inner);
     try {
       inner = await seal(hops[hop]!.key, hops[hop]!.info, aadOf(lane, kindSlot), plain);
     } finally {
@@ -79,7 +80,12 @@ export function aadOf(lane: number, kind: number): Bytes {
   return concat(bigEndian(lane, 2), bigEndian(kind, 1));
 }
 
-/** Returns a random tag of 16 bytes. By it, the hop that opens the layer recognizes a replay. */
-function tag(): Bytes {
-  return crypto.getRandomValues(new Uint8Array(tagSize));
+/** Returns a hop's tag: the one in `tags`, or a random one. By it, the hop that opens the layer recognizes a replay. */
+function tagOf(hop: number, tags?: Bytes): Bytes {
+  return tags ? tags.subarray(tagSize * hop, tagSize * hop + tagSize) : randomTags(1);
+}
+
+/** Returns the random tags of a number of hops. */
+export function randomTags(hops: number): Bytes {
+  return crypto.getRandomValues(new Uint8Array(tagSize * hops));
 }

@@ -5,7 +5,7 @@
  */
 
 import { DoonaError } from './errors.js';
-import { type Line, type Permit, type Report, type Store, optOutRecord } from './store.js';
+import { type Line, type Permit, type Report, type Store, claimed, optOutRecord } from './store.js';
 import { within } from './timing.js';
 
 const reports = 'reports';
@@ -25,9 +25,26 @@ export async function withIndexedDB<T>(work: (store: Store) => Promise<T>): Prom
   }
 }
 
+/**
+ * Does the same, but creates and upgrades nothing. Returns undefined if the origin has no store, or only one of an
+ * older SDK.
+ * @throws DoonaError `storage-unavailable`
+ */
+export async function withExistingIndexedDB<T>(work: (store: Store) => Promise<T>): Promise<T | undefined> {
+  const store = new IndexedDBStore(openExisting);
+  try {
+    return (await store.open()) && (await work(store));
+  } catch (error) {
+    if ((error as { cause?: unknown } | null)?.cause === noStore) return undefined;
+    throw error;
+  } finally {
+    store.close();
+  }
+}
+
 /** Opens the origin's store. @throws DoonaError `storage-unavailable` */
 export async function indexedDBStore(): Promise<Store & { close(): void }> {
-  const store = new IndexedDBStore();
+  const store = new IndexedDBStore(openDatabase);
   await store.open();
   return store;
 }
@@ -53,24 +70,29 @@ function opened(opening: IDBOpenDBRequest): Promise<IDBDatabase> {
     if (!names.contains(reports)) opening.result.createObjectStore(reports, { keyPath: ['task', 'epoch'] });
     if (!names.contains(ledger)) opening.result.createObjectStore(ledger, { keyPath: 'id' });
   };
+  return connected(opening);
+}
+
+function connected(opening: IDBOpenDBRequest): Promise<IDBDatabase> {
   let late = false;
   opening.addEventListener('success', () => late && opening.result.close()); // It would block an upgrade.
   return answered(resultOf(opening), () => (late = true), '; another tab may hold an older version open');
 }
 
-/** Whether the origin has a store. Creates none. @throws DoonaError `storage-unavailable` */
-export async function hasIndexedDB(): Promise<boolean> {
-  try {
-    const opening = indexedDB.open('doona');
-    opening.onupgradeneeded = () => opening.transaction!.abort(); // There is no store, and the abort leaves none.
-    let late = false;
-    opening.addEventListener('success', () => late && opening.result.close()); // It would block an upgrade.
-    (await answered(resultOf(opening), () => (late = true))).close();
-    return true;
-  } catch (cause) {
-    if ((cause as { name?: unknown } | null)?.name === 'AbortError') return false;
-    throw unavailable('open', cause);
-  }
+/** The cause of an error: the origin has no store, or only one of an older SDK. */
+const noStore = new Error('no store');
+
+/** Opens the database in the version that it has. @throws noStore */
+async function openExisting(): Promise<IDBDatabase> {
+  const opening = indexedDB.open('doona');
+  opening.onupgradeneeded = () => opening.transaction!.abort(); // There is no store, and the abort leaves none.
+  const db = await connected(opening).catch((cause) => {
+    throw (cause as { name?: unknown } | null)?.name === 'AbortError' ? noStore : cause;
+  });
+  const names = db.objectStoreNames;
+  if (names.contains(reports) && names.contains(ledger)) return db;
+  db.close();
+  throw noStore;
 }
 
 /** Waits for IndexedDB, at most `maxWait`. */
@@ -85,11 +107,13 @@ class IndexedDBStore implements Store {
   /** The connection; undefined once it is closed. */
   #db: IDBDatabase | undefined;
 
+  constructor(readonly connect: () => Promise<IDBDatabase>) {}
+
   /** Opens a connection, if none is open. @throws DoonaError `storage-unavailable` */
   async open(): Promise<IDBDatabase> {
     if (this.#db) return this.#db;
     try {
-      const db = await openDatabase();
+      const db = await this.connect();
       const forget = () => {
         if (this.#db === db) this.#db = undefined;
       };
@@ -133,13 +157,13 @@ class IndexedDBStore implements Store {
     }
   }
 
-  async claim(task: string, epoch: number, permit: Permit): Promise<Report | undefined> {
+  async claim(task: string, epoch: number, permit: Permit, report = claimed(task, epoch)): Promise<Report | undefined> {
     return this.#write([reports, ledger], 'strict', async (tx) => {
       const old: Report | undefined = await resultOf(tx.objectStore(reports).get([task, epoch]));
       if (old) return old;
       const lines: Line[] = await resultOf(tx.objectStore(ledger).getAll());
       tx.objectStore(ledger).put(permit(lines));
-      tx.objectStore(reports).put({ task, epoch, state: 'claimed' } satisfies Report);
+      tx.objectStore(reports).put(report);
       return undefined;
     });
   }
@@ -159,6 +183,16 @@ class IndexedDBStore implements Store {
   async put(report: Report): Promise<void> {
     await this.#write([reports], report.task === optOutRecord ? 'strict' : 'relaxed', async (tx) => {
       tx.objectStore(reports).put(report);
+    });
+  }
+
+  async update(task: string, epoch: number,
+    change: (old: Report) => Report | undefined): Promise<Report | undefined> {
+    return this.#write([reports], 'relaxed', async (tx) => {
+      const old: Report | undefined = await resultOf(tx.objectStore(reports).get([task, epoch]));
+      const report = old && change(old);
+      if (report) tx.objectStore(reports).put(report);
+      return report ?? old;
     });
   }
 

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Line, Permit, Report, Store } from './store.js';
+import { type Line, type Permit, type Report, type Store, claimed } from './store.js';
 
 /** Returns an empty store. */
 export function memoryStore(): Store {
@@ -12,12 +12,12 @@ export function memoryStore(): Store {
   const ledger = new Map<string, Line>();
   const key = (task: string, epoch: number) => `${task}/${epoch}`;
   return {
-    async claim(task: string, epoch: number, permit: Permit) {
+    async claim(task: string, epoch: number, permit: Permit, report = claimed(task, epoch)) {
       const old = reports.get(key(task, epoch));
       if (old) return old;
       const line = permit([...ledger.values()]);
       ledger.set(line.id, line);
-      reports.set(key(task, epoch), { task, epoch, state: 'claimed' });
+      reports.set(key(task, epoch), report);
       return undefined;
     },
     async release(task, epoch, id, change) {
@@ -30,6 +30,12 @@ export function memoryStore(): Store {
     },
     async put(report) {
       reports.set(key(report.task, report.epoch), report);
+    },
+    async update(task, epoch, change) {
+      const old = reports.get(key(task, epoch));
+      const report = (old && change(old)) ?? old;
+      if (report) reports.set(key(task, epoch), report);
+      return report;
     },
     async sealed(task) {
       return [...reports.values()].filter((r) => r.task === task && r.state === 'sealed');

@@ -13,9 +13,9 @@ export interface Report {
   readonly epoch: number;
   /**
    * `claimed`: set before the SDK randomizes the value, so that no other tab randomizes too. If the tab dies before
-   * sealing, the state stays `claimed`. `sealed`: ready to send. `delivered`: the relay has it. `dropped`: its epoch
-   * closed or the relay refused it. `left-out`: nothing was randomized, because the draw of `sample` left this browser
-   * out of the epoch.
+   * sealing, the state stays `claimed`. `sealed`: ready to send, or a draft (see `tags`). `delivered`: the relay has it.
+   * `dropped`: its epoch closed, the relay refused it, or the page withdrew it.
+   * `left-out`: nothing was randomized, because the draw of `sample` left this browser out of the epoch.
    */
   readonly state: 'claimed' | 'sealed' | 'delivered' | 'dropped' | 'left-out';
   /** The bytes to post; only in state `sealed`. */
@@ -30,6 +30,38 @@ export interface Report {
    * The report's token, once the issuer has signed it. Only in state `sealed`, and only if the task requires tokens.
    */
   readonly token?: Bytes;
+  /**
+   * How often all attempts of a delivery failed, and when the next delivery may begin, in Unix milliseconds. Only in
+   * state `sealed`.
+   */
+  readonly failed?: number;
+  readonly retryAt?: number;
+  /**
+   * The tags of all layers, one for each hop. They make the report a draft: it waits until the visitor leaves the site,
+   * at most until `leaveAt` in Unix milliseconds, and a later value may replace it unless `final` is true. Only in state
+   * `sealed`. Whoever has the tags could recognize the message at the verifier, so they are deleted when it leaves.
+   */
+  readonly tags?: Bytes;
+  readonly leaveAt?: number;
+  readonly final?: boolean;
+}
+
+/** Returns a report that was claimed and is not sealed yet. */
+export function claimed(task: string, epoch: number): Report {
+  return { task, epoch, state: 'claimed' };
+}
+
+/**
+ * Drops a report that is sealed and not delivered, or claimed and not sealed yet. A tab that is sealing it then
+ * withdraws it. Returns whether the report was dropped and had been sealed.
+ */
+export async function dropReport(store: Store, task: string, epoch: number): Promise<boolean> {
+  let wasSealed = false;
+  await store.update(task, epoch, ({ state }) => {
+    wasSealed = state === 'sealed';
+    return wasSealed || state === 'claimed' ? { task, epoch, state: 'dropped' } : undefined;
+  });
+  return wasSealed;
 }
 
 /** The store keeps the opt-out as a report with this word as task id; no task has such an id. */
@@ -75,6 +107,24 @@ export interface Line {
   readonly length: number;
   /** The epochs with a report, ascending and disjoint. */
   readonly runs: readonly Run[];
+  /** The report that was claimed last; undefined if it was taken back. */
+  readonly latest?: Latest | undefined;
+}
+
+/** A ledger line before its first report. */
+export type LineStart = Pick<Line, 'id' | 'price' | 'length'>;
+
+/** The last claimed report of a line. By it, a later page view knows that the epoch has its report. */
+export interface Latest {
+  /** The id of the task, in hexadecimal. */
+  readonly task: string;
+  readonly epoch: number;
+  /** When the epoch begins, in Unix seconds. */
+  readonly start: number;
+  /** When the task's next epoch begins, in Unix seconds; null after the last epoch. */
+  readonly next: number | null;
+  /** False if the draw of `sample` left this browser out of the epoch, which then has no report. */
+  readonly sampled?: boolean | undefined;
 }
 
 /**
@@ -87,16 +137,21 @@ export type Permit = (lines: readonly Line[]) => Line;
 export interface Store {
   /**
    * Claims the report of a task and epoch, stores the line that `permit` returns under its id, and returns undefined.
-   * If there is already a report, it returns that report and changes nothing. If `permit` throws, it throws the same
-   * error and changes nothing.
+   * Also stores `report`, by default one in state `claimed`. If there is already a report, it returns that report and
+   * changes nothing. If `permit` throws, it throws the same error and changes nothing.
    */
-  claim(task: string, epoch: number, permit: Permit): Promise<Report | undefined>;
+  claim(task: string, epoch: number, permit: Permit, report?: Report): Promise<Report | undefined>;
   /** Deletes a claim for which no value was randomized. `change` returns the ledger line `line` without that report. */
   release(task: string, epoch: number, line: string, change: (line: Line) => Line): Promise<void>;
   /** Returns all lines of the ledger. */
   lines(): Promise<Line[]>;
   /** Stores a report. It replaces the report of the same task and epoch. */
   put(report: Report): Promise<void>;
+  /**
+   * Replaces the report of a task and epoch by what `change` returns for it. If `change` returns undefined, or there is
+   * no report, it changes nothing. Returns the report that the store then has.
+   */
+  update(task: string, epoch: number, change: (old: Report) => Report | undefined): Promise<Report | undefined>;
   /** Returns the task's reports in state `sealed`. */
   sealed(task: string): Promise<Report[]>;
 }

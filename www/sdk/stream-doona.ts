@@ -4,8 +4,8 @@
  */
 
 import { checkBuiltins } from './builtins.js';
-import { type ConnectionParts, Doona, type Flushed, type Forgotten, type Receipt, forgotten, maxReport,
-  storeLate } from './doona.js';
+import { type ConnectionParts, Doona, type Flushed, type Forgotten, type Receipt, type ReportOptions, forgotten,
+  maxReport, storeLate } from './doona.js';
 import { startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
 import type { ExplainOptions, Explanation } from './explain.js';
@@ -61,7 +61,7 @@ export class StreamDoona extends Doona {
     return dropped;
   }
 
-  override async report(value: number | Vector | string, options: { signal?: AbortSignal } = {}): Promise<Receipt> {
+  override async report(value: number | Vector | string, options: ReportOptions = {}): Promise<Receipt> {
     checkBuiltins();
     throwIfAborted(options.signal);
     const { signal } = this.#waiting;
@@ -77,8 +77,7 @@ export class StreamDoona extends Doona {
       : new DoonaError('task-unreachable', `couldn't follow the stream within ${maxReport / 1000} seconds`));
   }
 
-  async #report(parts: ConnectionParts, value: number | Vector | string,
-    options: { signal?: AbortSignal }): Promise<Receipt> {
+  async #report(parts: ConnectionParts, value: number | Vector | string, options: ReportOptions): Promise<Receipt> {
     if (parts.id !== this.#parts.id) {
       const last = this.#now;
       this.#earlier.set(this.#parts.id, last);
@@ -123,8 +122,8 @@ export class StreamDoona extends Doona {
   }
 
   /** @internal */
-  override async flushLater(): Promise<void> {
-    await Promise.all((await this.#withReports().catch(() => [this.#now])).map((doona) => doona.flushLater()));
+  override async flushLater(anyway = false): Promise<void> {
+    await Promise.all((await this.#withReports().catch(() => [this.#now])).map((doona) => doona.flushLater(anyway)));
   }
 
   /** Returns connections to the current task and to earlier tasks that still have an unsent report. */

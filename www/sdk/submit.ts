@@ -47,6 +47,8 @@ export interface Submission {
   readonly signal?: AbortSignal;
   /** Asked before each attempt, which counts from 0. If it returns false, nothing more is sent. */
   readonly isWanted?: (attempt: number) => Promise<boolean>;
+  /** Whether to retry after the first attempt. Default true. */
+  readonly retries?: boolean;
 }
 
 /**
@@ -56,7 +58,8 @@ export interface Submission {
  * `limit-reached`: the relay may accept it from another network; `not-delivered`: the relay may accept it later. The
  * signal's reason if it is aborted
  */
-export async function submit(url: string, body: Bytes, { token, signal, isWanted }: Submission = {}): Promise<boolean> {
+export async function submit(url: string, body: Bytes,
+  { token, signal, isWanted, retries = true }: Submission = {}): Promise<boolean> {
   for (let attempt = 0; ; attempt++) {
     const wanted = !isWanted || (await isWanted(attempt));
     throwIfAborted(signal);
@@ -66,7 +69,7 @@ export async function submit(url: string, body: Bytes, { token, signal, isWanted
     throwIfAborted(signal);
     if (outcome === undefined) return true;
     if (outcome.final) throw outcome.error;
-    const wait = Math.max(retryDelays[attempt] ?? Infinity, 1000 * outcome.retryAfter);
+    const wait = Math.max(retries ? retryDelays[attempt] ?? Infinity : Infinity, 1000 * outcome.retryAfter);
     if (wait > 1000 * maxRetryAfter) throw outcome.error;
     await pause(wait, signal);
   }

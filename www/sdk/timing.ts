@@ -104,17 +104,19 @@ export function isHidden(): boolean {
 
 /**
  * Waits for a number of milliseconds, but only until the page is hidden, because a hidden page may never run again.
- * Resolves to whether the page is still visible. Rejects with the signal's reason on an abort. Clears its timer,
- * because a running timer keeps a Node process alive.
+ * Resolves to whether the page is still visible. With `ofSite` it continues if the visitor goes on to another page of
+ * the site. Rejects with the signal's reason on an abort. Clears its timer, because a running timer keeps a Node process
+ * alive.
  */
-export async function waitWhileVisible(milliseconds: number, signal?: AbortSignal): Promise<boolean> {
+export async function waitWhileVisible(milliseconds: number, signal?: AbortSignal,
+  ofSite = false): Promise<boolean> {
   throwIfAborted(signal);
   if (isHidden()) return false;
   if (milliseconds <= 0) return true; // With fake timers, a timeout of 0 may never fire.
   let stop = () => {};
   const waited = new Promise<boolean>((resolve) => {
     const timer = setTimeout(() => resolve(true), milliseconds);
-    const stopListening = onHide(() => resolve(false)); // At the event pagehide, the page still counts as visible.
+    const stopListening = onHide(() => (ofSite && isGoingOn()) || resolve(false)); // At the event pagehide, the page still counts as visible.
     stop = () => {
       clearTimeout(timer);
       stopListening();
@@ -125,6 +127,39 @@ export async function waitWhileVisible(milliseconds: number, signal?: AbortSigna
   } finally {
     stop();
   }
+}
+
+/** The last navigation to another page of the same origin, while somebody watches. */
+let goingOn: Event | undefined;
+
+/** How long a navigation may take, in milliseconds. It may have ended in a download. */
+const maxNavigation = 10_000;
+
+/** Whether the visitor is on the way to another page of the same origin. */
+function isGoingOn(): boolean {
+  return goingOn !== undefined && !goingOn.defaultPrevented && performance.now() - goingOn.timeStamp < maxNavigation;
+}
+
+/**
+ * Watches for navigations to other pages of the same origin, if the browser tells of them. Returns a function that ends
+ * this.
+ */
+export function watchNavigation(): () => void {
+  const { navigation } = globalThis as { navigation?: EventTarget };
+  if (!navigation) return () => {};
+  const begin = (event: Event) => {
+    const { destination, downloadRequest } = event as Event & { readonly downloadRequest?: unknown;
+      readonly destination: { readonly url: string; readonly sameDocument: boolean } };
+    const stays = !destination.sameDocument && (downloadRequest ?? null) === null &&
+      new URL(destination.url).origin === location.origin;
+    goingOn = stays ? event : undefined;
+  };
+  const end = () => (goingOn = undefined);
+  const listeners = [['navigate', begin], ['navigatesuccess', end], ['navigateerror', end]] as const;
+  for (const [name, listener] of listeners) navigation.addEventListener(name, listener);
+  return () => {
+    for (const [name, listener] of listeners) navigation.removeEventListener(name, listener);
+  };
 }
 
 /**

@@ -12,7 +12,7 @@ import { chromium, firefox } from 'playwright-core';
 /** @typedef {{task: string, owner: string}} Offer */
 /**
  * @typedef {{path: string, epoch: number, body: string, answer: string, messages: string[][],
- *   error: string, header: Record<string, string[]>}} Submission
+ *   tags: string[], error: string, header: Record<string, string[]>}} Submission
  */
 
 const root = fileURLToPath(new URL('../..', import.meta.url));

@@ -37,6 +37,7 @@ type submission struct {
 	Body     string              `json:"body"` // hexadecimal
 	Answer   problem.Name        `json:"answer"`
 	Messages [][]string          `json:"messages"` // by lane, hexadecimal; "" for a cover
+	Tags     []string            `json:"tags"`     // of all layers, hexadecimal
 	Error    string              `json:"error"`
 	Header   map[string][]string `json:"header"`
 }
@@ -102,7 +103,7 @@ func (r *relay) receive(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	sub := submission{Path: s.Path(), Epoch: epoch, Body: hex.EncodeToString(body), Header: req.Header}
-	lanes, err := s.Open(epoch, body)
+	lanes, tags, err := s.OpenAll(epoch, body)
 	if kind := req.Header.Get("Content-Type"); err == nil && kind != "" {
 		err = fmt.Errorf("content type %s causes a preflight: want none", kind)
 	}
@@ -110,6 +111,9 @@ func (r *relay) receive(w http.ResponseWriter, req *http.Request) {
 		sub.Error = err.Error()
 	}
 	sub.Messages = texts(lanes)
+	for _, tag := range tags {
+		sub.Tags = append(sub.Tags, hex.EncodeToString(tag[:]))
+	}
 	if err == nil {
 		r.years.note(s, epoch, body)
 	}

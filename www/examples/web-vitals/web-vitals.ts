@@ -39,12 +39,12 @@ async function start(): Promise<void> {
 async function showReceipt(name: string, value: number, receipt: Promise<Receipt>): Promise<void> {
   const line = byId(name);
   const measured = name === 'LCP' ? `${number(value)} ms` : number(value);
-  line.textContent = `${measured} on this device; randomized, sealed, and leaving within two seconds …`;
+  line.textContent = `${measured} on this device …`;
   try {
     const { repeated, bytes } = await receipt;
     line.textContent = repeated
       ? `${measured} on this device. You have reported today, and one report a day stands.`
-      : `${measured} on this device; sent as ${number(bytes)} sealed bytes.`;
+      : `${measured} on this device; ${number(bytes)} sealed bytes leave when you leave this tab.`;
   } catch (error) {
     line.textContent = `${measured} on this device. ${describeError(error)}`;
   }

@@ -3,5 +3,9 @@ export interface Metric {
   readonly name: 'CLS' | 'LCP';
   readonly value: number;
 }
-export declare function onCLS(callback: (metric: Metric) => void): void;
-export declare function onLCP(callback: (metric: Metric) => void): void;
+/** With `reportAllChanges`, the callback gets each value, and not only the last one. */
+export interface Options {
+  readonly reportAllChanges?: boolean;
+}
+export declare function onCLS(callback: (metric: Metric) => void, options?: Options): void;
+export declare function onLCP(callback: (metric: Metric) => void, options?: Options): void;
