@@ -53,7 +53,7 @@ export async function connect<V extends Value = Value>(options: ConnectOptions<V
 }
 
 /** The options of `connect`, and two functions of ConnectionParts. */
-export type OpenOptions = ConnectOptions & Pick<ConnectionParts, 'maySend' | 'onDelivered'>;
+export type OpenOptions = ConnectOptions & Pick<ConnectionParts, 'maySend' | 'onDraft'>;
 
 /** Connects with parsed options. @throws as connect */
 export async function open(options: OpenOptions, pinned: ParsedOptions): Promise<Doona> {
@@ -196,7 +196,7 @@ interface Prepared {
 }
 
 /** The parts that all tasks of a connection share. `stop` also aborts the signal. */
-type Session = Pick<ConnectionParts, 'stop' | 'hold' | 'maySend' | 'onDelivered'>;
+type Session = Pick<ConnectionParts, 'stop' | 'hold' | 'maySend' | 'onDraft'>;
 
 /** Opens the store while the engine starts. */
 async function prepare(options: OpenOptions, pinned: ParsedOptions, leave: Leave): Promise<Prepared> {
@@ -227,8 +227,8 @@ async function prepare(options: OpenOptions, pinned: ParsedOptions, leave: Leave
       if (stopped) stop();
     }
   };
-  const { maySend, onDelivered } = options;
-  const session: Session = { stop, hold, ...(maySend && { maySend }), ...(onDelivered && { onDelivered }) };
+  const { maySend, onDraft } = options;
+  const session: Session = { stop, hold, ...(maySend && { maySend }), ...(onDraft && { onDraft }) };
   return { store, cache: new DocumentCache(store), starting, signal: requests.signal, session };
 }
 

@@ -122,8 +122,8 @@ export interface ConnectionParts {
   readonly token?: (epoch: number, signal: AbortSignal) => Promise<Bytes>;
   /** Asked before a report leaves: whether the reports in the store may be sent now. Default: they may. */
   readonly maySend?: (store: Store) => Promise<boolean>;
-  /** Called when a draft is delivered. */
-  readonly onDelivered?: (receipt: Receipt) => void;
+  /** Called when a draft begins to wait, with its outcome: the receipt, or undefined if it was dropped. */
+  readonly onDraft?: (left: Promise<Receipt | undefined>) => void;
   /** Runs `work`; `stop` waits for its end. */
   readonly hold: <T>(work: () => Promise<T>) => Promise<T>;
   /** Stops the worker, if no other connection uses it, and closes the store. May be called twice. */
@@ -235,7 +235,7 @@ export class Doona<V extends Value = Value> {
     let isSealed = false;
     const reporting = async (): Promise<Receipt> => {
       await check(); // First, because the claim charges the budget.
-      if (!final) return this.#draft(epoch, input, false, running);
+      if (!final) return abortable(this.#draft(epoch, input, false, running), options.signal);
       await this.#drafting;
       throwIfAborted(running);
       const [old, report] = await hold(async () => { // Otherwise close() could lose an epoch that is charged.
@@ -249,7 +249,7 @@ export class Doona<V extends Value = Value> {
       });
       if (this.#closed) this.#parts.stop(); // The store opened again.
       isSealed = true;
-      if (old?.tags) return this.#draft(epoch, input, true, running);
+      if (old?.tags) return abortable(this.#draft(epoch, input, true, running), options.signal);
       if (old) return this.#repeat(old, sendTime, running, options.signal);
       throwIfAborted(running);
       if (report?.state !== 'sealed') await this.#unwanted(epoch); // Another tab has withdrawn it.
@@ -466,11 +466,14 @@ export class Doona<V extends Value = Value> {
       const now = this.#drafts.get(epoch);
       if (now && ready?.token) this.#drafts.set(epoch, { ...now, token: ready.token });
     }, () => {});
-    if (!waits) void this.#leave(epoch, running).catch(() => {}).finally(() => this.#drafts.delete(epoch));
+    if (waits) return;
+    const left = this.#leave(epoch, running).finally(() => this.#drafts.delete(epoch));
+    left.catch(() => {}); // The draft waits for the next visit.
+    this.#parts.onDraft?.(left);
   }
 
   /** Waits until the visitor leaves the site, or until the draft's moment, and sends the draft. */
-  async #leave(epoch: number, running: AbortSignal): Promise<void> {
+  async #leave(epoch: number, running: AbortSignal): Promise<Receipt | undefined> {
     const stop = watchNavigation();
     let draft: Report | undefined;
     let visible = true;
@@ -486,10 +489,10 @@ export class Doona<V extends Value = Value> {
     }
     // A page that is left has no time to ask the store for another tab's draft.
     draft = visible ? (await this.#sealedReports()).find((report) => report.epoch === epoch) : this.#drafts.get(epoch);
-    if (!draft) return;
-    if (this.#isClosed(draft)) return this.#drop(epoch);
+    if (!draft) return undefined;
+    if (this.#isClosed(draft)) return void (await this.#drop(epoch));
     await this.#send(draft, running, undefined, { visible });
-    this.#parts.onDelivered?.(this.#receipt(epoch, false, draft.body!.length));
+    return this.#receipt(epoch, false, draft.body!.length);
   }
 
   /** If the report of an earlier call is sealed and not delivered yet, sends it at the time drawn for this call. */

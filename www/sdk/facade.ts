@@ -130,11 +130,12 @@ export class DoonaClient<V extends Value = Value> {
   #isHopeless = false;
   #retryAt = 0;
   #sending = 0;
-  /** When the epoch of the last report ends, and that of the last draft, in Unix milliseconds. */
+  /** When the epoch of the last report ends, in Unix milliseconds. */
   #reportedUntil = 0;
   /** Whether the draw left this browser out of that epoch. */
   #isLeftOut = false;
-  #draftUntil = 0;
+  /** The number of drafts that wait. */
+  #drafts = 0;
   /** Whether a sealed report of an earlier page view waits for the relay to recover. */
   #waits = false;
   /** Whether the task is wanted although this epoch has its report. */
@@ -176,10 +177,9 @@ export class DoonaClient<V extends Value = Value> {
     if (!this.#consent && !this.#isHopeless) return ['waiting-for-consent'];
     if (this.#failure) return [this.#failure.code, this.#failure.reason];
     if (this.#sending > 0) return ['sending'];
-    const now = Date.now();
-    if (now < this.#reportedUntil) return [this.#isLeftOut ? 'not-sampled' : 'reported'];
+    if (Date.now() < this.#reportedUntil) return [this.#isLeftOut ? 'not-sampled' : 'reported'];
     if (!this.#doona) return ['connecting'];
-    return [now < this.#draftUntil ? 'draft' : 'ready'];
+    return [this.#drafts > 0 ? 'draft' : 'ready'];
   }
 
   /**
@@ -362,8 +362,8 @@ export class DoonaClient<V extends Value = Value> {
     this.#reportedUntil = found?.end ?? 0;
     this.#isLeftOut = found?.sampled === false;
     this.#waits = found?.waits === true;
-    this.#failure = undefined;
     if (!found) return false;
+    this.#failure = undefined;
     const { epoch, end } = found;
     const next = found.next === null ? (this.#pinned!.allow && new Date(end)) ?? null : new Date(1000 * found.next);
     const failure = new DoonaError('not-delivered', reasons['not-delivered']!);
@@ -398,8 +398,8 @@ export class DoonaClient<V extends Value = Value> {
     try {
       checkRuntime();
       const maySend = (store: Store) => this.#maySend(store);
-      const onDelivered = (receipt: Receipt) => this.#receive(receipt);
-      const doona = await open({ ...this.#options, signal: connecting.signal, maySend, onDelivered }, this.#pinned!);
+      const onDraft = (left: Promise<Receipt | undefined>) => void this.#follow(left);
+      const doona = await open({ ...this.#options, signal: connecting.signal, maySend, onDraft }, this.#pinned!);
       if (connecting.signal.aborted) return doona.close();
       this.#doona = doona;
       this.#preview?.then((shown) => shown.close(), () => {});
@@ -439,11 +439,22 @@ export class DoonaClient<V extends Value = Value> {
     }
   }
 
+  /** Waits for the outcome of a draft. */
+  async #follow(left: Promise<Receipt | undefined>): Promise<void> {
+    this.#drafts++;
+    try {
+      const receipt = await left;
+      if (receipt) this.#receive(receipt);
+    } catch (error) {
+      this.#fail(error);
+    } finally {
+      this.#drafts--;
+    }
+  }
+
   /** Tells the page of a report that was delivered, or of a value that is unused. */
   #receive(receipt: Receipt): void {
-    const until = receipt.next?.getTime() ?? Infinity;
-    if (receipt.draft) this.#draftUntil = until;
-    else this.#reportedUntil = until;
+    if (!receipt.draft) this.#reportedUntil = receipt.next?.getTime() ?? Infinity;
     this.#isLeftOut = !receipt.sampled;
     const isSealed = receipt.draft && !receipt.repeated;
     this.#say(this.#isLeftOut ? reasons['not-sampled']! : isSealed ? 'A draft was sealed.'
@@ -454,7 +465,6 @@ export class DoonaClient<V extends Value = Value> {
   /** Drops what waits, on this page. */
   #drop(): void {
     this.#queue = [];
-    this.#draftUntil = 0;
     this.#doona?.withdraw();
   }
 

@@ -152,7 +152,7 @@ test('an epoch that the draw leaves out costs nothing, and does not fix how its 
   const stepped = memoryStore();
   const small = { ...limit, epsilon: 4 };
   const first = { id: 'a', price, length: day };
-  await ledgerOf(stepped).claim({ task: 'a', epoch: 0, start: 0, next: null, sample: 0, next: null, line: first, limit: small });
+  await ledgerOf(stepped).claim({ task: 'a', epoch: 0, start: 0, next: null, sample: 0, line: first, limit: small });
   await ledgerOf(stepped).claim({ task: 'a', epoch: 1, start: day, next: null, sample: 1, line: first, limit: small });
   assert.deepEqual((await stepped.lines()).map((line) => line.stepped), [true], 'all its epochs do not fit');
 });

@@ -184,6 +184,8 @@ const known: Readonly<Record<keyof AllOptions, true>> = {
 /** The names of the options that `init` takes besides. */
 const knownToInit: Readonly<Record<string, true>> = { consent: true, onReceipt: true, onError: true, debug: true };
 
+const storeMethods = ['claim', 'release', 'lines', 'put', 'update', 'sealed'] as const;
+
 /** Parses the options of `connect`, or with `init` those of `init`. @throws DoonaError `invalid-option` */
 export function parseOptions(options: AllOptions, init = false): ParsedOptions {
   if (typeof options !== 'object' || options === null) {
@@ -214,7 +216,10 @@ export function parseOptions(options: AllOptions, init = false): ParsedOptions {
   if (sealing !== undefined && sealing !== 'webcrypto' && sealing !== 'wasm') {
     throw invalidOption('sealing', sealing, '"webcrypto" or "wasm"');
   }
-  const { frames } = options;
+  const { frames, store } = options;
+  if (store !== undefined && !storeMethods.every((name) => typeof store?.[name] === 'function')) {
+    throw invalidOption('store', store, `an object with the methods ${storeMethods.join(', ')}`);
+  }
   if (frames !== undefined && typeof frames !== 'boolean') throw invalidOption('frames', frames, 'true or false');
   const folder = modules === undefined ? undefined : parseURL('modules', modules, 'file:');
   return { url, allow, id, idText, owner, recovery, candidates, spread, sample, maxDelta, maxEpsilon, limit, when,

@@ -161,8 +161,13 @@ test('a second page view of an epoch makes no request and starts no worker', asy
     await prepare(randomized);
     asked = [];
     const before = await busy(cdp);
-    await page.evaluate('globalThis.client = start(); client.report(8)');
-    await until('receipts.length === 1');
+    await page.evaluate(() => new Promise((resolve) => {
+      /** @type {any} */
+      const all = globalThis;
+      const onReceipt = (/** @type {any} */ receipt) => resolve(all.receipts.push(receipt));
+      all.client = all.start({ onReceipt });
+      all.client.report(8);
+    }));
     costs.push(await busy(cdp) - before);
     assert.equal(await page.evaluate('client.status.state'), 'reported');
     const [receipt] = await page.evaluate('receipts');
@@ -451,7 +456,7 @@ async function closing() {
   const atOnce = await arrived();
   ({ page } = await open(context, `${server.site}/blank.html`)); // The next visit, which reports nothing itself.
   await init(noisy);
-  await until('client.status.state === "ready" || client.status.state === "reported"');
+  await until('!["connecting", "sending"].includes(client.status.state)');
   await page.waitForTimeout(100); // It takes over a draft.
   await hide();
   const later = await arrived();

@@ -211,7 +211,7 @@ test('an opt-out lasts over reloads, drops what waits and is sealed, and ends wi
     assert.deepEqual(asked, []);
   }
   await page.evaluate('client.optIn()');
-  await reaches('ready');
+  await reaches('reported');
   await page.evaluate('client.report(9)');
   await reaches('reported');
   assert.deepEqual(await page.evaluate('receipts.map(({ repeated, bytes }) => [repeated, bytes])'), [[true, 0]],
@@ -219,7 +219,7 @@ test('an opt-out lasts over reloads, drops what waits and is sealed, and ends wi
   assert.deepEqual(await messages(300), []);
   await page.reload();
   await init();
-  await reaches('ready');
+  await reaches('reported');
 });
 
 test('a browser that the draw leaves out has a status of its own, at later visits too', async () => {
