@@ -203,15 +203,15 @@ export class Doona<V extends Value = Value> {
    * before the epoch ends, or at once when the page is hidden. Aborting ends the wait. If sending has not begun by
    * then, {@link flush} or the next visit sends the sealed report.
    *
-   * With `final: false` the value is provisional: the SDK seals it as a draft and resolves. Each later value of the epoch
-   * replaces the draft, in any tab, until one is final. The draft leaves once, when the visitor leaves the site, or at a
-   * random moment of the epoch's last 30 minutes. Only for a task whose relays add all the noise.
+   * With `final: false` the value is provisional: the SDK seals it as a draft and resolves. Each later value of the
+   * epoch replaces the draft, in any tab, until one is final. The draft leaves once, when the visitor leaves the site,
+   * or at a random moment of the epoch's last 30 minutes. Only for a task whose relays add all the noise.
    *
-   * @throws DoonaError `builtin-broken`, `invalid-option` (`final`), `invalid-value`, `budget-exceeded`, `storage-unavailable`, `epoch-not-open`,
-   * `task-ended` or `module-failed`; `not-delivered`: the sealed report waits for {@link flush} or the next visit;
-   * `limit-reached`: a quota is used up, and two later visits retry, an hour later at the earliest; `epoch-closed`,
-   * `origin-refused` or `report-refused`: the report was dropped; `withdrawn` after {@link forget}; `closed` after
-   * {@link close}
+   * @throws DoonaError `builtin-broken`, `invalid-option` (`final`), `invalid-value`, `budget-exceeded`,
+   * `storage-unavailable`, `epoch-not-open`, `task-ended` or `module-failed`; `not-delivered`: the sealed report waits
+   * for {@link flush} or the next visit; `limit-reached`: a quota is used up, and two later visits retry, an hour later
+   * at the earliest; `epoch-closed`, `origin-refused` or `report-refused`: the report was dropped; `withdrawn` after
+   * {@link forget}; `closed` after {@link close}
    */
   async report(value: V, options: ReportOptions = {}): Promise<Receipt> {
     checkBuiltins();
@@ -264,8 +264,9 @@ export class Doona<V extends Value = Value> {
   /**
    * Sends the reports that earlier visits sealed but could not deliver, and drops reports of closed epochs. It sends
    * without a delay, and even if the relay failed a moment ago. A draft counts as waiting. A report that needs a token
-   * leaves right after the token arrives, so the issuer and the first relay could link the two by their times. A report that a call of {@link report} on this connection will send counts
-   * as waiting. A report that waits in another tab is sent.
+   * leaves right after the token arrives, so the issuer and the first relay could link the two by their times. A report
+   * that a call of {@link report} on this connection will send counts as waiting. A report that waits in another tab is
+   * sent.
    * @throws DoonaError `builtin-broken` or `storage-unavailable`; `withdrawn` or `closed` if the page calls
    * {@link forget} or {@link close} meanwhile; the signal's reason when it is aborted
    */

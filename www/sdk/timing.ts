@@ -105,8 +105,8 @@ export function isHidden(): boolean {
 /**
  * Waits for a number of milliseconds, but only until the page is hidden, because a hidden page may never run again.
  * Resolves to whether the page is still visible. With `ofSite` it continues if the visitor goes on to another page of
- * the site. Rejects with the signal's reason on an abort. Clears its timer, because a running timer keeps a Node process
- * alive.
+ * the site. Rejects with the signal's reason on an abort. Clears its timer, because a running timer keeps a Node
+ * process alive.
  */
 export async function waitWhileVisible(milliseconds: number, signal?: AbortSignal,
   ofSite = false): Promise<boolean> {
@@ -116,7 +116,8 @@ export async function waitWhileVisible(milliseconds: number, signal?: AbortSigna
   let stop = () => {};
   const waited = new Promise<boolean>((resolve) => {
     const timer = setTimeout(() => resolve(true), milliseconds);
-    const stopListening = onHide(() => (ofSite && isGoingOn()) || resolve(false)); // At the event pagehide, the page still counts as visible.
+    // At the event pagehide, the page still counts as visible.
+    const stopListening = onHide(() => (ofSite && isGoingOn()) || resolve(false));
     stop = () => {
       clearTimeout(timer);
       stopListening();

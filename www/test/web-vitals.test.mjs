@@ -45,7 +45,8 @@ async function visit(url) {
   await largestPaintIsKnown(page);
   await page.locator('h1').click(); // LCP is final at the first input.
   for (const metric of ['#LCP', '#CLS']) {
-    await page.locator(metric, { hasText: /^[\d.,]+( ms)? on this device; \d+ sealed bytes leave when you leave/ }).waitFor();
+    const hasText = /^[\d.,]+( ms)? on this device; \d+ sealed bytes leave when you leave/;
+    await page.locator(metric, { hasText }).waitFor();
   }
   assert.equal(accepted.length, 0, 'both reports wait until the visitor leaves');
   const sent = Promise.all(['lcp', 'cls'].map(() => page.waitForResponse((response) =>

@@ -12,8 +12,8 @@ export type Reported = (name: string, value: number, receipt: Promise<Receipt>) 
 
 /**
  * Connects to both tasks when the page is idle. web-vitals also delivers metrics that it measured before that. Both
- * metrics are final only when the visitor leaves, and then there is no time to seal. So each value is provisional: it is
- * sealed as soon as it is known, the next one replaces it, and the last one leaves with the visitor.
+ * metrics are final only when the visitor leaves, and then there is no time to seal. So each value is provisional: it
+ * is sealed as soon as it is known, the next one replaces it, and the last one leaves with the visitor.
  */
 export async function reportVitals(lcp: ConnectOptions, cls: ConnectOptions, reported: Reported): Promise<void> {
   const [paint, shift] = await Promise.all([connect(lcp), connect(cls)]);
