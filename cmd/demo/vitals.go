@@ -42,6 +42,7 @@ const (
 func (v *vital) draft(now uint64) (quickstart.Draft, error) {
 	q := v.query
 	q.Clip, q.Batch, q.Honest, q.Epsilon, q.Delta = true, vitalsBatch, 0.9, 1, 1e-6
+	q.Relays = &planner.RelayNoise{} // Clients that randomize could not replace a provisional value.
 	t, err := planner.Draft(q)
 	if err != nil {
 		return quickstart.Draft{}, err

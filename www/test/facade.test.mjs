@@ -305,7 +305,7 @@ test('forget drops a value that waits and a sealed report, and says that the led
   assert.equal(reports, 1);
   assert.match(text, /^Dropped 1 value that waited, and 1 sealed report that was not delivered\. The ledger stays: /);
   await page.evaluate('client.optIn()');
-  await reaches('ready');
+  await reaches('reported');
   assert.deepEqual(await messages(500), []);
   await page.evaluate('client.report(9)');
   await reaches('reported');
@@ -639,7 +639,7 @@ test('a report that a tab sealed during an opt-out is dropped by the next optIn'
   await page.evaluate('client.optOut()');
   await page.evaluate(put, rows);
   await page.evaluate('client.optIn()');
-  await reaches('ready');
+  await reaches('reported');
   assert.deepEqual(await messages(1000), []);
 });
 
