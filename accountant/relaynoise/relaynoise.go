@@ -43,6 +43,7 @@ type Curve struct {
 	ratio float64 // Largest finite privacy loss of a tilted law.
 	tail  float64 // Bound on the probability of an infinite loss of a tilted law.
 	gamma float64 // Probability that a client sends a uniform cell.
+	cells float64 // Number of cells K.
 }
 
 // pair lists the outcomes of a sum (2) or (3) for two cells, with their probabilities under P and Q.
@@ -57,6 +58,14 @@ const (
 // New returns the curve of a noise of kind cells. n must be valid. It is an error if no bound is known for n, or if
 // computing the bound would take too long.
 func New(n *task.Noise) (*Curve, error) {
+	c, err := newCurve(n)
+	if err == nil {
+		c.cells = float64(n.Cells)
+	}
+	return c, err
+}
+
+func newCurve(n *task.Noise) (*Curve, error) {
 	switch {
 	case n.Kind != task.NoiseCells:
 		return nil, invalid.Field("noise.kind", n.Kind, "cells")
@@ -202,8 +211,11 @@ func tables(n *task.Noise) (laws [][]float64, cells []uint64) {
 const rounding = 4e-15
 
 // Local returns the curve for clients that also randomize: each sends a uniform cell with probability gamma in [0, 1).
-// With the curve δ_Z of the relay's dummies alone, advanced joint convexity gives δ(ε) = (1−γ)·δ_Z(ε_Z) at ε_Z = ln(1 +
-// (e^ε−1)/(1−γ)).
+// Let δ_Z be the curve of the relay's dummies alone and K the number of cells. Then, with equality for K = 2,
+//
+//	δ(ε) ≤ A·δ_Z(ln(1 + (e^ε-1)/A)),   A = 1 - γ - (e^ε-1)·γ/K                                    (5)
+//
+// and δ(ε) = 0 if A ≤ 0, where local randomization alone has ε (docs/proofs/relay-noise.md).
 func (c *Curve) Local(gamma float64) *Curve {
 	local := *c
 	local.gamma = gamma
@@ -212,10 +224,8 @@ func (c *Curve) Local(gamma float64) *Curve {
 
 // Delta returns an upper bound on δ(eps), eps ≥ 0, in (0, 1].
 func (c *Curve) Delta(eps float64) float64 {
-	if c.gamma == 0 {
-		return c.relays(eps)
-	}
-	return (1 - c.gamma) * c.relays(c.stronger(eps))
+	share, stronger := c.stronger(eps)
+	return share * c.relays(stronger)
 }
 
 // relays returns the curve of the relays' dummies alone, without local randomization.
@@ -304,11 +314,11 @@ func (c *Curve) Law() *compose.Law {
 		return laws[0]
 	}
 	return compose.LawOf(func(eps float64) (delta float64) {
-		eps = c.stronger(eps)
+		share, eps := c.stronger(eps)
 		for _, law := range laws {
 			delta = max(delta, law.Delta(eps))
 		}
-		return (1 - c.gamma) * delta
+		return share * delta
 	}, c.weaker(most))
 }
 
@@ -333,14 +343,29 @@ func (p *pair) law() *compose.Law {
 	})
 }
 
-// stronger returns the ε_Z at which the relays' noise must be evaluated so that noise and local randomization together
-// have ε (see [Curve.Local]). weaker is the inverse.
-func (c *Curve) stronger(eps float64) float64 {
-	return math.Log1p(math.Expm1(eps)/(1-c.gamma)) * (1 - 1e-15)
+// leastShare is a lower bound on A of formula (5), above its rounding errors. mostStronger is the largest ε_Z.
+const (
+	leastShare   = 1e-14
+	mostStronger = 100
+)
+
+// stronger returns A of formula (5), rounded up, and the ε_Z at which the relays' noise must be evaluated so that noise
+// and local randomization together have ε, rounded down. weaker is the inverse.
+func (c *Curve) stronger(eps float64) (share, stronger float64) {
+	if c.gamma == 0 {
+		return 1, eps
+	}
+	grow := math.Expm1(eps) * (1 - 1e-15)
+	share = max(1-c.gamma-grow*c.gamma/c.cells*(1-1e-15), 0) + leastShare
+	return min(share, 1), min(math.Log1p(grow/share)*(1-1e-15), mostStronger)
 }
 
 func (c *Curve) weaker(eps float64) float64 {
-	return math.Log1p(math.Expm1(eps)*(1-c.gamma)) * (1 + 1e-12)
+	if c.gamma == 0 {
+		return eps * (1 + 1e-12)
+	}
+	grow := math.Expm1(eps)
+	return math.Log1p(grow*(1-c.gamma)/(1+grow*c.gamma/c.cells)) * (1 + 1e-12)
 }
 
 // top returns the largest finite privacy loss of the pair, at most gridTop.

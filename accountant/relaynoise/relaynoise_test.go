@@ -136,6 +136,50 @@ func TestLocalIsNotBelowEnumeration(t *testing.T) {
 	require.Greater(t, nearest, 0.99)
 }
 
+// TestLocalIsExactForTwoCells checks that with two cells the curve is the enumerated δ. With three it must spend at least
+// .93 of ε, and with advanced joint convexity, which ignores that a random answer may be the own value, less.
+func TestLocalIsExactForTwoCells(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 6))
+	for range 300 {
+		n := &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{randomTable(rng, 9), randomTable(rng, 9)},
+			Which: []task.Run{{Count: 1, Table: 0}, {Count: 1, Table: 1}}}
+		gamma, eps := rng.Float64(), 2*rng.Float64()
+		c, err := relaynoise.New(n)
+		require.NoError(t, err)
+		require.InDelta(t, randomized(n, gamma, eps), c.Local(gamma).Delta(eps), 1e-8, "γ %v, ε %v, %v", gamma, eps, n)
+	}
+	for _, cells := range []uint64{2, 3} {
+		for _, local := range []float64{2, 4} {
+			n, err := relaynoise.Independent(cells, relaynoise.Target{Epsilon: 1.5, Delta: .03, Epochs: 1}, 0)
+			require.NoError(t, err)
+			c, err := relaynoise.New(n)
+			require.NoError(t, err)
+			gamma := float64(cells) / (float64(cells) + math.Expm1(local))
+			solve := func(curve func(eps float64) float64) float64 {
+				lo, hi := 0., 3.
+				for range 12 {
+					if mid := (lo + hi) / 2; curve(mid) <= .03*(1-gamma) {
+						hi = mid
+					} else {
+						lo = mid
+					}
+				}
+				return hi
+			}
+			exact := solve(func(eps float64) float64 { return randomized(n, gamma, eps) })
+			stated := solve(c.Local(gamma).Delta)
+			joint := solve(func(eps float64) float64 { return (1 - gamma) * c.Delta(math.Log1p(math.Expm1(eps)/(1-gamma))) })
+			t.Logf("%d cells, ε₀ %g: exact ε %.4f, stated %.4f, by joint convexity %.4f", cells, local, exact, stated, joint)
+			require.GreaterOrEqual(t, stated, exact)
+			require.GreaterOrEqual(t, exact, .93*stated)
+			require.Greater(t, joint, stated)
+			if cells == 2 {
+				require.InDelta(t, exact, stated, 2e-3)
+			}
+		}
+	}
+}
+
 func randomTable(rng *rand.Rand, most int) []uint64 {
 	table := make([]uint64, 1+rng.IntN(most))
 	for i := range table {

@@ -118,18 +118,24 @@ func claimEpoch(t *task.Task) error {
 
 // claimOf returns the claim that the noise must prove: the total over all epochs, if there is one. With local
 // randomization, slightly less noise suffices ([relaynoise.Curve.Local]). claimOf uses that for one epoch; over several
-// it stays as slack.
+// it stays as slack. For a sum, the noise decides the number of cells: claimOf then leaves out what one cell adds, and
+// does so where local randomization alone almost has ε.
 func claimOf(t *task.Task) relaynoise.Target {
 	if total := t.Claim.Total; !total.IsZero() {
 		return relaynoise.Target{Epsilon: total.Epsilon.Value(), Delta: total.Delta.Value(),
 			Epochs: t.Epochs.MostReports(t.Epochs.Count)}
 	}
-	eps, delta, rest := t.Claim.Epsilon.Value(), t.Claim.Delta.Value(), 1.0
+	eps, delta, share := t.Claim.Epsilon.Value(), t.Claim.Delta.Value(), 1.0
 	if gamma, ok := t.Param("gamma"); ok {
-		rest = 1 - gamma.Float64()
+		share = 1 - gamma.Float64()
+		if cells, err := cellsOf(t); err == nil && !summed(t) {
+			if of := share - math.Expm1(eps)*gamma.Float64()/float64(cells); of > share/100 {
+				share = of
+			}
+		}
 	}
 	return relaynoise.Target{
-		Epsilon: math.Log1p(math.Expm1(eps)/rest) * (1 - 1e-12), Delta: min(delta/rest, .5) * (1 - 1e-9), Epochs: 1,
+		Epsilon: math.Log1p(math.Expm1(eps)/share) * (1 - 1e-12), Delta: min(delta/share, .5) * (1 - 1e-9), Epochs: 1,
 	}
 }
 
