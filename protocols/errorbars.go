@@ -21,6 +21,7 @@ type Intervals map[intervalKey][2]float64
 
 type intervalKey struct {
 	cell       Cell
+	levels     LevelSum
 	noise      noiseLaw
 	confidence float64
 }
@@ -38,6 +39,15 @@ func (i Intervals) Of(law ErrorLaw, confidence float64) (lo, hi float64) {
 			i[key] = known
 		}
 		return known[0], known[1]
+	case LevelSum:
+		key := intervalKey{levels: e, confidence: confidence}
+		key.levels.Estimate, key.levels.Plugged = 0, 0
+		known, ok := i[key]
+		if !ok {
+			known[0], known[1] = key.levels.Interval(confidence)
+			i[key] = known
+		}
+		return e.Estimate + known[0], e.Estimate + known[1]
 	case NoisyEstimate:
 		key := intervalKey{noise: e.Noise.noiseLaw, confidence: confidence}
 		known, ok := i[key]
@@ -131,4 +141,11 @@ func (l RoundedLevels) Variance() float64 {
 	squares, rounding := l.Parts()
 	g := l.Gamma
 	return rounding + (l.Reports*g*blanketVariance(l.K)+g*(1-g)*squares)/((1-g)*(1-g))
+}
+
+// Law returns the error distribution of an estimate of Σx, in the units of a range of this width.
+func (l RoundedLevels) Law(estimate, width, variance float64) LevelSum {
+	squares, _ := l.Parts()
+	return LevelSum{Estimate: estimate, Width: width, K: l.K, Gamma: l.Gamma, Clients: l.Reports, Size: 1,
+		Seen: l.Sum/float64(l.K) - l.Reports/2, Squares: squares, Plugged: variance}
 }

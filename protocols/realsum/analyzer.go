@@ -66,7 +66,7 @@ func (a *aggregate) Total() []float64 {
 }
 
 // Errors implements [protocols.Aggregate.Errors]. For a count, the error has the distribution of randomized response.
-// For a sum or mean it is nearly normal.
+// For a sum or mean it has that of levels.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	if a.m.task.Query == task.Count {
 		return []protocols.ErrorLaw{a.m.krr.Cell(a.sum, a.reports)}
@@ -76,8 +76,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 		K: a.m.k, Gamma: a.m.krr.Gamma.Float64(), Reports: n, Sum: float64(a.sum), Squares: float64(a.squares),
 	}
 	variance := min(levels.Variance()*width*width, n*a.m.Worst().Variance)
-	step := width / (float64(a.m.k) * (1 - levels.Gamma))
-	return []protocols.ErrorLaw{protocols.Normal{Estimate: a.Total()[0], Plugged: variance, Step: step}}
+	return []protocols.ErrorLaw{levels.Law(a.Total()[0], width, variance)}
 }
 
 // LossEffect implements [protocols.Aggregate.LossEffect]. A missing client may have any value of the range.

@@ -83,8 +83,7 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 			Squares: float64(a.squares[j]),
 		}
 		variance := min(levels.Variance()*width*width, n*a.m.variance(a.m.worst()))
-		out[j] = protocols.Normal{Estimate: total, Plugged: variance,
-			Step: width / (float64(a.m.r) * (1 - levels.Gamma))}
+		out[j] = levels.Law(total, width, variance)
 	}
 	return out
 }

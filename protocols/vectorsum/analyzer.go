@@ -126,14 +126,13 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 //
 //	R + s·nγ·v/(1-γ)² + (sγ/(1-γ) + s-1)·Q,   v the blanket's variance,
 //
-// because it is s·(γ(1-γ)Q + R(1-γ)²)/(1-γ)² + (s-1)(Q-R) plus the blanket's term. One report moves the estimate by at
-// most s/(2(1-γ)).
+// because it is s·(γ(1-γ)Q + R(1-γ)²)/(1-γ)² + (s-1)(Q-R) plus the blanket's term.
 func (a *aggregate) errorOf(l uint64, total float64) protocols.ErrorLaw {
 	gamma, s, n := a.m.krr.Gamma.Float64(), a.m.sizeOf(int(l)), float64(a.messages[a.m.blockOf(l)])
 	unit := a.m.task.Input.Width() * a.m.task.Input.Width()
 	limit := n * a.m.worstVariance(s)
-	step := s * a.m.task.Input.Width() / (float64(2*a.m.k) * (1 - gamma)) // y/k - ½ times s/(1-γ)
-	out := protocols.Normal{Estimate: total, Plugged: limit, Step: step}
+	out := protocols.LevelSum{Estimate: total, Width: a.m.task.Input.Width(), K: a.m.k, Gamma: gamma, Clients: n, Size: s,
+		Seen: float64(a.sums[l])/float64(a.m.k) - float64(a.counts[l])/2, Squares: n / 4, Plugged: limit}
 	if a.counts[l] == 0 {
 		return out
 	}
@@ -143,8 +142,7 @@ func (a *aggregate) errorOf(l uint64, total float64) protocols.ErrorLaw {
 	}
 	squares, rounding := levels.Parts()
 	blanket := s * n * gamma * a.m.krr.BlanketVariance() / ((1 - gamma) * (1 - gamma))
-	out.Plugged = min(unit*(rounding+blanket+(s*gamma/(1-gamma)+s-1)*squares), limit)
-	out.Largest, out.Limit = unit*s*s/(4*(1-gamma)*(1-gamma)), limit
+	out.Squares, out.Plugged = squares, min(unit*(rounding+blanket+(s*gamma/(1-gamma)+s-1)*squares), limit)
 	return out
 }
 
