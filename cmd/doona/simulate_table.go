@@ -82,7 +82,16 @@ func (f *simulateFlags) printTable(cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("couldn't simulate texts: %w", err)
 	}
+	bands, err := f.bandRows()
+	if err != nil {
+		return fmt.Errorf("couldn't simulate bands: %w", err)
+	}
 	failed := 0
+	for _, r := range bands {
+		if !r.Passed {
+			failed++
+		}
+	}
 	for _, r := range rows {
 		if !r.Passed {
 			failed++
@@ -96,15 +105,16 @@ func (f *simulateFlags) printTable(cmd *cobra.Command) error {
 	result := struct {
 		Rows   []tableRow `json:"rows"`
 		Texts  []textRow  `json:"texts"`
+		Bands  []bandRow  `json:"bands"`
 		Passed bool       `json:"passed"`
-	}{rows, texts, failed == 0}
+	}{rows, texts, bands, failed == 0}
 	if err := cli.Print(cmd, result, func(w io.Writer) error {
-		return errors.Join(markdownTable(w, rows), markdownTexts(w, texts))
+		return errors.Join(markdownTable(w, rows), markdownTexts(w, texts), markdownBands(w, bands))
 	}); err != nil {
 		return err
 	}
 	if failed > 0 {
-		return fmt.Errorf("%d of %d rows differ from their prediction", failed, len(rows)+len(texts))
+		return fmt.Errorf("%d of %d rows differ from their prediction", failed, len(rows)+len(texts)+len(bands))
 	}
 	return nil
 }
