@@ -183,7 +183,8 @@ const (
 )
 
 // add counts one batch. It reports whether the band contains all entries.
-func (b *BandCoverage) add(agg protocols.Aggregate, truth []float64, known protocols.Intervals, confidence float64) bool {
+func (b *BandCoverage) add(agg protocols.Aggregate, truth []float64, known protocols.Intervals,
+	confidence float64) bool {
 	below, above, width, sure := false, false, 0., b.batches%checkedEach > 0
 	b.batches++
 	totals, laws := agg.Total(), agg.Errors()

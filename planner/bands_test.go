@@ -44,9 +44,9 @@ func mostMisses(mean float64) int {
 	return most
 }
 
-// TestBands checks that bands hold in at least 94.5 % of runs, where few reports decide: it counts the epochs whose band
-// misses an entry. It fails by chance at most once in 5·10⁵ runs. The long form (make test-full PART=coverage) has 20,000 runs of most cases. It
-// writes the figures to $DOONA_FIGURES; a new run continues with the missing cases.
+// TestBands checks that bands hold in at least 94.5 % of runs, where few reports decide: it counts the epochs whose
+// band misses an entry. It fails by chance at most once in 5·10⁵ runs. The long form (make test-full PART=coverage) has
+// 20,000 runs of most cases. It writes the figures to $DOONA_FIGURES; a new run continues with the missing cases.
 func TestBands(t *testing.T) {
 	path := os.Getenv("DOONA_FIGURES")
 	var done []*planner.BandCoverage

@@ -10,10 +10,10 @@ import "math"
 //
 // The interval inverts the distribution of C, because C is not nearly normal if few clients report the blanket or few
 // report at all. It contains every θ for which neither Pr_θ[C ≥ c] nor Pr_θ[C ≤ c] is below half of 1-confidence; c is
-// the observed C. Pr_θ is the larger probability of two crowds of clients whose values sum up to θ: see [crowd].
+// the observed C. Pr_θ is the larger probability of two groups of clients whose values sum up to θ: see [worstClients].
 // docs/proofs/bands.md derives both. If s is 1 or reports are few, the probability is exact, by inverting C's
-// characteristic function. Otherwise it is the saddlepoint approximation of Lugannani and Rice, for lattices [D87]. θ may lie below 0 or
-// above n: there the distribution of C is assumed to shift without changing shape.
+// characteristic function. Otherwise it is the saddlepoint approximation of Lugannani and Rice, for lattices [D87]. θ
+// may lie below 0 or above n: there the distribution of C is assumed to shift without changing shape.
 //
 // [D87]: H. E. Daniels, Tail probability approximations, International Statistical Review 55, 1987
 type LevelSum struct {
@@ -56,7 +56,7 @@ func (e LevelSum) low(tail, z float64) float64 {
 	if fto <= 0 {
 		return to
 	}
-	deviation := math.Sqrt(e.crowd(min(max(to, 0), e.Clients), false).variance(e)) * e.Size / (1 - e.Gamma)
+	deviation := math.Sqrt(e.worst(min(max(to, 0), e.Clients), false).variance(e)) * e.Size / (1 - e.Gamma)
 	step := 1.2*z*deviation + 1e-6
 	from := to - step
 	ffrom := f(from)
@@ -86,11 +86,11 @@ func (e LevelSum) low(tail, z float64) float64 {
 	return from
 }
 
-// reached returns Pr_θ[C ≥ c], the larger of the two crowds.
+// reached returns Pr_θ[C ≥ c], the larger of the two groups.
 func (e LevelSum) reached(theta float64) float64 {
 	inside := min(max(theta, 0), e.Clients)
 	e.Seen -= (1 - e.Gamma) * (theta - inside) / e.Size
-	one, other := e.crowd(inside, false), e.crowd(inside, true)
+	one, other := e.worst(inside, false), e.worst(inside, true)
 	p := one.reached(e)
 	if one != other {
 		p = max(p, other.reached(e))
@@ -98,22 +98,22 @@ func (e LevelSum) reached(theta float64) float64 {
 	return p
 }
 
-// crowd is a number of clients with at most two different values. Of all values in [0, 1] with a given sum and a given
-// sum of squares, it gives C the largest cumulant generating function on one side of 0: one of the two values is an end
+// worstClients are a number of clients with at most two different values. Of all values in [0, 1] with a given sum and
+// a given sum of squares, it gives C the largest cumulant generating function on one side of 0: one of the two values is an end
 // of the range. For k = 1 all clients have the same value, since only the sum of the values decides how clients round.
-type crowd struct {
+type worstClients struct {
 	clients, value [2]float64 // How many whole clients have which value.
 	rounding       float64    // Variance of the rounding that the values do not explain, in levels.
 }
 
-// crowd returns the clients whose values sum up to theta. If high is set, one of their values is 1, otherwise 0.
-func (e LevelSum) crowd(theta float64, high bool) crowd {
+// worst returns the clients whose values sum up to theta. If high is set, one of their values is 1, otherwise 0.
+func (e LevelSum) worst(theta float64, high bool) worstClients {
 	n, k := e.Clients, float64(e.K)
 	mean := theta / n
 	if e.K == 1 {
-		return crowd{clients: [2]float64{n, 0}, value: [2]float64{mean, 0}}
+		return worstClients{clients: [2]float64{n, 0}, value: [2]float64{mean, 0}}
 	}
-	var c crowd
+	var c worstClients
 	if high {
 		c = e.atLowEnd(n - theta)
 		c.value[0], c.value[1] = 1-c.value[0], 1-c.value[1]
@@ -134,17 +134,17 @@ func (e LevelSum) crowd(theta float64, high bool) crowd {
 
 // atLowEnd returns clients of whom some have the value 0, and the others the value that gives all the sum theta and the
 // sum of squares Q; or the nearest possible Q.
-func (e LevelSum) atLowEnd(theta float64) crowd {
+func (e LevelSum) atLowEnd(theta float64) worstClients {
 	if theta <= 0 {
-		return crowd{clients: [2]float64{e.Clients, 0}}
+		return worstClients{clients: [2]float64{e.Clients, 0}}
 	}
 	second := min(max(e.Squares+theta-e.Clients/4, theta*theta/e.Clients), theta) // Σx²
 	own := min(max(math.Ceil(theta*theta/second-1e-9), 1), e.Clients)
-	return crowd{clients: [2]float64{own, e.Clients - own}, value: [2]float64{min(theta/own, 1), 0}}
+	return worstClients{clients: [2]float64{own, e.Clients - own}, value: [2]float64{min(theta/own, 1), 0}}
 }
 
 // variance returns the variance of C.
-func (c crowd) variance(e LevelSum) float64 {
+func (c worstClients) variance(e LevelSum) float64 {
 	k, g, s := float64(e.K), e.Gamma, e.Size
 	if e.K == 1 {
 		q := (1-g)*c.value[0] + g/2
@@ -167,7 +167,7 @@ const (
 )
 
 // reached returns Pr[C ≥ c].
-func (c crowd) reached(e LevelSum) float64 {
+func (c worstClients) reached(e LevelSum) float64 {
 	if e.Size == 1 || e.Clients < fewReports*e.Size {
 		return c.inverted(e)
 	}
@@ -175,7 +175,7 @@ func (c crowd) reached(e LevelSum) float64 {
 }
 
 // characteristic is the characteristic function of C in steps at an angle: its absolute value is e^log, and its
-// argument is angle·floor + argument, with floor of [crowd.floor].
+// argument is angle·floor + argument, with floor of [worstClients.floor].
 type characteristic struct{ log, argument float64 }
 
 // steps returns the number of steps in a level: 2 if clients may report nothing while levels lie half way between whole
@@ -193,7 +193,7 @@ func (e LevelSum) steps() float64 {
 //	1 - 1/s + ((1-γ)·e^{iθp}·(1-f+f·e^{iθ}) + γ·B(θ))/s,   B(θ) = sin(Kθ/2)/(K·sin(θ/2))
 //
 // For s = 1 the factor e^{iθp} is left out, and is in floor.
-func (c crowd) at(e LevelSum, angle float64) (out characteristic) {
+func (c worstClients) at(e LevelSum, angle float64) (out characteristic) {
 	k, symbols, steps := float64(e.K), float64(e.K+1), e.steps()
 	sin, cos := math.Sincos(angle * steps)
 	blanket := e.Gamma * math.Sin(symbols*angle*steps/2) / (symbols * math.Sin(angle*steps/2))
@@ -220,16 +220,16 @@ func (c crowd) at(e LevelSum, angle float64) (out characteristic) {
 	return out
 }
 
-// rounded returns the level below the value of the crowd's clients j and the probability of the level above. For k = 1
+// rounded returns the level below the value of the group's clients j and the probability of the level above. For k = 1
 // it includes the blanket.
-func (c crowd) rounded(e LevelSum, j int) (whole, f float64) {
+func (c worstClients) rounded(e LevelSum, j int) (whole, f float64) {
 	if e.K == 1 {
 		return 0, (1-e.Gamma)*c.value[0] + e.Gamma/2
 	}
 	return math.Modf(c.value[j] * float64(e.K))
 }
 
-// shrunk returns the square of what a level counts in C if it is in the estimate: 1 for s = 1, where the crowd rounds
+// shrunk returns the square of what a level counts in C if it is in the estimate: 1 for s = 1, where clients round
 // before randomized response.
 func (e LevelSum) shrunk() float64 {
 	if e.Size == 1 {
@@ -238,8 +238,8 @@ func (e LevelSum) shrunk() float64 {
 	return (1 - e.Gamma) * (1 - e.Gamma) / (e.Size * e.Size)
 }
 
-// floor returns the sum of p of [crowd.at] over all clients, in steps, for s = 1.
-func (c crowd) floor(e LevelSum) (floor float64) {
+// floor returns the sum of p of [worstClients.at] over all clients, in steps, for s = 1.
+func (c worstClients) floor(e LevelSum) (floor float64) {
 	if e.Size > 1 {
 		return 0
 	}
@@ -252,7 +252,7 @@ func (c crowd) floor(e LevelSum) (floor float64) {
 
 // bound returns an upper bound on the logarithm of the characteristic function's absolute value at this angle and all
 // larger ones up to π, for s = 1.
-func (c crowd) bound(e LevelSum, angle float64) float64 {
+func (c worstClients) bound(e LevelSum, angle float64) float64 {
 	cos, log := math.Cos(angle), 0.0
 	blanket, rest := e.Gamma*min(1, 1/(float64(e.K+1)*math.Sin(angle/2))), 1-e.Gamma
 	if e.K == 1 {
@@ -265,14 +265,14 @@ func (c crowd) bound(e LevelSum, angle float64) float64 {
 	return log - c.rounding*(1-cos)
 }
 
-// inverted returns Pr[C ≥ c], by inverting C's characteristic function φ at M points, M = points, odd. C is on a lattice
-// of steps. With θ = 2πj/M and w steps from c on:
+// inverted returns Pr[C ≥ c], by inverting C's characteristic function φ at M points, M = points, odd. C is on a
+// lattice of steps. With θ = 2πj/M and w steps from c on:
 //
 //	1/M · Σ_j φ(θ)·Σ_{x=c..c+w-1} e^{-iθx} = 1/M · Σ_j |φ|·cos(arg φ - θ(c+(w-1)/2)) · sin(θw/2)/sin(θ/2)
 //
 // The result is off by the probability of sums that lie far from the mean: 12 standard deviations and 8 times the range
 // of one client.
-func (c crowd) inverted(e LevelSum) float64 {
+func (c worstClients) inverted(e LevelSum) float64 {
 	k, steps, floor, mean := float64(e.K), e.steps(), c.floor(e), 0.0
 	for j, x := range c.value {
 		mean += c.clients[j] * (x - 0.5) * k * steps * (1 - e.Gamma) / e.Size
@@ -310,7 +310,7 @@ const logVanished = -42
 // generating function κ, κ'(λ) = c and the distance δ between neighbouring values of C:
 //
 //	1 - Φ(w) + φ(w)·(1/u - 1/w),   w = ±√(2(λc - κ(λ))),   u = √κ''(λ)·(1-e^{-λδ})/δ
-func (c crowd) saddle(e LevelSum) float64 {
+func (c worstClients) saddle(e LevelSum) float64 {
 	lambda, at := c.solve(e)
 	step := 0.5 / float64(e.K)
 	if e.K == 1 || c.value[0] == 1 && c.value[1] == 0 || c.value[0] == 0 && c.value[1] == 1 {
@@ -330,7 +330,7 @@ func (c crowd) saddle(e LevelSum) float64 {
 type cumulant struct{ value, first, second float64 }
 
 // solve returns the λ with κ'(λ) = c, in ±mostLambda, by Newton's method within a bracket.
-func (c crowd) solve(e LevelSum) (lambda float64, at cumulant) {
+func (c worstClients) solve(e LevelSum) (lambda float64, at cumulant) {
 	const mostLambda = 400
 	at = c.generating(e, 0)
 	lo, hi := 0.0, 0.0
@@ -368,7 +368,7 @@ func (c crowd) solve(e LevelSum) (lambda float64, at cumulant) {
 //	Σ_i ln(1 + (D_i-1)/s) + λ²·R/2,   D_i = (1-γ)·e^{λ(x_i-½)} + γ·B(λ),   B(λ) = sinh(Kλ/2k)/(K·sinh(λ/2k))
 //
 // R is the variance of rounding. For k = 1, D is that of a report of 1 with probability q, and of 0 otherwise.
-func (c crowd) generating(e LevelSum, lambda float64) (out cumulant) {
+func (c worstClients) generating(e LevelSum, lambda float64) (out cumulant) {
 	k, g := float64(e.K), e.Gamma
 	rounding := c.rounding / (k * k) * (1 - g) * (1 - g) / (e.Size * e.Size)
 	out = cumulant{lambda * lambda * rounding / 2, lambda * rounding, rounding}

@@ -52,8 +52,8 @@ func client(e LevelSum, x float64) []float64 {
 	return out
 }
 
-// exactTail returns Pr[C ≥ c] of a crowd by convolution; rounding as the difference of two Poisson variables.
-func (c crowd) exactTail(e LevelSum) float64 {
+// exactTail returns Pr[C ≥ c] of a group by convolution; rounding as the difference of two Poisson variables.
+func (c worstClients) exactTail(e LevelSum) float64 {
 	law := sums([][]float64{client(e, c.value[0]), client(e, c.value[1])},
 		[]int{int(c.clients[0]), int(c.clients[1])})
 	reach := 0
@@ -80,9 +80,9 @@ func (c crowd) exactTail(e LevelSum) float64 {
 	return tail
 }
 
-// TestLevelTails compares the tails that intervals use with exact convolutions, to 10⁻¹¹. The saddlepoint approximation,
-// which serves 50 or more reports, must be between .8 and 1.3 times the exact tail where all clients have ends of the
-// range.
+// TestLevelTails compares the tails that intervals use with exact convolutions, to 10⁻¹¹. The saddlepoint
+// approximation, which serves 50 or more reports, must be between .8 and 1.3 times the exact tail where all clients
+// have ends of the range.
 func TestLevelTails(t *testing.T) {
 	count := 0
 	for _, e := range []LevelSum{
@@ -98,7 +98,7 @@ func TestLevelTails(t *testing.T) {
 			for _, squares := range []float64{e.Clients / 4, e.Clients / 9, 0} {
 				for _, high := range []bool{false, true} {
 					e.Squares = squares
-					count += compareTails(t, e, e.crowd(theta, high), theta)
+					count += compareTails(t, e, e.worst(theta, high), theta)
 				}
 			}
 		}
@@ -107,8 +107,8 @@ func TestLevelTails(t *testing.T) {
 	require.Greater(t, count, 500)
 }
 
-// compareTails compares a crowd's tails, and returns how many.
-func compareTails(t *testing.T, e LevelSum, c crowd, theta float64) (count int) {
+// compareTails compares the tails of a group, and returns how many.
+func compareTails(t *testing.T, e LevelSum, c worstClients, theta float64) (count int) {
 	require.InDelta(t, theta, c.clients[0]*c.value[0]+c.clients[1]*c.value[1], 1e-9)
 	require.InDelta(t, e.Clients, c.clients[0]+c.clients[1], 0)
 	if e.Size > 1 {
@@ -116,7 +116,7 @@ func compareTails(t *testing.T, e LevelSum, c crowd, theta float64) (count int) 
 	}
 	approximate := e.Clients >= fewReports*e.Size && e.Size > 1
 	if approximate && e.Squares != e.Clients/4 {
-		return 0 // Between the ends, crowds have no lattice.
+		return 0 // Between the ends, they have no lattice.
 	}
 	mean, deviation := (1-e.Gamma)*(theta-e.Clients/2)/e.Size, math.Sqrt(c.variance(e))
 	for _, z := range []float64{-3, -1, 1, 2, 3, 4, 6} {
@@ -138,4 +138,45 @@ func compareTails(t *testing.T, e LevelSum, c crowd, theta float64) (count int) 
 		count++
 	}
 	return count
+}
+
+// TestLevelIntervalsInvertTails checks both ends of intervals by convolution: there, the larger tail of the two groups
+// is half of the error. If clients are sampled, their Q must be that of the data and what chance may have left out.
+func TestLevelIntervalsInvertTails(t *testing.T) {
+	for _, e := range []LevelSum{
+		{K: 4, Gamma: .02, Clients: 24, Size: 1, Squares: 3, Seen: -2},
+		{K: 4, Gamma: .1, Clients: 40, Size: 1, Squares: 6, Seen: 2.5},
+		{K: 2, Gamma: .05, Clients: 200, Size: 10, Squares: 4, Seen: 3.5},
+		{K: 1, Gamma: .2, Clients: 50, Size: 2, Squares: 12.5, Seen: -2},
+	} {
+		e.Width = 1
+		e.Estimate = e.Clients/2 + e.Size*e.Seen/(1-e.Gamma)
+		lo, hi := e.Interval(.95)
+		e.Squares = min(e.Squares+Quantile(.95)*Quantile(.95)*(e.Size-1)/4, e.Clients/4)
+		require.InDelta(t, .025, exactTails(t, e, lo), 1e-4, "%+v", e)
+		e.Seen = -e.Seen
+		require.InDelta(t, .025, exactTails(t, e, e.Clients-hi), 1e-4, "%+v", e)
+	}
+}
+
+// exactTails returns the larger tail of the two groups. All their rounding must be what values with this sum can have
+// at most.
+func exactTails(t *testing.T, e LevelSum, theta float64) (most float64) {
+	for _, high := range []bool{false, true} {
+		c := e.worst(theta, high)
+		if e.K > 1 {
+			rounding, share := c.rounding, min(.5, float64(e.K)*min(theta, e.Clients-theta)/e.Clients)
+			for j, x := range c.value {
+				if _, f := math.Modf(x * float64(e.K)); e.Size == 1 {
+					rounding += c.clients[j] * f * (1 - f)
+				}
+			}
+			require.InDelta(t, e.Clients*share*(1-share), rounding, 1e-9)
+		}
+		if e.Size > 1 {
+			c.rounding = 0 // It is next to nothing beside sampling.
+		}
+		most = max(most, c.exactTail(e))
+	}
+	return most
 }

@@ -136,8 +136,8 @@ func TestLocalIsNotBelowEnumeration(t *testing.T) {
 	require.Greater(t, nearest, 0.99)
 }
 
-// TestLocalIsExactForTwoCells checks that with two cells the curve is the enumerated δ. With three it must spend at least
-// .93 of ε, and with advanced joint convexity, which ignores that a random answer may be the own value, less.
+// TestLocalIsExactForTwoCells checks that with two cells the curve is the enumerated δ. With three it must spend at
+// least .93 of ε, and with advanced joint convexity, which ignores that a random answer may be the own value, less.
 func TestLocalIsExactForTwoCells(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	for range 300 {
@@ -168,8 +168,11 @@ func TestLocalIsExactForTwoCells(t *testing.T) {
 			}
 			exact := solve(func(eps float64) float64 { return randomized(n, gamma, eps) })
 			stated := solve(c.Local(gamma).Delta)
-			joint := solve(func(eps float64) float64 { return (1 - gamma) * c.Delta(math.Log1p(math.Expm1(eps)/(1-gamma))) })
-			t.Logf("%d cells, ε₀ %g: exact ε %.4f, stated %.4f, by joint convexity %.4f", cells, local, exact, stated, joint)
+			joint := solve(func(eps float64) float64 {
+				return (1 - gamma) * c.Delta(math.Log1p(math.Expm1(eps)/(1-gamma)))
+			})
+			t.Logf("%d cells, ε₀ %g: exact ε %.4f, stated %.4f, by joint convexity %.4f", cells, local, exact, stated,
+				joint)
 			require.GreaterOrEqual(t, stated, exact)
 			require.GreaterOrEqual(t, exact, .93*stated)
 			require.Greater(t, joint, stated)

@@ -41,8 +41,9 @@ func markdownBands(w io.Writer, rows []bandRow) error {
 		if !r.Passed {
 			within = "**no**"
 		}
-		if _, err := fmt.Fprintf(w, "| %s | %s | %d | %d | %g | %d | %s | %d | %.2f | %.2f | %s |\n", r.Protocol, r.Query,
-			r.Users, max(r.Dim, 1), r.Epsilon, r.Epochs, r.Values, r.Runs, 100*r.Coverage, r.Width, within); err != nil {
+		_, err := fmt.Fprintf(w, "| %s | %s | %d | %d | %g | %d | %s | %d | %.2f | %.2f | %s |\n", r.Protocol,
+			r.Query, r.Users, max(r.Dim, 1), r.Epsilon, r.Epochs, r.Values, r.Runs, 100*r.Coverage, r.Width, within)
+		if err != nil {
 			return err
 		}
 	}

@@ -131,8 +131,8 @@ func (a *aggregate) errorOf(l uint64, total float64) protocols.ErrorLaw {
 	gamma, s, n := a.m.krr.Gamma.Float64(), a.m.sizeOf(int(l)), float64(a.messages[a.m.blockOf(l)])
 	unit := a.m.task.Input.Width() * a.m.task.Input.Width()
 	limit := n * a.m.worstVariance(s)
-	out := protocols.LevelSum{Estimate: total, Width: a.m.task.Input.Width(), K: a.m.k, Gamma: gamma, Clients: n, Size: s,
-		Seen: float64(a.sums[l])/float64(a.m.k) - float64(a.counts[l])/2, Squares: n / 4, Plugged: limit}
+	out := protocols.LevelSum{Estimate: total, Width: a.m.task.Input.Width(), K: a.m.k, Gamma: gamma, Clients: n,
+		Size: s, Seen: float64(a.sums[l])/float64(a.m.k) - float64(a.counts[l])/2, Squares: n / 4, Plugged: limit}
 	if a.counts[l] == 0 {
 		return out
 	}
