@@ -21,7 +21,7 @@ type Intervals map[intervalKey][2]float64
 
 type intervalKey struct {
 	cell       Cell
-	levels     LevelSum
+	levels     levelSum
 	noise      noiseLaw
 	confidence float64
 }
@@ -39,7 +39,7 @@ func (i Intervals) Of(law ErrorLaw, confidence float64) (lo, hi float64) {
 			i[key] = known
 		}
 		return known[0], known[1]
-	case LevelSum:
+	case levelSum:
 		key := intervalKey{levels: e, confidence: confidence}
 		key.levels.Estimate, key.levels.Plugged = 0, 0
 		known, ok := i[key]
@@ -144,8 +144,14 @@ func (l RoundedLevels) Variance() float64 {
 }
 
 // Law returns the error distribution of an estimate of Σx, in the units of a range of this width.
-func (l RoundedLevels) Law(estimate, width, variance float64) LevelSum {
+func (l RoundedLevels) Law(estimate, width, variance float64) ErrorLaw {
+	return l.Sampled(estimate, width, variance, 1, l.Sum/float64(l.K)-l.Reports/2)
+}
+
+// Sampled does the same if each client reports about this sum with probability 1/size. l then has the levels of all
+// clients, estimated from the reports about the sum; seen is Σ(y/k-½) over these reports.
+func (l RoundedLevels) Sampled(estimate, width, variance, size, seen float64) ErrorLaw {
 	squares, _ := l.Parts()
-	return LevelSum{Estimate: estimate, Width: width, K: l.K, Gamma: l.Gamma, Clients: l.Reports, Size: 1,
-		Seen: l.Sum/float64(l.K) - l.Reports/2, Squares: squares, Plugged: variance}
+	return levelSum{Estimate: estimate, Width: width, K: l.K, Gamma: l.Gamma, Clients: l.Reports, Size: size,
+		Seen: seen, Squares: squares, Plugged: variance}
 }

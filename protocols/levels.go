@@ -2,7 +2,7 @@ package protocols
 
 import "math"
 
-// LevelSum is the error distribution of an estimated sum Σx over n clients with x in [0, 1]. Each client rounds x
+// levelSum is the error distribution of an estimated sum Σx over n clients with x in [0, 1]. Each client rounds x
 // stochastically to a level y ∈ {0, …, k} and reports y by randomized response with blanket probability γ. It does so
 // with probability 1/s, and otherwise reports nothing about this sum. With C = Σ(y/k-½) over the reports,
 //
@@ -16,7 +16,7 @@ import "math"
 // may lie below 0 or above n: there the distribution of C is assumed to shift without changing shape.
 //
 // [D87]: H. E. Daniels, Tail probability approximations, International Statistical Review 55, 1987
-type LevelSum struct {
+type levelSum struct {
 	Estimate, Width float64 // The estimate in the query's units, and the width of the range.
 	K               uint64  // k, the highest level.
 	Gamma           float64 // γ, the blanket probability.
@@ -28,11 +28,11 @@ type LevelSum struct {
 }
 
 // Variance implements [ErrorLaw.Variance].
-func (e LevelSum) Variance() float64 { return e.Plugged }
+func (e levelSum) Variance() float64 { return e.Plugged }
 
 // Interval implements [ErrorLaw.Interval]. If clients are sampled, the data show few of the values that add much. A
 // Poisson variable of which N was seen has a mean of at most N + z·√(N+z²). So the interval adds z²(s-1)/4 to Q.
-func (e LevelSum) Interval(confidence float64) (lo, hi float64) {
+func (e levelSum) Interval(confidence float64) (lo, hi float64) {
 	z, tail := Quantile(confidence), max((1-confidence)/2, least)
 	e.Squares = min(e.Squares+z*z*(e.Size-1)/4, e.Clients/4)
 	if e.Size > 1 && e.Clients < fewReports*e.Size {
@@ -47,7 +47,7 @@ func (e LevelSum) Interval(confidence float64) (lo, hi float64) {
 
 // low returns the least θ with Pr_θ[C ≥ c] above tail. z is the normal quantile of the interval. On the scale of normal
 // quantiles the probability is almost a straight line, so the false position method (Illinois variant) needs few steps.
-func (e LevelSum) low(tail, z float64) float64 {
+func (e levelSum) low(tail, z float64) float64 {
 	f := func(theta float64) float64 {
 		return Quantile(2*min(max(e.reached(theta), least/2), 1-least)-1) + z
 	}
@@ -87,7 +87,7 @@ func (e LevelSum) low(tail, z float64) float64 {
 }
 
 // reached returns Pr_θ[C ≥ c], the larger of the two groups.
-func (e LevelSum) reached(theta float64) float64 {
+func (e levelSum) reached(theta float64) float64 {
 	inside := min(max(theta, 0), e.Clients)
 	e.Seen -= (1 - e.Gamma) * (theta - inside) / e.Size
 	one, other := e.worst(inside, false), e.worst(inside, true)
@@ -99,15 +99,15 @@ func (e LevelSum) reached(theta float64) float64 {
 }
 
 // worstClients are a number of clients with at most two different values. Of all values in [0, 1] with a given sum and
-// a given sum of squares, it gives C the largest cumulant generating function on one side of 0: one of the two values is an end
-// of the range. For k = 1 all clients have the same value, since only the sum of the values decides how clients round.
+// a given sum of squares, these give C the largest cumulant generating function on one side of 0: one of the two values
+// is an end of the range. For k = 1 all clients have the same value, since only the sum of the values decides how clients round.
 type worstClients struct {
 	clients, value [2]float64 // How many whole clients have which value.
 	rounding       float64    // Variance of the rounding that the values do not explain, in levels.
 }
 
 // worst returns the clients whose values sum up to theta. If high is set, one of their values is 1, otherwise 0.
-func (e LevelSum) worst(theta float64, high bool) worstClients {
+func (e levelSum) worst(theta float64, high bool) worstClients {
 	n, k := e.Clients, float64(e.K)
 	mean := theta / n
 	if e.K == 1 {
@@ -134,7 +134,7 @@ func (e LevelSum) worst(theta float64, high bool) worstClients {
 
 // atLowEnd returns clients of whom some have the value 0, and the others the value that gives all the sum theta and the
 // sum of squares Q; or the nearest possible Q.
-func (e LevelSum) atLowEnd(theta float64) worstClients {
+func (e levelSum) atLowEnd(theta float64) worstClients {
 	if theta <= 0 {
 		return worstClients{clients: [2]float64{e.Clients, 0}}
 	}
@@ -144,7 +144,7 @@ func (e LevelSum) atLowEnd(theta float64) worstClients {
 }
 
 // variance returns the variance of C.
-func (c worstClients) variance(e LevelSum) float64 {
+func (c worstClients) variance(e levelSum) float64 {
 	k, g, s := float64(e.K), e.Gamma, e.Size
 	if e.K == 1 {
 		q := (1-g)*c.value[0] + g/2
@@ -167,7 +167,7 @@ const (
 )
 
 // reached returns Pr[C ≥ c].
-func (c worstClients) reached(e LevelSum) float64 {
+func (c worstClients) reached(e levelSum) float64 {
 	if e.Size == 1 || e.Clients < fewReports*e.Size {
 		return c.inverted(e)
 	}
@@ -180,7 +180,7 @@ type characteristic struct{ log, argument float64 }
 
 // steps returns the number of steps in a level: 2 if clients may report nothing while levels lie half way between whole
 // numbers from the middle, else 1.
-func (e LevelSum) steps() float64 {
+func (e levelSum) steps() float64 {
 	if e.Size > 1 && e.K%2 == 1 {
 		return 2
 	}
@@ -193,7 +193,7 @@ func (e LevelSum) steps() float64 {
 //	1 - 1/s + ((1-γ)·e^{iθp}·(1-f+f·e^{iθ}) + γ·B(θ))/s,   B(θ) = sin(Kθ/2)/(K·sin(θ/2))
 //
 // For s = 1 the factor e^{iθp} is left out, and is in floor.
-func (c worstClients) at(e LevelSum, angle float64) (out characteristic) {
+func (c worstClients) at(e levelSum, angle float64) (out characteristic) {
 	k, symbols, steps := float64(e.K), float64(e.K+1), e.steps()
 	sin, cos := math.Sincos(angle * steps)
 	blanket := e.Gamma * math.Sin(symbols*angle*steps/2) / (symbols * math.Sin(angle*steps/2))
@@ -222,7 +222,7 @@ func (c worstClients) at(e LevelSum, angle float64) (out characteristic) {
 
 // rounded returns the level below the value of the group's clients j and the probability of the level above. For k = 1
 // it includes the blanket.
-func (c worstClients) rounded(e LevelSum, j int) (whole, f float64) {
+func (c worstClients) rounded(e levelSum, j int) (whole, f float64) {
 	if e.K == 1 {
 		return 0, (1-e.Gamma)*c.value[0] + e.Gamma/2
 	}
@@ -231,7 +231,7 @@ func (c worstClients) rounded(e LevelSum, j int) (whole, f float64) {
 
 // shrunk returns the square of what a level counts in C if it is in the estimate: 1 for s = 1, where clients round
 // before randomized response.
-func (e LevelSum) shrunk() float64 {
+func (e levelSum) shrunk() float64 {
 	if e.Size == 1 {
 		return 1
 	}
@@ -239,7 +239,7 @@ func (e LevelSum) shrunk() float64 {
 }
 
 // floor returns the sum of p of [worstClients.at] over all clients, in steps, for s = 1.
-func (c worstClients) floor(e LevelSum) (floor float64) {
+func (c worstClients) floor(e levelSum) (floor float64) {
 	if e.Size > 1 {
 		return 0
 	}
@@ -252,7 +252,7 @@ func (c worstClients) floor(e LevelSum) (floor float64) {
 
 // bound returns an upper bound on the logarithm of the characteristic function's absolute value at this angle and all
 // larger ones up to π, for s = 1.
-func (c worstClients) bound(e LevelSum, angle float64) float64 {
+func (c worstClients) bound(e levelSum, angle float64) float64 {
 	cos, log := math.Cos(angle), 0.0
 	blanket, rest := e.Gamma*min(1, 1/(float64(e.K+1)*math.Sin(angle/2))), 1-e.Gamma
 	if e.K == 1 {
@@ -272,7 +272,7 @@ func (c worstClients) bound(e LevelSum, angle float64) float64 {
 //
 // The result is off by the probability of sums that lie far from the mean: 12 standard deviations and 8 times the range
 // of one client.
-func (c worstClients) inverted(e LevelSum) float64 {
+func (c worstClients) inverted(e levelSum) float64 {
 	k, steps, floor, mean := float64(e.K), e.steps(), c.floor(e), 0.0
 	for j, x := range c.value {
 		mean += c.clients[j] * (x - 0.5) * k * steps * (1 - e.Gamma) / e.Size
@@ -310,7 +310,7 @@ const logVanished = -42
 // generating function κ, κ'(λ) = c and the distance δ between neighbouring values of C:
 //
 //	1 - Φ(w) + φ(w)·(1/u - 1/w),   w = ±√(2(λc - κ(λ))),   u = √κ''(λ)·(1-e^{-λδ})/δ
-func (c worstClients) saddle(e LevelSum) float64 {
+func (c worstClients) saddle(e levelSum) float64 {
 	lambda, at := c.solve(e)
 	step := 0.5 / float64(e.K)
 	if e.K == 1 || c.value[0] == 1 && c.value[1] == 0 || c.value[0] == 0 && c.value[1] == 1 {
@@ -330,7 +330,7 @@ func (c worstClients) saddle(e LevelSum) float64 {
 type cumulant struct{ value, first, second float64 }
 
 // solve returns the λ with κ'(λ) = c, in ±mostLambda, by Newton's method within a bracket.
-func (c worstClients) solve(e LevelSum) (lambda float64, at cumulant) {
+func (c worstClients) solve(e levelSum) (lambda float64, at cumulant) {
 	const mostLambda = 400
 	at = c.generating(e, 0)
 	lo, hi := 0.0, 0.0
@@ -368,7 +368,7 @@ func (c worstClients) solve(e LevelSum) (lambda float64, at cumulant) {
 //	Σ_i ln(1 + (D_i-1)/s) + λ²·R/2,   D_i = (1-γ)·e^{λ(x_i-½)} + γ·B(λ),   B(λ) = sinh(Kλ/2k)/(K·sinh(λ/2k))
 //
 // R is the variance of rounding. For k = 1, D is that of a report of 1 with probability q, and of 0 otherwise.
-func (c worstClients) generating(e LevelSum, lambda float64) (out cumulant) {
+func (c worstClients) generating(e levelSum, lambda float64) (out cumulant) {
 	k, g := float64(e.K), e.Gamma
 	rounding := c.rounding / (k * k) * (1 - g) * (1 - g) / (e.Size * e.Size)
 	out = cumulant{lambda * lambda * rounding / 2, lambda * rounding, rounding}

@@ -36,7 +36,7 @@ func together(one, other []float64) []float64 {
 
 // client returns the distribution of one client's part of C in half levels, from -k to k: a value x, rounded to levels,
 // by randomized response with probability 1/s, else 0.
-func client(e LevelSum, x float64) []float64 {
+func client(e levelSum, x float64) []float64 {
 	k := int(e.K)
 	out := make([]float64, 2*k+1)
 	whole, f := math.Modf(x * float64(k))
@@ -53,7 +53,7 @@ func client(e LevelSum, x float64) []float64 {
 }
 
 // exactTail returns Pr[C ≥ c] of a group by convolution; rounding as the difference of two Poisson variables.
-func (c worstClients) exactTail(e LevelSum) float64 {
+func (c worstClients) exactTail(e levelSum) float64 {
 	law := sums([][]float64{client(e, c.value[0]), client(e, c.value[1])},
 		[]int{int(c.clients[0]), int(c.clients[1])})
 	reach := 0
@@ -85,7 +85,7 @@ func (c worstClients) exactTail(e LevelSum) float64 {
 // have ends of the range.
 func TestLevelTails(t *testing.T) {
 	count := 0
-	for _, e := range []LevelSum{
+	for _, e := range []levelSum{
 		{K: 1, Gamma: .3, Clients: 30, Size: 1}, {K: 1, Gamma: .01, Clients: 20, Size: 1},
 		{K: 4, Gamma: .02, Clients: 24, Size: 1}, {K: 7, Gamma: .005, Clients: 40, Size: 1},
 		{K: 5, Gamma: .6, Clients: 12, Size: 1},
@@ -108,7 +108,7 @@ func TestLevelTails(t *testing.T) {
 }
 
 // compareTails compares the tails of a group, and returns how many.
-func compareTails(t *testing.T, e LevelSum, c worstClients, theta float64) (count int) {
+func compareTails(t *testing.T, e levelSum, c worstClients, theta float64) (count int) {
 	require.InDelta(t, theta, c.clients[0]*c.value[0]+c.clients[1]*c.value[1], 1e-9)
 	require.InDelta(t, e.Clients, c.clients[0]+c.clients[1], 0)
 	if e.Size > 1 {
@@ -143,7 +143,7 @@ func compareTails(t *testing.T, e LevelSum, c worstClients, theta float64) (coun
 // TestLevelIntervalsInvertTails checks both ends of intervals by convolution: there, the larger tail of the two groups
 // is half of the error. If clients are sampled, their Q must be that of the data and what chance may have left out.
 func TestLevelIntervalsInvertTails(t *testing.T) {
-	for _, e := range []LevelSum{
+	for _, e := range []levelSum{
 		{K: 4, Gamma: .02, Clients: 24, Size: 1, Squares: 3, Seen: -2},
 		{K: 4, Gamma: .1, Clients: 40, Size: 1, Squares: 6, Seen: 2.5},
 		{K: 2, Gamma: .05, Clients: 200, Size: 10, Squares: 4, Seen: 3.5},
@@ -161,7 +161,7 @@ func TestLevelIntervalsInvertTails(t *testing.T) {
 
 // exactTails returns the larger tail of the two groups. All their rounding must be what values with this sum can have
 // at most.
-func exactTails(t *testing.T, e LevelSum, theta float64) (most float64) {
+func exactTails(t *testing.T, e levelSum, theta float64) (most float64) {
 	for _, high := range []bool{false, true} {
 		c := e.worst(theta, high)
 		if e.K > 1 {
@@ -173,9 +173,7 @@ func exactTails(t *testing.T, e LevelSum, theta float64) (most float64) {
 			}
 			require.InDelta(t, e.Clients*share*(1-share), rounding, 1e-9)
 		}
-		if e.Size > 1 {
-			c.rounding = 0 // It is next to nothing beside sampling.
-		}
+		c.rounding *= e.shrunk()
 		most = max(most, c.exactTail(e))
 	}
 	return most

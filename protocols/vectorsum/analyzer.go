@@ -131,19 +131,17 @@ func (a *aggregate) errorOf(l uint64, total float64) protocols.ErrorLaw {
 	gamma, s, n := a.m.krr.Gamma.Float64(), a.m.sizeOf(int(l)), float64(a.messages[a.m.blockOf(l)])
 	unit := a.m.task.Input.Width() * a.m.task.Input.Width()
 	limit := n * a.m.worstVariance(s)
-	out := protocols.LevelSum{Estimate: total, Width: a.m.task.Input.Width(), K: a.m.k, Gamma: gamma, Clients: n,
-		Size: s, Seen: float64(a.sums[l])/float64(a.m.k) - float64(a.counts[l])/2, Squares: n / 4, Plugged: limit}
+	seen := float64(a.sums[l])/float64(a.m.k) - float64(a.counts[l])/2
+	levels := protocols.RoundedLevels{K: a.m.k, Gamma: gamma, Reports: n} // Without reports Q is at its largest.
 	if a.counts[l] == 0 {
-		return out
+		return levels.Sampled(total, a.m.task.Input.Width(), limit, s, seen)
 	}
 	factor := n / float64(a.counts[l])
-	levels := protocols.RoundedLevels{
-		K: a.m.k, Gamma: gamma, Reports: n, Sum: factor * float64(a.sums[l]), Squares: factor * float64(a.squares[l]),
-	}
+	levels.Sum, levels.Squares = factor*float64(a.sums[l]), factor*float64(a.squares[l])
 	squares, rounding := levels.Parts()
 	blanket := s * n * gamma * a.m.krr.BlanketVariance() / ((1 - gamma) * (1 - gamma))
-	out.Squares, out.Plugged = squares, min(unit*(rounding+blanket+(s*gamma/(1-gamma)+s-1)*squares), limit)
-	return out
+	variance := min(unit*(rounding+blanket+(s*gamma/(1-gamma)+s-1)*squares), limit)
+	return levels.Sampled(total, a.m.task.Input.Width(), variance, s, seen)
 }
 
 // LossEffect implements [protocols.Aggregate.LossEffect]. A coordinate's total covers the clients whose message of its
