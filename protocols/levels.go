@@ -99,8 +99,9 @@ func (e levelSum) reached(theta float64) float64 {
 }
 
 // worstClients are a number of clients with at most two different values. Of all values in [0, 1] with a given sum and
-// a given sum of squares, these give C the largest cumulant generating function on one side of 0: one of the two values
-// is an end of the range. For k = 1 all clients have the same value, since only the sum of the values decides how clients round.
+// a given sum of squares, these give C the largest cumulant generating function on one side of 0: one of the two
+// values is an end of the range. For k = 1 all clients have the same value, since only the sum of the values decides
+// how clients round.
 type worstClients struct {
 	clients, value [2]float64 // How many whole clients have which value.
 	rounding       float64    // Variance of the rounding that the values do not explain, in levels.
