@@ -6,5 +6,5 @@ import "github.com/doona-dp/doona/wire/task"
 func Long(n *task.Noise) (*Curve, error) {
 	laws, _ := tables(n)
 	cell, err := oneCell(laws[0])
-	return &Curve{cell: cell}, err
+	return &Curve{cell: cell, cells: float64(n.Cells)}, err
 }

@@ -213,9 +213,9 @@ const rounding = 4e-15
 // Local returns the curve for clients that also randomize: each sends a uniform cell with probability gamma in [0, 1).
 // Let δ_Z be the curve of the relay's dummies alone and K the number of cells. Then, with equality for K = 2,
 //
-//	δ(ε) ≤ A·δ_Z(ln(1 + (e^ε-1)/A)),   A = 1 - γ - (e^ε-1)·γ/K                                    (5)
+//	δ(ε) ≤ A·δ_Z(ln(1 + (e^ε-1)/A)),   A = 1 - γ - (e^ε-1)·γ/K                                    (10)
 //
-// and δ(ε) = 0 if A ≤ 0, where local randomization alone has ε (docs/proofs/relay-noise.md).
+// and δ(ε) = 0 if A ≤ 0, where local randomization alone has ε (docs/proofs/relay-noise.md, Theorem 4).
 func (c *Curve) Local(gamma float64) *Curve {
 	local := *c
 	local.gamma = gamma
@@ -343,13 +343,13 @@ func (p *pair) law() *compose.Law {
 	})
 }
 
-// leastShare is a lower bound on A of formula (5), above its rounding errors. mostStronger is the largest ε_Z.
+// leastShare is a lower bound on A of formula (10), above its rounding errors. mostStronger is the largest ε_Z.
 const (
 	leastShare   = 1e-14
 	mostStronger = 100
 )
 
-// stronger returns A of formula (5), rounded up, and the ε_Z at which the relays' noise must be evaluated so that noise
+// stronger returns A of formula (10), rounded up, and the ε_Z at which the relays' noise must be evaluated so that noise
 // and local randomization together have ε, rounded down. weaker is the inverse.
 func (c *Curve) stronger(eps float64) (share, stronger float64) {
 	if c.gamma == 0 {
