@@ -349,8 +349,8 @@ const (
 	mostStronger = 100
 )
 
-// stronger returns A of formula (10), rounded up, and the ε_Z at which the relays' noise must be evaluated so that noise
-// and local randomization together have ε, rounded down. weaker is the inverse.
+// stronger returns A of formula (10), rounded up, and the ε_Z at which the relays' noise must be evaluated so that
+// noise and local randomization together have ε, rounded down. weaker is the inverse.
 func (c *Curve) stronger(eps float64) (share, stronger float64) {
 	if c.gamma == 0 {
 		return 1, eps
