@@ -64,7 +64,7 @@ func Draft(q Query) (*task.Task, error) {
 		return nil, err
 	}
 	claim, err := q.claim()
-	if err != nil {
+	if err = cmp.Or(err, q.Cap.Check()); err != nil {
 		return nil, err
 	}
 	t := &task.Task{

@@ -70,6 +70,10 @@ func (c *Client) withBudget() (err error) {
 	if err := c.options.Budget.check(); err != nil {
 		return err
 	}
+	if s := c.open.Stream; !c.open.Epochs.Cap.IsZero() && s != nil && s.Position > 0 && c.line == c.open.ID.String() {
+		return invalid.Field("cap", c.open.Epochs.Cap.String(), "its stream followed from the first task: the cap counts "+
+			"the reports of all its tasks")
+	}
 	c.price, err = priceOf(c.open.Task, c.mechanism, c.options.Budget, c.goesOn)
 	return err
 }

@@ -20,9 +20,13 @@ type gauss struct {
 
 // Constants of the proof. smooth is ω, which determines the width η of the lattice kernel. Laws with a larger relative
 // deviation from a Gaussian than mostRough get the bound of Theorem 2 instead.
+//
+// leastMarginal bounds how far two differences of the proof may cancel: a cell's variance under the tilt relative to that
+// before, and s₁² relative to s². Beyond it, rounding could make the bound too small.
 const (
-	smooth    = 1e-8
-	mostRough = 1e-3
+	smooth        = 1e-8
+	mostRough     = 1e-3
+	leastMarginal = 1e-3
 )
 
 // newGauss returns the bound (8), or nil if the law has no such form: a table is not symmetric and Gaussian, the
@@ -37,12 +41,12 @@ func newGauss(t *tilt) *gauss {
 	s1 := fit.square                                            // s₁² = s² − η²·Σ w²g
 	for j, w := range t.weights {
 		variance := fit.variance(j)
-		if !(variance > eta*(1+1e-9)) {
+		if !(variance > eta*(1+1e-9) && fit.marginal(j) > leastMarginal*variance) {
 			return nil
 		}
 		s1 -= eta * float64(w) * float64(w) * variance / (variance - eta)
 	}
-	if !(s1 > 1e-9*fit.square) {
+	if !(s1 > leastMarginal*fit.square) {
 		return nil
 	}
 	g := &gauss{shift: 2*smooth + 2*fit.worst, square: fit.distance(eta, s1) * (1 + 1e-9)}
@@ -107,12 +111,12 @@ func fitGauss(t *tilt) (*gaussFit, bool) {
 	return fit, centre == t.centre && fit.total < mostRough
 }
 
-// variance returns σ² of a cell before the tilt; marginal returns the variance under the tilt.
+// variance returns σ² of a cell before the tilt; marginal returns the variance under the tilt, rounded up.
 func (f *gaussFit) variance(cell int) float64 { return f.variances[f.table[cell]] }
 
 func (f *gaussFit) marginal(cell int) float64 {
 	w, v := float64(f.weights[cell]), f.variance(cell)
-	return v - w*w*v*v/(f.square+f.spread)
+	return (v - w*w*v*v/(f.square+f.spread)) * (1 + 1e-9)
 }
 
 // distance returns the largest μ² of two cells a ≠ b,

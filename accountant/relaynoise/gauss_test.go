@@ -138,6 +138,25 @@ func TestGaussianTiltsThatAreNone(t *testing.T) {
 			require.True(t, curve.Ratio() > 0 || curve.Delta(1) >= .1, name)
 		}
 	}
+	// Nearly flat tables count as very wide Gaussians. The variance under the tilt is then a difference of which
+	// rounding leaves little.
+	for _, c := range []struct {
+		half, more, weight uint64
+		spread             float64
+	}{{70, 10, 1, 13.5}, {75, 11, 1, 13.5}, {100, 11, 1, 19.5}, {50, 10, 7, 77}, {75, 11, 7, 108.5}} {
+		flat := slices.Repeat([]uint64{1 << 52}, int(2*c.half+1))
+		flat[c.half] += c.more
+		n := &task.Noise{Kind: task.NoiseCells, Cells: 2, Which: []task.Run{{Count: 1, Table: 0}, {Count: 1, Table: 1}},
+			Tables: [][]uint64{relaynoise.Gaussian(12, 90), flat},
+			Tilt:   &task.Tilt{Zero: 5, Centre: c.half * c.weight, Weights: []uint64{5, 5 + c.weight}}}
+		for x := 0.; x <= math.Floor(7.2*c.spread); x++ {
+			factor := uint64(math.Ceil(math.Exp(-x*x/(2*c.spread*c.spread)) * (1 << 52)))
+			n.Tilt.Factors = append(n.Tilt.Factors, factor)
+		}
+		if curve, err = relaynoise.New(n); err == nil {
+			require.GreaterOrEqual(t, curve.Delta(2), enumerated(n, 2), "%+v", c)
+		}
+	}
 	target := relaynoise.Target{Epsilon: 3, Delta: 1e-5, Epochs: 30}
 	k, n, err := relaynoise.Sum(1e4, 1, target, 0)
 	requireKeeps(t, n, err, target)

@@ -25,6 +25,11 @@ func tilted(n *task.Noise) (*Curve, error) {
 				"at most "+strconv.Itoa(maxTiltedTable)+" in each, with a tilt")
 		}
 	}
+	numbers := 0
+	n.Each(func(_ uint64, run task.Run) { numbers += int(run.Count) * len(n.Tables[run.Table]) })
+	if numbers > maxTiltedNumbers {
+		return nil, tooLarge(numbers)
+	}
 	t := newTilt(n)
 	if g := newGauss(t); g != nil {
 		return &Curve{gauss: g}, nil
@@ -48,8 +53,10 @@ func tilted(n *task.Noise) (*Curve, error) {
 const (
 	maxTiltedCells = 1 << 10
 	maxTiltedTable = 1 << 12
-	maxWeight      = 1 << 30 // Keeps products of weights in [spectrum] within 64 bits.
-	maxRatio       = 100     // Largest privacy loss, in ε. No claim exceeds it.
+	// Most numbers in the tables of all cells. Their moment generating functions take some milliseconds.
+	maxTiltedNumbers = 1 << 19
+	maxWeight        = 1 << 30 // Keeps products of weights in [spectrum] within 64 bits.
+	maxRatio         = 100     // Largest privacy loss, in ε. No claim exceeds it.
 )
 
 // tilt is a tilted law, converted from a [task.Noise].

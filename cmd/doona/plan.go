@@ -114,7 +114,8 @@ if no row is possible.
 --set FILE plans several queries that the same visitors answer, under one total. A query of weight 2 has an
 interval of about half the width of one of weight 1. Instead of weights, queries may have shares of the total:
 the error is about √(reports/share). With days in place of epochs, each query says per day, week or month: then
-as many epochs count as can begin in these days. Each query takes its first row. --out DIR writes a task for
+as many epochs count as can begin in these days: 365, 53 or 12 in a year. An epoch per month must have 31 days at
+least. Each query takes its first row. --out DIR writes a task for
 each. The file is JSON; queries take the flags' options and limits under the same names:
 
   {"users": 5000, "epochs": 30, "total_epsilon": 8, "total_delta": 1e-5, "honest": 0.9, "hops": 2,

@@ -27,8 +27,8 @@ func (c Cap) String() string {
 	return strconv.FormatUint(c.Reports, 10) + "/" + strconv.FormatUint(c.Window, 10)
 }
 
-// check returns an error unless the cap is zero or within its range.
-func (c Cap) check() error {
+// Check returns an error unless the cap is zero or within its range.
+func (c Cap) Check() error {
 	if c.IsZero() {
 		return nil
 	}
@@ -77,7 +77,7 @@ func (c *Cap) Parse(text string) error {
 		r, failed := strconv.ParseUint(text[:i], 10, 64)
 		w, err := strconv.ParseUint(text[i+1:], 10, 64)
 		if *c = (Cap{r, w}); failed == nil && err == nil && !c.IsZero() {
-			return c.check()
+			return c.Check()
 		}
 		break
 	}

@@ -279,6 +279,7 @@ export class DoonaClient<V extends Value = Value> {
   }
 
   async #explain(options?: ExplainOptions): Promise<Explanation | undefined> {
+    this.#wantsTask = true;
     if (this.#isReady() && !this.#doona) await this.#advance();
     if (this.#doona) return this.#doona.explain(options);
     if (!this.#pinned || this.#closing.signal.aborted) return undefined;

@@ -321,11 +321,11 @@ test('a draft waits while the visitor goes on within the site; the next page rep
   await goOn();
   assert.deepEqual(await messages(), []);
   await init(noisy);
-  await reaches('ready');
+  await reaches('draft');
   await draft([5]);
   await goOn();
   await init(noisy);
-  await reaches('ready');
+  await reaches('draft');
   await page.waitForTimeout(200);
   assert.deepEqual(await messages(), []);
   await page.goto('about:blank'); // The visitor leaves the site.
@@ -341,7 +341,7 @@ test('a draft of a page that is not left leaves at a moment of the last 30 minut
   await goOn();
   await turnClock(leaveAt - Date.now() - 3000);
   await init(noisy);
-  await reaches('ready');
+  await reaches('draft');
   assert.deepEqual(await messages(), []);
   assert.deepEqual(await messages(4000), [[['01']]]);
 });

@@ -147,7 +147,7 @@ test('an undelivered report stays sealed, and flush sends the same bytes', async
 
   const reports = await stored();
   assert.equal(reports.length, 1);
-  assert.deepEqual(Object.keys(reports[0]).sort(), ['body', 'epoch', 'state', 'task']);
+  assert.deepEqual(Object.keys(reports[0]).sort(), ['body', 'epoch', 'failed', 'retryAt', 'state', 'task']);
 
   await context.unroute(`${server.relay}/**/reports`);
   await page.reload();
