@@ -21,8 +21,8 @@ type gauss struct {
 // Constants of the proof. smooth is ω, which determines the width η of the lattice kernel. Laws with a larger relative
 // deviation from a Gaussian than mostRough get the bound of Theorem 2 instead.
 //
-// leastMarginal bounds how far two differences of the proof may cancel: a cell's variance under the tilt relative to that
-// before, and s₁² relative to s². Beyond it, rounding could make the bound too small.
+// leastMarginal bounds how far two differences of the proof may cancel: a cell's variance under the tilt relative to
+// that before, and s₁² relative to s². Beyond it, rounding could make the bound too small.
 const (
 	smooth        = 1e-8
 	mostRough     = 1e-3

@@ -243,6 +243,10 @@ async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle:
   const [{ engine: started }, , open] = await Promise.all([starting, running, opening]);
   const { task, epsilon0, totalEpsilon, tokenKeys } = open.opened;
   checkOrigin(task.clients.origins);
+  if (task.epochs.cap && task.stream && task.stream.position > 0 && line === pinned.idText) {
+    throw new DoonaError('task-refused', 'the task has a cap on the reports of its whole stream: connect to the stream',
+      'cap');
+  }
   const guarantee = guaranteeOf(task, epsilon0, totalEpsilon);
   checkEpsilon(guarantee.totalEpsilon, guarantee.epochs, pinned.maxEpsilon);
   checkDelta(guarantee.totalDelta, pinned.maxDelta);

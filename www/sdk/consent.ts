@@ -7,6 +7,7 @@
 import { type Store, dropReport, optOutRecord as record } from './store.js';
 import { withExistingIndexedDB, withIndexedDB } from './store-indexeddb.js';
 import { waitingReports } from './reported.js';
+import { markWithdrawal } from './withdrawal.js';
 
 /**
  * Runs `work` with the page's own store, or with IndexedDB. Without `creates` it creates and upgrades nothing, and
@@ -36,6 +37,7 @@ export async function setOptOut(store: Store, out: boolean): Promise<void> {
  * @throws DoonaError `storage-unavailable`
  */
 export async function dropSealed(store: Store, ids?: readonly string[]): Promise<number> {
+  markWithdrawal();
   let dropped = 0;
   for (const { id, latest } of await store.lines()) {
     if (ids && !ids.includes(id)) continue;

@@ -13,10 +13,11 @@ import { type Decider, type ExplainOptions, type Explanation, explain } from './
 import type { Guarantee } from './guarantee.js';
 import type { Claim, Ledger } from './ledger.js';
 import { isDue, retryTime } from './reported.js';
-import { abortable, throwIfAborted, waitWhileVisible, watchNavigation, withEither, within } from './timing.js';
+import { abortable, isHidden, throwIfAborted, waitWhileVisible, watchNavigation, withEither, within } from './timing.js';
 import { type LineStart, type Report, type Store, dropReport } from './store.js';
 import { submit } from './submit.js';
 import type { Task } from './task.js';
+import { markWithdrawal, withdrawalMark } from './withdrawal.js';
 import { type Value, toInput } from './value.js';
 
 /** The outcome of a report. */
@@ -141,6 +142,8 @@ export class Doona<V extends Value = Value> {
   readonly #tokens = new Map<number, Promise<Report | undefined>>();
   /** The drafts that wait until the visitor leaves the site, by epoch, each as it was sealed last. */
   readonly #drafts = new Map<number, Report>();
+  /** The mark of the last withdrawal before each draft was sealed. */
+  readonly #marks = new Map<number, string | null>();
   /** The sealing of the last draft, running or finished: drafts are sealed one after the other. */
   #drafting: Promise<unknown> = Promise.resolve();
   /** The calls of report() that still wait for their random time of sending. */
@@ -287,6 +290,7 @@ export class Doona<V extends Value = Value> {
    * @throws DoonaError `storage-unavailable`
    */
   forget(): Promise<Forgotten> {
+    markWithdrawal();
     this.withdraw();
     return within(this.#forget(), maxReport, storeLate);
   }
@@ -394,7 +398,8 @@ export class Doona<V extends Value = Value> {
    */
   #checkProvisional(): void {
     const { task, guarantee } = this.#parts;
-    if (task.noise && guarantee.localEpsilon === null) return;
+    // The proof of strings needs a table that is uniform whatever the page does: docs/proofs/drafts.md.
+    if (task.noise?.kind === 'cells' && guarantee.localEpsilon === null) return;
     throw invalidOption('final', false, 'true: clients of this task randomize their values, so no value can be replaced');
   }
 
@@ -414,6 +419,8 @@ export class Doona<V extends Value = Value> {
     const withdrawals = this.#withdrawals;
     for (;;) {
       throwIfAborted(running);
+      const mark = withdrawalMark();
+      const leaveAt = this.#leaveTime(epoch); // Drawn before the value is sealed.
       const old = (await this.#sealedReports()).find((report) => report.epoch === epoch);
       if (old && (!old.tags || old.final)) return this.#repeated(old);
       const { body, tags } = await draft(epoch, input.slice(), old?.tags);
@@ -422,7 +429,7 @@ export class Doona<V extends Value = Value> {
       const earlier = await hold(async () => {
         if (old) return void (await store.update(id, epoch, (now) =>
           isSameDraft(now, old) ? (report = { ...now, body, final }) : undefined));
-        report = { task: id, epoch, state: 'sealed', body, tags, final, leaveAt: this.#leaveTime(epoch) };
+        report = { task: id, epoch, state: 'sealed', body, tags, final, leaveAt };
         const other = await ledger.claim({ ...this.#claimOn(epoch), draft: report });
         if (other) report = undefined;
         else if (withdrawals !== this.#withdrawals) await dropReport(store, id, epoch);
@@ -432,7 +439,7 @@ export class Doona<V extends Value = Value> {
       throwIfAborted(running);
       if (earlier && !earlier.tags) return this.#repeated(earlier);
       if (!report) continue; // Another tab has a draft, or the draft has left.
-      this.#watch(report);
+      this.#watch(report, mark);
       return { ...this.#receipt(epoch, false, body.length), draft: true };
     }
   }
@@ -457,17 +464,18 @@ export class Doona<V extends Value = Value> {
   }
 
   /** Sends a draft once it may leave. If an earlier draft of the epoch waits here, replaces it. */
-  #watch(report: Report): void {
+  #watch(report: Report, mark = withdrawalMark()): void {
     const { epoch } = report;
-    const waits = this.#drafts.has(epoch);
-    this.#drafts.set(epoch, report);
+    const before = this.#drafts.get(epoch);
+    this.#drafts.set(epoch, before?.token ? { ...report, token: before.token } : report);
+    this.#marks.set(epoch, mark);
     const { signal: running } = this.#running;
+    if (before) return; // Whoever issues tokens must not see when values change.
     // It gets the token now, because a page that is left has no time for it.
     this.#withToken(report, running).then((ready) => {
       const now = this.#drafts.get(epoch);
       if (now && ready?.token) this.#drafts.set(epoch, { ...now, token: ready.token });
     }, () => {});
-    if (waits) return;
     const left = this.#leave(epoch, running).finally(() => this.#drafts.delete(epoch));
     left.catch(() => {}); // The draft waits for the next visit.
     this.#parts.onDraft?.(left);
@@ -476,6 +484,7 @@ export class Doona<V extends Value = Value> {
   /** Waits until the visitor leaves the site, or until the draft's moment, and sends the draft. */
   async #leave(epoch: number, running: AbortSignal): Promise<Receipt | undefined> {
     const stop = watchNavigation();
+    const wasHidden = isHidden(); // A page in the background is not being left.
     let draft: Report | undefined;
     let visible = true;
     try {
@@ -488,11 +497,13 @@ export class Doona<V extends Value = Value> {
     } finally {
       stop();
     }
-    // A page that is left has no time to ask the store for another tab's draft.
-    draft = visible ? (await this.#sealedReports()).find((report) => report.epoch === epoch) : this.#drafts.get(epoch);
+    const hasTime = visible || wasHidden;
+    if (hasTime) draft = (await this.#sealedReports()).find((report) => report.epoch === epoch);
+    // A page that is left has no time to ask the store for another tab's draft, or whether this one is withdrawn.
+    else draft = withdrawalMark() === this.#marks.get(epoch) ? this.#drafts.get(epoch) : undefined;
     if (!draft) return undefined;
     if (this.#isClosed(draft)) return void (await this.#drop(epoch));
-    await this.#send(draft, running, undefined, { visible });
+    await this.#send(draft, running, undefined, { visible: hasTime });
     return this.#receipt(epoch, false, draft.body!.length);
   }
 

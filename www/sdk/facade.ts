@@ -189,10 +189,14 @@ export class DoonaClient<V extends Value = Value> {
    */
   report(value: V, { final = true }: Pick<ReportOptions, 'final'> = {}): void {
     if (this.#isRefused() || this.#isHopeless) return this.#say(`A value is not reported. ${this.status.reason}`);
-    if (this.#queue[this.#queue.length - 1]?.final === false) this.#queue.pop(); // This value replaces it.
-    if (this.#queue.length >= maxQueued) return this.#say(`A value is dropped: ${maxQueued} values wait already.`);
+    const replaces = this.#queue[this.#queue.length - 1]?.final === false;
+    if (this.#queue.length >= maxQueued && !replaces) {
+      return this.#say(`A value is dropped: ${maxQueued} values wait already.`);
+    }
     try {
-      this.#queue.push({ value: typeof value === 'object' && value !== null ? copied(value) : value, final });
+      const waiting = { value: typeof value === 'object' && value !== null ? copied(value) : value, final };
+      if (replaces) this.#queue.pop();
+      this.#queue.push(waiting);
     } catch (cause) { // It is detached, revoked or too long, or no list.
       return this.#fail(new DoonaError('invalid-value', "couldn't copy the value: want a number, a text or a list of " +
         `at most ${maxLength} numbers`, 'value', { cause }));

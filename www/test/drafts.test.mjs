@@ -332,6 +332,18 @@ test('a draft waits while the visitor goes on within the site; the next page rep
   assert.deepEqual(await messages(1000), [[['05']]]);
 });
 
+test('a draft that another tab has withdrawn does not leave with its page, also without a channel between tabs', async () => {
+  await page.evaluate('delete globalThis.BroadcastChannel');
+  await init(noisy);
+  await draft([1]);
+  const tab = await context.newPage();
+  await tab.goto(page.url());
+  await init(noisy, { consent: 'pending' }, tab);
+  assert.equal((await tab.evaluate('client.forget()')).reports, 1);
+  await page.goto('about:blank'); // The visitor leaves the site.
+  assert.deepEqual(await messages(1000), []);
+});
+
 test('a draft of a page that is not left leaves at a moment of the last 30 minutes', async () => {
   await init(noisy);
   await draft([1]);

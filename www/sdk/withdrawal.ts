@@ -1,0 +1,23 @@
+/**
+ * Tells pages that are being left of `forget()` and `optOut()` in other tabs. A page that is left has no time to ask
+ * IndexedDB whether its draft is still wanted. `localStorage` answers at once, and is shared by all tabs of an origin.
+ * @module
+ */
+
+const key = 'doona withdrawn';
+
+/** Marks that the visitor has withdrawn reports. Drafts that other pages hold then leave only if the store has them. */
+export function markWithdrawal(): void {
+  try {
+    globalThis.localStorage?.setItem(key, crypto.randomUUID());
+  } catch {} // Storage is denied or full. Then the tabs' channel and the store must do.
+}
+
+/** Returns the last mark, or null if there is none, or none can be read. */
+export function withdrawalMark(): string | null {
+  try {
+    return globalThis.localStorage?.getItem(key) ?? null;
+  } catch {
+    return null;
+  }
+}
