@@ -92,6 +92,9 @@ func krrDelta(rule Rule, k uint64, gamma float64, users uint64, eps float64) flo
 	if eps >= KRREpsilon0(k, gamma) {
 		return 0
 	}
+	if math.IsInf(math.Exp(eps), 1) { // The rules compute with e^ε. γ is below K·e^−709, so reports hide nothing.
+		return 1
+	}
 	var delta float64
 	switch rule {
 	case Theorem1:
@@ -184,7 +187,9 @@ func LocalGamma(k uint64, eps0 float64) (num, den uint64, err error) {
 	if !(eps0 > 0 && eps0 <= 64) {
 		return 0, 0, invalid.Field("local-epsilon", text(eps0), "a number above 0, at most 64")
 	}
-	num, den = dyadic(pureGamma(k, eps0))
+	if num, den = dyadic(pureGamma(k, eps0)); num == den {
+		return 0, 0, invalid.Field("local-epsilon", text(eps0), "a larger number, such as 1e-9: at this one γ rounds to 1")
+	}
 	return num, den, nil
 }
 

@@ -281,3 +281,26 @@ func TestOthersIsForTwoValues(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, eps, exact)
 }
+
+// TestEpsilonBeyondExp: where e^ε exceeds float64, no rule may find that reports without any blanket are private. The
+// smallest γ is then that of pure local privacy, 2⁻⁶², and δ of a smaller γ than any allowed one is not asked.
+func TestEpsilonBeyondExp(t *testing.T) {
+	for _, rule := range []accountant.Rule{accountant.Revealed, accountant.Exact, accountant.Others} {
+		for _, eps := range []float64{709, 710, 1e5, math.MaxFloat64} {
+			num, den, err := accountant.KRRGamma(rule, 2, 1000, eps, 1e-6)
+			require.NoError(t, err)
+			require.Equal(t, []uint64{1, 1 << 62}, []uint64{num, den}, "%s, ε = %g", rule, eps)
+		}
+	}
+}
+
+// TestLocalGammaOfTinyEpsilon: where γ rounds to 1, reports hold nothing, so the error must say which ε₀ is possible.
+func TestLocalGammaOfTinyEpsilon(t *testing.T) {
+	for _, eps0 := range []float64{5e-324, 1e-309, 1e-100, 1e-17} {
+		_, _, err := accountant.LocalGamma(4, eps0)
+		require.ErrorContains(t, err, "want a larger number, such as 1e-9")
+	}
+	num, den, err := accountant.LocalGamma(4, 1e-9)
+	require.NoError(t, err)
+	require.Less(t, num, den)
+}
