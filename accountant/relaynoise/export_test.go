@@ -8,3 +8,6 @@ func Long(n *task.Noise) (*Curve, error) {
 	cell, err := oneCell(laws[0])
 	return &Curve{cell: cell, cells: float64(n.Cells)}, err
 }
+
+// ExceededByOne exports the quick lower bound of the searches.
+func (c Target) ExceededByOne(table []uint64) bool { return c.exceededByOne(table) }

@@ -41,8 +41,25 @@ func (c Target) Total(curve *Curve) float64 {
 
 // keeps reports whether a noise has a certificate that meets the target.
 func (c Target) keeps(n *task.Noise) bool {
+	if c.Epochs == 1 && c.Delta < rounding || n.Total == nil && c.exceededByOne(n.Tables[0]) {
+		return false
+	}
 	curve, err := New(n)
 	return err == nil && c.Total(curve) <= c.Delta
+}
+
+// exceededByOne reports whether the dummies of one cell alone, in one epoch, exceed the target. They are a function of
+// what a batch reveals of independent cells, so δ(ε) = Σ (f(u−1) − e^ε·f(u))₊ is a lower bound of the curve (2). It
+// takes as many steps as the table has weights, where the curve takes their square.
+func (c Target) exceededByOne(table []uint64) bool {
+	weights, e := floats(table), math.Exp(c.Epsilon)
+	sum, delta := 0.0, weights[len(table)-1] // The largest number plus the client's message is impossible without it.
+	for u, weight := range weights {
+		if sum += weight; u > 0 {
+			delta += max(0, weights[u-1]-e*weight)
+		}
+	}
+	return delta > c.Delta*sum*(1+1e-9)
 }
 
 // one is the weight of the most likely number of dummies in a table. With it, other weights are rounded by at most 2⁻⁵²

@@ -199,7 +199,8 @@ func TestRefusals(t *testing.T) {
 func TestSearchOfExtremeTargets(t *testing.T) {
 	for _, target := range []relaynoise.Target{
 		{Epsilon: 1e-9, Delta: 1e-6, Epochs: 1}, {Epsilon: 1e-6, Delta: .5, Epochs: 1},
-		{Epsilon: 1e-6, Delta: 1e-100, Epochs: 1},
+		{Epsilon: 1e-6, Delta: 1e-100, Epochs: 1}, {Epsilon: 1e-309, Delta: 1e-6, Epochs: 1},
+		{Epsilon: 1, Delta: 1e-100, Epochs: 1}, {Epsilon: 5e-324, Delta: 1e-280, Epochs: 365},
 	} {
 		independent, failed := relaynoise.Independent(2, target, 0)
 		fixed, alsoFailed := relaynoise.FixedTotal(2, target)
@@ -218,4 +219,30 @@ func TestSearchOfExtremeTargets(t *testing.T) {
 	}
 	_, err := relaynoise.Levels(12, 9.6, relaynoise.Target{Epsilon: 64, Delta: 1e-100, Epochs: 1})
 	require.ErrorContains(t, err, "larger epsilon or delta")
+}
+
+// TestQuickBoundIsBelowTheCurve: the searches must skip no law that meets the target, also if it only just does. They
+// must skip laws that are far from it.
+func TestQuickBoundIsBelowTheCurve(t *testing.T) {
+	r := rand.New(rand.NewPCG(45, 6))
+	skipped := 0
+	for range 400 {
+		table := make([]uint64, 2+r.IntN(30))
+		for z := range table {
+			table[z] = 1 + r.Uint64N(1<<r.IntN(40))
+		}
+		if r.IntN(2) == 0 {
+			table = relaynoise.Gaussian(.5+5*r.Float64(), 1+r.IntN(12))
+		}
+		curve, err := relaynoise.New(&task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{table}})
+		require.NoError(t, err)
+		eps := math.Exp2(8*r.Float64() - 6)
+		if delta := curve.Delta(eps); delta < 1 {
+			require.False(t, relaynoise.Target{Epsilon: eps, Delta: delta, Epochs: 1}.ExceededByOne(table), "%v", table)
+			if (relaynoise.Target{Epsilon: eps, Delta: delta / 3, Epochs: 1}).ExceededByOne(table) {
+				skipped++
+			}
+		}
+	}
+	require.Greater(t, skipped, 100)
 }
