@@ -200,8 +200,9 @@ func (q Query) input(t *task.Task) error {
 	t.Input.Lo, okLo = randomizer.RationalFromFloat(q.Lo)
 	t.Input.Hi, okHi = randomizer.RationalFromFloat(q.Hi)
 	t.Input.Clip = q.Clip
-	if !okLo || !okHi || !(q.Lo < q.Hi) {
-		return invalid.Field("range", format(q.Lo)+","+format(q.Hi), "LO,HI with LO below HI, both within ±1e9")
+	if !okLo || !okHi || !(q.Lo < q.Hi) || !(t.Input.Lo.Float64() < t.Input.Hi.Float64()) {
+		return invalid.Field("range", format(q.Lo)+","+format(q.Hi),
+			"LO,HI with LO below HI by 2e-9 or more, both within ±1e9")
 	}
 	return nil
 }

@@ -40,6 +40,7 @@ func TestDraftNamesWhatIsWrong(t *testing.T) {
 		"delta of one":     {func(q *planner.Query) { q.Delta = 1 }, "delta"},
 		"empty range":      {func(q *planner.Query) { q.Hi = 0 }, "range"},
 		"infinite range":   {func(q *planner.Query) { q.Hi = math.Inf(1) }, "range"},
+		"too short range":  {func(q *planner.Query) { q.Hi = 1e-100 }, "range"},
 		"no batch":         {func(q *planner.Query) { q.Batch = 0 }, "batch"},
 		"all dishonest":    {func(q *planner.Query) { q.Honest = 0 }, "honest"},
 		"no honest client": {func(q *planner.Query) { q.Batch, q.Honest = 1, 0.5 }, "honest"},

@@ -131,6 +131,8 @@ func (g Goal) check() error {
 		return err
 	}
 	switch {
+	case g.Batch < 1 || g.Batch > math.MaxUint32:
+		return invalid.Field("users", strconv.FormatUint(g.Batch, 10), "1 to 4294967295")
 	case g.Noise != NoiseAny && g.Noise != NoiseClients && g.Noise != NoiseRelays:
 		return invalid.Field("noise", strconv.Quote(string(g.Noise)), "clients, relays or any")
 	case g.Hops < 1 || g.Hops > task.MaxRelays:
@@ -145,6 +147,9 @@ func (g Goal) check() error {
 	var t task.Task
 	if err := g.input(&t); err != nil {
 		return err
+	}
+	if g.Noise != NoiseClients { // The ways with noise by relays need no other honest client.
+		g.Relays = &RelayNoise{}
 	}
 	return g.batch(&t)
 }

@@ -196,7 +196,8 @@ func TestPlansNameWhatIsWrong(t *testing.T) {
 		change func(*planner.Goal)
 		field  string
 	}{
-		"no users":         {func(g *planner.Goal) { g.Batch = 0 }, "batch"},
+		"no users":         {func(g *planner.Goal) { g.Batch = 0 }, "users"},
+		"too many users":   {func(g *planner.Goal) { g.Batch = 1 << 32 }, "users"},
 		"epsilon is NaN":   {func(g *planner.Goal) { g.Epsilon = math.NaN() }, "epsilon"},
 		"an unknown noise": {func(g *planner.Goal) { g.Noise = "nobody" }, "noise"},
 		"no such noise": {func(g *planner.Goal) {
@@ -278,6 +279,10 @@ func TestSolveUsers(t *testing.T) {
 	_, _, err = planner.SolveUsers(asking(task.Count, func(g *planner.Goal) { g.Noise = planner.NoiseRelays }), .001,
 		nil)
 	require.ErrorIs(t, err, planner.ErrNeverReached)
+	hardly := g
+	hardly.Honest = 1e-309
+	_, _, err = planner.SolveUsers(hardly, 0, nil)
+	require.ErrorContains(t, err, "invalid honest 1e-309: want 2.4e-10 or more")
 	_, _, err = planner.SolveUsers(g, math.NaN(), nil)
 	require.ErrorContains(t, err, "interval-width")
 }
@@ -363,5 +368,20 @@ func TestServerSeconds(t *testing.T) {
 		require.Greater(t, seconds["realsum"][party], 0., party)
 		require.Less(t, seconds["realsum"][party], seconds["splitmix"][party], party)
 		require.Less(t, seconds["realsum"][party], seconds["augmented"][party], party) // augmented adds dummies
+	}
+}
+
+// TestOneUserAndRelays: noise by relays needs no honest client, so a plan must have it for a single user, too.
+func TestOneUserAndRelays(t *testing.T) {
+	for _, noise := range []planner.Noise{planner.NoiseRelays, planner.NoiseAny} {
+		g := planner.Goal{Noise: noise, Hops: 2}
+		g.Name, g.Query.Query, g.Batch, g.Honest, g.Epsilon, g.Delta = "one", task.Count, 1, .9, 1, 1e-6
+		ways, err := planner.Plan(g, nil)
+		require.NoError(t, err)
+		require.NoError(t, ways[0].Why)
+		require.Equal(t, planner.NoiseRelays, ways[0].Noise)
+		for _, w := range ways[1:] {
+			require.ErrorContains(t, w.Why, "at least one honest client")
+		}
 	}
 }

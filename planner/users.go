@@ -32,6 +32,9 @@ func SolveUsers(g Goal, width float64, done func(of int)) (users uint64, ways []
 	if !(g.Honest > 0 && g.Honest <= 1) {
 		lo = 1 // Plan reports the error.
 	}
+	if lo > math.MaxUint32 {
+		return 0, nil, invalid.Field("honest", format(g.Honest), "2.4e-10 or more, and at most 1: a batch has fewer users")
+	}
 	if enough(lo) || err != nil {
 		return g.Batch, ways, err
 	}
