@@ -39,7 +39,8 @@ func EpochsEpsilon(t *task.Task, law func() (*compose.Law, error), reports uint6
 	}
 	if math.IsInf(best, 1) {
 		return 0, invalid.Field("delta", decimal.Format(delta, -1),
-			"a larger delta: at this one, the epochs' privacy loss may be unbounded")
+			"a larger delta, such as "+decimal.Up(added.Delta, 3)+", which the epochs claim: at this one, their privacy "+
+				"loss may be unbounded")
 	}
 	return best, nil
 }
