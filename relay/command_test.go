@@ -175,7 +175,7 @@ func TestBadConfig(t *testing.T) {
 		{"no port", replace("listen: \"127.0.0.1:", "listen: \""), "want host:port"},
 		{"store", replace("sqlite:", "oracle:"), "invalid store"},
 		{"skew", replace("skew: 1s", "skew: 6m"), "invalid skew 6m0s: want 1ms to 5m"},
-		{"no unit", replace("pull_interval: 20ms", "pull_interval: 5"), "Want a number with its unit"},
+		{"no unit", replace("pull_interval: 20ms", "pull_interval: 5"), "want a number with its unit"},
 		{"pull interval", replace("pull_interval: 20ms", "pull_interval: 1ms"), "invalid pull_interval"},
 		{"retention", replace("skew: 1s", "retention: 168h"), "invalid retention 168h0m0s: want more than give_up"},
 		{"trusted proxies", replace("127.0.0.0/8", "127.0.0.1"), "invalid trusted_proxies"},

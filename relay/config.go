@@ -328,9 +328,9 @@ func (c *Config) validateRanges() error {
 	}
 	switch {
 	case c.GiveUp <= c.Skew:
-		return invalid.Field("give_up", c.GiveUp.String(), "more than skew")
+		return invalid.Field("give_up", c.GiveUp.String(), "more than skew, "+c.Skew.String())
 	case c.Retention <= c.GiveUp:
-		return invalid.Field("retention", c.Retention.String(), "more than give_up")
+		return invalid.Field("retention", c.Retention.String(), "more than give_up, "+c.GiveUp.String())
 	}
 	return nil
 }

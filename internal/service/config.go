@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -30,14 +29,32 @@ func ReadConfig(path string, into any) error {
 	if err != nil {
 		return fmt.Errorf("couldn't read the configuration: %w", err)
 	}
-	if err := yaml.NewDecoder(bytes.NewReader(in), yaml.Strict()).Decode(into); err != nil {
-		var wrong *yaml.TypeError
-		if errors.As(err, &wrong) && wrong.DstType == reflect.TypeFor[time.Duration]() {
-			return fmt.Errorf("couldn't read %s: %w\nWant a number with its unit, such as 5s, 10m or 48h", path, err)
-		}
+	durations := yaml.CustomUnmarshaler(func(d *time.Duration, text []byte) error {
+		value, _, _ := strings.Cut(string(text), "#")
+		value = strings.Trim(strings.TrimSpace(value), `"'`)
+		return parseDuration(d, value, in)
+	})
+	if err := yaml.NewDecoder(bytes.NewReader(in), yaml.Strict(), durations).Decode(into); err != nil {
 		return fmt.Errorf("couldn't read %s: %w", path, err)
 	}
 	return nil
+}
+
+// parseDuration reads a duration in the configuration in. Its error names the first line with the value, and the key
+// there, which package yaml does not.
+func parseDuration(d *time.Duration, value string, in []byte) (err error) {
+	if *d, err = time.ParseDuration(value); err == nil && strings.Trim(value, "+-0") != "" {
+		return nil
+	}
+	const want = "a number with its unit, such as 5s, 10m or 48h"
+	number := 0
+	for line := range strings.Lines(string(in)) {
+		number++
+		if key, rest, ok := strings.Cut(line, ":"); ok && strings.HasPrefix(strings.TrimLeft(rest, ` "'`), value) {
+			return fmt.Errorf("line %d: %w", number, invalid.Field(strings.Trim(key, ` -"'{`), strconv.Quote(value), want))
+		}
+	}
+	return invalid.Field("duration", strconv.Quote(value), want)
 }
 
 // maxConfig is the maximum size of a configuration file, in bytes. A thousand tasks need about 200 kB.
