@@ -160,13 +160,10 @@ func checkAmplify(cmd *cobra.Command, f amplifyFlags) error {
 	if target == "eps" {
 		target = "epsilon"
 	}
-	if given(target) {
-		return cli.Usagef("invalid --%s: it is the result; omit it or choose another --solve", target)
+	if err := cli.Refuse(cmd, "with --solve "+f.solve+": it is the result", target); err != nil {
+		return err
 	}
-	if given("sigma") {
-		return cli.Usagef("--sigma belongs to mechanism gaussian")
-	}
-	return nil
+	return cli.Refuse(cmd, "with --mechanism "+f.mechanism+": it is for gaussian", "sigma")
 }
 
 func solveAmplify(a accountant.Amplification, f amplifyFlags) (amplifyResult, error) {
@@ -199,11 +196,9 @@ func solveAmplify(a accountant.Amplification, f amplifyFlags) (amplifyResult, er
 
 // runGaussian prints the blanket probability of the Gaussian mechanism.
 func runGaussian(cmd *cobra.Command, f amplifyFlags) error {
-	for _, name := range []string{"bound", "eps0", "k", "users", "delta", "epsilon", "solve", "plot", "epochs"} {
-		if cmd.Flags().Changed(name) {
-			return cli.Usagef("invalid --%s for mechanism gaussian: it has no pure local ε₀; give --sigma "+
-				"to get its γ", name)
-		}
+	if err := cli.Refuse(cmd, "with --mechanism gaussian: it has no pure local ε₀; give --sigma to get its γ", "bound",
+		"eps0", "k", "users", "delta", "epsilon", "solve", "plot", "epochs"); err != nil {
+		return err
 	}
 	gamma, err := accountant.GaussianGamma(f.sigma)
 	if err != nil {

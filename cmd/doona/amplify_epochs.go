@@ -28,10 +28,12 @@ func composeAmplify(a accountant.Amplification, f amplifyFlags) (amplifyResult, 
 		return r, err
 	}
 	local := float64(f.epochs) * a.Epsilon0
-	raw, err := compose.Epsilon([]compose.Observation{law.Observation(f.epochs)}, f.delta)
-	if err != nil {
-		return r, err
+	r.Value, err = compose.Epsilon([]compose.Observation{law.Observation(f.epochs)}, f.delta)
+	if err != nil { // The laws prove nothing at this δ. Pure local privacy holds.
+		r.Value, r.Epsilon = local, local
+		return r, nil
 	}
+	raw := r.Value
 	r.Raw, r.Value, r.Amplified = &raw, math.Min(raw, local), raw < local
 	r.Epsilon = r.Value
 	return r, nil

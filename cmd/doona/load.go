@@ -126,12 +126,12 @@ func loadCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.task, "task", "", "URL of the task at its first relay: …/v1/tasks/ID")
 	flags.StringVar(&f.owner, "owner", "", "the owner's public key, ed25519:…")
-	flags.Float64Var(&f.rate, "rate", 100, "reports per second, 0 or more; 0: as fast as answers come")
+	flags.Float64Var(&f.rate, "rate", 100, "reports per second, 0 to 1000000; 0: as fast as answers come")
 	flags.IntVar(&f.clients, "clients", 1000, "clients, 1 to 10000000; each has one report")
-	flags.DurationVar(&f.duration, "duration", 10*time.Second, "how long to send, 100ms or more")
+	flags.DurationVar(&f.duration, "duration", 10*time.Second, "how long to send, 100ms to 8784h")
 	flags.IntVar(&f.connections, "connections", 256, "connections at a time, 1 to 65536")
 	flags.IntVar(&f.ahead, "preseal-mb", 128,
-		"sealed reports to hold, before the first is offered and then, in MB, 1 or more")
+		"sealed reports to hold, before the first is offered and then, in MB, 1 to 1048576")
 	flags.StringVar(&f.values, "values", openloop.Worst,
 		"the clients' values: worst, uniform, zipf, or a CSV file (may be gzip), for texts a file of lines")
 	flags.StringVar(&f.format.Column, "column", "", "of such a file: column name or index from 0 (default: the only one)")
@@ -139,7 +139,7 @@ func loadCommand() *cobra.Command {
 	flags.StringVar(&f.report, "report", "",
 		"URL of the task's page at the verifier, …/tasks/ID: wait for the estimate and compare it with the truth")
 	flags.DurationVar(&f.wait, "wait", 2*time.Minute,
-		"how long to wait for the estimate at most, 0s or more; with --report")
+		"how long to wait for the estimate at most, 0s to 8784h; with --report")
 	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
 	flags.StringVar(&f.header, "forwarded-header", "X-Forwarded-For",
 		"header for the synthetic networks, X-Forwarded-For or Forwarded")
@@ -155,12 +155,12 @@ func (f *loadFlags) check(cmd *cobra.Command) error {
 	switch {
 	case !isURL(f.task):
 		return cli.Usagef("invalid task %q: want a URL such as https://relay.example/v1/tasks/ID", f.task)
-	case !(f.rate >= 0) || math.IsInf(f.rate, 1):
-		return cli.Usagef("invalid rate %g: want 0 or more reports per second", f.rate)
+	case !(f.rate >= 0 && f.rate <= 1e6):
+		return cli.Usagef("invalid rate %g: want 0 to 1000000 reports per second", f.rate)
 	case f.clients < 1 || f.clients > 10_000_000:
 		return cli.Usagef("invalid clients %d: want 1 to 10000000", f.clients)
-	case f.duration < 100*time.Millisecond:
-		return cli.Usagef("invalid duration %v: want 100ms or more", f.duration)
+	case f.duration < 100*time.Millisecond || f.duration > longest:
+		return cli.Usagef("invalid duration %v: want 100ms to 8784h", f.duration)
 	case f.connections < 1 || f.connections > 65536:
 		return cli.Usagef("invalid connections %d: want 1 to 65536", f.connections)
 	case f.ahead < 1 || f.ahead > 1<<20:
@@ -169,8 +169,8 @@ func (f *loadFlags) check(cmd *cobra.Command) error {
 		return cli.Usagef("invalid forwarded-header %q: want X-Forwarded-For or Forwarded", f.header)
 	case given("report") && !isURL(f.report):
 		return cli.Usagef("invalid report %q: want a URL such as https://verifier.example/tasks/ID", f.report)
-	case f.wait < 0:
-		return cli.Usagef("invalid wait %v: want 0s or more", f.wait)
+	case f.wait < 0 || f.wait > longest:
+		return cli.Usagef("invalid wait %v: want 0s to 8784h", f.wait)
 	case given("wait") && !given("report"):
 		return cli.Refuse(cmd, "without --report", "wait")
 	case given("admin") && !isURL(f.admin):
@@ -188,6 +188,9 @@ func (f *loadFlags) check(cmd *cobra.Command) error {
 	}
 	return nil
 }
+
+// longest is the longest time for which load sends or waits.
+const longest = 8784 * time.Hour
 
 func isURL(text string) bool {
 	u, err := url.Parse(text)

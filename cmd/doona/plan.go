@@ -276,7 +276,7 @@ func (f *planFlags) check(cmd *cobra.Command) error {
 		return cli.Usagef("invalid epochs %d: want 1 to %d", f.goal.Epochs, mostEpochs)
 	case f.solve != "" && f.solve != "users":
 		return cli.Usagef("invalid solve %q: want users", f.solve)
-	case f.solve == "" && f.goal.Batch == 0:
+	case f.solve == "" && !given("users"):
 		return cli.Usagef("missing flag --users, or --solve users")
 	case given("interval-width") && !(f.width > 0 && !math.IsInf(f.width, 1)):
 		return cli.Usagef("invalid interval-width %v: want a number above 0", f.width)

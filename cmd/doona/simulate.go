@@ -138,7 +138,7 @@ intervals of texts beside frequent or rare other texts, from a tenth as many bat
 	cli.ReadsTables(cmd, &f.format)
 	flags.Uint64Var(&f.sample, "sample", 0,
 		"take n random rows, drawn by this seed, and not the first n; 0: the first")
-	flags.IntVar(&f.options.Repeats, "repeat", 1, "repetitions, 1 or more")
+	flags.IntVar(&f.options.Repeats, "repeat", 1, "repetitions, 1 to 1000000000")
 	flags.IntVar(&f.options.Malicious, "malicious", 0, "how many clients, the last ones, attack; 0 to all")
 	flags.StringVar(&f.options.Attack, "attack", protocols.AttackMax,
 		"what malicious clients do: max, one-coordinate or drop-noise")
@@ -226,8 +226,8 @@ func (s *simulation) promise(t *task.Task, m protocols.Mechanism) {
 
 func (f *simulateFlags) check(cmd *cobra.Command) error {
 	switch {
-	case f.options.Repeats < 1 || f.table && f.options.Repeats < 100:
-		return cli.Usagef("invalid repeat %d: want 1 or more, 100 or more for a table", f.options.Repeats)
+	case f.options.Repeats < 1 || f.options.Repeats > mostRepeats || f.table && f.options.Repeats < 100:
+		return cli.Usagef("invalid repeat %d: want 1 to %d, 100 or more for a table", f.options.Repeats, mostRepeats)
 	case f.table == (f.task != ""):
 		return cli.Usagef("invalid flags: want either --task FILE or --table")
 	case f.table:
@@ -266,6 +266,8 @@ func flagError(err error) error {
 
 // worst is the value of --input that names no file: every client has the worst-case value.
 const worst = "worst"
+
+const mostRepeats = 1_000_000_000
 
 // mostClients is the most clients of the input "worst". It bounds the memory to 24 bytes for each client, 2.4 GB.
 const mostClients = 100_000_000

@@ -64,6 +64,11 @@ func (f *noiseFlags) wanted(protocol string) bool {
 // checkTarget returns an error unless the flags give a target for one epoch or for all epochs.
 func checkTarget(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
+	for name, other := range map[string]string{"total-epsilon": "total-delta", "total-delta": "total-epsilon"} {
+		if changed(name) && !changed(other) {
+			return cli.Refuse(cmd, "without --"+other+": a total has both", name)
+		}
+	}
 	if changed("total-epsilon") && changed("total-delta") && !changed("epsilon") && !changed("delta") {
 		return nil
 	}

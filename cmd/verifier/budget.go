@@ -1,9 +1,13 @@
 package main
 
 import (
+	"errors"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/verifier"
 )
 
@@ -26,5 +30,10 @@ func (b *budgetFlags) get(cmd *cobra.Command) (*verifier.Budget, error) {
 	case !given("total-delta"):
 		return nil, cli.Usagef("missing flag --total-delta: a budget needs it and --total-epsilon")
 	}
-	return &b.Budget, cli.Usage(b.Budget.Check())
+	err := b.Budget.Check()
+	var field *invalid.FieldError
+	if errors.As(err, &field) { // names the key of verifier.yaml
+		err = invalid.Field(strings.ReplaceAll(field.Field, "_", "-"), field.Got, field.Want)
+	}
+	return &b.Budget, cli.Usage(err)
 }
