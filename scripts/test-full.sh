@@ -26,6 +26,8 @@ run_part() {
       go test -tags long,postgres -timeout 30m -v -run 'KilledServe|KilledAnalyze|FaultsAreNamed' ./cmd/verifier
       go test -timeout 30m -v -run 'FastPath|FastLocal' ./planner ./protocols/vectormean
       go test -tags long,postgres -timeout 60m -v -run 'RelaysNoiseIsAsPromised|CorrelatedIsUsable|PlansPredict|Bands' ./planner
+      go test -tags long,postgres -timeout 300m -v -run 'LimitsWorsenNothing' ./planner
+      go test -tags long,postgres -timeout 180m -v -run 'TestNumbers' ./cmd/...
       DOONA_FIGURES="$figures" go test -tags long,postgres -timeout 180m -run IntervalsCover -v ./planner ;;
     audit)
       go -C lab run . audit --out ../docs/audit.md --json | tail -1 >"$figures"

@@ -1,0 +1,91 @@
+package clitest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// FileNumbers does what [Numbers] does for the numbers of a file in ../given, which every line reads. The file is JSON
+// or YAML, with a key and its value on one line. keys are the keys whose numbers are varied; the file must have each.
+func FileNumbers(t *testing.T, e Examples, file string, keys ...string) {
+	bench := newBench(t, e)
+	path := filepath.Join(bench.dir, "given", file)
+	in, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for _, line := range e.Lines {
+		bench.add(vary(line, nil))
+	}
+	for _, key := range keys {
+		at := regexp.MustCompile(`\b` + key + `"?: *"?([-\d][^\s",}\]]*)`).FindSubmatchIndex(in)
+		require.NotNil(t, at, "%s has no number %s", file, key)
+		value := string(in[at[2]:at[3]])
+		values := slices.Clone(extremes)
+		if strings.Trim(value, "0123456789smh") == "" && strings.Trim(value, "0123456789") != "" {
+			values = append(values, durations...)
+		}
+		for i, text := range some(values, file+key, 2) {
+			name := fmt.Sprintf("%s-%d-%s", key, i, filepath.Base(file))
+			changed := string(in[:at[2]]) + text + string(in[at[3]:])
+			require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(path), name), []byte(changed), 0o600))
+			for _, line := range e.Lines {
+				v := vary(line, nil)
+				for j, word := range v.words {
+					if word == "../given/"+file {
+						v.words[j] = "../given/" + filepath.Join(filepath.Dir(file), name)
+					}
+				}
+				v.flags, v.note = []string{key}, key+": "+text
+				bench.add(v)
+			}
+		}
+	}
+	bench.run(t)
+}
+
+// Keys returns the keys of all numbers in a struct that a YAML or JSON decoder fills, also in structs below it. tag is
+// "yaml" or "json".
+func Keys(of reflect.Type, tag string) (keys []string) {
+	switch of.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		return Keys(of.Elem(), tag)
+	case reflect.Struct:
+	default:
+		return nil
+	}
+	for field := range fields(of) {
+		name, _, _ := strings.Cut(field.Tag.Get(tag), ",")
+		if name == "-" || name == "" {
+			continue
+		}
+		kind := field.Type
+		if kind.Kind() == reflect.Pointer {
+			kind = kind.Elem()
+		}
+		if kind == reflect.TypeFor[time.Duration]() || kind.ConvertibleTo(reflect.TypeFor[float64]()) {
+			keys = append(keys, name)
+		}
+		keys = append(keys, Keys(field.Type, tag)...)
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// fields iterates over the fields of a struct.
+func fields(of reflect.Type) func(yield func(reflect.StructField) bool) {
+	return func(yield func(reflect.StructField) bool) {
+		for i := range of.NumField() {
+			if !yield(of.Field(i)) {
+				return
+			}
+		}
+	}
+}
