@@ -1,6 +1,7 @@
 package report_test
 
 import (
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
@@ -9,7 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/verifier/report"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 func TestThePageAndItsJSONShowTheReport(t *testing.T) {
@@ -62,4 +65,38 @@ func TestThePageInOneFileLoadsNothing(t *testing.T) {
 	require.Contains(t, page.String(), "<style>")
 	require.Contains(t, page.String(), "aria-label=\"Mean of a client&#39;s value by epoch")
 	require.NotRegexp(t, `(?:src|href|action)=|url\(|@import|<script`, page.String())
+}
+
+// TestBinsHaveNumericEdges: CSV and JSON must have the edges of a histogram's bins as numbers, and labels that differ.
+// Minus signs are in ASCII, and numbers have no thousands separators.
+func TestBinsHaveNumericEdges(t *testing.T) {
+	for _, lo := range []float64{97, -8, 1000} {
+		const bins, width = 16, .5
+		draft, err := planner.Draft(planner.Query{Name: "bins", Query: task.Histogram, Lo: lo, Hi: lo + bins*width,
+			Bins: bins, Batch: 50, Honest: .9, Epsilon: 1, Delta: 1e-6})
+		require.NoError(t, err)
+		c := layOut(t, 1, draft)
+		v := newVerifier(t, c)
+		require.NoError(t, v.Add(wholeBatch(t, c, 0, 0, []float64{lo + 1})))
+		made, err := v.Report()
+		require.NoError(t, err)
+		encoded, err := json.Marshal(made)
+		require.NoError(t, err)
+		var r struct{ From, To []float64 }
+		require.NoError(t, json.Unmarshal(encoded, &r))
+		var out strings.Builder
+		require.NoError(t, report.WriteCSV(&out, made))
+		rows, err := csv.NewReader(strings.NewReader(out.String())).ReadAll()
+		require.NoError(t, err)
+		labels := map[string]bool{}
+		for j, row := range rows[1 : bins+1] {
+			from := lo + float64(j)*width
+			require.Equal(t, []float64{from, from + width}, []float64{r.From[j], r.To[j]})
+			require.Equal(t, []string{fmt.Sprint(from), fmt.Sprint(from + width)}, row[4:6])
+			require.Equal(t, fmt.Sprint(from, " to ", from+width), row[3])
+			labels[row[3]] = true
+		}
+		require.Len(t, labels, bins)
+		require.NotRegexp(t, `[^\x00-\x7f]`, out.String())
+	}
 }
