@@ -86,3 +86,19 @@ printf '0.5\n0.25\n1\n' >three.csv`,
 		Slow:    "doona plan --query (mean|sum|histogram|vector)", // protocols/correlated and realsum search long (issue 45)
 	})
 }
+
+// TestNumbersOfFiles: the same for the numbers of a task and of a set.
+func TestNumbersOfFiles(t *testing.T) {
+	clitest.FileNumbers(t, clitest.Examples{
+		Setup: "doona task new --query mean --range -1,3 --batch 100 --epsilon 1 --delta 1e-6 --out mean.json",
+		Lines: []string{"doona task check ../given/mean.json", "doona simulate --task ../given/mean.json --fast"},
+	}, "mean.json")
+	clitest.FileNumbers(t, clitest.Examples{
+		Setup: `cat >set.json <<END
+{"users": 100, "epochs": 2, "total_epsilon": 4, "total_delta": 1e-6, "honest": 1, "hops": 2, "queries": [
+ {"name": "a", "query": "count", "weight": 2, "noise": "relays", "max_dummies": 1e4, "local_epsilon": 20},
+ {"name": "b", "query": "histogram", "bins": 3, "noise": "relays", "max_slots": 0, "max_messages": 0}]}
+END`,
+		Lines: []string{"doona plan --set ../given/set.json"},
+	}, "set.json")
+}

@@ -98,7 +98,7 @@ func readSet(path string) (*setFile, planner.Set, error) {
 	f.Honest = &half
 	in := json.NewDecoder(bytes.NewReader(raw))
 	in.DisallowUnknownFields()
-	if err = in.Decode(f); err == nil {
+	if err = taskfile.Locate(raw, in.Decode(f)); err == nil {
 		err = taskfile.CheckKeys(raw, func(_, key string) bool { return key == strings.ToLower(key) })
 	}
 	if err != nil {

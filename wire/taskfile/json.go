@@ -189,7 +189,7 @@ func ParseJSON(in []byte) (t *task.Task, draft bool, err error) {
 	dec := json.NewDecoder(bytes.NewReader(in))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&d); err != nil {
-		return nil, false, fmt.Errorf("couldn't read the task: %w", err)
+		return nil, false, fmt.Errorf("couldn't read the task: %w", Locate(in, err))
 	}
 	if err := CheckKeys(in, func(path, key string) bool {
 		return path == "params" || slices.Contains(words, key)

@@ -9,6 +9,24 @@ import (
 	"strings"
 )
 
+// Locate adds the line and the column to an error of encoding/json about a document.
+func Locate(in []byte, err error) error {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	offset := int64(0)
+	if errors.As(err, &syntax) {
+		offset = syntax.Offset
+	} else if errors.As(err, &kind) {
+		offset = kind.Offset
+	}
+	if offset < 1 || offset > int64(len(in)) {
+		return err
+	}
+	before := in[:offset]
+	return fmt.Errorf("line %d, column %d: %w", 1+bytes.Count(before, []byte("\n")),
+		len(before)-1-bytes.LastIndexByte(before, '\n'), err)
+}
+
 // CheckKeys rejects what encoding/json accepts in a document: duplicate keys, keys with other capital letters, and
 // bytes after the first value. known reports whether key is a known key of the object at path.
 func CheckKeys(in []byte, known func(path, key string) bool) error {

@@ -483,3 +483,18 @@ func FuzzParseJSON(f *testing.F) {
 		require.Equal(t, parsed.Canonical(), reparsed.Canonical())
 	})
 }
+
+// TestErrorsOfJSONNameThePlace: an error about a document of a person must name the line and the column.
+func TestErrorsOfJSONNameThePlace(t *testing.T) {
+	for in, want := range map[string]string{
+		"{\n  \"batch\": {\"size\": NaN}}":                  "line 2, column 21: invalid character 'N'",
+		"{\n  \"batch\": {\"size\": 18446744073709551616}}": "line 2, column 40: json: cannot unmarshal number",
+		"{\"batch\": {\"size\": -1}}":                       "line 1, column 21: json: cannot unmarshal number -1",
+		"{\"name\": 1}":                                     "line 1, column 10: json: cannot unmarshal number",
+		"{\"name\": \"a\"\n\"query\": \"count\"}":           "line 2, column 1: invalid character",
+		"{\"name\": \"a\"":                                  "unexpected EOF",
+	} {
+		_, _, err := taskfile.ParseJSON([]byte(in))
+		require.ErrorContains(t, err, want, in)
+	}
+}

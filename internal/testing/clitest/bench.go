@@ -206,7 +206,7 @@ func (w *watched) Write(p []byte) (int, error) {
 var (
 	panicked  = regexp.MustCompile(`(?m)^(panic:|fatal error:|runtime: |goroutine \d+ |SIG[A-Z]+:)`)
 	noNumber  = regexp.MustCompile(`(^|[^\w.-])([+-]?Inf|NaN)\b`)
-	saysRange = regexp.MustCompile(`(?s)want (no|.*\d)|\[\d+:\d+\]`) // or the place in a file
+	saysRange = regexp.MustCompile(`(?s)want (no|.*\d)|(\[|line )\d+(:|, column )\d+`) // or the place in a file
 )
 
 // judge returns what is wrong with an outcome, or "".

@@ -1,7 +1,6 @@
 // Package clitest tests a command line. Scripts check what a command prints, which files it writes and its exit status.
 // Help checks a command's help and runs its examples. Numbers gives extreme numbers to its flags, and FileNumbers to
-// its files. ByTheMinute checks that a log contains no time finer than a
-// minute.
+// its files. ByTheMinute checks that a log contains no time finer than a minute.
 //
 // A command's scripts are the files testdata/script/*.txtar in its folder. They are written for the tool testscript,
 // with these additional commands:

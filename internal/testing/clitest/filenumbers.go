@@ -16,6 +16,7 @@ import (
 
 // FileNumbers does what [Numbers] does for the numbers of a file in ../given, which every line reads. The file is JSON
 // or YAML, with a key and its value on one line. keys are the keys whose numbers are varied; the file must have each.
+// Without keys, it varies all that the file has.
 func FileNumbers(t *testing.T, e Examples, file string, keys ...string) {
 	bench := newBench(t, e)
 	path := filepath.Join(bench.dir, "given", file)
@@ -23,6 +24,14 @@ func FileNumbers(t *testing.T, e Examples, file string, keys ...string) {
 	require.NoError(t, err)
 	for _, line := range e.Lines {
 		bench.add(vary(line, nil))
+	}
+	if keys == nil {
+		for _, m := range regexp.MustCompile(`"(\w+)": *"?-?\d[-\d./e]*"?[,\s}]`).FindAllSubmatch(in, -1) {
+			keys = append(keys, string(m[1]))
+		}
+		slices.Sort(keys)
+		keys = slices.Compact(keys)
+		require.NotEmpty(t, keys)
 	}
 	for _, key := range keys {
 		at := regexp.MustCompile(`\b` + key + `"?: *"?([-\d][^\s",}\]]*)`).FindSubmatchIndex(in)
