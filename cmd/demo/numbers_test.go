@@ -14,8 +14,8 @@ printf '0.5,1\n0.25,0\n1,0\n0,0\n' >two.csv
 printf '/a\n/a\n/b\n/a\n' >texts.txt
 mkdir www`,
 		Lines: []string{
-			"demo --headless --query mean --input ../given/one.csv --range 0,1 --users 4 --batch 4 --epsilon 1 --delta 1e-6 " +
-				"--honest 1 --hops 2",
+			"demo --headless --query mean --input ../given/one.csv --range 0,1 --users 4 --batch 4 --epsilon 1 " +
+				"--delta 1e-6 --honest 1 --hops 2",
 			"demo --headless --query histogram --bins 2 --range 0,1 --input ../given/one.csv --users 4 --batch 4 " +
 				"--noise relays --local-epsilon 20",
 			"demo --headless --query vectormean --input ../given/two.csv --lanes 1 --users 4 --batch 4 --epsilon 8",

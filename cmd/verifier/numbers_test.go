@@ -19,8 +19,8 @@ import (
 func TestNumbers(t *testing.T) {
 	mean := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10)})
 	texts := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
-		calibrated, err := planner.Draft(planner.Query{Name: "texts", Query: task.Strings, Length: 2, Batch: 10, Honest: 1,
-			Epsilon: 8, Delta: 1e-4})
+		calibrated, err := planner.Draft(planner.Query{Name: "texts", Query: task.Strings, Length: 2, Batch: 10,
+			Honest: 1, Epsilon: 8, Delta: 1e-4})
 		require.NoError(t, err)
 		calibrated.Epochs = draft.Epochs
 		*draft = *calibrated
@@ -38,8 +38,8 @@ func TestNumbers(t *testing.T) {
 			"verifier analyze" + of(mean) + " --shard 1/2 --out 1.state ../given/batches",
 			"verifier merge --task " + bundle(mean) + budget + " --ledger ledger ../given/empty.state",
 			"verifier ask" + of(texts) + budget + " ../given/list.txt ../given/batches",
-			"verifier serve" + of(mean) + budget + " --sign-key " + mean.VerifierSign() + " --data data --interval 10s" +
-				" --listen 127.0.0.1:0 # until msg=",
+			"verifier serve" + of(mean) + budget + " --sign-key " + mean.VerifierSign() + " --data data" +
+				" --interval 10s --listen 127.0.0.1:0 # until msg=",
 		},
 		Answers: "no batch|there is no ledger",
 	})

@@ -51,7 +51,8 @@ func parseDuration(d *time.Duration, value string, in []byte) (err error) {
 	for line := range strings.Lines(string(in)) {
 		number++
 		if key, rest, ok := strings.Cut(line, ":"); ok && strings.HasPrefix(strings.TrimLeft(rest, ` "'`), value) {
-			return fmt.Errorf("line %d: %w", number, invalid.Field(strings.Trim(key, ` -"'{`), strconv.Quote(value), want))
+			return fmt.Errorf("line %d: %w", number,
+				invalid.Field(strings.Trim(key, ` -"'{`), strconv.Quote(value), want))
 		}
 	}
 	return invalid.Field("duration", strconv.Quote(value), want)

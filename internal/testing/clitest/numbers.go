@@ -21,7 +21,8 @@ var extremes = []string{"0", "-0", "-1", "1", "NaN", "+Inf", "-Inf", "1e-309", "
 	"18446744073709551615", "18446744073709551616"}
 
 // durations are the extremes of flags that take a duration.
-var durations = []string{"0", "0s", "-1s", "1ns", "1s", "NaN", "1e-309s", "1e308h", "2147483648s", "2562047h47m16.854775807s",
+var durations = []string{"0", "0s", "-1s", "1ns", "1s", "NaN", "1e-309s", "1e308h", "2147483648s",
+	"2562047h47m16.854775807s",
 	"2562047h47m16.854775808s", "9223372036854775807ns"}
 
 // Examples are command lines that a program answers.
@@ -46,10 +47,10 @@ type Examples struct {
 }
 
 // Numbers gives tiny, huge and invalid numbers to every numeric flag of every command of root. The program must refuse
-// each with an error that names the flag and says what is allowed, or answer; it must use less than a second of CPU time
-// and 500 MB, and never panic. Numbers changes one flag of a line at a time, and two for pairs of privacy parameters.
-// The short form takes some numbers for each flag, the long form all. A new flag needs no change of the test, unless it
-// needs a line of its own; the long form fails if no line answers for a flag.
+// each with an error that names the flag and says what is allowed, or answer. It must use less than a second of CPU
+// time and 500 MB, and never panic. Numbers changes one flag of a line at a time, and two for pairs of privacy
+// parameters. The short form takes some numbers for each flag, the long form all. A new flag needs no change of the
+// test, unless it needs a line of its own; the long form fails if no line answers for a flag.
 func Numbers(t *testing.T, root *cobra.Command, e Examples) {
 	bench := newBench(t, e)
 	for _, line := range e.Lines {
