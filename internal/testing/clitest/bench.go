@@ -53,12 +53,14 @@ type bench struct {
 	slowest  []string
 }
 
-// never is a pattern that matches no text.
-const never = `$^\w`
+// pattern compiles a regular expression. An empty one matches no text.
+func pattern(expression string) *regexp.Regexp {
+	return regexp.MustCompile(cmp.Or(expression, `$^\w`))
+}
 
 func newBench(t *testing.T, e Examples) *bench {
 	b := &bench{Examples: e, dir: t.TempDir(), seen: map[string]bool{}, answered: map[string]bool{}}
-	b.answers, b.slow = regexp.MustCompile(cmp.Or(e.Answers, never)), regexp.MustCompile(cmp.Or(e.Slow, never))
+	b.answers, b.slow = pattern(e.Answers), pattern(e.Slow)
 	given := filepath.Join(b.dir, "given")
 	require.NoError(t, os.Mkdir(given, 0o700))
 	setup := exec.CommandContext(t.Context(), "sh", "-ec", e.Setup)
