@@ -29,33 +29,47 @@ func ReadConfig(path string, into any) error {
 	if err != nil {
 		return fmt.Errorf("couldn't read the configuration: %w", err)
 	}
-	durations := yaml.CustomUnmarshaler(func(d *time.Duration, text []byte) error {
-		value, _, _ := strings.Cut(string(text), "#")
-		value = strings.Trim(strings.TrimSpace(value), `"'`)
-		return parseDuration(d, value, in)
-	})
-	if err := yaml.NewDecoder(bytes.NewReader(in), yaml.Strict(), durations).Decode(into); err != nil {
+	d := yaml.NewDecoder(bytes.NewReader(in), yaml.Strict(),
+		strictly(in, "a number with its unit, such as 5s, 10m or 48h", parseDuration),
+		strictly(in, "a whole number", func(value string) (int, error) { return strconv.Atoi(value) }))
+	if err := d.Decode(into); err != nil {
 		return fmt.Errorf("couldn't read %s: %w", path, err)
 	}
 	return nil
 }
 
-// parseDuration reads a duration in the configuration in. Its error names the first line with the value, and the key
-// there, which package yaml does not.
-func parseDuration(d *time.Duration, value string, in []byte) (err error) {
-	if *d, err = time.ParseDuration(value); err == nil && strings.Trim(value, "+-0") != "" {
-		return nil
-	}
-	const want = "a number with its unit, such as 5s, 10m or 48h"
-	number := 0
-	for line := range strings.Lines(string(in)) {
-		number++
-		if key, rest, ok := strings.Cut(line, ":"); ok && strings.HasPrefix(strings.TrimLeft(rest, ` "'`), value) {
-			return fmt.Errorf("line %d: %w", number,
-				invalid.Field(strings.Trim(key, ` -"'{`), strconv.Quote(value), want))
+// strictly returns an option that reads the numbers of a type in the configuration in. Package yaml would cut a
+// fraction to its whole part, and its errors about durations name no place. The error names the first line with the
+// value, and the key there.
+func strictly[T int | time.Duration](in []byte, want string, parse func(value string) (T, error)) yaml.DecodeOption {
+	return yaml.CustomUnmarshaler(func(number *T, text []byte) (err error) {
+		value, _, _ := strings.Cut(string(text), "#")
+		value = strings.Trim(strings.TrimSpace(value), `"'`)
+		if value == "" || value == "null" || value == "~" {
+			return nil // The default.
 		}
+		if *number, err = parse(value); err == nil {
+			return nil
+		}
+		n := 0
+		for line := range strings.Lines(string(in)) {
+			n++
+			key, rest, ok := strings.Cut(line, ":")
+			if ok && strings.HasPrefix(strings.TrimLeft(rest, ` "'`), value) {
+				key = strings.Trim(key, ` -"'{`)
+				return fmt.Errorf("line %d: %w", n, invalid.Field(key, strconv.Quote(value), want))
+			}
+		}
+		return invalid.Field("number", strconv.Quote(value), want)
+	})
+}
+
+// parseDuration reads a duration, which needs a unit.
+func parseDuration(value string) (time.Duration, error) {
+	if strings.Trim(value, "+-0") == "" {
+		return 0, errors.New("no unit")
 	}
-	return invalid.Field("duration", strconv.Quote(value), want)
+	return time.ParseDuration(value)
 }
 
 // maxConfig is the maximum size of a configuration file, in bytes. A thousand tasks need about 200 kB.
