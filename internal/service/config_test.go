@@ -62,7 +62,7 @@ func TestConfigurationsOfPeople(t *testing.T) {
 		"a number too large":  {in: "most: 18446744073709551616\n", refused: []string{"line 1: invalid most"}},
 		"a number in quotes":  {in: "listen: 127.0.0.1:1\nmost: '3' # three\n"},
 		"no number":           {in: "listen: 127.0.0.1:1\nmost: 3\npause:\n"},
-		"a quota in a list":   {in: "tasks: [\n {file: x,\n  quota: 1.5}]\n", refused: []string{"line 3: invalid quota"}},
+		"a quota in a list":   {in: "tasks: [\n {\n  quota: 1.5}]\n", refused: []string{"line 3: invalid quota"}},
 		"no unit":             {in: "pause: 5\n", refused: []string{"line 1: invalid pause \"5\": want", "such as 5s"}},
 		"a unit of no time":   {in: "pause: 5 apples\n", refused: []string{"line 1: invalid pause", "such as 5s"}},
 		"a list that is none": {in: "tasks: x\n", refused: []string{"[1:8]"}},
