@@ -41,7 +41,7 @@ func (c Target) Total(curve *Curve) float64 {
 
 // keeps reports whether a noise has a certificate that meets the target.
 func (c Target) keeps(n *task.Noise) bool {
-	if c.Epochs == 1 && c.Delta < rounding || n.Total == nil && c.exceededByOne(n.Tables[0]) {
+	if c.Epochs == 1 && c.Delta < rounding || n.Total == nil && n.Tilt == nil && c.exceededByOne(n.Tables[0]) {
 		return false
 	}
 	curve, err := New(n)
