@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/relay/internal/tasks"
 )
 
-// Size is a number of bytes, written as "512KiB", "256MiB" or "4GiB".
+// Size is a number of bytes, as [Config.MaxMemory] has it, written as "512KiB", "256MiB" or "4GiB".
 type Size int64
 
 var sizeUnits = []struct {
@@ -30,7 +30,8 @@ func (s *Size) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("invalid size %q: want a whole number of KiB, MiB or GiB, such as 256MiB", text)
+	return invalid.Field("max_memory", strconv.Quote(string(text)),
+		"1MiB to 1024GiB, as a whole number and a unit, such as 256MiB")
 }
 
 // String returns the size in the largest unit that divides it, in the format that UnmarshalText reads.

@@ -23,6 +23,9 @@ import (
 // SchemeSQLite is the prefix that marks the setting of a store as the path of an SQLite file.
 const SchemeSQLite = "sqlite:"
 
+// maxNumber is the largest whole number that any configuration allows: that of max_connections.
+const maxNumber = 1 << 20
+
 // ReadConfig reads a YAML file into a struct. Unknown keys are errors.
 func ReadConfig(path string, into any) error {
 	in, err := readConfig(path)
@@ -31,7 +34,8 @@ func ReadConfig(path string, into any) error {
 	}
 	d := yaml.NewDecoder(bytes.NewReader(in), yaml.Strict(),
 		strictly(in, "a number with its unit, such as 5s, 10m or 48h", parseDuration),
-		strictly(in, "a whole number", func(value string) (int, error) { return strconv.Atoi(value) }))
+		strictly(in, fmt.Sprintf("a whole number of at most %d", maxNumber),
+			func(value string) (int, error) { return strconv.Atoi(value) }))
 	if err := d.Decode(into); err != nil {
 		return fmt.Errorf("couldn't read %s: %w", path, err)
 	}
@@ -149,7 +153,7 @@ func (s ClientSettings) CheckForwardedHeader() error {
 
 // CheckMaxConnections returns an error unless the number is from 8 to 1048576.
 func (s ClientSettings) CheckMaxConnections() error {
-	if n := *s.MaxConnections; n < 8 || n > 1<<20 {
+	if n := *s.MaxConnections; n < 8 || n > maxNumber {
 		return invalid.Field("max_connections", strconv.Itoa(n), "8 to 1048576")
 	}
 	return nil

@@ -57,7 +57,7 @@ func TestConfigurationsOfPeople(t *testing.T) {
 		"a key twice":         {in: "most: 3\nmost: 4\n", refused: []string{"[2:1]", "most"}},
 		"a tab":               {in: "tasks:\n\t- file: x\n", refused: []string{"[2:1]", "tab"}},
 		"a word for a number": {in: "most: many\n", refused: []string{`line 1: invalid most "many": want`}},
-		"a fraction":          {in: "most: 1.5\n", refused: []string{`line 1: invalid most "1.5": want a whole`}},
+		"a fraction":          {in: "most: 1.5\n", refused: []string{`line 1: invalid most "1.5": want a whole number of at most 1048576`}},
 		"a decimal comma":     {in: "share: 0,5\n", refused: []string{"[1:8]", "0,5"}},
 		"a number too large":  {in: "most: 18446744073709551616\n", refused: []string{"line 1: invalid most"}},
 		"a number in quotes":  {in: "listen: 127.0.0.1:1\nmost: '3' # three\n"},
