@@ -39,7 +39,7 @@ func TestNumbers(t *testing.T) {
 			"verifier merge --task " + bundle(mean) + budget + " --ledger ledger ../given/empty.state",
 			"verifier ask" + of(texts) + budget + " ../given/list.txt ../given/batches",
 			"verifier serve" + of(mean) + budget + " --sign-key " + mean.VerifierSign() + " --data data" +
-				" --interval 10s --listen 127.0.0.1:0 # until msg=",
+				" --interval 10s --listen 127.0.0.1:0 # until msg=serving",
 		},
 		Answers: "no batch|there is no ledger",
 	})
@@ -61,6 +61,6 @@ tasks:
     total_epsilon: 5
     total_delta: 1e-4
 END`, c.VerifierSign(), filepath.Join(c.Dir, "task0.bundle"), c.VerifierKeys("task0")),
-		Lines: []string{"verifier serve --config ../given/verifier.yaml # until msg="},
+		Lines: []string{"verifier serve --config ../given/verifier.yaml # until msg=serving"},
 	}, "verifier.yaml", clitest.Keys(reflect.TypeFor[server.Config](), "yaml")...)
 }

@@ -170,9 +170,10 @@ func measure(ctx context.Context, dir string, v variation, works bool) (o outcom
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if _, until, serves := strings.Cut(v.line, until); serves {
 		pattern := regexp.MustCompile(until)
+		var once sync.Once // A second signal would kill a server that drains.
 		stop := func(text []byte) {
 			if pattern.Match(text) {
-				cmd.Process.Signal(syscall.SIGTERM)
+				once.Do(func() { cmd.Process.Signal(syscall.SIGTERM) })
 			}
 		}
 		stdout.each, stderr.each = stop, stop

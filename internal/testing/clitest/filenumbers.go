@@ -3,6 +3,7 @@ package clitest
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -15,7 +16,7 @@ import (
 )
 
 // FileNumbers does what [Numbers] does for the numbers of a file in ../given, which every line reads. The file is JSON
-// or YAML, with a key and its value on one line. keys are the keys whose numbers are varied; the file must have each.
+// or YAML, with a key and its value on one line. Each number has a copy of the folder. keys are the keys whose numbers are varied; the file must have each.
 // Without keys, it varies all that the file has.
 func FileNumbers(t *testing.T, e Examples, file string, keys ...string) {
 	bench := newBench(t, e)
@@ -42,14 +43,16 @@ func FileNumbers(t *testing.T, e Examples, file string, keys ...string) {
 			values = append(values, durations...)
 		}
 		for i, text := range some(values, file+key, 2) {
-			name := fmt.Sprintf("%s-%d-%s", key, i, filepath.Base(file))
+			given := fmt.Sprint(key, i)
+			cp := exec.CommandContext(t.Context(), "cp", "-R", "-p", filepath.Dir(path), filepath.Join(bench.dir, given))
+			require.NoError(t, cp.Run()) // [os.CopyFS] would open secrets to all.
 			changed := string(in[:at[2]]) + text + string(in[at[3]:])
-			require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(path), name), []byte(changed), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(bench.dir, given, file), []byte(changed), 0o600))
 			for _, line := range e.Lines {
 				v := vary(line, nil)
 				for j, word := range v.words {
 					if word == "../given/"+file {
-						v.words[j] = "../given/" + filepath.Join(filepath.Dir(file), name)
+						v.words[j] = "../" + given + "/" + file
 					}
 				}
 				v.flags, v.note = []string{key}, key+": "+text
