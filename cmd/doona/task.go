@@ -194,7 +194,7 @@ func parseParams(texts []string) (planner.Params, error) {
 		name, number, _ := strings.Cut(text, "=")
 		n, err := strconv.ParseUint(number, 10, 63)
 		if err != nil {
-			return nil, cli.Usagef("invalid param %s: want NAME=N with a whole number N", text)
+			return nil, cli.Usagef("invalid param %s: want NAME=N with a whole number N from 0 to 9223372036854775807", text)
 		}
 		if _, ok := params[name]; ok {
 			return nil, cli.Usagef("invalid param %s: want each name once", text)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -47,6 +48,9 @@ func (f *taskFlags) draft(cmd *cobra.Command) (*task.Task, *choice, error) {
 	g.Relays = nil // the plan tries both kinds of noise, within the limits above
 	ways, err := planWithProgress(g)
 	if err != nil {
+		if field := new(invalid.FieldError); errors.As(err, &field) && field.Field == "users" {
+			field.Field = "batch" // plan's --users is --batch here
+		}
 		return nil, nil, cli.FlagError(err)
 	}
 	if ways[0].Why != nil {
