@@ -100,7 +100,7 @@ func (b *bench) varyFlag(t *testing.T, cmd *cobra.Command, f *pflag.Flag, lines 
 	for _, line := range given {
 		values := numbers(valueOf(line, f))
 		require.NotEmpty(t, values, "%s: no line gives --%s", path, f.Name)
-		for _, value := range some(values, path+f.Name, 3) {
+		for _, value := range some(values, path+f.Name, 1) {
 			b.add(vary(line, []string{f.Name}, value))
 		}
 	}
@@ -150,7 +150,7 @@ func (b *bench) varyPairs(line string) {
 	for i, one := range names {
 		for _, two := range names[i+1:] {
 			for _, value := range some(extremes, line+one, 1) {
-				for _, with := range some(extremes, line+two, 2) {
+				for _, with := range some(extremes, line+two, 1) {
 					b.add(vary(line, []string{one, two}, value, with))
 				}
 			}
