@@ -240,7 +240,8 @@ func (b *bench) judge(v variation, o outcome) string {
 		// A flag --max-dummies is a key max_dummies of a file, and a flag --param is in a task's params.
 		name := strings.ReplaceAll(regexp.QuoteMeta(flag), "_", "[-_]")
 		names := regexp.MustCompile(`\b` + name + `s?\b`)
-		if (names.MatchString(o.stderr) || v.note != "" && inPlace.MatchString(o.stderr)) && saysRange.MatchString(o.stderr) {
+		named := names.MatchString(o.stderr) || v.note != "" && inPlace.MatchString(o.stderr)
+		if named && saysRange.MatchString(o.stderr) {
 			return ""
 		}
 	}

@@ -16,8 +16,8 @@ import (
 )
 
 // FileNumbers does what [Numbers] does for the numbers of a file in ../given, which every line reads. The file is JSON
-// or YAML, with a key and its value on one line. Each number has a copy of the folder. keys are the keys whose numbers are varied; the file must have each.
-// Without keys, it varies all that the file has.
+// or YAML, with a key and its value on one line. Each number has a copy of the folder.
+// keys are the keys whose numbers are varied; the file must have each. Without keys, it varies all that the file has.
 func FileNumbers(t *testing.T, e Examples, file string, keys ...string) {
 	bench := newBench(t, e)
 	path := filepath.Join(bench.dir, "given", file)
@@ -42,7 +42,7 @@ func FileNumbers(t *testing.T, e Examples, file string, keys ...string) {
 		if strings.Trim(value, "0123456789smh") == "" && strings.Trim(value, "0123456789") != "" {
 			values = append(values, durations...)
 		}
-		for i, text := range some(values, file+key, 2) {
+		for i, text := range some(values, file+key, 1) {
 			given := fmt.Sprint(key, i)
 			cp := exec.CommandContext(t.Context(), "cp", "-R", "-p", filepath.Dir(path), filepath.Join(bench.dir, given))
 			require.NoError(t, cp.Run()) // [os.CopyFS] would open secrets to all.

@@ -42,7 +42,8 @@ type Examples struct {
 	// program still works after a second of CPU time.
 	Work []string
 
-	// Slow matches lines that may take longer than the others, up to the end of [guard]. Say why.
+	// Slow matches lines that may take longer than the others, up to the end of [guard]. Say why. The short form
+	// varies only single flags of these.
 	Slow string
 }
 
@@ -54,13 +55,17 @@ type Examples struct {
 func Numbers(t *testing.T, root *cobra.Command, e Examples) {
 	bench := newBench(t, e)
 	for _, line := range e.Lines {
-		bench.add(vary(line, nil))
+		if stattest.Long || !bench.slow.MatchString(line) {
+			bench.add(vary(line, nil))
+		}
 	}
 	for _, cmd := range commands(root) {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { bench.varyFlag(t, cmd, f, e.Lines) })
 	}
 	for _, line := range e.Lines {
-		bench.varyPairs(line)
+		if stattest.Long || !bench.slow.MatchString(line) {
+			bench.varyPairs(line)
+		}
 	}
 	bench.run(t)
 }
