@@ -4,7 +4,7 @@
  * @module
  */
 
-const key = 'doona withdrawn';
+const key = 'doona-withdrawn';
 
 /** Marks that the visitor has withdrawn reports. Drafts that other pages hold then leave only if the store has them. */
 export function markWithdrawal(): void {
