@@ -87,14 +87,14 @@ func valueType(t *task.Task) (typ, values string) {
 	if in.Clip {
 		ends += "; a value outside counts as the nearer end"
 	}
-	switch {
-	case t.Query == task.Strings:
+	switch info := t.Query.Info(); {
+	case info.Shape == task.PerText:
 		return "string", fmt.Sprintf("a text, of which the first %d bytes count", in.Bins)
-	case t.Query == task.VectorMean:
+	case info.Ball():
 		return "Vector", fmt.Sprintf("a list of %d numbers", in.Bins)
-	case t.Query.Info().Shape == task.PerVector:
+	case info.Shape == task.PerVector:
 		return "Vector", fmt.Sprintf("a list of %d numbers, each %s", in.Bins, ends)
-	case t.Query.Info().YesNo():
+	case info.YesNo():
 		return "0 | 1", "1 for yes, 0 for no"
 	case in.Labels && in.Bins <= maxUnion:
 		categories := make([]string, in.Bins)
