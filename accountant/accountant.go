@@ -188,7 +188,7 @@ func LocalGamma(k uint64, eps0 float64) (num, den uint64, err error) {
 		return 0, 0, invalid.Field("local-epsilon", text(eps0), "a number above 0, at most 64")
 	}
 	if num, den = dyadic(pureGamma(k, eps0)); num == den {
-		return 0, 0, invalid.Field("local-epsilon", text(eps0), "a larger number, such as 1e-9: at this one γ rounds to 1")
+		return 0, 0, invalid.Field("local-epsilon", text(eps0), "a larger number: at this one γ rounds to 1")
 	}
 	return num, den, nil
 }

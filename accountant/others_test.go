@@ -298,7 +298,7 @@ func TestEpsilonBeyondExp(t *testing.T) {
 func TestLocalGammaOfTinyEpsilon(t *testing.T) {
 	for _, eps0 := range []float64{5e-324, 1e-309, 1e-100, 1e-17} {
 		_, _, err := accountant.LocalGamma(4, eps0)
-		require.ErrorContains(t, err, "want a larger number, such as 1e-9")
+		require.ErrorContains(t, err, "want a larger number")
 	}
 	num, den, err := accountant.LocalGamma(4, 1e-9)
 	require.NoError(t, err)

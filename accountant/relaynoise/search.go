@@ -262,8 +262,12 @@ func (c Target) oneEpoch(keeps func(eps float64) bool) float64 {
 
 // gaussians returns Gaussian tables that meet the target for independent cells, for several places to cut the tails.
 func (c Target) gaussians() (tables [][]uint64) {
+	most := maxLongTable
+	if c.Epochs == 1 { // Laplace tables are better, and composing long tables takes seconds.
+		most = maxPairTable
+	}
 	for _, part := range []float64{.01, .03, .1} {
-		if table := c.gaussian(part, maxLongTable, pairOf); table != nil {
+		if table := c.gaussian(part, most, pairOf); table != nil {
 			tables = append(tables, table)
 		}
 	}
