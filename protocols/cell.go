@@ -107,35 +107,51 @@ func (c Cell) beyond(y, nu, side float64) float64 {
 }
 
 // crossing returns the x between from and to where f reaches 0; f(from) must be at most 0. It returns to if f stays
-// below 0. It uses the false position method (Illinois variant).
+// below 0. It uses the false position method.
 func crossing(f func(x float64) float64, from, to float64) float64 {
-	low, high, last := f(from), f(to), 0.0
-	if high <= 0 || low >= 0 {
-		if low >= 0 {
+	b := bracket{from: from, to: to, low: f(from), high: f(to)}
+	if b.high <= 0 || b.low >= 0 {
+		if b.low >= 0 {
 			return from
 		}
 		return to
 	}
 	for range 100 {
-		x := (from*high - to*low) / (high - low)
+		x := b.falsePosition()
 		fx := f(x)
-		if math.Abs(fx) < 1e-9 || math.Abs(to-from) < 1e-9*(1+math.Abs(to)) {
+		if math.Abs(fx) < 1e-9 || math.Abs(b.to-b.from) < 1e-9*(1+math.Abs(b.to)) {
 			return x
 		}
-		if fx < 0 {
-			from, low = x, fx
-			if last < 0 {
-				high /= 2
-			}
-		} else {
-			to, high = x, fx
-			if last > 0 {
-				low /= 2
-			}
-		}
-		last = fx
+		b.narrow(x, fx)
 	}
-	return from
+	return b.from
+}
+
+// bracket is the state of the false position method, in the Illinois variant, for the zero of a function between from
+// and to.
+type bracket struct {
+	from, to  float64
+	low, high float64 // The function at from, below 0, and at to, above 0. Halved where an end stays twice.
+	last      float64 // The function at the last point.
+}
+
+// falsePosition returns the next point: the zero of the line through both ends.
+func (b *bracket) falsePosition() float64 { return (b.from*b.high - b.to*b.low) / (b.high - b.low) }
+
+// narrow replaces one end by the point x, where the function is fx.
+func (b *bracket) narrow(x, fx float64) {
+	if fx < 0 {
+		b.from, b.low = x, fx
+		if b.last < 0 {
+			b.high /= 2
+		}
+	} else {
+		b.to, b.high = x, fx
+		if b.last > 0 {
+			b.low /= 2
+		}
+	}
+	b.last = fx
 }
 
 // low returns the lower end by Clopper and Pearson: the least ν for which Pr[N ≥ seen] is at least tail.

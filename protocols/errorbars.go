@@ -68,12 +68,6 @@ type Normal struct {
 	Estimate float64
 	Plugged  float64 // Variance of the estimate, estimated from the data.
 
-	// Largest is the square of the most that one report can add to the estimate. Limit is the variance for the worst
-	// values. If reports that add much are rare, a batch may by chance hold none, and Plugged is then too small. A
-	// Poisson variable with value N has a mean of at most N + z·√(N+z²). So Interval uses the variance Plugged +
-	// z²·Largest, but no more than Limit. Largest is 0 if there are surely many such reports.
-	Largest, Limit float64
-
 	// Excess is the excess kurtosis of the error. Interval corrects for it by the second order of the Cornish-Fisher
 	// expansion.
 	Excess float64
@@ -88,11 +82,8 @@ func (e Normal) Variance() float64 { return e.Plugged }
 
 // Interval implements [ErrorLaw.Interval].
 func (e Normal) Interval(confidence float64) (lo, hi float64) {
-	z, v := Quantile(confidence), e.Plugged
-	if e.Largest > 0 {
-		v = min(v+z*z*e.Largest, e.Limit)
-	}
-	reach := (z+e.Excess*(z*z*z-3*z)/24)*math.Sqrt(v) + e.Step/2
+	z := Quantile(confidence)
+	reach := (z+e.Excess*(z*z*z-3*z)/24)*math.Sqrt(e.Plugged) + e.Step/2
 	return e.Estimate - reach, e.Estimate + reach
 }
 

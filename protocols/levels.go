@@ -33,21 +33,21 @@ func (e levelSum) Variance() float64 { return e.Plugged }
 // Interval implements [ErrorLaw.Interval]. If clients are sampled, the data show few of the values that add much. A
 // Poisson variable of which N was seen has a mean of at most N + z·√(N+z²). So the interval adds z²(s-1)/4 to Q.
 func (e levelSum) Interval(confidence float64) (lo, hi float64) {
-	z, tail := Quantile(confidence), max((1-confidence)/2, least)
+	z := Quantile(min(confidence, 1-2*least))
 	e.Squares = min(e.Squares+z*z*(e.Size-1)/4, e.Clients/4)
 	if e.Size > 1 && e.Clients < fewReports*e.Size {
 		e.K = min(e.K, coarsest)
 	}
 	estimate := e.Clients/2 + e.Size*e.Seen/(1-e.Gamma)
-	lo = estimate - e.low(tail, z)
+	lo = estimate - e.low(z)
 	e.Seen = -e.Seen // Exchanges the ends of the range.
-	hi = e.Clients - e.low(tail, z) - estimate
+	hi = e.Clients - e.low(z) - estimate
 	return e.Estimate - e.Width*lo, e.Estimate + e.Width*hi
 }
 
-// low returns the least θ with Pr_θ[C ≥ c] above tail. z is the normal quantile of the interval. On the scale of normal
-// quantiles the probability is almost a straight line, so the false position method (Illinois variant) needs few steps.
-func (e levelSum) low(tail, z float64) float64 {
+// low returns the least θ for which Pr_θ[C ≥ c] exceeds Pr[Z ≥ z] of a standard normal Z. On the scale of normal
+// quantiles the probability is almost a straight line, so the false position method needs few steps.
+func (e levelSum) low(z float64) float64 {
 	f := func(theta float64) float64 {
 		return Quantile(2*min(max(e.reached(theta), least/2), 1-least)-1) + z
 	}
@@ -64,29 +64,20 @@ func (e levelSum) low(tail, z float64) float64 {
 		to, fto, step = from, ffrom, 1.6*step
 		from -= step
 	}
-	for last := 0.0; to-from > 1e-5*(deviation+1); {
-		x := min(max((from*fto-to*ffrom)/(fto-ffrom), from+(to-from)/64), to-(to-from)/64)
+	b := bracket{from: from, to: to, low: ffrom, high: fto}
+	for b.to-b.from > 1e-5*(deviation+1) {
+		margin := (b.to - b.from) / 64
+		x := min(max(b.falsePosition(), b.from+margin), b.to-margin)
 		fx := f(x)
 		if math.Abs(fx) < 1e-6 {
 			return x
 		}
-		if fx < 0 {
-			from, ffrom = x, fx
-			if last < 0 {
-				fto /= 2
-			}
-		} else {
-			to, fto = x, fx
-			if last > 0 {
-				ffrom /= 2
-			}
-		}
-		last = fx
+		b.narrow(x, fx)
 	}
-	return from
+	return b.from
 }
 
-// reached returns Pr_θ[C ≥ c], the larger of the two groups.
+// reached returns Pr_θ[C ≥ c], the larger of the two groups' probabilities.
 func (e levelSum) reached(theta float64) float64 {
 	inside := min(max(theta, 0), e.Clients)
 	e.Seen -= (1 - e.Gamma) * (theta - inside) / e.Size
@@ -368,7 +359,7 @@ func (c worstClients) solve(e levelSum) (lambda float64, at cumulant) {
 //
 //	Σ_i ln(1 + (D_i-1)/s) + λ²·R/2,   D_i = (1-γ)·e^{λ(x_i-½)} + γ·B(λ),   B(λ) = sinh(Kλ/2k)/(K·sinh(λ/2k))
 //
-// R is the variance of rounding. For k = 1, D is that of a report of 1 with probability q, and of 0 otherwise.
+// R is the variance of rounding. For k = 1, D is q·e^{λ/2} + (1-q)·e^{-λ/2}, with q the probability of a report of 1.
 func (c worstClients) generating(e levelSum, lambda float64) (out cumulant) {
 	k, g := float64(e.K), e.Gamma
 	rounding := c.rounding / (k * k) * (1 - g) * (1 - g) / (e.Size * e.Size)

@@ -178,3 +178,14 @@ func exactTails(t *testing.T, e levelSum, theta float64) (most float64) {
 	}
 	return most
 }
+
+// TestLevelIntervalsOfExtremeConfidence: beyond the confidence that tails can resolve, intervals must stay finite.
+func TestLevelIntervalsOfExtremeConfidence(t *testing.T) {
+	e := levelSum{K: 4, Gamma: .1, Clients: 40, Size: 1, Squares: 6, Seen: 2.5, Width: 1}
+	lo, hi := e.Interval(1 - 2*least)
+	for _, confidence := range []float64{1 - 1e-13, 1 - 5e-14, 1 - 1e-15, 1} {
+		sameLo, sameHi := e.Interval(confidence)
+		require.Equal(t, []float64{lo, hi}, []float64{sameLo, sameHi}, "%g", confidence)
+	}
+	require.Less(t, hi-lo, 40.)
+}

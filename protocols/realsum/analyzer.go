@@ -66,7 +66,7 @@ func (a *aggregate) Total() []float64 {
 }
 
 // Errors implements [protocols.Aggregate.Errors]. For a count, the error has the distribution of randomized response.
-// For a sum or mean it has that of levels.
+// For a sum or mean it has the distribution of rounded levels.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	if a.m.task.Query == task.Count {
 		return []protocols.ErrorLaw{a.m.krr.Cell(a.sum, a.reports)}
