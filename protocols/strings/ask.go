@@ -94,11 +94,12 @@ func countFrom(x sample, tail float64) protocols.TextCount {
 // rest estimates how many clients have none of the listed texts, with an interval. Let X be the number of messages in
 // the unclaimed cells of the k tables that hash a whole text, and φ the share of a table's cells that are unclaimed.
 // Clients of other texts send wφ messages each there, w = k(1−γ)/T, and all other messages are uniform over all cells.
-// So X/φ without those counts w for each client. X is nearly binomial. Which cells are unclaimed depends on the hash,
-// so texts with many clients add to the variance; the cells' own variance shows them. A text is more likely listed if
-// others have many messages in its cells, so fewer are in the unclaimed cells. It is less likely listed if known texts
-// claim many of its cells, so texts that are not listed have fewer messages in unclaimed cells. The upper end is raised
-// by both numbers, divided by the least φ of all tables, and the second adds to the variance.
+// So X/φ, less the expected number of the uniform messages, counts w for each client. X is nearly binomial. Which cells
+// are unclaimed depends on the hash, so texts with many clients add to the variance; the cells' own variance shows
+// them. A text is more likely listed if others have many messages in its cells, so fewer are in the unclaimed cells. It
+// is less likely listed if known texts claim many of its cells, so texts that are not listed have fewer messages in
+// unclaimed cells. The upper end is raised by both numbers, divided by the least φ of all tables, and the second adds
+// to the variance.
 func (s *search) rest(confidence, ref float64) (out protocols.TextCount) {
 	b, total, k, sum, variance, least := float64(s.m.plan.b), float64(s.m.plan.tables()), 0., 0., 0., 1.
 	s.tally()
@@ -213,12 +214,7 @@ func newCellStats(a *aggregate) *cellStats {
 func (s *cellStats) refresh() {
 	b := int(s.m.plan.b)
 	for table := range s.mean {
-		free := make([]uint64, 0, b)
-		for y := table * b; y < (table+1)*b; y++ {
-			if s.claims[y] == 0 {
-				free = append(free, s.counts[y])
-			}
-		}
+		free := s.unclaimedCounts(table)
 		s.free[table] = len(free)
 		if len(free) == 0 {
 			free = s.counts[table*b : (table+1)*b]
@@ -236,16 +232,21 @@ func (s *cellStats) refresh() {
 // tally counts the messages of unclaimed cells in the tables that hash a whole text.
 func (s *cellStats) tally() {
 	s.unclaimed, s.absent = make([][]tally, len(s.mean)), map[string]*grid{}
-	b := int(s.m.plan.b)
 	for table := s.m.plan.levels - 1; table < len(s.mean); table++ {
-		var free []uint64
-		for y := table * b; y < (table+1)*b; y++ {
-			if s.claims[y] == 0 {
-				free = append(free, s.counts[y])
-			}
-		}
-		s.unclaimed[table] = tallies(free)
+		s.unclaimed[table] = tallies(s.unclaimedCounts(table))
 	}
+}
+
+// unclaimedCounts returns the numbers of messages in the cells of a table that no known text claims.
+func (s *cellStats) unclaimedCounts(table int) []uint64 {
+	b := int(s.m.plan.b)
+	free := make([]uint64, 0, b)
+	for y := table * b; y < (table+1)*b; y++ {
+		if s.claims[y] == 0 {
+			free = append(free, s.counts[y])
+		}
+	}
+	return free
 }
 
 // isFull reports whether a cell with this many messages exceeds the background of a table.
@@ -285,14 +286,10 @@ func background(counts []uint64) (mean, variance float64) {
 }
 
 // checks returns the unclaimed cells of a padded text in the check tables.
-func (s *cellStats) checks(text []byte) []uint64 { return s.cells(text, s.m.plan.levels, true) }
-
-// cells returns the cells of a padded text in the tables from first on. These tables must hash all of the text. If free
-// is true, it omits claimed cells.
-func (s *cellStats) cells(text []byte, first int, free bool) (cells []uint64) {
+func (s *cellStats) checks(text []byte) (cells []uint64) {
 	state := absorb(s.m.plan.seed, text)
-	for table := first; table < s.m.plan.tables(); table++ {
-		if y := s.m.plan.number(table, state); !free || s.claims[y] == 0 {
+	for table := s.m.plan.levels; table < s.m.plan.tables(); table++ {
+		if y := s.m.plan.number(table, state); s.claims[y] == 0 {
 			cells = append(cells, y)
 		}
 	}
@@ -318,23 +315,10 @@ func (s *cellStats) claim(text []byte, by int) {
 	}
 }
 
-// excess returns by how much the number of messages in some cells exceeds their background, and the variance of that
-// excess.
-func (s *cellStats) excess(cells []uint64) (more, variance float64) {
+// excess returns by how much the number of messages in some cells exceeds their background.
+func (s *cellStats) excess(cells []uint64) (more float64) {
 	for _, y := range cells {
-		table := y / s.m.plan.b
-		more += float64(s.counts[y]) - s.mean[table]
-		variance += s.variance[table]
+		more += float64(s.counts[y]) - s.mean[s.tableOf(y)]
 	}
-	return more, variance
-}
-
-// share returns the probability that a client sends a message in one of its text's cells, if there are this many such
-// cells. It does not count messages that fall there by chance.
-func (s *cellStats) share(cells int) float64 { return float64(cells) / s.m.unit() }
-
-// count estimates the number of clients that hold a text, from some of the text's cells.
-func (s *cellStats) count(cells []uint64) float64 {
-	more, _ := s.excess(cells)
-	return more / s.share(len(cells))
+	return more
 }

@@ -23,7 +23,8 @@ func (a *aggregate) CheckCount(text string) float64 {
 		panic(err)
 	}
 	s := newCellStats(a)
-	return s.count(s.checks(padded))
+	checks := s.checks(padded)
+	return s.excess(checks) / (float64(len(checks)) / a.m.unit())
 }
 
 // Tables returns the numbers of levels and checks.

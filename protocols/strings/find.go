@@ -180,8 +180,7 @@ func (s *search) shortlist(nodes []node, ref float64) [][]byte {
 
 // size returns the average excess of messages over the background in some cells, at least 0.
 func (s *search) size(cells []uint64) float64 {
-	more, _ := s.excess(cells)
-	return max(0, more) / float64(len(cells))
+	return max(0, s.excess(cells)) / float64(len(cells))
 }
 
 // enough reports whether the cells' excess over the background is at least half of what a text with ref messages in
@@ -194,7 +193,7 @@ func (s *search) enough(cells []uint64, ref float64) bool {
 // more messages than the check cells, other texts share the prefix, and the level does not count.
 func (s *search) own(text []byte) float64 {
 	checks := s.checks(text)
-	own, _ := s.excess(checks)
+	own := s.excess(checks)
 	size := s.size(checks)
 	for level := range s.m.plan.levels {
 		y := s.m.plan.of(level, text)
@@ -315,8 +314,7 @@ func (s *search) listed(text []byte, ref float64) (x sample) {
 // bars returns the least numbers of messages in a listed text's unclaimed checks, apart from the limit of chance: half
 // of what the pass searches for, of capped cells, and what the text needs beside its levels to have enough of its own.
 func (s *search) bars(text []byte, free []uint64, ref float64) (bar, need float64) {
-	more, _ := s.excess(free)
-	levels := s.own(text) - more
+	levels := s.own(text) - s.excess(free)
 	return s.meanOf(free) + ref*float64(len(free))/2, s.meanOf(free) + s.needed() - levels
 }
 

@@ -92,7 +92,7 @@ func (s *cellStats) sampleOf(text []byte, first int, claimed bool) sample {
 
 // informs reports whether the sample has enough unclaimed cells for an interval whose ends each miss with probability
 // tail. The least probability that cells drawn by the hash can show is that of one outcome. One is the text's own
-// cells, in which the messages of others are not known, so it must be less than half the tail.
+// cells, in which the messages of others are not known, so it must be at most half the tail.
 func (s sample) informs(tail float64) bool {
 	outcomes := 1.
 	for _, t := range s.tables {
