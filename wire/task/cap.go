@@ -2,6 +2,7 @@ package task
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/doona-dp/doona/internal/invalid"
 )
@@ -70,16 +71,11 @@ func (c *Cap) Parse(text string) error {
 	if text == "" {
 		return nil
 	}
-	for i := range text {
-		if text[i] != '/' {
-			continue
-		}
-		r, failed := strconv.ParseUint(text[:i], 10, 64)
-		w, err := strconv.ParseUint(text[i+1:], 10, 64)
-		if *c = (Cap{r, w}); failed == nil && err == nil && !c.IsZero() {
-			return c.Check()
-		}
-		break
+	reports, window, _ := strings.Cut(text, "/")
+	r, failed := strconv.ParseUint(reports, 10, 64)
+	w, err := strconv.ParseUint(window, 10, 64)
+	if *c = (Cap{r, w}); failed == nil && err == nil && !c.IsZero() {
+		return c.Check()
 	}
 	return invalid.Field("cap", strconv.Quote(text), "R/W, such as 4/28: at most R reports of a browser in any W epochs")
 }
