@@ -283,7 +283,7 @@ func TestOthersIsForTwoValues(t *testing.T) {
 }
 
 // TestEpsilonBeyondExp: where e^ε exceeds float64, no rule may find that reports without any blanket are private. The
-// smallest γ is then that of pure local privacy, 2⁻⁶², and δ of a smaller γ than any allowed one is not asked.
+// search for γ must then return the smallest γ that a task can have, 2⁻⁶², which gives pure local privacy.
 func TestEpsilonBeyondExp(t *testing.T) {
 	for _, rule := range []accountant.Rule{accountant.Revealed, accountant.Exact, accountant.Others} {
 		for _, eps := range []float64{709, 710, 1e5, math.MaxFloat64} {

@@ -137,8 +137,8 @@ func (f *gaussFit) distance(eta, s1 float64) (most float64) {
 	return most
 }
 
-// tail bounds the probability, before truncation, that a cell is above its table's end. By symmetry it is also that of
-// being below 0.
+// tail bounds the probability, before truncation, that a cell is above its table's end. By symmetry, it also bounds the
+// probability that the cell is below 0.
 func (f *gaussFit) tail(cell int) float64 {
 	c := float64(len(f.law(cell)) / 2)
 	return math.Exp(-(c + 1) * (c + 1) / (2 * f.marginal(cell)))

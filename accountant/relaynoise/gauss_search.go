@@ -23,7 +23,7 @@ type gaussTable struct {
 	centre   int
 }
 
-// gaussDesign returns the design for a bound on μ² of one epoch.
+// newGaussDesign returns the design for a bound on μ² of one epoch.
 //
 //	part·μ² = k²/s²,  1/σ_j² = (1−part)·μ²/2 + (k²/2 − 2(j−k/2)²)/s²                                    (9)
 //

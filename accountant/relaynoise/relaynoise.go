@@ -38,7 +38,7 @@ import (
 // Immutable.
 type Curve struct {
 	pairs []pair
-	cell  *pair   // One cell of a long table, instead of pairs: the curve is that of two copies.
+	cell  *pair   // For a long table, instead of pairs: the curve bounds two independent copies of this pair.
 	gauss *gauss  // Of a Gaussian tilt, instead of pairs.
 	ratio float64 // Largest finite privacy loss of a tilted law.
 	tail  float64 // Bound on the probability of an infinite loss of a tilted law.
@@ -253,7 +253,7 @@ func (c *Curve) relays(eps float64) float64 {
 
 // twice returns an upper bound on δ(eps) of two independent copies of the pair.
 func (p *pair) twice(eps float64) float64 {
-	if eps <= 0 { // The total variation distance of two copies is at most twice that of one.
+	if eps <= 0 { // Total variation distance at most doubles with two copies.
 		sum := rounding
 		for i, x := range p.p {
 			sum += max(0, x-p.q[i])
