@@ -77,7 +77,8 @@ export function checkBudget({ reports, all }: Price, { epsilon, delta, days, opt
 
 /**
  * Adds a report to its ledger line and returns the new line. `lines` is the whole ledger; `first` is the line to begin
- * with if the ledger has none with its id. `start` is when the report's epoch begins, in Unix seconds.
+ * with if the ledger has none with its id, or one without reports. `start` is when the report's epoch begins, in Unix
+ * seconds.
  * @throws DoonaError `budget-exceeded` if a window would cost more than the budget, or the line already has a report
  * of an overlapping epoch; `cap-reached` if the task's cap allows no report in this epoch
  */
@@ -118,7 +119,7 @@ function checkCap(line: Line, start: number, { reports, window }: Cap): void {
 }
 
 /** Returns the line of an epoch without a report: the ledger's line, or one without reports. */
-export function withoutReport(lines: readonly Line[], first: Omit<Line, 'stepped' | 'runs'>, limit: Limit): Line {
+export function withoutReport(lines: readonly Line[], first: LineStart, limit: Limit): Line {
   return lines.find(({ id }) => id === first.id) ?? { ...first, stepped: limit.delta === 1, runs: [] };
 }
 

@@ -89,7 +89,7 @@ const retryInterval = 3_600_000;
  */
 export const maxReport = 33_000;
 
-/** A draft that the visitor does not leave before leaves within this time before the epoch ends, in milliseconds. */
+/** A draft leaves within this time before the epoch ends if the visitor has not left by then, in milliseconds. */
 const lastMoments = 1_800_000;
 
 /** The longest timer, in milliseconds: browsers end one of more than 24 days at once. */
@@ -140,10 +140,8 @@ export class Doona<V extends Value = Value> {
   readonly #postponed = new Set<number>();
   /** Token requests in flight, by the report's epoch, so that no token is requested twice. */
   readonly #tokens = new Map<number, Promise<Report | undefined>>();
-  /** The drafts that wait until the visitor leaves the site, by epoch, each as it was sealed last. */
-  readonly #drafts = new Map<number, Report>();
-  /** The mark of the last withdrawal before each draft was sealed. */
-  readonly #marks = new Map<number, string | null>();
+  /** The drafts that wait until the visitor leaves the site, by epoch. */
+  readonly #drafts = new Map<number, WaitingDraft>();
   /** The sealing of the last draft, running or finished: drafts are sealed one after the other. */
   #drafting: Promise<unknown> = Promise.resolve();
   /** The calls of report() that still wait for their random time of sending. */
@@ -152,8 +150,6 @@ export class Doona<V extends Value = Value> {
   #sendTime: { readonly epoch: number; readonly at: number } | undefined;
   /** Aborted by `forget` and `close`. Every call and delivery listens to the controller that it began with. */
   #running = new AbortController();
-  /** How often `withdraw` was called. */
-  #withdrawals = 0;
   #closed = false;
   #dropped = 0;
   /** Stops listening for the browser to be online again; there only after a failed delivery. */
@@ -210,7 +206,7 @@ export class Doona<V extends Value = Value> {
    * epoch replaces the draft, in any tab, until one is final. The draft leaves once, when the visitor leaves the site,
    * or at a random moment of the epoch's last 30 minutes. Only for a task whose relays add all the noise.
    *
-   * @throws DoonaError `builtin-broken`, `invalid-option` (`final`), `invalid-value`, `budget-exceeded`,
+   * @throws DoonaError `builtin-broken`, `invalid-option` (`final`), `invalid-value`, `budget-exceeded`, `cap-reached`,
    * `storage-unavailable`, `epoch-not-open`, `task-ended` or `module-failed`; `not-delivered`: the sealed report waits
    * for {@link flush} or the next visit; `limit-reached`: a quota is used up, and two later visits retry, an hour later
    * at the earliest; `epoch-closed`, `origin-refused` or `report-refused`: the report was dropped; `withdrawn` after
@@ -221,7 +217,6 @@ export class Doona<V extends Value = Value> {
     throwIfAborted(options.signal);
     const { signal: running } = this.#running;
     throwIfAborted(running);
-    const withdrawals = this.#withdrawals;
     const { id, store, ledger, check, submission, hold } = this.#parts;
     const { final = true } = options;
     if (typeof final !== 'boolean') throw invalidOption('final', final, 'true or false');
@@ -245,7 +240,7 @@ export class Doona<V extends Value = Value> {
         const earlier = await ledger.claim(this.#claimOn(epoch));
         if (earlier) return [earlier, earlier] as const;
         const body = await this.#sealOnce(epoch, () => submission(epoch, input));
-        if (withdrawals !== this.#withdrawals) await dropReport(store, id, epoch);
+        if (this.#isWithdrawn(running)) await dropReport(store, id, epoch);
         const stored = await store.update(id, epoch, (now) =>
           now.state === 'claimed' ? { task: id, epoch, state: 'sealed', body } : undefined);
         return [undefined, stored] as const;
@@ -270,8 +265,8 @@ export class Doona<V extends Value = Value> {
    * leaves right after the token arrives, so the issuer and the first relay could link the two by their times. A report
    * that a call of {@link report} on this connection will send counts as waiting. A report that waits in another tab is
    * sent.
-   * @throws DoonaError `builtin-broken` or `storage-unavailable`; `withdrawn` or `closed` if the page calls
-   * {@link forget} or {@link close} meanwhile; the signal's reason when it is aborted
+   * @throws DoonaError `builtin-broken` or `storage-unavailable`; `not-delivered` after 33 seconds; `withdrawn` or
+   * `closed` if the page calls {@link forget} or {@link close} meanwhile; the signal's reason when it is aborted
    */
   async flush(options: { signal?: AbortSignal } = {}): Promise<Flushed> {
     checkBuiltins();
@@ -310,9 +305,13 @@ export class Doona<V extends Value = Value> {
   /** @internal Ends all calls and deliveries with `withdrawn`. Deletes nothing in the store. */
   withdraw(): void {
     if (this.#closed) return;
-    this.#withdrawals++;
     this.#running.abort(new DoonaError('withdrawn', 'the page has withdrawn the report'));
     this.#running = new AbortController();
+  }
+
+  /** Whether `withdraw` was called since a call began with `running`. `close` replaces no signal, and drops nothing. */
+  #isWithdrawn(running: AbortSignal): boolean {
+    return running !== this.#running.signal;
   }
 
   /**
@@ -382,6 +381,10 @@ export class Doona<V extends Value = Value> {
     return this.#parts.store.sealed(this.#parts.id);
   }
 
+  async #sealedReport(epoch: number): Promise<Report | undefined> {
+    return (await this.#sealedReports()).find((report) => report.epoch === epoch);
+  }
+
   /** Whether a report can no longer be sent. A draft of an ended epoch has not left in time. */
   #isClosed({ epoch, tags }: Report): boolean {
     const now = Date.now();
@@ -416,12 +419,11 @@ export class Doona<V extends Value = Value> {
    */
   async #sealDraft(epoch: number, input: Float64Array, final: boolean, running: AbortSignal): Promise<Receipt> {
     const { id, store, ledger, draft, hold } = this.#parts;
-    const withdrawals = this.#withdrawals;
     for (;;) {
       throwIfAborted(running);
       const mark = withdrawalMark();
       const leaveAt = this.#leaveTime(epoch); // Drawn before the value is sealed.
-      const old = (await this.#sealedReports()).find((report) => report.epoch === epoch);
+      const old = await this.#sealedReport(epoch);
       if (old && (!old.tags || old.final)) return this.#repeated(old);
       const { body, tags } = await draft(epoch, input.slice(), old?.tags);
       throwIfAborted(running);
@@ -432,7 +434,7 @@ export class Doona<V extends Value = Value> {
         report = { task: id, epoch, state: 'sealed', body, tags, final, leaveAt };
         const other = await ledger.claim({ ...this.#claimOn(epoch), draft: report });
         if (other) report = undefined;
-        else if (withdrawals !== this.#withdrawals) await dropReport(store, id, epoch);
+        else if (this.#isWithdrawn(running)) await dropReport(store, id, epoch);
         return other;
       });
       if (this.#closed) this.#parts.stop(); // The store opened again.
@@ -467,14 +469,14 @@ export class Doona<V extends Value = Value> {
   #watch(report: Report, mark = withdrawalMark()): void {
     const { epoch } = report;
     const before = this.#drafts.get(epoch);
-    this.#drafts.set(epoch, before?.token ? { ...report, token: before.token } : report);
-    this.#marks.set(epoch, mark);
+    const token = before?.report.token;
+    this.#drafts.set(epoch, { report: token ? { ...report, token } : report, mark });
     const { signal: running } = this.#running;
     if (before) return; // Whoever issues tokens must not see when values change.
     // It gets the token now, because a page that is left has no time for it.
     this.#withToken(report, running).then((ready) => {
       const now = this.#drafts.get(epoch);
-      if (now && ready?.token) this.#drafts.set(epoch, { ...now, token: ready.token });
+      if (now && ready?.token) this.#drafts.set(epoch, { ...now, report: { ...now.report, token: ready.token } });
     }, () => {});
     const left = this.#leave(epoch, running).finally(() => this.#drafts.delete(epoch));
     left.catch(() => {}); // The draft waits for the next visit.
@@ -485,12 +487,10 @@ export class Doona<V extends Value = Value> {
   async #leave(epoch: number, running: AbortSignal): Promise<Receipt | undefined> {
     const stop = watchNavigation();
     const wasHidden = isHidden(); // A page in the background is not being left.
-    let draft: Report | undefined;
     let visible = true;
     try {
       while (visible) {
-        draft = this.#drafts.get(epoch)!;
-        const wait = draft.leaveAt! - Date.now();
+        const wait = this.#drafts.get(epoch)!.report.leaveAt! - Date.now();
         if (wait <= 0) break;
         visible = await waitWhileVisible(Math.min(wait, maxTimer), running, true);
       }
@@ -498,9 +498,9 @@ export class Doona<V extends Value = Value> {
       stop();
     }
     const hasTime = visible || wasHidden;
-    if (hasTime) draft = (await this.#sealedReports()).find((report) => report.epoch === epoch);
+    const { report: held, mark } = this.#drafts.get(epoch)!;
     // A page that is left has no time to ask the store for another tab's draft, or whether this one is withdrawn.
-    else draft = withdrawalMark() === this.#marks.get(epoch) ? this.#drafts.get(epoch) : undefined;
+    const draft = hasTime ? await this.#sealedReport(epoch) : withdrawalMark() === mark ? held : undefined;
     if (!draft) return undefined;
     if (this.#isClosed(draft)) return void (await this.#drop(epoch));
     await this.#send(draft, running, undefined, { visible: hasTime });
@@ -628,7 +628,7 @@ export class Doona<V extends Value = Value> {
   async #isWanted({ epoch }: Report): Promise<boolean> {
     const { store, maySend } = this.#parts;
     if (maySend && !(await maySend(store))) return false;
-    return (await this.#sealedReports()).some((report) => report.epoch === epoch);
+    return (await this.#sealedReport(epoch)) !== undefined;
   }
 
   /**
@@ -660,8 +660,7 @@ export class Doona<V extends Value = Value> {
 
   async #getToken(epoch: number, token: (epoch: number, signal: AbortSignal) => Promise<Bytes>,
     running: AbortSignal): Promise<Report | undefined> {
-    const sealed = async () => (await this.#sealedReports()).find((report) => report.epoch === epoch);
-    const now = await sealed();
+    const now = await this.#sealedReport(epoch);
     if (!now || now.token) return now;
     await this.#checkRetryTime(now);
     const { store, maySend } = this.#parts;
@@ -718,6 +717,13 @@ export class Doona<V extends Value = Value> {
 /** Returns the error for a store that does not answer: a store of the page may hang. */
 export function storeLate(): DoonaError {
   return new DoonaError('storage-unavailable', `the store did not answer within ${maxReport / 1000} seconds`);
+}
+
+interface WaitingDraft {
+  /** The draft as it was sealed last, with its token once there is one. */
+  readonly report: Report;
+  /** The mark of the last withdrawal before it was sealed. */
+  readonly mark: string | null;
 }
 
 /** How a report is sent. */

@@ -15,7 +15,7 @@ import { withTimeout } from './timing.js';
 /** The longest wait for a script, in milliseconds. */
 const maxFetch = 15_000;
 
-/** The size limit of a script, in bytes; the larger one has 46,000. */
+/** The size limit of a script, in bytes; the larger one has 55,000. */
 const maxScript = 1 << 20;
 
 /**

@@ -1,6 +1,7 @@
 /**
- * The interface of the SDK's store. It holds which epochs have a report, the sealed bytes to send, and the ledger of
- * spent privacy budget. It never holds a value or an unsealed message.
+ * The interface of the SDK's store. It holds which epochs have a report, the sealed bytes to send, the ledger of spent
+ * privacy budget, and the opt-out. It also holds fetched tasks (document-cache.ts) and what earlier visits saw of a
+ * stream (stream-history.ts), as reports under other ids. It never holds a value or an unsealed message.
  * @module
  */
 
@@ -13,8 +14,8 @@ export interface Report {
   readonly epoch: number;
   /**
    * `claimed`: set before the SDK randomizes the value, so that no other tab randomizes too. If the tab dies before
-   * sealing, the state stays `claimed`. `sealed`: ready to send, or a draft (see `tags`). `delivered`: the relay has it.
-   * `dropped`: its epoch closed, the relay refused it, or the page withdrew it.
+   * sealing, the state stays `claimed`. The first draft of an epoch skips it. `sealed`: ready to send, or a draft (see
+   * `tags`). `delivered`: the relay has it. `dropped`: its epoch closed, the relay refused it, or the page withdrew it.
    * `left-out`: nothing was randomized, because the draw of `sample` left this browser out of the epoch.
    */
   readonly state: 'claimed' | 'sealed' | 'delivered' | 'dropped' | 'left-out';
@@ -64,7 +65,7 @@ export async function dropReport(store: Store, task: string, epoch: number): Pro
   return wasSealed;
 }
 
-/** The store keeps the opt-out as a report with this word as task id; no task has such an id. */
+/** The store keeps the opt-out as a report with these words as task id; no task has such an id. */
 export const optOutRecord = 'opted out';
 
 /** A privacy cost (ε, δ). */

@@ -13,7 +13,7 @@ import type { Guarantee } from './guarantee.js';
 import type { OpenedTask } from './stream-history.js';
 import type { Task } from './task.js';
 import { abortable, throwIfAborted, within } from './timing.js';
-import type { Vector } from './value.js';
+import type { Value } from './value.js';
 
 /**
  * A connection to a stream. `task` and `guarantee` belong to the task of the last report, or to the task that `connect`
@@ -61,7 +61,7 @@ export class StreamDoona extends Doona {
     return dropped;
   }
 
-  override async report(value: number | Vector | string, options: ReportOptions = {}): Promise<Receipt> {
+  override async report(value: Value, options: ReportOptions = {}): Promise<Receipt> {
     checkBuiltins();
     throwIfAborted(options.signal);
     const { signal } = this.#waiting;
@@ -77,7 +77,7 @@ export class StreamDoona extends Doona {
       : new DoonaError('task-unreachable', `couldn't follow the stream within ${maxReport / 1000} seconds`));
   }
 
-  async #report(parts: ConnectionParts, value: number | Vector | string, options: ReportOptions): Promise<Receipt> {
+  async #report(parts: ConnectionParts, value: Value, options: ReportOptions): Promise<Receipt> {
     if (parts.id !== this.#parts.id) {
       const last = this.#now;
       this.#earlier.set(this.#parts.id, last);

@@ -6,7 +6,10 @@
 
 const key = 'doona-withdrawn';
 
-/** Marks that the visitor has withdrawn reports. Drafts that other pages hold then leave only if the store has them. */
+/**
+ * Marks that the visitor has withdrawn reports. A page that is then left sends no draft that it holds. The next visit
+ * asks the store for those that were not withdrawn.
+ */
 export function markWithdrawal(): void {
   try {
     globalThis.localStorage?.setItem(key, crypto.randomUUID());
