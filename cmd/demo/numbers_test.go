@@ -6,7 +6,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/clitest"
 )
 
-// TestNumbers: the program refuses or answers tiny, huge and invalid numbers within a second.
+// TestNumbers: the program refuses or answers tiny, huge and invalid numbers in time.
 func TestNumbers(t *testing.T) {
 	clitest.Numbers(t, root(), clitest.Examples{
 		Setup: `printf '0.5\n0.25\n1\n0\n' >one.csv

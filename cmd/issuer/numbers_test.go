@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/issuer"
 )
 
-// TestNumbers: the program refuses or answers tiny, huge and invalid numbers within a second.
+// TestNumbers: the program refuses or answers tiny, huge and invalid numbers in time.
 func TestNumbers(t *testing.T) {
 	clitest.Numbers(t, root(), clitest.Examples{
 		Setup: "issuer keygen --kind sign --out sign.key",

@@ -8,7 +8,7 @@ import (
 	"github.com/doona-dp/doona/relay"
 )
 
-// TestNumbers: the program refuses or answers tiny, huge and invalid numbers within a second.
+// TestNumbers: the program refuses or answers tiny, huge and invalid numbers in time.
 func TestNumbers(t *testing.T) {
 	clitest.Numbers(t, root(), clitest.Examples{
 		Setup: "relay keygen --kind sign --out sign.key",

@@ -15,7 +15,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestNumbers: the program refuses or answers tiny, huge and invalid numbers within a second.
+// TestNumbers: the program refuses or answers tiny, huge and invalid numbers in time.
 func TestNumbers(t *testing.T) {
 	mean := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10)})
 	texts := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {

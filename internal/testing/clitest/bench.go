@@ -3,6 +3,7 @@ package clitest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -79,6 +81,9 @@ func (b *bench) add(v variation) {
 
 // run runs all variations, and fails the test for each that is wrong.
 func (b *bench) run(t *testing.T) {
+	require.True(t, slices.ContainsFunc(b.cases, func(v variation) bool {
+		return v.flags != nil && !b.slow.MatchString(v.String())
+	}), "no number is varied in a line that must be quick")
 	var running sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for i, v := range b.cases {
@@ -168,12 +173,14 @@ func measure(ctx context.Context, dir string, v variation, works bool) (o outcom
 	cmd.Dir = dir
 	var stdout, stderr watched
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if _, until, serves := strings.Cut(v.line, until); serves {
+	var served atomic.Bool
+	_, until, serves := strings.Cut(v.line, until)
+	if serves {
 		pattern := regexp.MustCompile(until)
-		var once sync.Once // A second signal would kill a server that drains.
 		stop := func(text []byte) {
-			if pattern.Match(text) {
-				once.Do(func() { cmd.Process.Signal(syscall.SIGTERM) })
+			// A second signal would kill a server that drains.
+			if pattern.Match(text) && served.CompareAndSwap(false, true) {
+				cmd.Process.Signal(syscall.SIGTERM)
 			}
 		}
 		stdout.each, stderr.each = stop, stop
@@ -182,8 +189,11 @@ func measure(ctx context.Context, dir string, v variation, works bool) (o outcom
 		return o, err
 	}
 	state := cmd.ProcessState
+	if serves && state.Success() && !served.Load() {
+		return o, errors.New("the server ends before it serves")
+	}
 	o = outcome{state.ExitCode(), string(stdout.text), string(stderr.text), state.UserTime() + state.SystemTime(), 0}
-	// At least the memory of this process, which the kernel counts until the program begins. No field on all platforms.
+	// Linux also counts the memory of this test process, until exec. Some platforms do not have the field.
 	if usage := reflect.Indirect(reflect.ValueOf(state.SysUsage())); usage.Kind() == reflect.Struct {
 		if field := usage.FieldByName("Maxrss"); field.IsValid() {
 			o.memory = field.Int() << 10
@@ -228,7 +238,7 @@ func (b *bench) judge(v variation, o outcome) string {
 		return fmt.Sprintf("%.1f s of CPU time; status %d: %s", o.cpu.Seconds(), o.status, said)
 	case o.memory > most:
 		return fmt.Sprintf("%d MB", o.memory>>20)
-	case o.status == 0 || o.status > 0 && b.answers.MatchString(o.stderr):
+	case o.status == 0 || o.status == 1 && b.answers.MatchString(o.stderr):
 		if m := noNumber.FindString(o.stdout); m != "" {
 			return fmt.Sprintf("prints %q: %.500s", m, o.stdout)
 		}

@@ -42,7 +42,7 @@ func FileNumbers(t *testing.T, e Examples, file string, keys ...string) {
 		if strings.Trim(value, "0123456789smh") == "" && strings.Trim(value, "0123456789") != "" {
 			values = append(values, durations...)
 		}
-		for i, text := range some(values, file+key, 1) {
+		for i, text := range some(values, file+key) {
 			given := fmt.Sprint(key, i)
 			cp := exec.CommandContext(t.Context(), "cp", "-R", "-p", filepath.Dir(path), filepath.Join(bench.dir, given))
 			require.NoError(t, cp.Run()) // [os.CopyFS] would open secrets to all.
@@ -50,11 +50,9 @@ func FileNumbers(t *testing.T, e Examples, file string, keys ...string) {
 			require.NoError(t, os.WriteFile(filepath.Join(bench.dir, given, file), []byte(changed), 0o600))
 			for _, line := range e.Lines {
 				v := vary(line, nil)
-				for j, word := range v.words {
-					if word == "../given/"+file {
-						v.words[j] = "../" + given + "/" + file
-					}
-				}
+				j := slices.Index(v.words, "../given/"+file)
+				require.GreaterOrEqual(t, j, 0, "%s does not read ../given/%s", line, file)
+				v.words[j] = "../" + given + "/" + file
 				v.flags, v.note = []string{key}, key+": "+text
 				bench.add(v)
 			}

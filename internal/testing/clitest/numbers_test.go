@@ -34,6 +34,7 @@ func TestJudge(t *testing.T) {
 		clitest.Judge(2, "", "prog: invalid m 0: want 1 to 9\n", time.Second, 100*mb),
 		clitest.Judge(2, "", "prog: invalid n 0\n", time.Second, 100*mb),
 		clitest.Judge(1, "", "prog: couldn't encode the result\n", time.Second, 100*mb),
+		clitest.Judge(2, "", "prog: no way\n", time.Second, 100*mb),
 	} {
 		require.NotEmpty(t, fault)
 	}
