@@ -80,7 +80,7 @@ func TestSetKeepsItsTotal(t *testing.T) {
 }
 
 // TestSitesPlan plans tables of a site for a year under (10, 10⁻⁵): daily ones with a cap, weekly and monthly ones. The
-// product of their laws must keep the total, and the error of a cell be within 3 % of √(reports/share). The short form
+// product of their laws must keep the total, and the error of a cell be within 4 % of √(reports/share). The short form
 // has three of the six tables.
 func TestSitesPlan(t *testing.T) {
 	s := planner.Set{Users: 100_000, Epsilon: 10, Delta: 1e-5}
