@@ -59,7 +59,8 @@ func strictly[T int | time.Duration](in []byte, want string, parse func(value st
 		for line := range strings.Lines(string(in)) {
 			n++
 			key, rest, ok := strings.Cut(line, ":")
-			if ok && strings.HasPrefix(strings.TrimLeft(rest, ` "'`), value) {
+			rest, found := strings.CutPrefix(strings.TrimLeft(rest, ` "'`), value)
+			if ok && found && strings.IndexAny(rest+"#", " \t\r\n\"'#,]}") == 0 { // 5, but not 5m
 				key = strings.Trim(key, ` -"'{`)
 				return fmt.Errorf("line %d: %w", n, invalid.Field(key, strconv.Quote(value), want))
 			}

@@ -64,6 +64,8 @@ func TestConfigurationsOfPeople(t *testing.T) {
 		"no number":           {in: "listen: 127.0.0.1:1\nmost: 3\npause:\n"},
 		"a quota in a list":   {in: "tasks: [\n {\n  quota: 1.5}]\n", refused: []string{"line 3: invalid quota"}},
 		"no unit":             {in: "pause: 5\n", refused: []string{"line 1: invalid pause \"5\": want", "such as 5s"}},
+		"a value that begins another": {in: "listen: 1.5.0.0:1\npause: 5s\nmost: 1.5\n",
+			refused: []string{`line 3: invalid most "1.5"`}},
 		"a unit of no time":   {in: "pause: 5 apples\n", refused: []string{"line 1: invalid pause", "such as 5s"}},
 		"a list that is none": {in: "tasks: x\n", refused: []string{"[1:8]"}},
 		"a wrong key in a list": {in: "tasks:\n  - {file: x}\n  - {fil: y}\n",
