@@ -127,7 +127,7 @@ type textRow struct {
 	Passed       bool    `json:"passed"`
 }
 
-// repeatsEach is the number of repeats for one batch of texts, which takes longer than others.
+// repeatsEach is the number of repeats for one batch of texts or one run of a band, which take longer than others.
 const repeatsEach = 10
 
 // textRows returns the coverage of the cases of texts. A row passes if its coverage is at most 5 standard errors below
