@@ -66,7 +66,7 @@ printf '0.5\n0.25\n1\n' >three.csv`,
 			"doona plan --query vector --dim 3 --users 20 --epsilon 1 --delta 1e-6",
 			"doona plan --query vectormean --dim 3 --users 20 --epsilon 1 --delta 1e-6",
 			"doona plan --query strings --length 2 --users 20 --epsilon 1 --delta 1e-6",
-			"doona plan --query count --users 20 --total-epsilon 1 --total-delta 1e-6 --epochs 2 --noise relays --cap 1/2",
+			"doona plan --query count --users 20 --total-epsilon 1 --total-delta 1e-6 --epochs 2 --noise relays --cap 2/3",
 			"doona plan --query count --epsilon 1 --delta 1e-6 --noise relays --solve users --interval-width 20",
 			"doona plan --query count --users 20 --epsilon 1 --delta 1e-6 --pick 1 --out t.json",
 			"doona simulate --task ../given/mean.json --fast --repeat 2 --malicious 1",
@@ -78,7 +78,7 @@ printf '0.5\n0.25\n1\n' >three.csv`,
 			"doona task new --query vector --dim 3 --protocol vectorsum --param k=1 --lanes 1 --batch 20 --epsilon 1 " +
 				"--delta 1e-6 --out t.json",
 			"doona task new --query strings --length 2 --batch 20 --epsilon 1 --delta 1e-6 --noise relays --out t.json",
-			signed + "--noise relays --total-epsilon 1 --total-delta 1e-6 --epochs 2 --cap 1/2 " +
+			signed + "--noise relays --total-epsilon 1 --total-delta 1e-6 --epochs 2 --cap 2/3 " +
 				"--epoch-length 1h --out t.bundle",
 			fmt.Sprintf("doona task renew ../given/stream.bundle --owner-key ../given/owner.key --verifier-keys "+
 				"../given/verifier.keys.pub --epochs 2 --replace 1=http://127.0.0.1:1,%s --out t.bundle", key),
