@@ -144,7 +144,7 @@ type candidate struct {
 
 // hopeless reports whether each design's error is estimated to exceed the found law's by more than a fifth.
 func hopeless(designs []design, found candidate, users uint64, relays int) bool {
-	least, _ := found.found(users, relays)
+	least, _ := found.measure(users, relays)
 	for _, d := range designs {
 		if d.err <= 1.2*least {
 			return false
@@ -156,18 +156,18 @@ func hopeless(designs []design, found candidate, users uint64, relays int) bool 
 // better reports whether law a is better than law b for [Sum]: without a limit on dummies, the fewest dummies if the
 // errors are alike up to a fifth; else the smaller error.
 func better(a, b candidate, users uint64, relays int, most float64) bool {
-	ofA, dummiesA := a.found(users, relays)
-	ofB, dummiesB := b.found(users, relays)
+	ofA, dummiesA := a.measure(users, relays)
+	ofB, dummiesB := b.measure(users, relays)
 	if most == 0 && max(ofA, ofB) <= 1.2*min(ofA, ofB) {
 		return dummiesA < dummiesB
 	}
 	return ofA < ofB
 }
 
-// found returns the root mean squared error of a law's sum, and its dummies.
-func (a candidate) found(users uint64, relays int) (err, dummies float64) {
-	laws, failed := NewLaws(a.n)
-	if failed != nil {
+// measure returns the root mean squared error of a law's sum, and its mean number of dummies.
+func (a candidate) measure(users uint64, relays int) (rmse, dummies float64) {
+	laws, err := NewLaws(a.n)
+	if err != nil {
 		return math.Inf(1), math.Inf(1)
 	}
 	k := float64(a.k)

@@ -71,7 +71,7 @@ export function maxReports({ cap }: Task['epochs'], epochs: number): number {
 export function checkBudget({ reports, all }: Price, { epsilon, delta, days, option }: Limit): void {
   if (all.epsilon <= epsilon) return;
   const message =
-    `couldn't accept the task: its ${reports} epochs in ${days} days cost epsilon ${all.epsilon} at delta ${all.delta}, ${option} is ${epsilon}, ${delta}`;
+    `couldn't accept the task: its ${reports} reports in ${days} days cost epsilon ${all.epsilon} at delta ${all.delta}, ${option} is ${epsilon}, ${delta}`;
   throw new DoonaError('epsilon-too-large', message, option);
 }
 

@@ -17,6 +17,7 @@ import { type Reported, reportOf } from './reported.js';
 import type { Store } from './store.js';
 import { within } from './timing.js';
 import type { Value, Vector } from './value.js';
+import { markWithdrawal } from './withdrawal.js';
 
 /** The options of `init`: those of `connect`, and those of `ClientOptions`. */
 export type InitOptions<V extends Value = Value> = ConnectOptions<V> & ClientOptions;
@@ -234,6 +235,7 @@ export class DoonaClient<V extends Value = Value> {
    * the opt-out is stored. It works after close(), too.
    */
   optOut(): Promise<void> {
+    markWithdrawal();
     if (!this.#closing.signal.aborted) this.#stop();
     this.#post('out');
     return this.#write(true, async (store) => {
@@ -249,6 +251,7 @@ export class DoonaClient<V extends Value = Value> {
    * epoch is not reported again. `text` says so.
    */
   forget(): Promise<Forgotten> {
+    markWithdrawal(); // Before the store answers, which may take long or fail.
     const values = this.#queue.length;
     this.#drop();
     this.#post(`forget ${this.#pinned?.idText}`);

@@ -14,6 +14,7 @@ import type { OpenedTask } from './stream-history.js';
 import type { Task } from './task.js';
 import { abortable, throwIfAborted, within } from './timing.js';
 import type { Value } from './value.js';
+import { markWithdrawal } from './withdrawal.js';
 
 /**
  * A connection to a stream. `task` and `guarantee` belong to the task of the last report, or to the task that `connect`
@@ -99,6 +100,7 @@ export class StreamDoona extends Doona {
   }
 
   override forget(): Promise<Forgotten> {
+    markWithdrawal(); // Before the store answers, which may take long or fail.
     this.withdraw();
     const forgetting = this.#withReports().then((all) => Promise.all(all.map((doona) => doona.forget())));
     return within(forgetting.then((each) => forgotten(each.reduce((dropped, { reports }) => dropped + reports, 0))),
