@@ -493,6 +493,6 @@ test(`${closings} page closings at random moments: every charged report arrives,
       atOnce += Number(outcome.atOnce > 0);
     }
     console.log(`${closings} closings: ${charged} charged and delivered, ${atOnce} of them at the closing`);
-    assert.ok(charged > closings / 4 && atOnce > 0 && patience > 0);
+    assert.ok(charged > closings / 4 && atOnce > 0);
     await newVisitor();
   });
