@@ -20,7 +20,7 @@ type BandCase struct {
 	Query    task.Query `json:"query"`
 	Users    uint64     `json:"users"`
 	Dim      uint64     `json:"dim,omitempty"`
-	Hi       float64    `json:"-"` // End of the range, which begins at 0.
+	Hi       float64    `json:"hi"` // End of the range, which begins at 0.
 	Epsilon  float64    `json:"epsilon"`
 	Epochs   uint64     `json:"epochs"`
 	Values   BandValues `json:"values"`

@@ -369,7 +369,7 @@ func (d *document) state() (*state, error) {
 			return nil, errors.New("it is damaged: it has an invalid task id")
 		}
 		for i, r := range c.runs {
-			if r[0] > r[1] || r[1] >= 1<<32 || i > 0 && c.runs[i-1][1] >= r[0] {
+			if r[0] > r[1] || r[1] >= task.MaxEpochs || i > 0 && c.runs[i-1][1] >= r[0] {
 				return nil, errors.New("it is damaged: epochs are not in order")
 			}
 		}

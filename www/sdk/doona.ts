@@ -17,7 +17,7 @@ import { abortable, isHidden, throwIfAborted, waitWhileVisible, watchNavigation,
 import { type LineStart, type Report, type Store, dropReport } from './store.js';
 import { submit } from './submit.js';
 import type { Task } from './task.js';
-import { markWithdrawal, withdrawalMark } from './withdrawal.js';
+import { markAtSealing, markWithdrawal, withdrawalMark } from './withdrawal.js';
 import { type Value, toInput } from './value.js';
 
 /** The outcome of a report. */
@@ -403,7 +403,7 @@ export class Doona<V extends Value = Value> {
     const { task, guarantee } = this.#parts;
     // The proof of strings needs a table that is uniform whatever the page does: docs/proofs/drafts.md.
     if (task.noise?.kind === 'cells' && guarantee.localEpsilon === null) return;
-    throw invalidOption('final', false, 'true: clients of this task randomize their values, so no value can be replaced');
+    throw invalidOption('final', false, 'true: clients of this task randomize values, or hash texts by random tables, so no value can be replaced');
   }
 
   /** Seals a value as the epoch's draft, one call after the other. */
@@ -421,7 +421,7 @@ export class Doona<V extends Value = Value> {
     const { id, store, ledger, draft, hold } = this.#parts;
     for (;;) {
       throwIfAborted(running);
-      const mark = withdrawalMark();
+      const mark = markAtSealing();
       const leaveAt = this.#leaveTime(epoch); // Drawn before the value is sealed.
       const old = await this.#sealedReport(epoch);
       if (old && (!old.tags || old.final)) return this.#repeated(old);
@@ -466,7 +466,7 @@ export class Doona<V extends Value = Value> {
   }
 
   /** Sends a draft once it may leave. If an earlier draft of the epoch waits here, replaces it. */
-  #watch(report: Report, mark = withdrawalMark()): void {
+  #watch(report: Report, mark = markAtSealing()): void {
     const { epoch } = report;
     const before = this.#drafts.get(epoch);
     const token = before?.report.token;

@@ -16,6 +16,17 @@ export function markWithdrawal(): void {
   } catch {} // Storage is denied or full. Then the tabs' channel and the store must do.
 }
 
+/**
+ * Returns the mark that a draft is sealed under. If there is none, it writes one: then a page can tell if the site's
+ * data was cleared meanwhile, after a withdrawal too. Returns null where nothing can be stored.
+ */
+export function markAtSealing(): string | null {
+  try {
+    if (globalThis.localStorage?.getItem(key) === null) globalThis.localStorage.setItem(key, 'none');
+  } catch {}
+  return withdrawalMark();
+}
+
 /** Returns the last mark, or null if there is none, or none can be read. */
 export function withdrawalMark(): string | null {
   try {
