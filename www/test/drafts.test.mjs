@@ -277,7 +277,7 @@ test('drafts of two tabs have the same tags in every layer, and different bytes'
   await init(noisy);
   await draft([1]);
   await init(noisy, {}, tab);
-  await reaches('ready', tab);
+  await reaches('draft', tab);
   await draft([2], tab);
   await hide();
   await hide(tab);
