@@ -142,8 +142,8 @@ export class Doona<V extends Value = Value> {
   readonly #tokens = new Map<number, Promise<Report | undefined>>();
   /** The drafts that wait until the visitor leaves the site, by epoch. */
   readonly #drafts = new Map<number, WaitingDraft>();
-  /** The sealing of the last draft, running or finished: drafts are sealed one after the other. */
-  #drafting: Promise<unknown> = Promise.resolve();
+  /** The last claim or sealing of a draft, running or finished: see #inTurn. */
+  #turns: Promise<unknown> = Promise.resolve();
   /** The calls of report() that still wait for their random time of sending. */
   readonly #pendingCalls = new Set<{ readonly epoch: number }>();
   /** When the report of an epoch is sent. All calls of an epoch share it: the earliest of many is not random enough. */
@@ -231,23 +231,27 @@ export class Doona<V extends Value = Value> {
     }
     const sendTime = this.#sendTime.at;
     let isSealed = false;
+    const sealDraft = () => this.#sealDraft(epoch, input, final, running).finally(() => input.fill(0));
     const reporting = async (): Promise<Receipt> => {
       await check(); // First, because the claim charges the budget.
-      if (!final) return abortable(this.#draft(epoch, input, false, running), options.signal);
-      await this.#drafting;
-      throwIfAborted(running);
-      const [old, report] = await hold(async () => { // Otherwise close() could lose an epoch that is charged.
-        const earlier = await ledger.claim(this.#claimOn(epoch));
-        if (earlier) return [earlier, earlier] as const;
-        const body = await this.#sealOnce(epoch, () => submission(epoch, input));
-        if (this.#isWithdrawn(running)) await dropReport(store, id, epoch);
-        const stored = await store.update(id, epoch, (now) =>
-          now.state === 'claimed' ? { task: id, epoch, state: 'sealed', body } : undefined);
-        return [undefined, stored] as const;
+      if (!final) return abortable(this.#inTurn(sealDraft), options.signal);
+      const [old, report, replaced] = await this.#inTurn(async () => {
+        throwIfAborted(running);
+        const [earlier, stored] = await hold(async () => { // Otherwise close() could lose an epoch that is charged.
+          const earlier = await ledger.claim(this.#claimOn(epoch));
+          if (earlier) return [earlier, earlier] as const;
+          const body = await this.#sealOnce(epoch, () => submission(epoch, input));
+          if (this.#isWithdrawn(running)) await dropReport(store, id, epoch);
+          const stored = await store.update(id, epoch, (now) =>
+            now.state === 'claimed' ? { task: id, epoch, state: 'sealed', body } : undefined);
+          return [undefined, stored] as const;
+        });
+        if (this.#closed) this.#parts.stop(); // The store opened again.
+        isSealed = true;
+        // In the same turn: a later provisional value must not replace the draft before this one does.
+        return [earlier, stored, earlier?.tags && await abortable(sealDraft(), options.signal)] as const;
       });
-      if (this.#closed) this.#parts.stop(); // The store opened again.
-      isSealed = true;
-      if (old?.tags) return abortable(this.#draft(epoch, input, true, running), options.signal);
+      if (replaced) return replaced;
       if (old) return this.#repeat(old, sendTime, running, options.signal);
       throwIfAborted(running);
       if (report?.state !== 'sealed') await this.#unwanted(epoch); // Another tab has withdrawn it.
@@ -406,11 +410,11 @@ export class Doona<V extends Value = Value> {
     throw invalidOption('final', false, 'true: clients of this task randomize values, or hash texts by random tables, so no value can be replaced');
   }
 
-  /** Seals a value as the epoch's draft, one call after the other. */
-  #draft(epoch: number, input: Float64Array, final: boolean, running: AbortSignal): Promise<Receipt> {
-    const draft = this.#drafting.then(() => this.#sealDraft(epoch, input, final, running)).finally(() => input.fill(0));
-    this.#drafting = draft.catch(() => {});
-    return draft;
+  /** Runs `body` after those of all earlier calls, so that values replace each other in the order of their calls. */
+  #inTurn<T>(body: () => Promise<T>): Promise<T> {
+    const turn = this.#turns.then(body);
+    this.#turns = turn.catch(() => {});
+    return turn;
   }
 
   /**

@@ -301,9 +301,7 @@ test('a draft that the relay knows already counts as delivered', async () => {
 test('final: true ends replacement and sends nothing earlier', async () => {
   await init(noisy);
   await draft([1]);
-  await page.evaluate('client.report(2)');
-  await until('client.status.state === "draft"');
-  await page.evaluate('client.report(3, { final: false })');
+  await page.evaluate('client.report(2); client.report(3, { final: false })'); // Sealed in the order of the calls.
   await until('receipts.length === 1');
   await page.evaluate('client.report(4)');
   await until('receipts.length === 2');
