@@ -54,7 +54,7 @@ func (v *Verifier) Dedup(among DedupID, shared func(epoch, tag uint64) bool) err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.cached = nil
+	v.cached = cached{}
 	for _, e := range v.epochs {
 		if !e.closed {
 			e.total = nil // it includes slots that Dedup removes

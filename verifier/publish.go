@@ -61,19 +61,20 @@ func (v *Verifier) Publish(p Publishing) error {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.charger, v.cached = &charger{l, p.Whole, p.DryRun}, nil
+	v.charger, v.cached = &charger{l, p.Whole, p.DryRun}, cached{}
 	return nil
 }
 
 // charge charges the epochs whose results a report will show, and lists in the report those beyond the budget. In a dry
 // run it only computes the cost.
-func (b *charger) charge(epochs []uint64, r *Report) (err error) {
+func (b *charger) charge(epochs []uint64, r *Report, dry bool) (err error) {
+	r.DryRun = dry || b != nil && b.dryRun
 	switch {
 	case b == nil:
-	case b.dryRun:
+	case r.DryRun:
 		var cost ledger.Cost
 		cost, r.Ledger.Withheld, err = b.Plan(epochs)
-		r.Ledger.Published, r.DryRun = &cost, true
+		r.Ledger.Published = &cost
 	case b.whole:
 		err = b.Charge(epochs)
 	default:
@@ -84,7 +85,7 @@ func (b *charger) charge(epochs []uint64, r *Report) (err error) {
 
 // showPublished sets the current cost of all published epochs, to which other tasks of the stream may have added.
 func (b *charger) showPublished(r *Report) error {
-	if b == nil || b.dryRun {
+	if b == nil || r.DryRun {
 		return nil
 	}
 	cost, err := b.Cost()

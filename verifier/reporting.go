@@ -10,19 +10,29 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Report returns the estimate over all batches added so far. It is cached until something is added. The caller must not
-// change anything that the result points to.
-func (v *Verifier) Report() (*Report, error) {
+// Report returns the estimate over all batches added so far, and charges its epochs. It is cached until something is
+// added. The caller must not change anything that the result points to.
+func (v *Verifier) Report() (*Report, error) { return v.made(false) }
+
+// Overview returns what [Verifier.Report] returns, except answers and all else that depends on clients' answers. So it
+// charges nothing, and an operator may ask for it at any time.
+func (v *Verifier) Overview() (*Report, error) { return v.made(true) }
+
+func (v *Verifier) made(dry bool) (*Report, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.cached == nil {
-		made, err := v.report()
+	kept := &v.cached.report
+	if dry {
+		kept = &v.cached.overview
+	}
+	if *kept == nil {
+		made, err := v.report(dry)
 		if err != nil {
 			return nil, err
 		}
-		v.cached = made
+		*kept = made
 	}
-	r := *v.cached
+	r := **kept
 	if err := v.charger.showPublished(&r); err != nil {
 		return nil, err
 	}
@@ -51,8 +61,9 @@ func (v *Verifier) Total() (protocols.Aggregate, error) {
 	return total, nil
 }
 
-// report computes a report without the parts that change with time. The caller holds v.mu.
-func (v *Verifier) report() (*Report, error) {
+// report computes a report without the parts that change with time. A dry run charges nothing, and leaves out what
+// depends on clients' answers. The caller holds v.mu.
+func (v *Verifier) report(dry bool) (*Report, error) {
 	t := v.open
 	guarantee, err := describeGuarantee(t.Task, v.mechanism)
 	if err != nil {
@@ -71,7 +82,7 @@ func (v *Verifier) report() (*Report, error) {
 	total, counts, missing := v.mechanism.Aggregate(), Counts{}, make([]uint64, r.Hops+1)
 	r.ByHop = newHops(r.Hops)
 	found, spent := v.findingsWithoutSlots(), spending{costs: v.costs}
-	if err := v.charger.charge(v.epochs.reached(), r); err != nil {
+	if err := v.charger.charge(v.epochs.reached(), r, dry); err != nil {
 		return nil, err
 	}
 	for _, number := range v.epochs.sorted() {

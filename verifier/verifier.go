@@ -39,10 +39,13 @@ type Verifier struct {
 	faults   findings        // Findings that belong to no record.
 	progress func() Progress // Returns the progress of pulling; nil if nothing is pulled.
 	override bool            // Show unusable estimates, too.
-	cached   *Report         // The last report; nil after a change of the state.
+	cached   cached          // The last reports; none after a change of the state.
 	costs    *costs
 	charger  *charger // nil: charge nothing
 }
+
+// cached holds the last reports: one that charged its epochs, and one that charged nothing.
+type cached struct{ report, overview *Report }
 
 // subject is the analyzed task with its protocol's mechanism.
 type subject struct {
@@ -108,7 +111,7 @@ func (v *Verifier) Close() error { return v.recorder.space.Close() }
 func (v *Verifier) ShowUnusable() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.override, v.cached = true, nil
+	v.override, v.cached = true, cached{}
 }
 
 // Add checks, opens and adds a batch. If the batch fails a check or was added before, Add returns an error and changes
@@ -231,7 +234,7 @@ func (v *Verifier) NoteAt(name finding.Name, n uint64, at Position) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.faults.add(name, n, at)
-	v.cached = nil
+	v.cached = cached{}
 }
 
 // Findings returns the findings so far, except findings that only opened slots show.
@@ -251,7 +254,7 @@ func (v *Verifier) findingsWithoutSlots() findings {
 
 // mutableEpoch returns an epoch that the caller may change. It also drops the cached report. The caller holds v.mu.
 func (v *Verifier) mutableEpoch(of uint64) *epoch {
-	v.cached = nil
+	v.cached = cached{}
 	return v.epochs.at(of)
 }
 

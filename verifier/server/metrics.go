@@ -46,8 +46,7 @@ var definitions = []service.Metric{
 	service.Gauge(metricBatches, service.UnitCount, "Batches counted.", byTask),
 	service.Gauge(metricUsers, service.UnitCount, "Submissions in the batches counted.", byTask),
 	service.Gauge(metricMessages, service.UnitCount,
-		"Slots that the first relay accepted, by fate: verified, cover, rejected, withheld.", byTask,
-		"fate"),
+		"Slots that this verifier could not count, by fate: rejected, withheld.", byTask, "fate"),
 	service.Gauge(metricUnconfirmed, service.UnitCount,
 		"Batches that are stored here and not yet confirmed to the last relay.", byTask),
 	service.Gauge(metricFindings, service.UnitCount,
@@ -105,7 +104,7 @@ func (s *Server) setGauges(ctx context.Context) {
 		} {
 			s.metrics.Set(name, value, t.name())
 		}
-		r, err := t.verifier.Report()
+		r, err := t.verifier.Overview()
 		if err != nil {
 			s.cfg.Log.Error("couldn't report", "task", t.name(), "error", err)
 			continue
@@ -118,8 +117,7 @@ func (s *Server) setReportGauges(name string, r *verifier.Report) {
 	s.metrics.Set(metricBatches, float64(r.Batches), name)
 	s.metrics.Set(metricUsers, float64(r.Users), name)
 	s.metrics.Set(metricBudget, float64(len(r.Ledger.Withheld)), name)
-	for fate, n := range map[string]uint64{"verified": r.Verified, "cover": r.CoverMessages, "rejected": r.Rejected,
-		"withheld": r.Withheld} {
+	for fate, n := range map[string]uint64{"rejected": r.Rejected, "withheld": r.Withheld} {
 		s.metrics.Set(metricMessages, float64(n), name, fate)
 	}
 	for _, f := range r.Findings {
@@ -143,11 +141,11 @@ type TaskStatus struct {
 	Findings []finding.Finding `json:"findings"`
 }
 
-// Status returns the progress of all tasks.
+// Status returns the progress of all tasks. It has nothing that depends on clients' answers, so it charges no epoch.
 func (s *Server) Status(context.Context) (*Status, error) {
 	out := &Status{Tasks: []TaskStatus{}}
 	for _, t := range s.hostedTasks() {
-		r, err := t.verifier.Report()
+		r, err := t.verifier.Overview()
 		if err != nil {
 			return nil, err
 		}

@@ -2,11 +2,13 @@ package server_test
 
 import (
 	"crypto/ed25519"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -87,6 +89,60 @@ func TestPagesStayWithinABudget(t *testing.T) {
 	cfg.Tasks[0].TotalDelta = 0
 	_, err = server.New(cfg)
 	require.ErrorContains(t, err, "invalid total_delta 0")
+}
+
+// TestMonitoringChargesNothing: whoever asks for status and metrics, however often, must change neither ledger nor
+// mark, and see nothing that depends on clients' answers.
+func TestMonitoringChargesNothing(t *testing.T) {
+	c := newCascade(t, 1, 1, func(draft *task.Task) {
+		draft.Epochs.Start -= 5 * draft.Epochs.Length
+		draft.Epochs.Count = 5
+	})
+	rogue := c.StartFirst(t)
+	cfg := config(t, c, t.TempDir(), 0)
+	r := serve(t, cfg)
+	before := ledgerOf(t, cfg)
+	for epoch := range uint64(3) {
+		rogue.Serve(t, epoch, 0, rogue.Batch(t, epoch, 0, batchSize, onion.Lanes{sealedIn(t, c, epoch)}))
+		var status server.Status
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			_, body := fetch(t, r.admin+"/status")
+			require.NoError(t, json.Unmarshal([]byte(body), &status))
+			if status.Tasks[0].Batches == epoch+1 {
+				break
+			}
+			require.True(t, time.Now().Before(deadline), body)
+		}
+		for range 100 {
+			fetch(t, r.admin+"/status")
+			_, metrics := fetch(t, r.admin+"/metrics")
+			require.NotContains(t, metrics, `fate="verified"`)
+			require.NotContains(t, metrics, `fate="cover"`)
+		}
+		require.EqualValues(t, (epoch+1)*batchSize, status.Tasks[0].Users)
+		require.Equal(t, before, ledgerOf(t, cfg))
+		require.EqualValues(t, epoch+1, r.report(t, c.Open).Ledger.Published.Epochs, "a page charges")
+		charged := ledgerOf(t, cfg)
+		require.NotEqual(t, before, charged)
+		before = charged
+	}
+}
+
+// ledgerOf returns the bytes of the ledger's files and of its mark, by name.
+func ledgerOf(t *testing.T, cfg server.Config) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	beside, err := filepath.Glob(cfg.Tasks[0].HPKEKeys + "*")
+	require.NoError(t, err)
+	ledgers, err := filepath.Glob(filepath.Join(cfg.Data, "ledger", "*"))
+	require.NoError(t, err)
+	for _, name := range append(beside, ledgers...) {
+		raw, err := os.ReadFile(name)
+		require.NoError(t, err)
+		files[name] = string(raw)
+	}
+	require.NotEmpty(t, files)
+	return files
 }
 
 // TestEntriesOfAStreamShareABudget: tasks of one stream that are listed separately charge one ledger, whoever signed
