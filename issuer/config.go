@@ -66,6 +66,8 @@ type Config struct {
 	// Range 8 to 1048576.
 	MaxConnections int `yaml:"max_connections"`
 
+	service.Timing `yaml:",inline"`
+
 	// Skew is how far a client's clock may differ from the issuer's; use the relays' value. The issuer issues an
 	// epoch's tokens from (one epoch + Skew) before the epoch starts until Skew after it ends. Then it erases the
 	// epoch's key. Default 5m. Range 1ms to 5m.
@@ -157,7 +159,7 @@ func (c *Config) validate() error {
 	clients.SetDefaults()
 	service.Default(&c.MaxConcurrent, 64)
 	service.Default(&c.FollowInterval, time.Minute)
-	if err := service.Prepare(c.Listen, c.Admin, c.AdminHosts, &c.Clock, &c.Log); err != nil {
+	if err := service.Prepare(c.Listen, c.Admin, c.AdminHosts, &c.Timing, &c.Clock, &c.Log); err != nil {
 		return err
 	}
 	switch {

@@ -36,6 +36,7 @@ func (i *Issuer) mux() *service.Mux {
 	if i.cfg.Clients == clientsAddress {
 		mux.HandleFunc("OPTIONS "+endpoint.TokenRequestPath, service.Answer(i.cfg.Log, i.handlePreflight))
 	}
+	mux.HandleHealth(func(context.Context) error { return i.isReady() })
 	mux.HandleFunc("/", i.answer(service.NotFound))
 	return mux
 }

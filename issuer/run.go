@@ -12,7 +12,7 @@ import (
 // It returns nil after a clean drain.
 func (i *Issuer) Run(ctx context.Context) error {
 	defer i.Close()
-	servers, err := service.Listen(i.cfg.Log,
+	servers, err := service.Listen(i.cfg.Log, i.cfg.Timing,
 		service.Endpoint{Address: i.cfg.Listen, Listener: i.cfg.Listener, Handler: i.opened.CloseWhenBusy(i.Handler()),
 			Wrap: i.opened.Limit},
 		service.Endpoint{Address: i.cfg.Admin, Listener: i.cfg.AdminListener, Handler: i.AdminHandler()})
@@ -32,7 +32,7 @@ func (i *Issuer) Run(ctx context.Context) error {
 	i.ready.Store(true)
 	err = service.Serve(ctx, servers)
 	i.ready.Store(false)
-	service.Drain(servers)
+	service.Drain(servers, i.cfg.Timing)
 	stopWork()
 	loops.Wait()
 	return err

@@ -95,6 +95,8 @@ type Config struct {
 	// 50 KiB with TLS. Default 4096. Range 8 to 1048576.
 	MaxConnections int `yaml:"max_connections"`
 
+	service.Timing `yaml:",inline"`
+
 	// Group limits how many reports one durable transaction commits. Default 1024. Range 1 to 65536.
 	Group int `yaml:"group"`
 
@@ -284,7 +286,7 @@ func (c *Config) validate() error {
 	service.Default(&c.Scratch, c.scratch())
 	service.Default(&c.GiveUp, 7*24*time.Hour)
 	service.Default(&c.Retention, 90*24*time.Hour)
-	if err := service.Prepare(c.Listen, c.Admin, c.AdminHosts, &c.Clock, &c.Log); err != nil {
+	if err := service.Prepare(c.Listen, c.Admin, c.AdminHosts, &c.Timing, &c.Clock, &c.Log); err != nil {
 		return err
 	}
 	switch {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/store"
@@ -73,17 +74,20 @@ func (r *Relay) Run(ctx context.Context) error {
 	r.ready.Store(true)
 	err = service.Serve(ctx, servers)
 	r.ready.Store(false)
-	service.Drain(servers)
+	service.Drain(servers, r.cfg.Timing)
 	stopWork()
 	working.Wait()
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), service.DrainTimeout)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), tallyTime)
 	defer stop()
 	r.monitor.Logged(ctx, "couldn't store tallies", r.epochs.KeepTallies(ctx, func(store.EpochID) bool { return true }))
 	return err
 }
 
+// tallyTime is how long a relay that stops tries to store its tallies.
+const tallyTime = 10 * time.Second
+
 func (r *Relay) listen() ([]*service.Server, error) {
-	return service.Listen(r.cfg.Log,
+	return service.Listen(r.cfg.Log, r.cfg.Timing,
 		service.Endpoint{Address: r.cfg.Listen, Listener: r.cfg.Listener,
 			Handler: r.connections.CloseWhenBusy(r.Handler()),
 			Wrap:    r.bound},

@@ -55,7 +55,7 @@ func run(ctx context.Context, bundle, keys, store, listen, admin string) error {
 	go s.commitLoop(insert)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+endpoint.ReportsPath, s.take)
-	servers, err := service.Listen(slog.Default(),
+	servers, err := service.Listen(slog.Default(), service.Timing{},
 		service.Endpoint{Address: listen, Handler: mux},
 		service.Endpoint{Address: admin,
 			Handler: http.HandlerFunc(func(w http.ResponseWriter,

@@ -7,10 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -57,7 +54,7 @@ of a task.`,
 		Example: "  issuer serve --config /etc/doona/issuer.yaml",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+			ctx, stop := cli.Serving()
 			defer stop()
 			if err := cli.Refuse(cmd, "for serve: it has no result to print", "json"); err != nil {
 				return err

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -71,7 +68,7 @@ An example of relay.yaml, for a relay behind a TLS proxy:
 		Example: "  relay serve --config try/relay1/relay.yaml",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+			ctx, stop := cli.Serving()
 			defer stop()
 			if err := cli.Refuse(cmd, "for serve: it has no result to print", "json"); err != nil {
 				return err

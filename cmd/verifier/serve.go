@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"log/slog"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -72,7 +69,7 @@ those of a task. docs/verifier.md is the manual.`,
 			"--listen 127.0.0.1:8090",
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+			ctx, stop := cli.Serving()
 			defer stop()
 			if err := cli.Refuse(cmd, "for serve: it has no result to print", "json"); err != nil {
 				return err

@@ -63,18 +63,17 @@ func versionOf(program string) versionOutput {
 	return b
 }
 
-type healthOutput struct {
-	Ready bool `json:"ready"`
-}
-
 // Health returns a program's command "health". admin returns the admin address in a configuration.
 func Health(program string, admin func(config string) (string, error)) *cobra.Command {
 	var config, address string
+	var live bool
 	cmd := &cobra.Command{
 		Use:   "health --config " + program + ".yaml | --admin URL",
 		Short: "Ask a running " + program + " whether it is ready",
 		Long: "Health requests /readyz at the admin address. It exits with status 0 if the " + program + " is ready, otherwise " +
-			"with\nstatus 1 and the reason. Use it in an image that has no shell or HTTP client.",
+			"with\nstatus 1 and the reason. With --live it requests /healthz, which answers while the process lives: for a\n" +
+			"supervisor that starts a program again, which mends neither a database nor a disk. Use it in an image that\n" +
+			"has no shell or HTTP client.",
 		Example: "  " + program + " health --admin http://127.0.0.1:9081",
 		Args:    NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -91,16 +90,21 @@ func Health(program string, admin func(config string) (string, error)) *cobra.Co
 					return err
 				}
 			}
-			if err := askReady(cmd.Context(), base); err != nil {
+			path, word := "readyz", "ready"
+			if live {
+				path, word = "healthz", "alive"
+			}
+			if err := askHealth(cmd.Context(), base, path); err != nil {
 				return err
 			}
-			return Print(cmd, healthOutput{true}, func(w io.Writer) error {
-				_, err := fmt.Fprintln(w, "ready")
+			return Print(cmd, map[string]bool{word: true}, func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, word)
 				return err
 			})
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "configuration file ("+program+".yaml), which has an admin address")
+	cmd.Flags().BoolVar(&live, "live", false, "ask only whether the process lives (/healthz)")
 	cmd.Flags().StringVar(&address, "admin", "", "base URL of the admin address, such as http://127.0.0.1:9081")
 	return cmd
 }
@@ -120,15 +124,15 @@ func adminURL(config, listen string) (string, error) {
 	return "http://" + net.JoinHostPort(host, port), nil
 }
 
-// askReady returns an error unless /readyz answers with success within 10 seconds.
-func askReady(ctx context.Context, base string) error {
+// askHealth returns an error unless a path of the admin address answers with success within 10 seconds.
+func askHealth(ctx context.Context, base, path string) error {
 	to, err := url.Parse(base)
 	if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" {
 		return Usagef("invalid admin %q: want a URL such as http://127.0.0.1:9081", base)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, to.JoinPath("readyz").String(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, to.JoinPath(path).String(), nil)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
+	"time"
 
 	"github.com/doona-dp/doona/internal/display"
 )
@@ -21,6 +23,33 @@ type Admin struct {
 }
 
 const settingAdminHosts = "admin_hosts"
+
+// HandleHealth answers balancers at /healthz of a public address: 204, or 503 without a reason while ready returns an
+// error. Anybody may ask, and ready may write to a disk, so it is called at most once a second.
+func (m *Mux) HandleHealth(ready func(context.Context) error) {
+	m.HandleFunc("GET /healthz", health(ready))
+}
+
+func health(ready func(context.Context) error) http.HandlerFunc {
+	var mu sync.Mutex
+	var last error
+	var at time.Time
+	return func(w http.ResponseWriter, req *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(at) >= time.Second {
+			ctx, stop := context.WithTimeout(context.WithoutCancel(req.Context()), ReadTimeout)
+			defer stop()
+			last, at = ready(ctx), time.Now()
+		}
+		w.Header().Set("Cache-Control", "no-store")
+		if last != nil {
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
 
 // Handler returns /healthz, /readyz, /metrics and /status.
 func (a *Admin) Handler(log *slog.Logger) http.Handler {

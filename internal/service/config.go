@@ -114,17 +114,42 @@ func ResolveStore(folder string, store *string) {
 	}
 }
 
-// Prepare checks the two listening addresses of a configuration, of which each may be empty, and the host names of the
-// admin address. It sets a nil clock to time.Now, and a nil log to one that discards everything. It makes the log
-// [Coarse].
-func Prepare(listen, admin string, adminHosts []string, clock *func() time.Time, log **slog.Logger) error {
+// Timing has the settings of all servers about when connections and addresses close.
+type Timing struct {
+	// IdleTimeout is how long a connection stays open after an answer. It must be longer than a proxy's or balancer's
+	// own limit, mostly 60s. Otherwise the proxy now and then sends a request on a connection that closes. Default 2m.
+	// Range 1s to 1h.
+	IdleTimeout time.Duration `yaml:"idle_timeout"`
+
+	// DrainDelay is how long the program still serves after SIGTERM or an interrupt, while readiness fails, so that a
+	// balancer stops sending requests here before the addresses close. It should cover a few of the balancer's checks.
+	// Default 0s. Range 0s to 10m.
+	DrainDelay time.Duration `yaml:"drain_delay"`
+}
+
+func (c *Timing) prepare() error {
+	Default(&c.IdleTimeout, 2*time.Minute)
+	if c.IdleTimeout < time.Second || c.IdleTimeout > time.Hour {
+		return invalid.Field("idle_timeout", c.IdleTimeout.String(), "1s to 1h")
+	}
+	if c.DrainDelay < 0 || c.DrainDelay > 10*time.Minute {
+		return invalid.Field("drain_delay", c.DrainDelay.String(), "0s to 10m")
+	}
+	return nil
+}
+
+// Prepare checks the two listening addresses of a configuration, of which each may be empty, the host names of the
+// admin address, and timing. It sets a nil clock to time.Now, and a nil log to one that discards
+// everything. It makes the log [Coarse].
+func Prepare(listen, admin string, adminHosts []string, timing *Timing, clock *func() time.Time,
+	log **slog.Logger) error {
 	if *clock == nil {
 		*clock = time.Now
 	}
 	Default(log, slog.New(slog.DiscardHandler))
 	*log = Coarse(*log)
 	return errors.Join(checkAddress("listen", listen), checkAddress("admin", admin),
-		display.CheckHosts(settingAdminHosts, adminHosts))
+		display.CheckHosts(settingAdminHosts, adminHosts), timing.prepare())
 }
 
 // ClientSettings points to the settings that all servers share to which clients connect.

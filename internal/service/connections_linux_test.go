@@ -32,7 +32,7 @@ func newFlooded(t *testing.T, most int, trusted ...netip.Prefix) *flooded {
 	require.NoError(t, err)
 	f.at = l.Addr().String()
 	t.Cleanup(serve(t, f.bounds.Limit(l), slog.New(slog.DiscardHandler),
-		func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "here") }))
+		func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "here") }, service.Timing{}))
 	return f
 }
 

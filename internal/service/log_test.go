@@ -77,7 +77,7 @@ func TestServiceManager(t *testing.T) {
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	end := serve(t, l, slog.New(slog.DiscardHandler), func(http.ResponseWriter, *http.Request) {})
+	end := serve(t, l, slog.New(slog.DiscardHandler), func(http.ResponseWriter, *http.Request) {}, service.Timing{})
 	require.Equal(t, "READY=1", hear())
 	for range 3 {
 		require.Equal(t, "WATCHDOG=1", hear())
@@ -89,7 +89,7 @@ func TestServiceManager(t *testing.T) {
 	t.Setenv("WATCHDOG_PID", "1") // the watchdog of another process
 	l, err = net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	end = serve(t, l, slog.New(slog.DiscardHandler), func(http.ResponseWriter, *http.Request) {})
+	end = serve(t, l, slog.New(slog.DiscardHandler), func(http.ResponseWriter, *http.Request) {}, service.Timing{})
 	require.Equal(t, "READY=1", hear())
 	end()
 	require.Equal(t, "STOPPING=1", hear())

@@ -23,7 +23,6 @@ const (
 	headerTimeout = 10 * time.Second // to read a request's headers
 	ReadTimeout   = 15 * time.Second // to read the whole request
 	WriteTimeout  = 30 * time.Second // from the request's headers to the end of the answer
-	idleTimeout   = time.Minute      // between an answer and the next request
 	maxHeader     = 16 << 10         // bytes of all headers of a request
 )
 
@@ -46,7 +45,7 @@ type Endpoint struct {
 }
 
 // Listen opens all endpoints that have an address or a listener. If one fails, it closes the others.
-func Listen(log *slog.Logger, endpoints ...Endpoint) (servers []*Server, err error) {
+func Listen(log *slog.Logger, timing Timing, endpoints ...Endpoint) (servers []*Server, err error) {
 	for _, e := range endpoints {
 		if e.Listener == nil && e.Address != "" {
 			if e.Listener, err = net.Listen("tcp", e.Address); err != nil {
@@ -62,7 +61,9 @@ func Listen(log *slog.Logger, endpoints ...Endpoint) (servers []*Server, err err
 		if e.Wrap != nil {
 			e.Listener = e.Wrap(e.Listener)
 		}
-		servers = append(servers, newServer(e.Listener, e.Handler, log))
+		server := newServer(e.Listener, e.Handler, log)
+		server.IdleTimeout = timing.IdleTimeout
+		servers = append(servers, server)
 	}
 	return servers, nil
 }
@@ -74,8 +75,7 @@ func newServer(l net.Listener, handler http.Handler, to *slog.Logger) *Server {
 	s.Handler, s.ErrorLog = guard(to, handler), log.New(io.Discard, "", 0)
 	s.Protocols = new(http.Protocols)
 	s.Protocols.SetHTTP1(true)
-	s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = headerTimeout, ReadTimeout, WriteTimeout,
-		idleTimeout
+	s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout = headerTimeout, ReadTimeout, WriteTimeout
 	s.MaxHeaderBytes = maxHeader
 	s.ConnState = s.track
 	s.RegisterOnShutdown(s.closeUnused)
@@ -136,13 +136,15 @@ func Ready(serving *atomic.Bool) error {
 	return nil
 }
 
-// DrainTimeout is the maximum duration of [Drain].
-const DrainTimeout = 10 * time.Second
+// drainTimeout is how long [Drain] waits for requests that have begun.
+const drainTimeout = 10 * time.Second
 
-// Drain lets the servers finish the requests that have begun. A request that takes longer than [DrainTimeout] gets no
-// answer, so its client must send it again.
-func Drain(servers []*Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), DrainTimeout)
+// Drain serves for [Timing.DrainDelay] more, while the program says that it is not ready. Then it lets the servers
+// finish the requests that have begun. A request that takes longer than 10 seconds gets no answer, so its client
+// must send it again.
+func Drain(servers []*Server, timing Timing) {
+	time.Sleep(timing.DrainDelay)
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	for _, s := range servers {
 		if s.Shutdown(ctx) != nil {

@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -24,9 +26,10 @@ import (
 )
 
 // serve serves a handler until the caller calls end, which waits for the drain.
-func serve(t *testing.T, l net.Listener, to *slog.Logger, handler http.HandlerFunc) (end func()) {
+func serve(t *testing.T, l net.Listener, to *slog.Logger, handler http.HandlerFunc, timing service.Timing) (
+	end func()) {
 	t.Helper()
-	servers, err := service.Listen(to, service.Endpoint{Listener: l, Handler: handler}, service.Endpoint{})
+	servers, err := service.Listen(to, timing, service.Endpoint{Listener: l, Handler: handler}, service.Endpoint{})
 	require.NoError(t, err)
 	require.Len(t, servers, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -35,7 +38,7 @@ func serve(t *testing.T, l net.Listener, to *slog.Logger, handler http.HandlerFu
 	return func() {
 		cancel()
 		require.NoError(t, <-ended)
-		service.Drain(servers)
+		service.Drain(servers, timing)
 	}
 }
 
@@ -47,7 +50,7 @@ func TestPanicsAreLoggedWithoutAddresses(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	end := serve(t, l, slog.New(slog.NewTextHandler(&ours, nil)),
-		func(_ http.ResponseWriter, r *http.Request) { panic("bad " + r.RemoteAddr) })
+		func(_ http.ResponseWriter, r *http.Request) { panic("bad " + r.RemoteAddr) }, service.Timing{})
 	_, err = http.Get("http://" + l.Addr().String())
 	require.Error(t, err)
 	end()
@@ -63,7 +66,7 @@ func TestListenAllOrNone(t *testing.T) {
 	defer taken.Close()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	_, err = service.Listen(slog.New(slog.DiscardHandler), service.Endpoint{Listener: free},
+	_, err = service.Listen(slog.New(slog.DiscardHandler), service.Timing{}, service.Endpoint{Listener: free},
 		service.Endpoint{Address: taken.Addr().String()})
 	require.ErrorContains(t, err, "couldn't listen")
 	_, err = free.Accept()
@@ -76,7 +79,7 @@ func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := relaytest.ListenPipe()
 		end := serve(t, network, slog.New(slog.DiscardHandler),
-			func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) })
+			func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }, service.Timing{})
 		begun, silent := network.Dial("192.0.2.1:1"), network.Dial("192.0.2.2:1")
 		answer := make(chan string, 1)
 		go func() {
@@ -91,6 +94,69 @@ func TestDrain(t *testing.T) {
 		require.Contains(t, <-answer, "200 OK")
 		_, err := silent.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF)
+	})
+}
+
+// TestTiming runs in virtual time. A connection must stay open while it is idle for less than IdleTimeout, also during
+// DrainDelay, in which requests are still answered.
+func TestTiming(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := relaytest.ListenPipe()
+		end := serve(t, network, slog.New(slog.DiscardHandler), func(http.ResponseWriter, *http.Request) {},
+			service.Timing{IdleTimeout: 2 * time.Minute, DrainDelay: 10 * time.Second})
+		conn := network.Dial("192.0.2.1:1")
+		answers := bufio.NewReader(conn)
+		ask := func() error {
+			io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+			resp, err := http.ReadResponse(answers, nil)
+			if err == nil {
+				require.Equal(t, http.StatusOK, resp.StatusCode)
+			}
+			return err
+		}
+		require.NoError(t, ask())
+		time.Sleep(119 * time.Second)
+		require.NoError(t, ask())
+		at := time.Now()
+		ended := make(chan time.Duration)
+		go func() {
+			end()
+			ended <- time.Since(at)
+		}()
+		time.Sleep(9 * time.Second)
+		require.NoError(t, ask())
+		took := <-ended
+		require.GreaterOrEqual(t, took, 10*time.Second)
+		require.Less(t, took, 12*time.Second)
+		require.Error(t, ask())
+	})
+}
+
+// TestHealth: whoever asks often must not make the program look at its disk or database more than once a second. The
+// answer must name no reason.
+func TestHealth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		var fault error
+		mux := &service.Mux{}
+		mux.HandleHealth(func(context.Context) error { calls++; return fault })
+		ask := func() (int, string) {
+			w := httptest.NewRecorder()
+			mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", nil))
+			require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+			return w.Code, w.Body.String()
+		}
+		for range 100 {
+			code, _ := ask()
+			require.Equal(t, http.StatusNoContent, code)
+		}
+		require.Equal(t, 1, calls)
+		fault = errors.New("the disk of /var is full")
+		time.Sleep(time.Second)
+		code, body := ask()
+		require.Equal(t, http.StatusServiceUnavailable, code)
+		require.Equal(t, "not ready\n", body)
+		require.Equal(t, 2, calls)
 	})
 }
 

@@ -34,6 +34,8 @@ type Config struct {
 	// this address. IP addresses and localhost are always allowed. Default: none.
 	AdminHosts []string `yaml:"admin_hosts"`
 
+	service.Timing `yaml:",inline"`
+
 	// SignKey is the file of the verifier's Ed25519 signing key (`verifier keygen --kind sign`). Required.
 	SignKey string `yaml:"sign_key"`
 
@@ -160,7 +162,7 @@ func (c *Config) validate() error {
 	}
 	service.Default(&c.PullInterval, 10*time.Second)
 	service.Default(&c.Late, time.Hour)
-	if err := service.Prepare(c.Listen, c.Admin, c.AdminHosts, &c.Clock, &c.Log); err != nil {
+	if err := service.Prepare(c.Listen, c.Admin, c.AdminHosts, &c.Timing, &c.Clock, &c.Log); err != nil {
 		return err
 	}
 	if err := display.CheckHosts(settingHosts, c.Hosts); err != nil {

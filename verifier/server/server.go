@@ -261,7 +261,7 @@ func (s *Server) Close() (failed error) {
 // returns nil if that succeeds.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.Close()
-	servers, err := service.Listen(s.cfg.Log,
+	servers, err := service.Listen(s.cfg.Log, s.cfg.Timing,
 		service.Endpoint{Address: s.cfg.Listen, Listener: s.cfg.Listener, Handler: s.Handler()},
 		service.Endpoint{Address: s.cfg.Admin, Listener: s.cfg.AdminListener, Handler: s.AdminHandler()})
 	if err != nil {
@@ -279,7 +279,7 @@ func (s *Server) Run(ctx context.Context) error {
 	err = service.Serve(ctx, servers)
 	s.ready.Store(false)
 	stop()
-	service.Drain(servers)
+	service.Drain(servers, s.cfg.Timing)
 	pulling.Wait()
 	return err
 }
