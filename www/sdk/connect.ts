@@ -150,8 +150,10 @@ async function connectStream(options: OpenOptions, pinned: ParsedOptions, leave:
     // A custom store may return wrong bytes. A cached stream that fails its checks is fetched again.
     const last = old && (await view({ ...old, bytes: old.bytes.slice() }, now).catch(() => undefined));
     if (last?.sameEpoch) return { stream: last, fresh: false };
-    const bytes = await fetchDocument(pinned.url, maxStream, signal);
-    return { stream: await view({ bytes, at: now }, now), fresh: true };
+    const load = async (url: URL) => view({ bytes: await fetchDocument(url, maxStream, signal), at: now }, now);
+    const stream = await load(pinned.url);
+    // A service worker may have answered from its cache. It has no answer for a query that was never asked.
+    return { stream: stream.ended ? await load(new URL(`?${Math.random()}`, pinned.url)) : stream, fresh: true };
   };
   const follow = async (last?: ConnectionParts): Promise<ConnectionParts> => {
     const now = Date.now();
