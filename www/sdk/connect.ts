@@ -164,7 +164,7 @@ async function connectStream(options: OpenOptions, pinned: ParsedOptions, leave:
     const opened = same || authority.stopped ? undefined
       : await openParts(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText);
     throwIfAborted(signal);
-    const parts = opened ? { ...opened, ...session } : last;
+    const parts = opened ? { ...opened, ...session, continues: true } : last;
     // Caches the stream only after openParts: if WebCrypto lacks Ed25519, doona-full.wasm checks the owner's signature
     // there.
     if (fresh) await cache.put(name, { bytes: chain, at: now }, end).catch(() => {}); // storage is full

@@ -125,6 +125,8 @@ export interface ConnectionParts {
   readonly maySend?: (store: Store) => Promise<boolean>;
   /** Called when a draft begins to wait, with its outcome: the receipt, or undefined if it was dropped. */
   readonly onDraft?: (left: Promise<Receipt | undefined>) => void;
+  /** Whether other tasks follow this one, as in a stream. */
+  readonly continues?: boolean;
   /** Runs `work`; `stop` waits for its end. */
   readonly hold: <T>(work: () => Promise<T>) => Promise<T>;
   /** Stops the worker, if no other connection uses it, and closes the store. May be called twice. */
@@ -714,7 +716,8 @@ export class Doona<V extends Value = Value> {
   }
 
   #receipt(epoch: number, repeated: boolean, bytes: number, sampled = true): Receipt {
-    return { epoch, repeated, sampled, bytes, next: nextEpoch(this.task.epochs, epoch) };
+    const next = nextEpoch(this.task.epochs, epoch) ?? (this.#parts.continues ? new Date(this.#endOf(epoch)) : null);
+    return { epoch, repeated, sampled, bytes, next };
   }
 }
 
