@@ -267,6 +267,7 @@ async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle:
     line: { id: line, price, length: task.epochs.length },
     spread: pinned.spread,
     sample: pinned.sample,
+    inPlace: started.inPlace,
     check: () => open.check(),
     submission: (epoch, value) => open.submission(epoch, value),
     draft: (epoch, value, tags) => open.draft(epoch, value, tags),
