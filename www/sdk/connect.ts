@@ -150,8 +150,10 @@ async function connectStream(options: OpenOptions, pinned: ParsedOptions, leave:
     // A custom store may return wrong bytes. A cached stream that fails its checks is fetched again.
     const last = old && (await view({ ...old, bytes: old.bytes.slice() }, now).catch(() => undefined));
     if (last?.sameEpoch) return { stream: last, fresh: false };
-    const bytes = await fetchDocument(pinned.url, maxStream, signal);
-    return { stream: await view({ bytes, at: now }, now), fresh: true };
+    const load = async (url: URL) => view({ bytes: await fetchDocument(url, maxStream, signal), at: now }, now);
+    const stream = await load(pinned.url);
+    // A service worker may have answered from its cache. It has no answer for a query that was never asked.
+    return { stream: stream.ended ? await load(new URL(`?${Math.random()}`, pinned.url)) : stream, fresh: true };
   };
   const follow = async (last?: ConnectionParts): Promise<ConnectionParts> => {
     const now = Date.now();
@@ -162,7 +164,7 @@ async function connectStream(options: OpenOptions, pinned: ParsedOptions, leave:
     const opened = same || authority.stopped ? undefined
       : await openParts(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText);
     throwIfAborted(signal);
-    const parts = opened ? { ...opened, ...session } : last;
+    const parts = opened ? { ...opened, ...session, continues: true } : last;
     // Caches the stream only after openParts: if WebCrypto lacks Ed25519, doona-full.wasm checks the owner's signature
     // there.
     if (fresh) await cache.put(name, { bytes: chain, at: now }, end).catch(() => {}); // storage is full
@@ -265,6 +267,7 @@ async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle:
     line: { id: line, price, length: task.epochs.length },
     spread: pinned.spread,
     sample: pinned.sample,
+    inPlace: started.inPlace,
     check: () => open.check(),
     submission: (epoch, value) => open.submission(epoch, value),
     draft: (epoch, value, tags) => open.draft(epoch, value, tags),

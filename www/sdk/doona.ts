@@ -125,6 +125,10 @@ export interface ConnectionParts {
   readonly maySend?: (store: Store) => Promise<boolean>;
   /** Called when a draft begins to wait, with its outcome: the receipt, or undefined if it was dropped. */
   readonly onDraft?: (left: Promise<Receipt | undefined>) => void;
+  /** Whether other tasks follow this one, as in a stream. */
+  readonly continues?: boolean;
+  /** Why the engine runs in the page's thread; undefined if it does not. */
+  readonly inPlace?: string | undefined;
   /** Runs `work`; `stop` waits for its end. */
   readonly hold: <T>(work: () => Promise<T>) => Promise<T>;
   /** Stops the worker, if no other connection uses it, and closes the store. May be called twice. */
@@ -182,6 +186,14 @@ export class Doona<V extends Value = Value> {
    */
   get dropped(): number {
     return this.#dropped;
+  }
+
+  /**
+   * Why the engine runs in the page's thread, where a report blocks the page for up to some 200 ms on a slow phone.
+   * Undefined if a worker runs it, and where there is no page.
+   */
+  get inPlace(): string | undefined {
+    return this.#parts.inPlace;
   }
 
   /** The number of the current epoch, from 0. @throws DoonaError `epoch-not-open` or `task-ended` */
@@ -714,7 +726,8 @@ export class Doona<V extends Value = Value> {
   }
 
   #receipt(epoch: number, repeated: boolean, bytes: number, sampled = true): Receipt {
-    return { epoch, repeated, sampled, bytes, next: nextEpoch(this.task.epochs, epoch) };
+    const next = nextEpoch(this.task.epochs, epoch) ?? (this.#parts.continues ? new Date(this.#endOf(epoch)) : null);
+    return { epoch, repeated, sampled, bytes, next };
   }
 }
 

@@ -16,6 +16,8 @@ import { within } from './timing.js';
 interface Port {
   /** Whether the engine runs in a worker, which shares no builtins with the page. */
   readonly isWorker: boolean;
+  /** Why the engine runs in the page's thread; undefined if it does not. */
+  readonly inPlace?: string | undefined;
   post(call: Call, transfer: Transferable[]): Promise<Answer>;
   /** Stops a worker. Calls that still wait for an answer fail. */
   stop(): void;
@@ -24,6 +26,7 @@ interface Port {
 /** An engine that knows where it runs. */
 export interface EngineClient extends Engine {
   readonly isWorker: boolean;
+  readonly inPlace: string | undefined;
   stop(): void;
 }
 
@@ -84,11 +87,14 @@ async function start(folder?: URL): Promise<Port> {
   const checked = await checkedScript(script, () => workerURL(folder));
   try {
     // Without a page there is nothing to block, and a worker would keep Deno and Bun from ending.
-    const paged = typeof document !== 'undefined' && typeof Worker !== 'undefined';
-    const port = paged && (await within(startWorker(folder, checked), maxStart, late).catch(() => undefined));
-    // The page's content security policy may forbid workers, and old browsers lack module workers. Then use this
-    // thread.
-    return port || (await within(startInThread(folder, checked), maxStart, late));
+    let why: string | undefined;
+    try {
+      if (typeof document !== 'undefined') return await within(startWorker(folder, checked), maxStart, late);
+    } catch (error) {
+      // The page's content security policy may forbid workers, and old browsers lack module workers.
+      why = `no worker runs: ${(error as Error).message || 'a policy of the page or the browser refused it'}`;
+    }
+    return { ...(await within(startInThread(folder, checked), maxStart, late)), inPlace: why };
   } finally {
     if (checked?.startsWith('blob:')) URL.revokeObjectURL(checked);
   }
@@ -203,6 +209,7 @@ function remoteEngine(port: Port): EngineClient {
   }
   return {
     isWorker: port.isWorker,
+    inPlace: port.inPlace,
     stop: () => port.stop(),
     start: (name, code) => call('start', [name, code], code instanceof Uint8Array ? [code.buffer] : []),
     open: (request) => call('open', [request]),

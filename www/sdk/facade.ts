@@ -413,6 +413,7 @@ export class DoonaClient<V extends Value = Value> {
       this.#preview?.then((shown) => shown.close(), () => {});
       this.#preview = undefined;
       this.#say('Connected: the task passed all checks.');
+      if (doona.inPlace) this.#say(`The engine runs in the page's thread and blocks it for a moment: ${doona.inPlace}`);
     } catch (error) {
       if (connecting.signal.aborted) return;
       this.#retryAt = Date.now() + retryInterval;

@@ -140,6 +140,19 @@ test('two tabs share one draw of an epoch, whatever their probabilities', async 
   assert.equal(seen.size, 2); // A right draw fails with a probability of 2⁻¹⁹⁹.
 });
 
+test('a claim that is taken back leaves no charge, and its draw stands', async () => {
+  const store = memoryStore();
+  const [ledger, claim] = [ledgerOf(store), claimOn(7, 1)];
+  assert.equal(await ledger.claim(claim), undefined);
+  await ledger.release(claim);
+  assert.deepEqual((await store.lines()).map(({ runs, latest }) => [runs, latest]), [[[], undefined]]);
+  assert.equal(await ledger.claim(claimOn(7, 0)), undefined, 'drawn anew');
+  await store.update('a', 7, (old) => ({ ...old, state: 'dropped' })); // Another tab withdraws it.
+  await ledger.release(claim);
+  assert.equal((await ledger.claim(claim))?.state, 'dropped', 'a withdrawn epoch is reported');
+  assert.equal((await ledger.claim(claimOn(8, 0)))?.state, 'left-out', 'the draw of another epoch');
+});
+
 test('an epoch that the draw leaves out costs nothing, and does not fix how its line is charged', async () => {
   const price: Price = { first: { epsilon: 1, delta: 1e-6 }, reports: 30, all: { epsilon: 5, delta: 3e-5 } };
   const limit: Limit = { epsilon: 5, delta: 1e-3, days: 30, option: 'budget' };

@@ -7,7 +7,7 @@
  */
 
 import { type Limit, admit, withoutEpoch, withoutReport } from './budget.js';
-import type { LineStart, Report, Store } from './store.js';
+import type { Line, LineStart, Report, Store } from './store.js';
 import type { Cap } from './task.js';
 
 /** A request to make the one report of a task and epoch. */
@@ -40,7 +40,7 @@ export interface Ledger {
    */
   claim(claim: Claim): Promise<Report | undefined>;
   /**
-   * Takes a claim back. Call it only if no value was randomized for the claim.
+   * Takes a claim back. Call it only if no value was randomized for the claim. The epoch's draw stands.
    * @throws DoonaError `storage-unavailable`
    */
   release(claim: Claim): Promise<void>;
@@ -50,16 +50,27 @@ export interface Ledger {
 export function ledgerOf(store: Store, check: () => void = () => {}): Ledger {
   return {
     async claim({ task, epoch, start, next, line, limit, cap, sample, draft }) {
-      const sampled = isDrawn(sample);
       const leftOut: Report = { task, epoch, state: 'left-out' };
       const latest = { task, epoch, start, next };
-      const old = await store.claim(task, epoch, (lines) => (check(), sampled
-        ? { ...admit(lines, line, start, limit, cap), latest }
-        : { ...withoutReport(lines, line, limit), latest: { ...latest, sampled } }), sampled ? draft : leftOut);
-      return old ?? (sampled ? undefined : leftOut);
+      for (let sampled = isDrawn(sample); ; sampled = true) {
+        let stands = false;
+        const permit = (lines: readonly Line[]) => {
+          check();
+          stands = !sampled && lines.some(({ id, drawn }) => id === line.id && drawn === start);
+          if (stands) throw new Error('an earlier draw chose this browser');
+          return sampled ? { ...admit(lines, line, start, limit, cap), latest }
+            : { ...withoutReport(lines, line, limit), latest: { ...latest, sampled } };
+        };
+        try {
+          const old = await store.claim(task, epoch, permit, sampled ? draft : leftOut);
+          return old ?? (sampled ? undefined : leftOut);
+        } catch (error) {
+          if (!stands) throw error;
+        }
+      }
     },
     release: ({ task, epoch, start, line }) => store.release(task, epoch, line.id, (old) => (check(),
-      { ...withoutEpoch(old, start), latest: undefined })),
+      { ...withoutEpoch(old, start), latest: undefined, drawn: start })),
   };
 }
 

@@ -170,6 +170,8 @@ class IndexedDBStore implements Store {
 
   async release(task: string, epoch: number, id: string, change: (line: Line) => Line): Promise<void> {
     await this.#write([reports, ledger], 'relaxed', async (tx) => {
+      const old: Report | undefined = await resultOf(tx.objectStore(reports).get([task, epoch]));
+      if (old?.state !== 'claimed') return;
       tx.objectStore(reports).delete([task, epoch]);
       const line: Line | undefined = await resultOf(tx.objectStore(ledger).get(id));
       if (line) tx.objectStore(ledger).put(change(line));

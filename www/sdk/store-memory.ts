@@ -21,6 +21,7 @@ export function memoryStore(): Store {
       return undefined;
     },
     async release(task, epoch, id, change) {
+      if (reports.get(key(task, epoch))?.state !== 'claimed') return;
       reports.delete(key(task, epoch));
       const line = ledger.get(id);
       if (line) ledger.set(id, change(line));

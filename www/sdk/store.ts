@@ -110,6 +110,8 @@ export interface Line {
   readonly runs: readonly Run[];
   /** The report that was claimed last; undefined if it was taken back. */
   readonly latest?: Latest | undefined;
+  /** When the epoch begins that `sample` drew last and whose claim was taken back, in Unix seconds. The draw stands. */
+  readonly drawn?: number;
 }
 
 /** A ledger line before its first report. */
@@ -142,7 +144,10 @@ export interface Store {
    * changes nothing. If `permit` throws, it throws the same error and changes nothing.
    */
   claim(task: string, epoch: number, permit: Permit, report?: Report): Promise<Report | undefined>;
-  /** Deletes a claim for which no value was randomized. `change` returns the ledger line `line` without that report. */
+  /**
+   * Deletes a claim for which no value was randomized, if the report is still `claimed`: another tab may have dropped
+   * it. `change` then returns the ledger line `line` without that report.
+   */
   release(task: string, epoch: number, line: string, change: (line: Line) => Line): Promise<void>;
   /** Returns all lines of the ledger. */
   lines(): Promise<Line[]>;

@@ -6,7 +6,6 @@
 import { checkBuiltins } from './builtins.js';
 import { type ConnectionParts, Doona, type Flushed, type Forgotten, type Receipt, type ReportOptions, forgotten,
   maxReport, storeLate } from './doona.js';
-import { startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
 import type { ExplainOptions, Explanation } from './explain.js';
 import type { Guarantee } from './guarantee.js';
@@ -86,9 +85,7 @@ export class StreamDoona extends Doona {
       this.#now = new Doona(parts);
       void last.flushLater();
     }
-    const { epochs } = parts.task;
-    const receipt = await this.#now.report(value, options);
-    return { ...receipt, next: receipt.next ?? startOf(epochs, epochs.count) };
+    return this.#now.report(value, options);
   }
 
   override flush(options: { signal?: AbortSignal } = {}): Promise<Flushed> {

@@ -57,6 +57,8 @@ export interface StreamView {
     readonly owner: Bytes };
   /** Whether the stream was fetched in the epoch of `now`. If not, the page fetches it again. */
   readonly sameEpoch: boolean;
+  /** Whether the last task has ended, although the owner has not stopped the stream. */
+  readonly ended: boolean;
   /** When the last task ends, but at least one epoch from now, in Unix milliseconds. */
   readonly end: number;
 }
@@ -278,13 +280,15 @@ export async function viewStream({ chain, root, now, fetched }: StreamRequest): 
   const { tasks, authority } = await parseStream(chain, root);
   const { id, owner, bundle, task } = currentTask(tasks, now);
   const last = tasks.at(-1)!.task.epochs;
+  const end = startOf(last, last.count).getTime();
   return {
     chain,
     ids: joined(tasks.map((task) => task.id)),
     authority,
     link: { position: task.stream!.position, id, idText: toHex(id), bundle: bundle.slice(), owner },
     sameEpoch: sameEpoch(currentTask(tasks, fetched).task, fetched, now),
-    end: Math.max(startOf(last, last.count).getTime(), now + 1000 * last.length),
+    ended: end <= now && !authority.stopped,
+    end: Math.max(end, now + 1000 * last.length),
   };
 }
 

@@ -158,7 +158,9 @@ export function watchNavigation(): () => void {
   const end = () => (goingOn = undefined);
   const listeners = [['navigate', begin], ['navigatesuccess', end], ['navigateerror', end]] as const;
   for (const [name, listener] of listeners) navigation.addEventListener(name, listener);
+  addEventListener('pageshow', end); // The visitor came back, and the page from the back-forward cache.
   return () => {
+    removeEventListener('pageshow', end);
     for (const [name, listener] of listeners) navigation.removeEventListener(name, listener);
   };
 }

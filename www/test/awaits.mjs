@@ -58,7 +58,13 @@ export async function hangingScripts() {
   return { awaits, limited, scripts: await withFiles(scripts) };
 }
 
-/** Replaces the constants DOONA.… in scripts, as www/build does. @param {Map<string, string>} scripts */
+/** Marks imports whose addresses bundlers must leave as they are. */
+const mark = /addressThatBundlersMustLeaveToTheBrowserItself\(/g;
+
+/**
+ * Replaces the constants DOONA.… in scripts and removes the marks, as www/build does.
+ * @param {Map<string, string>} scripts
+ */
 async function withFiles(scripts) {
   const integrity = JSON.parse(await readFile(join(built, 'integrity.json'), 'utf8'));
   const module = (/** @type {RegExp} */ pattern) => {
@@ -69,7 +75,7 @@ async function withFiles(scripts) {
     browser: module(/^doona-[0-9a-f]+\.wasm$/), full: module(/^doona-full-.*\.wasm$/) });
   const replaced = () => {
     for (const [name, text] of scripts) {
-      scripts.set(name, text.replace(/DOONA\.(\w+)\.(file|integrity)/g, (all, asset, key) => {
+      scripts.set(name, text.replace(mark, '(').replace(/DOONA\.(\w+)\.(file|integrity)/g, (all, asset, key) => {
         const value = files[asset]?.[/** @type {'file' | 'integrity'} */ (key)];
         return value ? JSON.stringify(value) : all;
       }));

@@ -35,7 +35,7 @@ const succeeding = ['task', 'task in place', 'tokens', 'stream', 'post-quantum',
   'init, consent pending', "init on the relay's origin", 'task with its own store'];
 const refusing = ['undelivered', 'limited', 'too late', 'token refused', 'no value of the task'];
 const flows = [...succeeding, ...refusing];
-const shortFlows = ['task', 'init, consent pending'];
+const shortFlows = ['task', 'task in place', 'init, consent pending'];
 
 /** Matches the outcome of a call that succeeded, or that failed with the code of a DoonaError. */
 const isNamed = /^(?!pending|failed)[a-z-]+$/;

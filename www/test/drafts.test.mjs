@@ -330,6 +330,25 @@ test('a draft waits while the visitor goes on within the site; the next page rep
   assert.deepEqual(await messages(1000), [[['05']]]);
 });
 
+test('back from the back-forward cache, a page sends its draft when the visitor leaves the site', async () => {
+  const alive = await launch({ ignoreDefaultArgs: ['--disable-back-forward-cache'] });
+  try {
+    const { page: tab } = await open(await alive.newContext(), `${server.site}/blank.html`);
+    await init(noisy, {}, tab);
+    await draft([1], tab);
+    await tab.evaluate(`addEventListener('pageshow', ({ persisted }) => { globalThis.persisted = persisted; });
+      void (location.href = '/')`);
+    await tab.waitForURL(`${server.site}/`);
+    assert.deepEqual(await messages(), []);
+    await tab.goBack({ waitUntil: 'commit' });
+    await until('globalThis.persisted === true', tab);
+    await tab.goto('about:blank'); // Within seconds of the way to /, of which the page must know no more.
+    assert.deepEqual(await messages(1000), [[['01']]]);
+  } finally {
+    await alive.close();
+  }
+});
+
 test('a draft that another tab has withdrawn does not leave with its page, also without a channel between tabs', async () => {
   await page.evaluate('delete globalThis.BroadcastChannel');
   await init(noisy);

@@ -41,6 +41,7 @@ export const libraries = /** @type {Record<string, string>} */ ({
  * @property {string} [global] an expression: the promise of the SDK that `init` is taken from
  * @property {boolean} [same] whether `connect` and `init` report to the same task, so that one report must arrive
  * @property {boolean} [six] whether the page reports to six tasks instead of two
+ * @property {number} [epsilon] the ε of the budget; default 10, or 1.5 for six tasks
  * @property {boolean} [frames] the option of that name
  * @property {boolean} [slow] whether a visit takes more than five seconds
  */
@@ -177,8 +178,8 @@ export const tasks = ['one relay', 'three relays', 'a day', 'histogram', 'mean',
  * builtin that a library replaces.
  */
 async function visit() {
-  const { offers, frames, six, isLast, waits, note, global } = /** @type {any} */ (globalThis).visit;
-  const given = { budget: { epsilon: six ? 1.5 : 10, delta: 1, days: 1 }, maxDelta: 1, spread: 0, frames };
+  const { offers, frames, six, epsilon, isLast, waits, note, global } = /** @type {any} */ (globalThis).visit;
+  const given = { budget: { epsilon, delta: 1, days: 1 }, maxDelta: 1, spread: 0, frames };
   const load = (/** @type {string} */ file) => import(file);
   const codeOf = (/** @type {any} */ error) => error?.code ?? `${error}`;
   /** @type {(index: number) => Promise<string>} */
@@ -266,8 +267,9 @@ export async function visitPage(page, offers, open) {
   const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
   const origin = `http://127.0.0.1:${port}`;
   const given = (page.same ? tasks.map(() => tasks[0]) : tasks).map((name = '') => {
-    const { task = '', owner } = offers[name] ?? {};
-    return { owner, task: page.relay === undefined ? task : task.replace(/^http:\/\/[^/]*/, page.relay || origin) };
+    const { task, ...more } = /** @type {Partial<Offer>} */ (offers[name] ?? {}); // A stream has no task.
+    return task === undefined || page.relay === undefined ? offers[name]
+      : { ...more, task: task.replace(/^http:\/\/[^/]*/, page.relay || origin) };
   });
   const library = page.library ? await readFile(page.library, 'utf8') : '';
   const html = `<!doctype html><html lang="en"><title>page</title>
@@ -287,7 +289,7 @@ export async function visitPage(page, offers, open) {
       Object.defineProperty(globalThis, 'finish', { value: (text) =>
         send(new URL('/result', address).href, { method: 'POST', body: text }) });
       globalThis.visit = { offers: ${JSON.stringify(given)}, frames: ${page.frames ?? false},
-        six: ${page.six ?? false}, isLast: ${!page.twice} || !isFirst,
+        six: ${page.six ?? false}, epsilon: ${page.epsilon ?? (page.six ? 1.5 : 10)}, isLast: ${!page.twice} || !isFirst,
         note: () => note, global: ${page.global ? `() => ${page.global}` : 'undefined'},
         waits: ${page.waits ? `() => ${page.waits}` : 'undefined'} };
     }`,
@@ -404,14 +406,17 @@ export function testPages(engine, start, { slow, concurrency }) {
 /**
  * Starts one of Playwright's browsers for testPages.
  * @param {Promise<import('playwright-core').Browser>} launched
+ * @param {(page: import('playwright-core').Page) => void} [onPage] called before a page loads
  */
-export async function started(launched) {
+export async function started(launched, onPage) {
   const browser = await launched;
   return {
     /** @type {Open} */
     open: async (url) => {
       const context = await browser.newContext();
-      await (await context.newPage()).goto(url, { waitUntil: 'commit' });
+      const page = await context.newPage();
+      onPage?.(page);
+      await page.goto(url, { waitUntil: 'commit' });
       return () => context.close();
     },
     stop: () => browser.close(),
@@ -421,6 +426,9 @@ export async function started(launched) {
 /**
  * Starts Chromium as people use it: with the back-forward cache, and with a storage of its own for each frame of
  * another site. Playwright disables both.
+ * @param {(page: import('playwright-core').Page) => void} [onPage] called before a page loads
  */
-export const startChromium = () => started(launch({ ignoreDefaultArgs: ['--disable-back-forward-cache'] },
-  '--disable-features=Translate,OptimizationHints,MediaRouter'));
+export function startChromium(onPage) {
+  return started(launch({ ignoreDefaultArgs: ['--disable-back-forward-cache'] },
+    '--disable-features=Translate,OptimizationHints,MediaRouter'), onPage);
+}

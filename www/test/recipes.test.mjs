@@ -478,7 +478,7 @@ async function build(app, /** @type {string[]} */ program, /** @type {string} */
     if (!extname(name)) continue;
     const body = await readFile(join(app, out, name)).catch(() => ''); // a folder whose name has a dot
     site.pages.set(`/${name}`, body);
-    if (/(^|\/)index\.html$/.test(name)) site.pages.set(`/${name.replace(/(^|\/)index\.html$/, '')}`, body);
+    if (/(^|\/)index\.html$/.test(name)) site.pages.set(`/${name.replace(/(^|\/)index\.html$/, '$1')}`, body);
     else if (name.endsWith('.html')) site.pages.set(`/${name.slice(0, -5)}`, body);
   }
 }

@@ -326,6 +326,10 @@ const endings = {
   'a closed tab': closed,
   'a link to another site': () => page.goto('about:blank'),
   'a reload': () => page.reload(),
+  'a closed tab, in a browser that tells only pagehide': async () => { // as older Safari
+    await page.evaluate("addEventListener('visibilitychange', (event) => event.stopImmediatePropagation(), true)");
+    await closed();
+  },
 };
 for (const [name, end] of Object.entries(endings)) {
   test(`${name} sends the waiting report; the next visit sends the same bytes or nothing`, async () => {
@@ -456,6 +460,31 @@ function longestTask(trace) {
     args.beginData?.url.includes('/blank.html')));
   return Math.max(...events.map((e) => (e.pid === pid && e.tid === tid && e.ph === 'X' && e.tdur) || 0)) / 1000;
 }
+
+test('a page is told that the engine runs in its thread, and why', async () => {
+  for (const [damage, why] of /** @type {[string, RegExp | undefined][]} */ ([['', undefined],
+    ['delete globalThis.Worker', /Worker is not defined/],
+    ['globalThis.Worker = class { constructor() { throw new TypeError("Trusted Types"); } }', /Trusted Types/],
+    [`globalThis.Worker = class extends EventTarget {
+      constructor() { super(); setTimeout(() => this.dispatchEvent(new Event('error'))); }
+    }`, /a policy of the page/]])) {
+    await page.reload();
+    const said = page.waitForEvent('console', (message) => message.text().includes(why ? 'thread' : 'Connected'));
+    if (damage) await page.evaluate(damage);
+    const told = await page.evaluate(async (offer) => {
+      const file = '/doona.js';
+      /** @type {SDK} */
+      const { connect, init } = await import(file);
+      const options = { ...offer, maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 10, spread: 0, when: 'now' };
+      const doona = await connect(options);
+      init({ ...options, debug: true });
+      return doona.inPlace;
+    }, /** @type {any} */ (server.tasks['truthful']));
+    assert.equal(page.workers().length, why ? 0 : 1);
+    const { length } = [String(told), (await said).text()].filter((text) => why?.test(text));
+    assert.equal(length, why ? 2 : 0, told);
+  }
+});
 
 test('the worker decodes what a relay sends, and does not block the page', async (t) => {
   for (const [variant, want] of [['junk lists', 'stream-broken'], ['junk sizes', 'task-refused']]) {

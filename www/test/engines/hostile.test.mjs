@@ -3,7 +3,7 @@ import { launchFirefox } from '../harness.mjs';
 import { startChromium, started, testPages } from '../hostile.mjs';
 import { startWebKit } from './webdriver.mjs';
 
-testPages('Chromium', startChromium, { slow: true, concurrency: 4 });
+testPages('Chromium', () => startChromium(), { slow: true, concurrency: 4 });
 testPages('Firefox', () => started(launchFirefox()), { slow: true, concurrency: 1 });
 testPages('WebKitGTK', async () => {
   const { open, stop } = await startWebKit();
