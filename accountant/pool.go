@@ -42,12 +42,11 @@ func PoolDummies(b uint64, eps, delta float64) (uint64, error) {
 	if err := checkPool(b, 1); err != nil {
 		return 0, err
 	}
-	target := delta * (1 - 5e-10) // a client's float64 may differ from ours in the last digits
-	enough := func(m uint64) bool { return twoCells(1/float64(b), m+1, eps)+tiny <= target }
-	lo, hi := uint64(0), b
+	enough := func(m uint64) bool { return PoolSuffices(b, m, eps, delta) }
+	lo, hi := uint64(0), min(b, MaxUsers-1)
 	for !enough(hi) {
-		if lo, hi = hi, 2*hi; hi >= MaxUsers {
-			return 0, invalid.Field("noise.pool", "more than 1000000000", "fewer cells in a table, or a larger epsilon")
+		if lo, hi = hi, min(2*hi, MaxUsers-1); lo == hi {
+			return 0, invalid.Field("noise.pool", "more than 999999999", "fewer cells in a table, or a larger epsilon")
 		}
 	}
 	for hi-lo > 1 {
@@ -58,6 +57,14 @@ func PoolDummies(b uint64, eps, delta float64) (uint64, error) {
 		}
 	}
 	return hi, nil
+}
+
+// PoolSuffices reports whether [PoolDelta] of a pool of dummies at ε = eps is at most delta, on any machine. It takes
+// as many dummies as a pool can have, if there are more.
+func PoolSuffices(b, dummies uint64, eps, delta float64) bool {
+	target := delta * (1 - 5e-10) // a client's float64 may differ from ours in the last digits
+	dummies = min(dummies, MaxUsers-1)
+	return dummies > 0 && twoCells(1/float64(b), dummies+1, eps)+tiny <= target
 }
 
 // PoolOutcomes is [KRROutcomes] for a pool.

@@ -133,15 +133,16 @@ func (q Query) claim() (c task.Claim, err error) {
 	return one, checkClaim("", q.Epsilon, q.Delta)
 }
 
-// leastDelta is the smallest δ for which the accountant is reliable. Below it, floating-point sums lose digits.
-const leastDelta = 1e-280
+// leastDelta is the smallest δ that a task can claim. A batch's keys have a security of 128 bits: whoever guesses reads
+// a report with a probability of 2⁻¹²⁸ ≈ 3·10⁻³⁹, so a smaller δ would promise nothing more.
+const leastDelta = 1e-38
 
 func checkClaim(prefix string, epsilon, delta float64) error {
 	if !(epsilon > 0 && epsilon <= 100) {
 		return invalid.Field(prefix+"epsilon", format(epsilon), "a number in (0, 100]")
 	}
 	if !(delta >= leastDelta && delta < 1) {
-		return invalid.Field(prefix+"delta", format(delta), "a number from 1e-280 to below 1, such as 1e-6")
+		return invalid.Field(prefix+"delta", format(delta), "a number from 1e-38 to below 1, such as 1e-6")
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -103,7 +104,19 @@ func (s Set) check() error {
 			return invalid.Field("queries", g.Name, "queries without users, epsilon and delta of their own")
 		}
 	}
-	return checkClaim("total-", s.Epsilon, s.Delta)
+	if err := checkClaim("total-", s.Epsilon, s.Delta); err != nil {
+		return err
+	}
+	reports := uint64(0) // The most reports to one query.
+	for i := range s.Goals {
+		reports = max(reports, s.Reports(i))
+	}
+	least := 2.1 * leastDelta * float64(len(s.Goals)) * float64(reports) // [Set.goal] divides the total by this.
+	if s.Delta < least {
+		return invalid.Field("total-delta", format(s.Delta), "at least "+decimal.Up(least, 3)+
+			", so that each report has a delta of 1e-38 or more")
+	}
+	return nil
 }
 
 // Reports returns the most reports of one browser to query i: its epochs, or fewer with a cap.
@@ -199,28 +212,55 @@ func (s Set) bestOf(i int, scale float64) (Way, error) {
 	return of[0], nil
 }
 
-// search returns the largest scale, to within half a per cent, with which the chosen ways keep the total. It also
-// returns these ways, calibrated for that scale.
-func (s Set) search(chosen []Way) (low float64, ways []Way, err error) {
-	const step, last = 1.02, 200
-	low, high := 1.0, math.Inf(1)
-	for range last {
-		tried, kept, err := s.try(chosen, low)
-		if kept {
-			ways = tried
-		} else if high = low; err != nil && ways == nil && low < .1 {
-			return 0, nil, err
-		}
-		switch {
-		case ways != nil && !math.IsInf(high, 1):
-			return s.between(chosen, ways, high/step, high)
-		case kept:
-			low *= step
-		default:
-			low /= step
+// step is the ratio of two scales next to each other on the grid of [Set.search]. last is the most steps from scale 1.
+const (
+	step = 1.02
+	last = 200
+)
+
+// scaleAt returns the scale n steps from 1.
+func scaleAt(n int) float64 {
+	scale := 1.0
+	for range max(n, -n) {
+		if n > 0 {
+			scale *= step
+		} else {
+			scale /= step
 		}
 	}
-	return 0, nil, invalid.Field("total-epsilon", format(s.Epsilon), "a larger total, or fewer queries or epochs")
+	return scale
+}
+
+// search returns the largest scale, to within half a per cent, with which the chosen ways keep the total. It also
+// returns these ways, calibrated for that scale. It walks from scale 1 in steps that double, up while the total is
+// kept and down until it is, then bisects the last step.
+func (s Set) search(chosen []Way) (low float64, ways []Way, err error) {
+	none := invalid.Field("total-epsilon", format(s.Epsilon), "a larger total, or fewer queries or epochs")
+	most, over := -last-1, last+1 // Steps that keep the total, and steps that do not.
+	for n, walk := 0, 1; over-most > 1; {
+		tried, kept, err := s.try(chosen, scaleAt(n))
+		switch {
+		case kept:
+			most, ways = n, tried
+		case err != nil && ways == nil && scaleAt(n) < .1:
+			return 0, nil, err
+		default:
+			over = n
+		}
+		switch {
+		case ways != nil && over <= last:
+			n = (most + over) / 2
+		case kept:
+			n = min(n+walk, last)
+		default:
+			n = max(n-walk, -last)
+		}
+		walk *= 2
+	}
+	if ways == nil || over > last {
+		return 0, nil, none
+	}
+	return s.between(chosen, ways, scaleAt(most), scaleAt(over))
 }
 
 // between searches between a scale that the ways keep and one that they do not.

@@ -153,6 +153,7 @@ func TestSetsNameWhatIsWrong(t *testing.T) {
 		"a weight is lost": {func(s *planner.Set) { s.Weights = s.Weights[1:] }, "weights"},
 		"a claim":          {func(s *planner.Set) { s.Goals[0].Epsilon = 1 }, "epsilon and delta of their own"},
 		"no total":         {func(s *planner.Set) { s.Epsilon = 0 }, "total-epsilon"},
+		"a tiny total":     {func(s *planner.Set) { s.Delta = 1e-38 }, "invalid total-delta 1e-38: want at least "},
 		"no way": {func(s *planner.Set) {
 			s.Goals[0].LeastLocal, s.Goals[0].Noise = 1e-3, planner.NoiseClients
 		}, "query lcp"},

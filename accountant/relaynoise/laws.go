@@ -55,13 +55,19 @@ func (l *Laws) Dummies() (mean float64) {
 
 // NewLaws returns the laws of a noise that [New] accepts.
 func NewLaws(n *task.Noise) (*Laws, error) {
-	if _, err := New(n); err != nil {
+	_, s, err := newCurve(n)
+	if err != nil {
 		return nil, err
 	}
 	l := &Laws{}
 	switch {
 	case n.Tilt != nil:
-		return l, l.tilted(n)
+		if s == nil { // The curve of a Gaussian tilt takes no spectrum.
+			if s, err = newSpectrum(newTilt(n)); err != nil {
+				return nil, err
+			}
+		}
+		return s.lawsOf(), nil
 	case n.Total != nil:
 		l.fixedTotal(n)
 	default:
@@ -91,20 +97,21 @@ func (l *Laws) fixedTotal(n *task.Noise) {
 	}
 }
 
-func (l *Laws) tilted(n *task.Noise) error {
-	s, err := newSpectrum(newTilt(n))
-	if err != nil {
-		return err
-	}
-	for j := range s.weights {
+// lawsOf returns the laws of a tilted noise.
+func (s *spectrum) lawsOf() *Laws {
+	l := &Laws{}
+	for j, w := range s.weights {
 		weights := make([]float64, len(s.law(j)))
+		for i, m := range s.kept {
+			s.addWave(weights, complex(s.hat[i], 0)*s.before[i][j]*s.after[i][j+1], m*w)
+		}
 		for z, p := range s.law(j) {
-			weights[z] = p * s.expect(j, z)
+			weights[z] *= p
 		}
 		l.Cells = append(l.Cells, newLaw(0, weights))
 	}
 	l.Sum = newLaw(s.centre-len(s.factors)+1, s.sums())
-	return nil
+	return l
 }
 
 // sums returns the distribution of the weighted sum before the tilt, times a constant, at distances from the centre for
@@ -117,12 +124,26 @@ func (s *spectrum) sums() []float64 {
 		if m > 0 && m < s.size/2 {
 			part *= 2
 		}
-		for x := range law {
-			law[x] += real(part * s.turn(-m*(x-reach)))
-		}
+		s.addWave(law, part*s.turn(m*reach), -m)
 	}
 	for x := range law {
 		law[x] = max(0, law[x]) * s.factors[max(x-reach, reach-x)]
 	}
 	return law
+}
+
+// addWave adds the real part of part·e^{2πi·at·z/N} to element z of out.
+func (s *spectrum) addWave(out []float64, part complex128, at int) {
+	var cos, sin [blockSize]float64
+	for r := range cos {
+		turn := s.turn(at * r)
+		cos[r], sin[r] = real(turn), imag(turn)
+	}
+	for z := 0; z < len(out); z += blockSize {
+		turned := part * s.turn(at*z)
+		re, im := real(turned), imag(turned)
+		for r := range out[z:min(z+blockSize, len(out))] {
+			out[z+r] += re*cos[r] - im*sin[r]
+		}
+	}
 }

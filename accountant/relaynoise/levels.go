@@ -18,35 +18,44 @@ import (
 // factors e^{−.35(ε−θ)−x_j}. So the largest finite loss ([Curve.Ratio]) is at most ε, because x_a + x_b + θ·|a−b|/k ≤
 // θ.
 func Levels(k uint64, theta float64, target Target) (*task.Noise, error) {
+	n, _, err := levelsAndSpectrum(k, theta, target)
+	return n, err
+}
+
+// levelsAndSpectrum is [Levels]. It also returns the spectrum of the law.
+func levelsAndSpectrum(k uint64, theta float64, target Target) (*task.Noise, *spectrum, error) {
 	if err := target.check(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if k < 1 || k >= maxTiltedCells {
-		return nil, invalid.Field("k", strconv.FormatUint(k, 10), "1 to "+strconv.Itoa(maxTiltedCells-1))
+		return nil, nil, invalid.Field("k", strconv.FormatUint(k, 10), "1 to "+strconv.Itoa(maxTiltedCells-1))
 	}
 	eps, cut := target.perEpoch()
 	if !(theta > 0 && theta < eps) {
-		return nil, invalid.Field("theta", decimal.Format(theta, -1), "between 0 and "+decimal.Format(eps, 6)+
+		return nil, nil, invalid.Field("theta", decimal.Format(theta, -1), "between 0 and "+decimal.Format(eps, 6)+
 			", the epsilon of one epoch")
 	}
 	aim, reserve := cut, 1e-6*float64(k)
 	for range 8 {
 		n := levels(int(k), theta, eps*(1-reserve), aim)
-		curve, err := New(n)
+		curve, s, err := newCurve(n)
 		switch {
 		case err != nil:
-			return nil, err
+			return nil, nil, err
 		case curve.ratio > eps:
 			reserve *= 4
 		case curve.tail > cut:
 			if aim *= .98 * cut / curve.tail; aim < leastAim*cut {
-				return nil, tooFew(0)
+				return nil, nil, tooFew(0)
 			}
+		case s == nil: // Next to no law of levels is Gaussian.
+			s, err = newSpectrum(newTilt(n))
+			return n, s, err
 		default:
-			return n, nil
+			return n, s, nil
 		}
 	}
-	return nil, tooFew(0)
+	return nil, nil, tooFew(0)
 }
 
 // leastAim is the least aim of [Levels], relative to the bound on the law's tail. With a smaller aim, rounding of sums
@@ -182,15 +191,12 @@ func (c Target) within(designs []design, users uint64, relays int, most float64)
 		if d.dummies*cmp.Or(ratios[d.k], leastRatio) > most {
 			continue
 		}
-		law, failed := Levels(d.k, d.theta, c)
+		law, s, failed := levelsAndSpectrum(d.k, d.theta, c)
 		if failed != nil {
 			err = failed
 			continue
 		}
-		laws, failed := NewLaws(law)
-		if failed != nil {
-			return 0, nil, failed
-		}
+		laws := s.lawsOf()
 		if dummies := laws.Dummies(); dummies > most {
 			ratios[d.k] = max(leastRatio, .93*dummies/d.dummies) // Of one k, ratios differ by less than 7 %.
 			continue

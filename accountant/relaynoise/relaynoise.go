@@ -58,27 +58,30 @@ const (
 // New returns the curve of a noise of kind cells. n must be valid. It is an error if no bound is known for n, or if
 // computing the bound would take too long.
 func New(n *task.Noise) (*Curve, error) {
-	c, err := newCurve(n)
+	c, _, err := newCurve(n)
 	if err == nil {
 		c.cells = float64(n.Cells)
 	}
 	return c, err
 }
 
-func newCurve(n *task.Noise) (*Curve, error) {
+// newCurve is [New] without the number of cells. It also returns the spectrum of a tilted law, if its curve took one.
+func newCurve(n *task.Noise) (c *Curve, s *spectrum, err error) {
 	switch {
 	case n.Kind != task.NoiseCells:
-		return nil, invalid.Field("noise.kind", n.Kind, "cells")
+		return nil, nil, invalid.Field("noise.kind", n.Kind, "cells")
 	case n.Cells < 2:
-		return nil, invalid.Field("noise.cells", strconv.FormatUint(n.Cells, 10), "at least 2")
+		return nil, nil, invalid.Field("noise.cells", strconv.FormatUint(n.Cells, 10), "at least 2")
 	case n.Tilt != nil && n.Total != nil:
-		return nil, invalid.Field("noise.tilt", "one beside a total", "a tilt or a total")
+		return nil, nil, invalid.Field("noise.tilt", "one beside a total", "a tilt or a total")
 	case n.Tilt != nil:
 		return tilted(n)
 	case n.Total != nil:
-		return fixedTotal(n)
+		c, err = fixedTotal(n)
+		return c, nil, err
 	}
-	return independent(n)
+	c, err = independent(n)
+	return c, nil, err
 }
 
 // independent returns the exact curve (2) for independent cells.

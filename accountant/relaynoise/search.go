@@ -168,28 +168,33 @@ func variance(n *task.Noise) float64 {
 
 // fixedLaplace returns the fixed total of Laplace tables with the largest ε per epoch that meets the target, and the
 // fewest dummies for it, or nil. The tables end at 3·at, which loses nothing: the total is fixed.
-func (c Target) fixedLaplace(cells uint64) (found *task.Noise) {
-	try := func(eps float64) *task.Noise {
-		law := func(at int) *task.Noise { return fixed(cells, Laplace(eps/2, eps/2, at, 3*at), at) }
-		keeps := func(at int) bool { return c.keeps(law(at)) }
-		for at := 4; at <= maxPairTable; at *= 2 {
-			if keeps(at) {
-				return law(least(at/2, at, keeps))
+func (c Target) fixedLaplace(cells uint64) *task.Noise {
+	law := func(eps float64, at int) *task.Noise { return fixed(cells, Laplace(eps/2, eps/2, at, 3*at), at) }
+	enough := func(eps float64, from int) (at int) { // The first of from, 2·from, … that meets the target; 0: none.
+		for at = from; at <= maxPairTable; at *= 2 {
+			if c.keeps(law(eps, at)) {
+				return at
 			}
 		}
+		return 0
+	}
+	eps, last := c.Epsilon*(1-1e-9), 4
+	if c.Epochs > 1 {
+		found := false // For a larger ε per epoch, no fewer dummies are enough.
+		eps = c.oneEpoch(func(eps float64) bool {
+			at := enough(eps, last)
+			last, found = max(last, at), found || at > 0
+			return at > 0
+		})
+		if !found {
+			return nil
+		}
+	}
+	at := enough(eps, 4)
+	if at == 0 {
 		return nil
 	}
-	if c.Epochs == 1 {
-		return try(c.Epsilon * (1 - 1e-9))
-	}
-	c.oneEpoch(func(eps float64) bool {
-		n := try(eps)
-		if n != nil {
-			found = n
-		}
-		return n != nil
-	})
-	return found
+	return law(eps, least(at/2, at, func(at int) bool { return c.keeps(law(eps, at)) }))
 }
 
 // maxFixedCells is the largest number of cells for a fixed total. For more cells, checking the certificate takes too
@@ -217,7 +222,10 @@ func (c Target) laplaces() (tables [][]uint64) {
 		shares = append(shares, share)
 	}
 	for _, share := range shares {
-		eps := c.oneEpoch(func(eps float64) bool { return c.laplace(share, eps) != nil })
+		eps := c.oneEpoch(func(eps float64) bool {
+			_, _, ok := c.laplaceEnds(share, eps)
+			return ok
+		})
 		if table := c.laplace(share, eps); table != nil {
 			tables = append(tables, table)
 		}
@@ -226,21 +234,28 @@ func (c Target) laplaces() (tables [][]uint64) {
 }
 
 // laplace returns the Laplace table with the fewest dummies for ε = eps per epoch, or nil if none meets the target.
-// share of ε goes to the rising side. Each side is cut where its δ is a few hundredths of one epoch's δ.
+// share of ε goes to the rising side.
 func (c Target) laplace(share, eps float64) []uint64 {
+	c0, most, ok := c.laplaceEnds(share, eps)
+	if !ok {
+		return nil
+	}
+	rise, fall := share*eps, (1-share)*eps
+	at := least(0, c0, func(at int) bool { return c.keeps(pairOf(Laplace(rise, fall, at, at+most))) })
+	return Laplace(rise, fall, at, at+most)
+}
+
+// laplaceEnds returns the distances from the peak of a Laplace table to its ends, and whether that table meets the
+// target. Each side is cut where its δ is a few hundredths of one epoch's δ.
+func (c Target) laplaceEnds(share, eps float64) (c0, most int, ok bool) {
 	rise, fall := share*eps, (1-share)*eps
 	peak := 1 / (1/-math.Expm1(-rise) + 1/-math.Expm1(-fall) - 1)
 	far := max(0, math.Log(64*peak/c.Delta*float64(c.Epochs))) + 1
 	if far/rise+far/fall > maxPairTable { // New would refuse the table, which could also be too large for memory.
-		return nil
+		return 0, 0, false
 	}
-	most := int(far / fall)
-	c0 := int(far / rise)
-	if !c.keeps(pairOf(Laplace(rise, fall, c0, c0+most))) {
-		return nil
-	}
-	at := least(0, c0, func(at int) bool { return c.keeps(pairOf(Laplace(rise, fall, at, at+most))) })
-	return Laplace(rise, fall, at, at+most)
+	c0, most = int(far/rise), int(far/fall)
+	return c0, most, c.keeps(pairOf(Laplace(rise, fall, c0, c0+most)))
 }
 
 // oneEpoch returns about the largest ε per epoch at which laws with almost no tail meet the target. If the target has

@@ -2,6 +2,7 @@ package relaynoise
 
 import (
 	"math"
+	"math/bits"
 	"strconv"
 
 	"github.com/doona-dp/doona/internal/invalid"
@@ -66,8 +67,12 @@ func newSpectrum(t *tilt) (*spectrum, error) {
 		sum += 2 * factor * factor
 	}
 	s.slack = leastPart * math.Sqrt(sum)
-	for _, part := range s.hat { // bound on the rounding error of each product of characteristic functions
-		s.slack += math.Abs(part) * float64(len(t.weights)) * 4e-15
+	errs := 0.0 // Bound on the rounding error of each product of characteristic functions.
+	for j := range t.weights {
+		errs += max(4e-15, transformError(len(t.law(j))))
+	}
+	for _, part := range s.hat {
+		s.slack += math.Abs(part) * errs
 	}
 	if s.least = s.expect(-1, 0) - s.slack - leastTail; !(s.least > leastLikely) {
 		return nil, invalid.Field("noise.tilt", "one that next to no draw meets", "one that a relay can draw")
@@ -118,6 +123,10 @@ func (t *tilt) cumulant(s float64) float64 {
 	for j, w := range t.weights {
 		turn, largest, sum := s*float64(w), math.Inf(-1), 0.0
 		logs := t.logs[t.table[j]]
+		if math.Abs(turn)*float64(len(logs)) < mostPower {
+			log += math.Log(powers(t.law(j), math.Exp(turn)))
+			continue
+		}
 		for z, log := range logs {
 			largest = max(largest, turn*float64(z)+log)
 		}
@@ -130,6 +139,20 @@ func (t *tilt) cumulant(s float64) float64 {
 		log += math.Log(sum) + largest
 	}
 	return log
+}
+
+// mostPower bounds the logarithm of the powers in [powers], so that they neither overflow nor lose digits.
+const mostPower = 600
+
+// powers returns an upper bound on Σ law[z]·x^z. The power x^z has a relative error of at most (z+3)·2⁻⁵²; a sum of
+// positive terms adds as much.
+func powers(law []float64, x float64) (sum float64) {
+	power := 1.0
+	for _, p := range law {
+		sum += p * power
+		power *= x
+	}
+	return sum * (1 + float64(2*len(law)+8)*0x1p-52)
 }
 
 // keep sets kept to the frequencies at which the product over all cells but one may be above leastPart, for any omitted
@@ -150,19 +173,15 @@ func (s *spectrum) keep() {
 // envelope divides the half circle of angles into bins and returns an upper bound on |φ|², the squared characteristic
 // function of a law, for each bin: formula (6) of [spectrum].
 func (s *spectrum) envelope(law []float64, bins int) []float64 {
-	slope := 0.0
-	for u, p := range law {
-		for v, q := range law[:u] {
-			slope += 2 * p * q * float64(u-v)
-		}
+	slope, below := 0.0, 0.0 // E|Z−Z′| = 2·Σ Pr[Z ≤ z]·Pr[Z > z]
+	for _, p := range law {
+		below += p
+		slope += 2 * below * max(0, 1-below)
 	}
-	slack := slope*math.Pi/float64(2*bins) + 1e-14
+	slack := (slope*(1+1e-12)+float64(len(law))*1e-12)*math.Pi/float64(2*bins) + 4*transformError(len(law))
 	bounds := make([]float64, bins)
 	for i := range bounds {
-		var phi complex128
-		for z, p := range law {
-			phi += complex(p, 0) * s.turn(z*(2*i+1)*(s.size/(4*bins)))
-		}
+		phi := s.transform(law, (2*i+1)*(s.size/(4*bins)))
 		bounds[i] = real(phi)*real(phi) + imag(phi)*imag(phi) + slack
 	}
 	return bounds
@@ -171,13 +190,14 @@ func (s *spectrum) envelope(law []float64, bins int) []float64 {
 // small reports whether the bounds of envelope prove that the product at frequency m is below leastPart.
 func (s *spectrum) small(m int, bounds [][]float64) bool {
 	product, least, half := 1.0, 1.0, s.size/2
+	shift := bits.Len(uint(half/len(bounds[0]))) - 1 // The half circle has a power of two of bins.
 	for j := len(s.weights) - 1; j >= 0; j-- {
 		turn := m * s.weights[j] & (s.size - 1)
 		if turn > half {
 			turn = s.size - turn
 		}
 		bound := bounds[s.table[j]]
-		square := bound[min(turn*len(bound)/half, len(bound)-1)]
+		square := bound[min(turn>>shift, len(bound)-1)]
 		product, least = product*square, min(least, square)
 		if product < least*leastPart*leastPart {
 			return true
@@ -189,10 +209,7 @@ func (s *spectrum) small(m int, bounds [][]float64) bool {
 // transformFactors sets hat, the transform of the tilt's factors, at the kept frequencies.
 func (s *spectrum) transformFactors() {
 	for _, m := range s.kept {
-		sum := s.factors[0]
-		for x := 1; x < len(s.factors); x++ {
-			sum += 2 * s.factors[x] * s.cos[m*x&(s.size-1)]
-		}
+		sum := 2*real(s.transform(s.factors, m)) - s.factors[0]
 		if m > 0 && m < s.size/2 {
 			sum *= 2
 		}
@@ -205,15 +222,48 @@ func (s *spectrum) turn(at int) complex128 {
 	return complex(s.cos[at&(s.size-1)], s.cos[(at-s.size/4)&(s.size-1)])
 }
 
+// transform returns Σ_z law[z]·e^{2πi·at·z/N}. It adds blocks of blockSize terms, with one table of turns for all
+// blocks, and then the blocks.
+func (s *spectrum) transform(law []float64, at int) (sum complex128) {
+	var cos, sin [blockSize]float64
+	for r := range cos {
+		turn := s.turn(at * r)
+		cos[r], sin[r] = real(turn), imag(turn)
+	}
+	z := 0
+	for ; z+blockSize <= len(law); z += blockSize {
+		block := (*[blockSize]float64)(law[z:])
+		var re, im float64
+		for r, p := range block {
+			re += p * cos[r]
+			im += p * sin[r]
+		}
+		sum += complex(re, im) * s.turn(at*z)
+	}
+	var re, im float64
+	for r, p := range law[z:] {
+		re += p * cos[r]
+		im += p * sin[r]
+	}
+	return sum + complex(re, im)*s.turn(at*z)
+}
+
+const blockSize = 16
+
+// transformError bounds the error of [spectrum.transform] for a law of some numbers that add up to 1, and of the step
+// that multiplies it to a product. A term takes part in at most blockSize sums of its block and size/blockSize+1 sums
+// of blocks. Two turns, three multiplications of complex numbers and the law's own rounding add less than 24 units.
+func transformError(size int) float64 {
+	return float64(blockSize+size/blockSize+24) * 0x1p-53 * math.Sqrt2
+}
+
 // products sets before and after, the products of characteristic functions over cells.
 func (s *spectrum) products() {
 	cells := len(s.weights)
 	for _, m := range s.kept {
 		phi := make([]complex128, cells)
 		for j, w := range s.weights {
-			for z, p := range s.law(j) {
-				phi[j] += complex(p, 0) * s.turn(m*w*z)
-			}
+			phi[j] = s.transform(s.law(j), m*w)
 		}
 		before, after := make([]complex128, cells+1), make([]complex128, cells+1)
 		before[0], after[cells] = s.turn(-m*s.centre), 1
@@ -244,7 +294,7 @@ func (s *spectrum) mass(cell, z int) float64 {
 }
 
 // beyond returns the bound on the probability that a message's change of the sum by d leaves the factors' range: the
-// last term of (7) at [tilt.ends].
+// last term of (7) at [spectrum.ends].
 func (s *spectrum) beyond(d int) float64 {
 	if d < 0 {
 		d = -d

@@ -10,46 +10,47 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// tilted returns the curve of a tilted law, the bound (4) of the package comment, or (5) for a Gaussian tilt.
-func tilted(n *task.Noise) (*Curve, error) {
+// tilted returns the curve of a tilted law, the bound (4) of the package comment, and its spectrum. For a Gaussian tilt
+// it returns the bound (5), and no spectrum.
+func tilted(n *task.Noise) (*Curve, *spectrum, error) {
 	if n.Cells > maxTiltedCells {
-		return nil, invalid.Field("noise.cells", strconv.FormatUint(n.Cells, 10),
+		return nil, nil, invalid.Field("noise.cells", strconv.FormatUint(n.Cells, 10),
 			"at most "+strconv.Itoa(maxTiltedCells)+" with a tilt")
 	}
 	if n.Tilt.Centre > maxWeight || n.Tilt.Zero > maxWeight || slices.Max(n.Tilt.Weights) > maxWeight {
-		return nil, invalid.Field("noise.tilt", "a centre, zero or weight above "+strconv.Itoa(maxWeight), "smaller ones")
+		return nil, nil, invalid.Field("noise.tilt", "a centre, zero or weight above "+strconv.Itoa(maxWeight), "smaller ones")
 	}
 	for _, table := range n.Tables {
 		if len(table) > maxTiltedTable {
-			return nil, invalid.Field("noise.tables", strconv.Itoa(len(table))+" numbers",
+			return nil, nil, invalid.Field("noise.tables", strconv.Itoa(len(table))+" numbers",
 				"at most "+strconv.Itoa(maxTiltedTable)+" in each, with a tilt")
 		}
 	}
 	numbers := 0
 	n.Each(func(_ uint64, run task.Run) { numbers += int(run.Count) * len(n.Tables[run.Table]) })
 	if numbers > maxTiltedNumbers {
-		return nil, tooLarge(numbers)
+		return nil, nil, tooLarge(numbers)
 	}
 	t := newTilt(n)
 	if g := newGauss(t); g != nil {
-		return &Curve{gauss: g}, nil
+		return &Curve{gauss: g}, nil, nil
 	}
 	ratio, err := t.ratio()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !(ratio <= maxRatio) {
-		return nil, invalid.Field("noise.tilt", "a privacy loss of "+decimal.Up(ratio, 6),
+		return nil, nil, invalid.Field("noise.tilt", "a privacy loss of "+decimal.Up(ratio, 6),
 			"at most "+strconv.Itoa(maxRatio)+", which bounds what tables, factors and weights add up to")
 	}
-	ends, err := t.ends()
+	s, err := newSpectrum(t)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &Curve{ratio: ratio*(1+1e-12) + 1e-12, tail: min(1, ends)}, nil
+	return &Curve{ratio: ratio*(1+1e-12) + 1e-12, tail: min(1, s.ends())}, s, nil
 }
 
-// Limits of tilted laws. maxTiltedCells bounds the pairs of cells that [tilt.ends] compares.
+// Limits of tilted laws. maxTiltedCells bounds the pairs of cells that [spectrum.ends] compares.
 const (
 	maxTiltedCells = 1 << 10
 	maxTiltedTable = 1 << 12
@@ -150,20 +151,16 @@ func slopes(law []float64) (fall, rise float64, ok bool) {
 //
 // The last term bounds the probability that the sum is beyond the factors' range with the other message. It is 0 if no
 // sum can be that far out. Events that happen together are counted twice.
-func (t *tilt) ends() (most float64, err error) {
-	s, err := newSpectrum(t)
-	if err != nil {
-		return 0, err
-	}
-	for a := range t.weights {
-		full := s.mass(a, len(t.law(a))-1)
-		for b := range t.weights {
+func (s *spectrum) ends() (most float64) {
+	for a := range s.weights {
+		full := s.mass(a, len(s.law(a))-1)
+		for b := range s.weights {
 			if a != b {
-				most = max(most, full+s.empty[b]+s.beyond(t.weights[a]-t.weights[b]))
+				most = max(most, full+s.empty[b]+s.beyond(s.weights[a]-s.weights[b]))
 			}
 		}
 	}
-	return most, nil
+	return most
 }
 
 // law returns the law of a cell.

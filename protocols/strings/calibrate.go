@@ -69,16 +69,11 @@ func (*Protocol) CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) err
 		return err
 	}
 	most := cmp.Or(d.MaxDummies, dummiesPerClient*float64(t.Batch.Size))
-	need := func(b uint64) (uint64, error) {
-		return accountant.PoolDummies(b, t.Claim.Epsilon.Value(), t.Claim.Delta.Value())
-	}
+	eps, delta := t.Claim.Epsilon.Value(), t.Claim.Delta.Value()
 	if p.b == 0 {
-		p.b = largestB(p.mostB(), func(b uint64) bool {
-			dummies, err := need(b)
-			return err == nil && float64(dummies) <= most
-		})
+		p.b = largestB(p.mostB(), func(b uint64) bool { return accountant.PoolSuffices(b, uint64(most), eps, delta) })
 	}
-	dummies, err := need(p.b)
+	dummies, err := accountant.PoolDummies(p.b, eps, delta)
 	if err != nil {
 		return err
 	}

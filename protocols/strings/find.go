@@ -454,14 +454,18 @@ func (l law) threshold(p float64) float64 {
 	return float64(l.least)
 }
 
-// quantile returns the least number of messages, on the grid, that is exceeded with a probability of at most 1 − u.
-func (l law) quantile(u float64) uint64 {
+// quantiles returns the function of u that gives the least number of messages, on the grid, that is exceeded with a
+// probability of at most 1 − u.
+func (l law) quantiles() func(u float64) uint64 {
+	sums, sum := make([]float64, len(l.p)), 0.0
 	for k, p := range l.p {
-		if u -= p; u <= 0 {
-			return uint64(l.least + k*l.step)
-		}
+		sum += p
+		sums[k] = sum
 	}
-	return uint64(l.least + (len(l.p)-1)*l.step)
+	return func(u float64) uint64 {
+		k, _ := slices.BinarySearch(sums, u)
+		return uint64(l.least + min(k, len(l.p)-1)*l.step)
+	}
 }
 
 // trail records which scores one beam search kept: a text passes if its score exceeds the floor of each step.
@@ -499,10 +503,10 @@ func (s *search) foundDownTo(least, most float64) float64 {
 	planted := s.m.plan.probes(probes, s.m.plan.seed)
 	sure := func(clients float64) bool {
 		own, _ := s.m.shares()
-		law := spread(clients*own, clients*own)
+		quantile := spread(clients*own, clients*own).quantiles()
 		listed := 0
 		for _, p := range planted {
-			if s.lists(p, law, least) {
+			if s.lists(p, quantile, least) {
 				listed++
 			}
 		}
@@ -556,9 +560,9 @@ func next(state *uint64) uint64 {
 
 // lists reports whether the search lists a planted text, if the text's own messages in each cell follow the given
 // distribution.
-func (s *search) lists(p probe, law law, least float64) bool {
+func (s *search) lists(p probe, quantile func(u float64) uint64, least float64) bool {
 	for table, y := range p.cells {
-		own := law.quantile(p.draws[table])
+		own := quantile(p.draws[table])
 		s.counts[y] += own
 		defer func() { s.counts[y] -= own }()
 	}
@@ -654,15 +658,15 @@ func (m *Mechanism) expected(clients, texts float64, relays int) *aggregate {
 		others += a.added()
 	}
 	mean := others / float64(len(a.counts))
-	law, random := spread(mean, mean), m.plan.seed
+	quantile, random := spread(mean, mean).quantiles(), m.plan.seed
 	for y := range a.counts {
-		a.counts[y] = law.quantile(uniform(&random))
+		a.counts[y] = quantile(uniform(&random))
 	}
 	own, _ := m.shares()
-	law = spread(clients*own, clients*own)
+	quantile = spread(clients*own, clients*own).quantiles()
 	for _, p := range m.plan.probes(int(texts), mix(random)) {
 		for table, y := range p.cells {
-			a.counts[y] += law.quantile(p.draws[table])
+			a.counts[y] += quantile(p.draws[table])
 		}
 	}
 	return a

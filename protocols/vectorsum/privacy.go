@@ -139,20 +139,75 @@ func (c *composedBound) smallest() randomizer.Rational {
 		return randomizer.NewRational(int64(math.Ceil(gamma*0x1p40)), 1<<40)
 	}
 	e := math.Expm1(c.goal.eps / float64(c.t))
-	lo, hi := 0.0, float64(c.k)/(e+float64(c.k))*(1+1e-9) // at hi, local privacy alone proves the claim
-	hi = math.Min(hi, 1-0x1p-40)
+	hi := float64(c.k) / (e + float64(c.k)) * (1 + 1e-9) // here, local privacy alone proves the claim
+	return rational(leastGamma(math.Min(hi, 1-0x1p-40), func(gamma float64) float64 {
+		derived, err := c.delta(rational(gamma).Float64())
+		if err != nil {
+			return mostExcess
+		}
+		return min(max(math.Log(derived/c.goal.delta), -mostExcess), mostExcess)
+	}))
+}
+
+// leastGamma bisects for the least γ up to hi, to a relative 2⁻¹⁶, at which the excess is at most 0, as it is at hi.
+// The excess falls with γ. leastGamma first narrows the range by false position: that takes less than half of the
+// evaluations, and the result is the same.
+func leastGamma(hi float64, excess func(gamma float64) float64) float64 {
+	lo, known := 0.0, gammaRange{excess: excess, good: hi}
 	for range 60 {
 		mid := math.Sqrt(math.Max(lo, hi*0x1p-8) * hi)
 		if mid >= hi*(1-0x1p-16) || mid < 0x1p-39 {
 			break
 		}
-		if derived, err := c.delta(rational(mid).Float64()); err == nil && derived <= c.goal.delta {
+		if known.suffices(mid) {
 			hi = mid
 		} else {
 			lo = mid
 		}
 	}
-	return rational(hi)
+	return hi
+}
+
+// mostExcess bounds the logarithm of a derived δ divided by the claimed one.
+const mostExcess = 60
+
+// gammaRange is what a search knows of the γ that suffice.
+type gammaRange struct {
+	excess        func(gamma float64) float64 // ln of the derived δ divided by the claimed one. Falls with γ.
+	bad, good     float64                     // The largest γ known not to suffice (0: none), and the least that does.
+	atBad, atGood float64                     // Their excess; 0 if not evaluated.
+	sameEnd       int                         // How many times the same end moved: above 0 good, below 0 bad.
+	guesses       int                         // Evaluations by false position so far.
+}
+
+// mostGuesses bounds the evaluations by false position. Beyond it, the search only bisects.
+const mostGuesses = 24
+
+// suffices reports whether γ suffices. If the range around γ is wide, it first evaluates where the line through both
+// ends is 0: that narrows the range for later calls, too.
+func (r *gammaRange) suffices(gamma float64) bool {
+	for r.bad < gamma && gamma < r.good {
+		at := gamma
+		if r.atBad > 0 && r.atGood < 0 && r.good > r.bad*(1+0x1p-15) && r.guesses < mostGuesses {
+			width, margin := math.Log(r.good/r.bad), 0x1p-19
+			at = r.bad * math.Exp(min(max(width*r.atBad/(r.atBad-r.atGood), margin), width-margin))
+			r.guesses++
+		}
+		r.evaluate(at)
+	}
+	return gamma >= r.good
+}
+
+// evaluate moves the end on γ's side to γ. If that end moves again, the excess of the other counts half (the Illinois
+// variant of false position).
+func (r *gammaRange) evaluate(gamma float64) {
+	if excess := r.excess(gamma); excess <= 0 {
+		if r.good, r.atGood, r.sameEnd = gamma, min(excess, -1e-12), max(r.sameEnd, 0)+1; r.sameEnd > 1 {
+			r.atBad /= 2
+		}
+	} else if r.bad, r.atBad, r.sameEnd = gamma, excess, min(r.sameEnd, 0)-1; r.sameEnd < -1 {
+		r.atGood /= 2
+	}
 }
 
 // Epsilon0 implements [protocols.Mechanism.Epsilon0]. It is t times the ε₀ of randomized response.

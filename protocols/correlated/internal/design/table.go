@@ -13,6 +13,7 @@ type table struct {
 	Noise
 	width  int64
 	cells  []cell // Ranges of width values each, from 0 on.
+	units  []unit // The units of the cells' numbers, ascending.
 	blocks []tableBlock
 	from   int64 // T is from ≤ z < to with cut, else z < to. Both are multiples of width.
 	to     int64
@@ -21,8 +22,15 @@ type table struct {
 	end    int64   // Number of values of z that cells cover.
 }
 
-// cell holds ln P(z) for the first z of a range, and the logarithm of the range's probability.
+// cell holds P(z) for the first z of a range, in the unit of this cell, and the range's probability, in the unit of the
+// next cell. So a change of units within a range loses no digits of either.
 type cell struct{ first, sum float64 }
+
+// unit says that numbers from a cell on are multiples of e^log.
+type unit struct {
+	from int
+	log  float64
+}
 
 // tableBlock is a range of z in which moment replaces the loss by its maximum.
 type tableBlock struct {
@@ -63,15 +71,16 @@ func (t *table) fill(reach int64, expected int) bool {
 	for k, power := uint64(1), q; k <= t.Jump; k, power = k+1, power*q {
 		log -= t.R * power / float64(k)
 	}
+	t.units = append(t.units, unit{0, log})
 	w := newWindow(q, int(t.Jump), 2*expected)
 	value, rare := 1.0, math.Exp(-log)*t.miss
 	for t.end = 0; t.to == 0 || t.end < t.to+reach+2*t.width; {
-		first, sum, unit := value, 0.0, log
+		first, sum := value, 0.0
 		for range t.width {
 			sum += value
 			t.end++
 			before := value
-			value = t.R * w.push(value) / float64(t.end)
+			value = w.push(value) * (t.R / float64(t.end))
 			// By log-concavity the terms from t.end-1 on fall at least as fast as a geometric series.
 			if t.to == 0 && t.end > reach && value < before && before <= rare*(1-value/before) {
 				t.to = (max(t.end-1, reach+t.width) + t.width - 1) / t.width * t.width
@@ -80,10 +89,11 @@ func (t *table) fill(reach int64, expected int) bool {
 				w.rescale(1 / rescaleAt)
 				value, sum = value/rescaleAt, sum/rescaleAt
 				log += math.Log(rescaleAt)
+				t.units = append(t.units, unit{len(t.cells) + 1, log})
 				rare = math.Exp(-log) * t.miss
 			}
 		}
-		t.cells = append(t.cells, cell{math.Log(first) + unit, math.Log(sum) + log})
+		t.cells = append(t.cells, cell{first, sum})
 		if t.end > maxTable {
 			return false
 		}
@@ -93,8 +103,16 @@ func (t *table) fill(reach int64, expected int) bool {
 
 // divide divides the set T of values into blocks, for moment.
 func (t *table) divide(reach int64, miss float64) {
+	last, scale := math.Inf(1), 0.0 // scale is e^last.
 	for t.from < t.to-t.width {
-		with := t.below + math.Exp(t.cells[t.from/t.width].sum)
+		at := int(t.from / t.width)
+		if log := t.unitAt(at + 1); log != last {
+			last, scale = log, math.Exp(log)
+		}
+		with := t.below + t.cells[at].sum*scale
+		if scale < 0x1p-1000 {
+			with = t.below + math.Exp(math.Log(t.cells[at].sum)+last)
+		}
 		if t.from >= reach && with > miss {
 			break
 		}
@@ -117,26 +135,41 @@ func (t *table) divide(reach int64, miss float64) {
 	}
 }
 
+// unitAt returns the logarithm of the unit from a cell on.
+func (t *table) unitAt(cell int) float64 {
+	k := len(t.units) - 1
+	for t.units[k].from > cell {
+		k--
+	}
+	return t.units[k].log
+}
+
 // mass returns ln P(first ≤ z < end).
 func (t *table) mass(first, end int64) float64 {
-	cells, top, sum := t.cells[first/t.width:end/t.width], math.Inf(-1), 0.0
-	for _, c := range cells {
-		top = max(top, c.sum)
+	at := int(first / t.width)
+	cells, sum := t.cells[at:end/t.width], 0.0
+	last := t.unitAt(at + len(cells))
+	if t.unitAt(at+1) == last {
+		for _, c := range cells {
+			sum += c.sum
+		}
+	} else {
+		for i, c := range cells {
+			sum += c.sum * math.Exp(t.unitAt(at+i+1)-last)
+		}
 	}
-	for _, c := range cells {
-		sum += math.Exp(c.sum - top)
-	}
-	return math.Log(sum) + top
+	return math.Log(sum) + last
 }
 
 // logP returns ln P(z) at multiples of the width, and otherwise the chord between the two nearest.
 func (t *table) logP(z int64) float64 {
-	at, rest := z/t.width, z%t.width
-	first := t.cells[at].first
+	at, rest := int(z/t.width), z%t.width
+	first := math.Log(t.cells[at].first) + t.unitAt(at)
 	if rest == 0 {
 		return first
 	}
-	return first + (t.cells[at+1].first-first)*float64(rest)/float64(t.width)
+	next := math.Log(t.cells[at+1].first) + t.unitAt(at+1)
+	return first + (next-first)*float64(rest)/float64(t.width)
 }
 
 func (t *table) missed(cut bool) float64 {
