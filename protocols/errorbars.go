@@ -20,9 +20,7 @@ type ErrorLaw interface {
 type Intervals map[intervalKey][2]float64
 
 type intervalKey struct {
-	cell       Cell
-	levels     levelSum
-	noise      noiseLaw
+	law        any // A law without its estimate and variance, which decides the interval but for its place.
 	confidence float64
 }
 
@@ -32,24 +30,19 @@ func (i Intervals) Of(law ErrorLaw, confidence float64) (lo, hi float64) {
 	case completeLaw:
 		return e.move(i.Of(e.counted, confidence))
 	case Cell:
-		key := intervalKey{cell: e, confidence: confidence}
-		known, ok := i[key]
-		if !ok {
-			known[0], known[1] = e.Interval(confidence)
-			i[key] = known
-		}
-		return known[0], known[1]
+		return i.known(e, confidence)
 	case levelSum:
-		key := intervalKey{levels: e, confidence: confidence}
-		key.levels.Estimate, key.levels.Plugged = 0, 0
-		known, ok := i[key]
-		if !ok {
-			known[0], known[1] = key.levels.Interval(confidence)
-			i[key] = known
-		}
-		return e.Estimate + known[0], e.Estimate + known[1]
+		estimate := e.Estimate
+		e.Estimate, e.Plugged = 0, 0
+		lo, hi = i.known(e, confidence)
+		return estimate + lo, estimate + hi
+	case FlippedLevels:
+		estimate := e.Estimate
+		e.Estimate, e.Plugged = 0, 0
+		lo, hi = i.known(e, confidence)
+		return estimate + lo, estimate + hi
 	case NoisyEstimate:
-		key := intervalKey{noise: e.Noise.noiseLaw, confidence: confidence}
+		key := intervalKey{e.Noise.noiseLaw, confidence}
 		known, ok := i[key]
 		if !ok {
 			known[1] = e.Noise.Reach(confidence)
@@ -58,6 +51,17 @@ func (i Intervals) Of(law ErrorLaw, confidence float64) (lo, hi float64) {
 		return e.around(known[1])
 	}
 	return law.Interval(confidence)
+}
+
+// known returns the interval of a law that is a key, from the cache if possible.
+func (i Intervals) known(law ErrorLaw, confidence float64) (lo, hi float64) {
+	key := intervalKey{law, confidence}
+	ends, ok := i[key]
+	if !ok {
+		ends[0], ends[1] = law.Interval(confidence)
+		i[key] = ends
+	}
+	return ends[0], ends[1]
 }
 
 // Quantile returns the z such that a standard normal variable lies in [-z, z] with the given probability.

@@ -45,18 +45,25 @@ func (e levelSum) Interval(confidence float64) (lo, hi float64) {
 	return e.Estimate - e.Width*lo, e.Estimate + e.Width*hi
 }
 
-// low returns the least θ for which Pr_θ[C ≥ c] exceeds Pr[Z ≥ z] of a standard normal Z. On the scale of normal
-// quantiles the probability is almost a straight line, so the false position method needs few steps.
+// low returns the least θ for which Pr_θ[C ≥ c] exceeds Pr[Z ≥ z] of a standard normal Z.
 func (e levelSum) low(z float64) float64 {
+	estimate := e.Clients/2 + e.Size*e.Seen/(1-e.Gamma)
+	variance := e.worst(min(max(estimate, 0), e.Clients), false).variance(e)
+	return lowest(e.reached, estimate, math.Sqrt(variance)*e.Size/(1-e.Gamma), z)
+}
+
+// lowest returns the least θ for which reached(θ) exceeds Pr[Z ≥ z] of a standard normal Z, or the estimate if that is
+// lower. The estimate has about this standard deviation. On the scale of normal quantiles the probability is almost a
+// straight line, so the false position method needs few steps.
+func lowest(reached func(theta float64) float64, estimate, deviation, z float64) float64 {
 	f := func(theta float64) float64 {
-		return Quantile(2*min(max(e.reached(theta), least/2), 1-least)-1) + z
+		return Quantile(2*min(max(reached(theta), least/2), 1-least)-1) + z
 	}
-	to := e.Clients/2 + e.Size*e.Seen/(1-e.Gamma)
+	to := estimate
 	fto := f(to)
 	if fto <= 0 {
 		return to
 	}
-	deviation := math.Sqrt(e.worst(min(max(to, 0), e.Clients), false).variance(e)) * e.Size / (1 - e.Gamma)
 	step := 1.2*z*deviation + 1e-6
 	from := to - step
 	ffrom := f(from)
@@ -298,20 +305,24 @@ func (c worstClients) inverted(e levelSum) float64 {
 // logVanished is the logarithm below which a characteristic function is treated as 0.
 const logVanished = -42
 
-// saddle returns Pr[C ≥ c] by the saddlepoint approximation of Lugannani and Rice for a lattice. With the cumulant
-// generating function κ, κ'(λ) = c and the distance δ between neighbouring values of C:
-//
-//	1 - Φ(w) + φ(w)·(1/u - 1/w),   w = ±√(2(λc - κ(λ))),   u = √κ''(λ)·(1-e^{-λδ})/δ
+// saddle returns Pr[C ≥ c] by the saddlepoint approximation.
 func (c worstClients) saddle(e levelSum) float64 {
-	lambda, at := c.solve(e)
 	step := 0.5 / float64(e.K)
 	if e.K == 1 || c.value[0] == 1 && c.value[1] == 0 || c.value[0] == 0 && c.value[1] == 1 {
 		step = 0.5
 	}
-	w := math.Copysign(math.Sqrt(max(0, 2*(lambda*e.Seen-at.value))), lambda)
+	return saddlepoint(func(lambda float64) cumulant { return c.generating(e, lambda) }, e.Seen, step)
+}
+
+// saddlepoint returns Pr[C ≥ c] by the saddlepoint approximation of Lugannani and Rice for a lattice. With the cumulant
+// generating function κ, κ'(λ) = c and the distance δ between neighbouring values of C:
+//
+//	1 - Φ(w) + φ(w)·(1/u - 1/w),   w = ±√(2(λc - κ(λ))),   u = √κ''(λ)·(1-e^{-λδ})/δ
+func saddlepoint(generating func(lambda float64) cumulant, c, step float64) float64 {
+	lambda, at := solveCumulant(generating, c)
+	w := math.Copysign(math.Sqrt(max(0, 2*(lambda*c-at.value))), lambda)
 	if math.Abs(w) < 1e-3 {
-		deviation := math.Sqrt(c.variance(e))
-		return math.Erfc((e.Seen-at.first-step/2)/(deviation*math.Sqrt2)+w/math.Sqrt2) / 2
+		return math.Erfc((c-at.first-step/2)/math.Sqrt(2*at.second)+w/math.Sqrt2) / 2
 	}
 	u := math.Sqrt(at.second) * -math.Expm1(-lambda*step) / step
 	tail := math.Erfc(w/math.Sqrt2)/2 + math.Exp(-w*w/2)/math.Sqrt(2*math.Pi)*(1/u-1/w)
@@ -321,30 +332,30 @@ func (c worstClients) saddle(e levelSum) float64 {
 // cumulant is the value of a cumulant generating function with its first two derivatives.
 type cumulant struct{ value, first, second float64 }
 
-// solve returns the λ with κ'(λ) = c, in ±mostLambda, by Newton's method within a bracket.
-func (c worstClients) solve(e levelSum) (lambda float64, at cumulant) {
+// solveCumulant returns the λ with κ'(λ) = c, in ±mostLambda, by Newton's method within a bracket.
+func solveCumulant(generating func(lambda float64) cumulant, c float64) (lambda float64, at cumulant) {
 	const mostLambda = 400
-	at = c.generating(e, 0)
+	at = generating(0)
 	lo, hi := 0.0, 0.0
-	for step := 1.0; at.first < e.Seen && hi < mostLambda; step *= 2 {
+	for step := 1.0; at.first < c && hi < mostLambda; step *= 2 {
 		lo, hi = hi, hi+step
-		at = c.generating(e, hi)
+		at = generating(hi)
 	}
 	if hi == 0 {
-		for step := 1.0; at.first > e.Seen && lo > -mostLambda; step *= 2 {
+		for step := 1.0; at.first > c && lo > -mostLambda; step *= 2 {
 			hi, lo = lo, lo-step
-			at = c.generating(e, lo)
+			at = generating(lo)
 		}
 	}
 	lambda = lo
 	for range 80 {
-		at = c.generating(e, lambda)
-		if at.first < e.Seen {
+		at = generating(lambda)
+		if at.first < c {
 			lo = lambda
 		} else {
 			hi = lambda
 		}
-		next := lambda + (e.Seen-at.first)/at.second
+		next := lambda + (c-at.first)/at.second
 		if math.Abs(next-lambda) < 1e-10*(1+math.Abs(lambda)) || hi-lo < 1e-12 {
 			break
 		}

@@ -52,27 +52,33 @@ func client(e levelSum, x float64) []float64 {
 	return out
 }
 
+// withRounding adds the difference of two Poisson variables of this variance to a distribution on 0, 1, 2, …, in steps
+// of so many. The result begins at -reach.
+func withRounding(law []float64, rounding float64, step int) (out []float64, reach int) {
+	if rounding == 0 {
+		return law, 0
+	}
+	poisson := []float64{math.Exp(-rounding / 2)}
+	for i := 1.0; i < rounding/2+12*math.Sqrt(rounding)+20; i++ {
+		poisson = append(poisson, poisson[len(poisson)-1]*rounding/2/i)
+	}
+	reach = step * (len(poisson) - 1)
+	levels := make([]float64, 2*reach+1)
+	for i, p := range poisson {
+		for j, q := range poisson {
+			levels[step*(i-j)+reach] += p * q
+		}
+	}
+	return sums([][]float64{law, levels}, []int{1, 1}), reach
+}
+
 // exactTail returns Pr[C ≥ c] of a group by convolution; rounding as the difference of two Poisson variables.
 func (c worstClients) exactTail(e levelSum) float64 {
 	law := sums([][]float64{client(e, c.value[0]), client(e, c.value[1])},
 		[]int{int(c.clients[0]), int(c.clients[1])})
-	reach := 0
-	if c.rounding > 0 {
-		poisson := []float64{math.Exp(-c.rounding / 2)}
-		for i := 1.0; i < c.rounding/2+12*math.Sqrt(c.rounding)+20; i++ {
-			poisson = append(poisson, poisson[len(poisson)-1]*c.rounding/2/i)
-		}
-		reach = len(poisson) - 1
-		levels := make([]float64, 4*reach+1) // A level is two half levels.
-		for i, p := range poisson {
-			for j, q := range poisson {
-				levels[2*(i-j+reach)] += p * q
-			}
-		}
-		law = sums([][]float64{law, levels}, []int{1, 1})
-	}
+	law, reach := withRounding(law, c.rounding, 2) // A level is two half levels.
 	half := 2 * float64(e.K)
-	first := math.Ceil(e.Seen*half-1e-6) + e.Clients*float64(e.K) + 2*float64(reach)
+	first := math.Ceil(e.Seen*half-1e-6) + e.Clients*float64(e.K) + float64(reach)
 	tail := 0.
 	for i := len(law) - 1; i >= 0 && float64(i) >= first; i-- {
 		tail += law[i]

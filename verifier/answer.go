@@ -28,6 +28,8 @@ type Answer struct {
 	Band               Intervals `json:"band"`                 // Wider than Interval: holds for all entries at once.
 	// Only for an epoch. Wider than Band: holds for all entries of all the task's epochs at once.
 	BandOverEpochs Intervals `json:"band_over_epochs,omitempty"`
+	// Why some intervals or bands are none; empty if there are all.
+	NoneBecause string `json:"none_because,omitempty"`
 	// The confidence of each interval by itself, and of each band as a whole.
 	Confidence float64 `json:"confidence"`
 
@@ -80,9 +82,32 @@ func answer(t *task.Task, m protocols.Mechanism, agg protocols.Aggregate, c Coun
 		a = a.withoutResults()
 	}
 	if a.Estimate != nil {
+		a.dropIntervals(t, c.loss().Clients)
 		a.process(t, c.loss().Clients)
 	}
 	return a
+}
+
+// saysNothing explains why an interval is none.
+const saysNothing = "it would contain every possible answer"
+
+// dropIntervals replaces intervals that contain every possible answer of a number of clients by none.
+func (a *Answer) dropIntervals(t *task.Task, clients uint64) {
+	lo, hi := possibleAnswers(t, clients)
+	for _, intervals := range []Intervals{a.Interval, a.Band, a.BandOverEpochs} {
+		for j, i := range intervals {
+			if intervals[j] = i.within(lo, hi); intervals[j].IsNone() {
+				a.NoneBecause = saysNothing
+			}
+		}
+	}
+}
+
+// possibleAnswers returns the least and the largest possible entry of the answer for a number of clients.
+func possibleAnswers(t *task.Task, clients uint64) (lo, hi float64) {
+	least, most := protocols.Contribution(t)
+	scale := protocols.Scale(t.Query, clients) * float64(clients)
+	return least * scale, most * scale
 }
 
 // confidencePerEpoch returns the confidence per epoch that gives [Confidence] for all epochs together: the root of
@@ -107,9 +132,9 @@ func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Agg
 		if missing.Parts > 0 {
 			law = missing.Complete(law)
 		}
-		interval := func(confidence float64) [2]float64 {
+		interval := func(confidence float64) Interval {
 			lo, hi := intervals.Of(law, confidence)
-			return [2]float64{lo * scale, hi * scale}
+			return Interval{lo * scale, hi * scale}
 		}
 		a.Estimate = append(a.Estimate, missing.Estimate(totals[j])*scale)
 		a.StandardError = append(a.StandardError, math.Sqrt(law.Variance())*scale)

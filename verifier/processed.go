@@ -3,7 +3,6 @@ package verifier
 import (
 	"slices"
 
-	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -26,9 +25,7 @@ type Processed struct {
 // contains it, the possible part of the interval does, too. The projected point may lie outside an entry's interval;
 // then process extends the interval to it. So each interval covers the truth at least as often as the estimate's.
 func (a *Answer) process(t *task.Task, clients uint64) {
-	least, most := protocols.Contribution(t)
-	scale := protocols.Scale(t.Query, clients) * float64(clients)
-	lo, hi := least*scale, most*scale
+	lo, hi := possibleAnswers(t, clients)
 	p := &Processed{Method: MethodClip, Estimate: slices.Clone(a.Estimate)}
 	for j, x := range p.Estimate {
 		p.Estimate[j] = min(max(x, lo), hi)
@@ -40,11 +37,14 @@ func (a *Answer) process(t *task.Task, clients uint64) {
 	a.Processed = p
 }
 
-// possible clips intervals to [lo, hi], and extends each one to include its estimate.
+// possible clips intervals to [lo, hi], and extends each one to include its estimate. It keeps those that are none.
 func possible(of Intervals, estimate Values, lo, hi float64) (out Intervals) {
 	for j, i := range of {
 		x := estimate[j]
-		out = append(out, [2]float64{min(max(i[0], lo), hi, x), max(min(max(i[1], lo), hi), x)})
+		if !i.IsNone() {
+			i = Interval{min(max(i[0], lo), hi, x), max(min(max(i[1], lo), hi), x)}
+		}
+		out = append(out, i)
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package verifier
 
 import (
 	"encoding/json"
+	"math"
 	"time"
 
 	"github.com/doona-dp/doona/internal/ledger"
@@ -24,15 +25,41 @@ func (v Values) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]float64(v))
 }
 
+// Interval is an interval from the first number to the second. One that contains every possible answer says nothing. It
+// is replaced by one over all numbers, which is none: null in JSON.
+type Interval [2]float64
+
+// IsNone reports whether there is no interval.
+func (i Interval) IsNone() bool { return math.IsInf(i[0], -1) && math.IsInf(i[1], 1) }
+
+// MarshalJSON implements [json.Marshaler].
+func (i Interval) MarshalJSON() ([]byte, error) {
+	if i.IsNone() {
+		return []byte("null"), nil
+	}
+	return json.Marshal([2]float64(i))
+}
+
+// within returns the interval, or none if it contains all of the possible answers from lo to hi.
+func (i Interval) within(lo, hi float64) Interval {
+	if i[0] <= lo && hi <= i[1] {
+		return noInterval()
+	}
+	return i
+}
+
+// noInterval returns the interval that is none.
+func noInterval() Interval { return Interval{math.Inf(-1), math.Inf(1)} }
+
 // Intervals has an interval for each entry. In JSON it is [lo, hi] for one entry, else an array of them.
-type Intervals [][2]float64
+type Intervals []Interval
 
 // MarshalJSON implements [json.Marshaler].
 func (i Intervals) MarshalJSON() ([]byte, error) {
 	if len(i) == 1 {
 		return json.Marshal(i[0])
 	}
-	return json.Marshal([][2]float64(i))
+	return json.Marshal([]Interval(i))
 }
 
 // EpochReport is one epoch's cost and answer: a row of the [Ledger].

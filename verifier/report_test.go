@@ -1,7 +1,9 @@
 package verifier_test
 
 import (
+	"encoding/json"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,11 +46,58 @@ func TestErrorBarsAreWhatTheySay(t *testing.T) {
 			require.InEpsilon(t, math.Sqrt(law.Variance())*scale, a.StandardError[i], 1e-9, "%s, entry %d", name, i)
 			require.LessOrEqual(t, a.StandardError[i], a.StandardErrorWorst[i]*(1+1e-9), "%s, entry %d", name, i)
 			lo, hi := law.Interval(0.95)
-			require.InDeltaSlice(t, []float64{lo * scale, hi * scale}, a.Interval[i][:], 1e-12, "%s, entry %d", name, i)
+			requireInterval(t, draft, [2]float64{lo * scale, hi * scale}, a.Interval[i])
 			require.LessOrEqual(t, a.Interval[i][0], a.Estimate[i])
 			require.GreaterOrEqual(t, a.Interval[i][1], a.Estimate[i])
 			lo, hi = law.Interval(1 - 0.05/float64(len(a.Estimate)))
-			require.InDeltaSlice(t, []float64{lo * scale, hi * scale}, a.Band[i][:], 1e-12, "%s, entry %d", name, i)
+			requireInterval(t, draft, [2]float64{lo * scale, hi * scale}, a.Band[i])
+		}
+	}
+}
+
+// requireInterval requires an interval of seven clients, or none if it contains every possible answer.
+func requireInterval(t *testing.T, d *task.Task, want [2]float64, got verifier.Interval) {
+	t.Helper()
+	lo, hi := protocols.Contribution(d)
+	scale := 7 * protocols.Scale(d.Query, 7)
+	if want[0] <= lo*scale && hi*scale <= want[1] {
+		require.True(t, got.IsNone(), "%s: %v for %v", d.Name, got, want)
+		return
+	}
+	require.InDeltaSlice(t, want[:], got[:], 1e-12, d.Name)
+}
+
+// TestIntervalsThatSayNothing: an interval that contains every possible answer is none, and the answer says why. With a
+// larger ε there is an interval, but no band over many epochs.
+func TestIntervalsThatSayNothing(t *testing.T) {
+	for _, c := range []struct {
+		clients                  uint64
+		epsilon                  float64
+		interval, band, overMany bool
+	}{{4, 1, false, false, false}, {4, 4, true, true, false}, {200, 4, true, true, true}} {
+		draft, err := planner.Draft(planner.Query{Name: "mean", Query: task.Mean, Protocol: "realsum", Lo: -1, Hi: 1,
+			Batch: c.clients, Honest: 1, Epsilon: c.epsilon, Delta: 1e-3})
+		require.NoError(t, err)
+		m, err := registry.Open(draft)
+		require.NoError(t, err)
+		agg := m.Aggregate()
+		for i := range c.clients { // Half of the levels are at each end.
+			lanes, err := m.Randomize(randomizer.NewSource(), []float64{float64(i%2)*2 - 1})
+			require.NoError(t, err)
+			require.NoError(t, agg.Add(0, lanes[0][0]))
+		}
+		agg.AddUsers(c.clients)
+		a := verifier.Estimate(draft, m, agg, c.clients, 100_000)
+		t.Log(c.clients, a.Interval, a.BandOverEpochs)
+		require.Len(t, a.Estimate, 1)
+		require.Equal(t, []bool{c.interval, c.band, c.overMany},
+			[]bool{!a.Interval[0].IsNone(), !a.Band[0].IsNone(), !a.BandOverEpochs[0].IsNone()}, "%+v", a)
+		require.Equal(t, a.Interval[0].IsNone(), a.Processed.Interval[0].IsNone())
+		require.Equal(t, c.interval && c.band && c.overMany, a.NoneBecause == "")
+		text, err := json.Marshal(a)
+		require.NoError(t, err)
+		for name, shown := range map[string]bool{"interval": c.interval, "band": c.band, "band_over_epochs": c.overMany} {
+			require.Equal(t, !shown, strings.Contains(string(text), `"`+name+`":null`), "%s: %s", name, text)
 		}
 	}
 }

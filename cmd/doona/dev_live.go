@@ -90,6 +90,9 @@ func (n *progress) print(w io.Writer, now time.Time) error {
 
 func (n *progress) answer() string {
 	if len(n.Labels) == 0 && len(n.Estimate) == 1 {
+		if n.Interval[0].IsNone() {
+			return fmt.Sprintf("%s %s (no interval)", n.measure, display.Figure(n.Estimate[0], n.errors[0]))
+		}
 		return fmt.Sprintf("%s %s (95 %%: %s to %s)", n.measure, display.Figure(n.Estimate[0], n.errors[0]),
 			display.Figure(n.Interval[0][0], n.errors[0]), display.Figure(n.Interval[0][1], n.errors[0]))
 	}

@@ -25,10 +25,26 @@ func (n numbers) MarshalJSON() ([]byte, error) {
 
 func (n *numbers) UnmarshalJSON(raw []byte) error { return oneOrMore(raw, (*[]float64)(n)) }
 
-// ranges are intervals in JSON: [lo, hi], or an array of them.
+// ranges are intervals in JSON: [lo, hi] or null, or an array of them. null is no interval: all numbers are possible.
 type ranges [][2]float64
 
-func (r *ranges) UnmarshalJSON(raw []byte) error { return oneOrMore(raw, (*[][2]float64)(r)) }
+func (r *ranges) UnmarshalJSON(raw []byte) error {
+	var list []*[2]float64
+	if err := oneOrMore(raw, &list); err != nil {
+		return err
+	}
+	if list == nil { // null alone
+		list = make([]*[2]float64, 1)
+	}
+	*r = nil
+	for _, ends := range list {
+		if ends == nil {
+			ends = &[2]float64{math.Inf(-1), math.Inf(1)}
+		}
+		*r = append(*r, *ends)
+	}
+	return nil
+}
 
 // oneOrMore reads an array, or a single element as an array of one.
 func oneOrMore[T any](raw []byte, into *[]T) error {
@@ -130,7 +146,7 @@ func reaches(truth, estimate float64, band [2]float64) float64 {
 	case reach <= 0: // In place of infinity, which JSON does not have.
 		return math.MaxFloat64
 	}
-	return min(off/reach, math.MaxFloat64)
+	return min(off/reach, math.MaxFloat64) // 0 if there is no band
 }
 
 // await polls the verifier's report until it covers this number of clients, for at most f.wait.

@@ -14,11 +14,11 @@ type Point struct {
 	Label            string  // The point's name in its tooltip.
 	Short            string  // Label below the axis, if there is space; empty: Label.
 	At               float64 // Position on the axis, ascending; adjacent bars differ by 1.
-	Estimate, Lo, Hi float64
+	Estimate, Lo, Hi float64 // Lo and Hi are infinite if there is no interval.
 	Error            float64 // Error of the estimate: numbers show its first two digits. 0: three digits.
 	Truth            float64 // Exact answer, known only for simulated clients; NaN if unknown.
 
-	Wide *[2]float64 // In a series, the interval that holds for all points at once; nil for none.
+	Wide *[2]float64 // In a series, the interval that holds for all points at once; nil or infinite for none.
 }
 
 // Chart draws estimates in SVG: as a series over time, or as bars side by side. The page's style sheet sets its colors.
@@ -84,8 +84,11 @@ func (c Chart) SVG() template.HTML {
 func (p *plot) scale() {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, m := range p.Points {
-		lo, hi = min(lo, m.Lo, m.Estimate), max(hi, m.Hi, m.Estimate)
-		if m.Wide != nil {
+		lo, hi = min(lo, m.Estimate), max(hi, m.Estimate)
+		if m.bounded() {
+			lo, hi = min(lo, m.Lo), max(hi, m.Hi)
+		}
+		if m.wide() {
 			lo, hi = min(lo, m.Wide[0]), max(hi, m.Wide[1])
 		}
 		if !math.IsNaN(m.Truth) {
@@ -173,12 +176,20 @@ func (p *plot) text(x, y float64, anchor, text string) {
 	fmt.Fprintf(&p.out, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x, y, anchor, html.EscapeString(text))
 }
 
+// bounded reports whether the point has an interval.
+func (m Point) bounded() bool { return !math.IsInf(m.Lo, 0) && !math.IsInf(m.Hi, 0) }
+
+// wide reports whether the point has an interval that holds for all points at once.
+func (m Point) wide() bool {
+	return m.Wide != nil && !math.IsInf(m.Wide[0], 0) && !math.IsInf(m.Wide[1], 0)
+}
+
 // wideBand draws the interval that holds for all points at once, as one rectangle per point. The rectangles of many
 // adjacent points touch.
 func (p *plot) wideBand() {
 	width := min(p.innerWidth()/p.slots, 72)
 	for _, m := range p.Points {
-		if m.Wide != nil {
+		if m.wide() {
 			fmt.Fprintf(&p.out, `<rect class="wideband" x="%.1f" width="%.1f" y="%.1f" height="%.1f"/>`, p.x(m)-width/2,
 				width, p.y(m.Wide[1]), p.y(m.Wide[0])-p.y(m.Wide[1]))
 		}
@@ -209,11 +220,13 @@ func (p *plot) point(m Point) {
 		top, foot := min(p.y(m.Estimate), p.y(0)), max(p.y(m.Estimate), p.y(0))
 		fmt.Fprintf(&p.out, `<rect class="bar" x="%.1f" width="%.1f" y="%.1f" height="%.1f"/>`, x-half, 2*half, top,
 			foot-top)
-		fmt.Fprintf(&p.out, `<line class="whisker" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke-width="%.1f"/>`, x,
-			x, p.y(m.Lo), p.y(m.Hi), min(2.5, max(0.8, half/2)))
+		if m.bounded() {
+			fmt.Fprintf(&p.out, `<line class="whisker" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke-width="%.1f"/>`,
+				x, x, p.y(m.Lo), p.y(m.Hi), min(2.5, max(0.8, half/2)))
+		}
 	} else {
 		half = min(11, 0.42*slot)
-		if !p.Exact {
+		if !p.Exact && m.bounded() {
 			fmt.Fprintf(&p.out, `<rect class="band" x="%.1f" width="%.1f" y="%.1f" height="%.1f" rx="%.1f"/>`, x-half/2,
 				half, p.y(m.Hi), p.y(m.Lo)-p.y(m.Hi), min(4, half/2))
 		}
@@ -231,9 +244,13 @@ func (p *plot) title(m Point) string {
 	if p.Exact {
 		return m.Label + ": " + Number(m.Estimate)
 	}
-	text := fmt.Sprintf("%s: %s, between %s and %s", m.Label, Figure(m.Estimate, m.Error),
-		Figure(m.Lo, m.Error), Figure(m.Hi, m.Error))
-	if m.Wide != nil {
+	text := fmt.Sprintf("%s: %s", m.Label, Figure(m.Estimate, m.Error))
+	if m.bounded() {
+		text += fmt.Sprintf(", between %s and %s", Figure(m.Lo, m.Error), Figure(m.Hi, m.Error))
+	} else {
+		text += ", no interval"
+	}
+	if m.wide() {
 		text += fmt.Sprintf("; all at once between %s and %s", Figure(m.Wide[0], m.Error), Figure(m.Wide[1], m.Error))
 	}
 	if !math.IsNaN(m.Truth) {

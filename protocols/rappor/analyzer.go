@@ -60,15 +60,15 @@ func (a *aggregate) Total() []float64 {
 }
 
 // Errors implements [protocols.Aggregate.Errors]. For a count the error is that of a sum of two binomial variables. For
-// a sum or mean it is nearly normal, with rounding at its worst.
+// a sum or mean it is that of a sum of flipped levels. Its variance is at its worst.
 func (a *aggregate) Errors() []protocols.ErrorLaw {
 	f := a.m.f.Float64()
 	if a.m.task.Query == task.Count {
 		return []protocols.ErrorLaw{protocols.Cell{Seen: a.sum, Users: a.reports, Own: 1 - f, Other: f}}
 	}
-	step := a.m.task.Input.Width() / (float64(a.m.k) * (1 - 2*f))
-	return []protocols.ErrorLaw{protocols.Normal{Estimate: a.Total()[0],
-		Plugged: float64(a.reports) * a.m.Worst().Variance, Step: step}}
+	return []protocols.ErrorLaw{protocols.FlippedLevels{Estimate: a.Total()[0], Width: a.m.task.Input.Width(),
+		K: a.m.k, Flip: f, Clients: float64(a.reports), Seen: float64(a.sum),
+		Plugged: float64(a.reports) * a.m.Worst().Variance}}
 }
 
 // LossEffect implements [protocols.Aggregate.LossEffect]. A missing slot held a level from 1 to k, or a cover. By

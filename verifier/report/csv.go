@@ -20,7 +20,8 @@ var csvHeader = []string{"epoch", "start", "entry", "label", "from", "to", "clie
 
 // WriteCSV writes a line per entry of the answer: first for all epochs together (epoch "all"), then for each epoch. In
 // the columns, start is the start of the epoch in UTC, and from and to are the edges of a histogram's bin. lo and hi
-// are the ends of the interval. band_lo and band_hi are the ends of the band, which holds for all entries at once. An
+// are the ends of the interval. band_lo and band_hi are the ends of the band, which holds for all entries at once. They
+// are empty if the interval or band would contain every possible answer. An
 // unusable answer has one line without entry and numbers, unless an override shows it.
 //
 // The last columns begin with the post-processed answer: its estimate, interval, band and method. The claim follows: ε,
@@ -87,13 +88,21 @@ func writeTexts(out *csv.Writer, r *verifier.Report, privacy []string) {
 
 // numbersOf returns the estimate of an entry and its error bars.
 func numbersOf(a *verifier.Answer, j int) []string {
-	return written(a.Estimate[j], a.StandardError[j], a.Interval[j][0], a.Interval[j][1], a.StandardErrorWorst[j],
-		a.Band[j][0], a.Band[j][1])
+	return slices.Concat(written(a.Estimate[j], a.StandardError[j]), ends(a.Interval[j]),
+		written(a.StandardErrorWorst[j]), ends(a.Band[j]))
 }
 
 // processedOf returns the post-processed estimate of an entry, with its interval, band and method.
 func processedOf(p *verifier.Processed, j int) []string {
-	return append(written(p.Estimate[j], p.Interval[j][0], p.Interval[j][1], p.Band[j][0], p.Band[j][1]), p.Method)
+	return slices.Concat(written(p.Estimate[j]), ends(p.Interval[j]), ends(p.Band[j]), []string{p.Method})
+}
+
+// ends returns the ends of an interval; "" if it is none.
+func ends(i verifier.Interval) []string {
+	if i.IsNone() {
+		return make([]string, 2)
+	}
+	return written(i[0], i[1])
 }
 
 // bound formats a bound on ε; "" if it is infinite.

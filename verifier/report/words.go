@@ -6,6 +6,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,8 +60,14 @@ func whole(n uint64) cell { return text(count(n)) }
 
 func count(n uint64) string { return display.Number(float64(n)) }
 
-// figure returns a cell with a number, with as many decimals as its error justifies.
-func figure(x, err float64) cell { return cell{display.Figure(x, err), &x} }
+// figure returns a cell with a number, with as many decimals as its error justifies. An infinite number is the end of
+// an interval that is none.
+func figure(x, err float64) cell {
+	if math.IsInf(x, 0) {
+		return text("none")
+	}
+	return cell{display.Figure(x, err), &x}
+}
 
 // plain returns a cell with a number that has no error.
 func plain(x float64) cell { return cell{display.Number(x), &x} }
@@ -76,8 +83,8 @@ type epochRow struct {
 // estimate is a number with its interval and its standard error.
 type estimate struct {
 	value, lo, hi, err float64
-	bars               []float64   // Standard errors, from the data and in the worst case; empty for a quantile.
-	wide               *[2]float64 // The band over epochs; nil unless the number is about one epoch.
+	bars               []float64          // Standard errors, from the data and in the worst case; empty for a quantile.
+	wide               *verifier.Interval // The band over epochs; nil unless the number is about one epoch.
 }
 
 // cells returns the cells of an estimate, in the order of [pageModel.answerHead].
@@ -91,6 +98,9 @@ func (e estimate) cells() []cell {
 	}
 	return out
 }
+
+// none reports whether the interval or the band over epochs is none.
+func (e estimate) none() bool { return math.IsInf(e.lo, 0) || e.wide != nil && e.wide.IsNone() }
 
 func newPageModel(r *verifier.Report) *pageModel {
 	a := &pageModel{Report: r}
@@ -120,12 +130,19 @@ func theOne(a verifier.Answer, d *verifier.Distribution) *estimate {
 	switch {
 	case d != nil:
 		m := d.Median()
-		return &estimate{m.Estimate, m.Interval[0], m.Interval[1], (m.Interval[1] - m.Interval[0]) / 4, nil,
-			m.BandOverEpochs}
+		return &estimate{m.Estimate, m.Interval[0], m.Interval[1], errorOf(d, m), nil, m.BandOverEpochs}
 	case len(a.Estimate) == 1:
 		return entryOf(&a, 0)
 	}
 	return nil
+}
+
+// errorOf returns about the standard error of a quantile or mean: a quarter of the interval, or of the range.
+func errorOf(d *verifier.Distribution, l verifier.Location) float64 {
+	if l.Interval.IsNone() {
+		return (d.Range[1] - d.Range[0]) / 4
+	}
+	return (l.Interval[1] - l.Interval[0]) / 4
 }
 
 func entryOf(a *verifier.Answer, j int) *estimate {
@@ -160,6 +177,14 @@ func (a *pageModel) headline() *tile {
 	if e == nil {
 		return nil
 	}
+	if math.IsInf(e.lo, 0) {
+		what := ""
+		if a.Distribution != nil {
+			what = "is the median, "
+		}
+		return &tile{display.Figure(e.value, e.err), fmt.Sprintf("%swithout an interval: with %s confidence %s", what,
+			a.Percent(), saysNothing)}
+	}
 	what, lo, hi := "", display.Figure(e.lo, e.err), display.Figure(e.hi, e.err)
 	if d := a.Distribution; d != nil {
 		what = "is the median, "
@@ -173,6 +198,9 @@ func (a *pageModel) headline() *tile {
 	return &tile{display.Figure(e.value, e.err), fmt.Sprintf("%sbetween %s and %s, with %s confidence", what, lo, hi,
 		a.Percent())}
 }
+
+// saysNothing explains why there is no interval.
+const saysNothing = "it would contain every possible answer"
 
 func (a *pageModel) tiles() []tile {
 	clients := fmt.Sprintf("clients in %s", plural(a.Batches, "batch", "batches"))
@@ -238,6 +266,9 @@ func (r *pageModel) ErrorBars() string {
 		"if every client had the worst value. They describe the clients who reported, not a larger population."
 	if r.Missing > 0 {
 		text += " The interval also covers the largest change that the missing messages could make."
+	}
+	if r.NoneBecause != "" {
+		text += " Where it says “none”, there is no interval: " + r.NoneBecause + "."
 	}
 	if len(r.Estimate) > 1 {
 		text += fmt.Sprintf(" Each interval contains the true value of its entry with %s confidence. The band is "+
@@ -324,7 +355,8 @@ func (r *pageModel) AboutPossible() string {
 func (r *pageModel) AboutQuantiles() string {
 	return "Each interval holds by itself with " + r.Percent() + " confidence. A quantile’s interval ends at edges of " +
 		"bins, so it is at least one bin wide. The mean’s interval includes half a bin, because the histogram does " +
-		"not show where in its bin a value lies. Values beyond the range count as its ends."
+		"not show where in its bin a value lies. Values beyond the range count as its ends. Where it says “none”, the " +
+		"interval would be the whole range."
 }
 
 func (a *pageModel) quantiles() *table {
@@ -333,7 +365,7 @@ func (a *pageModel) quantiles() *table {
 	}
 	t := &table{Head: append([]string{""}, a.intervalHead("estimate")...)}
 	for _, q := range append(slices.Clone(a.Distribution.Quantiles), a.Distribution.Mean) {
-		e := estimate{q.Estimate, q.Interval[0], q.Interval[1], (q.Interval[1] - q.Interval[0]) / 4, nil, nil}
+		e := estimate{q.Estimate, q.Interval[0], q.Interval[1], errorOf(a.Distribution, q), nil, nil}
 		t.Rows = append(t.Rows, append([]cell{text(q.Name)}, e.cells()...))
 	}
 	return t
@@ -418,9 +450,13 @@ func (a *pageModel) AboutEpochs() string {
 	case len(a.Estimate) > 1:
 		truth = "the true values of all " + count(uint64(len(a.Estimate))) + " entries"
 	}
-	return fmt.Sprintf("The band over epochs contains %s in all %s of the task at once, with %s "+
+	out := fmt.Sprintf("The band over epochs contains %s in all %s of the task at once, with %s "+
 		"confidence. Use it to compare epochs. It does not change when further epochs arrive.", truth,
 		plural(a.TaskEpochs, "epoch", "epochs"), a.Percent())
+	if slices.ContainsFunc(a.rows, func(e epochRow) bool { return e.one != nil && e.one.none() }) {
+		out += " Where it says “none”, there is no band: " + saysNothing + "."
+	}
+	return out
 }
 
 // numbers returns the cells for the columns of [pageModel.epochColumns].

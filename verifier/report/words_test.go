@@ -62,9 +62,12 @@ func (o object) numbers(name string) (out []float64) {
 	return out
 }
 
-// pairs returns a field that is a pair of numbers or an array of pairs.
+// pairs returns a field that is a pair of numbers or an array of pairs. A pair may be null: nil.
 func (o object) pairs(name string) (out [][]float64) {
 	all, _ := o[name].([]any)
+	if all == nil {
+		return [][]float64{nil}
+	}
 	for _, one := range all {
 		if _, single := one.(float64); single {
 			return [][]float64{o.numbers(name)}
@@ -77,30 +80,45 @@ func (o object) pairs(name string) (out [][]float64) {
 // row returns the shown numbers of one entry of an answer, without its band.
 func (o object) row(j int) string {
 	err := o.numbers("standard_error")[j]
-	interval := o.pairs("interval")[j]
-	return strings.Join([]string{display.Figure(o.numbers("estimate")[j], err), display.Figure(interval[0], err),
-		display.Figure(interval[1], err), display.Number(err), display.Number(o.numbers("standard_error_worst")[j])}, " ")
+	return strings.Join([]string{display.Figure(o.numbers("estimate")[j], err), ends(o.pairs("interval")[j], err),
+		display.Number(err), display.Number(o.numbers("standard_error_worst")[j])}, " ")
+}
+
+// ends returns the shown ends of an interval.
+func ends(interval []float64, err float64) string {
+	if interval == nil {
+		return "none none"
+	}
+	return display.Figure(interval[0], err) + " " + display.Figure(interval[1], err)
 }
 
 // overEpochs returns the shown ends of the band over epochs.
 func (o object) overEpochs(j int, err float64) string {
-	band := o.pairs("band_over_epochs")[j]
-	return display.Figure(band[0], err) + " " + display.Figure(band[1], err)
+	return ends(o.pairs("band_over_epochs")[j], err)
 }
 
-// location returns the shown numbers of a quantile or a mean.
-func (o object) location() string {
-	interval := o.numbers("interval")
-	err := (interval[1] - interval[0]) / 4
-	return strings.Join([]string{display.Figure(o.number("estimate"), err), display.Figure(interval[0], err),
-		display.Figure(interval[1], err)}, " ")
+// location returns the shown numbers of a quantile or a mean of a distribution.
+func (o object) location(d object) string {
+	err := o.error(d)
+	return display.Figure(o.number("estimate"), err) + " " + ends(o.pairs("interval")[0], err)
+}
+
+// error returns a quarter of the interval of a quantile or a mean, or of the range if there is none.
+func (o object) error(d object) float64 {
+	interval := o.pairs("interval")[0]
+	if interval == nil {
+		interval = d.numbers("range")
+	}
+	return (interval[1] - interval[0]) / 4
 }
 
 // medianInWords returns the headline's words about the median's interval. An end of the range also covers the values
 // beyond it.
 func medianInWords(d, median object) string {
-	interval, ends := median.numbers("interval"), d.numbers("range")
-	err := (interval[1] - interval[0]) / 4
+	interval, ends, err := median.numbers("interval"), d.numbers("range"), median.error(d)
+	if interval == nil {
+		return "is the median, without an interval: with 95 % confidence it would contain every possible answer"
+	}
 	out := "is the median, between " + display.Figure(interval[0], err)
 	if interval[0] == ends[0] {
 		out += " or less"
@@ -127,7 +145,7 @@ func inWords(t *testing.T, r object) (out []string) {
 			band, err := r.pairs("band")[j], r.numbers("standard_error")[j]
 			name = labels[j].(string)
 			if j < 512 {
-				add(name, r.row(j), display.Figure(band[0], err), display.Figure(band[1], err))
+				add(name, r.row(j), ends(band, err))
 			}
 			continue
 		}
@@ -136,12 +154,12 @@ func inWords(t *testing.T, r object) (out []string) {
 	out = append(out, processedInWords(r)...)
 	if d, ok := r["distribution"].(map[string]any); ok {
 		for _, q := range object(d).list("quantiles") {
-			add(q.text("name"), q.location())
+			add(q.text("name"), q.location(object(d)))
 			if q["p"] == 0.5 {
 				add(medianInWords(object(d), q))
 			}
 		}
-		add("mean", object(object(d)["mean"].(map[string]any)).location())
+		add("mean", object(object(d)["mean"].(map[string]any)).location(object(d)))
 	}
 	for _, h := range r.list("by_hop") {
 		add("relay "+h.count("relay"), h.count("in"), h.count("out"), h.count("dropped"), h.count("destroyed"))
@@ -169,12 +187,11 @@ func processedInWords(r object) (out []string) {
 			break
 		}
 		err, interval := r.numbers("standard_error")[j], p.pairs("interval")[j]
-		row := []string{r.text("query"), display.Figure(x, err), display.Figure(interval[0], err),
-			display.Figure(interval[1], err)}
+		row := []string{r.text("query"), display.Figure(x, err), ends(interval, err)}
 		if len(labels) > 0 {
 			row[0] = labels[j].(string)
 			band := p.pairs("band")[j]
-			row = append(row, display.Figure(band[0], err), display.Figure(band[1], err))
+			row = append(row, ends(band, err))
 		}
 		out = append(out, strings.Join(row, " "))
 	}
@@ -212,8 +229,7 @@ func ledgerInWords(t *testing.T, r object) (out []string) {
 		if d, ok := e["distribution"].(map[string]any); ok {
 			for _, q := range object(d).list("quantiles") {
 				if q["p"] == 0.5 {
-					interval := q.numbers("interval")
-					row = append(row, q.location(), q.overEpochs(0, (interval[1]-interval[0])/4))
+					row = append(row, q.location(object(d)), q.overEpochs(0, q.error(object(d))))
 				}
 			}
 		} else if r["entry"] == nil && e["estimate"] != nil {

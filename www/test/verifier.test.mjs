@@ -16,6 +16,13 @@ beforeEach(async () => {
 after(() => Promise.all([browser?.close(), pages?.stop()]));
 
 /**
+ * Returns the ends of an interval, or none if it is null.
+ * @param {[number, number] | null} interval
+ * @returns {number[]}
+ */
+const ends = (interval) => interval ?? [];
+
+/**
  * Opens the page of a state, runs `body`, checks what must hold in every state, and takes screenshots.
  * @param {string} state
  * @param {(page: import('playwright-core').Page, report: any) => Promise<void>} body
@@ -49,14 +56,15 @@ test('a year of epochs is a series with a gap, and its numbers are the JSON\'s',
     assert.equal((await series.locator('.line').getAttribute('d'))?.match(/M/g)?.length, 2);
     assert.equal(await costs.locator('.point').count(), 365 - 14);
     assert.equal(await page.locator('.verdict').innerText(), 'Everything added up.');
-    const figures = (/** @type {any} */ e) => [e.estimate, ...e.interval, e.standard_error, e.standard_error_worst];
+    const figures = (/** @type {any} */ e) =>
+      [e.estimate, ...ends(e.interval), e.standard_error, e.standard_error_worst];
     assert.deepEqual(await numbersIn(page, '[aria-label="Estimate"]'), figures(report));
     const { estimate, interval, method } = report.processed;
-    assert.deepEqual(await numbersIn(page, '[aria-label="Nearest possible answer"]'), [estimate, ...interval]);
+    assert.deepEqual(await numbersIn(page, '[aria-label="Nearest possible answer"]'), [estimate, ...ends(interval)]);
     assert.equal(method, 'clip');
     assert.match(await page.locator('main').innerText(), /Post-processed \(clip\): each number is moved/);
     const rows = report.ledger.epochs.reverse()
-      .flatMap((/** @type {any} */ e) => [...figures(e), ...e.band_over_epochs]);
+      .flatMap((/** @type {any} */ e) => [...figures(e), ...ends(e.band_over_epochs)]);
     assert.deepEqual(await numbersIn(page, '[aria-label="Epochs"]'), rows);
     const csv = await (await fetch(`${pages.url}${pages.tasks['year']}api/report.csv`)).text();
     assert.equal(csv.trim().split('\n').length, 1 + 1 + 351);
@@ -68,16 +76,18 @@ test('256 bins, with quantiles and mean', () =>
     assert.equal(await page.locator('section[aria-labelledby="estimate-heading"] .bar').count(), 256);
     const { quantiles, mean } = report.distribution;
     assert.deepEqual(await numbersIn(page, '[aria-label="Quantiles and mean"]'),
-      [...quantiles, mean].flatMap((/** @type {any} */ q) => [q.estimate, ...q.interval]));
+      [...quantiles, mean].flatMap((/** @type {any} */ q) => [q.estimate, ...ends(q.interval)]));
     await page.locator('#entries summary').press('Enter');
     const entries = report.estimate.flatMap((/** @type {number} */ x, /** @type {number} */ i) =>
-      [x, ...report.interval[i], report.standard_error[i], report.standard_error_worst[i], ...report.band[i]]);
+      [x, ...ends(report.interval[i]), report.standard_error[i], report.standard_error_worst[i],
+        ...ends(report.band[i])]);
     assert.deepEqual(await numbersIn(page, '#entries'), entries);
     await page.locator('#entries summary').press('Enter');
     await page.locator('#possible summary').press('Enter');
     const { estimate, interval, band } = report.processed;
     assert.deepEqual(await numbersIn(page, '#possible'),
-      estimate.flatMap((/** @type {number} */ x, /** @type {number} */ i) => [x, ...interval[i], ...band[i]]));
+      estimate.flatMap((/** @type {number} */ x, /** @type {number} */ i) =>
+        [x, ...ends(interval[i]), ...ends(band[i])]));
     await page.locator('#possible summary').press('Enter');
     await page.locator('#possible summary').blur(); // no focus ring in the screenshot
   }));
@@ -111,7 +121,8 @@ test('where a share is missing there is no estimate, but the reason', () =>
     assert.deepEqual(await numbersIn(page, '[aria-label="Epochs"] tbody tr:first-child'), [], unusable);
     const [one] = report.ledger.epochs;
     assert.deepEqual(await numbersIn(page, '[aria-label="Epochs"]'),
-      [one.estimate, ...one.interval, one.standard_error, one.standard_error_worst, ...one.band_over_epochs],
+      [one.estimate, ...ends(one.interval), one.standard_error, one.standard_error_worst,
+        ...ends(one.band_over_epochs)],
       whole);
     assert.match(await page.locator('.findings').innerText(), /incomplete \(1\): batches with missing shares, withheld/);
     const csv = await (await fetch(`${pages.url}${pages.tasks['unusable']}api/report.csv`)).text();
