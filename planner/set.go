@@ -97,8 +97,8 @@ func (s Set) check() error {
 			return invalid.Field(field, format(parts[i]), "a number in (0, 1000]")
 		case g.Epochs < 1 || g.Epochs > task.MaxEpochs:
 			return invalid.Field("epochs", strconv.FormatUint(g.Epochs, 10), "1 to "+strconv.Itoa(task.MaxEpochs))
-		case g.Cap.Check() != nil:
-			return g.Cap.Check()
+		case g.limits().CheckLimits() != nil:
+			return g.limits().CheckLimits()
 		case g.Epsilon != 0 || g.Delta != 0 || g.TotalEpsilon != 0 || g.TotalDelta != 0 || g.Batch != 0:
 			return invalid.Field("queries", g.Name, "queries without users, epsilon and delta of their own")
 		}

@@ -44,6 +44,7 @@ type setQuery struct {
 	Share        float64       `json:"share"`  // Part of the budget, in place of a weight.
 	Per          planner.Clock `json:"per"`    // With days: how long an epoch is. Default day.
 	Cap          string        `json:"cap"`    // R/W: at most R reports of a browser in any W epochs.
+	Pace         string        `json:"pace"`   // r/w, with a cap: at most r reports in each w epochs.
 	Range        string        `json:"range"`  // Default 0,1.
 	Bins         uint64        `json:"bins"`
 	Labels       bool          `json:"labels"`
@@ -163,7 +164,7 @@ func (f *setFile) goal(q *setQuery) (g planner.Goal, err error) {
 	g.Query = planner.Query{Name: q.Name, Query: q.Query, Bins: q.Bins, Labels: q.Labels, Dim: q.Dim, Length: q.Length,
 		Clip:   !q.NoClip,
 		Honest: *f.Honest}
-	if err := g.Cap.Parse(q.Cap); err != nil {
+	if err := cmp.Or(g.Cap.Parse("cap", q.Cap), g.Pace.Parse("pace", q.Pace)); err != nil {
 		return g, err
 	}
 	if g.Epochs, err = f.epochs(q); err != nil {
