@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
@@ -137,4 +138,28 @@ func TestAYearAtRandom(t *testing.T) {
 	}
 	over := law.Observation(open.Epochs.MostReports(min(days, 365)) + 1)
 	require.Greater(t, compose.Delta([]compose.Observation{over}, b.Epsilon, b.Delta), b.Delta, "one report more")
+}
+
+// TestCapsNeedALedger: a client without a ledger, such as an edge worker, refuses a task with a cap, and so does one
+// that knows only a later task of its stream: neither can count the reports of one browser.
+func TestCapsNeedALedger(t *testing.T) {
+	for _, pace := range []task.Cap{{}, {Reports: 1, Window: 4}} {
+		open := limitedTask(t, 20, task.Cap{Reports: 5, Window: 15}, pace)
+		_, err := shufflerclient.New(open, shufflerclient.Options{MaxEpsilon: 20})
+		var field *invalid.FieldError
+		require.ErrorAs(t, err, &field)
+		require.Equal(t, "cap", field.Field)
+		require.ErrorContains(t, err, "edge worker")
+		later := *open.Task
+		later.Stream = &task.StreamPosition{Name: "site", Position: 1, Before: task.ID{1}}
+		second := *open
+		second.Task = &later
+		keeper := shufflerclient.LedgerFile(filepath.Join(t.TempDir(), "ledger.json"))
+		b := shufflerclient.Budget{Epsilon: 10, Delta: 1e-5, Days: 365}
+		_, err = shufflerclient.New(&second, shufflerclient.Options{Budget: b, Ledger: keeper})
+		require.ErrorAs(t, err, &field)
+		require.Equal(t, "cap", field.Field)
+		_, err = shufflerclient.New(open, shufflerclient.Options{Budget: b, Ledger: keeper})
+		require.NoError(t, err)
+	}
 }
