@@ -40,6 +40,7 @@ type Query struct {
 	Delta    float64      // Claimed δ of one epoch, in (0, 1).
 	Epochs   uint64       // Number of the task's epochs, at least 1. Only used with a total.
 	Cap      task.Cap     // Limits the reports of one browser, so that a total covers fewer. Zero for none.
+	Pace     task.Cap     // Spreads the reports that Cap allows over time. Zero for none.
 	KEM      task.KEM     // x25519, mlkem768x25519 or mlkem768. Empty: x25519.
 	Relays   *RelayNoise  // Every relay adds noise, so no other client must be honest. nil: default.
 
@@ -64,7 +65,7 @@ func Draft(q Query) (*task.Task, error) {
 		return nil, err
 	}
 	claim, err := q.claim()
-	if err = cmp.Or(err, q.Cap.Check()); err != nil {
+	if err = cmp.Or(err, q.limits().CheckLimits()); err != nil {
 		return nil, err
 	}
 	t := &task.Task{
@@ -94,8 +95,11 @@ func Draft(q Query) (*task.Task, error) {
 	return t, t.ValidateDraft()
 }
 
+// limits returns the limits on the reports of one browser.
+func (q Query) limits() task.Epochs { return task.Epochs{Cap: q.Cap, Pace: q.Pace} }
+
 func (q Query) calibrate(t *task.Task) error {
-	t.Epochs.Count, t.Epochs.Cap = 0, q.Cap
+	t.Epochs = q.limits()
 	if !t.Claim.Total.IsZero() {
 		t.Epochs.Count = q.Epochs
 	}

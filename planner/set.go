@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/accountant/relaynoise"
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/task"
@@ -29,6 +30,7 @@ type Set struct {
 // SetPlan is a plan for all queries of a set.
 type SetPlan struct {
 	Ways    []Way   // For each goal, the best way with its part of the total.
+	Others  [][]Way // For each goal, the other ways with nearly that part: possible ones by error, then the others.
 	Epsilon float64 // ε of all reports to all queries composed, at the set's δ; at most the set's ε.
 	Added   float64 // For comparison: ε if each query is composed by itself and the results are added.
 }
@@ -47,7 +49,7 @@ func PlanSet(s Set, done func(of int)) (*SetPlan, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	ways, err := s.best(1, done)
+	ways, others, err := s.best(1, done)
 	if err != nil {
 		return nil, err
 	}
@@ -56,12 +58,14 @@ func PlanSet(s Set, done func(of int)) (*SetPlan, error) {
 		return nil, err
 	}
 	// At the scale found, another protocol may be best.
-	if again, err := s.best(scale, done); err == nil && !alike(ways, again) {
-		if _, better, err := s.search(again); err == nil && worse(ways, better) {
-			ways = better
+	if again, rest, err := s.best(scale, done); err == nil {
+		if alike(ways, again) {
+			others = rest
+		} else if _, better, err := s.search(again); err == nil && worse(ways, better) {
+			ways, others = better, rest
 		}
 	}
-	out := &SetPlan{Ways: ways}
+	out := &SetPlan{Ways: ways, Others: others}
 	return out, out.compose(s)
 }
 
@@ -98,8 +102,8 @@ func (s Set) check() error {
 			return invalid.Field(field, format(parts[i]), "a number in (0, 1000]")
 		case g.Epochs < 1 || g.Epochs > task.MaxEpochs:
 			return invalid.Field("epochs", strconv.FormatUint(g.Epochs, 10), "1 to "+strconv.Itoa(task.MaxEpochs))
-		case g.Cap.Check() != nil:
-			return g.Cap.Check()
+		case g.limits().CheckLimits() != nil:
+			return g.limits().CheckLimits()
 		case g.Epsilon != 0 || g.Delta != 0 || g.TotalEpsilon != 0 || g.TotalDelta != 0 || g.Batch != 0:
 			return invalid.Field("queries", g.Name, "queries without users, epsilon and delta of their own")
 		}
@@ -122,6 +126,18 @@ func (s Set) check() error {
 // Reports returns the most reports of one browser to query i: its epochs, or fewer with a cap.
 func (s Set) Reports(i int) uint64 {
 	return task.Epochs{Cap: s.Goals[i].Cap}.MostReports(s.Goals[i].Epochs)
+}
+
+// Laws compares the kinds of noise by relays for query i of a plan, for all its reports together: it explains the
+// choice. It returns nil for noise by clients, and for noise without one table for all cells.
+func (s Set) Laws(p *SetPlan, i int) ([]relaynoise.Compared, error) {
+	t := p.Ways[i].Task
+	if n := t.Noise; n == nil || n.Kind != task.NoiseCells || n.Tilt != nil || len(n.Tables) != 1 {
+		return nil, nil
+	}
+	total := t.Claim.Total
+	return relaynoise.Compare(t.Noise.Cells, relaynoise.Target{Epsilon: total.Epsilon.Value(),
+		Delta: total.Delta.Value(), Epochs: s.Reports(i)})
 }
 
 // Part returns the part of the total's μ² that query i gets.
@@ -173,23 +189,24 @@ func gaussianEpsilon(square, delta float64) float64 {
 	return hi
 }
 
-// best returns the best way for each query.
-func (s Set) best(scale float64, done func(of int)) (ways []Way, err error) {
+// best returns the best way for each query, and the other ways.
+func (s Set) best(scale float64, done func(of int)) (ways []Way, others [][]Way, err error) {
 	for i := range s.Goals {
-		way, err := s.bestOf(i, scale)
+		all, err := s.waysOf(i, scale)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		ways = append(ways, way)
+		ways, others = append(ways, all[0]), append(others, all[1:])
 		if done != nil {
 			done(len(s.Goals))
 		}
 	}
-	return ways, nil
+	return ways, others, nil
 }
 
-// bestOf returns the best way for query i: the first of [Plan], over both sides of the noise that the goal allows.
-func (s Set) bestOf(i int, scale float64) (Way, error) {
+// waysOf returns the ways for query i as [Plan] orders them, over both sides of the noise that the goal allows. The
+// first is possible.
+func (s Set) waysOf(i int, scale float64) ([]Way, error) {
 	var of []Way
 	var failed error
 	for _, noise := range []Noise{NoiseRelays, NoiseClients} {
@@ -204,12 +221,12 @@ func (s Set) bestOf(i int, scale float64) (Way, error) {
 	recommend(of)
 	switch {
 	case len(of) == 0:
-		return Way{}, failed
+		return nil, failed
 	case of[0].Why != nil:
-		return Way{}, invalid.Field("query "+s.Goals[i].Name, "with its part of the total",
+		return nil, invalid.Field("query "+s.Goals[i].Name, "with its part of the total",
 			"a larger total, fewer epochs, or more users: "+of[0].Why.Error())
 	}
-	return of[0], nil
+	return of, nil
 }
 
 // step is the ratio of two scales next to each other on the grid of [Set.search]. last is the most steps from scale 1.

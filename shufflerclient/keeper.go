@@ -88,6 +88,6 @@ func (c *Client) spend(epoch uint64) error {
 		return invalid.Field("epoch", fmt.Sprint(epoch), fmt.Sprintf("0 to %d", e.Count-1))
 	}
 	return c.options.Ledger.Update(func(l *Ledger) error {
-		return l.Spend(c.options.Budget, c.line, c.price, int64(e.Start+epoch*e.Length), e.Length, e.Cap)
+		return l.Spend(c.options.Budget, c.line, c.price, int64(e.Start+epoch*e.Length), e)
 	})
 }

@@ -1,6 +1,7 @@
 package shufflerclient
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -49,6 +51,9 @@ type Line struct {
 	Stepped bool   `json:"stepped"` // Charge reports singly, up to All; else the first report costs All.
 	Length  uint64 `json:"length"`  // Length of an epoch in seconds.
 	Runs    []Run  `json:"runs"`    // In ascending order, without overlaps.
+
+	// Block is the Unix time at which a block of the task's pace begins; nil without a pace. The first report draws it.
+	Block *int64 `json:"block,omitempty"`
 }
 
 // Run is Count consecutive epochs that have one report each. The first of them begins at Start, a Unix time in seconds.
@@ -72,11 +77,12 @@ var (
 	ErrCapped   = errors.New("couldn't report: the task's cap is reached")
 )
 
-// Spend enters a report in the line with this id. start is the Unix time at which the report's epoch begins, and length
-// is the epoch's length in seconds. Spend fails and changes nothing if the reports of some window would exceed the
-// budget ([ErrBudget]), if the line already has a report in that epoch ([ErrReported]), or if the task's cap allows no
-// report in it ([ErrCapped]).
-func (l *Ledger) Spend(b Budget, id string, p Price, start int64, length uint64, limit task.Cap) error {
+// Spend enters a report in the line with this id. start is the Unix time at which the report's epoch begins. Of epochs,
+// Spend reads the length, the cap and the pace. Spend fails and changes nothing if the reports of some window would
+// exceed the budget ([ErrBudget]), if the line already has a report in that epoch ([ErrReported]), or if the task's cap
+// or pace allows no report in it ([ErrCapped]).
+func (l *Ledger) Spend(b Budget, id string, p Price, start int64, epochs task.Epochs) error {
+	length := epochs.Length
 	if err := b.check(); err != nil {
 		return err
 	}
@@ -92,13 +98,16 @@ func (l *Ledger) Spend(b Budget, id string, p Price, start int64, length uint64,
 		if line.has(start, int64(length)) {
 			return ErrReported
 		}
-		if err := line.checkCap(limit, start); err != nil {
+		if err := cmp.Or(line.checkPace(epochs.Pace, start), line.checkCap(epochs.Cap, start)); err != nil {
 			return err
 		}
 		line.Runs = insert(line.Runs, start, line.Length)
 		return l.admit(b, at, line, start)
 	}
 	line := Line{ID: id, Price: p, Stepped: b.Delta == 1, Length: length, Runs: []Run{{start, 1}}}
+	if err := line.checkPace(epochs.Pace, start); err != nil {
+		return err
+	}
 	err := l.admit(b, len(l.Lines), line, start)
 	if errors.Is(err, ErrBudget) && !line.Stepped {
 		line.Stepped = true // Stepped charging needs less ε at first and more δ, so it may still fit.
@@ -125,6 +134,35 @@ func (l *Line) checkCap(c task.Cap, start int64) error {
 		if reports > c.Reports {
 			return fmt.Errorf("%w: at most %d in %d epochs, and %d are made", ErrCapped, c.Reports, c.Window, reports-1)
 		}
+	}
+	return nil
+}
+
+// checkPace returns [ErrCapped] if the block of the pace that contains start already has as many reports as the pace
+// allows. The line's first report draws where the blocks begin: otherwise all clients would fall silent together. The
+// draw knows no value, and no claim counts on the pace.
+func (l *Line) checkPace(pace task.Cap, start int64) error {
+	if pace.IsZero() {
+		return nil
+	}
+	if l.Block == nil {
+		begin := start - int64(randomizer.NewSource().Below(pace.Window)*l.Length)
+		l.Block = &begin
+	}
+	window := int64(pace.Window * l.Length)
+	into := (start - *l.Block) % window
+	if into < 0 {
+		into += window
+	}
+	reports := uint64(0)
+	for _, at := range l.near(start, float64(window)) {
+		if at >= start-into && at < start-into+window && at != start {
+			reports++
+		}
+	}
+	if reports >= pace.Reports {
+		return fmt.Errorf("%w: by its pace, %d in each %d epochs, and %d are made", ErrCapped, pace.Reports, pace.Window,
+			reports)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -98,7 +99,7 @@ func TestLedgersAdmitWhatEveryWindowHasRoomFor(t *testing.T) {
 		var ledger shufflerclient.Ledger
 		var made []wish
 		for i, w := range v.Spends {
-			err := ledger.Spend(v.Budget, w.Line, w.Price, w.Start, w.Length, w.Cap)
+			err := ledger.Spend(v.Budget, w.Line, w.Price, w.Start, task.Epochs{Length: w.Length, Cap: w.Cap})
 			switch w.Verdict {
 			case "admitted":
 				require.NoError(t, err, i)
@@ -119,20 +120,25 @@ func TestLedgersAdmitWhatEveryWindowHasRoomFor(t *testing.T) {
 	}
 }
 
-// TestCapsLimitEveryPattern replays every pattern of visits in up to twelve epochs. No window of W epochs may have more
-// than R reports. The largest number of reports of a pattern must be the number that the claim covers. A report that
-// is refused must be one that breaks the cap, in whatever order the visits come.
+// TestCapsLimitEveryPattern replays every pattern of visits in up to ten epochs, in its long form 14, in order or by a
+// clock that runs backwards, and with a restart between two visits. No window of W epochs may have more than R reports.
+// The largest number of reports of a pattern must be the number that the claim covers. A report that is refused must be
+// one that breaks the cap, in whatever order the visits come.
 func TestCapsLimitEveryPattern(t *testing.T) {
 	b := shufflerclient.Budget{Epsilon: 1e6, Delta: .5, Days: 3650}
 	price := shufflerclient.Price{First: compose.Spend{Epsilon: 1e-3, Delta: 1e-9}, Reports: 99,
 		All: compose.Spend{Epsilon: 1, Delta: 1e-8}}
 	for _, limit := range []task.Cap{{Reports: 1, Window: 2}, {Reports: 1, Window: 5}, {Reports: 2, Window: 3},
 		{Reports: 3, Window: 7}, {Reports: 2, Window: 12}} {
-		epochs := task.Epochs{Start: 20_000 * day, Length: day, Count: 12, Cap: limit}
-		for n := 1; n <= 12; n++ {
+		longest := 10
+		if stattest.Long {
+			longest = 14
+		}
+		epochs := task.Epochs{Start: 20_000 * day, Length: day, Count: 14, Cap: limit}
+		for n := 1; n <= longest; n++ {
 			most := uint64(0)
 			for pattern := range 1 << n {
-				if n < 12 && pattern>>(n-1) == 0 {
+				if n < longest && pattern>>(n-1) == 0 {
 					continue // tried with a smaller n
 				}
 				ledger, made := &shufflerclient.Ledger{}, []int{}
@@ -144,7 +150,10 @@ func TestCapsLimitEveryPattern(t *testing.T) {
 					if pattern>>at&1 == 0 {
 						continue
 					}
-					err := ledger.Spend(b, "a", price, int64(epochs.Start)+int64(at)*day, day, limit)
+					if pattern%5 == 2 {
+						ledger = restarted(t, ledger)
+					}
+					err := ledger.Spend(b, "a", price, int64(epochs.Start)+int64(at)*day, epochs)
 					within := fitsCap(append(made[:len(made):len(made)], at), limit)
 					if within {
 						require.NoError(t, err)
@@ -158,6 +167,70 @@ func TestCapsLimitEveryPattern(t *testing.T) {
 			require.Equal(t, epochs.MostReports(uint64(n)), most, "%v in %d epochs", limit, n)
 		}
 	}
+}
+
+// TestPaceIsFlat: for every phase that a device may draw, a daily reader's reports are at most 4 in each block of 28
+// days, and never refused by the cap. On every day after the first block exactly 4 of the 28 phases report: readers do
+// not fall silent together. A device that comes on random days, by a clock that leaps, keeps to the blocks too.
+func TestPaceIsFlat(t *testing.T) {
+	b := shufflerclient.Budget{Epsilon: 1e6, Delta: .5, Days: 3650}
+	price := shufflerclient.Price{First: compose.Spend{Epsilon: 1e-3, Delta: 1e-9}, Reports: 99,
+		All: compose.Spend{Epsilon: 1, Delta: 1e-8}}
+	epochs := task.Epochs{Length: day, Cap: task.Cap{Reports: 56, Window: 365}, Pace: task.Cap{Reports: 4, Window: 28}}
+	const first, days, phases = 20_000, 500, 28
+	seen := make([]int, days)
+	for phase := range int64(phases) {
+		block := (int64(first) - phase) * day
+		ledger := &shufflerclient.Ledger{}
+		require.NoError(t, ledger.Spend(b, "a", price, first*day, epochs))
+		ledger.Lines[0].Block = &block
+		seen[0]++
+		made := map[int64]int{phase / phases: 1}
+		for at := int64(1); at < days; at++ {
+			err := ledger.Spend(b, "a", price, (first+at)*day, epochs)
+			if made[(at+phase)/phases] == 4 {
+				require.ErrorIs(t, err, shufflerclient.ErrCapped)
+				require.ErrorContains(t, err, "by its pace")
+				continue
+			}
+			require.NoError(t, err, "phase %d, day %d", phase, at)
+			made[(at+phase)/phases]++
+			seen[at]++
+		}
+	}
+	for at := phases; at < days; at++ {
+		require.Equal(t, 4, seen[at], at)
+	}
+	phasesDrawn := map[int64]bool{}
+	for seed := range uint64(400) {
+		rng := rand.New(rand.NewPCG(seed, 46))
+		ledger, made := &shufflerclient.Ledger{}, map[int64]int{}
+		for i := range 40 {
+			at := int64(first + rng.IntN(90))
+			err := ledger.Spend(b, "a", price, at*day, epochs)
+			if i == 0 {
+				phasesDrawn[at-*ledger.Lines[0].Block/day] = true
+			}
+			block := (at*day - *ledger.Lines[0].Block) / day // The first block began at most 27 days before a report.
+			if block = block + 28*100; err == nil {
+				made[block/28]++
+			} else if !errors.Is(err, shufflerclient.ErrReported) {
+				require.ErrorIs(t, err, shufflerclient.ErrCapped)
+				require.Equal(t, 4, made[block/28])
+			}
+			require.LessOrEqual(t, made[block/28], 4)
+		}
+	}
+	require.Greater(t, len(phasesDrawn), 14) // At most 14 by chance: below C(28,14)·2^-400.
+}
+
+// restarted returns a ledger as a new process reads it.
+func restarted(t *testing.T, ledger *shufflerclient.Ledger) *shufflerclient.Ledger {
+	stored, err := json.Marshal(ledger)
+	require.NoError(t, err)
+	again := &shufflerclient.Ledger{}
+	require.NoError(t, json.Unmarshal(stored, again))
+	return again
 }
 
 // fitsCap reports whether no window has more epochs than a cap allows.
@@ -212,7 +285,9 @@ func TestMostReportsOfPublishedEpochs(t *testing.T) {
 func TestNoClockForgets(t *testing.T) {
 	var ledger shufflerclient.Ledger
 	b := shufflerclient.Budget{Epsilon: 5.25, Delta: 3e-5, Days: 30}
-	spend := func(line string, at int64) error { return ledger.Spend(b, line, price, at*day, day, task.Cap{}) }
+	spend := func(line string, at int64) error {
+		return ledger.Spend(b, line, price, at*day, task.Epochs{Length: day})
+	}
 	require.NoError(t, spend("a", 20_000))
 	require.NoError(t, spend("b", 20_000+3650), "another window must have its own budget")
 	require.ErrorIs(t, spend("b", 20_010), shufflerclient.ErrBudget, "back")
@@ -233,9 +308,9 @@ func TestDecimalsAddUp(t *testing.T) {
 		var ledger shufflerclient.Ledger
 		b.Days = 30
 		for i := range int64(3) {
-			require.NoError(t, ledger.Spend(b, fmt.Sprint(i), tenth, i, day, task.Cap{}))
+			require.NoError(t, ledger.Spend(b, fmt.Sprint(i), tenth, i, task.Epochs{Length: day}))
 		}
-		require.ErrorIs(t, ledger.Spend(b, "3", tenth, 3, day, task.Cap{}), shufflerclient.ErrBudget)
+		require.ErrorIs(t, ledger.Spend(b, "3", tenth, 3, task.Epochs{Length: day}), shufflerclient.ErrBudget)
 	}
 }
 
@@ -263,10 +338,11 @@ func TestNoLedger(t *testing.T) {
 		ledger := shufflerclient.Ledger{Lines: []shufflerclient.Line{good()}}
 		change(&ledger)
 		b := shufflerclient.Budget{Epsilon: 100, Delta: 1e-2, Days: 30}
-		require.ErrorContains(t, ledger.Spend(b, "b", price, 50*day, day, task.Cap{}), "invalid ledger", name)
+		require.ErrorContains(t, ledger.Spend(b, "b", price, 50*day, task.Epochs{Length: day}), "invalid ledger", name)
 	}
 	b := shufflerclient.Budget{Epsilon: 100, Delta: 1e-2, Days: 30}
-	require.ErrorContains(t, new(shufflerclient.Ledger).Spend(b, "a", shufflerclient.Price{}, 0, day, task.Cap{}), "invalid ledger")
+	err := new(shufflerclient.Ledger).Spend(b, "a", shufflerclient.Price{}, 0, task.Epochs{Length: day})
+	require.ErrorContains(t, err, "invalid ledger")
 }
 
 // TestPlans: a budget equal to the sum of the lines' costs must admit all reports of all lines. A smaller budget must
@@ -285,7 +361,7 @@ func TestPlans(t *testing.T) {
 		var ledger shufflerclient.Ledger
 		lines := 0
 		for ; ; lines++ {
-			if err := ledger.Spend(c.budget, fmt.Sprint(lines), price, 0, day, task.Cap{}); err != nil {
+			if err := ledger.Spend(c.budget, fmt.Sprint(lines), price, 0, task.Epochs{Length: day}); err != nil {
 				require.ErrorIs(t, err, shufflerclient.ErrBudget, name)
 				break
 			}
@@ -329,8 +405,8 @@ func TestTheAdaptiveCounterexampleIsRefused(t *testing.T) {
 			one(.2946, 0), one(epsilon(.249, (1-share)*1e-6), (1-share)*1e-6), one(1e-9, 7.07e-7),
 		} {
 			var ledger shufflerclient.Ledger
-			require.NoError(t, ledger.Spend(b, "first", one(epsilon(.8, share*1e-6), share*1e-6), 0, day, task.Cap{}))
-			if err := ledger.Spend(b, "second", second, 0, day, task.Cap{}); err == nil {
+			require.NoError(t, ledger.Spend(b, "first", one(epsilon(.8, share*1e-6), share*1e-6), 0, task.Epochs{Length: day}))
+			if err := ledger.Spend(b, "second", second, 0, task.Epochs{Length: day}); err == nil {
 				admitted++
 			} else {
 				require.ErrorIs(t, err, shufflerclient.ErrBudget)
@@ -349,7 +425,7 @@ func TestLedgerFilesExcludeEachOther(t *testing.T) {
 	for i := range results {
 		group.Go(func() {
 			results[i] = shufflerclient.LedgerFile(path).Update(func(l *shufflerclient.Ledger) error {
-				return l.Spend(b, fmt.Sprint(i), price, 0, day, task.Cap{})
+				return l.Spend(b, fmt.Sprint(i), price, 0, task.Epochs{Length: day})
 			})
 		})
 	}
@@ -461,7 +537,7 @@ func TestADailyVisitor(t *testing.T) {
 		require.LessOrEqual(t, spent, b.Delta)
 		require.Len(t, left, 365)
 		for _, at := range []int64{-364, 0, 364, 364 + 364} {
-			err := keeper.Spend(b, "other", price, 1_800_000_000+at*day, day, task.Cap{})
+			err := keeper.Spend(b, "other", price, 1_800_000_000+at*day, task.Epochs{Length: day})
 			require.ErrorIs(t, err, shufflerclient.ErrBudget)
 		}
 	}

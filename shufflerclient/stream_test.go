@@ -211,7 +211,7 @@ func TestStreamLedgerFromOutside(t *testing.T) {
 	} {
 		l := &shufflerclient.Ledger{Streams: streams}
 		b := shufflerclient.Budget{Epsilon: 1, Delta: 1e-3, Days: 1}
-		err := l.Spend(b, "line", shufflerclient.Price{}, 0, 1, task.Cap{})
+		err := l.Spend(b, "line", shufflerclient.Price{}, 0, task.Epochs{Length: 1})
 		require.ErrorContains(t, err, "want streams, each once")
 	}
 }

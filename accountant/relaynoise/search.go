@@ -135,22 +135,28 @@ func FixedTotal(cells uint64, target Target) (*task.Noise, error) {
 		return nil, invalid.Field("cells", strconv.FormatUint(cells, 10), "2 to "+strconv.Itoa(maxFixedCells))
 	}
 	found := target.fixedLaplace(cells)
-	for _, part := range []float64{.1, .03, .01} {
-		if target.Epochs == 1 {
-			break
-		}
-		law := func(table []uint64) *task.Noise { return fixed(cells, table, len(table)/2) }
-		if table := target.gaussian(part, maxPairTable, law); table != nil {
-			if n := law(table); found == nil || variance(n) < variance(found) {
-				found = n
-			}
-			break
-		}
+	if n := target.fixedGaussian(cells); n != nil && (found == nil || variance(n) < variance(found)) {
+		found = n
 	}
 	if found == nil {
 		return nil, invalid.Field("cells", strconv.FormatUint(cells, 10), "fewer, or a larger epsilon or delta")
 	}
 	return found, nil
+}
+
+// fixedGaussian returns the fixed total of Gaussian tables for several epochs, or nil. For one epoch, and if none meets
+// the target, it is nil.
+func (c Target) fixedGaussian(cells uint64) *task.Noise {
+	law := func(table []uint64) *task.Noise { return fixed(cells, table, len(table)/2) }
+	for _, part := range []float64{.1, .03, .01} {
+		if c.Epochs == 1 {
+			break
+		}
+		if table := c.gaussian(part, maxPairTable, law); table != nil {
+			return law(table)
+		}
+	}
+	return nil
 }
 
 // fixed returns the noise of cells with one table and a total of at dummies per cell.

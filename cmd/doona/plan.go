@@ -69,7 +69,10 @@ type planFlags struct {
 	pick  int
 	out   string
 	set   string
+	plot  string
 	table bool
+
+	explain bool
 
 	devices deviceFlag
 }
@@ -115,8 +118,9 @@ if no row is possible.
 interval of about half the width of one of weight 1. Instead of weights, queries may have shares of the total:
 the error is about √(reports/share). With days in place of epochs, each query says per day, week or month: then
 as many epochs count as can begin in these days: 365, 53 or 12 in a year. An epoch per month must have 31 days at
-least. Each query takes its first row. --out DIR writes a task for
-each. The file is JSON; queries take the flags' options and limits under the same names:
+least. Each query takes its first row. --out DIR writes a task for each. --explain says for each query which
+kinds of noise and which other ways lost, and by how much. --plot FILE.svg draws the errors against the shares.
+The file is JSON; queries take the flags' options and limits under the same names:
 
   {"users": 5000, "epochs": 30, "total_epsilon": 8, "total_delta": 1e-5, "honest": 0.9, "hops": 2,
    "queries": [{"name": "lcp", "query": "histogram", "range": "0,6000", "bins": 12, "weight": 2,
@@ -147,6 +151,7 @@ func planCommand() *cobra.Command {
   doona plan --query histogram --bins 64 --total-epsilon 2 --total-delta 1e-6 --epochs 365 --cap 56/365 --users 5000
   doona plan --query histogram --bins 100 --epsilon .5 --delta 1e-6 --solve users --interval-width 500
   doona plan --set site.json --out tasks
+  doona plan --set site.json --explain --plot shares.svg
   doona plan --table --json`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
@@ -170,6 +175,8 @@ func planCommand() *cobra.Command {
 	flags.IntVar(&f.pick, "pick", 0, "row to write, from 1; with --out")
 	flags.StringVar(&f.out, "out", "", "file to write the picked row to; with --set a folder for its tasks")
 	flags.StringVar(&f.set, "set", "", "file of several queries with one total budget")
+	flags.BoolVar(&f.explain, "explain", false, "with --set: say why each query gets its law and its way")
+	flags.StringVar(&f.plot, "plot", "", "with --set: write a chart of error against share to this SVG file")
 	f.devices.add(cmd)
 	flags.BoolVar(&f.table, "table", false, "print the cost of reports for every protocol, as in docs/costs.md")
 	return cmd
@@ -181,11 +188,12 @@ const defaultBatches = 100
 // ofOneQuery are the flags that --set forbids, because the set's file gives their values.
 var ofOneQuery = []string{"query", "range", "no-clip", "bins", "labels", "dim", "length", "sparse",
 	"users", "honest", "epsilon",
-	"delta", "total-epsilon", "total-delta", "epochs", "cap", "hops", "noise", "max-slots", "max-messages", "max-dummies",
+	"delta", "total-epsilon", "total-delta", "epochs", "cap", "pace", "hops", "noise", "max-slots", "max-messages",
+	"max-dummies",
 	"local-epsilon", "batches", "solve", "interval-width", "pick"}
 
 // ofNoQuery are the flags that --table forbids, because it does not use them.
-var ofNoQuery = append([]string{"set", "out", "devices"}, ofOneQuery...)
+var ofNoQuery = append([]string{"set", "out", "devices", "explain", "plot"}, ofOneQuery...)
 
 func (f *planFlags) run(cmd *cobra.Command) error {
 	if f.table {
@@ -266,8 +274,12 @@ func (f *planFlags) check(cmd *cobra.Command) error {
 	if err := cmp.Or(f.asked.check(cmd), f.devices.check()); err != nil {
 		return err
 	}
+	if err := cli.Refuse(cmd, "without --set", "explain", "plot"); err != nil {
+		return err
+	}
 	if !given("total-epsilon") {
-		if err := cli.Refuse(cmd, "without --total-epsilon: each epoch has its own ε", "epochs", "cap"); err != nil {
+		if err := cli.Refuse(cmd, "without --total-epsilon: each epoch has its own ε", "epochs", "cap",
+			"pace"); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,6 +45,7 @@ type setQuery struct {
 	Share        float64       `json:"share"`  // Part of the budget, in place of a weight.
 	Per          planner.Clock `json:"per"`    // With days: how long an epoch is. Default day.
 	Cap          string        `json:"cap"`    // R/W: at most R reports of a browser in any W epochs.
+	Pace         string        `json:"pace"`   // r/w, with a cap: at most r reports in each w epochs.
 	Range        string        `json:"range"`  // Default 0,1.
 	Bins         uint64        `json:"bins"`
 	Labels       bool          `json:"labels"`
@@ -75,10 +77,36 @@ type setResult struct {
 // setRow is the plan of one query of a set.
 type setRow struct {
 	Name    string  `json:"name"`
-	Share   float64 `json:"share"`   // Part of the total, of 1.
-	Epochs  uint64  `json:"epochs"`  // Of the query.
-	Reports uint64  `json:"reports"` // Most reports of one browser in these: fewer with a cap.
+	Share   float64 `json:"share"` // Part of the total, of 1.
+	Weight  float64 `json:"weight,omitempty"`
+	Per     string  `json:"per,omitempty"`  // With days: how long an epoch is.
+	Cap     string  `json:"cap,omitempty"`  // R/W.
+	Pace    string  `json:"pace,omitempty"` // r/w.
+	Epochs  uint64  `json:"epochs"`         // Of the query.
+	Reports uint64  `json:"reports"`        // Most reports of one browser in these: fewer with a cap.
 	planRow
+	Explained *setExplained `json:"explained,omitempty"` // With --explain.
+}
+
+// setExplained says why a query of a set got its way and its law.
+type setExplained struct {
+	Laws   []setLaw   `json:"laws"` // Kinds of noise by relays; empty for noise by clients and for sums.
+	Others []setOther `json:"others"`
+}
+
+// setLaw is the least noise of one kind.
+type setLaw struct {
+	Law       string   `json:"law"`
+	Deviation *float64 `json:"deviation"` // Of a cell's dummies of one relay; null: none keeps the total.
+	Dummies   *float64 `json:"dummies"`   // Mean of a cell and relay.
+}
+
+// setOther is a way that was not chosen.
+type setOther struct {
+	Protocol string        `json:"protocol"`
+	Noise    planner.Noise `json:"noise"`
+	RMSE     *float64      `json:"rmse"` // With the same part of the total; null if impossible.
+	Why      string        `json:"why"`
 }
 
 const setTheorem = "all tasks are fixed before the first report, so the laws of all queries and epochs " +
@@ -163,7 +191,7 @@ func (f *setFile) goal(q *setQuery) (g planner.Goal, err error) {
 	g.Query = planner.Query{Name: q.Name, Query: q.Query, Bins: q.Bins, Labels: q.Labels, Dim: q.Dim, Length: q.Length,
 		Clip:   !q.NoClip,
 		Honest: *f.Honest}
-	if err := g.Cap.Parse(q.Cap); err != nil {
+	if err := cmp.Or(g.Cap.Parse("cap", q.Cap), g.Pace.Parse("pace", q.Pace)); err != nil {
 		return g, err
 	}
 	if g.Epochs, err = f.epochs(q); err != nil {
@@ -213,7 +241,20 @@ func (f *planFlags) runSet(cmd *cobra.Command) error {
 		}
 		row.Reason = ""
 		r.Bytes += plan.Ways[i].Bytes
-		r.Queries = append(r.Queries, setRow{s.Goals[i].Name, s.Part(i), s.Goals[i].Epochs, s.Reports(i), row})
+		out := setRow{Name: s.Goals[i].Name, Share: s.Part(i), Epochs: s.Goals[i].Epochs, Reports: s.Reports(i),
+			planRow: row}
+		out.describe(&file.Queries[i], file.Days > 0, &s, i)
+		if f.explain {
+			if out.Explained, err = explainSet(s, plan, i); err != nil {
+				return err
+			}
+		}
+		r.Queries = append(r.Queries, out)
+	}
+	if f.plot != "" {
+		if err := plotSet(f.plot, &r); err != nil {
+			return err
+		}
 	}
 	if f.out != "" {
 		if err := os.MkdirAll(f.out, 0o755); err != nil {
@@ -226,6 +267,102 @@ func (f *planFlags) runSet(cmd *cobra.Command) error {
 		}
 	}
 	return cli.Print(cmd, r, func(w io.Writer) error { return printSet(w, &r) })
+}
+
+// describe sets what the set's file says of a query.
+func (r *setRow) describe(q *setQuery, days bool, s *planner.Set, i int) {
+	r.Cap, r.Pace = q.Cap, q.Pace
+	if s.Weights != nil {
+		r.Weight = s.Weights[i]
+	}
+	if days {
+		r.Per = string(cmp.Or(q.Per, planner.Daily))
+	}
+}
+
+// explainSet compares the laws of noise by relays and the other ways for query i.
+func explainSet(s planner.Set, plan *planner.SetPlan, i int) (*setExplained, error) {
+	laws, err := s.Laws(plan, i)
+	if err != nil {
+		return nil, err
+	}
+	out := &setExplained{Laws: []setLaw{}, Others: []setOther{}}
+	for _, law := range laws {
+		one := setLaw{Law: law.Law}
+		if law.Deviation > 0 {
+			one.Deviation, one.Dummies = &law.Deviation, &law.Dummies
+		}
+		out.Laws = append(out.Laws, one)
+	}
+	best := plan.Ways[i].RMSE
+	for _, w := range plan.Others[i] {
+		other := setOther{Protocol: w.Protocol, Noise: w.Noise}
+		if w.Why != nil {
+			other.Why = w.Why.Error()
+		} else {
+			other.RMSE = &w.RMSE
+			other.Why = decimal.Format(w.RMSE/best, 3) + " times the error"
+			if w.RMSE < best {
+				other.Why += "; noise by relays is recommended up to " + decimal.Format(planner.RecommendedError, 3) +
+					" times the least error"
+			}
+		}
+		out.Others = append(out.Others, other)
+	}
+	return out, nil
+}
+
+// plotSet draws the error of each query against its share, and the rule √(reports/share) through it: what another share
+// would make of it.
+func plotSet(path string, r *setResult) error {
+	chart := display.Plot{LogX: true, LogY: true, Title: "Error of each query against its share", XLabel: "share of the total, %",
+		YLabel: "root mean square error of an entry in one epoch",
+		Note:   "The lines are the rule that the error is proportional to 1/√share; the dots are the plan."}
+	planned := display.Line{Name: "the plan", Dots: true}
+	for _, q := range r.Queries {
+		planned.Points = append(planned.Points, [2]float64{100 * q.Share, *q.RMSE})
+		line := display.Line{Name: q.Name}
+		for share := 1.0; share <= 100.001; share *= math.Pow(100, 1./16) {
+			line.Points = append(line.Points, [2]float64{share, *q.RMSE * math.Sqrt(100*q.Share/share)})
+		}
+		chart.Lines = append(chart.Lines, line)
+	}
+	chart.Lines = append(chart.Lines, planned)
+	var svg strings.Builder
+	chart.SVG(&svg)
+	if err := os.WriteFile(path, []byte(svg.String()), 0o644); err != nil {
+		return fmt.Errorf("couldn't write the chart: %w", err)
+	}
+	return nil
+}
+
+// printExplained prints why a query got its way and its law.
+func (q *setRow) printExplained(w io.Writer) {
+	fmt.Fprintf(w, "\n%s: %s %% of the total", q.Name, decimal.Format(100*q.Share, 3))
+	if q.Weight > 0 {
+		fmt.Fprintf(w, ", weight %s", decimal.Format(q.Weight, 3))
+	}
+	if q.Per != "" {
+		fmt.Fprintf(w, "; an epoch is a %s", q.Per)
+	}
+	if q.Cap != "" {
+		fmt.Fprintf(w, "; cap %s", q.Cap)
+	}
+	if q.Pace != "" {
+		fmt.Fprintf(w, ", pace %s", q.Pace)
+	}
+	fmt.Fprintf(w, ". Its noise covers %d of %d reports.\n", q.Reports, q.Epochs)
+	for _, law := range q.Explained.Laws {
+		if law.Deviation == nil {
+			fmt.Fprintf(w, "  %s: none keeps this part of the total within the sizes that a client can check\n", law.Law)
+			continue
+		}
+		fmt.Fprintf(w, "  %s: a cell’s dummies of one relay have a standard deviation of %.4g, on average %.4g\n", law.Law,
+			*law.Deviation, *law.Dummies)
+	}
+	for _, o := range q.Explained.Others {
+		fmt.Fprintf(w, "  not %s, noise by %s: %s\n", o.Protocol, o.Noise, o.Why)
+	}
 }
 
 func printSet(w io.Writer, r *setResult) error {
@@ -249,6 +386,11 @@ func printSet(w io.Writer, r *setResult) error {
 	}
 	if err := tab.Flush(); err != nil {
 		return err
+	}
+	for i := range r.Queries {
+		if r.Queries[i].Explained != nil {
+			r.Queries[i].printExplained(w)
+		}
 	}
 	fmt.Fprintf(w, "\nA person who reports from %d devices throughout has %s.\n", r.Devices.Reports, r.Devices.text())
 	_, err := fmt.Fprintf(w, "\nA visitor sends %.0f bytes in an epoch. A browser does not know that these tasks were "+

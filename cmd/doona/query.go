@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
@@ -10,6 +12,7 @@ import (
 // queryFlags are the flags of a query and its target that `doona task new` and `doona plan` share.
 type queryFlags struct {
 	limit  string // The cap, R/W.
+	pace   string // r/w.
 	query  *planner.Query
 	span   string
 	noClip bool
@@ -32,6 +35,8 @@ func (f *queryFlags) add(cmd *cobra.Command, q *planner.Query, queries string) {
 		"ε of all epochs together, in (0, 100]; --epsilon and --delta may then be omitted")
 	flags.Float64Var(&q.TotalDelta, "total-delta", 0, "δ of all epochs together, in (0, 1)")
 	flags.StringVar(&f.limit, "cap", "", "R/W: at most R reports of a browser in any W epochs; the total covers only these")
+	flags.StringVar(&f.pace, "pace", "", "r/w, with --cap: at most r reports in each w epochs, from a random one on, so that "+
+		"browsers do not use up the cap together")
 }
 
 // check refuses flags that the query would ignore, and a missing ε or δ.
@@ -49,7 +54,7 @@ func (f *queryFlags) check(cmd *cobra.Command) error {
 }
 
 func (f *queryFlags) read() (err error) {
-	if err = f.query.Cap.Parse(f.limit); err != nil {
+	if err = cmp.Or(f.query.Cap.Parse("cap", f.limit), f.query.Pace.Parse("pace", f.pace)); err != nil {
 		return cli.FlagError(err)
 	}
 	f.query.Lo, f.query.Hi, err = cli.ParseRange(f.span)

@@ -224,6 +224,11 @@ func (s *taskSummary) printPromise(w io.Writer, t *task.Task, m protocols.Mechan
 		fmt.Fprintf(w, "A browser makes at most %d reports in any %d epochs, %d in all.\n", limit.Reports, limit.Window,
 			t.Epochs.MostReports(t.Epochs.Count))
 	}
+	if pace := t.Epochs.Pace; !pace.IsZero() {
+		fmt.Fprintf(w, "By its pace it makes at most %d in each %d epochs, from a random one on: of a browser that comes in "+
+			"every epoch, %s %% of the epochs are counted.\n", pace.Reports, pace.Window,
+			decimal.Format(100*float64(pace.Reports)/float64(pace.Window), 3))
+	}
 	if s.Total != nil {
 		fmt.Fprintf(w, "All %d epochs together: (%s, %s)-DP.\n", s.Total.Epochs, s.Total.Epsilon, s.Total.Delta)
 	} else if s.Together != nil {

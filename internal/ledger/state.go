@@ -350,7 +350,7 @@ func (d *document) state() (*state, error) {
 		return nil, err
 	}
 	var capped task.Cap
-	err := capped.Parse(d.Claim.Cap)
+	err := capped.Parse("cap", d.Claim.Cap)
 	if err == nil && !capped.IsZero() && (d.Claim.Length == 0 || d.Claim.Length > 1<<25) {
 		err = errors.New("it is damaged: its cap has no length of epochs")
 	}

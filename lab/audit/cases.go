@@ -39,7 +39,8 @@ type Case struct {
 	others []float64
 	look   attack
 	plant  func(*deployment) error
-	twice  bool // Run two batches that use the same dummies.
+	twice  bool        // Run two batches that use the same dummies.
+	over   *throughout // Attack all epochs together; nil: one batch.
 	browse bool
 	trials float64 // Factor on Options.Trials; 0 means 1.
 }
@@ -54,15 +55,6 @@ type Result struct {
 
 // least is the fraction of the claimed ε that an audit of a shipped protocol must find.
 const least = .5
-
-// aim returns the ε that the audit of a case tries to find; the power is computed for it. It is half of the claimed ε,
-// or slightly more than the claim if a fault is planted.
-func (c *Case) aim() float64 {
-	if c.Fault != "" {
-		return c.query.Epsilon * (1 + 1e-9)
-	}
-	return least * c.query.Epsilon
-}
 
 // Enough reports whether an audit reached its goal. With a planted fault, the audit must refute the claim. Without one
 // it must not refute the claim, and must find at least half of the claimed ε. Reconstruction, and attacks on views
@@ -117,11 +109,15 @@ func (c Case) Run(ctx context.Context, browsers *Browsers, o Options) (*Result, 
 	if c.twice {
 		experiment = r.byTwoBatches(c.pair, c.others, int(c.query.Batch))
 	}
-	f, err := Run(experiment, c.query.Delta, c.aim(), o)
+	if c.over != nil {
+		experiment = r.allEpochs(&c)
+	}
+	eps, delta := c.claim()
+	f, err := Run(experiment, delta, c.aim(), o)
 	if err != nil {
 		return nil, err
 	}
-	return &Result{Case: c, Bound: *f, Claimed: c.query.Epsilon, Refuted: f.Lower > c.query.Epsilon}, nil
+	return &Result{Case: c, Bound: *f, Claimed: eps, Refuted: f.Lower > eps}, nil
 }
 
 // Descriptions of the attacks, as the audit prints them.
@@ -131,6 +127,7 @@ const (
 	counted        = "number of slots"
 	placed         = "place"
 	repeated       = "copies"
+	overEpochs     = "all epochs"
 )
 
 func values(x ...float64) []float64 { return x }
@@ -195,7 +192,7 @@ func shipped(withBrowsers bool) []Case {
 			out = append(out, c)
 		}
 	}
-	return append(out, harmless(out)...)
+	return append(append(out, harmless(out)...), capped(1), capped(2))
 }
 
 // slower returns the factor on the number of batches for clients that run doona.wasm, which are slower than native
@@ -261,7 +258,7 @@ func Faulty() []Case {
 		}), pair: [2][]float64{{0}, {1}}, others: values(1), look: byCells(0, 1)}
 	last := func(c *Case) { c.pair, c.others, c.look = [2][]float64{{3}, {0}}, values(0), byCells(3, 0) }
 	few := func(c *Case) { c.trials, c.query.Batch = .5, 4 }
-	return []Case{
+	return append([]Case{
 		with(histogram, "γ halved", halved, nil),
 		with(histogram, "K off by one", offByOne, last),
 		with(count("splitmix"), "half the noise missing", halfSilent, func(c *Case) { c.query.Batch = 4 }),
@@ -284,7 +281,7 @@ func Faulty() []Case {
 			c.query.Batch = 50
 			c.View, c.Attack = OfEnds, repeated
 		}),
-	}
+	}, faultyDevices()...)
 }
 
 // apart returns two letters that share no cell in any of the task's hash tables, and stores their cells in r.cells. It

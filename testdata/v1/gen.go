@@ -248,7 +248,9 @@ func withParts(plain *task.Task) []*task.Task {
 		Rotations: []task.Rotation{rotationOf(id)}}
 	capped := *plain
 	capped.Name, capped.Epochs.Cap = "with a cap", task.Cap{Reports: 56, Window: 365}
-	return []*task.Task{&first, &later, &cells, &pool, &rolled, &capped}
+	paced := capped
+	paced.Name, paced.Epochs.Pace = "with a pace", task.Cap{Reports: 4, Window: 28}
+	return []*task.Task{&first, &later, &cells, &pool, &rolled, &capped, &paced}
 }
 
 // rotationOf returns a rotation: the first relay of the stream gets another signing key.

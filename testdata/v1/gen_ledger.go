@@ -39,7 +39,7 @@ func ledgers() {
 			if i == 3 {
 				limit = []task.Cap{{Reports: 1, Window: 4}, {Reports: 2, Window: 3}, {Reports: 3, Window: 10}}[line%3]
 			}
-			err := ledger.Spend(b, "line "+strconv.Itoa(line), price, start, length, limit)
+			err := ledger.Spend(b, "line "+strconv.Itoa(line), price, start, task.Epochs{Length: length, Cap: limit})
 			verdict := "admitted"
 			if errors.Is(err, shufflerclient.ErrCapped) {
 				verdict = "capped"

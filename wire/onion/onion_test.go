@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -192,6 +193,22 @@ func TestMaxBodyIsExact(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, body, sealer.MaxBody(), kem)
 		}
+	}
+}
+
+// TestLimitsCostReportsNothing: a cap and a pace are in the task alone. They add no byte to a report.
+func TestLimitsCostReportsNothing(t *testing.T) {
+	for _, kem := range kems {
+		var sizes []int
+		for _, limits := range []task.Epochs{{}, {Cap: task.Cap{Reports: 56, Window: 365}},
+			{Cap: task.Cap{Reports: 56, Window: 365}, Pace: task.Cap{Reports: 4, Window: 28}}} {
+			w := newWorld(t, kem, 2, func(t *task.Task) { t.Epochs.Cap, t.Epochs.Pace = limits.Cap, limits.Pace })
+			sealer := w.sealer(t)
+			body, err := sealer.Seal(0, w.messages(3))
+			require.NoError(t, err)
+			sizes = append(sizes, len(body), sealer.MaxBody())
+		}
+		require.Len(t, slices.Compact(sizes), 1, kem)
 	}
 }
 

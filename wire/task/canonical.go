@@ -65,23 +65,37 @@ func (w *writer) epochs(e Epochs) {
 		w.uints(e.Start, e.Length, e.Count)
 		return
 	}
-	w.array(5)
-	w.uints(e.Start, e.Length, e.Count, e.Cap.Reports, e.Cap.Window)
+	if e.Pace.IsZero() {
+		w.array(5)
+		w.uints(e.Start, e.Length, e.Count, e.Cap.Reports, e.Cap.Window)
+		return
+	}
+	w.array(7)
+	w.uints(e.Start, e.Length, e.Count, e.Cap.Reports, e.Cap.Window, e.Pace.Reports, e.Pace.Window)
 }
 
 func (r *reader) epochs() Epochs {
-	parts := r.arrayUpTo(5)
+	parts := r.arrayUpTo(7)
 	e := Epochs{Start: r.uint(), Length: r.uint(), Count: r.uint()}
 	switch parts {
 	case 3:
 	case 5:
-		if e.Cap = (Cap{r.uint(), r.uint()}); e.Cap.IsZero() {
-			r.fail("a cap of 0 in 0 epochs")
-		}
+		e.Cap = r.limit()
+	case 7:
+		e.Cap, e.Pace = r.limit(), r.limit()
 	default:
-		r.fail("want an array with 3 or 5 elements")
+		r.fail("want an array with 3, 5 or 7 elements")
 	}
 	return e
+}
+
+// limit reads a cap or a pace.
+func (r *reader) limit() Cap {
+	c := Cap{r.uint(), r.uint()}
+	if c.IsZero() {
+		r.fail("a limit of 0 in 0 epochs")
+	}
+	return c
 }
 
 func (w *writer) clients(c Clients) {

@@ -28,15 +28,42 @@ func (c Cap) String() string {
 	return strconv.FormatUint(c.Reports, 10) + "/" + strconv.FormatUint(c.Window, 10)
 }
 
-// Check returns an error unless the cap is zero or within its range.
-func (c Cap) Check() error {
+func (c Cap) check(field string) error {
 	if c.IsZero() {
 		return nil
 	}
-	if err := inRange("epochs.cap.window", c.Window, 2, MaxEpochs); err != nil {
+	if err := inRange(field+".window", c.Window, 2, MaxEpochs); err != nil {
 		return err
 	}
-	return inRange("epochs.cap.reports", c.Reports, 1, c.Window-1)
+	return inRange(field+".reports", c.Reports, 1, c.Window-1)
+}
+
+// CheckLimits returns an error unless cap and pace are each zero or within their range. A pace spreads the reports that
+// the cap allows, so it must not allow more: then the cap refuses no report that the pace allows, and the share of
+// visits that are counted is the same at all times.
+func (e Epochs) CheckLimits() error {
+	if err := e.Cap.check("epochs.cap"); err != nil || e.Pace.IsZero() {
+		return err
+	}
+	if err := e.Pace.check("epochs.pace"); err != nil {
+		return err
+	}
+	if e.Cap.IsZero() {
+		return invalid.Field("epochs.pace", e.Pace.String(), "none without a cap: only a cap makes a total cover fewer reports")
+	}
+	if most := e.Pace.mostInBlocks(e.Cap.Window); most > e.Cap.Reports {
+		return invalid.Field("epochs.pace", e.Pace.String(), "at most "+strconv.FormatUint(e.Cap.Reports, 10)+" reports in "+
+			strconv.FormatUint(e.Cap.Window, 10)+" epochs, as the cap has; this pace allows "+strconv.FormatUint(most, 10))
+	}
+	return nil
+}
+
+// mostInBlocks returns the most reports in a number of consecutive epochs if c limits each block of c.Window epochs,
+// wherever a block begins. A first block of which c.Reports epochs are left has as many as any.
+func (c Cap) mostInBlocks(epochs uint64) uint64 {
+	first := min(c.Reports, epochs)
+	rest := epochs - first
+	return first + rest/c.Window*c.Reports + min(c.Reports, rest%c.Window)
 }
 
 // MostReports returns the most reports of one browser in a number of consecutive epochs.
@@ -65,8 +92,8 @@ func (e Epochs) MostReportsAt(starts []uint64) uint64 {
 	return uint64(len(taken))
 }
 
-// Parse sets c from R/W. An empty text is no cap.
-func (c *Cap) Parse(text string) error {
+// Parse sets c from R/W. An empty text is no cap. Errors name the field.
+func (c *Cap) Parse(field, text string) error {
 	*c = Cap{}
 	if text == "" {
 		return nil
@@ -75,7 +102,7 @@ func (c *Cap) Parse(text string) error {
 	r, failed := strconv.ParseUint(reports, 10, 64)
 	w, err := strconv.ParseUint(window, 10, 64)
 	if *c = (Cap{r, w}); failed == nil && err == nil && !c.IsZero() {
-		return c.Check()
+		return c.check("epochs." + field)
 	}
-	return invalid.Field("cap", strconv.Quote(text), "R/W, such as 4/28: at most R reports of a browser in any W epochs")
+	return invalid.Field(field, strconv.Quote(text), "R/W, such as 4/28: at most R reports of a browser in any W epochs")
 }

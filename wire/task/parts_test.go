@@ -31,8 +31,11 @@ func stream() *task.StreamPosition {
 var parts = map[string]func(*task.Task){
 	"a claim over all epochs": func(t *task.Task) { t.Claim.SetTotal("5.11", "3e-5") },
 	"a cap":                   func(t *task.Task) { t.Epochs.Cap = task.Cap{Reports: 4, Window: 28} },
-	"first of a stream":       func(t *task.Task) { t.Stream = &task.StreamPosition{Name: "site"} },
-	"in a stream":             func(t *task.Task) { t.Stream = stream() },
+	"a cap and a pace": func(t *task.Task) {
+		t.Epochs.Cap, t.Epochs.Pace = task.Cap{Reports: 56, Window: 365}, task.Cap{Reports: 4, Window: 28}
+	},
+	"first of a stream": func(t *task.Task) { t.Stream = &task.StreamPosition{Name: "site"} },
+	"in a stream":       func(t *task.Task) { t.Stream = stream() },
 	"all may change": func(t *task.Task) {
 		t.Stream = &task.StreamPosition{Name: "site", Position: 1<<32 - 1, Before: task.ID{1}, Allow: task.Changeable}
 	},
@@ -138,6 +141,31 @@ func TestValidateNamesThePart(t *testing.T) {
 	}
 }
 
+// TestPaceFitsCap compares the least cap of a pace with the most reports over all places where a block may begin.
+func TestPaceFitsCap(t *testing.T) {
+	for _, pace := range []task.Cap{{4, 28}, {1, 7}, {2, 42}, {5, 30}, {1, 2}, {2, 3}, {3, 7}, {6, 7}} {
+		for _, window := range []uint64{2, 3, 5, 13, 21, 30, 53, 365} {
+			most := uint64(0)
+			for phase := range pace.Window {
+				blocks, all := map[uint64]uint64{}, uint64(0)
+				for epoch := range window {
+					if blocks[(epoch+phase)/pace.Window]++; blocks[(epoch+phase)/pace.Window] <= pace.Reports {
+						all++
+					}
+				}
+				most = max(most, all)
+			}
+			fits := func(reports uint64) bool {
+				return task.Epochs{Cap: task.Cap{reports, window}, Pace: pace}.CheckLimits() == nil
+			}
+			require.Equal(t, most < window, fits(most), "%v in %d epochs: %d", pace, window, most)
+			require.False(t, fits(most-1), "%v in %d epochs: %d", pace, window, most)
+		}
+	}
+	require.NoError(t, task.Epochs{Cap: task.Cap{56, 365}, Pace: task.Cap{4, 28}}.CheckLimits())
+	require.Error(t, task.Epochs{Cap: task.Cap{60, 365}, Pace: task.Cap{5, 30}}.CheckLimits())
+}
+
 func TestValidateNamesTheNoise(t *testing.T) {
 	large := task.Noise{Kind: task.NoiseCells, Cells: 1 << 17, Tables: [][]uint64{{1}}}
 	for field, changes := range map[string][]func(*task.Noise){
@@ -195,6 +223,16 @@ func TestValidateNamesTheNoise(t *testing.T) {
 		}
 		requireField(t, field, i, func(t *task.Task) { t.Epochs.Cap = limit })
 	}
+	for i, pace := range []task.Cap{{5, 28}, {1, 6}, {0, 28}, {28, 28}, {4, 1 << 17}} {
+		field := "epochs.pace"
+		if i == 2 || i == 3 {
+			field = "epochs.pace.reports"
+		} else if i == 4 {
+			field = "epochs.pace.window"
+		}
+		requireField(t, field, i, func(t *task.Task) { t.Epochs.Cap, t.Epochs.Pace = task.Cap{56, 365}, pace })
+	}
+	requireField(t, "epochs.pace", 0, func(t *task.Task) { t.Epochs.Pace = task.Cap{4, 28} })
 	for i, change := range []func(*task.Slots){
 		func(s *task.Slots) { s.Padding = task.PaddingNone }, func(s *task.Slots) { s.Lanes = 2 },
 		func(s *task.Slots) { s.PerLane = 2 },

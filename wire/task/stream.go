@@ -337,6 +337,7 @@ func (t *Task) shared() []part {
 		{"slots.messageBytes", numbers(t.Slots.MessageBytes)},
 		{"slots.average", numbers(t.Slots.Average)},
 		{"epochs.length", numbers(t.Epochs.Length)},
+		{"pace", t.Epochs.Pace.String()}, // Before the cap, which a pace needs.
 		{"cap", t.Epochs.Cap.String()},
 		{"clients.kind", string(t.Clients.Kind)},
 		{"clients.quota", numbers(t.Clients.Quota)},

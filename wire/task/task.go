@@ -201,6 +201,7 @@ type Epochs struct {
 	Length uint64 // Seconds. 1..31622400 (366 days).
 	Count  uint64 // 1..MaxEpochs.
 	Cap    Cap    // Limits the reports of one browser; zero for one report in every epoch.
+	Pace   Cap    // At most Pace.Reports in each block of Pace.Window epochs; zero for none. Only with a Cap.
 }
 
 // MaxEpochs is the most epochs of a task.

@@ -50,7 +50,8 @@ type document struct {
 		Average      uint64       `json:"average,omitempty"` // padding none only
 	} `json:"slots"`
 	Epochs  *epochs `json:"epochs,omitempty"`
-	Cap     string  `json:"cap,omitempty"` // "R/W": at most R reports of a browser in any W epochs
+	Cap     string  `json:"cap,omitempty"`  // "R/W": at most R reports of a browser in any W epochs
+	Pace    string  `json:"pace,omitempty"` // "r/w": at most r reports in each block of w epochs; with a cap
 	Clients struct {
 		Kind    task.ClientKind `json:"kind"`
 		Quota   uint64          `json:"quota"`
@@ -161,6 +162,9 @@ func MarshalJSON(t *task.Task) ([]byte, error) {
 	if !t.Epochs.Cap.IsZero() {
 		d.Cap = t.Epochs.Cap.String()
 	}
+	if !t.Epochs.Pace.IsZero() {
+		d.Pace = t.Epochs.Pace.String()
+	}
 	d.Clients.Kind, d.Clients.Quota, d.Clients.Origins = t.Clients.Kind, t.Clients.Quota, t.Clients.Origins
 	if len(t.Relays) > 0 {
 		d.Epochs = &epochs{time.Unix(int64(t.Epochs.Start), 0).UTC(),
@@ -237,7 +241,10 @@ func (d *document) task() (*task.Task, error) {
 	if t.Stream, err = d.Stream.parse(); err != nil {
 		return nil, err
 	}
-	if err = t.Epochs.Cap.Parse(d.Cap); err != nil {
+	if err = t.Epochs.Cap.Parse("cap", d.Cap); err != nil {
+		return nil, err
+	}
+	if err = t.Epochs.Pace.Parse("pace", d.Pace); err != nil {
 		return nil, err
 	}
 	if t.Noise, err = d.Noise.parse(); err != nil {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -142,6 +144,29 @@ func withNoise(t testing.TB, n *task.Noise) *task.Task {
 	return s
 }
 
+// TestOldTasksKeepTheirIDs: tasks without a cap have the ids that they had before caps existed. A report binds nothing
+// of its task but the id and the keys, so reports keep every byte.
+func TestOldTasksKeepTheirIDs(t *testing.T) {
+	raw, err := os.ReadFile("../../testdata/v1/task.json")
+	require.NoError(t, err)
+	var vectors []struct{ Canonical, ID string }
+	require.NoError(t, json.Unmarshal(raw, &vectors))
+	var ids []string
+	for _, v := range vectors {
+		canonical, err := hex.DecodeString(v.Canonical)
+		require.NoError(t, err)
+		parsed, err := task.Parse(canonical)
+		require.NoError(t, err)
+		if parsed.Epochs.Cap.IsZero() {
+			require.Equal(t, canonical, parsed.Canonical())
+			ids = append(ids, taskfile.ID(parsed).String()[:16])
+		}
+	}
+	require.Equal(t, []string{"1485e30ca953cabf", "3060a31782071e38", "733ea7afabcf4166", "1f782c8adf152a9a",
+		"67a57e685f9283c8", "a8de169f98d1393b", "547d18c908293fbc", "99ac1d1d0f3189d2", "262132d38a64695a",
+		"5f29ddb0230ee765"}, ids)
+}
+
 // TestChangeableAreFields: the parts that an owner may let later tasks change must be fields of the JSON form. Every
 // other field must be one that any later task may change, or that none may.
 func TestChangeableAreFields(t *testing.T) {
@@ -151,7 +176,7 @@ func TestChangeableAreFields(t *testing.T) {
 	}
 	always := []string{"stream.position", "stream.before", "epochs.start", "epochs.count", "relays.keyList",
 		"verifier.keyList", "clients.issuer.keyList", "stream.rotations.old", "stream.rotations.new", "stream.rotations.signature"}
-	never := []string{"stream.name", "stream.allow", "cap", "input.dim", "input.length"} // the last two set bins
+	never := []string{"stream.name", "stream.allow", "cap", "pace", "input.dim", "input.length"} // the last two set bins
 	for _, name := range slices.Concat(task.Changeable, always, never) {
 		require.True(t, text[name], name)
 		delete(text, name)

@@ -11,6 +11,9 @@ import { DoonaError } from './errors.js';
 import type { Line, LineStart, Price, Run } from './store.js';
 import type { Cap, Task } from './task.js';
 
+/** The limits of a task on the reports of one browser. */
+export type ReportLimits = Pick<Task['epochs'], 'cap' | 'pace'>;
+
 /** The most that all reports at this site may cost together in any window of `days` days. */
 export interface Budget {
   /** Above 0. */
@@ -80,20 +83,24 @@ export function checkBudget({ reports, all }: Price, { epsilon, delta, days, opt
  * with if the ledger has none with its id, or one without reports. `start` is when the report's epoch begins, in Unix
  * seconds.
  * @throws DoonaError `budget-exceeded` if a window would cost more than the budget, or the line already has a report
- * of an overlapping epoch; `cap-reached` if the task's cap allows no report in this epoch
+ * of an overlapping epoch; `cap-reached` if the task's cap or pace allows no report in this epoch
  */
-export function admit(lines: readonly Line[], first: LineStart, start: number, limit: Limit, cap?: Cap): Line {
+export function admit(lines: readonly Line[], first: LineStart, start: number, limit: Limit,
+  { cap, pace }: ReportLimits = {}): Line {
   const found = lines.find(({ id }) => id === first.id);
   const old = found?.runs.length ? found : undefined; // A line without reports has no cost yet.
   if (old && overlapsReport(old, start, first.length)) {
     const message = "couldn't report: the ledger already has a report of an overlapping epoch";
     throw new DoonaError('budget-exceeded', message, limit.option);
   }
+  const block = pace && (found?.block ?? drawBlock(start, first.length, pace));
+  if (old && pace) checkPace(old, start, pace, block!);
   if (old && cap) checkCap(old, start, cap);
   const others = lines.filter((line) => line !== found);
   const runs = withEpoch(old?.runs ?? [], start, (old ?? first).length);
-  if (old) return checkWindows([...others, { ...old, runs }], start, limit);
-  const flat = { ...first, stepped: limit.delta === 1, runs };
+  const paced = block === undefined ? {} : { block };
+  if (old) return checkWindows([...others, { ...old, runs, ...paced }], start, limit);
+  const flat = { ...first, stepped: limit.delta === 1, runs, ...paced };
   if (flat.stepped) return checkWindows([...others, flat], start, limit);
   try {
     return checkWindows([...others, flat], start, limit);
@@ -116,6 +123,27 @@ function checkCap(line: Line, start: number, { reports, window }: Cap): void {
     throw new DoonaError('cap-reached',
       `couldn't report: the task takes ${reports} reports of a browser in ${window} epochs, and ${made} are made`);
   }
+}
+
+/**
+ * Draws when a block of a pace begins: in the epoch that begins at `start`, or in one of those before. Otherwise all
+ * browsers would fall silent together. The draw knows no value, and no claim counts on the pace.
+ */
+function drawBlock(start: number, length: number, { window }: Cap): number {
+  return start - Math.floor(window * crypto.getRandomValues(new Uint32Array(1))[0]! / 2 ** 32) * length;
+}
+
+/**
+ * Checks that the block of the pace that contains `start` has room for a report. It reads no clock.
+ * @throws DoonaError `cap-reached`
+ */
+function checkPace(line: Line, start: number, { reports, window }: Cap, block: number): void {
+  const seconds = window * line.length;
+  const from = block + Math.floor((start - block) / seconds) * seconds;
+  const made = epochStarts(line, from - 1, from + seconds).length;
+  if (made < reports) return;
+  throw new DoonaError('cap-reached',
+    `couldn't report: by the task's pace a browser reports ${reports} times in each ${window} epochs, and ${made} are made`);
 }
 
 /** Returns the line of an epoch without a report: the ledger's line, or one without reports. */

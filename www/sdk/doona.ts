@@ -177,8 +177,8 @@ export class Doona<V extends Value = Value> {
    * notice.
    */
   explain(options?: ExplainOptions): Explanation {
-    const { limit, decider } = this.#parts;
-    return explain(this.task, this.guarantee, { ...limit, decider }, options);
+    const { limit, decider, line } = this.#parts;
+    return explain(this.task, this.guarantee, { ...limit, decider, price: line.price }, options);
   }
 
   /**
@@ -554,7 +554,7 @@ export class Doona<V extends Value = Value> {
     const { epochs } = this.task;
     const [start, next] = [startOf(epochs, epoch), nextEpoch(epochs, epoch)];
     return { task: id, epoch, start: start.getTime() / 1000, next: next && next.getTime() / 1000, line, limit,
-      cap: epochs.cap, sample };
+      limits: { cap: epochs.cap, pace: epochs.pace }, sample };
   }
 
   /**

@@ -72,6 +72,12 @@ export const sentences = {
     ' Ce navigateur y répond au plus {reports} fois.',
     ' Este navegador responde en ellos como máximo {reports} veces.',
   ],
+  paced: [
+    ' It spreads them: at most {reports} in every {window} periods, counted from a random one.',
+    ' Er verteilt sie: höchstens {reports} in je {window} Zeiträumen, ab einem zufälligen gezählt.',
+    ' Il les répartit\u00a0: au plus {reports} toutes les {window} périodes, comptées à partir d’une période au hasard.',
+    ' Los reparte: como máximo {reports} cada {window} períodos, contados desde uno al azar.',
+  ],
   several: [
     'Somebody who reports from {devices} in one period is promised {promised} for all of that period together.',
     'Wer in einem Zeitraum von {devices} aus antwortet, dem wird für diesen Zeitraum insgesamt {promised} zugesichert.',
@@ -149,6 +155,12 @@ export const sentences = {
     'dass die Parameter der Veränderung nach dem Zufallsprinzip die Zusicherung ergeben, durch eine eigene Berechnung',
     'que les paramètres de la modification aléatoire donnent la promesse, par son propre calcul',
     'que los parámetros de la alteración al azar dan la promesa, mediante un cálculo propio',
+  ],
+  spends: [
+    'A visitor who answers as often as possible, {reports} times in {time}, spends epsilon {spent} of {limit}.',
+    'Wer so oft wie möglich antwortet, {reports}-mal in {time}, verbraucht Epsilon {spent} von {limit}.',
+    'Une personne qui répond aussi souvent que possible, {reports} fois en {time}, dépense epsilon {spent} sur {limit}.',
+    'Quien responde tantas veces como es posible, {reports} veces en {time}, gasta épsilon {spent} de {limit}.',
   ],
   checkedBudget: [
     'that all reports at this origin from this browser together stay within this limit: {budget}',

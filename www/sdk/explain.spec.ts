@@ -104,6 +104,22 @@ test('explain names the budget of all reports, and what the ledger cannot see', 
   assert.match(ever.unverified.at(-1)!.text, /without a visit$/);
 });
 
+test('explain says what the most reports spend of the budget, and how a pace spreads them', () => {
+  const [task] = tasks;
+  const all = { ...guaranteeOf(task!, 2, 3), epochs: 365, reports: 56 };
+  const price = { first: { epsilon: 1, delta: 1e-7 }, reports: 56, all: { epsilon: 3.0999, delta: 1e-5 } };
+  const words = 'A visitor who answers as often as possible, 56 times in 365 days, spends epsilon 3.1 of 10.';
+  assert.ok(explainWith(task!, all, { ...budget, price }, { language: 'en' }).text.includes(words));
+  assert.ok(!explain(task!, all).text.includes('spends'), 'without a price');
+  for (const endless of [{ epsilon: Infinity }, { days: Infinity }]) {
+    assert.ok(!explainWith(task!, all, { ...budget, price, ...endless }, { language: 'en' }).text.includes('spends'));
+  }
+  const pace = { reports: 4, window: 28 };
+  const paced = { ...task!, epochs: { ...task!.epochs, cap: { reports: 56, window: 365 }, pace } };
+  assert.ok(explain(paced, all).promise.endsWith(' This browser reports at most 56 times in them. ' +
+    'It spreads them: at most 4 in every 28 periods, counted from a random one.'));
+});
+
 test('explain says that the ledger is of one origin, and whether the page decides about the budget', () => {
   const [task] = tasks;
   const guarantee = guaranteeOf(task!, 2, 3);

@@ -8,6 +8,7 @@ import type { Budget } from './budget.js';
 import { invalidOption } from './errors.js';
 import { type Language, type SentenceName, languages, sentences } from './explain-texts.js';
 import { type Guarantee, groupPrivacy } from './guarantee.js';
+import type { Price } from './store.js';
 import type { Task } from './task.js';
 
 /** An assumption on which the promise depends and which this device cannot verify. */
@@ -67,11 +68,14 @@ export type { Language };
  */
 export type Decider = 'worker' | 'page';
 
-export function explain(task: Task, guarantee: Guarantee, budget: Budget & { readonly decider: Decider },
+/** The budget of a page, with what the reports of a task cost in one of its windows. */
+type Spending = Budget & { readonly decider: Decider; readonly price?: Price };
+
+export function explain(task: Task, guarantee: Guarantee, budget: Spending,
   options: ExplainOptions = {}): Explanation {
   const speech = new Speech(localeOf(options.language));
   const { say } = speech;
-  const promise = promiseOf(guarantee, speech);
+  const promise = promiseOf(task, guarantee, speech);
   const devices = devicesOf(guarantee, options.devices ?? 2, speech);
   const worstCase = worstCaseOf(guarantee, speech);
   const checked = [
@@ -94,6 +98,7 @@ export function explain(task: Task, guarantee: Guarantee, budget: Budget & { rea
   const text = [
     say('intro', { name: task.name, sent: say(exact ? 'exact' : 'randomized'), often, relays }),
     promise,
+    ...spendsOf(budget, speech),
     devices.text,
     worstCase,
     ...amplificationOf(task, guarantee, speech),
@@ -190,12 +195,21 @@ class Speech {
 const superscripts: Readonly<Record<string, string>> = { '-': '⁻', 0: '⁰', 1: '¹', 2: '²', 3: '³', 4: '⁴', 5: '⁵',
   6: '⁶', 7: '⁷', 8: '⁸', 9: '⁹' };
 
-function promiseOf(g: Guarantee, speech: Speech): string {
+function promiseOf({ epochs: { pace } }: Task, g: Guarantee, speech: Speech): string {
   const [epsilon, delta] = [speech.roundUp(g.epsilon), speech.roundUp(g.delta)];
   const together = g.epochs === 1 ? '' : speech.say('together', { epochs: speech.count(g.epochs),
     epsilon: speech.roundUp(g.totalEpsilon), delta: speech.roundUp(g.totalDelta) });
   const capped = g.reports === g.epochs ? '' : speech.say('capped', { reports: speech.count(g.reports) });
-  return speech.say('promise', { factor: speech.factor(g.epsilon), epsilon, delta }) + together + capped;
+  const paced = pace && g.epochs > 1
+    ? speech.say('paced', { reports: speech.count(pace.reports), window: speech.count(pace.window) }) : '';
+  return speech.say('promise', { factor: speech.factor(g.epsilon), epsilon, delta }) + together + capped + paced;
+}
+
+/** Says what the most reports of a visitor in one window of the budget cost, and of how much. */
+function spendsOf({ epsilon, days, price }: Spending, speech: Speech): string[] {
+  if (!price || epsilon === Infinity || days === Infinity || price.reports === 1) return [];
+  return [speech.say('spends', { reports: speech.count(price.reports), time: speech.days(days),
+    spent: speech.roundUp(price.all.epsilon), limit: speech.roundUp(epsilon) })];
 }
 
 /**

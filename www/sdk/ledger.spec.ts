@@ -25,7 +25,7 @@ function spend(lines: Map<string, Line>, { line: id, price, start, length, cap }
   const old = lines.get(id);
   if (old && overlapsReport(old, start, length)) return 'reported';
   try {
-    const line = admit([...lines.values()], { id, price, length }, start, limit, cap);
+    const line = admit([...lines.values()], { id, price, length }, start, limit, { cap });
     lines.set(line.id, line);
     return 'admitted';
   } catch (error) {
@@ -73,6 +73,34 @@ test('a cap limits every pattern of visits to what the claim covers', () => {
       assert.equal(most, maxReports({ start: 0, length: 60, count: n, cap }, n));
     }
   }
+});
+
+test('a pace limits every pattern of visits in each block, and never more than that', () => {
+  const price: Price = { first: { epsilon: 1e-3, delta: 1e-9 }, reports: 99, all: { epsilon: 1, delta: 1e-8 } };
+  const limit: Limit = { epsilon: 1e6, delta: 0.5, days: 365, option: 'budget' };
+  const pace = { reports: 2, window: 4 };
+  const cap = { reports: 6, window: 10 }; // as the pace allows in ten epochs
+  const phases = new Set<number>();
+  const n = 11;
+  for (let pattern = 1; pattern < 2 ** n; pattern++) {
+    let line: Line | undefined;
+    for (let i = 0; i < n; i++) {
+      const at = pattern % 3 === 1 ? n - 1 - i : i; // a clock that runs backwards
+      if (!(pattern >> at & 1)) continue;
+      const start: number = 60 * (1000 + at);
+      const blockOf = (at: number): number => Math.floor((at - line!.block!) / 240);
+      const reported = (line?.runs ?? [])
+        .flatMap((run) => Array.from({ length: run.count }, (_, j) => run.start + 60 * j));
+      const made: number = reported.filter((other) => blockOf(other) === blockOf(start)).length;
+      const first = { id: 'a', price, length: 60 };
+      const ask = (): Line => admit(line ? [line] : [], first, start, limit, { cap, pace });
+      if (made < pace.reports) line = ask();
+      else assert.throws(ask, { code: 'cap-reached' }, 'and never by the cap');
+      phases.add((start - line!.block!) / 60);
+    }
+    assert.ok(line!.block! % 60 === 0);
+  }
+  assert.ok([0, 1, 2, 3].every((phase) => phases.has(phase))); // Missing one by chance: below 0.75^2000.
 });
 
 test('three lines of .1 fit into .3 despite binary rounding; four do not', () => {

@@ -6,9 +6,8 @@
  * @module
  */
 
-import { type Limit, admit, withoutEpoch, withoutReport } from './budget.js';
+import { type Limit, type ReportLimits, admit, withoutEpoch, withoutReport } from './budget.js';
 import type { Line, LineStart, Report, Store } from './store.js';
-import type { Cap } from './task.js';
 
 /** A request to make the one report of a task and epoch. */
 export interface Claim {
@@ -22,8 +21,8 @@ export interface Claim {
   /** The task's ledger line before its first report. */
   readonly line: LineStart;
   readonly limit: Limit;
-  /** The task's cap, if it has one. */
-  readonly cap?: Cap | undefined;
+  /** The task's limits on the reports of one browser. */
+  readonly limits?: ReportLimits;
   /** The probability with which this browser takes part in the epoch, 0 to 1. */
   readonly sample: number;
   /** A draft to store with the claim. Without it, the value is randomized only after the claim. */
@@ -49,7 +48,7 @@ export interface Ledger {
 /** Returns the ledger of a store. It calls `check` right before each decision; if `check` throws, nothing changes. */
 export function ledgerOf(store: Store, check: () => void = () => {}): Ledger {
   return {
-    async claim({ task, epoch, start, next, line, limit, cap, sample, draft }) {
+    async claim({ task, epoch, start, next, line, limit, limits, sample, draft }) {
       const leftOut: Report = { task, epoch, state: 'left-out' };
       const latest = { task, epoch, start, next };
       for (let sampled = isDrawn(sample); ; sampled = true) {
@@ -58,7 +57,7 @@ export function ledgerOf(store: Store, check: () => void = () => {}): Ledger {
           check();
           stands = !sampled && lines.some(({ id, drawn }) => id === line.id && drawn === start);
           if (stands) throw new Error('an earlier draw chose this browser');
-          return sampled ? { ...admit(lines, line, start, limit, cap), latest }
+          return sampled ? { ...admit(lines, line, start, limit, limits), latest }
             : { ...withoutReport(lines, line, limit), latest: { ...latest, sampled } };
         };
         try {

@@ -108,6 +108,8 @@ export interface Line {
   readonly length: number;
   /** The epochs with a report, ascending and disjoint. */
   readonly runs: readonly Run[];
+  /** When a block of the task's pace begins, in Unix seconds; drawn with the first report. */
+  readonly block?: number | undefined;
   /** The report that was claimed last; undefined if it was taken back. */
   readonly latest?: Latest | undefined;
   /** When the epoch begins that `sample` drew last and whose claim was taken back, in Unix seconds. The draw stands. */

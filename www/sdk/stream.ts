@@ -86,7 +86,7 @@ const shape: readonly Shape[] = [
   ['claim.epsilon', 'claim.delta', 'claim.total', 'claim.assumption'],
   ['batch.size', 'batch.honest', 'batch.min'],
   ['slots.padding', 'slots.lanes', 'slots.perLane', 'slots.messageBytes', 'slots.average'],
-  ['', 'epochs.length', ''],
+  ['', 'epochs.length', '', 'cap', 'cap', 'pace', 'pace'],
   ['clients.kind', 'clients.quota', party('clients.issuer'), 'clients.origins'],
   [relay], party('verifier'), 'kem', ['stream.name', '', '', 'stream.allow', ''], 'noise',
 ];

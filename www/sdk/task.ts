@@ -43,7 +43,7 @@ export interface Task {
   readonly claim: Claim;
   readonly batch: { size: number; honest: string; min: number };
   readonly slots: { padding: string; lanes: number; perLane: number; messageBytes: number; average: number };
-  readonly epochs: { start: number; length: number; count: number; cap?: Cap | undefined };
+  readonly epochs: { start: number; length: number; count: number; cap?: Cap | undefined; pace?: Cap | undefined };
   readonly clients: Clients;
   readonly relays: readonly Party[];
   readonly verifier: Party;
@@ -81,7 +81,10 @@ export interface KeyRotation {
   readonly signature: Bytes;
 }
 
-/** Limits the reports of one browser: at most `reports` in any `window` consecutive epochs. */
+/**
+ * Limits the reports of one browser: at most `reports` in any `window` consecutive epochs. As a pace: in each block of
+ * `window` epochs.
+ */
 export interface Cap {
   readonly reports: number;
   readonly window: number;
@@ -205,8 +208,9 @@ function epochs(r: Reader): Task['epochs'] {
   const parts = r.arrayLength();
   const out = { start: r.uint(), length: r.uint(), count: r.uint() };
   if (parts === 3) return out;
-  if (parts !== 5) throw new FormatError('want an array of 3 or 5 elements');
-  return { ...out, cap: { reports: r.uint(), window: r.uint() } };
+  if (parts !== 5 && parts !== 7) throw new FormatError('want an array of 3, 5 or 7 elements');
+  const cap = { reports: r.uint(), window: r.uint() };
+  return parts === 5 ? { ...out, cap } : { ...out, cap, pace: { reports: r.uint(), window: r.uint() } };
 }
 
 function noise(r: Reader): Noise | undefined {

@@ -1021,6 +1021,153 @@ cases['options of streams are named'] = async (host) => {
   await refused(host, connect(host, 'mean', { allow: ['name'] }), 'invalid-option', 'allow');
 };
 
+/**
+ * Returns the store of a tab that can die: from `die` on, it stores no sealed report any more.
+ * @param {import('../sdk/store.js').Store} store the store that all tabs share
+ */
+function mortalTab(store) {
+  let dead = false;
+  /** @type {import('../sdk/store.js').Store} */
+  const own = { ...store, update: (...args) => (dead ? new Promise(() => {}) : store.update(...args)) };
+  return { store: own, die: () => (dead = true) };
+}
+
+/**
+ * Runs `body` while the page dies before its report leaves the device.
+ * @param {() => Promise<void>} body `died` resolves once the page wants to send
+ * @param {(died: Promise<void>) => Promise<void>} watch
+ */
+async function diesSending(body, watch) {
+  const { fetch } = globalThis;
+  /** @type {() => void} */
+  let tell = () => {};
+  const died = new Promise((/** @type {(value: void) => void} */ resolve) => (tell = resolve));
+  globalThis.fetch = (input, init) => {
+    if (!String(input).endsWith('/reports')) return Reflect.apply(fetch, globalThis, [input, init]);
+    tell();
+    return new Promise(() => {});
+  };
+  try {
+    void body().catch(() => {});
+    await watch(died);
+  } finally {
+    globalThis.fetch = fetch;
+  }
+}
+
+/** Waits until `holds` returns true. @param {() => Promise<boolean>} holds */
+async function until(holds) {
+  while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 2));
+}
+
+/**
+ * Whether no window of a cap has more epochs than it allows.
+ * @param {number[]} epochs @param {{reports: number, window: number}} cap
+ */
+function keeps(epochs, { reports, window }) {
+  return epochs.every((from) => epochs.filter((at) => at >= from && at < from + window).length <= reports);
+}
+
+/**
+ * Whether no block of a pace has more epochs than it allows. @param {number[]} epochs
+ * @param {{reports: number, window: number}} pace @param {number} first an epoch with which a block begins
+ */
+function keepsPace(epochs, { reports, window }, first) {
+  const blockOf = (/** @type {number} */ at) => Math.floor((at - first) / window);
+  return epochs.every((one) => epochs.filter((at) => blockOf(at) === blockOf(one)).length <= reports);
+}
+
+// The page's own store can die between the steps of a report. The host's, IndexedDB in browsers, is decided on in the
+// engine's worker.
+for (const [name, own] of /** @type {const} */ ([['capped', true], ['capped', false], ['paced', true]])) {
+  const where = own ? 'in tabs that die between record, sealing and sending' : "in tabs that share the runtime's store";
+  cases[`"${name}": every pattern of visits in six days keeps its limits, ${where}`] = (host) =>
+    onAFakeClock(async (set, arrived) => {
+      /** @type {{reports: number, window: number} | undefined} */
+      let cap;
+      /** @type {{reports: number, window: number} | undefined} */
+      let pace;
+      let most = 0;
+      // 13 of the 63 patterns in short runs; the last has a visit every day.
+      const [first, step] = /** @type {any} */ (globalThis).doonaLong ? [1, 1] : [3, 5];
+      for (let pattern = first; pattern < 64; pattern += step) {
+        if (!own && pattern > first) await wipe(host); // Before, there may be no database.
+        const store = host.sdk.memoryStore();
+        let tab = mortalTab(store);
+        const load = () => connect(host, name, own ? { store: tab.store } : {});
+        set(0);
+        let page = await load();
+        ({ cap, pace } = page.task.epochs);
+        const { start, length } = page.task.epochs;
+        /** @type {number[]} */
+        const made = [];
+        /** @type {number[]} */
+        const lost = [];
+        arrived.length = 0;
+        for (let i = 0; i < 6; i++) {
+          const at = pattern % 3 === 1 ? 5 - i : i; // by a clock that runs backwards
+          if (!(pattern >> at & 1)) continue;
+          set(at);
+          const block = own ? (await store.lines())[0]?.block : undefined;
+          const tried = [...made, at];
+          const fits = keeps(tried, /** @type {any} */ (cap)) &&
+            (!pace || block === undefined || keepsPace(tried, pace, (block - start) / length));
+          if (!fits) {
+            await refused(host, page.report(at), 'cap-reached');
+            await refused(host, (await load()).report(at), 'cap-reached');
+            continue;
+          }
+          made.push(at);
+          const how = (pattern * 5 + at) % (own ? 4 : 3);
+          if (how === 0) same((await page.report(at)).repeated, false);
+          else if (how === 1) {
+            const tabs = [page, await load()];
+            same((await Promise.all(tabs.map((tab) => tab.report(at)))).filter(({ repeated }) => !repeated).length, 1);
+          } else if (how === 2) {
+            await diesSending(async () => void (await page.report(at)), async (died) => {
+              await died;
+              page.close();
+            });
+            page = await load();
+          } else {
+            tab.die();
+            page.report(at).catch(() => {});
+            await until(async () => (await store.lines()).some(({ latest }) => latest?.epoch === at));
+            page.close();
+            lost.push(at);
+            tab = mortalTab(store);
+            page = await load();
+          }
+          same((await page.report(9)).repeated, true, 'the same day again');
+        }
+        const task = host.tasks[name]?.task.split('/').at(-1);
+        const left = made.filter((at) => !lost.includes(at)).sort();
+        same([...new Set(arrived)].sort(), left.map((at) => `${task}/epochs/${at}`), `pattern ${pattern}`);
+        most = Math.max(most, made.length);
+        page.close();
+      }
+      const { reports, window } = /** @type {any} */ (cap);
+      const claimed = Math.floor(6 / window) * reports + Math.min(reports, 6 % window);
+      if (pace) same(most <= claimed, true, 'M(6)'); // How many a pace allows is drawn.
+      else same(most, claimed, 'M(6)');
+    });
+}
+
+for (const [i, part] of ['more reports', 'a smaller pace', 'no pace', 'no cap', 'shorter epochs'].entries()) {
+  cases[`a renewal of a capped stream with ${part} is refused`] = async (host) => {
+    await control(host, 'renew', { stream: 'capped years', chain: 0 });
+    const visit = () => connect(host, 'capped years', { store: host.sdk.memoryStore() });
+    await visit();
+    for (const chain of [1, 3]) {
+      await control(host, 'renew', { stream: 'capped years', chain });
+      await visit();
+    }
+    await control(host, 'renew', { stream: 'capped years', chain: 4 + i });
+    await refused(host, visit(), 'stream-broken');
+    await control(host, 'renew', { stream: 'capped years', chain: 0 });
+  };
+}
+
 /** A budget for a visitor who reports daily for a year. */
 const yearly = { epsilon: 10, delta: 1e-5, days: 365 };
 
@@ -1028,11 +1175,12 @@ const yearly = { epsilon: 10, delta: 1e-5, days: 365 };
  * Returns the cost of the reports that arrived. The Go accountant in the test server computes it from the reports'
  * times alone.
  * @param {Host} host @param {string} what @param {boolean} [keep] whether later calls count these reports again
+ * @param {string} [stream]
  * @returns {Promise<{reports: number, most: number, epsilon: number, delta: number}>}
  */
-async function account(host, what, keep = false) {
+async function account(host, what, keep = false, stream = 'years') {
   const engine = globalThis.navigator?.userAgent ?? 'edge-runtime'; // edge-runtime has no navigator.userAgent
-  return (await control(host, 'account', { ...yearly, what, engine, keep })).json();
+  return (await control(host, 'account', { ...yearly, what, engine, keep, stream })).json();
 }
 
 /** Deletes everything that the SDK has stored. @param {Host} host */
@@ -1070,7 +1218,7 @@ async function years(host, body) {
   const visit = async (/** @type {number} */ day) => {
     ahead = day;
     renewed = Math.max(renewed, Math.min(3, Math.floor((day + 30) / 100))); // 30 days ahead
-    await control(host, 'renew', renewed);
+    await control(host, 'renew', { stream: 'years', chain: renewed });
     const receipts = await Promise.all(tabs.map((tab, i) => tab.report((day + i) % 16)));
     const first = receipts.filter(({ repeated }) => !repeated).length;
     same(first <= 1, true, 'two tabs report once');
@@ -1078,13 +1226,13 @@ async function years(host, body) {
     return first === 1;
   };
   try {
-    await control(host, 'renew', 0);
+    await control(host, 'renew', { stream: 'years', chain: 0 });
     await account(host, 'before');
     await load();
     await body(visit, load);
   } finally {
     Date.now = now;
-    await control(host, 'renew', 0);
+    await control(host, 'renew', { stream: 'years', chain: 0 });
     await take(host);
   }
 }
@@ -1139,6 +1287,90 @@ cases['400 days: a wiped store begins its budget anew, and each stays within it'
     same(all.reports, days.length + 1);
     same(all.most, days.filter((day) => day < 365).length + 1);
   });
+
+/** Returns pseudo-random numbers in [0, 1) (mulberry32). @param {number} seed */
+function seeded(seed) {
+  return () => {
+    seed = seed + 0x6d2b79f5 | 0;
+    let t = Math.imul(seed ^ seed >>> 15, 1 | seed);
+    t = t + Math.imul(t ^ t >>> 7, 61 | t) ^ t;
+    return ((t ^ t >>> 14) >>> 0) / 2 ** 32;
+  };
+}
+
+cases['a year of days at random: what leaves costs at most the claim'] = async (host) => {
+  const long = /** @type {any} */ (globalThis).doonaLong;
+  const random = seeded(long ? Date.now() : 46);
+  const chance = (/** @type {number} */ p) => random() < p;
+  const stream = 'capped years';
+  const { now } = Date;
+  const store = host.sdk.memoryStore();
+  let tab = mortalTab(store);
+  let ahead = 0;
+  Date.now = () => now.call(Date) + ahead * 86_400_000;
+  const { task: _, ...offer } = /** @type {any} */ (host.tasks[stream]);
+  const load = () => host.sdk.connect({ ...host.options, ...offer, budget: yearly, spread: 0, flush: false,
+    store: tab.store });
+  try {
+    await control(host, 'renew', { stream, chain: 3 });
+    await account(host, 'before', false, stream);
+    let page = await load();
+    const { start, length, cap, pace } = page.task.epochs;
+    let [refusals, day] = [0, 0];
+    for (let visit = 0; day < 399; visit++) {
+      day = Math.min(399, day + (long ? 1 : 1 + Math.floor(random() * 14)));
+      ahead = chance(0.1) ? Math.min(399, Math.max(0, day + Math.floor(random() * 80) - 40)) : day; // the clock leaps
+      if (chance(0.2)) {
+        page.close();
+        page = await load();
+      }
+      const value = Math.floor(random() * 16);
+      const outcomes = async (/** @type {Promise<{repeated: boolean}>[]} */ reports) => {
+        for (const report of reports) {
+          await report.catch((/** @type {any} */ error) => {
+            if (error.code !== 'cap-reached') throw error;
+            refusals++;
+          });
+        }
+      };
+      const claims = JSON.stringify(await store.lines());
+      const fate = random();
+      if (fate < 0.15) {
+        const other = await load();
+        await outcomes([page.report(value), other.report(15 - value)]);
+        other.close();
+      } else if (fate < 0.3) {
+        tab.die();
+        const outcome = page.report(value).catch((/** @type {any} */ error) => error.code);
+        const refusal = outcome.then((code) => code === 'cap-reached');
+        await Promise.race([refusal, until(async () => JSON.stringify(await store.lines()) !== claims),
+          new Promise((resolve) => setTimeout(resolve, 300))]); // an epoch that has its report changes nothing
+        page.close();
+        tab = mortalTab(store);
+        page = await load();
+      } else if (fate < 0.45) {
+        await diesSending(async () => void (await page.report(value)), async (died) => {
+          await Promise.race([died, new Promise((resolve) => setTimeout(resolve, 300))]);
+          page.close();
+        });
+        page = await load();
+      } else await outcomes([page.report(value)]);
+    }
+    const [line] = await store.lines();
+    const made = (line?.runs ?? []).flatMap((run) =>
+      Array.from({ length: run.count }, (_, i) => (run.start - start) / length + i));
+    const first = (Number(line?.block) - start) / length;
+    same(keeps(made, /** @type {any} */ (cap)) && keepsPace(made, /** @type {any} */ (pace), first), true, 'limits');
+    const { reports, most, epsilon, delta } = await account(host, 'at random', false, stream);
+    same(reports <= made.length && reports > 5 && refusals > 5, true,
+      `${reports} of ${made.length}, ${refusals} refusals`);
+    same(most <= 20 && epsilon <= 10 && delta <= 1e-5, true, `${most} reports: ${epsilon}, ${delta}`);
+  } finally {
+    Date.now = now;
+    await control(host, 'renew', { stream, chain: 0 });
+    await take(host);
+  }
+};
 
 /** Reports in the middle of an hour, and waits until the report is sealed. @param {Host} host @param {string} name */
 async function reportLater(host, name) {

@@ -19,6 +19,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+
+	"github.com/doona-dp/doona/wire/task"
 )
 
 func main() {
@@ -55,7 +57,13 @@ func run(dir, proxy string) error {
 	if err != nil {
 		return err
 	}
-	years, err := r.addYears(relayURL)
+	years, err := r.addYears(relayURL, "years", year(10, nil))
+	if err != nil {
+		return err
+	}
+	// The pace allows 20 reports in 365 days, as the cap.
+	capped, err := r.addYears(relayURL, "capped years", limited(365, task.Cap{Reports: 20, Window: 365},
+		task.Cap{Reports: 2, Window: 42}))
 	if err != nil {
 		return err
 	}
@@ -73,7 +81,7 @@ func run(dir, proxy string) error {
 		return err
 	}
 	if err := announce(siteURL, relayURL, all,
-		map[string]offer{"tokens": t.offer, "stream": offered, "years": years}); err != nil {
+		map[string]offer{"tokens": t.offer, "stream": offered, "years": years, "capped years": capped}); err != nil {
 		return err
 	}
 	go http.Serve(siteAt, site(dir, relayURL, r, t, wa))

@@ -27,7 +27,7 @@ type relay struct {
 	variants map[string][]byte // encoded variants of the stream, valid and invalid, by name
 	variant  string            // the name of the variant to serve
 	fetches  int               // how often the stream was fetched since variant was set
-	years    years             // another stream, to which a test adds tasks
+	years    []*years          // other streams, to which a test adds tasks
 }
 
 // submission is a body that arrived, the messages in it or the error of opening it, and the relay's answer.
@@ -115,7 +115,9 @@ func (r *relay) receive(w http.ResponseWriter, req *http.Request) {
 		sub.Tags = append(sub.Tags, hex.EncodeToString(tag[:]))
 	}
 	if err == nil {
-		r.years.note(s, epoch, body)
+		for _, y := range r.years {
+			y.note(s, epoch, body)
+		}
 	}
 	if name := r.record(&sub); name == stall {
 		<-req.Context().Done()

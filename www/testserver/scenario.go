@@ -65,6 +65,8 @@ func scenarios(relay, site, proxy string) (map[string]*scenario, error) {
 		{name: "ended", draft: truthful(), relays: two, epochs: task.Epochs{Start: 1, Length: 60, Count: 1}},
 		{name: "year", draft: year(10, nil), relays: two, epochs: days(365)},
 		{name: "year, noise by relays", draft: year(10, &planner.RelayNoise{}), relays: two, epochs: days(365)},
+		{name: "capped", draft: limited(6, task.Cap{Reports: 2, Window: 3}, task.Cap{}), relays: two},
+		{name: "paced", draft: limited(6, task.Cap{Reports: 3, Window: 5}, task.Cap{Reports: 1, Window: 2}), relays: two},
 		{name: "lie", draft: withEpsilon(fixture.Draft(task.Histogram, 4), "0.9"), relays: two, epochs: hour(1)},
 		{name: "low order", draft: truthful(), relays: two, epochs: hour(1), keys: fixture.LowOrder},
 		{name: "tampered", draft: truthful(), relays: two, epochs: hour(1), serve: tamper},
@@ -75,6 +77,9 @@ func scenarios(relay, site, proxy string) (map[string]*scenario, error) {
 		{name: "swapped", draft: truthful(), relays: two, epochs: hour(1),
 			serve: func([]byte, *fixture.SignedTask) []byte { return all["truthful"].bundle }},
 	} {
+		if c.epochs.Count == 0 {
+			c.epochs = limitedDays(c.draft)
+		}
 		signed, err := fixture.SignWith(c.draft, c.relays, c.epochs, c.keys)
 		if err != nil {
 			return nil, err
@@ -105,6 +110,25 @@ func year(epsilon float64, noise *planner.RelayNoise) *task.Task {
 		panic("testserver: " + err.Error())
 	}
 	return t
+}
+
+// limited drafts a task of daily epochs that claims (10, 10⁻⁵) in total, with limits on the reports of one browser.
+// Relays add the noise.
+func limited(days uint64, most, pace task.Cap) *task.Task {
+	t, err := planner.Draft(planner.Query{Name: "limited", Query: task.Histogram, Bins: 16, Labels: true, Batch: 10_000,
+		Honest: .9, TotalEpsilon: 10, TotalDelta: 1e-5, Epochs: days, Cap: most, Pace: pace,
+		Relays: &planner.RelayNoise{}})
+	if err != nil {
+		panic("testserver: " + err.Error())
+	}
+	return t
+}
+
+// limitedDays returns the epochs of such a task: its draft has their number and limits.
+func limitedDays(draft *task.Task) task.Epochs {
+	e := days(draft.Epochs.Count)
+	e.Cap, e.Pace = draft.Epochs.Cap, draft.Epochs.Pace
+	return e
 }
 
 // delay drafts a task like the demo's: the mean of values that clients clip to the range 0 to 180.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/doona-dp/doona/accountant/compose"
@@ -21,13 +22,16 @@ import (
 
 // years is a stream of four tasks of a hundred daily epochs each, and the reports that arrived for it.
 type years struct {
-	chains [][]byte // the encoded stream, by the number of tasks after the first
+	name string
+	// The encoded stream, by the number of tasks after the first. Clients must refuse the others: in each, another part
+	// of the second task differs.
+	chains [][]byte
 	root   task.ID
 	law    *compose.Law // the distribution of privacy loss of one report, the same for all tasks
 	tasks  []task.ID
 
 	mu      sync.Mutex // guards the fields below
-	renewed int        // how many tasks after the first the served stream has
+	renewed int        // which of the chains is served
 	left    []uint64   // when the epochs of the arrived reports begin, in Unix seconds; equal bodies count once
 	bodies  map[bodyHash]bool
 }
@@ -38,11 +42,22 @@ type bodyHash [sha256.Size]byte
 // taskDays is the number of daily epochs of one task of the stream.
 const taskDays = 100
 
-// addYears makes the stream. Clients visit every day with the build tag long, every 50th day otherwise.
-func (r *relay) addYears(url string) (offer, error) {
-	draft := year(10, nil) // its total (ε, δ) is planned for 365 days; each task has only taskDays
-	draft.Stream = &task.StreamPosition{Name: "years"}
-	root, err := fixture.Sign(draft, []string{url, "https://second.example"}, days(taskDays))
+// renewals are changes to the second task of a stream that clients must refuse.
+var renewals = []func(*task.Task){
+	func(t *task.Task) { t.Epochs.Cap.Reports++ },
+	func(t *task.Task) { t.Epochs.Pace.Reports-- },
+	func(t *task.Task) { t.Epochs.Pace = task.Cap{} },
+	func(t *task.Task) { t.Epochs.Cap, t.Epochs.Pace = task.Cap{}, task.Cap{} },
+	func(t *task.Task) { t.Epochs.Length /= 2 },
+}
+
+// addYears makes a stream from the draft of a task, whose total (ε, δ) is planned for 365 days; each task has only
+// taskDays. Clients visit every day with the build tag long, every 50th day otherwise.
+func (r *relay) addYears(url, name string, draft *task.Task) (offer, error) {
+	epochs := limitedDays(draft)
+	epochs.Count = taskDays
+	draft.Stream = &task.StreamPosition{Name: name}
+	root, err := fixture.Sign(draft, []string{url, "https://second.example"}, epochs)
 	if err != nil {
 		return offer{}, err
 	}
@@ -50,7 +65,8 @@ func (r *relay) addYears(url string) (offer, error) {
 	if err != nil {
 		return offer{}, err
 	}
-	y := &r.years
+	y := &years{name: name}
+	r.years = append(r.years, y)
 	if y.law, err = m.Law(); err != nil {
 		return offer{}, err
 	}
@@ -65,10 +81,23 @@ func (r *relay) addYears(url string) (offer, error) {
 		y.chains = append(y.chains, chain)
 		r.tasks[t.Path()] = &scenario{SignedTask: t}
 	}
+	for _, change := range renewals {
+		if root.Epochs.Cap.IsZero() {
+			break
+		}
+		chain, err := chainOf([]*fixture.SignedTask{root, root.Succeed(root.Owner, change)})
+		if err != nil {
+			return offer{}, err
+		}
+		y.chains = append(y.chains, chain)
+	}
 	first := taskfile.Open{Task: root.Task, ID: root.ID}
 	stride := 50
 	if stattest.Long {
 		stride = 1
+	}
+	if !root.Epochs.Cap.IsZero() {
+		stride = 0
 	}
 	return offer{Stream: first.StreamURL(first.Task, 0), Owner: root.OwnerText(), Stride: stride}, nil
 }
@@ -85,15 +114,32 @@ func (y *years) serve(w http.ResponseWriter, req *http.Request) bool {
 	return true
 }
 
-// renew sets how many tasks after the first the served stream has. The request's body is a JSON number.
+// renew sets which chain of a stream is served.
 func (r *relay) renew(w http.ResponseWriter, req *http.Request) {
-	y := &r.years
+	var asked struct {
+		Stream string
+		Chain  int
+	}
+	err := json.NewDecoder(req.Body).Decode(&asked)
+	y := r.yearsOf(asked.Stream)
+	if err != nil || y == nil || asked.Chain < 0 || asked.Chain >= len(y.chains) {
+		http.Error(w, fmt.Sprintf("invalid body: want the name of a stream and the number of a chain (%v)", err),
+			http.StatusBadRequest)
+		return
+	}
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	if err := json.NewDecoder(req.Body).Decode(&y.renewed); err != nil || y.renewed < 0 || y.renewed >= len(y.chains) {
-		http.Error(w, fmt.Sprintf("invalid body: want a number from 0 to %d (%v)", len(y.chains)-1, err),
-			http.StatusBadRequest)
+	y.renewed = asked.Chain
+}
+
+// yearsOf returns the stream with a name, or nil.
+func (r *relay) yearsOf(name string) *years {
+	for _, y := range r.years {
+		if y.name == name {
+			return y
+		}
 	}
+	return nil
 }
 
 // note records an arrived report if it is for this stream and new.
@@ -110,6 +156,7 @@ func (y *years) note(s *scenario, epoch uint64, body []byte) {
 
 // spent is the privacy cost of all arrived reports. One client has sent them all.
 type spent struct {
+	Stream  string  `json:"stream"`
 	What    string  `json:"what"`
 	Engine  string  `json:"engine"`
 	Reports int     `json:"reports"`
@@ -122,7 +169,7 @@ type spent struct {
 // privacy loss and the reports' times, not the client's ledger. It then forgets the reports unless asked to keep them.
 func (r *relay) account(w http.ResponseWriter, req *http.Request) {
 	var asked struct {
-		What, Engine         string
+		Stream, What, Engine string
 		Epsilon, Delta, Days float64
 		Keep                 bool
 	}
@@ -130,10 +177,14 @@ func (r *relay) account(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	y := &r.years
+	y := r.yearsOf(asked.Stream)
+	if y == nil {
+		http.Error(w, "invalid stream "+strconv.Quote(asked.Stream), http.StatusBadRequest)
+		return
+	}
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	out := spent{What: asked.What, Engine: asked.Engine, Reports: len(y.left),
+	out := spent{Stream: asked.Stream, What: asked.What, Engine: asked.Engine, Reports: len(y.left),
 		Most: maxInWindow(y.left, asked.Days*86_400)}
 	if out.Most > 0 {
 		seen := []compose.Observation{y.law.Observation(uint64(out.Most))}
