@@ -62,6 +62,8 @@ func NewLaws(n *task.Noise) (*Laws, error) {
 	switch {
 	case n.Tilt != nil:
 		return l, l.tilted(n)
+	case n.Rest != nil:
+		l.withRest(n)
 	case n.Total != nil:
 		l.fixedTotal(n)
 	default:
