@@ -17,7 +17,8 @@ const label = "doona-task"
 //	 [epsilon, delta, total, assumption],       // total [] or [epsilon, delta]
 //	 [size, honest, min],
 //	 [padding, lanes, perLane, messageBytes, average],
-//	 [start, length, count],
+//	 [start, length, count],                    // with a cap [… reports, window]; with events [… most, window, default]
+//	                                            // behind the cap's numbers, 0 and 0 for no cap
 //	 [kind, quota, [url, signKey, keyList],     // of the issuer; empty and zeros for addresses
 //	  [origin …]],                              // none for any
 //	 [[url, signKey, keyList] …],               // relays
@@ -60,17 +61,20 @@ func (t *Task) Canonical() []byte {
 }
 
 func (w *writer) epochs(e Epochs) {
-	if e.Cap.IsZero() {
-		w.array(3)
-		w.uints(e.Start, e.Length, e.Count)
-		return
+	all := []uint64{e.Start, e.Length, e.Count, e.Cap.Reports, e.Cap.Window, e.Events.Most, e.Events.Window,
+		e.Events.Default}
+	switch {
+	case !e.Events.IsZero():
+	case !e.Cap.IsZero():
+		all = all[:5]
+	default:
+		all = all[:3]
 	}
-	w.array(5)
-	w.uints(e.Start, e.Length, e.Count, e.Cap.Reports, e.Cap.Window)
+	w.numbers(all)
 }
 
 func (r *reader) epochs() Epochs {
-	parts := r.arrayUpTo(5)
+	parts := r.arrayUpTo(8)
 	e := Epochs{Start: r.uint(), Length: r.uint(), Count: r.uint()}
 	switch parts {
 	case 3:
@@ -78,8 +82,13 @@ func (r *reader) epochs() Epochs {
 		if e.Cap = (Cap{r.uint(), r.uint()}); e.Cap.IsZero() {
 			r.fail("a cap of 0 in 0 epochs")
 		}
+	case 8:
+		e.Cap, e.Events = Cap{r.uint(), r.uint()}, Events{r.uint(), r.uint(), r.uint()}
+		if e.Events.IsZero() {
+			r.fail("0 events in 0 epochs")
+		}
 	default:
-		r.fail("want an array with 3 or 5 elements")
+		r.fail("want an array with 3, 5 or 8 elements")
 	}
 	return e
 }

@@ -338,6 +338,7 @@ func (t *Task) shared() []part {
 		{"slots.average", numbers(t.Slots.Average)},
 		{"epochs.length", numbers(t.Epochs.Length)},
 		{"cap", t.Epochs.Cap.String()},
+		{"events", numbers(t.Epochs.Events.Most, t.Epochs.Events.Window, t.Epochs.Events.Default)},
 		{"clients.kind", string(t.Clients.Kind)},
 		{"clients.quota", numbers(t.Clients.Quota)},
 		{"clients.origins", texts(t.Clients.Origins...)},

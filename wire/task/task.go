@@ -201,6 +201,7 @@ type Epochs struct {
 	Length uint64 // Seconds. 1..31622400 (366 days).
 	Count  uint64 // 1..MaxEpochs.
 	Cap    Cap    // Limits the reports of one browser; zero for one report in every epoch.
+	Events Events // Limits a browser's reports of anything but a default; zero for no limit.
 }
 
 // MaxEpochs is the most epochs of a task.
