@@ -102,7 +102,7 @@ func (v *Verifier) report() (*Report, error) {
 			}
 		}
 	}
-	if r.Ledger.Epsilon, r.Ledger.Delta, err = spent.total(spent.reports()); err != nil {
+	if r.Ledger.Epsilon, r.Ledger.Delta, err = spent.total(spent.copies()); err != nil {
 		return nil, err
 	}
 	r.Answer = answer(t.Task, v.mechanism, total, counts, v.override, 0)
