@@ -40,6 +40,7 @@ type Query struct {
 	Delta    float64      // Claimed δ of one epoch, in (0, 1).
 	Epochs   uint64       // Number of the task's epochs, at least 1. Only used with a total.
 	Cap      task.Cap     // Limits the reports of one browser, so that a total covers fewer. Zero for none.
+	Events   task.Events  // Limits the reports of anything but a default, so that a total covers only these. Zero for none.
 	KEM      task.KEM     // x25519, mlkem768x25519 or mlkem768. Empty: x25519.
 	Relays   *RelayNoise  // Every relay adds noise, so no other client must be honest. nil: default.
 
@@ -64,7 +65,7 @@ func Draft(q Query) (*task.Task, error) {
 		return nil, err
 	}
 	claim, err := q.claim()
-	if err = cmp.Or(err, q.Cap.Check()); err != nil {
+	if err = cmp.Or(err, q.Cap.Check(), q.checkEvents()); err != nil {
 		return nil, err
 	}
 	t := &task.Task{
@@ -95,7 +96,7 @@ func Draft(q Query) (*task.Task, error) {
 }
 
 func (q Query) calibrate(t *task.Task) error {
-	t.Epochs.Count, t.Epochs.Cap = 0, q.Cap
+	t.Epochs.Count, t.Epochs.Cap, t.Epochs.Events = 0, q.Cap, q.Events
 	if !t.Claim.Total.IsZero() {
 		t.Epochs.Count = q.Epochs
 	}
@@ -112,6 +113,21 @@ func (q Query) calibrate(t *task.Task) error {
 	}
 	t.Noise.Batches = q.Relays.Batches
 	return nil
+}
+
+// checkEvents returns an error if events cannot help the query.
+func (q Query) checkEvents() error {
+	switch {
+	case q.Events.IsZero():
+		return nil
+	case q.Relays == nil:
+		return invalid.Field("events", q.Events.String(), "none, unless relays add the noise (--noise relays)")
+	case q.TotalEpsilon == 0:
+		return invalid.Field("events", q.Events.String(), "none without a total: they cannot lower the noise of one epoch")
+	case q.Relays.LocalEpsilon != 0:
+		return invalid.Field("events", q.Events.String(), "none with a local epsilon: a browser sends its value itself")
+	}
+	return q.Events.Check()
 }
 
 // claim returns the claim of one epoch, of all epochs together, or both.

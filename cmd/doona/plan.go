@@ -181,7 +181,7 @@ const defaultBatches = 100
 // ofOneQuery are the flags that --set forbids, because the set's file gives their values.
 var ofOneQuery = []string{"query", "range", "no-clip", "bins", "labels", "dim", "length", "sparse",
 	"users", "honest", "epsilon",
-	"delta", "total-epsilon", "total-delta", "epochs", "cap", "hops", "noise", "max-slots", "max-messages", "max-dummies",
+	"delta", "total-epsilon", "total-delta", "epochs", "cap", "events", "default", "hops", "noise", "max-slots", "max-messages", "max-dummies",
 	"local-epsilon", "batches", "solve", "interval-width", "pick"}
 
 // ofNoQuery are the flags that --table forbids, because it does not use them.
@@ -267,7 +267,8 @@ func (f *planFlags) check(cmd *cobra.Command) error {
 		return err
 	}
 	if !given("total-epsilon") {
-		if err := cli.Refuse(cmd, "without --total-epsilon: each epoch has its own ε", "epochs", "cap"); err != nil {
+		if err := cli.Refuse(cmd, "without --total-epsilon: each epoch has its own ε", "epochs", "cap",
+			"events"); err != nil {
 			return err
 		}
 	}

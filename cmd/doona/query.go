@@ -10,6 +10,7 @@ import (
 // queryFlags are the flags of a query and its target that `doona task new` and `doona plan` share.
 type queryFlags struct {
 	limit  string // The cap, R/W.
+	events string // K/W.
 	query  *planner.Query
 	span   string
 	noClip bool
@@ -32,6 +33,10 @@ func (f *queryFlags) add(cmd *cobra.Command, q *planner.Query, queries string) {
 		"ε of all epochs together, in (0, 100]; --epsilon and --delta may then be omitted")
 	flags.Float64Var(&q.TotalDelta, "total-delta", 0, "δ of all epochs together, in (0, 1)")
 	flags.StringVar(&f.limit, "cap", "", "R/W: at most R reports of a browser in any W epochs; the total covers only these")
+	flags.StringVar(&f.events, "events", "",
+		"K/W: at most K reports of a browser in any W epochs differ from --default; the total covers only these")
+	flags.Uint64Var(&q.Events.Default, "default", 0, "with --events: what a browser without an event sends. 0 or 1 of a "+
+		"count, or a bin")
 }
 
 // check refuses flags that the query would ignore, and a missing ε or δ.
@@ -42,6 +47,11 @@ func (f *queryFlags) check(cmd *cobra.Command) error {
 	if err := checkTarget(cmd); err != nil {
 		return err
 	}
+	if f.events == "" {
+		if err := cli.Refuse(cmd, "without --events", "default"); err != nil {
+			return err
+		}
+	}
 	if !f.query.Labels {
 		return nil
 	}
@@ -49,6 +59,9 @@ func (f *queryFlags) check(cmd *cobra.Command) error {
 }
 
 func (f *queryFlags) read() (err error) {
+	if err = f.query.Events.Parse(f.events); err != nil {
+		return cli.FlagError(err)
+	}
 	if err = f.query.Cap.Parse(f.limit); err != nil {
 		return cli.FlagError(err)
 	}
