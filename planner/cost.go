@@ -143,7 +143,7 @@ func centralError(t *task.Task, q Query, sparse bool) float64 {
 	}
 	eps, delta, epochs := t.Claim.Epsilon.Value(), t.Claim.Delta.Value(), 1.0
 	if q.TotalEpsilon > 0 {
-		eps, delta, epochs = q.TotalEpsilon, q.TotalDelta, float64(t.Epochs.MostReports(q.Epochs))
+		eps, delta, epochs = q.TotalEpsilon, q.TotalDelta, float64(t.MostCopies(q.Epochs))
 	}
 	least := euclidean * math.Sqrt(epochs/compose.GaussianSquare(eps, delta))
 	if epochs == 1 {

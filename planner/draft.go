@@ -41,6 +41,7 @@ type Query struct {
 	Epochs   uint64       // Number of the task's epochs, at least 1. Only used with a total.
 	Cap      task.Cap     // Limits the reports of one browser, so that a total covers fewer. Zero for none.
 	Pace     task.Cap     // Spreads the reports that Cap allows over time. Zero for none.
+	Events   task.Events  // Limits the reports of anything but a default, so that a total covers only these. Zero for none.
 	KEM      task.KEM     // x25519, mlkem768x25519 or mlkem768. Empty: x25519.
 	Relays   *RelayNoise  // Every relay adds noise, so no other client must be honest. nil: default.
 
@@ -65,7 +66,7 @@ func Draft(q Query) (*task.Task, error) {
 		return nil, err
 	}
 	claim, err := q.claim()
-	if err = cmp.Or(err, q.limits().CheckLimits()); err != nil {
+	if err = cmp.Or(err, q.limits().CheckLimits(), q.checkEvents()); err != nil {
 		return nil, err
 	}
 	t := &task.Task{
@@ -96,7 +97,7 @@ func Draft(q Query) (*task.Task, error) {
 }
 
 // limits returns the limits on the reports of one browser.
-func (q Query) limits() task.Epochs { return task.Epochs{Cap: q.Cap, Pace: q.Pace} }
+func (q Query) limits() task.Epochs { return task.Epochs{Cap: q.Cap, Pace: q.Pace, Events: q.Events} }
 
 func (q Query) calibrate(t *task.Task) error {
 	t.Epochs = q.limits()
@@ -116,6 +117,21 @@ func (q Query) calibrate(t *task.Task) error {
 	}
 	t.Noise.Batches = q.Relays.Batches
 	return nil
+}
+
+// checkEvents returns an error if events cannot help the query.
+func (q Query) checkEvents() error {
+	switch {
+	case q.Events.IsZero():
+		return nil
+	case q.Relays == nil:
+		return invalid.Field("events", q.Events.String(), "none, unless relays add the noise (--noise relays)")
+	case q.TotalEpsilon == 0:
+		return invalid.Field("events", q.Events.String(), "none without a total: they cannot lower the noise of one epoch")
+	case q.Relays.LocalEpsilon != 0:
+		return invalid.Field("events", q.Events.String(), "none with a local epsilon: a browser sends its value itself")
+	}
+	return q.Events.Check()
 }
 
 // claim returns the claim of one epoch, of all epochs together, or both.

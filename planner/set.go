@@ -15,7 +15,7 @@ import (
 )
 
 // Set is several queries that the same visitors answer, under one total for all. Each goal has its own limits of cost,
-// its own number of epochs and its own cap. A goal must not set a claim, a total or a number of users, because the set
+// its own number of epochs, its own cap and its own limit on events. A goal must not set a claim, a total or a number of users, because the set
 // has them.
 type Set struct {
 	Goals []Goal // Each with Epochs, 1 to 65536: how many of the query's epochs begin in the total's time.
@@ -43,7 +43,7 @@ const mostQueries = 64
 //
 // With Gaussian noise, the squares μ² of all reports add up. So each query gets a part of the μ² of the total, and is
 // calibrated for all of its reports together. PlanSet then searches the largest sum of μ² for which the product of the
-// laws keeps the total. A query with n reports and the part p has an error of √(n/p) times the same constant. A weight
+// laws keeps the total. A query with n reports, or n copies of its law with events, and the part p has an error of √(n/p) times the same constant. A weight
 // w stands for the part w²·n.
 func PlanSet(s Set, done func(of int)) (*SetPlan, error) {
 	if err := s.check(); err != nil {
@@ -102,8 +102,8 @@ func (s Set) check() error {
 			return invalid.Field(field, format(parts[i]), "a number in (0, 1000]")
 		case g.Epochs < 1 || g.Epochs > task.MaxEpochs:
 			return invalid.Field("epochs", strconv.FormatUint(g.Epochs, 10), "1 to "+strconv.Itoa(task.MaxEpochs))
-		case g.limits().CheckLimits() != nil:
-			return g.limits().CheckLimits()
+		case cmp.Or(g.limits().CheckLimits(), g.Events.Check()) != nil:
+			return cmp.Or(g.limits().CheckLimits(), g.Events.Check())
 		case g.Epsilon != 0 || g.Delta != 0 || g.TotalEpsilon != 0 || g.TotalDelta != 0 || g.Batch != 0:
 			return invalid.Field("queries", g.Name, "queries without users, epsilon and delta of their own")
 		}
@@ -140,6 +140,17 @@ func (s Set) Laws(p *SetPlan, i int) ([]relaynoise.Compared, error) {
 		Delta: total.Delta.Value(), Epochs: s.Reports(i)})
 }
 
+// copies returns how many copies of the law of one epoch the reports to query i take: as many as reports, or fewer with
+// events.
+func (s Set) copies(i int) uint64 {
+	g := s.Goals[i]
+	t := task.Task{Epochs: task.Epochs{Cap: g.Cap, Events: g.Events}}
+	if g.Query.Query == task.Histogram && g.Bins > 2 { // Its noise has a rest cell.
+		t.Noise = &task.Noise{Rest: &g.Events.Default}
+	}
+	return t.MostCopies(g.Epochs)
+}
+
 // Part returns the part of the total's μ² that query i gets.
 func (s Set) Part(i int) float64 {
 	sum, own := 0.0, 0.0
@@ -148,7 +159,7 @@ func (s Set) Part(i int) float64 {
 		if s.Shares != nil {
 			part = s.Shares[j]
 		} else {
-			part = s.Weights[j] * s.Weights[j] * float64(s.Reports(j))
+			part = s.Weights[j] * s.Weights[j] * float64(s.copies(j))
 		}
 		if sum += part; j == i {
 			own = part
@@ -163,7 +174,7 @@ func (s Set) Part(i int) float64 {
 func (s Set) goal(i int, scale float64, noise Noise) Goal {
 	g := s.Goals[i]
 	g.Batch, g.Noise = s.Users, noise
-	delta, reports := s.Delta/float64(len(s.Goals)), float64(s.Reports(i))
+	delta, reports := s.Delta/float64(len(s.Goals)), float64(s.copies(i))
 	square := scale * compose.GaussianSquare(s.Epsilon, .9*s.Delta) * s.Part(i)
 	if noise == NoiseRelays {
 		g.TotalDelta = down(delta)
@@ -211,6 +222,10 @@ func (s Set) waysOf(i int, scale float64) ([]Way, error) {
 	var failed error
 	for _, noise := range []Noise{NoiseRelays, NoiseClients} {
 		if allowed := s.Goals[i].Noise; allowed != noise && allowed != NoiseAny {
+			continue
+		}
+		if noise == NoiseClients && !s.Goals[i].Events.IsZero() {
+			failed = cmp.Or(failed, Query{Events: s.Goals[i].Events}.checkEvents())
 			continue
 		}
 		ways, err := Plan(s.goal(i, scale, noise), nil)
@@ -330,7 +345,7 @@ func (s Set) observations(ways []Way) (seen []compose.Observation, err error) {
 		if err != nil {
 			return nil, err
 		}
-		seen = append(seen, law.Observation(s.Reports(i)))
+		seen = append(seen, law.Observation(w.Task.MostCopies(s.Goals[i].Epochs)))
 	}
 	return seen, nil
 }

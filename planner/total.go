@@ -21,7 +21,7 @@ func calibrate(t *task.Task, one func(*task.Task) error) error {
 	case t.Claim.Epsilon.Value() > 0:
 		return kept(t, one)
 	}
-	if t.Epochs.MostReports(t.Epochs.Count) == 1 {
+	if t.MostCopies(t.Epochs.Count) == 1 {
 		t.Claim.Epsilon, t.Claim.Delta = t.Claim.Total.Epsilon, t.Claim.Total.Delta
 		return one(t)
 	}
@@ -58,7 +58,7 @@ const splitTolerance = 1e-3
 // search returns the task with the largest ε that keeps the total. An equal part of ε always keeps it, up to the
 // rounding of laws.
 func (s split) search() (*task.Task, error) {
-	total, epochs := s.draft.Claim.Total, float64(s.draft.Epochs.MostReports(s.draft.Epochs.Count))
+	total, epochs := s.draft.Claim.Total, float64(s.draft.MostCopies(s.draft.Epochs.Count))
 	low, high := total.Epsilon.Value()/epochs, total.Epsilon.Value()
 	best, atLow, err := s.try(low)
 	for range 8 {
@@ -104,7 +104,7 @@ func between(low, high, atLow, atHigh float64) float64 {
 func (s split) try(eps float64) (*task.Task, float64, error) {
 	t := *s.draft
 	t.Params = slices.Clone(t.Params)
-	total, epochs := t.Claim.Total, t.Epochs.MostReports(t.Epochs.Count)
+	total, epochs := t.Claim.Total, t.MostCopies(t.Epochs.Count)
 	delta := total.Delta.Value() / float64(epochs) / 2
 	t.Claim.Epsilon, t.Claim.Delta = task.NewEpsilon(format(down(eps))), task.NewDelta(format(down(delta)))
 	if err := s.one(&t); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // CheckTotal returns an error unless all reports of one browser together keep the task's claimed total, if the task has
-// one. A browser reports once per epoch, or less often if the task has a cap. law returns the privacy law of one epoch.
+// one. A browser reports once per epoch. With a cap or with events, fewer copies of the law cover all its reports. law returns the privacy law of one epoch.
 // The caller must have checked the claim of one epoch. All epochs have the same law, fixed before the first; then
 // Theorem 3 (a) of docs/proofs/loss-laws.md lets their losses add up.
 func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
@@ -22,7 +22,7 @@ func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 	if t.Epochs.Count == 0 {
 		return invalid.Field("epochs.count", "0", "at least 1 with a claim over all epochs")
 	}
-	reports := t.Epochs.MostReports(t.Epochs.Count)
+	reports := t.MostCopies(t.Epochs.Count)
 	sum := AddedClaims(t.Claim, reports)
 	if sum.Epsilon <= total.Epsilon.Value() && sum.Delta <= total.Delta.Value() {
 		return nil // The epochs' claims, added up, are within the total.
@@ -63,8 +63,8 @@ func multiple(text string, value float64, times uint64) float64 {
 	return decimal.Near(product, 15)
 }
 
-// EpochsSpend returns the (ε, δ) that a number of a client's reports for a task cost it, each in its own epoch. It
-// compares three bounds and takes the least ε: the composed laws, at the sum of the epochs' claimed δ; the sum of the
+// EpochsSpend returns the (ε, δ) that a number of a client's reports for a task cost it, each in its own epoch. With
+// events, the number is that of [task.Task.MostCopies]. EpochsSpend compares three bounds and takes the least ε: the composed laws, at the sum of the epochs' claimed δ; the sum of the
 // claims; and the task's total. The caller must have checked the task's claim. The composition is that of [CheckTotal].
 func EpochsSpend(t *task.Task, law func() (*compose.Law, error), reports uint64) (compose.Spend, error) {
 	best := AddedClaims(t.Claim, reports)
@@ -79,7 +79,7 @@ func EpochsSpend(t *task.Task, law func() (*compose.Law, error), reports uint64)
 			best.Epsilon = eps
 		}
 	}
-	covered := reports <= t.Epochs.MostReports(t.Epochs.Count)
+	covered := reports <= t.MostCopies(t.Epochs.Count)
 	if total := t.Claim.Total; !total.IsZero() && covered && total.Epsilon.Value() < best.Epsilon {
 		best = compose.Spend{Epsilon: total.Epsilon.Value(), Delta: total.Delta.Value()}
 	}

@@ -17,6 +17,7 @@
 package shufflerclient
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -189,7 +190,7 @@ func checkBudget(open *taskfile.Open, m protocols.Mechanism, o Options) error {
 	if !(o.MaxDelta > 0 && o.MaxDelta <= 1) {
 		return invalid.Field("MaxDelta", fmt.Sprint(o.MaxDelta), "a number in (0, 1]")
 	}
-	n := open.Epochs.MostReports(open.Epochs.Count)
+	n := open.MostCopies(open.Epochs.Count)
 	fits := func(delta float64) bool { return delta <= o.MaxDelta || o.MaxDelta == 1 }
 	if sum := protocols.AddedClaims(open.Claim, n); sum.Epsilon <= o.MaxEpsilon && fits(sum.Delta) {
 		return nil // The sum already fits, so the slower composition (0.1 s) is not needed.
@@ -242,8 +243,12 @@ func (c *Client) Task() *taskfile.Open { return c.open }
 // an unencrypted message.
 type Report struct {
 	Epoch uint64
-	Body  []byte
-	Token []byte // Only for tasks with tokens: the result of [Client.Token]. If nil, Submit gets a token.
+
+	// Instead says why the report of a task with events holds the default in place of the value: [ErrAllowance], or that
+	// the value was invalid. It tells something of the value, so it must not leave the device.
+	Instead error
+	Body    []byte
+	Token   []byte // Only for tasks with tokens: the result of [Client.Token]. If nil, Submit gets a token.
 }
 
 // Report randomizes a value for an epoch and seals it. Call it once per client and epoch and keep the result: a
@@ -251,6 +256,9 @@ type Report struct {
 // "value", and costs no budget. For strings, protocols/strings.Value converts a text in Unicode normal form C to a
 // value.
 func (c *Client) Report(epoch uint64, value []float64) (*Report, error) {
+	if !c.open.Epochs.Events.IsZero() {
+		return c.reportEvent(epoch, value)
+	}
 	lanes, err := c.draw(value)
 	if err != nil {
 		return nil, err
@@ -259,10 +267,47 @@ func (c *Client) Report(epoch uint64, value []float64) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.spend(epoch); err != nil { // If this fails, the randomized report is discarded unseen.
+	if _, err := c.spend(epoch, false); err != nil { // If this fails, the randomized report is discarded unseen.
 		return nil, err
 	}
 	return &Report{Epoch: epoch, Body: body}, nil
+}
+
+// reportEvent is [Client.Report] for a task with events. An invalid value, or an event beyond the allowance, becomes the
+// default, because whether there is a report must not depend on values. An event is recorded durably before its report
+// exists. So after a crash its allowance is used, whether or not it was sent.
+func (c *Client) reportEvent(epoch uint64, value []float64) (*Report, error) {
+	src, usual := randomizer.NewSource(), c.defaultMessage()
+	messages, instead := c.mechanism.Randomize(src, value) // Draws nothing: the message is the value's cell.
+	if instead != nil {
+		messages = usual
+	}
+	refused, err := c.spend(epoch, !bytes.Equal(messages[0][0], usual[0][0]))
+	if err != nil {
+		return nil, err
+	}
+	if refused != nil {
+		messages, instead = usual, refused
+	}
+	lanes, err := protocols.Pad(c.open.Task, src, messages)
+	if err != nil {
+		return nil, err
+	}
+	body, err := c.sealer.Seal(epoch, lanes)
+	if err != nil {
+		return nil, err
+	}
+	return &Report{Epoch: epoch, Body: body, Instead: instead}, nil
+}
+
+// defaultMessage returns the message of a client without an event: the default's cell, big-endian.
+func (c *Client) defaultMessage() protocols.Messages {
+	message := make([]byte, c.open.Slots.MessageBytes)
+	for i, cell := len(message)-1, c.open.Epochs.Events.Default; i >= 0; i-- {
+		message[i] = byte(cell)
+		cell >>= 8
+	}
+	return protocols.Messages{{message}}
 }
 
 // draw randomizes a value. It returns the messages of the client's slots, lane by lane, in the order in which the

@@ -22,7 +22,8 @@ const mostEpochs = 65536
 
 // priceOf returns the cost of a task's reports within a budget's days. The δ of all reports is the task's claimed δ for
 // that number of epochs, or the budget's δ if that is smaller. The task's privacy law then gives the ε at this δ. A
-// task's cap limits the number of reports. A stream that continues counts as many epochs as fit into the days. Its δ is
+// task's cap limits the number of reports, and its events the cost of all: the price is charged for reports, never for
+// events. A stream that continues counts as many epochs as fit into the days. Its δ is
 // the larger of two: the task's claimed total, and the sum of the per-epoch claims. The total alone is not enough,
 // because later tasks may have other numbers of epochs than it was planned for.
 func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Price, err error) {
@@ -33,8 +34,10 @@ func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Pric
 	if most := math.Ceil(b.seconds() / float64(t.Epochs.Length)); most < float64(epochs) {
 		epochs = uint64(max(most, 1))
 	}
-	p = Price{First: protocols.AddedClaims(t.Claim, 1), Reports: t.Epochs.MostReports(epochs)}
-	p.All.Delta = protocols.AddedClaims(t.Claim, p.Reports).Delta
+	copies := t.MostCopies(epochs)
+	p = Price{First: protocols.AddedClaims(t.Claim, 1), Reports: t.Epochs.MostReports(epochs),
+		Events: !t.Epochs.Events.IsZero()}
+	p.All.Delta = protocols.AddedClaims(t.Claim, copies).Delta
 	if total := t.Claim.Total; !total.IsZero() && epochs == t.Epochs.Count {
 		p.All.Delta = total.Delta.Value()
 	} else if goesOn && !total.IsZero() {
@@ -43,7 +46,7 @@ func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Pric
 	if b.Delta < 1 {
 		p.All.Delta = min(p.All.Delta, b.Delta)
 	}
-	p.All.Epsilon, err = protocols.EpochsEpsilon(t, m.Law, p.Reports, p.All.Delta)
+	p.All.Epsilon, err = protocols.EpochsEpsilon(t, m.Law, copies, p.All.Delta)
 	if err != nil {
 		return p, err
 	}
@@ -58,9 +61,13 @@ func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Pric
 // withBudget computes the price of the task's reports, if the client has a ledger.
 func (c *Client) withBudget() (err error) {
 	if c.options.Ledger == nil {
+		const why = "none without a ledger: the client must count one browser's or person's reports, which an edge " +
+			"worker cannot"
 		if limit := c.open.Epochs.Cap; !limit.IsZero() {
-			return invalid.Field("cap", limit.String(), "none without a ledger: the client must count one browser's or "+
-				"person's reports, which an edge worker cannot")
+			return invalid.Field("cap", limit.String(), why)
+		}
+		if events := c.open.Epochs.Events; !events.IsZero() {
+			return invalid.Field("events", events.String(), why)
 		}
 		if c.options.Budget != (Budget{}) {
 			return invalid.Field("Ledger", "nil", "a ledger, with a budget")
@@ -70,24 +77,36 @@ func (c *Client) withBudget() (err error) {
 	if err := c.options.Budget.check(); err != nil {
 		return err
 	}
-	if s := c.open.Stream; !c.open.Epochs.Cap.IsZero() && s != nil && s.Position > 0 && c.line == c.open.ID.String() {
-		return invalid.Field("cap", c.open.Epochs.Cap.String(), "its stream followed from the first task: the cap counts "+
-			"the reports of all its tasks")
+	if s := c.open.Stream; s != nil && s.Position > 0 && c.line == c.open.ID.String() {
+		const why = "its stream followed from the first task: it counts the reports of all its tasks"
+		if limit := c.open.Epochs.Cap; !limit.IsZero() {
+			return invalid.Field("cap", limit.String(), why)
+		}
+		if events := c.open.Epochs.Events; !events.IsZero() {
+			return invalid.Field("events", events.String(), why)
+		}
 	}
 	c.price, err = priceOf(c.open.Task, c.mechanism, c.options.Budget, c.goesOn)
 	return err
 }
 
-// spend enters a report for an epoch in the ledger. Without a ledger it does nothing.
-func (c *Client) spend(epoch uint64) error {
+// spend enters a report for an epoch in the ledger, and whether it is an event. Without a ledger it does nothing. instead
+// is not nil if the allowance of events is used up, so that the default must be sent.
+func (c *Client) spend(epoch uint64, event bool) (instead, err error) {
 	if c.options.Ledger == nil {
-		return nil
+		return nil, nil
 	}
 	e := c.open.Epochs
 	if epoch >= e.Count {
-		return invalid.Field("epoch", fmt.Sprint(epoch), fmt.Sprintf("0 to %d", e.Count-1))
+		return nil, invalid.Field("epoch", fmt.Sprint(epoch), fmt.Sprintf("0 to %d", e.Count-1))
 	}
-	return c.options.Ledger.Update(func(l *Ledger) error {
-		return l.Spend(c.options.Budget, c.line, c.price, int64(e.Start+epoch*e.Length), e)
+	start := int64(e.Start + epoch*e.Length)
+	err = c.options.Ledger.Update(func(l *Ledger) error {
+		if err := l.Spend(c.options.Budget, c.line, c.price, start, e); err != nil || !event {
+			return err
+		}
+		instead = l.Event(c.line, start, e)
+		return nil
 	})
+	return instead, err
 }

@@ -42,6 +42,9 @@ type Price struct {
 	First   compose.Spend `json:"first"`   // Cost of one report.
 	Reports uint64        `json:"reports"` // Largest number of reports in a window.
 	All     compose.Spend `json:"all"`     // Cost of that number of reports together, composed.
+
+	// Events means that All relies on the task's limit on events, in all of its epochs that begin in a window.
+	Events bool `json:"events,omitempty"`
 }
 
 // Line is a ledger's record of one task or stream.
@@ -54,6 +57,9 @@ type Line struct {
 
 	// Block is the Unix time at which a block of the task's pace begins; nil without a pace. The first report draws it.
 	Block *int64 `json:"block,omitempty"`
+
+	// Events are the starts of the epochs of the last events, ascending: as many as the task allows in a window.
+	Events []int64 `json:"events,omitempty"`
 }
 
 // Run is Count consecutive epochs that have one report each. The first of them begins at Start, a Unix time in seconds.
@@ -70,8 +76,11 @@ type Ledger struct {
 	Streams []Seen `json:"streams,omitempty"`
 }
 
-// ErrBudget, ErrReported and ErrCapped are the errors of [Ledger.Spend] that refuse a report.
+// ErrBudget, ErrReported and ErrCapped are the errors of [Ledger.Spend] that refuse a report. ErrAllowance is that of
+// [Ledger.Event].
 var (
+	ErrAllowance = errors.New("couldn't send the event: its allowance is used up")
+
 	ErrBudget   = errors.New("couldn't report: the budget is spent")
 	ErrReported = errors.New("couldn't report: the ledger already has a report for this epoch")
 	ErrCapped   = errors.New("couldn't report: the task's cap is reached")
@@ -99,6 +108,9 @@ func (l *Ledger) Spend(b Budget, id string, p Price, start int64, epochs task.Ep
 			return ErrReported
 		}
 		if err := cmp.Or(line.checkPace(epochs.Pace, start), line.checkCap(epochs.Cap, start)); err != nil {
+			return err
+		}
+		if err := line.checkSpan(p); err != nil {
 			return err
 		}
 		line.Runs = insert(line.Runs, start, line.Length)
@@ -164,6 +176,40 @@ func (l *Line) checkPace(pace task.Cap, start int64) error {
 		return fmt.Errorf("%w: by its pace, %d in each %d epochs, and %d are made", ErrCapped, pace.Reports, pace.Window,
 			reports)
 	}
+	return nil
+}
+
+// checkSpan returns [ErrBudget] if the price of a task with events covered fewer epochs when the line began than it would
+// now: the budget's window has become longer, or the client follows a stream that it did not follow before. The price's
+// reports could then be spread over more epochs, with more events.
+func (l *Line) checkSpan(now Price) error {
+	was := l.Price
+	if (was.Events || now.Events) && (was != now && (was.Events != now.Events || now.Reports > was.Reports ||
+		now.All.Epsilon > was.All.Epsilon*(1+1e-6))) {
+		return fmt.Errorf("%w: the task has events, and its price was fixed for %d reports at epsilon %v; now they are %d "+
+			"at %v", ErrBudget, was.Reports, was.All.Epsilon, now.Reports, now.All.Epsilon)
+	}
+	return nil
+}
+
+// Event records that the line's report in the epoch that begins at start is an event. It returns [ErrAllowance] and
+// records nothing if the last epochs of the task's window have as many events as it allows, or if a recorded event is
+// not older: the clock may have leapt. Send the default then. Like the cap, it reads no clock.
+func (l *Ledger) Event(id string, start int64, e task.Epochs) error {
+	at := slices.IndexFunc(l.Lines, func(line Line) bool { return line.ID == id })
+	if at < 0 {
+		return invalid.Field("ledger", id, "a line with a report")
+	}
+	line := &l.Lines[at]
+	n, most := len(line.Events), int(e.Events.Most)
+	switch {
+	case n > 0 && line.Events[n-1] >= start:
+		return fmt.Errorf("%w: a later one is recorded", ErrAllowance)
+	case n >= most && line.Events[n-most]+int64(e.Events.Window*e.Length) > start:
+		return fmt.Errorf("%w: at most %d in %d epochs", ErrAllowance, e.Events.Most, e.Events.Window)
+	}
+	events := append(slices.Clone(line.Events), start)
+	line.Events = events[max(0, len(events)-most):]
 	return nil
 }
 
@@ -295,6 +341,11 @@ func (l *Line) check() error {
 		if run.Count < 1 || run.Count > maxCount || i > 0 &&
 			l.Runs[i-1].Start+int64(l.Runs[i-1].Count*l.Length) > run.Start {
 			return invalid.Field("ledger", l.ID, "runs of 1 to 2^32 epochs, ascending, without overlaps")
+		}
+	}
+	for i, at := range l.Events {
+		if i > 0 && l.Events[i-1] >= at {
+			return invalid.Field("ledger", l.ID, "events in ascending order")
 		}
 	}
 	return nil

@@ -113,7 +113,7 @@ func (v *Verifier) report(dry bool) (*Report, error) {
 			}
 		}
 	}
-	if r.Ledger.Epsilon, r.Ledger.Delta, err = spent.total(spent.reports()); err != nil {
+	if r.Ledger.Epsilon, r.Ledger.Delta, err = spent.total(spent.copies()); err != nil {
 		return nil, err
 	}
 	r.Answer = answer(t.Task, v.mechanism, total, counts, v.override, 0)

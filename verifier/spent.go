@@ -44,8 +44,8 @@ func sumUp(a, b float64) float64 {
 	return sum
 }
 
-// reports returns the most reports of one client in epochs whose claim holds.
-func (s *spending) reports() uint64 { return s.costs.open.Epochs.MostReportsAt(s.plain) }
+// copies returns how many copies of the law of one epoch cover one client's reports in epochs whose claim holds.
+func (s *spending) copies() uint64 { return s.costs.open.MostCopiesAt(s.plain) }
 
 // total returns the cost of a number of reports in epochs whose claim holds, plus the cost of all other epochs. eps is
 // nil if it has no bound.
@@ -64,7 +64,7 @@ func (s *spending) total(reports uint64) (eps *float64, delta float64, err error
 // boundSoFar returns an upper bound on the ε spent so far. It rounds a large number of reports up by at most a
 // sixteenth. So the rows of a year take 1 s instead of 10 s.
 func (s *spending) boundSoFar() (*float64, error) {
-	reports := s.reports()
+	reports := s.copies()
 	unit := uint64(1) << max(0, bits.Len64(reports)-5)
 	eps, _, err := s.total((reports + unit - 1) / unit * unit)
 	return eps, err

@@ -68,6 +68,8 @@ func NewLaws(n *task.Noise) (*Laws, error) {
 			}
 		}
 		return s.lawsOf(), nil
+	case n.Rest != nil:
+		l.withRest(n)
 	case n.Total != nil:
 		l.fixedTotal(n)
 	default:

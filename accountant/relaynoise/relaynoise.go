@@ -16,6 +16,7 @@
 //     δ_ab(ε) = Σ_{u,v} (f_a(u)·f_b(v) − e^ε·f_a(u+1)·f_b(v−1))₊, exactly.                          (2)
 //     For long tables, (2) is composed of two copies of one cell's pair, f(u) against f(u+1).
 //   - A fixed total T: (2) with each term times Pr[the other cells have T−u−v] / Pr[all cells have T].  (3)
+//   - A rest cell: two copies of one cell's pair, slightly raised (docs/proofs/events.md, Theorem 7).
 //   - A tilt: for outcomes possible under P and Q, P/Q is at most e^ρ with ρ of [Curve.Ratio]. Outcomes
 //     impossible under Q count in full: δ = Pr[Z_b = 0 or Z_a = M_a] plus the probability beyond the end
 //     of the tilt. At ε < ρ the curve is that of the worst (ρ, δ)-private mechanism ([KOV15]).       (4)
@@ -38,7 +39,7 @@ import (
 // Immutable.
 type Curve struct {
 	pairs []pair
-	cell  *pair   // For a long table, instead of pairs: the curve bounds two independent copies of this pair.
+	cell  *pair   // For a long table or a rest cell, instead of pairs: two independent copies of this pair are the bound.
 	gauss *gauss  // Of a Gaussian tilt, instead of pairs.
 	ratio float64 // Largest finite privacy loss of a tilted law.
 	tail  float64 // Bound on the probability of an infinite loss of a tilted law.
@@ -76,6 +77,9 @@ func newCurve(n *task.Noise) (c *Curve, s *spectrum, err error) {
 		return nil, nil, invalid.Field("noise.tilt", "one beside a total", "a tilt or a total")
 	case n.Tilt != nil:
 		return tilted(n)
+	case n.Rest != nil:
+		c, err = slack(n)
+		return c, nil, err
 	case n.Total != nil:
 		c, err = fixedTotal(n)
 		return c, nil, err

@@ -17,6 +17,9 @@ func states(n *task.Noise) (law map[int]float64, base int) {
 	for _, table := range n.Tables {
 		base = max(base, len(table)+1) // + 1 for the client's message
 	}
+	if n.Rest != nil {
+		base = max(base, int(*n.Total)+2)
+	}
 	var which []uint64
 	n.Each(func(_ uint64, run task.Run) {
 		for range run.Count {
@@ -27,7 +30,14 @@ func states(n *task.Noise) (law map[int]float64, base int) {
 	var walk func(cell, key, place, count, weighted int, p float64)
 	walk = func(cell, key, place, count, weighted int, p float64) {
 		if cell < len(which) {
-			for z, weight := range n.Tables[which[cell]] {
+			table := n.Tables[which[cell]]
+			if n.Rest != nil && cell == int(*n.Rest) {
+				table = make([]uint64, *n.Total+1)
+				for z := range table {
+					table[z] = 1
+				}
+			}
+			for z, weight := range table {
 				w := 0
 				if n.Tilt != nil {
 					w = int(n.Tilt.Weights[cell]) - int(n.Tilt.Zero)

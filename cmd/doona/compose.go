@@ -153,7 +153,7 @@ func readComposed(file string, epochs uint64) (*composed, error) {
 	if epochs == 0 {
 		c.Epochs = max(1, t.Epochs.Count)
 	}
-	c.Delta = protocols.AddedClaims(t.Claim, c.reports()).Delta
+	c.Delta = protocols.AddedClaims(t.Claim, c.copies()).Delta
 	if total := t.Claim.Total; !total.IsZero() && c.Epochs == t.Epochs.Count {
 		c.Delta = total.Delta.Value()
 	}
@@ -164,11 +164,11 @@ func readComposed(file string, epochs uint64) (*composed, error) {
 // within returns the ε of all the task's epochs together at this δ.
 func (c *composed) within(delta float64) (float64, error) {
 	law := func() (*compose.Law, error) { return c.law, nil }
-	return protocols.EpochsEpsilon(c.open, law, c.reports(), delta)
+	return protocols.EpochsEpsilon(c.open, law, c.copies(), delta)
 }
 
-// reports returns the most reports of one browser in the task's epochs.
-func (c *composed) reports() uint64 { return c.open.Epochs.MostReports(c.Epochs) }
+// copies returns how many copies of the law cover one browser in the task's epochs.
+func (c *composed) copies() uint64 { return c.open.MostCopies(c.Epochs) }
 
 // at returns the sum of the tasks' ε if the δ of each task is multiplied by times.
 func (r *composeResult) at(times float64) (sum float64, err error) {

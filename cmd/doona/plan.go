@@ -188,8 +188,8 @@ const defaultBatches = 100
 // ofOneQuery are the flags that --set forbids, because the set's file gives their values.
 var ofOneQuery = []string{"query", "range", "no-clip", "bins", "labels", "dim", "length", "sparse",
 	"users", "honest", "epsilon",
-	"delta", "total-epsilon", "total-delta", "epochs", "cap", "pace", "hops", "noise", "max-slots", "max-messages",
-	"max-dummies",
+	"delta", "total-epsilon", "total-delta", "epochs", "cap", "pace", "events", "default", "hops", "noise", "max-slots",
+	"max-messages", "max-dummies",
 	"local-epsilon", "batches", "solve", "interval-width", "pick"}
 
 // ofNoQuery are the flags that --table forbids, because it does not use them.
@@ -279,7 +279,7 @@ func (f *planFlags) check(cmd *cobra.Command) error {
 	}
 	if !given("total-epsilon") {
 		if err := cli.Refuse(cmd, "without --total-epsilon: each epoch has its own ε", "epochs", "cap",
-			"pace"); err != nil {
+			"pace", "events"); err != nil {
 			return err
 		}
 	}

@@ -41,12 +41,14 @@ type setFile struct {
 type setQuery struct {
 	Name         string        `json:"name"`
 	Query        task.Query    `json:"query"`
-	Weight       float64       `json:"weight"` // Default 1, if no query has a share.
-	Share        float64       `json:"share"`  // Part of the budget, in place of a weight.
-	Per          planner.Clock `json:"per"`    // With days: how long an epoch is. Default day.
-	Cap          string        `json:"cap"`    // R/W: at most R reports of a browser in any W epochs.
-	Pace         string        `json:"pace"`   // r/w, with a cap: at most r reports in each w epochs.
-	Range        string        `json:"range"`  // Default 0,1.
+	Weight       float64       `json:"weight"`  // Default 1, if no query has a share.
+	Share        float64       `json:"share"`   // Part of the budget, in place of a weight.
+	Per          planner.Clock `json:"per"`     // With days: how long an epoch is. Default day.
+	Cap          string        `json:"cap"`     // R/W: at most R reports of a browser in any W epochs.
+	Pace         string        `json:"pace"`    // r/w, with a cap: at most r reports in each w epochs.
+	Events       string        `json:"events"`  // K/W: at most K reports in any W epochs differ from the default.
+	Default      uint64        `json:"default"` // With events: the cell of no event. Default 0.
+	Range        string        `json:"range"`   // Default 0,1.
 	Bins         uint64        `json:"bins"`
 	Labels       bool          `json:"labels"`
 	Dim          uint64        `json:"dim"`
@@ -191,8 +193,12 @@ func (f *setFile) goal(q *setQuery) (g planner.Goal, err error) {
 	g.Query = planner.Query{Name: q.Name, Query: q.Query, Bins: q.Bins, Labels: q.Labels, Dim: q.Dim, Length: q.Length,
 		Clip:   !q.NoClip,
 		Honest: *f.Honest}
-	if err := cmp.Or(g.Cap.Parse("cap", q.Cap), g.Pace.Parse("pace", q.Pace)); err != nil {
+	g.Events.Default = q.Default
+	if err := cmp.Or(g.Cap.Parse("cap", q.Cap), g.Pace.Parse("pace", q.Pace), g.Events.Parse(q.Events)); err != nil {
 		return g, err
+	}
+	if q.Events == "" && q.Default != 0 {
+		return g, cli.Usagef("invalid default %d of query %s: want events with it", q.Default, q.Name)
 	}
 	if g.Epochs, err = f.epochs(q); err != nil {
 		return g, err

@@ -13,6 +13,7 @@ import (
 type queryFlags struct {
 	limit  string // The cap, R/W.
 	pace   string // r/w.
+	events string // K/W.
 	query  *planner.Query
 	span   string
 	noClip bool
@@ -37,6 +38,10 @@ func (f *queryFlags) add(cmd *cobra.Command, q *planner.Query, queries string) {
 	flags.StringVar(&f.limit, "cap", "", "R/W: at most R reports of a browser in any W epochs; the total covers only these")
 	flags.StringVar(&f.pace, "pace", "", "r/w, with --cap: at most r reports in each w epochs, from a random one on, so that "+
 		"browsers do not use up the cap together")
+	flags.StringVar(&f.events, "events", "",
+		"K/W: at most K reports of a browser in any W epochs differ from --default; the total covers only these")
+	flags.Uint64Var(&q.Events.Default, "default", 0, "with --events: what a browser without an event sends. 0 or 1 of a "+
+		"count, or a bin")
 }
 
 // check refuses flags that the query would ignore, and a missing ε or δ.
@@ -47,6 +52,11 @@ func (f *queryFlags) check(cmd *cobra.Command) error {
 	if err := checkTarget(cmd); err != nil {
 		return err
 	}
+	if f.events == "" {
+		if err := cli.Refuse(cmd, "without --events", "default"); err != nil {
+			return err
+		}
+	}
 	if !f.query.Labels {
 		return nil
 	}
@@ -54,7 +64,8 @@ func (f *queryFlags) check(cmd *cobra.Command) error {
 }
 
 func (f *queryFlags) read() (err error) {
-	if err = cmp.Or(f.query.Cap.Parse("cap", f.limit), f.query.Pace.Parse("pace", f.pace)); err != nil {
+	if err = cmp.Or(f.query.Cap.Parse("cap", f.limit), f.query.Pace.Parse("pace", f.pace),
+		f.query.Events.Parse(f.events)); err != nil {
 		return cli.FlagError(err)
 	}
 	f.query.Lo, f.query.Hi, err = cli.ParseRange(f.span)

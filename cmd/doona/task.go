@@ -228,8 +228,8 @@ func (f *taskFlags) check(cmd *cobra.Command) error {
 		return cli.Usagef("missing flag --relay: a task to be signed names its relays")
 	}
 	why := "without --relay: a draft has no epochs ('doona plan' and 'doona compose' take --epochs)"
-	return cli.Refuse(cmd, why, "start", "epoch-length", "epochs", "total-epsilon", "total-delta", "cap", "pace", "stream",
-		"ca")
+	return cli.Refuse(cmd, why, "start", "epoch-length", "epochs", "total-epsilon", "total-delta", "cap", "pace", "events",
+		"default", "stream", "ca")
 }
 
 // sign adds the parties and epochs to a draft, signs it and writes it. If a relay is given without KEYLIST, sign asks
@@ -252,7 +252,7 @@ func (f *taskFlags) sign(ctx context.Context, t *task.Task) (*taskfile.Bundle, e
 		}
 	}
 	t.Epochs = task.Epochs{Start: uint64(start.Unix()), Length: uint64(f.length / time.Second), Count: f.count,
-		Cap: t.Epochs.Cap, Pace: t.Epochs.Pace}
+		Cap: t.Epochs.Cap, Pace: t.Epochs.Pace, Events: t.Epochs.Events}
 	var lists []*onion.SignedKeyList
 	for _, text := range f.relays {
 		url, rest, _ := strings.Cut(text, ",")

@@ -178,7 +178,7 @@ func summarize(t *task.Task, m protocols.Mechanism) (*taskSummary, error) {
 	}
 	reports := t.Epochs.MostReports(t.Epochs.Count)
 	if t.Epochs.Count > 1 {
-		spent, err := protocols.EpochsSpend(t, m.Law, reports)
+		spent, err := protocols.EpochsSpend(t, m.Law, t.MostCopies(t.Epochs.Count))
 		if err != nil {
 			return nil, err
 		}
@@ -228,6 +228,10 @@ func (s *taskSummary) printPromise(w io.Writer, t *task.Task, m protocols.Mechan
 		fmt.Fprintf(w, "By its pace it makes at most %d in each %d epochs, from a random one on: of a browser that comes in "+
 			"every epoch, %s %% of the epochs are counted.\n", pace.Reports, pace.Window,
 			decimal.Format(100*float64(pace.Reports)/float64(pace.Window), 3))
+	}
+	if e := t.Epochs.Events; !e.IsZero() {
+		fmt.Fprintf(w, "At most %d of a browser's reports in any %d epochs are events: anything but cell %d, the default.\n",
+			e.Most, e.Window, e.Default)
 	}
 	if s.Total != nil {
 		fmt.Fprintf(w, "All %d epochs together: (%s, %s)-DP.\n", s.Total.Epochs, s.Total.Epsilon, s.Total.Delta)

@@ -231,7 +231,7 @@ func (l *Ledger) affordable(s *state, uncharged []uint64) (uint64, error) {
 		if high == asked+1 {
 			middle = asked
 		}
-		eps, err := l.epsilon(s, s.with(l.task, uncharged[:middle]).reports())
+		eps, err := l.epsilon(s, s.with(l.task, uncharged[:middle]).copies())
 		if err != nil {
 			return 0, err
 		}
@@ -244,14 +244,14 @@ func (l *Ledger) affordable(s *state, uncharged []uint64) (uint64, error) {
 	return low, nil
 }
 
-// epsilon returns the ε of this number of reports of one client at the budget's δ, or +Inf if no finite one is known.
-func (l *Ledger) epsilon(s *state, reports uint64) (float64, error) {
+// epsilon returns the ε of this number of copies of the pinned law at the budget's δ, or +Inf if no finite one is known.
+func (l *Ledger) epsilon(s *state, copies uint64) (float64, error) {
 	var failed error
 	law := func() (law *compose.Law, err error) {
 		law, failed = l.pinned(s)
 		return law, failed
 	}
-	eps, err := protocols.EpochsEpsilon(s.pinnedTask(l.task.Task), law, reports, l.budget.Delta)
+	eps, err := protocols.EpochsEpsilon(s.pinnedTask(l.task.Task), law, copies, l.budget.Delta)
 	if err != nil && failed == nil {
 		return math.Inf(1), nil // The δ is too small for any finite bound.
 	}
@@ -259,12 +259,12 @@ func (l *Ledger) epsilon(s *state, reports uint64) (float64, error) {
 }
 
 func (l *Ledger) cost(s *state) (Cost, error) {
-	n := s.reports()
+	n := s.copies()
 	if known, ok := l.costs[n]; ok {
-		known.Epochs = s.count()
+		known.Epochs, known.Reports = s.count(), s.reports()
 		return known, nil
 	}
-	c := Cost{Stream: l.stream, Epochs: s.count(), Reports: n, Budget: l.budget}
+	c := Cost{Stream: l.stream, Epochs: s.count(), Reports: s.reports(), Budget: l.budget}
 	var err error
 	switch {
 	case n == 0:
@@ -328,7 +328,7 @@ func (l *Ledger) budgetError(refused []uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.state.count()
-	with, err := l.epsilon(l.state, l.state.with(l.task, refused).reports())
+	with, err := l.epsilon(l.state, l.state.with(l.task, refused).copies())
 	if err != nil {
 		return err
 	}
@@ -365,17 +365,22 @@ func list(numbers []uint64) string {
 // stream the law is nil.
 type pin struct {
 	claim  task.Claim
-	epochs task.Epochs // The number of epochs that the claim's total covers, and with a cap their length.
+	epochs task.Epochs // The number of epochs that the claim's total covers, and with a cap or events their length.
+	rest   bool        // With events: the noise has a rest cell.
 	law    *compose.Law
 }
 
 func newPin(t *task.Task) *pin {
-	p := &pin{claim: t.Claim, epochs: task.Epochs{Count: t.Epochs.Count, Cap: t.Epochs.Cap}}
-	if !t.Epochs.Cap.IsZero() {
+	p := &pin{claim: t.Claim, epochs: task.Epochs{Count: t.Epochs.Count, Cap: t.Epochs.Cap,
+		Events: t.Epochs.Events}, rest: t.Noise != nil && t.Noise.Rest != nil}
+	if p.needsTimes() {
 		p.epochs.Length = t.Epochs.Length
 	}
 	return p
 }
+
+// needsTimes reports whether costs depend on which epochs are charged, and not only on their number.
+func (p *pin) needsTimes() bool { return !p.epochs.Cap.IsZero() || !p.epochs.Events.IsZero() }
 
 // covering returns a pin that also covers another task of the stream, so that no epoch of it costs more. If p covers
 // the task except beyond the ends of the laws' grids, it returns a wider pin, which would have been valid from the
@@ -388,6 +393,10 @@ func (p *pin) covering(next *pin) (*pin, error) {
 	if next.epochs.Cap != p.epochs.Cap || next.epochs.Length != p.epochs.Length {
 		return nil, invalid.Field("cap", next.epochs.Cap.String(), p.epochs.Cap.String()+
 			", with epochs of one length, as the stream's first charged task")
+	}
+	if next.epochs.Events != p.epochs.Events || next.rest != p.rest {
+		return nil, invalid.Field("events", next.epochs.Events.String(), p.epochs.Events.String()+
+			", with the default and the kind of noise of the stream's first charged task")
 	}
 	if slices.Equal(next.law.Encode(), p.law.Encode()) || next.law.Below(p.law) {
 		return p, nil

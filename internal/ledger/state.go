@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -48,7 +49,7 @@ type state struct {
 
 type chargedTask struct {
 	id    task.ID
-	start uint64      // When the task's epoch 0 begins, in Unix seconds; 0 without a cap.
+	start uint64      // When the task's epoch 0 begins, in Unix seconds; 0 without a cap and without events.
 	runs  [][2]uint64 // First and last epoch of each range; ascending and not adjacent.
 }
 
@@ -81,7 +82,10 @@ type claimForm struct {
 	TotalDelta   string `json:"totalDelta,omitempty"`
 	Epochs       uint64 `json:"epochs"`
 	Cap          string `json:"cap,omitempty"`
-	Length       uint64 `json:"length,omitempty"` // Of an epoch, in seconds; with a cap.
+	Events       string `json:"events,omitempty"`  // K/W.
+	Default      uint64 `json:"default,omitempty"` // With events.
+	Rest         bool   `json:"rest,omitempty"`    // With events: the noise has a rest cell.
+	Length       uint64 `json:"length,omitempty"`  // Of an epoch, in seconds; with a cap or events.
 }
 
 type taskForm struct {
@@ -349,19 +353,20 @@ func (d *document) state() (*state, error) {
 	if err := claim.Check(); err != nil {
 		return nil, err
 	}
-	var capped task.Cap
-	err := capped.Parse("cap", d.Claim.Cap)
-	if err == nil && !capped.IsZero() && (d.Claim.Length == 0 || d.Claim.Length > 1<<25) {
-		err = errors.New("it is damaged: its cap has no length of epochs")
-	}
-	if err != nil {
+	s.pin = &pin{claim: claim, epochs: task.Epochs{Count: d.Claim.Epochs, Length: d.Claim.Length}, rest: d.Claim.Rest}
+	s.pin.epochs.Events.Default = d.Claim.Default
+	if err := cmp.Or(s.pin.epochs.Cap.Parse("cap", d.Claim.Cap), s.pin.epochs.Events.Parse(d.Claim.Events)); err != nil {
 		return nil, err
 	}
-	s.pin = &pin{claim: claim, epochs: task.Epochs{Count: d.Claim.Epochs, Length: d.Claim.Length, Cap: capped}}
+	if s.pin.needsTimes() && (d.Claim.Length == 0 || d.Claim.Length > 1<<25) {
+		return nil, errors.New("it is damaged: its cap or its events have no length of epochs")
+	}
 	if d.Law != nil {
-		if s.pin.law, err = compose.DecodeLaw(d.Law); err != nil {
+		law, err := compose.DecodeLaw(d.Law)
+		if err != nil {
 			return nil, err
 		}
+		s.pin.law = law
 	}
 	for _, t := range d.Tasks {
 		c := chargedTask{start: t.Start, runs: t.Epochs}
@@ -403,9 +408,12 @@ func (s *state) document(stream string) document {
 	total := s.pin.claim.Total
 	d := document{ID: s.id, Stream: stream, Generation: s.generation, History: s.history, Claim: claimForm{
 		s.pin.claim.Epsilon.String(), s.pin.claim.Delta.String(), total.Epsilon.String(), total.Delta.String(),
-		s.pin.epochs.Count, "", s.pin.epochs.Length}}
+		s.pin.epochs.Count, "", "", 0, false, s.pin.epochs.Length}}
 	if !s.pin.epochs.Cap.IsZero() {
 		d.Claim.Cap = s.pin.epochs.Cap.String()
+	}
+	if e := s.pin.epochs.Events; !e.IsZero() {
+		d.Claim.Events, d.Claim.Default, d.Claim.Rest = e.String(), e.Default, s.pin.rest
 	}
 	if s.pin.law != nil {
 		d.Law = s.pin.law.Encode()
@@ -460,7 +468,7 @@ func (s *state) add(open *taskfile.Open, epochs []uint64) {
 	if at < 0 {
 		at = len(s.tasks)
 		s.tasks = append(s.tasks, chargedTask{id: open.ID, runs: [][2]uint64{}})
-		if !open.Epochs.Cap.IsZero() {
+		if newPin(open.Task).needsTimes() {
 			s.tasks[at].start = open.Epochs.Start
 		}
 	}
@@ -505,14 +513,36 @@ func (s *state) pinnedTask(t *task.Task) *task.Task {
 	if s.pin == nil {
 		return t
 	}
-	return &task.Task{Claim: s.pin.claim, Epochs: s.pin.epochs}
+	out := &task.Task{Claim: s.pin.claim, Epochs: s.pin.epochs}
+	if s.pin.rest {
+		out.Noise = &task.Noise{Rest: &s.pin.epochs.Events.Default}
+	}
+	return out
 }
 
-// reports returns the most reports of one client in the charged epochs of all tasks. Without a cap that is their
-// number.
+// reports returns the most reports of one client in the charged epochs of all tasks: all of them, or fewer with a cap.
 func (s *state) reports() uint64 {
-	if s.pin == nil || s.pin.epochs.Cap.IsZero() {
+	starts, known := s.starts()
+	if !known {
 		return s.count()
+	}
+	return s.pin.epochs.MostReportsAt(starts)
+}
+
+// copies returns how many copies of the pinned law cover one client's reports in the charged epochs of all tasks. That
+// counts neither events nor reports that were made, only those that could have been.
+func (s *state) copies() uint64 {
+	starts, known := s.starts()
+	if !known {
+		return s.count()
+	}
+	return s.pinnedTask(nil).MostCopiesAt(starts)
+}
+
+// starts returns when the charged epochs of all tasks begin, if costs depend on that.
+func (s *state) starts() ([]uint64, bool) {
+	if s.pin == nil || !s.pin.needsTimes() {
+		return nil, false
 	}
 	var starts []uint64
 	for _, t := range s.tasks {
@@ -523,5 +553,5 @@ func (s *state) reports() uint64 {
 		}
 	}
 	slices.Sort(starts)
-	return s.pin.epochs.MostReportsAt(starts)
+	return starts, true
 }

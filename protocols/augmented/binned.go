@@ -14,7 +14,11 @@ import (
 //
 //	Var[Σ w_j·Z_j] = σ²·K/(K−1) · Σ (w_j − w̄)²                                                    (3)
 //
-// So a sum of cells varies less than that of independent cells, and the difference of two cells varies more. The excess
+// With a rest cell d, the other cells are independent, and d gets what they leave. Then
+//
+//	Var[Σ w_j·Z_j] = Σ_{j≠d} (w_j − w_d)²·σ²                                                        (4)
+//
+// Without one, a sum of cells with a total varies less than that of independent cells, and the difference of two cells varies more. The excess
 // kurtosis of the weighted sum is e/D·Σ w_j⁴/(Σ w_j²)², with e that of Z_j. With a total the weights are w_j − w̄, and
 // there is a factor K/(K−1); this is exact for two cells and tends to the independent case.
 func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
@@ -24,7 +28,9 @@ func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 		estimate += weights[j] * c
 	}
 	middle, k := 0.0, float64(len(cells))
-	if a.m.task.Noise.Total != nil {
+	if rest := a.m.task.Noise.Rest; rest != nil {
+		middle = weights[*rest]
+	} else if a.m.task.Noise.Total != nil {
 		for _, w := range weights {
 			middle += w / k
 		}
@@ -45,10 +51,10 @@ func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 }
 
 // normal returns the error distribution of the dummies' Σ w_j·Z_j. It takes variance = Σ (w_j − w̄)²·Var[Z_j] and
-// fourth = Σ (w_j − w̄)⁴·Var[Z_j]²·e_j. w̄ is the mean weight if the noise has a total, else 0.
+// fourth = Σ (w_j − w̄)⁴·Var[Z_j]²·e_j. w̄ is the rest cell's weight or the mean weight if the noise has a total, else 0.
 func (a *aggregate) normal(variance, fourth float64) (law protocols.Normal) {
 	growth, left := 1.0, 1-a.m.gamma()
-	if a.m.task.Noise.Total != nil {
+	if a.m.exchangeable() {
 		k := float64(len(a.counts))
 		growth = k / (k - 1) // by (3) of Weighted
 	}
@@ -62,7 +68,7 @@ func (a *aggregate) normal(variance, fourth float64) (law protocols.Normal) {
 // Below implements [protocols.Bins.Below]. It returns what [aggregate.Weighted] would for weights 1 of the first cells
 // and 0 of the others. It sums up cell by cell, because K separate calls would take K² steps. Beyond half of the cells
 // it returns n minus the other cells' count. If the noise has no total, that is less noisy; with a total it is equally
-// noisy.
+// noisy. With a rest cell, it counts the cells without that one.
 func (a *aggregate) Below() []protocols.ErrorLaw {
 	counts, n := a.Total(), float64(a.Reports())
 	sums := make([]part, len(counts)+1)
@@ -75,7 +81,11 @@ func (a *aggregate) Below() []protocols.ErrorLaw {
 	out := make([]protocols.ErrorLaw, len(counts)-1)
 	for j := range out {
 		in := sums[j+1]
-		if rest := all.plus(in, -1); 2*(j+1) <= len(counts) {
+		own := 2*(j+1) <= len(counts)
+		if d := a.m.task.Noise.Rest; d != nil {
+			own = uint64(j) < *d
+		}
+		if rest := all.plus(in, -1); own {
 			out[j] = a.whole(in, rest, 0, 1)
 		} else {
 			out[j] = a.whole(rest, in, n, -1)
@@ -96,7 +106,7 @@ func (p part) plus(q part, sign float64) part {
 // other cells. The estimate moves in steps of 1/(1-γ), one client.
 func (a *aggregate) whole(in, rest part, from, sign float64) protocols.ErrorLaw {
 	middle := 0.0
-	if a.m.task.Noise.Total != nil {
+	if a.m.exchangeable() {
 		middle = in.cells / (in.cells + rest.cells)
 	}
 	inside, outside := (1-middle)*(1-middle), middle*middle
@@ -107,6 +117,9 @@ func (a *aggregate) whole(in, rest part, from, sign float64) protocols.ErrorLaw 
 	}
 	return law
 }
+
+// exchangeable reports whether the numbers of dummies of all cells have a constant sum and are alike.
+func (m *Mechanism) exchangeable() bool { return m.task.Noise.Total != nil && m.task.Noise.Rest == nil }
 
 // moments returns the variance and the excess kurtosis of one of the mechanism's dummy distributions. It caches them.
 func (m *Mechanism) moments(law relaynoise.Law) (variance, excess float64) {

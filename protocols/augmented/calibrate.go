@@ -102,7 +102,7 @@ func claimEpoch(t *task.Task) error {
 	if gamma, ok := t.Param("gamma"); ok {
 		curve = curve.Local(gamma.Float64())
 	}
-	delta := total.Delta.Value() / float64(t.Epochs.MostReports(t.Epochs.Count))
+	delta := total.Delta.Value() / float64(t.MostCopies(t.Epochs.Count))
 	lo, hi := 0.0, total.Epsilon.Value()
 	for hi-lo > 1e-4*hi && hi > leastEpsilon {
 		if mid := (lo + hi) / 2; curve.Delta(mid) <= delta {
@@ -123,7 +123,7 @@ func claimEpoch(t *task.Task) error {
 func claimOf(t *task.Task) relaynoise.Target {
 	if total := t.Claim.Total; !total.IsZero() {
 		return relaynoise.Target{Epsilon: total.Epsilon.Value(), Delta: total.Delta.Value(),
-			Epochs: t.Epochs.MostReports(t.Epochs.Count)}
+			Epochs: t.MostCopies(t.Epochs.Count)}
 	}
 	eps, delta, share := t.Claim.Epsilon.Value(), t.Claim.Delta.Value(), 1.0
 	if gamma, ok := t.Param("gamma"); ok {
@@ -154,6 +154,9 @@ func noise(t *task.Task, claim relaynoise.Target, d protocols.NoiseOptions) (cel
 	if cells, err = cellsOf(t); err != nil {
 		return 0, nil, err
 	}
+	if n, ok := slack(t, cells, most); ok {
+		return cells, n, nil
+	}
 	if cells > fewCells {
 		n, err = relaynoise.Independent(cells, claim, most/float64(cells))
 		return cells, n, err
@@ -168,6 +171,19 @@ func noise(t *task.Task, claim relaynoise.Target, d protocols.NoiseOptions) (cel
 		return cells, fixed, nil
 	}
 	return cells, n, err
+}
+
+// slack returns the noise with a rest cell for a task with events and more than two cells. There is none if the task
+// claims no total, or if it would need more dummies than most: independent cells may need fewer.
+func slack(t *task.Task, cells uint64, most float64) (*task.Noise, bool) {
+	events, total := t.Epochs.Events, t.Claim.Total
+	if events.IsZero() || total.IsZero() || cells < 3 {
+		return nil, false
+	}
+	with := *t
+	with.Noise = &task.Noise{Rest: &events.Default}
+	n, err := relaynoise.Slack(cells, events.Default, claimOf(&with), most)
+	return n, err == nil
 }
 
 // variance returns the variance of the number of dummies that one relay adds to a cell, for a noise of equal cells that

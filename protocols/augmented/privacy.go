@@ -28,7 +28,7 @@ func (m *Mechanism) CheckClaim() error {
 	}
 	total := relaynoise.Target{
 		Epsilon: claim.Total.Epsilon.Value(), Delta: claim.Total.Delta.Value(),
-		Epochs: m.task.Epochs.MostReports(m.task.Epochs.Count),
+		Epochs: m.task.MostCopies(m.task.Epochs.Count),
 	}
 	if derived := total.Total(curve); !(derived <= total.Delta) {
 		return tooSmall("claim.total.delta", claim.Total.Delta.String(), derived, claim.Total.Epsilon.String())

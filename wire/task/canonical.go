@@ -17,7 +17,8 @@ const label = "doona-task"
 //	 [epsilon, delta, total, assumption],       // total [] or [epsilon, delta]
 //	 [size, honest, min],
 //	 [padding, lanes, perLane, messageBytes, average],
-//	 [start, length, count],
+//	 [start, length, count],                    // with a cap [… reports, window]; with events [… most, window, default]
+//	                                            // behind the cap's numbers, 0 and 0 for no cap
 //	 [kind, quota, [url, signKey, keyList],     // of the issuer; empty and zeros for addresses
 //	  [origin …]],                              // none for any
 //	 [[url, signKey, keyList] …],               // relays
@@ -60,22 +61,21 @@ func (t *Task) Canonical() []byte {
 }
 
 func (w *writer) epochs(e Epochs) {
-	if e.Cap.IsZero() {
-		w.array(3)
-		w.uints(e.Start, e.Length, e.Count)
-		return
+	all := []uint64{e.Start, e.Length, e.Count}
+	if !e.Cap.IsZero() || !e.Pace.IsZero() || !e.Events.IsZero() {
+		all = append(all, e.Cap.Reports, e.Cap.Window)
 	}
-	if e.Pace.IsZero() {
-		w.array(5)
-		w.uints(e.Start, e.Length, e.Count, e.Cap.Reports, e.Cap.Window)
-		return
+	if !e.Pace.IsZero() {
+		all = append(all, e.Pace.Reports, e.Pace.Window)
 	}
-	w.array(7)
-	w.uints(e.Start, e.Length, e.Count, e.Cap.Reports, e.Cap.Window, e.Pace.Reports, e.Pace.Window)
+	if !e.Events.IsZero() {
+		all = append(all, e.Events.Most, e.Events.Window, e.Events.Default)
+	}
+	w.numbers(all)
 }
 
 func (r *reader) epochs() Epochs {
-	parts := r.arrayUpTo(7)
+	parts := r.arrayUpTo(10)
 	e := Epochs{Start: r.uint(), Length: r.uint(), Count: r.uint()}
 	switch parts {
 	case 3:
@@ -83,8 +83,12 @@ func (r *reader) epochs() Epochs {
 		e.Cap = r.limit()
 	case 7:
 		e.Cap, e.Pace = r.limit(), r.limit()
+	case 8:
+		e.Cap, e.Events = Cap{r.uint(), r.uint()}, r.events()
+	case 10:
+		e.Cap, e.Pace, e.Events = r.limit(), r.limit(), r.events()
 	default:
-		r.fail("want an array with 3, 5 or 7 elements")
+		r.fail("want an array with 3, 5, 7, 8 or 10 elements")
 	}
 	return e
 }
@@ -96,6 +100,14 @@ func (r *reader) limit() Cap {
 		r.fail("a limit of 0 in 0 epochs")
 	}
 	return c
+}
+
+func (r *reader) events() Events {
+	e := Events{r.uint(), r.uint(), r.uint()}
+	if e.IsZero() {
+		r.fail("0 events in 0 epochs")
+	}
+	return e
 }
 
 func (w *writer) clients(c Clients) {

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -32,10 +33,14 @@ func (c Cap) check(field string) error {
 	if c.IsZero() {
 		return nil
 	}
-	if err := inRange(field+".window", c.Window, 2, MaxEpochs); err != nil {
+	return c.checkRange(field+".reports", field+".window")
+}
+
+func (c Cap) checkRange(reports, window string) error {
+	if err := inRange(window, c.Window, 2, MaxEpochs); err != nil {
 		return err
 	}
-	return inRange(field+".reports", c.Reports, 1, c.Window-1)
+	return inRange(reports, c.Reports, 1, c.Window-1)
 }
 
 // CheckLimits returns an error unless cap and pace are each zero or within their range. A pace spreads the reports that
@@ -68,24 +73,31 @@ func (c Cap) mostInBlocks(epochs uint64) uint64 {
 
 // MostReports returns the most reports of one browser in a number of consecutive epochs.
 func (e Epochs) MostReports(epochs uint64) uint64 {
-	r, w := e.Cap.Reports, e.Cap.Window
-	if e.Cap.IsZero() {
+	return e.Cap.most(epochs)
+}
+
+func (c Cap) most(epochs uint64) uint64 {
+	if c.IsZero() {
 		return epochs
 	}
-	return epochs/w*r + min(r, epochs%w)
+	return epochs/c.Window*c.Reports + min(c.Reports, epochs%c.Window)
 }
 
 // MostReportsAt returns the most reports of one browser in epochs that begin at these times, in ascending order. It
 // takes each epoch at which the cap allows one more report. No other choice has more: the k-th epoch that any choice
 // takes is not before the k-th of this one, as each window that is full here at that epoch begins no earlier there.
 func (e Epochs) MostReportsAt(starts []uint64) uint64 {
-	if e.Cap.IsZero() {
+	return e.Cap.mostAt(starts, e.Length)
+}
+
+func (c Cap) mostAt(starts []uint64, length uint64) uint64 {
+	if c.IsZero() {
 		return uint64(len(starts))
 	}
-	window := e.Cap.Window * e.Length
+	window := c.Window * length
 	var taken []uint64
 	for _, at := range starts {
-		if n := uint64(len(taken)); n < e.Cap.Reports || taken[n-e.Cap.Reports]+window <= at {
+		if n := uint64(len(taken)); n < c.Reports || taken[n-c.Reports]+window <= at {
 			taken = append(taken, at)
 		}
 	}
@@ -93,16 +105,21 @@ func (e Epochs) MostReportsAt(starts []uint64) uint64 {
 }
 
 // Parse sets c from R/W. An empty text is no cap. Errors name the field.
-func (c *Cap) Parse(field, text string) error {
-	*c = Cap{}
+func (c *Cap) Parse(field, text string) (err error) {
+	*c, err = parseLimit(field, text, "R/W, such as 4/28: at most R reports of a browser in any W epochs")
+	return cmp.Or(err, c.check("epochs."+field))
+}
+
+// parseLimit reads a number of a window, R/W. An empty text is no limit.
+func parseLimit(field, text, want string) (c Cap, err error) {
 	if text == "" {
-		return nil
+		return c, nil
 	}
 	reports, window, _ := strings.Cut(text, "/")
 	r, failed := strconv.ParseUint(reports, 10, 64)
 	w, err := strconv.ParseUint(window, 10, 64)
-	if *c = (Cap{r, w}); failed == nil && err == nil && !c.IsZero() {
-		return c.check("epochs." + field)
+	if failed == nil && err == nil && r+w > 0 {
+		return Cap{r, w}, nil
 	}
-	return invalid.Field(field, strconv.Quote(text), "R/W, such as 4/28: at most R reports of a browser in any W epochs")
+	return c, invalid.Field(field, strconv.Quote(text), want)
 }

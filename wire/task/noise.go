@@ -17,14 +17,15 @@ import (
 //	["cells", cells, batches, [[weight …] …], [[count, table] …], tilt, total]
 //	["pool", cells, batches, pool]
 //
-// with tilt [] or [centre, zero, [weight …], [factor …]], and total [] or [T].
+// with tilt [] or [centre, zero, [weight …], [factor …]], and total [], [T] or [T, rest].
 //
 // The law of kind cells, for the numbers z_0 … z_{cells−1} of dummies of each cell, is
 //
 //	Pr[z] ∝ ∏_j Tables[table of j][z_j] · Factors[|Σ_j (Weights_j−Zero)·z_j − Centre|] · 1[Σ_j z_j = T],
 //
-// where entries beyond the end of a table, or of the factors, are 0, and an absent tilt or total is 1. Kind pool adds
-// exactly Pool dummies, of independent and uniform cells.
+// where entries beyond the end of a table, or of the factors, are 0, and an absent tilt or total is 1. The table of the
+// cell Rest is the constant 1, without an end: the other cells are drawn, and it gets what they leave of the total. Kind
+// pool adds exactly Pool dummies, of independent and uniform cells.
 type Noise struct {
 	Kind    string // NoiseCells or NoisePool.
 	Cells   uint64 // Number of cells: 1..2²⁰ of kind cells, 1..2⁵³ of kind pool.
@@ -34,6 +35,7 @@ type Noise struct {
 	Which  []Run      // Kind cells: which table each cell uses, in order; nil if all cells share one.
 	Tilt   *Tilt      // Kind cells: nil for none.
 	Total  *uint64    // Kind cells: T, the number of dummies of a batch; nil for any number.
+	Rest   *uint64    // With a total: the cell that gets what the other cells leave of it; nil for none.
 
 	Pool uint64 // Kind pool: the number of dummies of a batch. 1..2³²-1.
 }
@@ -86,10 +88,13 @@ func (w *writer) noise(n *Noise) {
 			w.numbers([]uint64{run.Count, run.Table})
 		}
 		w.tilt(n.Tilt)
-		if n.Total == nil {
+		switch {
+		case n.Total == nil:
 			w.array(0)
-		} else {
+		case n.Rest == nil:
 			w.numbers([]uint64{*n.Total})
+		default:
+			w.numbers([]uint64{*n.Total, *n.Rest})
 		}
 	}
 }
@@ -133,9 +138,12 @@ func (r *reader) cells(n *Noise) {
 	if r.optional(4) {
 		n.Tilt = &Tilt{r.uint(), r.uint(), r.numbers(maxNumbers), r.numbers(maxNumbers)}
 	}
-	if r.optional(1) {
+	if parts := r.arrayUpTo(2); parts > 0 {
 		total := r.uint()
-		n.Total = &total
+		if n.Total = &total; parts == 2 {
+			rest := r.uint()
+			n.Rest = &rest
+		}
 	}
 }
 
@@ -167,7 +175,7 @@ func (t *Task) validateNoise() error {
 	case NoiseCells:
 		return n.validateCells()
 	case NoisePool:
-		if n.Tables != nil || n.Which != nil || n.Tilt != nil || n.Total != nil {
+		if n.Tables != nil || n.Which != nil || n.Tilt != nil || n.Total != nil || n.Rest != nil {
 			return invalid.Field("noise", n.Kind, "pool alone, without tables, which, tilt and total")
 		}
 		return inRange("noise.pool", n.Pool, 1, 1<<32-1)
@@ -304,11 +312,30 @@ func (n *Noise) validateTilt() error {
 
 // validateTotal checks that some draw from the tables has the total.
 func (n *Noise) validateTotal() error {
+	if n.Rest != nil {
+		return n.validateRest()
+	}
 	if n.Total == nil {
 		return nil
 	}
 	least, most := n.tablesAllow()
 	return inRange("noise.total", *n.Total, least, most)
+}
+
+// validateRest checks that a cell can get what the others leave of the total. The others share one table.
+func (n *Noise) validateRest() error {
+	switch {
+	case n.Total == nil || n.Tilt != nil || len(n.Tables) != 1:
+		return invalid.Field("noise.rest", strconv.FormatUint(*n.Rest, 10), "none, unless there are a total, one table "+
+			"and no tilt")
+	case n.Cells < 3:
+		return invalid.Field("noise.rest", strconv.FormatUint(*n.Rest, 10), "none for two cells: a total alone")
+	}
+	if err := inRange("noise.rest", *n.Rest, 0, n.Cells-1); err != nil {
+		return err
+	}
+	least, _ := n.tablesAllow()
+	return inRange("noise.total", *n.Total, least-least/n.Cells, maxCells<<16)
 }
 
 // Support returns the smallest and the largest number of dummies that one relay can add to one batch.

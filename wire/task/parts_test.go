@@ -2,6 +2,7 @@ package task_test
 
 import (
 	"errors"
+	"math/bits"
 	"slices"
 	"strings"
 	"testing"
@@ -34,6 +35,16 @@ var parts = map[string]func(*task.Task){
 	"a cap and a pace": func(t *task.Task) {
 		t.Epochs.Cap, t.Epochs.Pace = task.Cap{Reports: 56, Window: 365}, task.Cap{Reports: 4, Window: 28}
 	},
+	"events": func(t *task.Task) { withEvents(t) },
+	"events beside a cap and a pace": func(t *task.Task) {
+		withEvents(t)
+		t.Epochs.Cap, t.Epochs.Pace = task.Cap{Reports: 56, Window: 365}, task.Cap{Reports: 4, Window: 28}
+		t.Noise.Total, t.Noise.Rest = nil, nil
+	},
+	"events beside a cap": func(t *task.Task) {
+		withEvents(t)
+		t.Epochs.Cap, t.Noise.Total, t.Noise.Rest = task.Cap{Reports: 4, Window: 28}, nil, nil
+	},
 	"first of a stream": func(t *task.Task) { t.Stream = &task.StreamPosition{Name: "site"} },
 	"in a stream":       func(t *task.Task) { t.Stream = stream() },
 	"all may change": func(t *task.Task) {
@@ -53,6 +64,126 @@ var parts = map[string]func(*task.Task){
 		t.Slots.MessageBytes = 8
 		t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 1<<53 - 1, Batches: 1<<32 - 1, Pool: 1<<32 - 1}
 	},
+}
+
+// withEvents makes the sample a task with events and a rest cell.
+func withEvents(t *task.Task) {
+	t.Params, t.Claim.Assumption = nil, task.NoneHonest
+	t.Query, t.Input = task.Histogram, task.Input{Lo: r(0, 1), Hi: r(1, 1), Bins: 5}
+	t.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 5, Tables: [][]uint64{{1, 4, 1}}, Total: number(7), Rest: number(3)}
+	t.Epochs.Events = task.Events{Most: 2, Window: 30, Default: 3}
+}
+
+// TestEventsAreChecked: a task with events must have noise by relays for each cell, and messages that are the value.
+func TestEventsAreChecked(t *testing.T) {
+	for field, changes := range map[string][]func(*task.Task){
+		"events": {
+			func(t *task.Task) { t.Noise, t.Claim.Assumption = nil, task.MinHonest },
+			func(t *task.Task) { t.Noise = &task.Noise{Kind: task.NoisePool, Cells: 4, Pool: 9} },
+			func(t *task.Task) { t.Claim.Assumption = task.MinHonest },
+			func(t *task.Task) { t.Params = []task.Param{{Key: "gamma", Value: r(1, 8)}} },
+			func(t *task.Task) { t.Query, t.Input = task.Sum, task.Input{Lo: r(0, 1), Hi: r(1, 1)} },
+		},
+		"events.window": {
+			func(t *task.Task) { t.Epochs.Events.Window = 1 },
+			func(t *task.Task) { t.Epochs.Events.Window = task.MaxEpochs + 1 },
+		},
+		"events.most": {
+			func(t *task.Task) { t.Epochs.Events.Most = 0 },
+			func(t *task.Task) { t.Epochs.Events.Most = 30 },
+		},
+		"events.default": {func(t *task.Task) { t.Epochs.Events.Default, t.Noise.Rest = 5, nil }},
+		"noise.rest": {
+			func(t *task.Task) { t.Noise.Rest = number(2) },
+			func(t *task.Task) { t.Noise.Rest = number(5) },
+			func(t *task.Task) { t.Noise.Total = nil },
+			func(t *task.Task) { t.Noise.Cells = 2 },
+			func(t *task.Task) { t.Epochs.Events = task.Events{} },
+			func(t *task.Task) {
+				t.Noise.Tilt = &task.Tilt{Weights: []uint64{0, 1, 2, 3, 4}, Factors: []uint64{1}}
+			},
+		},
+		"noise.total": {func(t *task.Task) { t.Noise.Tables, t.Noise.Total = [][]uint64{{0, 1}}, number(3) }},
+	} {
+		for i, change := range changes {
+			requireField(t, field, i, func(t *task.Task) { withEvents(t); change(t) })
+		}
+	}
+	for _, text := range []string{"1", "1/1", "0/7", "7/7", "a/7", "1/7/3", "-1/7", "/"} {
+		require.Error(t, new(task.Events).Parse(text), text)
+	}
+	e := task.Events{Default: 4}
+	require.NoError(t, e.Parse("2/30"))
+	require.Equal(t, task.Events{Most: 2, Window: 30, Default: 4}, e)
+	require.Equal(t, "2/30", e.String())
+}
+
+// TestMostCopies compares the copies of the privacy law that cover a number of epochs with every two patterns of
+// events: the most epochs in which they differ, or, with a rest cell, the most events of one of them.
+func TestMostCopies(t *testing.T) {
+	for _, e := range []task.Events{{Most: 1, Window: 2}, {Most: 1, Window: 4}, {Most: 2, Window: 3}, {Most: 2, Window: 5},
+		{Most: 3, Window: 7}} {
+		for n := uint64(1); n <= 9; n++ {
+			var kept []uint
+			for pattern := range uint(1) << n {
+				if keeps(pattern, e) {
+					kept = append(kept, pattern)
+				}
+			}
+			events, differ := 0, 0
+			for _, a := range kept {
+				events = max(events, bits.OnesCount(a))
+				for _, b := range kept {
+					differ = max(differ, bits.OnesCount(a|b)) // Two events may be of different cells.
+				}
+			}
+			plain := &task.Task{Epochs: task.Epochs{Events: e}}
+			require.Equal(t, uint64(differ), plain.MostCopies(n), "%v in %d epochs", e, n)
+			rest := &task.Task{Epochs: plain.Epochs, Noise: &task.Noise{Rest: number(0)}}
+			require.Equal(t, uint64(events), rest.MostCopies(n), "%v in %d epochs", e, n)
+			for published := range uint(1) << n {
+				requireMostAt(t, []*task.Task{plain, rest}, kept, published, n)
+			}
+		}
+	}
+	capped := &task.Task{Epochs: task.Epochs{Events: task.Events{Most: 2, Window: 5}, Cap: task.Cap{Reports: 1, Window: 4}}}
+	require.Equal(t, uint64(3), capped.MostCopies(12))
+	require.Equal(t, uint64(12), new(task.Task).MostCopies(12))
+}
+
+// requireMostAt compares the copies for some published epochs, without and with a rest cell, with every pattern.
+func requireMostAt(t *testing.T, tasks []*task.Task, kept []uint, published uint, n uint64) {
+	t.Helper()
+	if n > 7 {
+		return
+	}
+	var starts []uint64
+	events, differ := 0, 0
+	for at := range n {
+		if published>>at&1 == 1 {
+			starts = append(starts, 7+60*at)
+		}
+	}
+	for _, a := range kept {
+		events = max(events, bits.OnesCount(a&published))
+		for _, b := range kept {
+			differ = max(differ, bits.OnesCount((a|b)&published))
+		}
+	}
+	for i, want := range []int{differ, events} {
+		tasks[i].Epochs.Length = 60
+		require.Equal(t, uint64(want), tasks[i].MostCopiesAt(starts), "%v of %b", tasks[i].Epochs.Events, published)
+	}
+}
+
+// keeps reports whether no window has more events than are allowed.
+func keeps(pattern uint, e task.Events) bool {
+	for ; pattern > 0; pattern >>= 1 {
+		if bits.OnesCount(pattern&(1<<e.Window-1)) > int(e.Most) {
+			return false
+		}
+	}
+	return true
 }
 
 // partFields are changes of one field each, all of them in optional parts of a task.

@@ -339,6 +339,7 @@ func (t *Task) shared() []part {
 		{"epochs.length", numbers(t.Epochs.Length)},
 		{"pace", t.Epochs.Pace.String()}, // Before the cap, which a pace needs.
 		{"cap", t.Epochs.Cap.String()},
+		{"events", numbers(t.Epochs.Events.Most, t.Epochs.Events.Window, t.Epochs.Events.Default)},
 		{"clients.kind", string(t.Clients.Kind)},
 		{"clients.quota", numbers(t.Clients.Quota)},
 		{"clients.origins", texts(t.Clients.Origins...)},

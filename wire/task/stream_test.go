@@ -39,6 +39,7 @@ var frozen = map[string]func(*task.Task){
 	"batch.min":              func(t *task.Task) { t.Batch.Min-- },
 	"batch.size":             func(t *task.Task) { t.Batch.Size++ },
 	"cap":                    func(t *task.Task) { t.Epochs.Cap = task.Cap{Reports: 4, Window: 28} },
+	"events":                 func(t *task.Task) { t.Epochs.Events = task.Events{Most: 1, Window: 30} },
 	"claim.assumption":       func(t *task.Task) { t.Claim.Assumption = task.NoneHonest },
 	"claim.delta":            func(t *task.Task) { t.Claim.Delta = task.NewDelta("1e-7") },
 	"claim.epsilon":          func(t *task.Task) { t.Claim.Epsilon = task.NewEpsilon("1.0") },

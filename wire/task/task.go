@@ -202,6 +202,7 @@ type Epochs struct {
 	Count  uint64 // 1..MaxEpochs.
 	Cap    Cap    // Limits the reports of one browser; zero for one report in every epoch.
 	Pace   Cap    // At most Pace.Reports in each block of Pace.Window epochs; zero for none. Only with a Cap.
+	Events Events // Limits a browser's reports of anything but a default; zero for no limit.
 }
 
 // MaxEpochs is the most epochs of a task.

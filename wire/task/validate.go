@@ -98,7 +98,7 @@ func (t *Task) validateKeys(field string, hop int) error {
 func (t *Task) ValidateDraft() error {
 	for _, check := range []func() error{
 		t.validateWords, t.validateInput, t.validateClaim, t.validateBatch, t.validateSlots, t.validateStream,
-		t.validateNoise, t.Epochs.CheckLimits,
+		t.validateNoise, t.Epochs.CheckLimits, t.validateEvents,
 	} {
 		if err := check(); err != nil {
 			return err

@@ -52,6 +52,7 @@ type document struct {
 	Epochs  *epochs `json:"epochs,omitempty"`
 	Cap     string  `json:"cap,omitempty"`  // "R/W": at most R reports of a browser in any W epochs
 	Pace    string  `json:"pace,omitempty"` // "r/w": at most r reports in each block of w epochs; with a cap
+	Events  *events `json:"events,omitempty"`
 	Clients struct {
 		Kind    task.ClientKind `json:"kind"`
 		Quota   uint64          `json:"quota"`
@@ -63,6 +64,11 @@ type document struct {
 	KEM      task.KEM    `json:"kem"`
 	Stream   *streamForm `json:"stream,omitempty"`
 	Noise    *noise      `json:"noise,omitempty"`
+}
+
+type events struct {
+	Limit   string `json:"limit"`   // "K/W": at most K reports of a browser in any W epochs differ from the default
+	Default uint64 `json:"default"` // a cell: of a count 0 or 1, of a histogram its bin
 }
 
 type total struct {
@@ -86,6 +92,7 @@ type noise struct {
 	Which   [][]uint64 `json:"which,omitempty"` // [count, table]
 	Tilt    *tilt      `json:"tilt,omitempty"`
 	Total   *uint64    `json:"total,omitempty"`
+	Rest    *uint64    `json:"rest,omitempty"` // with a total: the cell that gets what the others leave of it
 	Pool    uint64     `json:"pool,omitempty"`
 }
 
@@ -164,6 +171,9 @@ func MarshalJSON(t *task.Task) ([]byte, error) {
 	}
 	if !t.Epochs.Pace.IsZero() {
 		d.Pace = t.Epochs.Pace.String()
+	}
+	if e := t.Epochs.Events; !e.IsZero() {
+		d.Events = &events{e.String(), e.Default}
 	}
 	d.Clients.Kind, d.Clients.Quota, d.Clients.Origins = t.Clients.Kind, t.Clients.Quota, t.Clients.Origins
 	if len(t.Relays) > 0 {
@@ -246,6 +256,14 @@ func (d *document) task() (*task.Task, error) {
 	}
 	if err = t.Epochs.Pace.Parse("pace", d.Pace); err != nil {
 		return nil, err
+	}
+	if d.Events != nil {
+		if err = t.Epochs.Events.Parse(d.Events.Limit); err != nil {
+			return nil, err
+		}
+		if t.Epochs.Events.Default = d.Events.Default; t.Epochs.Events.Most == 0 {
+			return nil, invalid.Field("events.limit", fmt.Sprintf("%q", d.Events.Limit), "K/W, or no events")
+		}
 	}
 	if t.Noise, err = d.Noise.parse(); err != nil {
 		return nil, err

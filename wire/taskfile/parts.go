@@ -75,7 +75,8 @@ func formatNoise(n *task.Noise) *noise {
 	if n == nil {
 		return nil
 	}
-	out := &noise{Kind: n.Kind, Cells: n.Cells, Batches: n.Batches, Tables: n.Tables, Total: n.Total, Pool: n.Pool}
+	out := &noise{Kind: n.Kind, Cells: n.Cells, Batches: n.Batches, Tables: n.Tables, Total: n.Total, Rest: n.Rest,
+		Pool: n.Pool}
 	for _, run := range n.Which {
 		out.Which = append(out.Which, []uint64{run.Count, run.Table})
 	}
@@ -89,7 +90,8 @@ func (n *noise) parse() (*task.Noise, error) {
 	if n == nil {
 		return nil, nil
 	}
-	out := &task.Noise{Kind: n.Kind, Cells: n.Cells, Batches: n.Batches, Tables: n.Tables, Total: n.Total, Pool: n.Pool}
+	out := &task.Noise{Kind: n.Kind, Cells: n.Cells, Batches: n.Batches, Tables: n.Tables, Total: n.Total, Rest: n.Rest,
+		Pool: n.Pool}
 	for i, run := range n.Which {
 		if len(run) != 2 {
 			return nil, invalid.Field("noise.which", fmt.Sprintf("run %d of %d numbers", i, len(run)), "[count, table]")

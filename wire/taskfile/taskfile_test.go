@@ -103,7 +103,13 @@ func TestJSONRoundTrip(t *testing.T) {
 	later, _ := sample(t)
 	later.Stream = &task.StreamPosition{Name: "site", Position: 2, Before: task.ID{0xab}, Allow: []string{"batch.size", "name"}}
 	later.Claim.SetTotal("2", "1e-5")
-	for name, want := range map[string]*task.Task{"full": full, "labels": labels, "draft": draft, "first": first,
+	rest := uint64(2)
+	total := uint64(9)
+	events := withNoise(t, &task.Noise{Kind: task.NoiseCells, Cells: 5, Tables: [][]uint64{{1, 4, 1}}, Total: &total,
+		Rest: &rest})
+	events.Query, events.Input, events.Params = labels.Query, labels.Input, nil
+	events.Epochs.Events = task.Events{Most: 1, Window: 30, Default: rest}
+	for name, want := range map[string]*task.Task{"full": full, "events": events, "labels": labels, "draft": draft, "first": first,
 		"later": later,
 		"cells": withNoise(t, noise()), "pool": withNoise(t, &task.Noise{Kind: task.NoisePool, Cells: 256, Pool: 1}),
 		"one table": withNoise(t, &task.Noise{Kind: task.NoiseCells, Cells: 256, Batches: 3,
@@ -176,7 +182,8 @@ func TestChangeableAreFields(t *testing.T) {
 	}
 	always := []string{"stream.position", "stream.before", "epochs.start", "epochs.count", "relays.keyList",
 		"verifier.keyList", "clients.issuer.keyList", "stream.rotations.old", "stream.rotations.new", "stream.rotations.signature"}
-	never := []string{"stream.name", "stream.allow", "cap", "pace", "input.dim", "input.length"} // the last two set bins
+	never := []string{"stream.name", "stream.allow", "cap", "pace", "events.limit", "events.default", "input.dim",
+		"input.length"} // the last two set bins
 	for _, name := range slices.Concat(task.Changeable, always, never) {
 		require.True(t, text[name], name)
 		delete(text, name)

@@ -62,7 +62,7 @@ func (c *Client) TotalEpsilon() float64 {
 	if total := c.task.Claim.Total; !total.IsZero() {
 		return total.Epsilon.Value()
 	}
-	reports := c.task.Epochs.MostReports(c.task.Epochs.Count)
+	reports := c.task.MostCopies(c.task.Epochs.Count)
 	added := protocols.AddedClaims(c.task.Claim, reports)
 	eps, err := protocols.EpochsEpsilon(c.task, c.law, reports, added.Delta)
 	if err != nil { // no loss distribution is known: add the epochs' ε

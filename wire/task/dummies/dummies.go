@@ -72,7 +72,7 @@ func (l *Law) Draw(src *randomizer.Source) (cells []uint64, err error) {
 		for j, table := range l.which {
 			numbers[j] = pick(src, l.tables[table])
 		}
-		if !l.accept(src, numbers) {
+		if !l.fill(numbers) || !l.accept(src, numbers) {
 			continue
 		}
 		for j, z := range numbers {
@@ -90,6 +90,26 @@ func (l *Law) Draw(src *randomizer.Source) (cells []uint64, err error) {
 func pick(src *randomizer.Source, sums []uint64) uint64 {
 	v := src.Below(sums[len(sums)-1])
 	return uint64(sort.Search(len(sums), func(i int) bool { return v < sums[i] }))
+}
+
+// fill gives the law's rest cell, if there is one, what the other cells leave of the total. It returns false if they
+// exceed the total.
+func (l *Law) fill(numbers []uint64) bool {
+	if l.noise.Rest == nil {
+		return true
+	}
+	rest := &numbers[*l.noise.Rest]
+	*rest = *l.noise.Total
+	for j, z := range numbers {
+		if uint64(j) == *l.noise.Rest {
+			continue
+		}
+		if z > *rest {
+			return false
+		}
+		*rest -= z
+	}
+	return true
 }
 
 // accept decides whether independently drawn numbers are a draw of the law. If they have the law's total, it accepts

@@ -15,9 +15,11 @@ func total(t uint64) *uint64 { return &t }
 
 // laws are small enough to enumerate every outcome: at most three cells with at most three dummies each.
 var laws = map[string]*task.Noise{
-	"one table":  {Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{3, 0, 5, 2}}},
-	"two tables": {Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{1, 2}, {5, 1, 1}}, Which: runs(1, 0, 2, 1)},
-	"total":      {Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{4, 2, 1}}, Total: total(3)},
+	"one table":       {Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{3, 0, 5, 2}}},
+	"two tables":      {Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{1, 2}, {5, 1, 1}}, Which: runs(1, 0, 2, 1)},
+	"total":           {Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{4, 2, 1}}, Total: total(3)},
+	"rest":            {Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{4, 2, 1}}, Total: total(3), Rest: total(1)},
+	"rest at the end": {Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{4, 2, 1}}, Total: total(2), Rest: total(2)},
 	"tilt": {Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{1, 2, 1}},
 		Tilt: &task.Tilt{Centre: 3, Weights: []uint64{0, 1, 2}, Factors: []uint64{9, 4, 1}}},
 	"tilt from the middle": {Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{1, 2, 4, 1}},
@@ -41,6 +43,9 @@ func weight(n *task.Noise, z []uint64) uint64 {
 	n.Each(func(_ uint64, run task.Run) {
 		for range run.Count {
 			table := n.Tables[run.Table]
+			if n.Rest != nil && uint64(cell) == *n.Rest {
+				table = []uint64{1, 1, 1, 1}
+			}
 			if z[cell] >= uint64(len(table)) {
 				weight = 0
 				return
