@@ -8,9 +8,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Number maps the value of a count, sum or mean query into [0, 1] as [Unit] does. For a count the value must be 0 or 1.
+// Number maps the value of a count, sum or mean query into [0, 1] as unit does. For a count the value must be 0 or 1.
 func Number(t *task.Task, value []float64) (float64, error) {
-	x, err := Unit(t.Input, value)
+	x, err := unit(t.Input, value)
 	if err == nil && t.Query == task.Count && x != 0 && x != 1 {
 		return 0, invalid.Field("value", decimal.Format(x, -1), "0 or 1")
 	}

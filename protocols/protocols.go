@@ -104,9 +104,9 @@ func Scale(query task.Query, reports uint64) float64 {
 	return 1
 }
 
-// Unit maps a real value from the task's range to [0, 1]. It clips a value outside the range if the task says so. If
+// unit maps a real value from the task's range to [0, 1]. It clips a value outside the range if the task says so. If
 // not, such a value is an [invalid.FieldError], as NaN and ±Inf always are.
-func Unit(in task.Input, value []float64) (float64, error) {
+func unit(in task.Input, value []float64) (float64, error) {
 	x, err := scalar(value)
 	if err != nil {
 		return 0, err
@@ -122,7 +122,7 @@ func Unit(in task.Input, value []float64) (float64, error) {
 // is cut into Bins intervals of equal width, closed on the left; the last is closed on both sides.
 func Category(in task.Input, value []float64) (uint64, error) {
 	if !in.Labels {
-		u, err := Unit(in, value)
+		u, err := unit(in, value)
 		return min(uint64(u*float64(in.Bins)), in.Bins-1), err
 	}
 	x, err := scalar(value)

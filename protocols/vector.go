@@ -10,7 +10,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// Vector maps a vector of in.Bins coordinates into [0, 1]^d, each by the task's range as [Unit] does. Randomizers clear
+// Vector maps a vector of in.Bins coordinates into [0, 1]^d, each by the task's range as unit does. Randomizers clear
 // the result after use, so that the client's memory does not keep the value.
 func Vector(in task.Input, value []float64) ([]float64, error) {
 	if err := checkDim(in, value); err != nil {
@@ -18,7 +18,7 @@ func Vector(in task.Input, value []float64) ([]float64, error) {
 	}
 	out := make([]float64, len(value))
 	for l := range value {
-		x, err := Unit(in, value[l:l+1])
+		x, err := unit(in, value[l:l+1])
 		if err != nil {
 			return nil, err
 		}

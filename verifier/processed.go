@@ -8,7 +8,7 @@ import (
 
 // The methods of post-processing.
 const (
-	MethodClip    = "clip"    // Clips each entry to the range of possible answers.
+	methodClip    = "clip"    // Clips each entry to the range of possible answers.
 	MethodSimplex = "simplex" // Projects onto counts of at least 0 whose sum is the number of clients.
 )
 
@@ -26,7 +26,7 @@ type Processed struct {
 // then process extends the interval to it. So each interval covers the truth at least as often as the estimate's.
 func (a *Answer) process(t *task.Task, clients uint64) {
 	lo, hi := possibleAnswers(t, clients)
-	p := &Processed{Method: MethodClip, Estimate: slices.Clone(a.Estimate)}
+	p := &Processed{Method: methodClip, Estimate: slices.Clone(a.Estimate)}
 	for j, x := range p.Estimate {
 		p.Estimate[j] = min(max(x, lo), hi)
 	}

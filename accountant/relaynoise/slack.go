@@ -18,6 +18,10 @@ import (
 func slack(n *task.Noise) (*Curve, error) {
 	laws, _ := tables(n)
 	f := laws[0]
+	if n.Cells > maxSlackCells || (n.Cells-1)*uint64(len(f)-1) > maxSlackSum {
+		return nil, invalid.Field("noise.cells", strconv.FormatUint(n.Cells, 10), "at most "+strconv.Itoa(maxSlackCells)+
+			", with at most "+strconv.Itoa(maxSlackSum)+" dummies of all cells but "+strconv.FormatUint(*n.Rest, 10))
+	}
 	cell, err := oneCell(f)
 	if err != nil {
 		return nil, err
@@ -114,6 +118,10 @@ func Slack(cells, rest uint64, target Target, most float64) (*task.Noise, error)
 // dummies.
 const maxSlackCells = 1 << 12
 
+// maxSlackSum is the largest sum of the cells other than the rest cell whose law may be computed: in a second, and in
+// some hundred megabytes. The total bounds nothing: a task may state any.
+const maxSlackSum = 1 << 21
+
 // withRest returns the noise of a table with the least total whose τ is a fiftieth of δ over all copies.
 func (c Target) withRest(cells, rest uint64, table []uint64) *task.Noise {
 	f := newLaw(0, floats(table))
@@ -164,11 +172,12 @@ func (l *Laws) withRest(n *task.Noise) {
 	}
 	law := newLaw(0, weights)
 	others := power(f, int(n.Cells-1))
-	rest := make([]float64, total+1)
-	for z := range rest {
-		rest[z] = at(others, total-z)
+	first := max(0, total-len(others)+1) // The least that the others leave.
+	rest := make([]float64, total-first+1)
+	for i := range rest {
+		rest[i] = at(others, total-first-i)
 	}
-	left := newLaw(0, rest)
+	left := newLaw(first, rest)
 	for j := range n.Cells {
 		if j == *n.Rest {
 			l.Cells = append(l.Cells, left)

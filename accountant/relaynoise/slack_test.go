@@ -2,11 +2,13 @@ package relaynoise_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant/relaynoise"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // eventsFigure is the largest error of one relay's noise in each epoch, for k events in all epochs of a claim.
@@ -38,4 +40,22 @@ func (c eventsFigure) check(t *testing.T) {
 func TestEventsFigures(t *testing.T) {
 	eventsFigure{1, 1e-6, 1, 2.9}.check(t)
 	eventsFigure{3, 1e-5, 2, 1.9}.check(t)
+}
+
+// TestHugeTotals: a task may state any total. Laws that would take gigabytes must be refused, and a total that no cells
+// reach must cost nothing.
+func TestHugeTotals(t *testing.T) {
+	total, rest := uint64(1)<<36, uint64(0)
+	n := &task.Noise{Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{1, 1}}, Total: &total, Rest: &rest}
+	laws, err := relaynoise.NewLaws(n)
+	require.NoError(t, err)
+	require.Len(t, laws.Cells[0].Mass, 3)
+	require.Equal(t, int(total)-2, laws.Cells[0].First)
+	require.InDelta(t, float64(total)-1, laws.Cells[0].Mean(), 1e-4)
+	n.Cells = 1<<12 + 1
+	_, err = relaynoise.New(n)
+	require.ErrorContains(t, err, "invalid noise.cells 4097")
+	n.Cells, n.Tables = 1<<12, [][]uint64{slices.Repeat([]uint64{1}, 1024)}
+	_, err = relaynoise.New(n)
+	require.ErrorContains(t, err, "with at most 2097152 dummies")
 }

@@ -184,7 +184,7 @@ func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error
 		total[j], variance[j] = 1, m.answers(1)
 		return total, variance, nil
 	}
-	x, err := m.unit(value)
+	x, err := protocols.Number(m.task, value)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,8 +1,6 @@
 package augmented
 
 import (
-	"github.com/doona-dp/doona/internal/decimal"
-	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
@@ -26,18 +24,9 @@ func (m *Mechanism) cell(src *randomizer.Source, value []float64) (uint64, error
 	if m.task.Query == task.Histogram {
 		return protocols.Category(m.task.Input, value)
 	}
-	x, err := m.unit(value)
+	x, err := protocols.Number(m.task, value)
 	if err != nil {
 		return 0, err
 	}
 	return src.Round(randomizer.Fixed(x), m.krr.K-1), nil
-}
-
-// unit maps a client's number into [0, 1]. For a count, the number must be 0 or 1.
-func (m *Mechanism) unit(value []float64) (float64, error) {
-	x, err := protocols.Unit(m.task.Input, value)
-	if err == nil && m.task.Query == task.Count && x != 0 && x != 1 {
-		return 0, invalid.Field("value", decimal.Format(x, -1), "0 or 1")
-	}
-	return x, err
 }

@@ -26,7 +26,8 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 // groups groups the clients by value. The bins of a histogram are levels that need no rounding.
 func (m *Mechanism) groups(values [][]float64) ([]protocols.RoundingGroup, error) {
 	if m.task.Query != task.Histogram {
-		return protocols.RoundingGroups(values, m.krr.K-1, m.unit)
+		return protocols.RoundingGroups(values, m.krr.K-1,
+			func(v []float64) (float64, error) { return protocols.Number(m.task, v) })
 	}
 	groups := make([]protocols.RoundingGroup, m.krr.K)
 	for j := range groups {

@@ -87,7 +87,7 @@ func (a *aggregate) LossEffect(l protocols.Loss, _ int) protocols.LossEffect {
 
 // Exact implements [protocols.Mechanism.Exact]. The variance is formula (2) of the package comment, divided by (1-γ)².
 func (m *Mechanism) Exact(value []float64) (total, variance []float64, err error) {
-	x, err := m.unit(value)
+	x, err := protocols.Number(m.task, value)
 	if err != nil {
 		return nil, nil, err
 	}

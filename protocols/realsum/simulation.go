@@ -8,7 +8,8 @@ import (
 // fast implements [protocols.Capabilities.Fast]. Of the clients with each value, a binomial number report the blanket:
 // a uniformly random level. Of the others, a binomial number round up and the rest round down.
 func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
-	groups, err := protocols.RoundingGroups(values, m.k, m.unit)
+	groups, err := protocols.RoundingGroups(values, m.k,
+		func(v []float64) (float64, error) { return protocols.Number(m.task, v) })
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +26,7 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 // attack implements [protocols.Capabilities.Attack]. With max, a client always reports level k, which moves the sum by
 // up to 1/(1-γ) of the range. With drop-noise, it reports its own value, rounded.
 func (m *Mechanism) attack(src *randomizer.Source, attack string, _ int, value []float64) (protocols.Messages, error) {
-	x, err := m.unit(value)
+	x, err := protocols.Number(m.task, value)
 	if err != nil {
 		return nil, err
 	}

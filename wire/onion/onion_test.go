@@ -655,9 +655,11 @@ func FuzzOpenEnvelope(f *testing.F) {
 // because a report does not contain the task.
 func TestReportSizes(t *testing.T) {
 	parts := map[string]func(*task.Task){
-		"plain":  func(*task.Task) {},
-		"total":  func(t *task.Task) { t.Claim.SetTotal("5", "1e-5") },
-		"stream": func(t *task.Task) { t.Stream = &task.StreamPosition{Name: "site", Allow: task.Changeable} },
+		"plain": func(*task.Task) {},
+		"total": func(t *task.Task) { t.Claim.SetTotal("5", "1e-5") },
+		"stream": func(t *task.Task) {
+			t.Stream = &task.StreamPosition{Name: "site", Allow: new(task.StreamPosition).Changeable()}
+		},
 		"noise": func(t *task.Task) {
 			t.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 256, Tables: [][]uint64{{1, 2, 1}}}
 		},

@@ -13,7 +13,7 @@ type StreamPosition struct {
 	Name      string     // 1 to 64 printable ASCII characters.
 	Position  uint64     // 0 for the first task. Below 2³².
 	Before    ID         // The id of the task at the previous position; zero at position 0.
-	Allow     []string   // What later tasks may change: names from [Changeable], ascending, each once.
+	Allow     []string   // What later tasks may change: names from [StreamPosition.Changeable], ascending, each once.
 	Rotations []Rotation // Replaced keys of parties since the first task, in order of replacement.
 }
 
@@ -30,10 +30,12 @@ const maxPosition = 1<<32 - 1
 // maxRotations is the largest number of rotations in a task.
 const maxRotations = 64
 
-// Changeable lists the parts of a task that an owner may let later tasks of the stream change, in ascending order, by
+// Changeable returns the parts of a task that an owner may let later tasks of the stream change, in ascending order, by
 // their names in the JSON form. The stream's name and Allow itself are never in it: otherwise a task could allow the
 // next task everything.
-var Changeable = []string{
+func (*StreamPosition) Changeable() []string { return append([]string(nil), changeable...) }
+
+var changeable = []string{
 	"batch.honest", "batch.min", "batch.size",
 	"claim.assumption", "claim.delta", "claim.epsilon", "claim.total",
 	"clients.issuer.signKey", "clients.issuer.url", "clients.kind", "clients.origins", "clients.quota",
@@ -112,7 +114,7 @@ func (r *reader) stream() *StreamPosition {
 	} else if head := r.take(2); r.err == nil && (head[0] != 0xc4 || head[1] != 0) {
 		r.fail("want no bytes: nothing stands before position 0")
 	}
-	s.Allow = r.list(len(Changeable))
+	s.Allow = r.list(len(changeable))
 	if parts == 5 {
 		s.Rotations = r.rotations()
 	}
@@ -134,7 +136,7 @@ func (t *Task) validateStream() error {
 		return invalid.Field("stream.before", s.Before.String(), "the id of the task before, and none at position 0")
 	}
 	for i, name := range s.Allow {
-		if !oneOf(name, Changeable...) || i > 0 && s.Allow[i-1] >= name {
+		if !oneOf(name, changeable...) || i > 0 && s.Allow[i-1] >= name {
 			return invalid.Field("stream.allow", strconv.Quote(name),
 				"names of parts that may change, in ascending order, each once")
 		}
@@ -234,7 +236,7 @@ func isKey(key SignKey, keys []SignKey) bool {
 // CheckSuccessor returns nil if next may follow the task before in the stream that begins with root. Otherwise its
 // error names the part that is wrong. id is the id of before. The caller has accepted root and before; both may be the
 // same task. CheckSuccessor compares every part with root, never with before: so one allowed change does not allow
-// others. A part of [Changeable] may differ if both root's Allow and page, the list of the checking party, name it. A
+// others. A part that is changeable may differ if both root's Allow and page, the list of the checking party, name it. A
 // relay may be replaced if root's Allow names relays.signKey and the new relay's first key is among the page's
 // candidates. The caller has checked that the stream's owner signed next, and the signatures of its rotations.
 // CheckSuccessor does not check the privacy losses of a changed task.
@@ -248,7 +250,7 @@ func (root *Task) CheckSuccessor(before *Task, id ID, next *Task, page []string,
 	frozen := root.shared()
 	for i, part := range next.unrolled(root, page, candidates).shared() {
 		if part.form == frozen[i].form ||
-			oneOf(part.name, Changeable...) && oneOf(part.name, root.Stream.Allow...) && oneOf(part.name, page...) {
+			oneOf(part.name, changeable...) && oneOf(part.name, root.Stream.Allow...) && oneOf(part.name, page...) {
 			continue
 		}
 		return invalid.Field(part.name, "not the first task's",
@@ -304,7 +306,7 @@ func (t *Task) rotations(fresh []Rotation) bool {
 
 // part is one part of a task that is the same in all tasks of a stream, unless it may change.
 type part struct {
-	name string // Name from [Changeable], or of a part that never changes.
+	name string // Name from changeable, or of a part that never changes.
 	form string // Encoding of the part: equal parts have equal forms, and different parts different forms.
 }
 

@@ -91,12 +91,12 @@ func requireRefused(t *testing.T, field string, err error) {
 func TestSuccessor(t *testing.T) {
 	root, before, id := streamOf()
 	require.NoError(t, root.CheckSuccessor(before, id, follow(before, id), nil, nil))
-	require.NoError(t, root.CheckSuccessor(before, id, follow(before, id), task.Changeable, nil))
+	require.NoError(t, root.CheckSuccessor(before, id, follow(before, id), new(task.StreamPosition).Changeable(), nil))
 	for field, change := range frozen {
 		next := follow(before, id)
 		change(next)
-		requireRefused(t, field, root.CheckSuccessor(before, id, next, task.Changeable, nil))
-		if !slices.Contains(task.Changeable, field) {
+		requireRefused(t, field, root.CheckSuccessor(before, id, next, new(task.StreamPosition).Changeable(), nil))
+		if !slices.Contains(new(task.StreamPosition).Changeable(), field) {
 			continue
 		}
 		root, before, id := streamOf(field, "name", "rule")
@@ -109,7 +109,7 @@ func TestSuccessor(t *testing.T) {
 		back := follow(before, id)
 		require.NoError(t, root.CheckSuccessor(before, id, back, nil, nil), field)
 	}
-	for _, name := range task.Changeable {
+	for _, name := range new(task.StreamPosition).Changeable() {
 		require.Contains(t, frozen, name)
 	}
 }

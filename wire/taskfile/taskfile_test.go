@@ -184,7 +184,7 @@ func TestChangeableAreFields(t *testing.T) {
 		"verifier.keyList", "clients.issuer.keyList", "stream.rotations.old", "stream.rotations.new", "stream.rotations.signature"}
 	never := []string{"stream.name", "stream.allow", "cap", "pace", "events.limit", "events.default", "input.dim",
 		"input.length"} // the last two set bins
-	for _, name := range slices.Concat(task.Changeable, always, never) {
+	for _, name := range slices.Concat(new(task.StreamPosition).Changeable(), always, never) {
 		require.True(t, text[name], name)
 		delete(text, name)
 	}
