@@ -145,7 +145,7 @@ func (s Set) Laws(p *SetPlan, i int) ([]relaynoise.Compared, error) {
 func (s Set) copies(i int) uint64 {
 	g := s.Goals[i]
 	t := task.Task{Epochs: task.Epochs{Cap: g.Cap, Events: g.Events}}
-	if g.Query.Query == task.Histogram && g.Bins > 2 { // Its noise has a rest cell.
+	if g.Query.Query.Info().Shape == task.PerBin && g.Bins > 2 { // Its noise has a rest cell.
 		t.Noise = &task.Noise{Rest: &g.Events.Default}
 	}
 	return t.MostCopies(g.Epochs)
