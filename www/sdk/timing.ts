@@ -158,9 +158,10 @@ export function watchNavigation(): () => void {
   const end = () => (goingOn = undefined);
   const listeners = [['navigate', begin], ['navigatesuccess', end], ['navigateerror', end]] as const;
   for (const [name, listener] of listeners) navigation.addEventListener(name, listener);
-  addEventListener('pageshow', end); // The visitor came back, and the page from the back-forward cache.
+  const show = ({ persisted }: PageTransitionEvent) => persisted && end(); // Back from the back-forward cache.
+  addEventListener('pageshow', show);
   return () => {
-    removeEventListener('pageshow', end);
+    removeEventListener('pageshow', show);
     for (const [name, listener] of listeners) navigation.removeEventListener(name, listener);
   };
 }
