@@ -19,7 +19,9 @@ format() {
 # Runs all of vet's checks, which reuse the tests' build. The part staticcheck runs vet for other build tags and
 # platforms.
 go_tests() {
-  go test -vet=all -tags postgres -timeout 20m ./relay ./... # ./relay first, as it takes the longest
+  # Packages with servers mostly wait for disks, timers and each other, so one package more than cores runs at a time.
+  # ./relay comes first, as it takes the longest.
+  go test -vet=all -tags postgres -timeout 20m -p $(($(nproc) + 1)) ./relay ./...
   # The tests read documents outside of their module, whose changes Go does not notice.
   go -C lab test -vet=all -count=1 ./...
 }

@@ -19,7 +19,10 @@ import (
 //
 //	|φ_j(m)|² ≤ |ψ(θ)|² + |ϑ − θ|·E|Z − Z′|,   ϑ = 2πmw_j/N, ψ(θ) = E[e^{iθZ}],                      (6)
 //
-// because |ψ(θ)|² = E[cos(θ(Z−Z′))], with Z′ an independent copy of Z. So ψ is computed at a few θ only.
+// because |ψ(θ)|² = E[cos(θ(Z−Z′))], with Z′ an independent copy of Z. So ψ is computed at a few θ only. If (6) leaves
+// many frequencies, the spectrum drops more of them by one more term of Taylor's series; E[(Z−Z′)²] is 2·Var Z:
+//
+//	|φ_j(m)|² ≤ |ψ(θ)|² + |ϑ − θ|·|(|ψ|²)′(θ)| + (ϑ − θ)²·Var Z,   (|ψ|²)′ = 2·Re(ψ̄·ψ′)              (6a)
 type spectrum struct {
 	*tilt
 	size  int       // N, a power of two.
@@ -39,8 +42,11 @@ const (
 	maxStored   = 1 << 22 // Largest number of products to store.
 	leastLikely = 1e-4    // Lower limit of E[Φ(X)]: a relay redraws its dummies about 1/E[Φ(X)] times.
 	maxBins     = 128
-	leastPart   = 1e-13 // Frequencies with smaller products are only bounded.
-	leastTail   = 1e-12 // Largest probability that X wraps around modulo N.
+	fineBins    = 1 << 12 // Largest number of bins of (6a).
+	// The number of characteristic functions from which (6a) saves time.
+	manyProducts = 1 << 20
+	leastPart    = 1e-13 // Frequencies with smaller products are only bounded.
+	leastTail    = 1e-12 // Largest probability that X wraps around modulo N.
 )
 
 func newSpectrum(t *tilt) (*spectrum, error) {
@@ -59,6 +65,9 @@ func newSpectrum(t *tilt) (*spectrum, error) {
 	}
 	if len(s.kept)*numbers > maxProducts || len(s.kept)*len(t.weights) > maxStored {
 		return nil, s.tooLarge()
+	}
+	if len(s.kept)*numbers > manyProducts {
+		s.dropMore()
 	}
 	s.transformFactors()
 	s.products()
@@ -163,9 +172,20 @@ func (s *spectrum) keep() {
 	for i, law := range s.laws {
 		bounds[i] = s.envelope(law, bins)
 	}
-	for m := range s.size/2 + 1 {
-		if !s.small(m, bounds) {
-			s.kept = append(s.kept, m)
+	largest := 1
+	for _, w := range s.weights {
+		largest = max(largest, w, -w)
+	}
+	step := 1 + s.size/2/bins/largest // So many frequencies turn no cell by more than one bin.
+	for from := 0; from <= s.size/2; from += step {
+		end := min(from+step, s.size/2+1)
+		if s.small(from, end-1, bounds) {
+			continue
+		}
+		for m := from; m < end; m++ {
+			if !s.small(m, m, bounds) {
+				s.kept = append(s.kept, m)
+			}
 		}
 	}
 }
@@ -187,23 +207,78 @@ func (s *spectrum) envelope(law []float64, bins int) []float64 {
 	return bounds
 }
 
-// small reports whether the bounds of envelope prove that the product at frequency m is below leastPart.
-func (s *spectrum) small(m int, bounds [][]float64) bool {
+// dropMore drops kept frequencies whose product is below leastPart by (6a).
+func (s *spectrum) dropMore() {
+	most := 0.0 // The largest variance of a law.
+	for _, law := range s.laws {
+		most = max(most, newLaw(0, law).Variance())
+	}
+	// If every cell's square is at most this, the product of all cells but one is small enough.
+	enough := math.Pow(leastPart, 2/float64(max(1, len(s.weights)-1)))
+	bins := min(maxBins, s.size/4)
+	for bins < min(fineBins, s.size/4) && most*math.Pow(math.Pi/float64(2*bins), 2) > enough/4 {
+		bins *= 2
+	}
+	bounds := make([][]float64, len(s.laws))
+	for i, law := range s.laws {
+		bounds[i] = s.fineEnvelope(law, bins)
+	}
+	left := s.kept[:0]
+	for _, m := range s.kept {
+		if !s.small(m, m, bounds) {
+			left = append(left, m)
+		}
+	}
+	s.kept = left
+}
+
+// fineEnvelope is [spectrum.envelope] by (6a). It takes Z less its mean, which does not change |ψ|².
+func (s *spectrum) fineEnvelope(law []float64, bins int) []float64 {
+	mean, variance, moved := newLaw(0, law).Mean(), 0.0, make([]float64, len(law))
+	for z, p := range law {
+		d := float64(z) - mean
+		moved[z] = d * p
+		variance += d * d * p
+	}
+	half, deviation := math.Pi/float64(2*bins), math.Sqrt(variance)
+	slack := half*half*variance*(1+1e-9) + 4*transformError(len(law))*(1+2*half*deviation)
+	bounds := make([]float64, bins)
+	for i := range bounds {
+		at := (2*i + 1) * (s.size / (4 * bins))
+		phi, change := s.transform(law, at), s.transform(moved, at) // ψ, and ψ′/i
+		square := real(phi)*real(phi) + imag(phi)*imag(phi)
+		slope := 2 * math.Abs(real(phi)*imag(change)-imag(phi)*real(change))
+		bounds[i] = square + half*slope + slack
+	}
+	return bounds
+}
+
+// small reports whether the bounds of an envelope prove that the products at the frequencies first to last are below
+// leastPart. Between them, no cell may turn by more than one bin: it is then in the bin of first or of last.
+func (s *spectrum) small(first, last int, bounds [][]float64) bool {
 	product, least, half := 1.0, 1.0, s.size/2
 	shift := bits.Len(uint(half/len(bounds[0]))) - 1 // The half circle has a power of two of bins.
 	for j := len(s.weights) - 1; j >= 0; j-- {
-		turn := m * s.weights[j] & (s.size - 1)
-		if turn > half {
-			turn = s.size - turn
+		bound, w := bounds[s.table[j]], s.weights[j]
+		square := bound[s.bin(first*w, shift, len(bound))]
+		if first < last {
+			square = max(square, bound[s.bin(last*w, shift, len(bound))])
 		}
-		bound := bounds[s.table[j]]
-		square := bound[min(turn>>shift, len(bound)-1)]
 		product, least = product*square, min(least, square)
 		if product < least*leastPart*leastPart {
 			return true
 		}
 	}
 	return false
+}
+
+// bin returns the bin of an angle of 2π·at/N, folded to the half circle.
+func (s *spectrum) bin(at, shift, bins int) int {
+	at &= s.size - 1
+	if at > s.size/2 {
+		at = s.size - at
+	}
+	return min(at>>shift, bins-1)
 }
 
 // transformFactors sets hat, the transform of the tilt's factors, at the kept frequencies.

@@ -58,6 +58,72 @@ func TestTransformKeepsItsErrorBound(t *testing.T) {
 	}
 }
 
+// TestEnvelopesAreUpperBounds compares both envelopes of random laws with |φ|² at random angles. The fine one must be
+// lower where bins are wide.
+func TestEnvelopesAreUpperBounds(t *testing.T) {
+	r := rand.New(rand.NewPCG(45, 5))
+	for range 60 {
+		size, bins := 1<<14, 1<<(4+r.IntN(6))
+		s := &spectrum{size: size, cos: cosines(size)}
+		law := randomLaw(r, 2+r.IntN(100))
+		plain, fine := s.envelope(law, bins), s.fineEnvelope(law, bins)
+		lower := 0
+		for range 300 {
+			at := r.IntN(size / 2)
+			re, im := exactTransform(law, at, size)
+			bin := at * bins / (size / 2)
+			require.GreaterOrEqual(t, plain[bin], re*re+im*im)
+			require.GreaterOrEqual(t, fine[bin], re*re+im*im, "%d numbers, %d bins, at %d", len(law), bins, at)
+			if fine[bin] < plain[bin] {
+				lower++
+			}
+		}
+		if newLaw(0, law).Variance()*math.Pow(math.Pi/float64(2*bins), 2) < .01 {
+			require.Greater(t, lower, 200)
+		}
+	}
+}
+
+// TestDroppedFrequenciesAreSmall compares a law of levels with and without the frequencies that (6a) drops.
+func TestDroppedFrequenciesAreSmall(t *testing.T) {
+	n := levels(12, .15, .4, 1e-6)
+	s, err := newSpectrum(newTilt(n))
+	require.NoError(t, err)
+	all := &spectrum{tilt: s.tilt, size: s.size, cos: s.cos}
+	all.keep()
+	require.Less(t, 2*len(s.kept), len(all.kept))
+	all.transformFactors()
+	all.products()
+	for j := range s.weights {
+		for _, z := range []int{0, len(s.law(j)) / 2, len(s.law(j)) - 1} {
+			require.InDelta(t, all.expect(j, z), s.expect(j, z), s.slack)
+		}
+	}
+}
+
+// TestKeptFrequencies: keep tests blocks of frequencies, and must keep those that tests of each one keep.
+func TestKeptFrequencies(t *testing.T) {
+	r := rand.New(rand.NewPCG(45, 6))
+	for range 20 {
+		n := levels(1+r.IntN(40), .1+.5*r.Float64(), 1+r.Float64(), math.Pow(10, -2-4*r.Float64()))
+		n.Tilt.Zero = r.Uint64N(uint64(len(n.Tilt.Weights)))
+		s := &spectrum{tilt: newTilt(n), size: 1 << 14}
+		s.cos = cosines(s.size)
+		s.keep()
+		var bounds [][]float64
+		for _, law := range s.laws {
+			bounds = append(bounds, s.envelope(law, maxBins))
+		}
+		var want []int
+		for m := range s.size/2 + 1 {
+			if !s.small(m, m, bounds) {
+				want = append(want, m)
+			}
+		}
+		require.Equal(t, want, s.kept)
+	}
+}
+
 // TestPowersAreUpperBounds: powers must bound the moment generating function from above, and closely.
 func TestPowersAreUpperBounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(45, 2))
@@ -116,8 +182,8 @@ func slowEnds(s *spectrum) (most float64) {
 	return most
 }
 
-// TestEndsAreUpperBounds compares the bound (7) of random tilted laws with its terms computed one by one: it must not be
-// below, and at most a little above.
+// TestEndsAreUpperBounds compares the bound (7) of random tilted laws with its terms, computed one by one. It must not
+// be below, and at most a little above.
 func TestEndsAreUpperBounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(45, 3))
 	for i := range 12 {

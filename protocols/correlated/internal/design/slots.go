@@ -41,18 +41,18 @@ func NewTail(groups []Group, least float64, most int) (t tail, ok bool) {
 	p[0] = math.Exp(-jumps)
 	states := make([]state, len(groups))
 	for k, g := range groups {
-		states[k] = newState(g)
+		states[k] = newState(g, size)
 	}
 	for m := range p {
 		if m > 0 {
 			sum := 0.0
 			for k := range states {
-				sum += states[k].at(m)
+				sum += states[k].sum()
 			}
 			p[m] = sum / float64(m)
 		}
 		for k := range states {
-			states[k].push(m, p[m])
+			states[k].push(p[m])
 		}
 	}
 	t.upTo = make([]float64, size+1)
@@ -74,23 +74,30 @@ func (t tail) Above(m int) float64 {
 // state computes one group of equal weights in the recursion (S1), which adds the groups one by one. The recursion sums
 // over positions in steps of the weight, so state keeps one running sum for each remainder modulo the weight.
 type state struct {
-	Group
+	rate    float64 // weight·mass
+	at      int     // The next position modulo the weight.
 	windows []window
 	sums    []float64
 }
 
-func newState(g Group) state {
-	s := state{Group: g, windows: make([]window, g.Weight), sums: make([]float64, g.Weight)}
+// newState returns the state of a group before position 0, with memory for this many positions.
+func newState(g Group, positions int) state {
+	s := state{rate: float64(g.Weight) * g.Mass, windows: make([]window, g.Weight), sums: make([]float64, g.Weight)}
 	for k := range s.windows {
-		s.windows[k] = window{q: math.Exp(-g.S), max: int(g.Jump)}
+		s.windows[k] = *newWindow(math.Exp(-g.S), int(g.Jump), positions/g.Weight+1)
 	}
 	return s
 }
 
-func (s *state) at(m int) float64 { return s.sums[m%s.Weight] }
+// sum returns the group's part of the sum at the next position.
+func (s *state) sum() float64 { return s.sums[s.at] }
 
-func (s *state) push(m int, p float64) {
-	s.sums[m%s.Weight] = float64(s.Weight) * s.Mass * s.windows[m%s.Weight].push(p)
+// push adds the probability at the next position.
+func (s *state) push(p float64) {
+	s.sums[s.at] = s.rate * s.windows[s.at].push(p)
+	if s.at++; s.at == len(s.sums) {
+		s.at = 0
+	}
 }
 
 // events returns the expected number of one client's jumps, -ln Pr[N=0].
