@@ -1,7 +1,6 @@
 package planner_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -46,37 +45,48 @@ func mostMisses(mean float64) int {
 	}
 }
 
+// bandCode returns the hash of the code that decides whether bands hold.
+func bandCode(t *testing.T) string {
+	return stattest.CodeHash(t, "bands.go", "../protocols/*.go", "../protocols/realsum/*.go", "../protocols/rappor/*.go",
+		"../protocols/vectorsum/*.go", "../protocols/vectorgrid/*.go")
+}
+
 // TestBands checks that bands hold in at least 94.5 % of runs, where few reports decide: it counts the epochs whose
 // band misses an entry. It fails by chance at most once in 5·10⁵ runs. The long form (make test-full PART=coverage) has
-// 20,000 runs of most cases. It writes the figures to $DOONA_FIGURES; a new run continues with the missing cases.
+// 20,000 runs of most cases. It writes the figures to $DOONA_FIGURES; a new run of the same code continues with the
+// missing runs.
 func TestBands(t *testing.T) {
-	path := os.Getenv("DOONA_FIGURES")
-	var done []*planner.BandCoverage
-	if text, err := os.ReadFile(path); stattest.Long && err == nil && len(text) > 0 {
-		require.NoError(t, json.Unmarshal(text, &done))
+	path, done := "", &stattest.Rows[*planner.BandCoverage]{}
+	if stattest.Long {
+		path = os.Getenv("DOONA_FIGURES")
+		done = stattest.ReadRows[*planner.BandCoverage](t, path, bandCode(t))
 	}
 	for _, c := range planner.BandCases() {
-		if slices.ContainsFunc(done, func(o *planner.BandCoverage) bool { return o.BandCase == c }) {
-			continue
-		}
 		name := fmt.Sprintf("%s/%d/%d/%g/%d/%s", c.Protocol, c.Users, c.Dim, c.Epsilon, c.Epochs, c.Values)
 		t.Run(name, func(t *testing.T) {
-			runs := bandRuns(t, c)
-			b, err := c.Run(runs, func() {})
-			require.NoError(t, err)
-			t.Logf("%.2f %% of %d runs; below %d, above %d; width %.2f", 100*b.Share(), runs, b.Below, b.Above,
+			at := slices.IndexFunc(done.Rows, func(o *planner.BandCoverage) bool { return o.BandCase == c })
+			if at < 0 {
+				at = len(done.Rows)
+				done.Rows = append(done.Rows, &planner.BandCoverage{BandCase: c})
+			}
+			b, runs := done.Rows[at], bandRuns(t, c)
+			for b.Runs < runs {
+				more, err := c.Run(min(runs-b.Runs, max(10, bandChunk/int(c.Epochs))), func() {})
+				require.NoError(t, err)
+				b.Merge(more)
+				done.Write(t, path)
+			}
+			t.Logf("%.2f %% of %d runs; below %d, above %d; width %.2f", 100*b.Share(), b.Runs, b.Below, b.Above,
 				b.Width())
 			require.Zero(t, b.Surprises)
 			miss := 1 - math.Pow(.945, 1/float64(c.Epochs))
-			require.LessOrEqual(t, b.Below+b.Above, mostMisses(float64(runs)*float64(c.Epochs)*miss))
-			if done = append(done, b); stattest.Long && path != "" {
-				text, err := json.MarshalIndent(done, "", "  ")
-				require.NoError(t, err)
-				require.NoError(t, os.WriteFile(path, text, 0o644))
-			}
+			require.LessOrEqual(t, b.Below+b.Above, mostMisses(float64(b.Runs)*float64(c.Epochs)*miss))
 		})
 	}
 }
+
+// bandChunk is about the number of epochs after which TestBands writes its figures.
+const bandChunk = 100_000
 
 // TestBandsByRealCode checks that batches of the cases have the same distribution whether clients randomize and send
 // messages, or the simulation draws the sum. The Kolmogorov-Smirnov statistic of 200 and 2,000 estimates exceeds the

@@ -26,11 +26,15 @@ func (f *simulateFlags) bandRows() (rows []bandRow, err error) {
 		if err != nil {
 			return nil, err
 		}
-		r := bandRow{BandCoverage: found, Coverage: found.Share(), Width: found.Width()}
-		r.Passed = covers(r.Coverage, leastCoverage, runs) && found.Surprises == 0
-		rows = append(rows, r)
+		rows = append(rows, bandRowOf(found))
 	}
 	return rows, nil
+}
+
+func bandRowOf(c *planner.BandCoverage) bandRow {
+	r := bandRow{BandCoverage: c, Coverage: c.Share(), Width: c.Width()}
+	r.Passed = covers(r.Coverage, leastCoverage, c.Runs) && c.Surprises == 0
+	return r
 }
 
 func markdownBands(w io.Writer, rows []bandRow) error {

@@ -140,11 +140,15 @@ func (f *simulateFlags) textRows() (rows []textRow, err error) {
 		if err != nil {
 			return nil, err
 		}
-		r := textRow{TextCoverage: found, Coverage: found.Share(), CoverageRest: float64(found.Rest) / float64(batches)}
-		r.Passed = covers(r.Coverage, leastCoverage, batches) && covers(r.CoverageRest, leastCoverage, batches)
-		rows = append(rows, r)
+		rows = append(rows, textRowOf(found))
 	}
 	return rows, nil
+}
+
+func textRowOf(c *planner.TextCoverage) textRow {
+	r := textRow{TextCoverage: c, Coverage: c.Share(), CoverageRest: float64(c.Rest) / float64(c.Batches)}
+	r.Passed = covers(r.Coverage, leastCoverage, c.Batches) && covers(r.CoverageRest, leastCoverage, c.Batches)
+	return r
 }
 
 func markdownTexts(w io.Writer, rows []textRow) error {

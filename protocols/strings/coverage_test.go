@@ -1,12 +1,12 @@
 package strings_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -159,21 +159,19 @@ func checkCoverage(t *testing.T, c *measured) {
 }
 
 // TestTextIntervals checks the coverage of cases by the law of the counts. The long form (make test-full PART=strings)
-// has 20,000 batches of every case and writes the figures. A new run continues with the missing batches.
+// has 20,000 batches of every case, or $DOONA_RUNS, and writes the figures. A new run of the same code continues with the
+// missing batches.
 func TestTextIntervals(t *testing.T) {
-	path, batches, cases := os.Getenv("DOONA_FIGURES"), 40, planner.TextCases()
+	path, batches, cases := "", 40, planner.TextCases()
 	if !stattest.Long {
 		cases = []planner.TextCase{cases[0], cases[2], cases[13], cases[18]}
 	}
-	const chunk = 1000
-	done := map[string]*measured{}
+	const chunk = 100
+	kept, done := &stattest.Rows[*measured]{}, map[string]*measured{}
 	if stattest.Long {
-		batches = 20_000
-		var all []*measured
-		if text, err := os.ReadFile(path); err == nil && len(text) > 0 {
-			require.NoError(t, json.Unmarshal(text, &all))
-		}
-		for _, c := range all {
+		path, batches = os.Getenv("DOONA_FIGURES"), textBatches(t)
+		kept = stattest.ReadRows[*measured](t, path, textCode(t))
+		for _, c := range kept.Rows {
 			done[c.Name] = c
 		}
 	}
@@ -186,7 +184,13 @@ func TestTextIntervals(t *testing.T) {
 			}
 			for c.Batches < batches {
 				c.merge(measure(t, one, min(chunk, batches-c.Batches)))
-				keepCoverage(t, path, done)
+				kept.Rows = nil // in the order of the cases
+				for _, one := range planner.TextCases() {
+					if c := done[one.Name]; c != nil {
+						kept.Rows = append(kept.Rows, c)
+					}
+				}
+				kept.Write(t, path)
 			}
 			t.Logf("%.2f %% hold, %d found; of the others %.2f %%; %d without an interval; %d of %d batches differ",
 				100*c.Share(), c.Found, 100*float64(c.Rest)/float64(c.Batches), c.None, c.Differ, c.Printed)
@@ -195,20 +199,21 @@ func TestTextIntervals(t *testing.T) {
 	}
 }
 
-// keepCoverage writes what the long form has measured, in the order of the cases.
-func keepCoverage(t *testing.T, path string, done map[string]*measured) {
-	if !stattest.Long || path == "" {
-		return
+// textCode returns the hash of the code that decides whether intervals of texts hold.
+func textCode(t *testing.T) string {
+	return stattest.CodeHash(t, "*.go", "coverage_test.go", "../*.go", "../../planner/texts.go")
+}
+
+// textBatches returns the number of batches of a case in the long form.
+func textBatches(t *testing.T) int {
+	text := os.Getenv("DOONA_RUNS")
+	if text == "" {
+		return 20_000
 	}
-	var all []*measured
-	for _, one := range planner.TextCases() {
-		if c := done[one.Name]; c != nil {
-			all = append(all, c)
-		}
-	}
-	text, err := json.MarshalIndent(all, "", "  ")
+	batches, err := strconv.Atoi(text)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path, text, 0o644))
+	require.Positive(t, batches)
+	return batches
 }
 
 // byCode draws a batch with new hashes by the code of clients and relays, and returns what holds of what the verifier

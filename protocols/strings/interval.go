@@ -13,8 +13,8 @@ type sample struct {
 	share   float64 // Probability that a client with the text sends the message of a given one of the tables.
 	tables  []sampleTable
 	none    *grid    // Distribution of the sum if no client holds the text; computed once for the same tables.
-	caps    []int    // By table: how many messages of the text's cell count at most, if clients hold the text.
-	pilot   float64  // The number of clients that the caps allow for.
+	caps    []int    // By table: how many messages of the text's cell count at most; set by [sample.capped].
+	pilot   float64  // A first estimate of the number of clients, where searches for the ends begin.
 	step    float64  // The ends of intervals are multiples of it, widened outward to the next one.
 	listing *listing // Only of a listed text.
 }
@@ -117,8 +117,7 @@ const rounds = 4
 // fine is how many steps between possible ends of an interval a standard deviation of the count has at least.
 const fine = 50
 
-// freeze sets the pilot, the caps for it and the step. The caps are the same for all numbers of clients above 0, so
-// that a larger number makes larger sums more probable. The pilot starts from the median table.
+// freeze sets the pilot and the step. The pilot starts from the median table.
 func (s *sample) freeze() {
 	k := float64(len(s.tables))
 	if k == 0 {
@@ -137,15 +136,25 @@ func (s *sample) freeze() {
 		}
 		s.pilot = max(0, sum/s.share/k)
 	}
-	s.caps = make([]int, len(s.tables))
-	for i, t := range s.tables {
-		s.caps[i] = s.capFor(i, s.pilot)
-		if s.listing != nil {
-			s.caps[i] = max(s.caps[i], s.listing.caps[i])
-		}
+	for _, t := range s.tables {
 		variance += t.mean + s.pilot*s.share*(1-k*s.share)
 	}
 	s.step = max(1, math.Floor(math.Sqrt(variance)/s.share/k/fine))
+}
+
+// capped returns the sample with the caps for c clients. They depend on c and on the tables, but not on the text's own
+// cells, so the law of the capped sum is that of caps which are known in advance. They change only where c clients send
+// one message more to a cell. Between, a larger number of clients makes larger sums more probable.
+func (s sample) capped(c float64) sample {
+	block := math.Floor(c*s.share) / s.share
+	s.caps = make([]int, len(s.tables))
+	for i := range s.caps {
+		s.caps[i] = s.capFor(i, block)
+		if s.listing != nil {
+			s.caps[i] = max(s.caps[i], s.listing.caps[i])
+		}
+	}
+	return s
 }
 
 // tails are the probabilities, if c clients hold the text, that the sum of its cells' messages is at least what it is,
@@ -170,12 +179,52 @@ func (s sample) lower(tail float64) float64 {
 	if s.mayBeAbsent(tail) {
 		return 0
 	}
-	return s.last(func(c float64) bool { return s.tails(c).above <= tail }) + 1
+	out := func(c float64) bool { return s.tails(c).above <= tail }
+	last := s.last(out)
+	for further := s.further(last, -1, out); further > 0; further = s.further(last, -1, out) {
+		yes := further
+		for yes > 0 && !out(yes) {
+			yes = max(0, yes-fine*s.step)
+		}
+		last = s.between(yes/s.step, further/s.step, out)
+	}
+	return last + 1
 }
 
 // upper returns the upper end of the interval: the number below the first multiple of the step that is out.
 func (s sample) upper(tail float64) float64 {
-	return s.last(func(c float64) bool { return s.tails(c).below > tail }) + s.step - 1
+	out := func(c float64) bool { return s.tails(c).below <= tail }
+	in := func(c float64) bool { return !out(c) }
+	last := s.last(in)
+	for further := s.further(last+s.step, 1, out); further > 0; further = s.further(last+s.step, 1, out) {
+		no := further
+		for in(no) {
+			no += fine * s.step
+		}
+		last = s.between(further/s.step, no/s.step, in)
+	}
+	return last + s.step - 1
+}
+
+// blocks is in how many further ranges of equal caps [sample.further] looks for numbers of clients.
+const blocks = 2
+
+// further returns a number of clients that is not out, although c is: where caps change, the tails jump by about the
+// probability of one outcome, so the numbers that are not out may have a gap. It looks at the numbers that are most
+// probably in it: the nearest to c of the next ranges of equal caps, below if side is -1 and above if it is 1. It
+// returns 0 if there is none.
+func (s sample) further(c, side float64, out func(c float64) bool) float64 {
+	for n := range blocks {
+		edge := (math.Floor(c*s.share) + side*float64(n)) / s.share // The range of c begins at the edge of n = 0.
+		at := math.Ceil(edge/s.step)*s.step - s.step                // The last multiple below the edge.
+		if side > 0 {
+			at = math.Ceil((edge+1/s.share)/s.step) * s.step
+		}
+		if at > 0 && !out(at) {
+			return at
+		}
+	}
+	return 0
 }
 
 // mayBeAbsent reports whether the interval contains 0.
@@ -186,15 +235,13 @@ func (s sample) holds(c, tail float64) bool {
 	if c == 0 {
 		return s.mayBeAbsent(tail)
 	}
+	tooFew := func(c float64) bool { return s.tails(c).above <= tail }
+	tooMany := func(c float64) bool { return s.tails(c).below <= tail }
 	up, down := math.Ceil(c/s.step)*s.step, math.Floor(c/s.step)*s.step
-	t := s.tails(up)
-	if t.above <= tail && !s.mayBeAbsent(tail) {
+	if tooFew(up) && !s.mayBeAbsent(tail) && s.further(up, -1, tooFew) == 0 {
 		return false
 	}
-	if down < up && down > 0 {
-		t = s.tails(down)
-	}
-	return down == 0 || t.below > tail
+	return down == 0 || !tooMany(down) || s.further(down, 1, tooMany) > 0
 }
 
 // estimate returns the number of clients with which larger and smaller sums are equally probable.
@@ -243,27 +290,19 @@ const mostPoints = 256
 
 // tails returns the tails if c clients hold the text. c is a whole number.
 func (s sample) tails(c float64) tails {
+	s = s.capped(c)
 	if s.listing != nil && s.mayMiss(c) {
 		return s.tailsIfListed(c)
 	}
 	step, sum, own := 1, 0, s.own(c)
 	for i, t := range s.tables {
-		most := s.capAt(i, c)
+		most := s.caps[i]
 		step = max(step, (most-t.least()-own[i].least+mostPoints-1)/mostPoints)
 		sum += min(t.seen, most)
 	}
 	all := s.sum(c, own, step)
 	at := float64(sum)/float64(step) - float64(all.least)
 	return tails{above: all.from(int(math.Floor(at))), below: all.upTo(int(math.Ceil(at)))}
-}
-
-// capAt returns the cap of a table's cell. For c = 0 it does not depend on the text's own cells, so that the law of the
-// sum is exact.
-func (s sample) capAt(i int, c float64) int {
-	if c == 0 && s.listing == nil {
-		return s.capFor(i, 0)
-	}
-	return s.caps[i]
 }
 
 // sum returns the distribution of the sum of the cells' messages, in steps. If no client holds the text, it depends
@@ -276,7 +315,7 @@ func (s sample) sum(c float64, own []grid, step int) grid {
 	all, spare := grid{p: []float64{1}}, []float64(nil)
 	for i := range s.tables {
 		before := all.p
-		all = all.plus(s.cell(i, c, own[i], step, s.capAt(i, c), 0).trimmed(), spare)
+		all = all.plus(s.cell(i, c, own[i], step, s.caps[i], 0).trimmed(), spare)
 		spare = before
 	}
 	if absent {
@@ -531,7 +570,8 @@ func (s sample) tailsIfListed(c float64) tails {
 	}
 	room = max(0, room)
 	step = max(step, (room+mostBelow-1)/mostBelow)
-	state, own := [][]float64{{1}}, s.own(c) // By steps below, then by steps above.
+	rows := max(0, float64(room)-s.overstated(c)) / float64(step) // The last row counts in part.
+	state, own := [][]float64{{1}}, s.own(c)                      // By steps below, then by steps above.
 	for i := range s.tables {
 		cell := s.cell(i, c, own[i], 1, s.caps[i], 0).trimmed()
 		cell.least -= s.listing.caps[i]
@@ -540,10 +580,12 @@ func (s sample) tailsIfListed(c float64) tails {
 	all, out, at := 0., tails{}, float64(sum)/float64(step)
 	need := math.Floor(float64(sum-seen+s.need()) / float64(step))
 	for below, row := range state {
+		part := min(max(0, rows-float64(below)+1), 1)
 		for above, p := range row {
 			if float64(above-below) < need {
 				continue
 			}
+			p *= part
 			all += p
 			if float64(above-below) >= math.Floor(at) {
 				out.above += p
@@ -557,6 +599,24 @@ func (s sample) tailsIfListed(c float64) tails {
 		return tails{0, 1}
 	}
 	return tails{out.above / all, out.below / all}
+}
+
+// overstated returns by how much the law overstates the expected sum that decides about listing. In one table, the law
+// of [sample.own] varies less than Bin(c, share), which is exact there. So fewer of its messages are above a cap.
+func (s sample) overstated(c float64) (more float64) {
+	own, exact := s.own(c), binomial(c, s.share)
+	for i, most := range s.listing.caps {
+		more += s.cell(i, c, own[i], 1, most, 0).mean() - s.cell(i, c, exact, 1, most, 0).mean()
+	}
+	return max(0, more)
+}
+
+// mean returns the mean of a distribution of step 1.
+func (g grid) mean() (mean float64) {
+	for i, p := range g.p {
+		mean += p * float64(g.least+i)
+	}
+	return mean
 }
 
 // plusTable adds the messages of one table, less its cap, to a state of [sample.tailsIfListed] with at most room steps
@@ -593,6 +653,7 @@ const tilt = 1e-4
 // if c clients hold it. With O their messages, it is the derivative at 0 of ln E[(1+tO)·1{listed}] − ln E[1+tO]. Of the
 // two conditions for listing it takes the one that changes more.
 func (s sample) chosen(c float64) float64 {
+	s = s.capped(c)
 	more := func(caps []int, bar int) float64 {
 		if s.margin(c, caps, bar) >= surely {
 			return 0

@@ -1,0 +1,41 @@
+package stattest_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/testing/stattest"
+)
+
+// TestCodeHash: only a change of what a file computes changes the hash.
+func TestCodeHash(t *testing.T) {
+	folder := t.TempDir()
+	hash := func(name, text string) string {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
+		return stattest.CodeHash(t, filepath.Join(folder, "*.go"))
+	}
+	one := hash("a.go", "package a\n\n// F is 1.\nfunc F() int { return 1 }\n")
+	require.Equal(t, one, hash("a.go", "package a\n\n// F returns one.\nfunc F() int {\n\treturn 1\n}\n"))
+	require.Equal(t, one, hash("a_test.go", "package a\n"))
+	require.NotEqual(t, one, stattest.CodeHash(t, filepath.Join(folder, "*.go"), filepath.Join(folder, "a_test.go")))
+	require.NotEqual(t, one, hash("a.go", "package a\n\nfunc F() int { return 2 }\n"))
+	require.Equal(t, one, hash("a.go", "package a\n\nfunc F() int { return 1 }\n"))
+	require.NotEqual(t, one, hash("b.go", "package a\n"))
+}
+
+// TestRows: measurements are read as written, but not for other code.
+func TestRows(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rows.json")
+	r := stattest.ReadRows[int](t, path, "one")
+	require.Empty(t, r.Rows)
+	r.Rows = []int{3, 4}
+	r.Write(t, path)
+	require.Equal(t, []int{3, 4}, stattest.ReadRows[int](t, path, "one").Rows)
+	other := stattest.ReadRows[int](t, path, "two")
+	require.Empty(t, other.Rows)
+	require.Equal(t, "two", other.Code)
+	r.Write(t, "")
+}
