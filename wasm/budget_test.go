@@ -16,7 +16,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/andybalholm/brotli"
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/wasm"
@@ -60,23 +59,13 @@ func TestBudgetsAreSmall(t *testing.T) {
 	require.NoError(t, err)
 	list, module := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "module.wasm")
 	require.NoError(t, os.WriteFile(list, overlay, 0o600))
-	require.NoError(t, wasm.BuildFrozen(t.Context(), wasm.Browser.Package(), module, "-overlay="+list))
+	require.NoError(t, wasm.BuildFrozen(t.Context(), wasm.Browser.Package(), module, wasm.Options{}, "-overlay="+list))
 	without, err := os.ReadFile(module)
 	require.NoError(t, err)
 	with, least := brotlied(t, built(t, wasm.Browser)), brotlied(t, without)
 	t.Logf("with %d, without %d: %d bytes", with, least, with-least)
 	require.Greater(t, with-least, 1000)
 	require.LessOrEqual(t, with-least, mostForBudgets)
-}
-
-func brotlied(t *testing.T, module []byte) int {
-	t.Helper()
-	var out bytes.Buffer
-	w := brotli.NewWriterLevel(&out, brotli.BestCompression)
-	_, err := w.Write(module)
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
-	return out.Len()
 }
 
 // withoutBodies returns the source of a file in which the given functions only return zeros.
