@@ -116,7 +116,7 @@ func BuildFrozen(ctx context.Context, main, file string, o Options, more ...stri
 	if !o.Does(postlink.Start) {
 		each = ""
 	}
-	if err := linkWithSymbols(ctx, main, file, append(flags(each), more...)); err != nil {
+	if err := linkWithSymbols(ctx, main, file, o, append(flags(each), more...)); err != nil {
 		return err
 	}
 	return replace(file, func(module []byte) ([]byte, error) { return postlink.Freeze(ctx, module, o) })
@@ -140,8 +140,8 @@ func checkSettings(ctx context.Context) error {
 	return nil
 }
 
-// linkWithSymbols links a main package with the linker that writes symbols.
-func linkWithSymbols(ctx context.Context, main, file string, flags []string) error {
+// linkWithSymbols compiles a main package, with step Decimals, and links it with the linker that writes symbols.
+func linkWithSymbols(ctx context.Context, main, file string, o Options, flags []string) error {
 	if err := checkSettings(ctx); err != nil {
 		return err
 	}
@@ -154,7 +154,11 @@ func linkWithSymbols(ctx context.Context, main, file string, flags []string) err
 	if err != nil {
 		return err
 	}
-	return link(ctx, main, file, Environment(), append(flags, "-toolexec="+linker))
+	overlay, err := postlink.Overlay(ctx, dir, host(), o)
+	if err != nil {
+		return err
+	}
+	return link(ctx, main, file, Environment(), append(flags, "-toolexec="+linker, "-overlay="+overlay))
 }
 
 // compile compiles and strips a main package.

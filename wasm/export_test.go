@@ -13,7 +13,7 @@ func Link(ctx context.Context, main, file string) error {
 
 // LinkSymbols compiles a module like doona.wasm, and does none of the steps after linking.
 func LinkSymbols(ctx context.Context, m Module, file string) error {
-	return linkWithSymbols(ctx, m.Package(), file, append(flags(collectsNothing), m.tags()...))
+	return linkWithSymbols(ctx, m.Package(), file, Options{}, append(flags(collectsNothing), m.tags()...))
 }
 
 // LinkFrozen compiles a main package like doona.wasm. It keeps all functions that may run, and function names.

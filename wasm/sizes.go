@@ -26,7 +26,7 @@ func Sizes(ctx context.Context) (map[string]int, error) {
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, Browser.File())
-	if err := linkWithSymbols(ctx, Browser.Package(), file, flags(collectsNothing)); err != nil {
+	if err := linkWithSymbols(ctx, Browser.Package(), file, Options{}, flags(collectsNothing)); err != nil {
 		return nil, err
 	}
 	module, err := os.ReadFile(file)

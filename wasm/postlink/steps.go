@@ -2,10 +2,12 @@ package postlink
 
 import "slices"
 
-// Step names a change that [Freeze] makes to a linked module. docs/postlink.md explains each, with its gain.
+// Step names a change to a module: that [Freeze] makes to a linked one, or [Overlay] to its source. docs/postlink.md
+// explains each.
 type Step string
 
 const (
+	Decimals  Step = "decimals"  // Numbers are converted without tables of powers of ten. Made before linking.
 	Start     Step = "start"     // The module is stored in the state after its start.
 	Allocator Step = "allocator" // An allocator of a few instructions replaces the runtime's.
 	Tables    Step = "tables"    // The tables of functions are cleared.
@@ -18,7 +20,7 @@ const (
 
 // Steps lists all steps in their order.
 func Steps() []Step {
-	return []Step{Start, Allocator, Tables, Functions, Switches, Blocks, Data, Names}
+	return []Step{Decimals, Start, Allocator, Tables, Functions, Switches, Blocks, Data, Names}
 }
 
 // needed names, for a step, the step without which it cannot be.
@@ -33,6 +35,9 @@ type Options struct {
 	// Poison, if it is not 0, fills what the steps would clear. A module that reads any of it then computes something
 	// else or stops, so tests that compare it with the module itself find data that was wrongly cleared.
 	Poison byte
+
+	// Replace has files to replace when the module is compiled: the content by the path.
+	Replace map[string][]byte
 
 	// Plant lists symbols that step Data clears although something reaches them, to test such tests.
 	Plant []string
