@@ -2,6 +2,8 @@ module github.com/doona-dp/doona
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/andybalholm/brotli v1.2.1
 	github.com/cloudflare/circl v1.6.5

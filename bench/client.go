@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wasm"
 )
 
 // peerName is the package that a web developer would use today: it sends Prio3 reports to two aggregators.
@@ -130,7 +133,7 @@ func (s *Setup) script(ctx context.Context, name string, request map[string]any,
 		return err
 	}
 	request["site"], request["relay"] = s.server.site, s.server.relay
-	request["module"] = s.server.moduleName()
+	request["module"] = s.server.moduleName(wasm.Browser)
 	argument := filepath.Join(s.site, "request.json")
 	text, err := json.Marshal(request)
 	if err != nil {
@@ -152,10 +155,11 @@ func (s *Setup) script(ctx context.Context, name string, request map[string]any,
 	return nil
 }
 
-// moduleName returns the path at which the site serves doona.wasm, with its hash and a leading slash.
-func (v *server) moduleName() string {
+// moduleName returns the path at which the site serves a module, with its hash and a leading slash.
+func (v *server) moduleName(m wasm.Module) string {
+	pattern := regexp.MustCompile("^/" + strings.TrimSuffix(m.File(), ".wasm") + `-[0-9a-f]+\.wasm$`)
 	for name := range v.files {
-		if filepath.Ext(name) == ".wasm" {
+		if pattern.MatchString(name) {
 			return name
 		}
 	}

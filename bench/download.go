@@ -18,6 +18,7 @@ import (
 var downloads = Group{
 	Names: []string{
 		"download/browser/raw", "download/browser/gzip", "download/browser/brotli",
+		"download/small/raw", "download/small/gzip", "download/small/brotli",
 		"download/full/raw", "download/full/gzip", "download/full/brotli",
 	},
 	Run: measureDownloads,
@@ -82,7 +83,7 @@ func measureDownloads(ctx context.Context, s *Setup) ([]Row, error) {
 		peer = [][]byte{bundle}
 	}
 	var rows []Row
-	for _, m := range []wasm.Module{wasm.Browser, wasm.Full} {
+	for _, m := range []wasm.Module{wasm.Browser, wasm.Small, wasm.Full} {
 		module, err := readModule(site, m)
 		if err != nil {
 			return nil, err
@@ -121,7 +122,8 @@ func readScripts(site string) (scripts [][]byte, err error) {
 // readModule reads a built WebAssembly module, whose file name holds a hash.
 func readModule(site string, m wasm.Module) ([]byte, error) {
 	pattern := filepath.Join(site,
-		map[wasm.Module]string{wasm.Browser: "doona-[0-9a-f]*.wasm", wasm.Full: "doona-full-*.wasm"}[m])
+		map[wasm.Module]string{wasm.Browser: "doona-[0-9a-f]*.wasm", wasm.Small: "doona-small-*.wasm",
+			wasm.Full: "doona-full-*.wasm"}[m])
 	files, err := filepath.Glob(pattern)
 	for _, file := range files {
 		if m == wasm.Full || !bytes.Contains([]byte(file), []byte("full")) {
@@ -142,7 +144,7 @@ func emptyModule(ctx context.Context) ([]byte, error) {
 	if err := os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
 		return nil, fmt.Errorf("couldn't write the empty module: %w", err)
 	}
-	if err := wasm.BuildFrozen(ctx, source, module); err != nil {
+	if err := wasm.BuildFrozen(ctx, source, module, wasm.Options{}); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(module)

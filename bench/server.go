@@ -147,7 +147,8 @@ func (v *server) load(folder string, peers bool) error {
 		v.add(strings.Replace(source, ".ts", ".js", 1), code)
 	}
 	for _, pattern := range []string{filepath.Join(folder, "doona.js"), filepath.Join(folder, "doona-worker-*.js"),
-		filepath.Join(folder, "doona-[0-9a-f]*.wasm"), filepath.Join("bench", "browser", "first*"),
+		filepath.Join(folder, "doona-[0-9a-f]*.wasm"), filepath.Join(folder, "doona-small-*.wasm"),
+		filepath.Join("bench", "browser", "first*"),
 		filepath.Join("bench", "browser", "arrives*"), filepath.Join("bench", "browser", "host.*")} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
@@ -158,8 +159,8 @@ func (v *server) load(folder string, peers bool) error {
 			if err != nil {
 				return fmt.Errorf("couldn't read the site: %w", err)
 			}
-			if strings.HasSuffix(name, ".html") { // pages name doona.wasm without its hash: insert the hash
-				content = bytes.Replace(content, []byte("doona.wasm"), []byte(v.moduleName()[1:]), 1)
+			if strings.HasSuffix(name, ".html") { // pages name doona-small.wasm without its hash: insert the hash
+				content = bytes.Replace(content, []byte(wasm.Small.File()), []byte(v.moduleName(wasm.Small)[1:]), 1)
 				v.add("plain-"+filepath.Base(name), hints.ReplaceAll(content, nil))
 			}
 			if !strings.Contains(name, "doona-full") {

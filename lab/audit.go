@@ -182,7 +182,7 @@ func (f *auditFlags) code(ctx context.Context) ([]byte, error) {
 		}
 		defer os.RemoveAll(dir)
 		file = filepath.Join(dir, wasm.Browser.File())
-		if err := wasm.Build(ctx, wasm.Browser, file); err != nil {
+		if err := wasm.Build(ctx, wasm.Browser, file, wasm.Options{}); err != nil {
 			return nil, err
 		}
 	}

@@ -4,7 +4,6 @@ package wasm_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/format"
@@ -16,7 +15,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/andybalholm/brotli"
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/wasm"
@@ -48,35 +46,21 @@ const mostForBudgets = 15_000
 // TestBudgetsAreSmall measures how many bytes the functions of [budgets] add to doona.wasm, after brotli. docs/wasm.md
 // contains the figures that it logs.
 func TestBudgetsAreSmall(t *testing.T) {
-	replace := map[string]string{}
-	dir := t.TempDir()
+	replace := map[string][]byte{}
 	for name, functions := range budgets {
 		file, err := filepath.Abs(filepath.Join("..", name))
 		require.NoError(t, err)
-		replace[file] = filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
-		require.NoError(t, os.WriteFile(replace[file], withoutBodies(t, file, functions), 0o600))
+		replace[file] = withoutBodies(t, file, functions)
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	require.NoError(t, err)
-	list, module := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "module.wasm")
-	require.NoError(t, os.WriteFile(list, overlay, 0o600))
-	require.NoError(t, wasm.BuildFrozen(t.Context(), wasm.Browser.Package(), module, "-overlay="+list))
+	module := filepath.Join(t.TempDir(), "module.wasm")
+	o := wasm.Options{Replace: replace}
+	require.NoError(t, wasm.BuildFrozen(t.Context(), wasm.Browser.Package(), module, o))
 	without, err := os.ReadFile(module)
 	require.NoError(t, err)
 	with, least := brotlied(t, built(t, wasm.Browser)), brotlied(t, without)
 	t.Logf("with %d, without %d: %d bytes", with, least, with-least)
 	require.Greater(t, with-least, 1000)
 	require.LessOrEqual(t, with-least, mostForBudgets)
-}
-
-func brotlied(t *testing.T, module []byte) int {
-	t.Helper()
-	var out bytes.Buffer
-	w := brotli.NewWriterLevel(&out, brotli.BestCompression)
-	_, err := w.Write(module)
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
-	return out.Len()
 }
 
 // withoutBodies returns the source of a file in which the given functions only return zeros.

@@ -1,27 +1,29 @@
-// Package wasm builds the two WebAssembly modules with which clients randomize values. docs/wasm.md describes their
+// Package wasm builds the WebAssembly modules with which clients randomize values. docs/wasm.md describes their
 // exports.
 //
-// doona.wasm (folder browser) is small enough for every page; WebCrypto seals the slots for it. doona-full.wasm (folder
-// full) seals the slots itself. Both link the Go packages that the verifier also uses, so each randomizer has one
+// doona.wasm (folder browser) is small enough for every page; WebCrypto seals the slots for it. doona-small.wasm is the
+// same with fewer protocols. doona-full.wasm (folder full) seals the slots itself. All link the Go packages that the verifier also uses, so each randomizer has one
 // implementation.
 package wasm
 
 import (
 	"context"
-	_ "embed" // for ran.txt
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+
+	"github.com/doona-dp/doona/wasm/postlink"
 )
 
-// Module is doona.wasm or doona-full.wasm, named by its folder.
+// Module is a module's name: of its folder, or small.
 type Module string
 
 const (
 	Browser Module = "browser"
+	Small   Module = "small" // doona.wasm with the protocols of few messages alone.
 	Full    Module = "full"
 )
 
@@ -31,14 +33,27 @@ const MostGrowth = 64 << 20
 const modulePath = "github.com/doona-dp/doona"
 
 // Package returns the import path of a module's main package.
-func (m Module) Package() string { return modulePath + "/wasm/" + string(m) }
+func (m Module) Package() string {
+	if m == Small {
+		m = Browser
+	}
+	return modulePath + "/wasm/" + string(m)
+}
 
 // File returns the name of a module's file.
 func (m Module) File() string {
-	if m == Full {
-		return "doona-full.wasm"
+	if m == Browser {
+		return "doona.wasm"
 	}
-	return "doona.wasm"
+	return "doona-" + string(m) + ".wasm"
+}
+
+// tags returns the flags of go build that choose the protocols of a module (protocols/registry).
+func (m Module) tags() []string {
+	if m == Small {
+		return []string{"-tags=doona_small"}
+	}
+	return nil
 }
 
 // flags returns the go build flags of a module. It turns inlining off: the code gets larger but compresses better.
@@ -46,7 +61,7 @@ func (m Module) File() string {
 // matters: in the loops of the accountant and randomizers, package math and, in the full module, crypto. The parameter
 // each holds compiler flags for every package.
 func flags(each string) []string {
-	// -ldflags=-w leaves function names in the module; Freeze needs them
+	// -ldflags=-w leaves function names in the module; postlink needs them
 	flags := []string{"-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-ldflags=-w", "-gcflags=all=-l " + each}
 	for _, inlined := range []string{modulePath + "/accountant/...", modulePath + "/randomizer", "math/...",
 		"crypto/..."} {
@@ -58,60 +73,100 @@ func flags(each string) []string {
 // collectsNothing makes the compiler omit write barriers, which only a garbage collector needs.
 const collectsNothing = "-wb=0"
 
-// Environment returns the environment in which the go command compiles for GOOS=wasip1. It turns Go's experiments off,
-// because the toolchain with an experiment compiles differently under the same version.
-func Environment() []string {
-	return append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=", "GOEXPERIMENT=", "CGO_ENABLED=0")
+// Environment returns the environment in which the go command compiles for GOOS=wasip1. It leaves out what changes the
+// result: the settings of go env -w, and Go's experiments, with which the toolchain of the same version compiles
+// differently.
+func Environment() []string { return append(host(), "GOOS=wasip1", "GOARCH=wasm") }
+
+// host is [Environment] for the machine itself. It keeps where the go command finds and stores modules.
+func host() []string {
+	env := append(os.Environ(), places()...)
+	return append(env, "GOENV=off", "GOOS=", "GOARCH=", "GOFLAGS=", "GOEXPERIMENT=", "GOWASM=", "GODEBUG=",
+		"CGO_ENABLED=0")
 }
 
+var places = sync.OnceValue(func() (env []string) {
+	names := []string{"GOCACHE", "GOMODCACHE", "GOPROXY", "GOSUMDB", "GOPRIVATE", "GONOPROXY", "GONOSUMDB"}
+	out, err := exec.Command("go", append([]string{"env"}, names...)...).Output()
+	values := strings.Split(string(out), "\n")
+	if err != nil || len(values) <= len(names) {
+		return nil
+	}
+	for i, name := range names {
+		env = append(env, name+"="+values[i])
+	}
+	return env
+})
+
+// Options changes how modules are built. Its zero value builds what pages get.
+type Options = postlink.Options
+
 // Build compiles a module to a file. The working directory must be inside this Go module.
-func Build(ctx context.Context, m Module, file string) error {
+func Build(ctx context.Context, m Module, file string, o Options) error {
 	if m == Full {
 		return compile(ctx, m.Package(), file, Environment(), flags(""))
 	}
-	return BuildFrozen(ctx, m.Package(), file)
+	return BuildFrozen(ctx, m.Package(), file, o, m.tags()...)
 }
 
-// BuildFrozen compiles and freezes any main package as Build does doona.wasm, for comparison. If it does not know the
-// toolchain's layout, it only strips the module, which then keeps its garbage collector.
-func BuildFrozen(ctx context.Context, main, file string, more ...string) error {
-	freeze := func(module []byte) ([]byte, error) { return Freeze(ctx, module, Ran()) }
-	return buildFrozen(ctx, main, file, freeze, more...)
-}
-
-func buildFrozen(ctx context.Context, main, file string, freeze func([]byte) ([]byte, error), more ...string) error {
-	if err := link(ctx, main, file, Environment(), append(flags(collectsNothing), more...)); err != nil {
+// BuildFrozen compiles and freezes any main package as Build does doona.wasm, for comparison. It fails with
+// [postlink.ErrLayout] if it does not know the toolchain. more are further flags of go build.
+func BuildFrozen(ctx context.Context, main, file string, o Options, more ...string) error {
+	each := collectsNothing
+	if !o.Does(postlink.Start) {
+		each = ""
+	}
+	if err := linkWithSymbols(ctx, main, file, o, append(flags(each), more...)); err != nil {
 		return err
 	}
-	err := replace(file, freeze)
-	if errors.Is(err, ErrLayout) {
-		return compile(ctx, main, file, Environment(), append(flags(""), more...))
-	}
-	return err
+	return replace(file, func(module []byte) ([]byte, error) { return postlink.Freeze(ctx, module, o) })
 }
 
-//go:embed ran.txt
-var ran string
-
-// Ran returns the names of the Go runtime's functions that ran in doona.wasm during the tests, from ran.txt.
-func Ran() map[string]bool {
-	names := map[string]bool{}
-	for _, name := range strings.Fields(ran) {
-		names[name] = true
+// checkSettings refuses settings that go env -w has stored and that change how Go compiles. The build ignores them; but
+// whoever set them should know that.
+func checkSettings(ctx context.Context) error {
+	for _, name := range []string{"GOEXPERIMENT", "GOWASM"} {
+		cmd := exec.CommandContext(ctx, "go", "env", name)
+		cmd.Env = append(os.Environ(), name+"=", "GOARCH=wasm")
+		out, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("couldn't read Go's setting %s: %w", name, err)
+		}
+		if value := strings.TrimSpace(string(out)); value != "" {
+			return fmt.Errorf("invalid Go setting %s=%s: want none, because the module would be another one; "+
+				"run: go env -u %s", name, value, name)
+		}
 	}
-	return names
+	return nil
 }
 
-// compile compiles and strips a main package. It leaves a module with an unknown layout unstripped, which works as
-// well.
+// linkWithSymbols compiles a main package, with step Decimals, and links it with the linker that writes symbols.
+func linkWithSymbols(ctx context.Context, main, file string, o Options, flags []string) error {
+	if err := checkSettings(ctx); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "doona-linker")
+	if err != nil {
+		return fmt.Errorf("couldn't make a folder: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	linker, err := postlink.BuildLinker(ctx, dir, host())
+	if err != nil {
+		return err
+	}
+	overlay, err := postlink.Overlay(ctx, dir, host(), o)
+	if err != nil {
+		return err
+	}
+	return link(ctx, main, file, Environment(), append(flags, "-toolexec="+linker, "-overlay="+overlay))
+}
+
+// compile compiles and strips a main package.
 func compile(ctx context.Context, main, file string, env, flags []string) error {
 	if err := link(ctx, main, file, env, flags); err != nil {
 		return err
 	}
-	if err := replace(file, Strip); !errors.Is(err, ErrLayout) {
-		return err
-	}
-	return nil
+	return replace(file, postlink.Strip)
 }
 
 func link(ctx context.Context, main, file string, env, flags []string) error {

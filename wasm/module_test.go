@@ -39,7 +39,11 @@ func start(t *testing.T, module wasm.Module) *instance {
 }
 
 func startWith(t *testing.T, module wasm.Module, config wazero.ModuleConfig) *instance {
-	i := &instance{t: t, code: compiled[module], config: config.WithName("").WithStartFunctions("_initialize")}
+	return startCode(t, compiled[module], config)
+}
+
+func startCode(t *testing.T, code wazero.CompiledModule, config wazero.ModuleConfig) *instance {
+	i := &instance{t: t, code: code, config: config.WithName("").WithStartFunctions("_initialize")}
 	i.restart()
 	t.Cleanup(func() { i.module.Close(context.Background()) })
 	return i

@@ -27,6 +27,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/wasm"
+	"github.com/doona-dp/doona/wasm/postlink"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -45,7 +46,7 @@ func traced(ctx context.Context) context.Context {
 	return experimental.WithFunctionListenerFactory(ctx, experimental.FunctionListenerFactoryFunc(
 		func(f api.FunctionDefinition) experimental.FunctionListener {
 			name, noted := f.Name(), false
-			if !wasm.Traced(name) {
+			if !postlink.Traced(name) {
 				return nil
 			}
 			return experimental.FunctionListenerFunc(func(context.Context, api.Module, api.FunctionDefinition,
@@ -63,7 +64,7 @@ func traced(ctx context.Context) context.Context {
 // writeRan adds the traced names to ran.txt. It keeps the names there, as some functions run only in some test runs.
 // For another toolchain, empty ran.txt first.
 func writeRan() error {
-	old, err := os.ReadFile("ran.txt")
+	old, err := os.ReadFile(filepath.Join("postlink", "ran.txt"))
 	if err != nil {
 		return err
 	}
@@ -71,36 +72,50 @@ func writeRan() error {
 		trace.names[name] = true
 	}
 	names := slices.Sorted(maps.Keys(trace.names))
-	return os.WriteFile("ran.txt", []byte(strings.Join(names, "\n")+"\n"), 0o644)
+	return os.WriteFile(filepath.Join("postlink", "ran.txt"), []byte(strings.Join(names, "\n")+"\n"), 0o644)
 }
 
 // TestDamagedTasks: doona.wasm refuses damaged tasks with an error. No damaged task may stop the module.
 func TestDamagedTasks(t *testing.T) {
-	n := "500"
+	n := 500
 	if stattest.Long {
-		n = "100000"
+		n = 100_000
 	}
-	out, err := exec.Command("go", "run", "./fuzzcases", "-n", n, "-seed", strconv.FormatUint(rand.Uint64(), 10)).Output()
-	require.NoError(t, err)
 	module, accepted := start(t, wasm.Browser), 0
+	for _, c := range fuzzcases(t, n) {
+		handle, result := module.call("open", c.canonical)
+		require.Equal(t, c.accept, handle >= 0, "%x: %s", c.canonical, result)
+		if c.accept {
+			accepted++
+		}
+	}
+	require.Positive(t, accepted)
+}
+
+// fuzzcase is a damaged task, and whether it is valid nevertheless.
+type fuzzcase struct {
+	canonical []byte
+	accept    bool
+}
+
+// fuzzcases returns damaged tasks. n is the number of all damaged documents, of which tasks are some.
+func fuzzcases(t *testing.T, n int) (all []fuzzcase) {
+	out, err := exec.Command("go", "run", "./fuzzcases", "-n", strconv.Itoa(n), "-seed",
+		strconv.FormatUint(rand.Uint64(), 10)).Output()
+	require.NoError(t, err)
 	for line := range bytes.Lines(out) {
 		var c struct {
 			Kind, Bytes string
 			Accept      bool
 		}
 		require.NoError(t, json.Unmarshal(line, &c))
-		if c.Kind != "task" {
-			continue
-		}
-		canonical, err := base64.StdEncoding.DecodeString(c.Bytes)
-		require.NoError(t, err)
-		handle, result := module.call("open", canonical)
-		require.Equal(t, c.Accept, handle >= 0, "%s: %s", c.Bytes, result)
-		if c.Accept {
-			accepted++
+		if c.Kind == "task" {
+			canonical, err := base64.StdEncoding.DecodeString(c.Bytes)
+			require.NoError(t, err)
+			all = append(all, fuzzcase{canonical, c.Accept})
 		}
 	}
-	require.Positive(t, accepted)
+	return all
 }
 
 // TestSoak opens every task of the vectors and randomizes values repeatedly, while memory fills and the clock stops,
@@ -165,6 +180,7 @@ func startClock(t *testing.T) (*instance, *time.Duration) {
 }
 
 type soakTask struct {
+	name      string
 	canonical []byte
 	values    [][]float64
 }
@@ -180,15 +196,15 @@ func soakTasks(t *testing.T) (all []soakTask) {
 			continue
 		}
 		var vectors []struct {
-			Unproven, Task string
-			Reports        []struct{ Value []float64 }
+			Name, Unproven, Task string
+			Reports              []struct{ Value []float64 }
 		}
 		require.NoError(t, json.Unmarshal(text, &vectors))
 		for _, v := range vectors {
 			if v.Unproven != "" {
 				continue
 			}
-			s := soakTask{canonical: unhex(t, v.Task)}
+			s := soakTask{name: v.Name, canonical: unhex(t, v.Task)}
 			for _, report := range v.Reports {
 				s.values = append(s.values, report.Value)
 			}

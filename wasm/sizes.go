@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+
+	"github.com/doona-dp/doona/wasm/postlink"
 )
 
 //go:embed browser/imports.txt
@@ -25,29 +26,20 @@ func Sizes(ctx context.Context) (map[string]int, error) {
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, Browser.File())
-	if err := link(ctx, Browser.Package(), file, Environment(), flags(collectsNothing)); err != nil {
+	if err := linkWithSymbols(ctx, Browser.Package(), file, Options{}, flags(collectsNothing)); err != nil {
 		return nil, err
 	}
 	module, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't read the module: %w", err)
 	}
-	sections, f, err := readModule(module)
+	functions, err := postlink.FunctionSizes(ctx, module)
 	if err != nil {
 		return nil, err
 	}
-	if sections, err = frozen(ctx, sections, f, Ran()); err != nil {
-		return nil, err
-	}
 	sizes := map[string]int{}
-	for _, s := range slices.DeleteFunc(sections, func(s section) bool { return s.id != sectionCode }) {
-		bodies, err := f.bodies(s.body)
-		if err != nil {
-			return nil, err
-		}
-		for _, b := range bodies {
-			sizes[packageOf(b.name)] += len(b.code)
-		}
+	for name, size := range functions {
+		sizes[packageOf(name)] += size
 	}
 	return sizes, nil
 }

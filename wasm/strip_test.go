@@ -13,6 +13,7 @@ import (
 	"github.com/tetratelabs/wazero"
 
 	"github.com/doona-dp/doona/wasm"
+	"github.com/doona-dp/doona/wasm/postlink"
 )
 
 // TestFrozen: Build froze doona.wasm, so that all other tests run the module that users get. It fails under a toolchain
@@ -22,16 +23,25 @@ func TestFrozen(t *testing.T) {
 	require.NotContains(t, string(module), "runtime.gcStart", "the module contains a function's name")
 	require.NotContains(t, string(module), "src/runtime/proc.go", "the module contains a file's name")
 	require.Greater(t, bytes.Count(module, trap), 1000, "Freeze emptied too few functions")
-	require.Less(t, len(module), 1_030_000)
+	require.Less(t, len(module), 800_000)
 	require.Equal(t, module, built(t, wasm.Browser), "the same source must give the same bytes")
-	_, err := wasm.Freeze(t.Context(), module, wasm.Ran())
-	require.ErrorIs(t, err, wasm.ErrLayout, "a frozen module has no names, so it cannot be frozen again")
+	_, err := postlink.Freeze(t.Context(), module, wasm.Options{})
+	require.ErrorIs(t, err, postlink.ErrLayout, "a frozen module has no names, so it cannot be frozen again")
+}
+
+// TestDownloads holds the size of the modules after brotli.
+func TestDownloads(t *testing.T) {
+	for m, most := range map[wasm.Module]int{wasm.Browser: 145_500, wasm.Small: 98_200} {
+		size := brotlied(t, built(t, m))
+		t.Logf("%s: %d bytes", m.File(), size)
+		require.Less(t, size, most, m.File())
+	}
 }
 
 // TestNothingCollects: ran.txt lists no runtime function that collects garbage, moves a stack or recovers a panic.
 // doona.wasm has no write barriers, so none may run.
 func TestNothingCollects(t *testing.T) {
-	ran := wasm.Ran()
+	ran := postlink.Ran()
 	require.True(t, len(ran) > 50 || *rewriteRan)
 	for _, name := range []string{"gcStart", "gcBgMarkWorker", "gcDrain", "bgsweep", "bgscavenge", "newstack", "copystack",
 		"findfunc", "pcvalue", "schedule", "newproc1"} {
@@ -44,7 +54,7 @@ func TestStripped(t *testing.T) {
 	module := built(t, wasm.Full)
 	require.NotContains(t, string(module), "runtime.gcStart", "the module contains a function's name")
 	require.NotContains(t, string(module), "src/runtime/proc.go", "the module contains a file's name")
-	again, err := wasm.Strip(module)
+	again, err := postlink.Strip(module)
 	require.NoError(t, err)
 	require.Equal(t, module, again, "stripping a second time must change nothing")
 }
@@ -84,30 +94,19 @@ var trap = []byte("\x03\x00\x00\x0b")
 // module, never a panic.
 func TestFreezeRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "linked.wasm")
-	require.NoError(t, wasm.LinkFrozen(t.Context(), wasm.Browser.Package(), file))
+	require.NoError(t, wasm.LinkSymbols(t.Context(), wasm.Browser, file))
 	module, err := os.ReadFile(file)
 	require.NoError(t, err)
 	refused := func(bad []byte) {
-		_, err := wasm.Freeze(t.Context(), bad, wasm.Ran())
-		require.ErrorIs(t, err, wasm.ErrLayout)
+		_, err := postlink.Freeze(t.Context(), bad, wasm.Options{})
+		require.ErrorIs(t, err, postlink.ErrLayout)
 	}
-	refused(bytes.ReplaceAll(module, []byte("go1.26"), []byte("go1.99")))
+	_, err = postlink.Freeze(t.Context(), bytes.ReplaceAll(module, []byte("go1.26"), []byte("go1.99")), wasm.Options{})
+	require.ErrorIs(t, err, postlink.ErrLayout)
+	require.ErrorContains(t, err, "Go version go1.99", "the error must name the check")
 	for _, bad := range [][]byte{nil, []byte("\x00asm\x01\x00\x00\x00"), module[:len(module)/2], module[:100]} {
 		refused(bad)
 	}
-}
-
-// TestOtherToolchainsCollect: a module that could not be frozen has write barriers. Without them its garbage collector
-// would free memory in use.
-func TestOtherToolchainsCollect(t *testing.T) {
-	read := func(build func(context.Context, string, string) error) []byte {
-		file := filepath.Join(t.TempDir(), "module.wasm")
-		require.NoError(t, build(t.Context(), wasm.Browser.Package(), file))
-		module, err := os.ReadFile(file)
-		require.NoError(t, err)
-		return module
-	}
-	require.Equal(t, read(wasm.BuildCollecting), read(wasm.BuildOther))
 }
 
 // TestStackIsLarge: the goroutine of a frozen module has a stack of 256 KiB to 1 MiB, as package browser grows it.
@@ -117,11 +116,11 @@ func TestStackIsLarge(t *testing.T) {
 	require.NoError(t, wasm.LinkFrozen(t.Context(), wasm.Browser.Package(), file))
 	module, err := os.ReadFile(file)
 	require.NoError(t, err)
-	stack, err := wasm.Stack(module)
+	stack, err := postlink.Stack(module)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, stack, uint64(256<<10))
 	require.LessOrEqual(t, stack, uint64(1<<20))
-	names, err := wasm.Emptied(module)
+	names, err := postlink.Emptied(module)
 	require.NoError(t, err)
 	require.NotEmpty(t, names)
 	starts := map[string]bool{}
@@ -136,53 +135,20 @@ func TestStackIsLarge(t *testing.T) {
 	}
 }
 
-// TestSqueeze: squeeze removes a return address that a call writes. It must keep an argument that only looks like one.
-func TestSqueeze(t *testing.T) {
-	address := []byte{0x42, 0x80, 0x80, 0x80, 0x80, 0x01, 0x37, 3, 0} // i64.const 0x1000<<16, i64.store
-	call := []byte{0x41, 0, 0x0f, 0x0b}                               // i32.const 0, return, end
-	push, argument := []byte{0x24, 0, 0x23, 0}, []byte{0x23, 0}       // global.set 0; global.get 0
-	join := func(parts ...[]byte) []byte {
-		code := bytes.Join(parts, nil)
-		return append([]byte{1, byte(len(code) + 1), 0}, code...)
-	}
-	squeezed, err := wasm.Squeeze(join([]byte{0x41, 9}, push, address, call))
-	require.NoError(t, err)
-	require.Equal(t, join([]byte{0x41, 9, 0x24, 0}, call), squeezed)
-	kept := join(argument, address, call)
-	squeezed, err = wasm.Squeeze(kept)
-	require.NoError(t, err)
-	require.Equal(t, kept, squeezed)
-}
-
-// TestSqueezeRefusesToUnwind: Squeeze refuses a function that could return 1. Its callers would otherwise ignore that
-// result.
-func TestSqueezeRefusesToUnwind(t *testing.T) {
-	section := func(code ...byte) []byte { return append([]byte{1, byte(len(code) + 1), 0}, code...) }
-	same := section(0x41, 0x00, 0x0f, 0x0b) // i32.const 0, return, end
-	squeezed, err := wasm.Squeeze(same)
-	require.NoError(t, err)
-	require.Equal(t, same, squeezed)
-	_, err = wasm.Squeeze(section(0x41, 0x01, 0x0f, 0x0b)) // i32.const 1
-	require.ErrorIs(t, err, wasm.ErrUnwinds)
-	branch := []byte{0x02, 0x40, 0x0c, 0x00, 0x0b, 0x41, 0x01, 0x0b} // block, br 0, end, i32.const 1, end
-	_, err = wasm.Squeeze(section(branch...))
-	require.ErrorIs(t, err, wasm.ErrUnwinds)
-}
-
 // TestStripRefusesDamage cuts and changes a module at many offsets. Strip must return an error or a module and never
 // panic.
 func TestStripRefusesDamage(t *testing.T) {
 	module := built(t, wasm.Full)
 	for _, bad := range [][]byte{nil, []byte("\x00asm\x01\x00\x00\x00"), module[:len(module)/2], module[:100]} {
-		_, err := wasm.Strip(bad)
-		require.ErrorIs(t, err, wasm.ErrLayout)
+		_, err := postlink.Strip(bad)
+		require.ErrorIs(t, err, postlink.ErrLayout)
 	}
 	at := bytes.Index(module, []byte("\xf1\xff\xff\xff\x00\x00\x01\x08"))
 	require.Positive(t, at, "the module has no function table")
 	for i := range 25 {
 		bad := bytes.Clone(module)
 		bad[at+8+3*i] ^= 0xff
-		require.NotPanics(t, func() { wasm.Strip(bad) }, "byte %d of the header", 8+3*i)
+		require.NotPanics(t, func() { postlink.Strip(bad) }, "byte %d of the header", 8+3*i)
 	}
 }
 
@@ -202,7 +168,7 @@ func main() {}
 	require.NoError(t, wasm.Link(ctx, source, file))
 	linked, err := os.ReadFile(file)
 	require.NoError(t, err)
-	code, err := wasm.Strip(linked)
+	code, err := postlink.Strip(linked)
 	require.NoError(t, err)
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").WithStderr(&stderr)
 	m, err := engine.InstantiateWithConfig(ctx, code, config)
@@ -215,7 +181,7 @@ func main() {}
 
 func built(t *testing.T, module wasm.Module) []byte {
 	file := filepath.Join(t.TempDir(), module.File())
-	require.NoError(t, wasm.Build(context.Background(), module, file))
+	require.NoError(t, wasm.Build(context.Background(), module, file, wasm.Options{}))
 	code, err := os.ReadFile(file)
 	require.NoError(t, err)
 	return code

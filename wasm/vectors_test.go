@@ -116,6 +116,56 @@ func TestVectors(t *testing.T) {
 	require.Len(t, registry.All(), met, "every protocol must have vectors")
 }
 
+// TestSmallVectors: doona-small.wasm makes the slots of the vectors of its protocols. It refuses a task of another one
+// by the field protocol, so that the host can load doona.wasm.
+func TestSmallVectors(t *testing.T) {
+	has := map[string]bool{"histogram": true, "realsum": true, "augmented": true}
+	files, err := filepath.Glob(filepath.Join(vectorDir, "*.json"))
+	require.NoError(t, err)
+	made, refused := 0, 0
+	for _, path := range files {
+		var vectors []struct {
+			Unproven, Task, Bytes string
+			Reports               []struct {
+				Value []float64
+				Slots [][]string
+			}
+		}
+		if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), `"slotsEnd"`) {
+			require.NoError(t, err)
+			continue
+		}
+		readVectors(t, path, &vectors)
+		for _, v := range vectors {
+			config := wazero.NewModuleConfig().WithRandSource(&vectorBytes{unhex(t, v.Bytes)})
+			module, canonical := startWith(t, wasm.Small, config), unhex(t, v.Task)
+			parsed, err := task.Parse(canonical)
+			require.NoError(t, err)
+			handle, result := module.call("open", canonical)
+			if !has[parsed.Protocol] {
+				require.Negative(t, handle)
+				require.Equal(t, "protocol", texts(t, result)[0])
+				refused++
+				continue
+			}
+			if v.Unproven != "" {
+				require.Negative(t, handle)
+				require.Equal(t, v.Unproven, texts(t, result)[0])
+				continue
+			}
+			require.GreaterOrEqual(t, handle, int32(0), "%s", result)
+			for _, report := range v.Reports {
+				status, slots := module.call("randomize", value(report.Value...), uint64(handle))
+				require.Zero(t, status, "%s", slots)
+				require.Equal(t, plaintexts(t, report.Slots, int(parsed.Slots.MessageBytes)), slots)
+			}
+			made++
+		}
+	}
+	require.Greater(t, made, 5)
+	require.Greater(t, refused, 5)
+}
+
 // TestVectorsBad: doona.wasm refuses the invalid tasks and values in the vectors bad_*.json, and the error names the
 // field.
 func TestVectorsBad(t *testing.T) {

@@ -35,13 +35,13 @@ func TestMain(m *testing.M) {
 		engine = wazero.NewRuntime(ctx)
 		defer engine.Close(ctx)
 		wasi_snapshot_preview1.MustInstantiate(ctx, engine)
-		for _, module := range []wasm.Module{wasm.Browser, wasm.Full} {
+		for _, module := range []wasm.Module{wasm.Browser, wasm.Small, wasm.Full} {
 			file := filepath.Join(dir, module.File())
 			if *rewriteRan && module == wasm.Browser {
 				must(wasm.LinkFrozen(ctx, module.Package(), file))
 				ctx = traced(ctx)
 			} else {
-				must(wasm.Build(ctx, module, file))
+				must(wasm.Build(ctx, module, file, wasm.Options{}))
 			}
 			code, err := os.ReadFile(file)
 			must(err)

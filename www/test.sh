@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of www: www/test.sh [chromium|node|firefox|workerd|engines|tools] [--long] [FLAG OF node --test...].
+# Runs the tests of www: www/test.sh [chromium|node|firefox|workerd|engines|tools] [--long] [--poison] [FLAG OF node
+# --test...]. With --poison, the modules have a pattern in all data that is cleared otherwise (docs/postlink.md).
 # Every run builds, type-checks and lints first. chromium, the default: tests the SDK and the pages in Chromium. node:
 # runs the SDK's cases in Node 22, and visits every state of the demo's page in pictures. firefox: runs some of the
 # SDK's cases. workerd: runs all cases. engines: runs all cases in every engine. tools: tries the package with the tools
@@ -10,14 +11,15 @@ cd "$(dirname "$0")/.."
 # Prints the folder of Node 22, which www/package-lock.json includes.
 node22() { echo "$PWD/node_modules/node-linux-$(node -p process.arch)"; }
 
-what=chromium long=
+what=chromium long= poison=
 case "${1:-}" in chromium | node | firefox | workerd | engines | tools) what=$1 && shift ;; esac
 [[ "${1:-}" == --long ]] && long=yes && shift
+[[ "${1:-}" == --poison ]] && poison=yes && shift
 CHROMIUM="$(./www/setup.sh "$what")"
 export CHROMIUM
 
 go build ${long:+-tags long} -o build/ ./www/testserver ./cmd/demo
-go run ./www/build
+go run ./www/build ${poison:+-poison}
 go run ./www/build -specs build/specs
 ./www/pack.sh
 go run ./wasm/fuzzcases -n 2000 >build/fuzzcases.jsonl

@@ -44,7 +44,7 @@ func TestTheTableHoldsEveryProtocol(t *testing.T) {
 			folders = append(folders, filepath.Base(filepath.Dir(file)))
 		}
 	}
-	require.ElementsMatch(t, folders, names(), "protocols/registry/registry.go has the table")
+	require.ElementsMatch(t, folders, names(), "protocols/registry/table.go has the table")
 }
 
 // TestEveryProtocolHasTheSameFiles checks that every protocol has the standard files, and an Example with an output, so

@@ -88,9 +88,9 @@ func TestToyProtocol(t *testing.T) {
 	out, err = c.run("go", append([]string{"vet"}, generator...)...)
 	require.NoError(t, err, out)
 
-	table, err := os.ReadFile("registry.go")
+	table, err := os.ReadFile("table.go")
 	require.NoError(t, err)
-	c.write("protocols/registry/registry.go", table)
+	c.write("protocols/registry/table.go", table)
 	out, err = c.run("go", "test", "./protocols/registry", "-run", "^TestTheTableHoldsEveryProtocol$")
 	require.Error(t, err)
 	require.Contains(t, out, "--- FAIL: TestTheTableHoldsEveryProtocol")

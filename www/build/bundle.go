@@ -234,7 +234,7 @@ func keepOutside(script, name string) api.Plugin {
 
 // noFiles replaces the constant DOONA in the SDK's own tests. They need no file names because they pass compiled
 // modules.
-const noFiles = `{"browser": {}, "full": {}, "worker": {}, "tokens": {}}`
+const noFiles = `{"browser": {}, "small": {}, "full": {}, "worker": {}, "tokens": {}}`
 
 // bundleSpecs bundles every test www/sdk/NAME.spec.ts to out/NAME.spec.mjs.
 func bundleSpecs(out string) error {

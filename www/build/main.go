@@ -1,7 +1,7 @@
-// Command build builds the folder build/www: the two WASM modules, the SDK and the pages, bundled with esbuild's Go
+// Command build builds the folder build/www: the WASM modules, the SDK and the pages, bundled with esbuild's Go
 // API. It needs only Go and does not check TypeScript's types; www/test.sh does.
 //
-//	go run ./www/build [-out build/www]
+//	go run ./www/build [-out build/www] [-without step,…] [-poison]
 //	go run ./www/build -package build/package   # the npm package from build/www, without its types (www/pack.sh)
 //	go run ./www/build -programs build/programs linux/amd64 …   # the program's npm packages, without licences
 //	go run ./www/build -specs build/specs       # the SDK's own tests, for node --test
@@ -14,9 +14,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/doona-dp/doona/wasm"
+	"github.com/doona-dp/doona/wasm/postlink"
 )
 
 func main() {
@@ -26,6 +29,8 @@ func main() {
 	programs := flag.String("programs", "", "folder to write the program doona's npm packages to, for the platforms that "+
 		"are the arguments, and nothing else")
 	edge := flag.String("edge", "", "folder to write the edge worker to, and nothing else (docs/edge.md)")
+	without := flag.String("without", "", "steps after linking to leave out, with commas between (docs/postlink.md)")
+	poison := flag.Bool("poison", false, "fill cleared data with a pattern, for tests (docs/postlink.md)")
 	flag.Parse()
 	err := error(nil)
 	switch {
@@ -38,7 +43,7 @@ func main() {
 	case *edge != "":
 		err = buildEdge(context.Background(), *edge)
 	default:
-		err = build(context.Background(), *out)
+		err = build(context.Background(), *out, *without, *poison)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
@@ -48,7 +53,15 @@ func main() {
 
 // build builds everything in a temporary folder. Only if all succeeds does it replace the folder out. The working
 // directory must be the repository's root.
-func build(ctx context.Context, out string) error {
+// without names the steps after linking to leave out.
+func build(ctx context.Context, out, without string, poison bool) error {
+	o, err := parseSteps(without)
+	if err != nil {
+		return err
+	}
+	if poison {
+		o.Poison = postlink.Poison
+	}
 	if err := checkVendored(filepath.Join("www", "vendor")); err != nil {
 		return err
 	}
@@ -60,7 +73,7 @@ func build(ctx context.Context, out string) error {
 		return fmt.Errorf("couldn't make a folder beside %s: %w", out, err)
 	}
 	defer os.RemoveAll(fresh)
-	files, err := buildModules(ctx, fresh)
+	files, err := buildModules(ctx, fresh, o)
 	if err != nil {
 		return err
 	}
@@ -90,18 +103,34 @@ func replace(out, fresh string) error {
 	return nil
 }
 
-// buildModules compiles both WASM modules in parallel.
-func buildModules(ctx context.Context, out string) (assets, error) {
+// parseSteps parses the names of steps after linking to leave out.
+func parseSteps(names string) (o wasm.Options, err error) {
+	for name := range strings.SplitSeq(names, ",") {
+		step := postlink.Step(name)
+		if name != "" && !slices.Contains(postlink.Steps(), step) {
+			return o, fmt.Errorf("invalid step %q: want one of %v", name, postlink.Steps())
+		}
+		o.Without = append(o.Without, step)
+	}
+	return o, nil
+}
+
+// buildModules compiles the WASM modules in parallel.
+func buildModules(ctx context.Context, out string, o wasm.Options) (assets, error) {
 	var (
 		wait  sync.WaitGroup
-		names = []wasm.Module{wasm.Browser, wasm.Full}
+		names = []wasm.Module{wasm.Browser, wasm.Small, wasm.Full}
 		built = make([]asset, len(names))
 		errs  = make([]error, len(names))
 	)
 	for i, m := range names {
 		wait.Go(func() {
 			file := filepath.Join(out, m.File())
-			if errs[i] = wasm.Build(ctx, m, file); errs[i] == nil {
+			of := o
+			of.Dead = func(cleared, all int) {
+				fmt.Fprintf(os.Stderr, "%s: %d of %d bytes of data are not reached and cleared\n", m.File(), cleared, all)
+			}
+			if errs[i] = wasm.Build(ctx, m, file, of); errs[i] == nil {
 				built[i], errs[i] = addHash(file)
 			}
 		})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -115,7 +116,7 @@ func pack(www, out string) error {
 }
 
 // packReadme writes the SDK's README to out. It replaces the placeholders by this build's integrity hash and the WASM
-// module's file name.
+// modules' file names.
 func packReadme(www, out string) error {
 	text, err := os.ReadFile(filepath.Join("www", "sdk", readmeFile))
 	if err != nil {
@@ -126,11 +127,12 @@ func packReadme(www, out string) error {
 		return fmt.Errorf("couldn't read %s: %w", globalFile, err)
 	}
 	modules, err := filepath.Glob(filepath.Join(www, "doona-????????????.wasm"))
-	if err != nil || len(modules) != 1 {
-		return fmt.Errorf("couldn't find the module in %s: got %d, want 1", www, len(modules))
+	small, bad := filepath.Glob(filepath.Join(www, "doona-small-*.wasm"))
+	if err = errors.Join(err, bad); err != nil || len(modules) != 1 || len(small) != 1 {
+		return fmt.Errorf("couldn't find the modules in %s: got %d and %d, want 1 each", www, len(modules), len(small))
 	}
-	for _, filled := range []struct{ blank, value string }{
-		{"sha256-HASH", integrityOf(global)}, {"doona-HASH.wasm", filepath.Base(modules[0])}} {
+	for _, filled := range []struct{ blank, value string }{{"sha256-HASH", integrityOf(global)},
+		{"doona-HASH.wasm", filepath.Base(modules[0])}, {"doona-small-HASH.wasm", filepath.Base(small[0])}} {
 		if !strings.Contains(string(text), filled.blank) {
 			return fmt.Errorf("couldn't find %q in %s", filled.blank, readmeFile)
 		}

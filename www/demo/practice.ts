@@ -1,5 +1,5 @@
 /**
- * Draws practice messages, which show the effect of the local randomizer. doona.wasm, which also draws the real
+ * Draws practice messages, which show the effect of the local randomizer. doona-small.wasm, which also draws the real
  * message, draws them for the picked value. The page never sends them. Nobody learns whether the real message is
  * random.
  * @module
@@ -23,14 +23,15 @@ export interface Practice {
 }
 
 /**
- * Resolves to null if a message of the task's protocol is not one symbol. Rejects if this device cannot run doona.wasm.
+ * Resolves to null if a message of the task's protocol is not one symbol. Rejects if this device cannot run
+ * doona-small.wasm.
  */
 export async function startPractice(state: State): Promise<Practice | null> {
   if (state.protocol !== 'histogram' && state.protocol !== 'realsum') return null;
-  const { integrity } = modules.browser;
+  const { integrity } = modules.small;
   const [response, compiled] = await Promise.all([
     fetch(state.task_url, { credentials: 'omit', cache: 'no-store' }),
-    WebAssembly.compileStreaming(fetch(moduleURL('browser'), { integrity })),
+    WebAssembly.compileStreaming(fetch(moduleURL('small'), { integrity })),
   ]);
   const module = await Module.start(compiled);
   const { canonical, task } = parseBundle(new Uint8Array(await response.arrayBuffer()));

@@ -305,25 +305,23 @@ async function priceOf({ claim, epochs }: Task, guarantee: Guarantee, { limit, a
 async function startEngine(options: ConnectOptions, pinned: ParsedOptions): Promise<StartedEngine> {
   const starting = engine(pinned.modules);
   starting.catch(() => {}); // until it is awaited
-  if (options.sealing !== 'wasm' && (await canSeal())) {
-    const { running } = await startModule('browser', starting, pinned.modules, options.compiled?.browser);
-    return { engine: await starting, module: 'browser', running };
-  }
-  const { running } = await startFull(options, pinned, starting);
-  return { engine: await starting, module: 'full', running };
+  const module = options.sealing === 'wasm' || !(await canSeal()) ? 'full'
+    : options.compiled?.browser || options.protocols === 'all' ? 'browser' : 'small';
+  const { running } = await startNamed(module, options, pinned, starting);
+  return { engine: await starting, module, running };
 }
 
-async function startFull(options: ConnectOptions, pinned: ParsedOptions,
+async function startNamed(name: ModuleName, options: ConnectOptions, pinned: ParsedOptions,
   starting: Promise<EngineClient>): Promise<ModuleStart> {
-  if (options.sealing === 'webcrypto') throw sealingError();
-  return startModule('full', starting, pinned.modules, options.compiled?.full);
+  if (name === 'full' && options.sealing === 'webcrypto') throw sealingError();
+  return startModule(name, starting, pinned.modules, name === 'small' ? undefined : options.compiled?.[name]);
 }
 
 function openTask(options: ConnectOptions, pinned: ParsedOptions, bundle: Bytes,
   { engine: ready, module }: StartedEngine): Promise<OpenTask> {
   const request = { bundle, owner: pinned.owner, id: pinned.id };
-  return OpenTask.open(ready, request, module, async () =>
-    (await startFull(options, pinned, Promise.resolve(ready))).running);
+  return OpenTask.open(ready, request, module, async (name) =>
+    (await startNamed(name, options, pinned, Promise.resolve(ready))).running);
 }
 
 function sealingError(): DoonaError {

@@ -48,8 +48,8 @@ export interface OpenedTask {
 
 /**
  * The interface of the engine, in this thread or in a worker. A result of null means that the caller must use
- * doona-full.wasm: doona.wasm stopped, perhaps at a function that its build left out, or WebCrypto cannot seal for the
- * task's KEM. If doona-full.wasm stops, every method that uses it throws DoonaError `module-failed`.
+ * doona-full.wasm: another module stopped, perhaps at a function that its build left out, or WebCrypto cannot seal for
+ * the task's KEM. If doona-full.wasm stops, every method that uses it throws DoonaError `module-failed`.
  */
 export interface Engine extends Ledger {
   /**
@@ -57,8 +57,11 @@ export interface Engine extends Ledger {
    * @throws DoonaError `module-failed`
    */
   start(name: ModuleName, code: ModuleCode): Promise<true | null>;
-  /** Checks a bundle and its claim. @throws DoonaError `task-refused` or `claim-refused` */
-  open(request: OpenRequest): Promise<OpenedTask | null>;
+  /**
+   * Checks a bundle and its claim. A result of undefined means that doona-small.wasm lacks the task's protocol.
+   * @throws DoonaError `task-refused` or `claim-refused`
+   */
+  open(request: OpenRequest): Promise<OpenedTask | null | undefined>;
   /**
    * Checks a stream and returns the parts that a page needs. It takes over the stream's bytes and returns them in
    * `chain`.
@@ -115,24 +118,29 @@ export function localEngine(): Engine {
         module = compile(name, code).then((compiled) => Module.start(compiled, name));
         modules.set(name, module);
         module.catch((cause) => {
-          if (name === 'browser' && cause instanceof ModuleStopped) return; // The caller now starts doona-full.wasm.
+          if (name !== 'full' && cause instanceof ModuleStopped) return; // The caller now starts doona-full.wasm.
           modules.delete(name); // A retry may succeed.
         });
       }
       await module;
       return true;
     }),
-    open: ({ bundle: raw, owner, id, module: name }) => nullIfStopped(name, async () => {
+    open: ({ bundle: raw, owner, id, module: name }) => nullIfStopped<OpenedTask | null | undefined>(name, async () => {
       const frame = parseFrame(raw);
       await checkId(frame, id);
-      if (name === 'browser') await checkOwner(frame, owner); // doona-full.wasm checks it itself
+      if (name !== 'full') await checkOwner(frame, owner); // doona-full.wasm checks it itself
       const bundle = withTask(frame);
       const { task } = bundle;
-      if (name === 'browser' && task.kem !== 'x25519') return null;
+      if (name !== 'full' && task.kem !== 'x25519') return null;
       const module = modules.get(name);
       if (!module) throw new DoonaError('module-failed', `couldn't open the task: module ${name} has not been started`);
       const reporter =
-        name === 'browser' ? await withWebCrypto(module, bundle, id) : withFullModule(await module, raw, { owner, id });
+        name === 'full' ? withFullModule(await module, raw, { owner, id }) : await withWebCrypto(module, bundle, id)
+          .catch((cause: DoonaError) => {
+            if (name === 'small' && cause.field === 'protocol') return undefined;
+            throw cause;
+          });
+      if (!reporter) return reporter;
       const tokenKeys = joined(withTokens(task) ? await checkIssuer(bundle, name === 'full') : []);
       const { epsilon0, totalEpsilon } = reporter;
       const hops = task.relays.length + 1;
@@ -152,13 +160,13 @@ export function localEngine(): Engine {
   };
 }
 
-/** Runs `work`. Returns null if doona.wasm stopped. @throws DoonaError `module-failed` if doona-full.wasm stopped */
+/** Runs `work`. Returns null if a module but doona-full.wasm stopped. @throws DoonaError `module-failed` if doona-full.wasm stopped */
 async function nullIfStopped<T>(name: ModuleName, work: () => Promise<T>): Promise<T | null> {
   try {
     return await work();
   } catch (cause) {
     if (!(cause instanceof ModuleStopped)) throw cause;
-    if (name === 'browser') return null;
+    if (name !== 'full') return null;
     throw new DoonaError('module-failed', cause.message, undefined, { cause });
   }
 }

@@ -19,11 +19,13 @@ declare global {
    * same length, which tell webpack and Vite to leave the import as it is. A minifier would drop such comments.
    */
   function addressThatBundlersMustLeaveToTheBrowserItself(address: string): string;
-  const DOONA: { readonly browser: Asset; readonly full: Asset; readonly worker: Asset; readonly tokens: Asset };
+  const DOONA: { readonly browser: Asset; readonly small: Asset; readonly full: Asset; readonly worker: Asset;
+    readonly tokens: Asset };
 }
 
-export const modules: { readonly browser: Asset; readonly full: Asset } = {
+export const modules: { readonly browser: Asset; readonly small: Asset; readonly full: Asset } = {
   browser: { file: DOONA.browser.file, integrity: DOONA.browser.integrity },
+  small: { file: DOONA.small.file, integrity: DOONA.small.integrity },
   full: { file: DOONA.full.file, integrity: DOONA.full.integrity },
 };
 

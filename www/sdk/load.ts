@@ -14,7 +14,7 @@ import { withTimeout } from './timing.js';
 
 /** A WASM module that is starting in the engine. */
 export interface ModuleStart {
-  /** Resolves to true once the module runs, or to null if doona.wasm stopped while starting. */
+  /** Resolves to true once the module runs, or to null if it stopped while starting and is not doona-full.wasm. */
   readonly running: Promise<true | null>;
 }
 
@@ -50,8 +50,7 @@ export function startModule(name: ModuleName, engine: Promise<Engine>, folder?: 
 export function forgetModules(folder?: URL): void {
   downloads?.get(String(folder))?.abort();
   downloads?.delete(String(folder));
-  moduleStarts?.delete(`browser ${folder}`);
-  moduleStarts?.delete(`full ${folder}`);
+  for (const name in modules) moduleStarts?.delete(`${name} ${folder}`);
 }
 
 async function start(name: ModuleName, engine: Promise<Engine>, folder?: URL,
@@ -69,6 +68,7 @@ export function moduleURL(name: ModuleName, folder?: URL): URL {
   if (folder) return new URL(modules[name].file, folder);
   // Bundlers recognize only exactly these expressions.
   if (name === 'full') return new URL(DOONA.full.file, import.meta.url);
+  if (name === 'small') return new URL(DOONA.small.file, import.meta.url);
   return new URL(DOONA.browser.file, import.meta.url);
 }
 

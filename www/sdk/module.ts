@@ -1,5 +1,5 @@
 /**
- * Calls a running WASM module, doona.wasm or doona-full.wasm. docs/wasm.md documents its ABI.
+ * Calls a running WASM module: doona-small.wasm, doona.wasm or doona-full.wasm. docs/wasm.md documents its ABI.
  * @module
  */
 
@@ -9,8 +9,11 @@ import { wasi } from './wasi.js';
 /** The size of the tag in every layer of a report, in bytes. */
 export const tagSize = 16;
 
-/** Names a module: `browser` is doona.wasm, small and for every page; `full` is doona-full.wasm, which also seals. */
-export type ModuleName = 'browser' | 'full';
+/**
+ * Names a module: `browser` is doona.wasm, for every page; `small` is doona-small.wasm, the same with fewer protocols;
+ * `full` is doona-full.wasm, which also seals.
+ */
+export type ModuleName = 'browser' | 'small' | 'full';
 
 /** The exports of the modules. Only doona-full.wasm has the last two. */
 interface Exports {

@@ -23,6 +23,7 @@ const bytesOf = (pattern: RegExp): Bytes =>
   new Uint8Array(readFileSync(built + readdirSync(built).find((file) => pattern.test(file))!));
 const small = bytesOf(/^doona-[0-9a-f]+\.wasm$/);
 const browser = await WebAssembly.compile(small);
+const few = await WebAssembly.compile(bytesOf(/^doona-small-[0-9a-f]+\.wasm$/));
 const full = await WebAssembly.compile(bytesOf(/^doona-full-[0-9a-f]+\.wasm$/));
 const fromHex = (text: string) => new Uint8Array(Buffer.from(text, 'hex'));
 const ofBase64 = (text: string) => new Uint8Array(Buffer.from(text, 'base64'));
@@ -132,6 +133,32 @@ test('a module that stopped never runs again, and its memory is zeroed', async (
   assert.ok(new Uint8Array(memory!.buffer).every((byte) => byte === 0));
   assert.throws(() => module.randomize(handle, Float64Array.of(1), size), /as the test asked/);
   assert.throws(() => module.alive(), /as the test asked/);
+});
+
+test('a task whose protocol doona-small.wasm lacks opens in doona.wasm', async () => {
+  const met = new Map<string, string>();
+  for (const line of lines) {
+    const c = JSON.parse(line);
+    if (c.kind !== 'bundle' || !c.accept) continue;
+    const [given, key] = [ofBase64(c.bytes), ofBase64(c.owner)];
+    const { canonical, task: { protocol } } = parseBundle(given);
+    if (met.has(protocol)) continue;
+    const engine = localEngine();
+    const started: string[] = [];
+    await engine.start('small', few);
+    const task = await OpenTask.open(engine, { bundle: given, owner: key, id: await sha256(canonical) }, 'small',
+      async (name) => {
+        started.push(name);
+        await engine.start(name, name === 'browser' ? browser : full);
+      });
+    met.set(protocol, started.join());
+    assert.equal(task.opened.task.protocol, protocol);
+    await task.check();
+  }
+  for (const [protocol, started] of met) {
+    assert.equal(started, ['histogram', 'realsum', 'augmented'].includes(protocol) ? '' : 'browser', protocol);
+  }
+  assert.deepEqual(new Set(met.values()), new Set(['', 'browser']), 'tasks of both kinds');
 });
 
 test('if doona-full.wasm stops too, the error says so', async () => {

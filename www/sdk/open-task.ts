@@ -1,6 +1,6 @@
 /**
- * A task that is open in a WASM module: in doona.wasm or, once doona.wasm stops, in doona-full.wasm. The SDK then
- * discards the output of the stopped module and randomizes anew.
+ * A task that is open in a WASM module: in doona-small.wasm; in doona.wasm, if that lacks the task's protocol; in
+ * doona-full.wasm, once such a module stops. The SDK then discards the output of the stopped module and randomizes anew.
  * @module
  */
 
@@ -8,7 +8,7 @@ import type { Bytes } from './bytes.js';
 import type { Draft, Engine, OpenRequest, OpenedTask } from './engine.js';
 import type { ModuleName } from './module.js';
 
-/** A task that passed every check. It moves to doona-full.wasm if doona.wasm stops. */
+/** A task that passed every check. It moves to doona-full.wasm if its module stops. */
 export class OpenTask {
   readonly #engine: Engine;
   readonly #request: Omit<OpenRequest, 'module'>;
@@ -24,10 +24,19 @@ export class OpenTask {
     this.#opened = opened;
   }
 
-  /** Opens a task. @throws DoonaError `task-refused`, `claim-refused`, `module-failed`; errors of `startFull` */
+  /**
+   * Opens a task in `module`, whose start `start` began, or in the one that it needs.
+   * @throws DoonaError `task-refused`, `claim-refused`, `module-failed`; errors of `start`
+   */
   static async open(engine: Engine, request: Omit<OpenRequest, 'module'>, module: ModuleName,
-    startFull: () => Promise<unknown>): Promise<OpenTask> {
-    const opened = await engine.open({ ...request, module }) ?? await openFull(engine, request, startFull);
+    start: (name: ModuleName) => Promise<unknown>): Promise<OpenTask> {
+    const startFull = () => start('full');
+    let opened = await engine.open({ ...request, module });
+    if (opened === undefined) {
+      await start('browser');
+      opened = await engine.open({ ...request, module: 'browser' });
+    }
+    opened ??= await openFull(engine, request, startFull);
     return new OpenTask(engine, request, startFull, opened);
   }
 
@@ -41,7 +50,7 @@ export class OpenTask {
     return this.#use((handle) => this.#engine.epsilonWithin(handle, epochs, delta));
   }
 
-  /** Resolves if doona.wasm or doona-full.wasm runs. @throws DoonaError `module-failed` */
+  /** Resolves if the task's module or doona-full.wasm runs. @throws DoonaError `module-failed` */
   async check(): Promise<void> {
     await this.#use((handle) => this.#engine.check(handle));
   }

@@ -94,6 +94,11 @@ export interface AllOptions {
   readonly flush?: boolean;
   /** Folder of the worker and the WASM modules, ending in "/". Default: this script's folder. */
   readonly modules?: string | URL;
+  /**
+   * Which protocols the module has that `connect` loads first: `few` (doona-small.wasm: histogram, realsum and
+   * augmented) or `all` (doona.wasm). If it lacks the task's protocol, `connect` loads the other one too. Default `few`.
+   */
+  readonly protocols?: 'few' | 'all';
   /** The WASM modules, already compiled, for runtimes that cannot fetch them. */
   readonly compiled?: { readonly browser?: WebAssembly.Module; readonly full?: WebAssembly.Module };
   /**
@@ -178,7 +183,7 @@ export interface ParsedOptions {
 const known: Readonly<Record<keyof AllOptions, true>> = {
   task: true, stream: true, allow: true, recovery: true, candidates: true, owner: true, budget: true, maxEpsilon: true,
   maxDelta: true, maxTotalEpsilon: true, spread: true, sample: true, when: true, frames: true, flush: true,
-  modules: true, compiled: true, sealing: true, store: true, tokens: true, signal: true,
+  modules: true, protocols: true, compiled: true, sealing: true, store: true, tokens: true, signal: true,
 };
 
 /** The names of the options that `init` takes besides. */
@@ -211,8 +216,9 @@ export function parseOptions(options: AllOptions, init = false): ParsedOptions {
   const limit = parseLimit(options, maxEpsilon);
   if (!isBetween(spread, 0, 3_600_000)) throw invalidOption('spread', spread, '0 to 3600000 milliseconds');
   if (!isBetween(sample, 0, 1)) throw invalidOption('sample', sample, 'a number from 0 to 1');
-  const { when = 'idle', modules, sealing } = options;
+  const { when = 'idle', modules, protocols = 'few', sealing } = options;
   if (when !== 'idle' && when !== 'now') throw invalidOption('when', when, '"idle" or "now"');
+  if (protocols !== 'few' && protocols !== 'all') throw invalidOption('protocols', protocols, '"few" or "all"');
   if (sealing !== undefined && sealing !== 'webcrypto' && sealing !== 'wasm') {
     throw invalidOption('sealing', sealing, '"webcrypto" or "wasm"');
   }

@@ -18,7 +18,7 @@ const seals: boolean[] = [];
 
 /** Answers a call if the engine runs in its caller's thread. Tests the shared builtins first. Never rejects. */
 export async function answer(call: Call): Promise<Answer> {
-  const opens = call.method === 'open' && (call.args[0] as OpenRequest).module === 'browser';
+  const opens = call.method === 'open' && (call.args[0] as OpenRequest).module !== 'full';
   const reply = await run(call, async () => {
     checkEngineBuiltins();
     if (opens || seals[call.args[0] as number]) await checkWebCrypto();

@@ -457,7 +457,7 @@ test('a database of an older version is not upgraded before consent', async () =
 });
 
 test('close() aborts the download of a module', async () => {
-  await context.route(/doona-[0-9a-f]+\.wasm$/, () => {}); // It never answers.
+  await context.route(/doona-(small-)?[0-9a-f]+\.wasm$/, () => {}); // It never answers.
   const begun = page.waitForRequest(/\.wasm$/);
   const failed = page.waitForEvent('requestfailed', (request) => request.url().endsWith('.wasm'));
   await init(randomized);

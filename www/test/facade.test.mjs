@@ -651,7 +651,7 @@ test('a report that a tab sealed during an opt-out is dropped by the next optIn'
 });
 
 test('close while a module loads stops the worker at once, and nothing is stored later', async () => {
-  const wasm = /doona-[0-9a-f]+\.wasm$/;
+  const wasm = /doona-(small-)?[0-9a-f]+\.wasm$/;
   /** @type {() => void} */
   let release = () => {};
   await context.route(wasm, async (route) => {

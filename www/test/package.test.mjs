@@ -273,7 +273,7 @@ test('a server that answers HTML for a missing file is named, and not called ano
     await page.goto(`${site.url}/index.html`);
     const result = await page.waitForFunction(() => /** @type {any} */ (globalThis).result);
     assert.match(String(await result.jsonValue()),
-      /doona-[0-9a-f]+\.wasm: the server answered HTML, so the file is not there; .*modules/);
+      /doona-(small-)?[0-9a-f]+\.wasm: the server answered HTML, so the file is not there; .*modules/);
   } finally {
     await context.close();
     site.stop();

@@ -1,9 +1,10 @@
-package wasm
+package postlink
 
 import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -45,7 +46,10 @@ func Strip(module []byte) ([]byte, error) {
 }
 
 // ErrLayout is returned for a module whose layout [Strip] and [Freeze] do not know.
-var ErrLayout = errors.New("couldn't read the module: not laid out as Go 1.26 does")
+var ErrLayout = errors.New("couldn't read the module: not laid out as a known Go does (docs/postlink.md)")
+
+// unknown returns an [ErrLayout] that names the check that failed.
+func unknown(check string) error { return fmt.Errorf("%w: %s", ErrLayout, check) }
 
 func stripData(section []byte) ([]byte, error) {
 	memory, at, err := readTable(section)
@@ -63,11 +67,17 @@ func readTable(section []byte) (memory []byte, at int, err error) {
 	if memory, err = readSegments(section); err != nil {
 		return nil, 0, err
 	}
-	at = bytes.Index(memory, []byte("\xf1\xff\xff\xff\x00\x00\x01\x08"))
+	at, err = findTable(memory)
+	return memory, at, err
+}
+
+// findTable returns the offset of the function table.
+func findTable(memory []byte) (int, error) {
+	at := bytes.Index(memory, []byte("\xf1\xff\xff\xff\x00\x00\x01\x08"))
 	if at < 0 || len(memory)-at < 8*headerWords {
-		return nil, 0, ErrLayout
+		return 0, unknown("there is no runtime.pclntab")
 	}
-	return memory, at, nil
+	return at, nil
 }
 
 // table is the runtime's function table, pclntab: a header of nine words, names, compilation units, files, tables by

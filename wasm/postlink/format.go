@@ -1,4 +1,4 @@
-package wasm
+package postlink
 
 import (
 	"bytes"
@@ -127,10 +127,11 @@ func (r *segments) signed() int {
 		}
 		value |= int64(p[0]&0x7f) << shift
 		shift += 7
-		if p[0] < 0x80 || shift > 35 {
+		if p[0] < 0x80 || shift >= 64 {
 			break
 		}
 	}
+	shift = min(shift, 64)
 	return int(value << (64 - shift) >> (64 - shift))
 }
 

@@ -1,4 +1,4 @@
-package wasm
+package postlink
 
 import "encoding/binary"
 

@@ -1,4 +1,4 @@
-package wasm
+package postlink
 
 import (
 	"encoding/binary"
@@ -11,8 +11,9 @@ import (
 //   - Functions that only the start runs, which is over.
 //   - Functions that no remaining function calls and whose address none knows. Addresses are constants in memory and in
 //     functions: Go's linker writes each as a word, and no remaining function computes one.
-//   - Functions that run only at the end: panics, runtime errors, stack overflow. The module stops there silently. The
-//     client then continues with doona-full.wasm, in which nothing is emptied and which reports why it stops.
+//   - Functions that run only at the end: panics, runtime errors, stack overflow, and names of types, which only their
+//     messages contain. The module stops there silently. The client then continues with doona-full.wasm, in which
+//     nothing is emptied and which reports why it stops.
 //   - Runtime functions whose address is in memory but which ran in no test, and those of missing parts: the collector,
 //     panic messages. ran.txt lists what ran in all tests of a module, including refusals and a soak test. Runtime
 //     functions that a remaining function calls stay in any case, as it depends on sizes which of them runs.
@@ -24,8 +25,10 @@ var (
 	starts = regexp.MustCompile(`[^_]\.init(\.\d+)?$|^runtime\.(rt0_go|schedinit|__mheap_\.init)$|` +
 		`^(internal_cpu|runtime_debug)\.`)
 	last = regexp.MustCompile(`^runtime\.(gopanic|goPanic\w+|panic\w+|throw|fatal\w*|sigpanic|newstack|morestack\w*|` +
-		`deferreturn|deferproc\w*|gorecover|badsystemstack|abort|saveblockevent)$|^wasm_pc_f_loop`)
-	absent = regexp.MustCompile(`^runtime\.(gc\w+|__wbBuf_.*|bulkBarrier\w*|.*[tT]ypePointers.*|print\w+|g?write\w*)$`)
+		`deferreturn|deferproc\w*|gorecover|badsystemstack|abort|saveblockevent|toRType|rtype\.\w+)$|^wasm_pc_f_loop`)
+	// mapKeyError2 says which key of a map cannot be compared, before a panic.
+	absent = regexp.MustCompile(`^runtime\.(gc\w+|__wbBuf_.*|bulkBarrier\w*|.*[tT]ypePointers.*|print\w+|g?write\w*)$|` +
+		`^internal_runtime_maps\.mapKeyError2$`)
 	// foreign matches functions that must not remain. They compute addresses of functions (for reflection or type
 	// assertions), or take memory that bump's allocator does not know of.
 	foreign = regexp.MustCompile(`^runtime\.(getitab|itabInit|sbrk|growMemory)$|[tT]extOff$`)
@@ -38,25 +41,20 @@ var trap = []byte{0, opUnreachable, opEnd} // no locals, then unreachable and en
 
 const opUnreachable = 0x00
 
-// empty empties the functions in a code section that never run. memory and exports belong to the same module. ran holds
-// the names in ran.txt; if it is nil, empty empties only functions that run at the start or at the end.
-func empty(code []byte, f functions, memory []byte, exports []int, ran map[string]bool) ([]byte, error) {
-	all, err := f.bodies(code)
-	if err != nil {
-		return nil, err
-	}
-	stay := make([]bool, len(all))
-	if ran != nil {
-		if stay, err = f.staying(all, memory, exports, ran); err != nil {
-			return nil, err
+// empty empties the functions that never run, or only those that run at the start or at the end.
+func (i *image) empty(all bool) (err error) {
+	stay := make([]bool, len(i.bodies))
+	if all {
+		if stay, err = i.f.staying(i.bodies, i.memory, i.exports, Ran()); err != nil {
+			return err
 		}
 	}
-	for i, b := range all {
-		if ran != nil && !stay[i] || ends(b.name) {
-			all[i].code = trap
+	for n, b := range i.bodies {
+		if all && !stay[n] || ends(b.name) {
+			i.bodies[n].code = trap
 		}
 	}
-	return writeBodies(all), nil
+	return nil
 }
 
 // ends reports whether a function runs only at the module's start or when the module stops.
@@ -89,7 +87,7 @@ func (f functions) staying(all []body, memory []byte, exports []int, ran map[str
 		i := next[0]
 		next = next[1:]
 		if foreign.MatchString(all[i].name) {
-			return nil, ErrLayout
+			return nil, unknown(all[i].name + " remains")
 		}
 		for _, closure := range closures[all[i].name] {
 			keep(closure)

@@ -1,7 +1,8 @@
-package wasm
+package postlink
 
 import (
 	"encoding/binary"
+	"regexp"
 	"slices"
 )
 
@@ -23,22 +24,26 @@ func bump(sections []section, f functions, size int) ([]section, error) {
 			if err != nil {
 				return nil, err
 			}
-			if at := slices.IndexFunc(all, func(b body) bool { return b.name == allocator }); at >= 0 {
-				all[at].code, replaced = bumpBody(byte(next)), true
+			for at, b := range all {
+				if allocators.MatchString(b.name) {
+					all[at].code, replaced = bumpBody(byte(next)), true
+				}
 			}
 			out[i].body = writeBodies(all)
 		}
 	}
 	if next == 0 || next > 0x7f || !replaced {
-		return nil, ErrLayout
+		return nil, unknown("there is no global variable or no runtime.mallocgc")
 	}
 	return out, nil
 }
 
+// allocators matches the runtime's allocator, and its copies for one size class each, which Go 1.27 calls directly.
+var allocators = regexp.MustCompile(`^runtime\.mallocgc(\w+SC\d+)?$`)
+
 const (
-	allocator = "runtime.mallocgc"
-	typeI64   = 0x7e
-	mutable   = 1
+	typeI64 = 0x7e
+	mutable = 1
 )
 
 // bumpBody returns the compiled body of

@@ -1,14 +1,17 @@
-package wasm
+package postlink
 
 import (
-	"bytes"
 	"encoding/binary"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
 )
 
 type functions struct {
 	imports int            // Number of imported functions, which have the first numbers.
 	names   map[int]string // Names by function number.
-	known   bool           // Whether Go 1.26 compiled the module, as for ran.txt.
+	made    []byte         // Section "producers", which names the toolchain.
 }
 
 // readModule returns a module's sections and a description of its functions.
@@ -28,8 +31,8 @@ func readFunctions(sections []section) (f functions, err error) {
 		case s.id != sectionCustom:
 		case string(r.bytes(r.unsigned())) == "name":
 			f.names, err = functionNames(r)
-		default: // among them section "producers", which names the toolchain
-			f.known = f.known || bytes.Contains(s.body, []byte(toolchain))
+		default: // among them section "producers"
+			f.made = append(f.made, s.body...)
 		}
 		if err != nil {
 			return f, err
@@ -38,8 +41,34 @@ func readFunctions(sections []section) (f functions, err error) {
 	return f, nil
 }
 
-// toolchain is the Go version with which ran.txt was traced.
-const toolchain = "go1.26"
+// layout holds what the steps know of a Go version beside the code: indexes of the words in runtime.moduledata that hold
+// the addresses of tables.
+type layout struct {
+	pointerMaps int // Field gofunc.
+	tablesEnd   int // Field epclntab.
+}
+
+// layouts are the known Go versions. docs/postlink.md says how to add one.
+var layouts = map[string]layout{
+	"go1.26": {pointerMaps: 40, tablesEnd: 41},
+	"go1.27": {pointerMaps: 43, tablesEnd: 44},
+}
+
+// layout returns the layout of the Go version that compiled the module.
+func (f functions) layout() (layout, error) {
+	version := goVersion.FindSubmatch(f.made)
+	if version == nil {
+		return layout{}, unknown("the module names no Go version")
+	}
+	l, ok := layouts[string(version[1])]
+	if !ok {
+		return layout{}, unknown("Go version " + string(version[0]) + " is not one of " +
+			strings.Join(slices.Sorted(maps.Keys(layouts)), ", "))
+	}
+	return l, nil
+}
+
+var goVersion = regexp.MustCompile(`(go1\.\d+)[.\w]*`)
 
 // body is one function in a code section: its name and its code, which is locals and instructions.
 type body struct {

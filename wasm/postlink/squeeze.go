@@ -1,8 +1,9 @@
-package wasm
+package postlink
 
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -10,27 +11,23 @@ import (
 // and all its callers return too. Later Go enters the callers again in the middle, by the return address that every
 // call wrote. A frozen module never switches: its one goroutine never waits, and its stack never moves. So squeeze
 // removes the writing of return addresses and ignores the results of calls. It replaces a call of a function that stops
-// the module by an instruction that stops the module.
+// the module by an instruction that stops the module. If joins, it also joins blocks ([merged]).
 //
 // It returns [ErrUnwinds] if some function could begin such a switch.
-func squeeze(code []byte, f functions) ([]byte, error) {
-	all, err := f.bodies(code)
-	if err != nil {
-		return nil, err
+func (i *image) squeeze(joins bool) (err error) {
+	stops := make([]bool, len(i.bodies))
+	for n, b := range i.bodies {
+		stops[n] = slices.Equal(b.code, trap)
 	}
-	stops := make([]bool, len(all))
-	for i, b := range all {
-		stops[i] = slices.Equal(b.code, trap)
-	}
-	for i, b := range all {
-		s := squeezer{own: firstFunction + i, stops: func(number int) bool {
-			return number >= f.imports && stops[number-f.imports]
+	for n, b := range i.bodies {
+		s := squeezer{own: firstFunction + n, joins: joins, stops: func(number int) bool {
+			return number >= i.f.imports && stops[number-i.f.imports]
 		}}
-		if all[i].code, err = s.squeeze(b.code); err != nil {
-			return nil, err
+		if i.bodies[n].code, err = s.squeeze(b.code); err != nil {
+			return fmt.Errorf("%w: %s", err, b.name)
 		}
 	}
-	return writeBodies(all), nil
+	return nil
 }
 
 // ErrUnwinds is returned for a module in which a remaining function could begin to switch goroutines.
@@ -44,6 +41,7 @@ const firstFunction = 0x1000
 type squeezer struct {
 	own   int
 	stops func(number int) bool // Whether the function with this number was emptied.
+	joins bool                  // Whether to join blocks.
 }
 
 // instruction is one instruction: its opcode, and all its bytes with opcode and operands.
@@ -76,7 +74,10 @@ func (s squeezer) squeeze(code []byte) ([]byte, error) {
 		return nil, ErrUnwinds
 	}
 	code = slices.Clone(locals)
-	for _, i := range merged(out) {
+	if s.joins {
+		out = merged(out)
+	}
+	for _, i := range out {
 		code = append(code, i.bytes...)
 	}
 	return code, nil
@@ -172,6 +173,9 @@ const (
 	opGlobalSet    = 0x24
 	opStore64      = 0x37
 )
+
+// signed returns the integer after an instruction's opcode as signed.
+func (i instruction) signed() int { return (&segments{rest: i.bytes[1:]}).signed() }
 
 // operand returns the integer after an instruction's opcode as unsigned.
 func (i instruction) operand() uint64 {

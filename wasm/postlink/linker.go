@@ -1,0 +1,134 @@
+// Package postlink makes a Go program's WebAssembly module small after Go's linker has written it. docs/postlink.md
+// explains its steps.
+package postlink
+
+import (
+	"bytes"
+	"context"
+	_ "embed" // for the files of the linker, and ran.txt
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+var (
+	//go:embed linker/symbols.go.txt
+	writesSymbols []byte
+
+	//go:embed linker/toolexec.go.txt
+	runsTools []byte
+
+	//go:embed ran.txt
+	ran string
+)
+
+// Ran returns the names of the Go runtime's functions that ran in doona.wasm during the tests, from ran.txt.
+func Ran() map[string]bool {
+	names := map[string]bool{}
+	for _, name := range strings.Fields(ran) {
+		names[name] = true
+	}
+	return names
+}
+
+// BuildLinker builds Go's linker with a function more, which writes the section of symbols that step Data reads. It adds
+// two files and one call to the source of the installed Go, which it changes only for this build. The linker is written
+// to the folder dir. The result is for the go command's flag -toolexec.
+func BuildLinker(ctx context.Context, dir string, env []string) (toolexec string, err error) {
+	root, err := goRoot(ctx, env)
+	if err != nil {
+		return "", err
+	}
+	source := filepath.Join(root, "src", "cmd", "link")
+	assembler := filepath.Join(source, "internal", "wasm", "asm.go")
+	changed, err := replaceLine(assembler, lastSection, lastSection+"\twriteSymbols(ctxt, ldr)\n")
+	if err != nil {
+		return "", err
+	}
+	list, err := writeOverlay(dir, "linker.json", map[string][]byte{assembler: changed,
+		filepath.Join(source, "internal", "wasm", "symbols.go"): writesSymbols,
+		filepath.Join(source, "toolexec.go"):                    runsTools})
+	if err != nil {
+		return "", err
+	}
+	linker := filepath.Join(dir, "link")
+	cmd := exec.CommandContext(ctx, "go", "build", "-overlay="+list, "-o", linker, "cmd/link")
+	cmd.Env = env
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("couldn't build Go's linker: %w\n%s", err, text)
+	}
+	return linker, nil
+}
+
+// lastSection is the line of cmd/link/internal/wasm/asm.go after which the module's section of symbols is written.
+const lastSection = "\twriteProducerSec(ctxt)\n"
+
+// Overlay writes a file for the go command's flag -overlay to the folder dir. It makes step Decimals, and replaces
+// the files of o.Replace.
+func Overlay(ctx context.Context, dir string, env []string, o Options) (list string, err error) {
+	files := map[string][]byte{}
+	maps.Copy(files, o.Replace)
+	if o.Does(Decimals) {
+		root, err := goRoot(ctx, env)
+		if err != nil {
+			return "", err
+		}
+		file := filepath.Join(root, "src", "internal", "strconv", "atof.go")
+		if files[file], err = replaceLine(file, fastDecimals, "const optimize = false\n"); err != nil {
+			return "", err
+		}
+	}
+	return writeOverlay(dir, "module.json", files)
+}
+
+// fastDecimals is the line of internal/strconv/atof.go by which it converts numbers with tables of powers of ten. Without
+// these it converts them exactly, digit by digit, to the same results.
+const fastDecimals = "var optimize = true // set to false to force slow-path conversions for testing\n"
+
+func goRoot(ctx context.Context, env []string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "env", "GOROOT")
+	cmd.Env = env
+	root, err := cmd.Output() // without the messages of a download
+	if err != nil {
+		return "", fmt.Errorf("couldn't find Go's source: %w", err)
+	}
+	return strings.TrimSpace(string(root)), nil
+}
+
+// replaceLine returns the content of a file of Go's source in which a line, which must be there once, is replaced.
+func replaceLine(file, line, by string) ([]byte, error) {
+	original, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read Go's source: %w", err)
+	}
+	if bytes.Count(original, []byte(line)) != 1 {
+		return nil, unknown(file + " has not one line " + strings.TrimSpace(line))
+	}
+	return bytes.Replace(original, []byte(line), []byte(by), 1), nil
+}
+
+// writeOverlay writes a file for the flag -overlay, and the files that replace others.
+func writeOverlay(dir, name string, files map[string][]byte) (list string, err error) {
+	replaced := map[string]string{}
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		file := filepath.Join(dir, fmt.Sprintf("%s-%d-%s", name, len(replaced), filepath.Base(path)))
+		if err := os.WriteFile(file, files[path], 0o600); err != nil {
+			return "", fmt.Errorf("couldn't write changed source: %w", err)
+		}
+		replaced[path] = file
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
+	if err != nil {
+		return "", fmt.Errorf("couldn't encode the overlay: %w", err)
+	}
+	list = filepath.Join(dir, name)
+	if err := os.WriteFile(list, overlay, 0o600); err != nil {
+		return "", fmt.Errorf("couldn't write the overlay: %w", err)
+	}
+	return list, nil
+}

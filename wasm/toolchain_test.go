@@ -1,0 +1,89 @@
+package wasm_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/andybalholm/brotli"
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/internal/testing/stattest"
+	"github.com/doona-dp/doona/wasm"
+	"github.com/doona-dp/doona/wasm/postlink"
+)
+
+// TestSettingsAreRefused: the build refuses what go env -w has stored if it would change the module, and names it.
+func TestSettingsAreRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "env")
+	t.Setenv("GOENV", file)
+	for _, setting := range []string{"GOEXPERIMENT=nosizespecializedmalloc", "GOWASM=satconv"} {
+		require.NoError(t, os.WriteFile(file, []byte(setting+"\n"), 0o600))
+		err := wasm.Build(t.Context(), wasm.Browser, filepath.Join(t.TempDir(), "doona.wasm"), wasm.Options{})
+		require.ErrorContains(t, err, setting)
+	}
+}
+
+// TestSettingsAreIgnored: other settings of go env -w do not reach the build.
+func TestSettingsAreIgnored(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "env")
+	require.NoError(t, os.WriteFile(file, []byte("GOFLAGS=-race\nGOARCH=arm\nGOOS=plan9\n"), 0o600))
+	want := built(t, wasm.Browser)
+	t.Setenv("GOENV", file)
+	require.Equal(t, want, built(t, wasm.Browser))
+}
+
+// TestEveryStepMayBeLeftOut: without any one step, doona.wasm makes the same reports. docs/postlink.md has the sizes
+// that it logs.
+func TestEveryStepMayBeLeftOut(t *testing.T) {
+	if !stattest.Long {
+		t.Skip("long")
+	}
+	all := frozen(t, wasm.Browser, wasm.Options{})
+	for _, step := range postlink.Steps() {
+		t.Run(string(step), func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "doona.wasm")
+			o := wasm.Options{Without: []postlink.Step{step}}
+			require.NoError(t, wasm.BuildFrozen(t.Context(), wasm.Browser.Package(), file, o))
+			module, err := os.ReadFile(file)
+			require.NoError(t, err)
+			t.Logf("without %s: %d bytes, %d after brotli", step, len(module), brotlied(t, module))
+			code, err := engine.CompileModule(t.Context(), module)
+			require.NoError(t, err)
+			require.Empty(t, startPair(t, 1, all, code).difference(1, 2000, 100))
+		})
+	}
+}
+
+// newest is the newest Go that postlink knows.
+const newest = "go1.27.4"
+
+// TestNewestToolchain: doona.wasm, built by another Go, answers every call as the one that ships, byte by byte.
+func TestNewestToolchain(t *testing.T) {
+	if !stattest.Long {
+		t.Skip("long")
+	}
+	ships := frozen(t, wasm.Browser, wasm.Options{})
+	t.Setenv("GOTOOLCHAIN", newest)
+	if out, err := exec.Command("go", "version").CombinedOutput(); err != nil {
+		t.Skipf("couldn't fetch %s: %s", newest, out)
+	}
+	module := built(t, wasm.Browser)
+	t.Logf("%s: %d bytes, %d after brotli", newest, len(module), brotlied(t, module))
+	code, err := engine.CompileModule(t.Context(), module)
+	require.NoError(t, err)
+	require.Empty(t, startPair(t, 1, ships, code).difference(1, 20_000, 2000))
+}
+
+// brotlied returns the size of a module after brotli, at its best.
+func brotlied(t *testing.T, module []byte) int {
+	t.Helper()
+	var out bytes.Buffer
+	w := brotli.NewWriterOptions(&out, brotli.WriterOptions{Quality: brotli.BestCompression, LGWin: 24})
+	_, err := w.Write(module)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return out.Len()
+}
