@@ -236,7 +236,7 @@ func isKey(key SignKey, keys []SignKey) bool {
 // CheckSuccessor returns nil if next may follow the task before in the stream that begins with root. Otherwise its
 // error names the part that is wrong. id is the id of before. The caller has accepted root and before; both may be the
 // same task. CheckSuccessor compares every part with root, never with before: so one allowed change does not allow
-// others. A part that is changeable may differ if both root's Allow and page, the list of the checking party, name it. A
+// others. A changeable part may differ if both root's Allow and page, the list of the checking party, name it. A
 // relay may be replaced if root's Allow names relays.signKey and the new relay's first key is among the page's
 // candidates. The caller has checked that the stream's owner signed next, and the signatures of its rotations.
 // CheckSuccessor does not check the privacy losses of a changed task.
