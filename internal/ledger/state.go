@@ -1,8 +1,8 @@
 package ledger
 
 import (
-	"cmp"
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
