@@ -71,7 +71,7 @@ export function explain(task: Task, guarantee: Guarantee, budget: Budget & { rea
   options: ExplainOptions = {}): Explanation {
   const speech = new Speech(localeOf(options.language));
   const { say } = speech;
-  const promise = promiseOf(guarantee, speech);
+  const promise = promiseOf(task, guarantee, speech);
   const devices = devicesOf(guarantee, options.devices ?? 2, speech);
   const worstCase = worstCaseOf(guarantee, speech);
   const checked = [
@@ -190,12 +190,14 @@ class Speech {
 const superscripts: Readonly<Record<string, string>> = { '-': '⁻', 0: '⁰', 1: '¹', 2: '²', 3: '³', 4: '⁴', 5: '⁵',
   6: '⁶', 7: '⁷', 8: '⁸', 9: '⁹' };
 
-function promiseOf(g: Guarantee, speech: Speech): string {
+function promiseOf({ epochs: { events } }: Task, g: Guarantee, speech: Speech): string {
   const [epsilon, delta] = [speech.roundUp(g.epsilon), speech.roundUp(g.delta)];
   const together = g.epochs === 1 ? '' : speech.say('together', { epochs: speech.count(g.epochs),
     epsilon: speech.roundUp(g.totalEpsilon), delta: speech.roundUp(g.totalDelta) });
   const capped = g.reports === g.epochs ? '' : speech.say('capped', { reports: speech.count(g.reports) });
-  return speech.say('promise', { factor: speech.factor(g.epsilon), epsilon, delta }) + together + capped;
+  const rare = events
+    ? speech.say('rare', { most: speech.count(events.most), window: speech.count(events.window) }) : '';
+  return speech.say('promise', { factor: speech.factor(g.epsilon), epsilon, delta }) + together + capped + rare;
 }
 
 /**

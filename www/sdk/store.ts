@@ -82,6 +82,8 @@ export interface Price {
   readonly reports: number;
   /** The cost of that many reports together, by composition. */
   readonly all: Cost;
+  /** Whether `all` relies on the task's limit on events, in all its epochs that begin in a window. */
+  readonly events?: true | undefined;
 }
 
 /** A run of `count` consecutive epochs, each with a report. The first epoch begins at `start`, in Unix seconds. */
@@ -108,6 +110,8 @@ export interface Line {
   readonly length: number;
   /** The epochs with a report, ascending and disjoint. */
   readonly runs: readonly Run[];
+  /** When the epochs of the last events begin, ascending: as many as the task allows in a window. */
+  readonly events?: readonly number[];
   /** The report that was claimed last; undefined if it was taken back. */
   readonly latest?: Latest | undefined;
 }
