@@ -209,11 +209,11 @@ func TestCapsCharge(t *testing.T) {
 	require.Equal(t, []uint64{8, 9}, refused, "the first seven epochs have three reports")
 }
 
-// rare returns a task of a stream whose total covers rare events: two in any seven days, and 16 cells with a rest cell, or
-// independent cells.
+// rare returns a task of a stream whose total covers rare events: two in any seven days, and 16 cells with a rest cell,
+// or independent cells.
 func rare(t *testing.T, id byte, rest bool, change ...func(*task.Task)) *taskfile.Open {
-	draft, err := planner.Draft(planner.Query{Name: "test", Query: task.Histogram, Bins: 16, Labels: true, Batch: 10_000,
-		Honest: 1, TotalEpsilon: 4, TotalDelta: 1e-6, Epochs: 10, Relays: &planner.RelayNoise{},
+	draft, err := planner.Draft(planner.Query{Name: "test", Query: task.Histogram, Bins: 16, Labels: true,
+		Batch: 10_000, Honest: 1, TotalEpsilon: 4, TotalDelta: 1e-6, Epochs: 10, Relays: &planner.RelayNoise{},
 		Events: task.Events{Most: 2, Window: 7, Default: 5}})
 	require.NoError(t, err)
 	if !rest {
@@ -226,8 +226,9 @@ func rare(t *testing.T, id byte, rest bool, change ...func(*task.Task)) *taskfil
 	return &taskfile.Open{Task: draft, ID: task.ID{id}}
 }
 
-// TestEventsCharge: published epochs of a task with events cost what a browser's most events in them cost, over the tasks
-// of a stream and after the ledger is read again. A later task cannot have another limit, default or kind of noise.
+// TestEventsCharge: published epochs of a task with events cost what a browser's most events in them cost, over the
+// tasks of a stream and after the ledger is read again. A later task cannot have another limit, default or kind of
+// noise.
 func TestEventsCharge(t *testing.T) {
 	for _, rest := range []bool{true, false} {
 		o := options(t.TempDir(), nil)

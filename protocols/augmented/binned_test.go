@@ -52,9 +52,9 @@ func TestBelowIsWeighted(t *testing.T) {
 	}
 }
 
-// TestRestCell: with a rest cell, the stated variance of weighted sums of cells must be that of their errors in simulated
-// batches, also of the rest cell alone and of all cells below an edge. With 4,000 batches of noise whose excess is at most
-// 3, a variance is found off by more than 30 % with a probability below 10⁻⁹.
+// TestRestCell: with a rest cell, the stated variance of weighted sums of cells must be that of their errors in
+// simulated batches, also of the rest cell alone and of all cells below an edge. With 4,000 batches of noise whose
+// excess is at most 3, a variance is found off by more than 30 % with a probability below 10⁻⁹.
 func TestRestCell(t *testing.T) {
 	draft, err := planner.Draft(planner.Query{Name: "q", Query: task.Histogram, Labels: true, Bins: 7, Batch: 100,
 		Honest: 1, TotalEpsilon: 2, TotalDelta: 1e-4, Epochs: 30, Events: task.Events{Most: 1, Window: 30, Default: 2},

@@ -261,7 +261,8 @@ func withEvents(plain *task.Task) *task.Task {
 	rare.Name, rare.Query, rare.Params, rare.Claim.Assumption = "with events", task.Histogram, nil, task.NoneHonest
 	rare.Input = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Bins: 5, Labels: true}
 	rare.Slots = task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1}
-	rare.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 5, Tables: [][]uint64{{1, 3, 9, 3, 1}}, Total: &all, Rest: &rest}
+	rare.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 5, Tables: [][]uint64{{1, 3, 9, 3, 1}}, Total: &all,
+		Rest: &rest}
 	rare.Epochs.Events = task.Events{Most: 2, Window: 30, Default: rest}
 	return &rare
 }
