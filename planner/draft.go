@@ -41,7 +41,7 @@ type Query struct {
 	Epochs   uint64       // Number of the task's epochs, at least 1. Only used with a total.
 	Cap      task.Cap     // Limits the reports of one browser, so that a total covers fewer. Zero for none.
 	Pace     task.Cap     // Spreads the reports that Cap allows over time. Zero for none.
-	Events   task.Events  // Limits the reports of anything but a default, so that a total covers only these. Zero for none.
+	Events   task.Events  // Limits the reports of anything but a default; a total covers only these. Zero for none.
 	KEM      task.KEM     // x25519, mlkem768x25519 or mlkem768. Empty: x25519.
 	Relays   *RelayNoise  // Every relay adds noise, so no other client must be honest. nil: default.
 
@@ -127,7 +127,7 @@ func (q Query) checkEvents() error {
 	case q.Relays == nil:
 		return invalid.Field("events", q.Events.String(), "none, unless relays add the noise (--noise relays)")
 	case q.TotalEpsilon == 0:
-		return invalid.Field("events", q.Events.String(), "none without a total: they cannot lower the noise of one epoch")
+		return invalid.Field("events", q.Events.String(), "none without a total: they can't lower one epoch's noise")
 	case q.Relays.LocalEpsilon != 0:
 		return invalid.Field("events", q.Events.String(), "none with a local epsilon: a browser sends its value itself")
 	}

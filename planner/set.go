@@ -15,8 +15,8 @@ import (
 )
 
 // Set is several queries that the same visitors answer, under one total for all. Each goal has its own limits of cost,
-// its own number of epochs, its own cap and its own limit on events. A goal must not set a claim, a total or a number of users, because the set
-// has them.
+// its own number of epochs, its own cap and its own limit on events. A goal must not set a claim, a total or a number
+// of users, because the set has them.
 type Set struct {
 	Goals []Goal // Each with Epochs, 1 to 65536: how many of the query's epochs begin in the total's time.
 	// Either Weights or Shares. Weights: per goal, its precision in one epoch relative to a goal of weight 1, in (0,
@@ -43,8 +43,8 @@ const mostQueries = 64
 //
 // With Gaussian noise, the squares μ² of all reports add up. So each query gets a part of the μ² of the total, and is
 // calibrated for all of its reports together. PlanSet then searches the largest sum of μ² for which the product of the
-// laws keeps the total. A query with n reports, or n copies of its law with events, and the part p has an error of √(n/p) times the same constant. A weight
-// w stands for the part w²·n.
+// laws keeps the total. A query with n reports, or n copies of its law with events, and the part p has an error of
+// √(n/p) times the same constant. A weight w stands for the part w²·n.
 func PlanSet(s Set, done func(of int)) (*SetPlan, error) {
 	if err := s.check(); err != nil {
 		return nil, err

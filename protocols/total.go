@@ -11,9 +11,9 @@ import (
 )
 
 // CheckTotal returns an error unless all reports of one browser together keep the task's claimed total, if the task has
-// one. A browser reports once per epoch. With a cap or with events, fewer copies of the law cover all its reports. law returns the privacy law of one epoch.
-// The caller must have checked the claim of one epoch. All epochs have the same law, fixed before the first; then
-// Theorem 3 (a) of docs/proofs/loss-laws.md lets their losses add up.
+// one. A browser reports once per epoch. With a cap or with events, fewer copies of the law cover all its reports. law
+// returns the privacy law of one epoch. The caller must have checked the claim of one epoch. All epochs have the same
+// law, fixed before the first; then Theorem 3 (a) of docs/proofs/loss-laws.md lets their losses add up.
 func CheckTotal(t *task.Task, law func() (*compose.Law, error)) error {
 	total := t.Claim.Total
 	if total.IsZero() {
@@ -64,8 +64,9 @@ func multiple(text string, value float64, times uint64) float64 {
 }
 
 // EpochsSpend returns the (ε, δ) that a number of a client's reports for a task cost it, each in its own epoch. With
-// events, the number is that of [task.Task.MostCopies]. EpochsSpend compares three bounds and takes the least ε: the composed laws, at the sum of the epochs' claimed δ; the sum of the
-// claims; and the task's total. The caller must have checked the task's claim. The composition is that of [CheckTotal].
+// events, the number is that of [task.Task.MostCopies]. EpochsSpend compares three bounds and takes the least ε: the
+// composed laws, at the sum of the epochs' claimed δ; the sum of the claims; and the task's total. The caller must have
+// checked the task's claim. The composition is that of [CheckTotal].
 func EpochsSpend(t *task.Task, law func() (*compose.Law, error), reports uint64) (compose.Spend, error) {
 	best := AddedClaims(t.Claim, reports)
 	if reports > 1 && best.Delta < 1 {

@@ -13,7 +13,8 @@ import (
 // in its own epoch, at a δ in (0, 1). It takes the least of three bounds, where they apply: the task's total, if it
 // covers that many reports and its δ is at most this δ; the sum of the epochs' claims, if their δ add up to at most
 // this δ; the composed laws of the reports. There may be more than the task allows, because a stream continues in
-// further tasks. With events, the number is that of [task.Task.MostCopies]. The caller must have checked the task's claim. The composition is that of [CheckTotal].
+// further tasks. With events, the number is that of [task.Task.MostCopies]. The caller must have checked the task's
+// claim. The composition is that of [CheckTotal].
 func EpochsEpsilon(t *task.Task, law func() (*compose.Law, error), reports uint64, delta float64) (float64, error) {
 	total, added := t.Claim.Total, AddedClaims(t.Claim, reports)
 	best := math.Inf(1)

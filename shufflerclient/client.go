@@ -244,8 +244,8 @@ func (c *Client) Task() *taskfile.Open { return c.open }
 type Report struct {
 	Epoch uint64
 
-	// Instead says why the report of a task with events holds the default in place of the value: [ErrAllowance], or that
-	// the value was invalid. It tells something of the value, so it must not leave the device.
+	// Instead says why the report of a task with events holds the default in place of the value: [ErrAllowance], or
+	// that the value was invalid. It tells something of the value, so it must not leave the device.
 	Instead error
 	Body    []byte
 	Token   []byte // Only for tasks with tokens: the result of [Client.Token]. If nil, Submit gets a token.
@@ -273,9 +273,9 @@ func (c *Client) Report(epoch uint64, value []float64) (*Report, error) {
 	return &Report{Epoch: epoch, Body: body}, nil
 }
 
-// reportEvent is [Client.Report] for a task with events. An invalid value, or an event beyond the allowance, becomes the
-// default, because whether there is a report must not depend on values. An event is recorded durably before its report
-// exists. So after a crash its allowance is used, whether or not it was sent.
+// reportEvent is [Client.Report] for a task with events. An invalid value, or an event beyond the allowance, becomes
+// the default, because whether there is a report must not depend on values. An event is recorded durably before its
+// report exists. So after a crash its allowance is used, whether or not it was sent.
 func (c *Client) reportEvent(epoch uint64, value []float64) (*Report, error) {
 	src, usual := randomizer.NewSource(), c.defaultMessage()
 	messages, instead := c.mechanism.Randomize(src, value) // Draws nothing: the message is the value's cell.

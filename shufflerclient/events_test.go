@@ -19,7 +19,8 @@ var eventPrice = shufflerclient.Price{First: compose.Spend{Epsilon: 1e-3, Delta:
 
 // sent replays visits and events through a ledger, in the given order of epochs. It returns the epochs whose report is
 // an event.
-func sent(t *testing.T, ledger *shufflerclient.Ledger, order []int, visits, happened uint, e task.Epochs) (events uint) {
+func sent(t *testing.T, ledger *shufflerclient.Ledger, order []int, visits, happened uint,
+	e task.Epochs) (events uint) {
 	t.Helper()
 	b := shufflerclient.Budget{Epsilon: 1e6, Delta: .5, Days: 3650}
 	for _, at := range order {
@@ -124,9 +125,9 @@ func TestALongerWindowIsRefused(t *testing.T) {
 // TestAClientWithEvents: event k+1 and an invalid value become the default. Reports are charged alike with and without
 // events. A report that exists is one whose event is recorded. Without a ledger the client refuses the task.
 func TestAClientWithEvents(t *testing.T) {
-	draft, err := planner.Draft(planner.Query{Name: "sign-ups", Query: task.Histogram, Bins: 17, Labels: true, Batch: 1000,
-		Honest: .9, TotalEpsilon: 1, TotalDelta: 1e-6, Epochs: 365, Events: task.Events{Most: 1, Window: 30, Default: 3},
-		Relays: &planner.RelayNoise{}})
+	draft, err := planner.Draft(planner.Query{Name: "sign-ups", Query: task.Histogram, Bins: 17, Labels: true,
+		Batch: 1000, Honest: .9, TotalEpsilon: 1, TotalDelta: 1e-6, Epochs: 365,
+		Events: task.Events{Most: 1, Window: 30, Default: 3}, Relays: &planner.RelayNoise{}})
 	require.NoError(t, err)
 	require.EqualValues(t, 3, *draft.Noise.Rest)
 	signed, err := fixture.Sign(draft, []string{"https://a.example", "https://b.example"},

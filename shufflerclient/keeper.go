@@ -90,8 +90,8 @@ func (c *Client) withBudget() (err error) {
 	return err
 }
 
-// spend enters a report for an epoch in the ledger, and whether it is an event. Without a ledger it does nothing. instead
-// is not nil if the allowance of events is used up, so that the default must be sent.
+// spend enters a report for an epoch in the ledger, and whether it is an event. Without a ledger it does nothing.
+// instead is not nil if the allowance of events is used up, so that the default must be sent.
 func (c *Client) spend(epoch uint64, event bool) (instead, err error) {
 	if c.options.Ledger == nil {
 		return nil, nil

@@ -179,9 +179,9 @@ func (l *Line) checkPace(pace task.Cap, start int64) error {
 	return nil
 }
 
-// checkSpan returns [ErrBudget] if the price of a task with events covered fewer epochs when the line began than it would
-// now: the budget's window has become longer, or the client follows a stream that it did not follow before. The price's
-// reports could then be spread over more epochs, with more events.
+// checkSpan returns [ErrBudget] if the price of a task with events covered fewer epochs when the line began than it
+// would now: the budget's window has become longer, or the client follows a stream that it did not follow before. The
+// price's reports could then be spread over more epochs, with more events.
 func (l *Line) checkSpan(now Price) error {
 	was := l.Price
 	if (was.Events || now.Events) && (was != now && (was.Events != now.Events || now.Reports > was.Reports ||

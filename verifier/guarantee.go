@@ -54,6 +54,9 @@ func Promise(t *task.Task) (string, error) {
 	if caveat != "" {
 		text += " " + caveat
 	}
+	if e := t.Epochs.Events; !e.IsZero() {
+		text += " " + e.Uncounted()
+	}
 	return text, err
 }
 

@@ -39,7 +39,7 @@ import (
 // Immutable.
 type Curve struct {
 	pairs []pair
-	cell  *pair   // For a long table or a rest cell, instead of pairs: two independent copies of this pair are the bound.
+	cell  *pair   // For a long table or a rest cell, instead of pairs: two independent copies of it are the bound.
 	gauss *gauss  // Of a Gaussian tilt, instead of pairs.
 	ratio float64 // Largest finite privacy loss of a tilted law.
 	tail  float64 // Bound on the probability of an infinite loss of a tilted law.

@@ -76,8 +76,8 @@ func exceeds(f []float64, numbers, total uint64) float64 {
 	return min(1, math.Exp(min(0, log((lo+hi)/2)))*(1+1e-9*float64(numbers)))
 }
 
-// Slack returns a law with a rest cell that meets the target, with a mean of at most most dummies over all cells; most =
-// 0 means no limit. The target's epochs are copies of [Curve.Law], as many as one world has letters other than rest's
+// Slack returns a law with a rest cell that meets the target, with a mean of at most most dummies over all cells; most
+// = 0 means no limit. The target's epochs are copies of [Curve.Law], as many as one world has letters other than rest's
 // (docs/proofs/events.md). Of Laplace and Gaussian tables it takes that with the least standard deviation.
 func Slack(cells, rest uint64, target Target, most float64) (*task.Noise, error) {
 	if err := target.check(); err != nil {

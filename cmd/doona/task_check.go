@@ -230,8 +230,7 @@ func (s *taskSummary) printPromise(w io.Writer, t *task.Task, m protocols.Mechan
 			decimal.Format(100*float64(pace.Reports)/float64(pace.Window), 3))
 	}
 	if e := t.Epochs.Events; !e.IsZero() {
-		fmt.Fprintf(w, "At most %d of a browser's reports in any %d epochs are events: anything but cell %d, the default.\n",
-			e.Most, e.Window, e.Default)
+		fmt.Fprintln(w, e.Uncounted())
 	}
 	if s.Total != nil {
 		fmt.Fprintf(w, "All %d epochs together: (%s, %s)-DP.\n", s.Total.Epochs, s.Total.Epsilon, s.Total.Delta)

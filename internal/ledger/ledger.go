@@ -244,7 +244,8 @@ func (l *Ledger) affordable(s *state, uncharged []uint64) (uint64, error) {
 	return low, nil
 }
 
-// epsilon returns the ε of this number of copies of the pinned law at the budget's δ, or +Inf if no finite one is known.
+// epsilon returns the ε of this number of copies of the pinned law at the budget's δ, or +Inf if no finite one is
+// known.
 func (l *Ledger) epsilon(s *state, copies uint64) (float64, error) {
 	var failed error
 	law := func() (law *compose.Law, err error) {

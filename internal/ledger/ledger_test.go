@@ -209,6 +209,61 @@ func TestCapsCharge(t *testing.T) {
 	require.Equal(t, []uint64{8, 9}, refused, "the first seven epochs have three reports")
 }
 
+// rare returns a task of a stream whose total covers rare events: two in any seven days, and 16 cells with a rest cell,
+// or independent cells.
+func rare(t *testing.T, id byte, rest bool, change ...func(*task.Task)) *taskfile.Open {
+	draft, err := planner.Draft(planner.Query{Name: "test", Query: task.Histogram, Bins: 16, Labels: true,
+		Batch: 10_000, Honest: 1, TotalEpsilon: 4, TotalDelta: 1e-6, Epochs: 10, Relays: &planner.RelayNoise{},
+		Events: task.Events{Most: 2, Window: 7, Default: 5}})
+	require.NoError(t, err)
+	if !rest {
+		draft.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 16, Tables: draft.Noise.Tables}
+	}
+	draft.Epochs.Start, draft.Epochs.Length = 1_800_000_000, 86400
+	for _, c := range change {
+		c(draft)
+	}
+	return &taskfile.Open{Task: draft, ID: task.ID{id}}
+}
+
+// TestEventsCharge: published epochs of a task with events cost what a browser's most events in them cost, over the
+// tasks of a stream and after the ledger is read again. A later task cannot have another limit, default or kind of
+// noise.
+func TestEventsCharge(t *testing.T) {
+	for _, rest := range []bool{true, false} {
+		o := options(t.TempDir(), nil)
+		later := func(t *task.Task) { t.Epochs.Start += 10 * 86400 }
+		first, second := rare(t, 1, rest, inStream(0)), rare(t, 2, rest, inStream(1), later)
+		o.Root, second.Stream.Before = first.ID, first.ID
+		copies := map[bool][]uint64{true: {2, 3, 5}, false: {3, 4, 6}}[rest]
+		require.NoError(t, open(t, first, o).Charge([]uint64{1, 2, 3}))
+		requireCopies(t, open(t, first, o), first, copies[0], 3)
+		require.NoError(t, open(t, first, o).Charge([]uint64{9})) // More than a week after 1 and 2.
+		requireCopies(t, open(t, first, o), first, copies[1], 4)
+		require.NoError(t, open(t, second, o).Charge([]uint64{0, 6})) // Days 10 and 16.
+		for _, l := range []*ledger.Ledger{open(t, first, o), open(t, second, o)} {
+			requireCopies(t, l, first, copies[2], 6)
+		}
+		for _, other := range []*taskfile.Open{
+			rare(t, 3, rest, inStream(2), func(t *task.Task) { t.Epochs.Events.Most = 1 }),
+			rare(t, 3, rest, inStream(2), func(t *task.Task) { t.Epochs.Events.Default = 4 }),
+			rare(t, 3, !rest, inStream(2)),
+		} {
+			require.ErrorContains(t, open(t, other, o).Charge([]uint64{0}), "events")
+		}
+	}
+}
+
+// requireCopies requires that a ledger charges a number of copies of the law of the stream's first task.
+func requireCopies(t *testing.T, l *ledger.Ledger, first *taskfile.Open, copies, epochs uint64) {
+	t.Helper()
+	got := cost(t, l)
+	require.Equal(t, []uint64{epochs, epochs}, []uint64{got.Epochs, got.Reports})
+	want, err := protocols.EpochsSpend(first.Task, lawOf(first), copies)
+	require.NoError(t, err)
+	require.Equal(t, want, compose.Spend{Epsilon: *got.Epsilon, Delta: got.Delta})
+}
+
 // TestStreamsShareALedger: the tasks of a stream must share one ledger, which refuses a task with more privacy loss
 // than the first charged one.
 func TestStreamsShareALedger(t *testing.T) {

@@ -18,9 +18,9 @@ import (
 //
 //	Var[Σ w_j·Z_j] = Σ_{j≠d} (w_j − w_d)²·σ²                                                        (4)
 //
-// Without one, a sum of cells with a total varies less than that of independent cells, and the difference of two cells varies more. The excess
-// kurtosis of the weighted sum is e/D·Σ w_j⁴/(Σ w_j²)², with e that of Z_j. With a total the weights are w_j − w̄, and
-// there is a factor K/(K−1); this is exact for two cells and tends to the independent case.
+// Without one, a sum of cells with a total varies less than that of independent cells, and the difference of two cells
+// varies more. The excess kurtosis of the weighted sum is e/D·Σ w_j⁴/(Σ w_j²)², with e that of Z_j. With a total the
+// weights are w_j − w̄, and there is a factor K/(K−1); this is exact for two cells and tends to the independent case.
 func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	cells, draws, counts := a.m.laws().Cells, float64(a.draws), a.Total()
 	estimate := 0.0
@@ -51,7 +51,8 @@ func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 }
 
 // normal returns the error distribution of the dummies' Σ w_j·Z_j. It takes variance = Σ (w_j − w̄)²·Var[Z_j] and
-// fourth = Σ (w_j − w̄)⁴·Var[Z_j]²·e_j. w̄ is the rest cell's weight or the mean weight if the noise has a total, else 0.
+// fourth = Σ (w_j − w̄)⁴·Var[Z_j]²·e_j. w̄ is the rest cell's weight or the mean weight if the noise has a total, else
+// 0.
 func (a *aggregate) normal(variance, fourth float64) (law protocols.Normal) {
 	growth, left := 1.0, 1-a.m.gamma()
 	if a.m.exchangeable() {

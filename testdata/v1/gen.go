@@ -250,7 +250,30 @@ func withParts(plain *task.Task) []*task.Task {
 	capped.Name, capped.Epochs.Cap = "with a cap", task.Cap{Reports: 56, Window: 365}
 	paced := capped
 	paced.Name, paced.Epochs.Pace = "with a pace", task.Cap{Reports: 4, Window: 28}
-	return []*task.Task{&first, &later, &cells, &pool, &rolled, &capped, &paced}
+	rare := withEvents(plain)
+	both := *rare
+	both.Name, both.Epochs.Cap = "with events and a cap", task.Cap{Reports: 56, Window: 365}
+	both.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 5, Tables: [][]uint64{{1, 3, 9, 3, 1}}}
+	return []*task.Task{&first, &later, &cells, &pool, &rolled, &capped, &paced, rare, &both}
+}
+
+// withEvents returns a task with events, whose noise has a rest cell.
+func withEvents(plain *task.Task) *task.Task {
+	rare, rest, all := *plain, uint64(3), uint64(13)
+	rare.Name, rare.Query, rare.Params, rare.Claim.Assumption = "with events", task.Histogram, nil, task.NoneHonest
+	rare.Input = task.Input{Lo: randomizer.NewRational(0, 1), Hi: randomizer.NewRational(1, 1), Bins: 5, Labels: true}
+	rare.Slots = task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 1}
+	rare.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 5, Tables: [][]uint64{{1, 3, 9, 3, 1}}, Total: &all,
+		Rest: &rest}
+	rare.Epochs.Events = task.Events{Most: 2, Window: 30, Default: rest}
+	return &rare
+}
+
+// rare returns a task with events that are changed.
+func rare(plain *task.Task, change func(e *task.Events)) *task.Task {
+	t := withEvents(plain)
+	change(&t.Epochs.Events)
+	return t
 }
 
 // rotationOf returns a rotation: the first relay of the stream gets another signing key.
@@ -862,6 +885,26 @@ func badParts(w *world, fault faultFunc) {
 			}},
 		{"noise_total", "field:noise.total", "more dummies than the tables allow",
 			func(_, _, cells, _ *task.Task) *task.Task { *cells.Noise.Total = 19; return cells }},
+		{"events_window", "field:events.window", "events in one epoch",
+			func(first, _, _, _ *task.Task) *task.Task { return rare(first, func(e *task.Events) { e.Window = 1 }) }},
+		{"events_most", "field:events.most", "as many events as epochs",
+			func(first, _, _, _ *task.Task) *task.Task {
+				return rare(first, func(e *task.Events) { e.Most = e.Window })
+			}},
+		{"events_default", "field:noise.rest", "a default that is not the rest cell",
+			func(first, _, _, _ *task.Task) *task.Task { return rare(first, func(e *task.Events) { e.Default = 2 }) }},
+		{"events_noise", "field:events", "events without noise by relays",
+			func(first, _, _, _ *task.Task) *task.Task {
+				t := rare(first, func(*task.Events) {})
+				t.Noise, t.Claim.Assumption = nil, task.MinHonest
+				return t
+			}},
+		{"noise_rest", "field:noise.rest", "a rest cell without events",
+			func(first, _, _, _ *task.Task) *task.Task {
+				t := rare(first, func(*task.Events) {})
+				t.Epochs.Events = task.Events{}
+				return t
+			}},
 		{"noise_pool", "field:noise.pool", "a pool of no dummies",
 			func(_, _, _, pool *task.Task) *task.Task { pool.Noise.Pool = 0; return pool }},
 	} {

@@ -17,8 +17,8 @@ const label = "doona-task"
 //	 [epsilon, delta, total, assumption],       // total [] or [epsilon, delta]
 //	 [size, honest, min],
 //	 [padding, lanes, perLane, messageBytes, average],
-//	 [start, length, count],                    // with a cap [… reports, window]; with events [… most, window, default]
-//	                                            // behind the cap's numbers, 0 and 0 for no cap
+//	 [start, length, count],                    // with a cap [… reports, window]; with events [… reports, window,
+//	                                            // most, window, default], 0 and 0 for no cap
 //	 [kind, quota, [url, signKey, keyList],     // of the issuer; empty and zeros for addresses
 //	  [origin …]],                              // none for any
 //	 [[url, signKey, keyList] …],               // relays

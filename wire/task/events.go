@@ -23,6 +23,13 @@ func (e Events) IsZero() bool { return e == Events{} }
 // String returns the limit as K/W, or "none".
 func (e Events) String() string { return Cap{e.Most, e.Window}.String() }
 
+// Uncounted says in words what the limit is, and which events answers do not count.
+func (e Events) Uncounted() string {
+	return "At most " + strconv.FormatUint(e.Most, 10) + " of a browser's reports in any " +
+		strconv.FormatUint(e.Window, 10) + " epochs differ from the default, cell " + strconv.FormatUint(e.Default, 10) +
+		". A browser sends the default in place of further events, so these are not counted."
+}
+
 // Parse sets the limit from K/W, and keeps the default. An empty text is no limit.
 func (e *Events) Parse(text string) error {
 	limit, err := parseLimit("events", text, "K/W, such as 1/30: at most K events of a browser in any W epochs")

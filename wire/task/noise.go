@@ -24,8 +24,8 @@ import (
 //	Pr[z] ∝ ∏_j Tables[table of j][z_j] · Factors[|Σ_j (Weights_j−Zero)·z_j − Centre|] · 1[Σ_j z_j = T],
 //
 // where entries beyond the end of a table, or of the factors, are 0, and an absent tilt or total is 1. The table of the
-// cell Rest is the constant 1, without an end: the other cells are drawn, and it gets what they leave of the total. Kind
-// pool adds exactly Pool dummies, of independent and uniform cells.
+// cell Rest is the constant 1, without an end: the other cells are drawn, and it gets what they leave of the total.
+// Kind pool adds exactly Pool dummies, of independent and uniform cells.
 type Noise struct {
 	Kind    string // NoiseCells or NoisePool.
 	Cells   uint64 // Number of cells: 1..2²⁰ of kind cells, 1..2⁵³ of kind pool.

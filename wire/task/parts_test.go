@@ -70,7 +70,8 @@ var parts = map[string]func(*task.Task){
 func withEvents(t *task.Task) {
 	t.Params, t.Claim.Assumption = nil, task.NoneHonest
 	t.Query, t.Input = task.Histogram, task.Input{Lo: r(0, 1), Hi: r(1, 1), Bins: 5}
-	t.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 5, Tables: [][]uint64{{1, 4, 1}}, Total: number(7), Rest: number(3)}
+	t.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 5, Tables: [][]uint64{{1, 4, 1}}, Total: number(7),
+		Rest: number(3)}
 	t.Epochs.Events = task.Events{Most: 2, Window: 30, Default: 3}
 }
 
@@ -121,7 +122,8 @@ func TestEventsAreChecked(t *testing.T) {
 // TestMostCopies compares the copies of the privacy law that cover a number of epochs with every two patterns of
 // events: the most epochs in which they differ, or, with a rest cell, the most events of one of them.
 func TestMostCopies(t *testing.T) {
-	for _, e := range []task.Events{{Most: 1, Window: 2}, {Most: 1, Window: 4}, {Most: 2, Window: 3}, {Most: 2, Window: 5},
+	for _, e := range []task.Events{{Most: 1, Window: 2}, {Most: 1, Window: 4}, {Most: 2, Window: 3},
+		{Most: 2, Window: 5},
 		{Most: 3, Window: 7}} {
 		for n := uint64(1); n <= 9; n++ {
 			var kept []uint

@@ -114,7 +114,7 @@ type Claim struct {
 	Epsilon    Epsilon    // Required.
 	Delta      Delta      // Required.
 	Total      Total      // (ε, δ) over all epochs of the task together.
-	Assumption Assumption // Which other clients must be honest for the claim to hold.
+	Assumption assumption // Which other clients must be honest for the claim to hold.
 }
 
 // Total is the (ε, δ) that the task promises over all its epochs together. The zero value promises only the sum of the
@@ -127,12 +127,12 @@ type Total struct {
 // IsZero reports whether the task makes no claim over all epochs.
 func (t Total) IsZero() bool { return t == Total{} }
 
-// Assumption is what a claim assumes about the other clients.
-type Assumption uint8
+// assumption is what a claim assumes about the other clients.
+type assumption uint8
 
 // The possible assumptions. Each also needs one relay that does not collude with the verifier.
 const (
-	MinHonest  Assumption = iota // Batch.Min of the clients of a batch are honest.
+	MinHonest  assumption = iota // Batch.Min of the clients of a batch are honest.
 	NoneHonest                   // No other client needs to be honest: the relays' dummies suffice.
 )
 
@@ -140,7 +140,7 @@ const (
 var assumptions = []string{MinHonest: "min-honest", NoneHonest: "none"}
 
 // String returns the assumption's word in the canonical and the JSON form, or "" for an unknown one.
-func (a Assumption) String() string {
+func (a assumption) String() string {
 	if int(a) < len(assumptions) {
 		return assumptions[a]
 	}
@@ -148,10 +148,10 @@ func (a Assumption) String() string {
 }
 
 // Parse sets a from its word in the canonical and the JSON form.
-func (a *Assumption) Parse(word string) error {
+func (a *assumption) Parse(word string) error {
 	for i, known := range assumptions {
 		if word == known {
-			*a = Assumption(i)
+			*a = assumption(i)
 			return nil
 		}
 	}

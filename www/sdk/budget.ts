@@ -9,7 +9,7 @@
 
 import { DoonaError } from './errors.js';
 import type { Line, LineStart, Price, Run } from './store.js';
-import type { Cap, Task } from './task.js';
+import type { Cap, Events, Task } from './task.js';
 
 /** The limits of a task on the reports of one browser. */
 export type ReportLimits = Pick<Task['epochs'], 'cap' | 'pace'>;
@@ -63,8 +63,22 @@ export function maxEpochsIn(budget: Budget, length: number, count: number): numb
 
 /** Returns the most reports of one browser in a number of consecutive epochs. */
 export function maxReports({ cap }: Task['epochs'], epochs: number): number {
-  if (!cap) return epochs;
-  return Math.floor(epochs / cap.window) * cap.reports + Math.min(cap.reports, epochs % cap.window);
+  return cap ? mostOf(cap, epochs) : epochs;
+}
+
+function mostOf({ reports, window }: Cap, epochs: number): number {
+  return Math.floor(epochs / window) * reports + Math.min(reports, epochs % window);
+}
+
+/**
+ * Returns how many copies of the privacy law of one epoch cover all reports of one browser in a number of consecutive
+ * epochs: as many as it has reports, or fewer with events (docs/proofs/events.md).
+ */
+export function maxCopies({ epochs: limits, noise }: Pick<Task, 'epochs' | 'noise'>, epochs: number): number {
+  const reports = maxReports(limits, epochs);
+  if (!limits.events) return reports;
+  const { most, window } = limits.events;
+  return Math.min(reports, mostOf({ reports: noise?.rest ? most : Math.min(2 * most, window), window }, epochs));
 }
 
 /**
@@ -96,6 +110,7 @@ export function admit(lines: readonly Line[], first: LineStart, start: number, l
   const block = pace && (found?.block ?? drawBlock(start, first.length, pace));
   if (old && pace) checkPace(old, start, pace, block!);
   if (old && cap) checkCap(old, start, cap);
+  if (old) checkSpan(old.price, first.price, limit);
   const others = lines.filter((line) => line !== found);
   const runs = withEpoch(old?.runs ?? [], start, (old ?? first).length);
   const paced = block === undefined ? {} : { block };
@@ -144,6 +159,31 @@ function checkPace(line: Line, start: number, { reports, window }: Cap, block: n
   if (made < reports) return;
   throw new DoonaError('cap-reached',
     `couldn't report: by the task's pace a browser reports ${reports} times in each ${window} epochs, and ${made} are made`);
+}
+
+/**
+ * Checks that the price of a task with events still covers as many epochs as it would now. With a longer window, or a
+ * stream that was not followed before, the same reports could hold more events.
+ * @throws DoonaError `budget-exceeded`
+ */
+function checkSpan(was: Price, now: Price, { option }: Limit): void {
+  if (!was.events && !now.events) return;
+  if (was.events && now.events && now.reports <= was.reports && now.all.epsilon <= was.all.epsilon * (1 + 1e-6)) return;
+  throw new DoonaError('budget-exceeded',
+    "couldn't report: the task has events, and its price was fixed for fewer epochs than the budget has now", option);
+}
+
+/**
+ * Returns a ledger line with an event in the epoch that begins at `start`, or undefined if the last epochs have as
+ * many events as the task allows, or if a recorded event is not older: the clock may have leapt. It reads no clock.
+ */
+export function withEvent(line: Line, start: number, { most, window }: Events): Line | undefined {
+  const { events = [], length } = line;
+  const last = events.at(-1) ?? -Infinity;
+  if (last === start) return line;
+  if (last > start) return undefined;
+  if (events.length >= most && events.at(-most)! + window * length > start) return undefined;
+  return { ...line, events: [...events, start].slice(-most) };
 }
 
 /** Returns the line of an epoch without a report: the ledger's line, or one without reports. */

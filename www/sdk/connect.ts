@@ -3,7 +3,7 @@
  * @module
  */
 
-import { checkBudget, checkDelta, checkEpsilon, maxEpochsIn, maxReports } from './budget.js';
+import { checkBudget, checkDelta, checkEpsilon, maxCopies, maxEpochsIn, maxReports } from './budget.js';
 import { checkBuiltins } from './builtins.js';
 import type { Bytes } from './bytes.js';
 import { type ConnectionParts, Doona } from './doona.js';
@@ -245,9 +245,9 @@ async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle:
   const [{ engine: started }, , open] = await Promise.all([starting, running, opening]);
   const { task, epsilon0, totalEpsilon, tokenKeys } = open.opened;
   checkOrigin(task.clients.origins);
-  if (task.epochs.cap && task.stream && task.stream.position > 0 && line === pinned.idText) {
-    throw new DoonaError('task-refused', 'the task has a cap on the reports of its whole stream: connect to the stream',
-      'cap');
+  if ((task.epochs.cap || task.epochs.events) && task.stream && task.stream.position > 0 && line === pinned.idText) {
+    throw new DoonaError('task-refused', 'the task limits the reports of its whole stream: connect to the stream',
+      task.epochs.cap ? 'cap' : 'events');
   }
   const guarantee = guaranteeOf(task, epsilon0, totalEpsilon);
   checkEpsilon(guarantee.totalEpsilon, guarantee.epochs, pinned.maxEpsilon);
@@ -287,18 +287,21 @@ interface StartedEngine {
  * tasks of a stream may have different numbers of epochs. So for a stream the δ is the larger of two values: the δ of
  * the claimed total, and the sum of δ over the epochs.
  */
-async function priceOf({ claim, epochs }: Task, guarantee: Guarantee, { limit, allow }: ParsedOptions,
+async function priceOf(task: Task, guarantee: Guarantee, { limit, allow }: ParsedOptions,
   epsilonWithin: (epochs: number, delta: number) => Promise<number>): Promise<Price> {
+  const { claim, epochs } = task;
   const isOpenEnded = allow !== undefined && limit.days < Infinity; // a stream continues after its current task
   const most = maxEpochsIn(limit, epochs.length, isOpenEnded ? maxEpochs : epochs.count);
   const reports = maxReports(epochs, most);
-  const added = multiple(claim.delta, reports);
+  const copies = maxCopies(task, most);
+  const added = multiple(claim.delta, copies);
   const ofStream = allow !== undefined && claim.total ? Math.max(added, guarantee.totalDelta) : added;
   const claimed = most === epochs.count ? guarantee.totalDelta : ofStream;
   const delta = limit.delta < 1 ? Math.min(claimed, limit.delta) : claimed;
   const epsilon = most === epochs.count && delta === claimed
-    ? guarantee.totalEpsilon : await epsilonWithin(reports, delta);
-  return { first: { epsilon: guarantee.epsilon, delta: guarantee.delta }, reports, all: { epsilon, delta } };
+    ? guarantee.totalEpsilon : await epsilonWithin(copies, delta);
+  return { first: { epsilon: guarantee.epsilon, delta: guarantee.delta }, reports, all: { epsilon, delta },
+    ...(epochs.events && { events: true }) };
 }
 
 /** Starts the worker and, in parallel, the module that fits this runtime's WebCrypto. */

@@ -18,7 +18,7 @@ import { type LineStart, type Report, type Store, dropReport } from './store.js'
 import { submit } from './submit.js';
 import type { Task } from './task.js';
 import { markAtSealing, markWithdrawal, withdrawalMark } from './withdrawal.js';
-import { type Value, toInput } from './value.js';
+import { type Value, isUsual, toInput, usualInput } from './value.js';
 
 /** The outcome of a report. */
 export interface Receipt {
@@ -235,6 +235,7 @@ export class Doona<V extends Value = Value> {
     if (!final) this.#checkProvisional();
     const epoch = this.epoch;
     const input = toInput(this.task, value);
+    const provisional = !final || this.task.epochs.events !== undefined;
     const remaining = startOf(this.task.epochs, epoch + 1).getTime() - Date.now();
     // Drawn before the engine reads the value, so that the delay cannot depend on the value.
     const now = performance.now();
@@ -246,7 +247,7 @@ export class Doona<V extends Value = Value> {
     const sealDraft = () => this.#sealDraft(epoch, input, final, running).finally(() => input.fill(0));
     const reporting = async (): Promise<Receipt> => {
       await check(); // First, because the claim charges the budget.
-      if (!final) return abortable(this.#inTurn(sealDraft), options.signal);
+      if (provisional) return abortable(this.#inTurn(sealDraft), options.signal);
       const [old, report, replaced] = await this.#inTurn(async () => {
         throwIfAborted(running);
         const [earlier, stored] = await hold(async () => { // Otherwise close() could lose an epoch that is charged.
@@ -380,6 +381,7 @@ export class Doona<V extends Value = Value> {
     const { signal: running } = this.#running;
     try {
       for (const report of await this.#sealedReports()) this.#adopt(report);
+      await this.#draftUsual(running);
       const sendTime = performance.now() + this.#parts.spread * randomFraction();
       for (const report of this.#parts.token ? await this.#sealedReports() : []) {
         throwIfAborted(running);
@@ -432,22 +434,29 @@ export class Doona<V extends Value = Value> {
   /**
    * Seals a value and then stores it: the first draft in the transaction that claims the epoch, so that nothing is
    * charged if the page closes before. If another tab stores a draft meanwhile, it seals anew with that draft's tags.
+   *
+   * For a task with events, it first seals the default. An event then replaces it once its record is stored, if the
+   * allowance has room. Without an input it seals the default if the epoch has no report.
    */
-  async #sealDraft(epoch: number, input: Float64Array, final: boolean, running: AbortSignal): Promise<Receipt> {
+  async #sealDraft(epoch: number, input: Float64Array | undefined, final: boolean,
+    running: AbortSignal): Promise<Receipt> {
     const { id, store, ledger, draft, hold } = this.#parts;
     for (;;) {
       throwIfAborted(running);
       const mark = markAtSealing();
       const leaveAt = this.#leaveTime(epoch); // Drawn before the value is sealed.
       const old = await this.#sealedReport(epoch);
-      if (old && (!old.tags || old.final)) return this.#repeated(old);
-      const { body, tags } = await draft(epoch, input.slice(), old?.tags);
+      if (old && (!old.tags || old.final || !input)) return this.#repeated(old);
+      const isEvent = input && this.task.epochs.events && !isUsual(this.task, input);
+      const isFirst = isEvent && !old; // The epoch is claimed before its event is recorded.
+      const asked = input && !isFirst && (!isEvent || (await ledger.event(this.#claimOn(epoch))));
+      const { body, tags } = await draft(epoch, asked ? input.slice() : usualInput(this.task), old?.tags);
       throwIfAborted(running);
       let report: Report | undefined;
       const earlier = await hold(async () => {
         if (old) return void (await store.update(id, epoch, (now) =>
           isSameDraft(now, old) ? (report = { ...now, body, final }) : undefined));
-        report = { task: id, epoch, state: 'sealed', body, tags, final, leaveAt };
+        report = { task: id, epoch, state: 'sealed', body, tags, final: final && !isFirst, leaveAt };
         const other = await ledger.claim({ ...this.#claimOn(epoch), draft: report });
         if (other) report = undefined;
         else if (this.#isWithdrawn(running)) await dropReport(store, id, epoch);
@@ -458,7 +467,18 @@ export class Doona<V extends Value = Value> {
       if (earlier && !earlier.tags) return this.#repeated(earlier);
       if (!report) continue; // Another tab has a draft, or the draft has left.
       this.#watch(report, mark);
+      if (isFirst) continue;
       return { ...this.#receipt(epoch, false, body.length), draft: true };
+    }
+  }
+
+  /** For a task with events, seals the default of an epoch without a report, whatever the page later reports. */
+  async #draftUsual(running: AbortSignal): Promise<void> {
+    if (!this.task.epochs.events) return;
+    try {
+      await this.#inTurn(() => this.#sealDraft(this.epoch, undefined, false, running));
+    } catch {
+      // No epoch is open, or the budget has no room: then report() fails, too.
     }
   }
 
@@ -554,7 +574,7 @@ export class Doona<V extends Value = Value> {
     const { epochs } = this.task;
     const [start, next] = [startOf(epochs, epoch), nextEpoch(epochs, epoch)];
     return { task: id, epoch, start: start.getTime() / 1000, next: next && next.getTime() / 1000, line, limit,
-      limits: { cap: epochs.cap, pace: epochs.pace }, sample };
+      limits: { cap: epochs.cap, pace: epochs.pace }, events: epochs.events, sample };
   }
 
   /**

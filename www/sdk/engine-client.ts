@@ -221,5 +221,6 @@ function remoteEngine(port: Port): EngineClient {
       call('draft', [handle, epoch, value, tags], [value.buffer as ArrayBuffer]),
     claim: (claim) => call('claim', [claim]),
     release: (claim) => call('release', [claim]),
+    event: (claim) => call('event', [claim]),
   };
 }

@@ -157,6 +157,7 @@ export function localEngine(): Engine {
     },
     claim: (claim: Claim): Promise<Report | undefined> => decide((ledger) => ledger.claim(claim)),
     release: (claim: Claim) => decide((ledger) => ledger.release(claim)),
+    event: (claim: Claim) => decide((ledger) => ledger.event(claim)),
   };
 }
 

@@ -78,6 +78,16 @@ export const sentences = {
     ' Il les répartit\u00a0: au plus {reports} toutes les {window} périodes, comptées à partir d’une période au hasard.',
     ' Los reparte: como máximo {reports} cada {window} períodos, contados desde uno al azar.',
   ],
+  rare: [
+    ' In any {window} periods, at most {most} of its reports say that something rare happened. All others say that ' +
+      'nothing did.',
+    ' In je {window} Zeiträumen melden höchstens {most} seiner Berichte ein seltenes Ereignis. Alle anderen melden ' +
+      'keines.',
+    ' Sur {window} périodes de suite, au plus {most} de ses rapports signalent un événement rare. Tous les autres ' +
+      "n'en signalent aucun.",
+    ' En {window} períodos seguidos, como máximo {most} de sus informes comunican un suceso raro. Los demás no ' +
+      'comunican ninguno.',
+  ],
   several: [
     'Somebody who reports from {devices} in one period is promised {promised} for all of that period together.',
     'Wer in einem Zeitraum von {devices} aus antwortet, dem wird für diesen Zeitraum insgesamt {promised} zugesichert.',

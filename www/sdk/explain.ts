@@ -195,14 +195,16 @@ class Speech {
 const superscripts: Readonly<Record<string, string>> = { '-': '⁻', 0: '⁰', 1: '¹', 2: '²', 3: '³', 4: '⁴', 5: '⁵',
   6: '⁶', 7: '⁷', 8: '⁸', 9: '⁹' };
 
-function promiseOf({ epochs: { pace } }: Task, g: Guarantee, speech: Speech): string {
+function promiseOf({ epochs: { pace, events } }: Task, g: Guarantee, speech: Speech): string {
   const [epsilon, delta] = [speech.roundUp(g.epsilon), speech.roundUp(g.delta)];
   const together = g.epochs === 1 ? '' : speech.say('together', { epochs: speech.count(g.epochs),
     epsilon: speech.roundUp(g.totalEpsilon), delta: speech.roundUp(g.totalDelta) });
   const capped = g.reports === g.epochs ? '' : speech.say('capped', { reports: speech.count(g.reports) });
   const paced = pace && g.epochs > 1
     ? speech.say('paced', { reports: speech.count(pace.reports), window: speech.count(pace.window) }) : '';
-  return speech.say('promise', { factor: speech.factor(g.epsilon), epsilon, delta }) + together + capped + paced;
+  const rare = events
+    ? speech.say('rare', { most: speech.count(events.most), window: speech.count(events.window) }) : '';
+  return speech.say('promise', { factor: speech.factor(g.epsilon), epsilon, delta }) + together + capped + paced + rare;
 }
 
 /** Says what the most reports of a visitor in one window of the budget cost, and of how much. */

@@ -3,7 +3,7 @@
  * @module
  */
 
-import { maxReports } from './budget.js';
+import { maxCopies, maxReports } from './budget.js';
 import type { Task } from './task.js';
 
 /** The guarantee of one task. */
@@ -55,7 +55,7 @@ export function guaranteeOf(task: Task, epsilon0: number, totalEpsilon: number):
     delta,
     epochs: count,
     totalEpsilon,
-    totalDelta: total ? Number(total.delta) : multiple(task.claim.delta, reports),
+    totalDelta: total ? Number(total.delta) : multiple(task.claim.delta, maxCopies(task, count)),
     reports,
     localEpsilon,
     epsilonNoHonest: minimumHonest === 0 ? epsilon : localEpsilon,

@@ -8,7 +8,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
-import { type Limit, admit, maxReports, overlapsReport, withoutEpoch } from './budget.js';
+import { type Limit, admit, maxCopies, maxReports, overlapsReport, withoutEpoch } from './budget.js';
 import { DoonaError } from './errors.js';
 import { type Claim, ledgerOf } from './ledger.js';
 import type { Line, Price, Store } from './store.js';
@@ -47,6 +47,89 @@ test('the ledger admits the same reports as in the Go client', () => {
     assert.deepEqual([...ledger.values()], lines);
   }
   assert.equal(verdicts.size, 4);
+});
+
+/** Replays visits and events of epochs in an order, and returns the epochs whose report is an event. */
+async function replay(order: readonly number[], visits: number, happened: number,
+  events: { most: number; window: number; usual: number }): Promise<number[]> {
+  const [store, sent]: [Store, number[]] = [memoryStore(), []];
+  const ledger = ledgerOf(store);
+  const price: Price = { first: { epsilon: 1e-3, delta: 1e-9 }, reports: 99, all: { epsilon: 1, delta: 1e-8 },
+    events: true };
+  const limit: Limit = { epsilon: 1e6, delta: .5, days: 3650, option: 'budget' };
+  for (const epoch of order) {
+    if ((visits >> epoch & 1) === 0) continue;
+    const start = 1_800_000_000 + 60 * epoch;
+    const claim: Claim = { task: 'a', epoch, start, next: start + 60, line: { id: 'a', price, length: 60 }, limit,
+      events, sample: 1 };
+    assert.equal(await ledger.claim(claim), undefined);
+    if ((happened >> epoch & 1) === 0) continue;
+    if (await ledger.event(claim)) {
+      sent.push(epoch);
+      assert.ok(await ledger.event(claim), 'another event of the epoch replaces it');
+    }
+  }
+  const [line] = await store.lines();
+  assert.ok((line?.events?.length ?? 0) <= events.most);
+  return sent;
+}
+
+/** Whether some window has more events than the task allows. */
+function isCrowded(sent: readonly number[], { most, window }: { most: number; window: number }): boolean {
+  return sent.some((from) => sent.filter((at) => at >= from && at < from + window).length > most);
+}
+
+test('events keep their allowance in every pattern of visits and events, up to what the claim covers', async () => {
+  for (const [most, window] of [[1, 2], [1, 4], [2, 3]] as const) {
+    const events = { most, window, usual: 0 };
+    for (let n = 1; n <= 6; n++) {
+      let reached = 0;
+      const order = Array.from({ length: n }, (_, i) => i);
+      for (let visits = 0; visits < 2 ** n; visits++) {
+        for (let happened = visits; ; happened = (happened - 1) & visits) {
+          const sent = await replay(order, visits, happened, events);
+          assert.ok(!isCrowded(sent, events));
+          for (const at of order.filter((i) => happened >> i & 1 && !sent.includes(i))) {
+            assert.ok(isCrowded([...sent.filter((i) => i < at), at], events), `${visits} ${happened}: ${at} has room`);
+          }
+          reached = Math.max(reached, sent.length);
+          if (happened === 0) break;
+        }
+      }
+      const epochs = { start: 0, length: 60, count: n, events };
+      assert.equal(reached, maxCopies({ epochs, noise: { kind: 'cells', cells: 3, batches: 0, rest: true } }, n));
+    }
+  }
+});
+
+test('events keep their allowance under any clock', async () => {
+  const events = { most: 2, window: 4, usual: 0 };
+  for (let turn = 0; turn < 300; turn++) {
+    const order = Array.from({ length: 10 }, (_, i) => i).sort(() => Math.random() - .5);
+    const sent = await replay(order, 1023, Math.floor(1024 * Math.random()), events);
+    assert.ok(!isCrowded(sent, events), `${order}: ${sent}`);
+  }
+});
+
+test('two events that change k letters each cost 2k copies, or k with a rest cell', () => {
+  const epochs = { start: 0, length: 60, count: 365, events: { most: 1, window: 30, usual: 0 } };
+  const noise = { kind: 'cells', cells: 2, batches: 0 };
+  assert.equal(maxCopies({ epochs, noise }, 365), 26);
+  assert.equal(maxCopies({ epochs, noise: { ...noise, rest: true } }, 365), 13);
+  assert.equal(maxCopies({ epochs: { ...epochs, cap: { reports: 1, window: 73 } }, noise }, 365), 5);
+  assert.equal(maxCopies({ epochs: { ...epochs, events: { most: 3, window: 4, usual: 0 } }, noise }, 365), 365);
+});
+
+test('a line with events is refused once its price would cover more epochs', () => {
+  const price: Price = { first: { epsilon: 1e-3, delta: 1e-9 }, reports: 30, all: { epsilon: 1, delta: 1e-8 },
+    events: true };
+  const limit: Limit = { epsilon: 10, delta: .5, days: 30, option: 'budget' };
+  const line = admit([], { id: 'a', price, length: 60 }, 0, limit);
+  assert.equal(admit([line], { id: 'a', price, length: 60 }, 60, limit).runs[0]?.count, 2);
+  for (const now of [{ ...price, reports: 31 }, { ...price, all: { epsilon: 1.1, delta: 1e-8 } },
+    { ...price, events: undefined }]) {
+    assert.throws(() => admit([line], { id: 'a', price: now, length: 60 }, 60, limit), { code: 'budget-exceeded' });
+  }
 });
 
 test('a cap limits every pattern of visits to what the claim covers', () => {

@@ -6,8 +6,10 @@
  * @module
  */
 
-import { type Limit, type ReportLimits, admit, withoutEpoch, withoutReport } from './budget.js';
+import { type Limit, type ReportLimits, admit, withEvent, withoutEpoch, withoutReport } from './budget.js';
+import { DoonaError } from './errors.js';
 import type { Line, LineStart, Report, Store } from './store.js';
+import type { Events } from './task.js';
 
 /** A request to make the one report of a task and epoch. */
 export interface Claim {
@@ -23,6 +25,8 @@ export interface Claim {
   readonly limit: Limit;
   /** The task's limits on the reports of one browser. */
   readonly limits?: ReportLimits;
+  /** The task's limit on events, if it has one. */
+  readonly events?: Events | undefined;
   /** The probability with which this browser takes part in the epoch, 0 to 1. */
   readonly sample: number;
   /** A draft to store with the claim. Without it, the value is randomized only after the claim. */
@@ -43,6 +47,12 @@ export interface Ledger {
    * @throws DoonaError `storage-unavailable`
    */
   release(claim: Claim): Promise<void>;
+  /**
+   * Records that the report of a claimed epoch is an event. Returns false, and records nothing, if the allowance is
+   * used up: send the default then. Returns true if the epoch's event is recorded already. Charges nothing.
+   * @throws DoonaError `storage-unavailable`
+   */
+  event(claim: Claim): Promise<boolean>;
 }
 
 /** Returns the ledger of a store. It calls `check` right before each decision; if `check` throws, nothing changes. */
@@ -70,7 +80,30 @@ export function ledgerOf(store: Store, check: () => void = () => {}): Ledger {
     },
     release: ({ task, epoch, start, line }) => store.release(task, epoch, line.id, (old) => (check(),
       { ...withoutEpoch(old, start), latest: undefined, drawn: start })),
+    async event({ task, epoch, start, line: { id }, events }) {
+      // A store changes a line durably only together with a report, in claim(). This report has another task id and is
+      // deleted then: only the line's record stays.
+      const mark = `event of ${task}`;
+      let allowed = true;
+      try {
+        await store.claim(mark, epoch, (lines) => {
+          check();
+          const old = lines.find((line) => line.id === id);
+          const line = old && withEvent(old, start, events!);
+          allowed = line !== undefined;
+          return line ?? noEvent();
+        });
+        await store.release(mark, epoch, id, (line) => line);
+      } catch (error) {
+        if (allowed) throw error;
+      }
+      return allowed;
+    },
   };
+}
+
+function noEvent(): never {
+  throw new DoonaError('cap-reached', 'the allowance of events is used up');
 }
 
 /** Draws with a probability. It is exact if it is a multiple of 2⁻⁵³, and otherwise less than 2⁻⁵³ too high. */

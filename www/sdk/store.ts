@@ -82,6 +82,8 @@ export interface Price {
   readonly reports: number;
   /** The cost of that many reports together, by composition. */
   readonly all: Cost;
+  /** Whether `all` relies on the task's limit on events, in all its epochs that begin in a window. */
+  readonly events?: true | undefined;
 }
 
 /** A run of `count` consecutive epochs, each with a report. The first epoch begins at `start`, in Unix seconds. */
@@ -110,6 +112,8 @@ export interface Line {
   readonly runs: readonly Run[];
   /** When a block of the task's pace begins, in Unix seconds; drawn with the first report. */
   readonly block?: number | undefined;
+  /** When the epochs of the last events begin, ascending: as many as the task allows in a window. */
+  readonly events?: readonly number[];
   /** The report that was claimed last; undefined if it was taken back. */
   readonly latest?: Latest | undefined;
   /** When the epoch begins that `sample` drew last and whose claim was taken back, in Unix seconds. The draw stands. */

@@ -43,7 +43,10 @@ export interface Task {
   readonly claim: Claim;
   readonly batch: { size: number; honest: string; min: number };
   readonly slots: { padding: string; lanes: number; perLane: number; messageBytes: number; average: number };
-  readonly epochs: { start: number; length: number; count: number; cap?: Cap | undefined; pace?: Cap | undefined };
+  readonly epochs: {
+    start: number; length: number; count: number;
+    cap?: Cap | undefined; pace?: Cap | undefined; events?: Events | undefined;
+  };
   readonly clients: Clients;
   readonly relays: readonly Party[];
   readonly verifier: Party;
@@ -90,6 +93,14 @@ export interface Cap {
   readonly window: number;
 }
 
+/** Limits rare answers: at most `most` reports of a browser in any `window` epochs differ from cell `usual`. */
+export interface Events {
+  readonly most: number;
+  readonly window: number;
+  /** The default, which a browser without an event sends: 0 or 1 of a count, the bin of a histogram. */
+  readonly usual: number;
+}
+
 /**
  * The claimed guarantee: (ε, δ) of one epoch, optionally `total` for all epochs together, and the assumption behind it.
  */
@@ -108,6 +119,8 @@ export interface Noise {
   readonly cells: number;
   /** The maximum number of batches in an epoch; 0 for no limit. */
   readonly batches: number;
+  /** Whether one cell gets what the others leave of a total. */
+  readonly rest?: true | undefined;
 }
 
 /**
@@ -208,15 +221,19 @@ function epochs(r: Reader): Task['epochs'] {
   const parts = r.arrayLength();
   const out = { start: r.uint(), length: r.uint(), count: r.uint() };
   if (parts === 3) return out;
-  if (parts !== 5 && parts !== 7) throw new FormatError('want an array of 3, 5 or 7 elements');
-  const cap = { reports: r.uint(), window: r.uint() };
-  return parts === 5 ? { ...out, cap } : { ...out, cap, pace: { reports: r.uint(), window: r.uint() } };
+  if (parts !== 5 && parts !== 7 && parts !== 8 && parts !== 10) {
+    throw new FormatError('want an array of 3, 5, 7, 8 or 10 elements');
+  }
+  const limit = () => ({ reports: r.uint(), window: r.uint() });
+  const [cap, pace] = [limit(), parts === 7 || parts === 10 ? limit() : undefined];
+  const events = parts >= 8 ? { most: r.uint(), window: r.uint(), usual: r.uint() } : undefined;
+  return { ...out, ...(cap.window > 0 && { cap }), ...(pace && { pace }), ...(events && { events }) };
 }
 
 function noise(r: Reader): Noise | undefined {
   const parts = r.arrayLength();
   if (parts === 0) return undefined;
-  const law = { kind: r.str(), cells: r.uint(), batches: r.uint() };
+  const law: Noise = { kind: r.str(), cells: r.uint(), batches: r.uint() };
   const number = () => r.uint();
   const numbers = () => list(r, number, maxNumbers);
   if (law.kind === 'pool' && parts === 4) r.uint();
@@ -224,7 +241,7 @@ function noise(r: Reader): Noise | undefined {
     list(r, numbers, maxNumbers); // tables
     list(r, () => group(r, 2, () => [r.uint(), r.uint()]), maxNumbers); // runs of cells with one table
     optional(r, 4, () => [r.uint(), r.uint(), numbers(), numbers()]); // tilt
-    optional(r, 1, number); // total
+    if (list(r, number, 2).length === 2) return { ...law, rest: true }; // total and rest
   } else throw new FormatError('noise of no known kind');
   return law;
 }

@@ -40,6 +40,29 @@ function checkNumbers({ query, input }: Task, numbers: Float64Array): void {
   }
 }
 
+/** Returns what a browser without an event sends, as the WASM module's input, for a task with events. */
+export function usualInput({ input, epochs }: Task): Float64Array {
+  const { usual } = epochs.events!;
+  if (input.bins === 0 || input.labels) return new Float64Array([usual]);
+  const [lo, hi] = [numberOf(input.lo), numberOf(input.hi)];
+  return new Float64Array([lo + (hi - lo) * (usual + .5) / input.bins]);
+}
+
+/** Whether a value is surely that default. At an edge of its bin, where rounding may decide, it counts as an event. */
+export function isUsual({ input, epochs }: Task, [x]: Float64Array): boolean {
+  const { usual } = epochs.events!;
+  if (input.bins === 0 || input.labels) return x === usual;
+  const [lo, hi] = [numberOf(input.lo), numberOf(input.hi)];
+  const at = (x! - lo) / (hi - lo) * input.bins;
+  return (usual === 0 || at > usual + 1e-6) && (usual === input.bins - 1 || at < usual + 1 - 1e-6);
+}
+
+/** Returns a rational "a/b" or "a" as a number. */
+function numberOf(text: string): number {
+  const [above, below = '1'] = text.split('/');
+  return Number(above) / Number(below);
+}
+
 function invalid(got: unknown, want: string): DoonaError {
   return new DoonaError('invalid-value', `invalid value ${String(got)}: want ${want}`, 'value');
 }

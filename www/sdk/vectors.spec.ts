@@ -100,7 +100,10 @@ test('task.json: canonical forms parse, and hash to their ids', async () => {
     assert.deepEqual(stream && { ...stream, rotations, before: Buffer.from(stream.before).toString('hex') },
       document.stream && { before: '', rotations: [], ...document.stream });
     const law = document.noise;
-    assert.deepEqual(noise, law && { kind: law.kind, cells: law.cells, batches: law.batches });
+    assert.deepEqual(noise, law && { kind: law.kind, cells: law.cells, batches: law.batches,
+      ...(law.rest !== undefined && { rest: true }) });
+    const { events } = task.epochs;
+    assert.deepEqual(events && { limit: `${events.most}/${events.window}`, default: events.usual }, document.events);
     assert.deepEqual(task.slots, { average: 0, ...document.slots });
     assert.deepEqual(task.clients.origins, document.clients.origins ?? []);
     assert.equal(task.relays.length, document.relays.length);
@@ -131,7 +134,7 @@ test('task.json: the module refuses unsupported parts by name', () => {
       /not supported yet|none for protocol/.test(error.message);
     assert.throws(() => browser.open(hex(canonical)), refused);
   }
-  assert.deepEqual(names, ['stream.allow', 'noise', 'noise']);
+  assert.deepEqual(names, ['stream.allow', 'noise', 'noise', 'noise', 'noise']);
 });
 
 test('signature.json: signatures verify for their own purpose only', async () => {
