@@ -15,9 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write the rows of docs/simulations.md from docs/coverage")
 
-// TestCoverageTables: docs/simulations.md has a row for every case, and those of cases with figures in docs/coverage are
-// what `doona simulate --table` prints for them. TestTextIntervals and TestBands write these files in their long forms.
-// -update writes the rows.
+// TestCoverageTables: docs/simulations.md has what `doona simulate --table` prints for the figures in docs/coverage.
+// TestTextIntervals and TestBands write these files in their long forms. -update writes the rows.
 func TestCoverageTables(t *testing.T) {
 	const path = "../../docs/simulations.md"
 	text, err := os.ReadFile(path)
