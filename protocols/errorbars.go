@@ -36,7 +36,7 @@ func (i Intervals) Of(law ErrorLaw, confidence float64) (lo, hi float64) {
 		e.Estimate, e.Plugged = 0, 0
 		lo, hi = i.known(e, confidence)
 		return estimate + lo, estimate + hi
-	case FlippedLevels:
+	case flippedLevels:
 		estimate := e.Estimate
 		e.Estimate, e.Plugged = 0, 0
 		lo, hi = i.known(e, confidence)
@@ -149,4 +149,11 @@ func (l RoundedLevels) Sampled(estimate, width, variance, size, seen float64) Er
 	squares, _ := l.Parts()
 	return levelSum{Estimate: estimate, Width: width, K: l.K, Gamma: l.Gamma, Clients: l.Reports, Size: size,
 		Seen: seen, Squares: squares, Plugged: variance}
+}
+
+// Flipped returns the error distribution if clients do not report by randomized response. They report the numbers of k
+// bits, each flipped with probability Gamma. Sum is that of all reported numbers, and Squares has no meaning.
+func (l RoundedLevels) Flipped(estimate, width, variance float64) ErrorLaw {
+	return flippedLevels{Estimate: estimate, Width: width, K: l.K, Flip: l.Gamma, Clients: l.Reports, Seen: l.Sum,
+		Plugged: variance}
 }

@@ -2,7 +2,7 @@ package protocols
 
 import "math"
 
-// FlippedLevels is the error distribution of an estimated sum Σx over n clients with x in [0, 1]. Each client rounds x
+// flippedLevels is the error distribution of an estimated sum Σx over n clients with x in [0, 1]. Each client rounds x
 // stochastically to a level in {0, …, k}. It writes the level as k bits, of which only the level's bit is one, and none
 // for level 0. It flips each bit with probability f, and reports the numbers of the bits that are then one. With S the
 // sum of all reported numbers,
@@ -10,12 +10,12 @@ import "math"
 //	Σx ≈ (S - n·f·k(k+1)/2) / (k(1-2f))
 //
 // The interval inverts the distribution of S, because S is not nearly normal if few bits are flipped. It contains every
-// θ for which neither Pr_θ[S ≥ s] nor Pr_θ[S ≤ s] is below half of 1-confidence; s is the observed S. Pr_θ is the larger
-// probability of two groups of clients whose values sum up to θ: all have the same value, or all have the ends of the
-// range. docs/proofs/bands.md derives both. If the sum has few likely values, the probability is exact, by inverting
-// S's characteristic function. Otherwise it is the saddlepoint approximation of Lugannani and Rice. θ may lie below 0
-// or above n: there the distribution of S is assumed to shift without changing shape.
-type FlippedLevels struct {
+// θ for which neither Pr_θ[S ≥ s] nor Pr_θ[S ≤ s] is below half of 1-confidence; s is the observed S. Pr_θ is the
+// larger probability of two groups of clients whose values sum up to θ: all have the same value, or all have the ends
+// of the range. docs/proofs/bands.md derives both. If the sum has few likely values, the probability is exact, by
+// inverting S's characteristic function. Otherwise it is the saddlepoint approximation of Lugannani and Rice. θ may lie
+// below 0 or above n: there the distribution of S is assumed to shift without changing shape.
+type flippedLevels struct {
 	Estimate, Width float64 // The estimate in the query's units, and the width of the range.
 	K               uint64  // k, the highest level.
 	Flip            float64 // f, in (0, ½).
@@ -25,10 +25,10 @@ type FlippedLevels struct {
 }
 
 // Variance implements [ErrorLaw.Variance].
-func (e FlippedLevels) Variance() float64 { return e.Plugged }
+func (e flippedLevels) Variance() float64 { return e.Plugged }
 
 // Interval implements [ErrorLaw.Interval].
-func (e FlippedLevels) Interval(confidence float64) (lo, hi float64) {
+func (e flippedLevels) Interval(confidence float64) (lo, hi float64) {
 	z := Quantile(min(confidence, 1-2*least))
 	k, flips := float64(e.K), e.flips()
 	estimate := (e.Seen - e.Clients*e.Flip*k*(k+1)/2) / (k * (1 - 2*e.Flip))
@@ -41,7 +41,7 @@ func (e FlippedLevels) Interval(confidence float64) (lo, hi float64) {
 }
 
 // tail returns the larger probability of the two groups: Pr_θ[S ≥ s] if side is 1, or Pr_θ[S ≤ s] if it is -1.
-func (e FlippedLevels) tail(flips *flipLaw, theta, side float64) (worst float64) {
+func (e flippedLevels) tail(flips *flipLaw, theta, side float64) (worst float64) {
 	inside := min(max(theta, 0), e.Clients)
 	seen := e.Seen - (1-2*e.Flip)*float64(e.K)*(theta-inside)
 	if side > 0 {
@@ -69,14 +69,15 @@ type holders struct {
 type holderGroup struct{ clients, level, up float64 }
 
 // equal returns clients with the same value, which sum up to theta.
-func (e FlippedLevels) equal(theta float64) holders {
+func (e flippedLevels) equal(theta float64) holders {
 	return e.holders(theta, holderGroup{clients: e.Clients}.with(theta/e.Clients, e.K))
 }
 
 // atEnds returns clients that all have an end of the range but at most one, and whose values sum up to theta.
-func (e FlippedLevels) atEnds(theta float64) holders {
+func (e flippedLevels) atEnds(theta float64) holders {
 	whole, rest := math.Modf(theta)
-	return e.holders(theta, holderGroup{clients: whole}.with(1, e.K), holderGroup{clients: math.Ceil(rest)}.with(rest, e.K))
+	return e.holders(theta, holderGroup{clients: whole}.with(1, e.K),
+		holderGroup{clients: math.Ceil(rest)}.with(rest, e.K))
 }
 
 // with returns the group's clients with a value.
@@ -87,7 +88,7 @@ func (g holderGroup) with(value float64, k uint64) holderGroup {
 
 // holders adds the rounding that is possible at most: for values of mean x̄, the fraction f of a level has a mean of
 // f(1-f) of at most e(1-e), e = min(½, k·min(x̄, 1-x̄)).
-func (e FlippedLevels) holders(theta float64, groups ...holderGroup) (h holders) {
+func (e flippedLevels) holders(theta float64, groups ...holderGroup) (h holders) {
 	fraction := min(0.5, float64(e.K)*min(theta, e.Clients-theta)/e.Clients)
 	h.rounding = e.Clients * fraction * (1 - fraction)
 	for _, g := range groups {
@@ -100,7 +101,7 @@ func (e FlippedLevels) holders(theta float64, groups ...holderGroup) (h holders)
 
 // flipLaw is the distribution of the sum of the numbers of all flipped bits, if all clients have level 0.
 type flipLaw struct {
-	e         FlippedLevels
+	e         flippedLevels
 	deviation float64 // Standard deviation of S, with rounding at its worst.
 	points    float64 // Number M of points on the circle, odd; 0: too many.
 	values    []flipPoint
@@ -114,7 +115,7 @@ const mostFlipSteps = 1 << 21
 
 // flips returns the distribution for level 0. It keeps the angles at which the characteristic function has not
 // vanished: a holder's factor has the absolute value 1, or less with rounding.
-func (e FlippedLevels) flips() *flipLaw {
+func (e flippedLevels) flips() *flipLaw {
 	k, f := float64(e.K), e.Flip
 	l := &flipLaw{e: e}
 	l.deviation = math.Sqrt(e.Clients * (f*(1-f)*k*(k+1)*(2*k+1)/6 + 0.25))

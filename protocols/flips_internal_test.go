@@ -9,7 +9,7 @@ import (
 
 // flippedClient returns the distribution of the sum of the numbers that a client reports, if its level is whole+1 with
 // probability up, else whole.
-func flippedClient(e FlippedLevels, whole, up float64) []float64 {
+func flippedClient(e flippedLevels, whole, up float64) []float64 {
 	k := int(e.K)
 	bits := func(level int) []float64 {
 		law := []float64{1}
@@ -33,7 +33,7 @@ func flippedClient(e FlippedLevels, whole, up float64) []float64 {
 }
 
 // exactFlips returns Pr[S ≥ seen] by convolution.
-func exactFlips(e FlippedLevels, h holders, seen float64) (tail float64) {
+func exactFlips(e flippedLevels, h holders, seen float64) (tail float64) {
 	one, two := h.groups[0], h.groups[1]
 	law := sums([][]float64{flippedClient(e, one.level, one.up), flippedClient(e, two.level, two.up),
 		flippedClient(e, 0, 0)}, []int{int(one.clients), int(two.clients), int(e.Clients - one.clients - two.clients)})
@@ -48,7 +48,7 @@ func exactFlips(e FlippedLevels, h holders, seen float64) (tail float64) {
 // approximation, to a fifth of tails from .05 down to 10⁻⁸, where at least 30 bits are flipped on average.
 func TestFlipTails(t *testing.T) {
 	tails, saddles := 0, 0
-	for _, e := range []FlippedLevels{
+	for _, e := range []flippedLevels{
 		{K: 1, Flip: .01, Clients: 30}, {K: 2, Flip: .2, Clients: 20}, {K: 3, Flip: .002, Clients: 30},
 		{K: 4, Flip: .05, Clients: 24}, {K: 8, Flip: .01, Clients: 12}, {K: 6, Flip: .2, Clients: 30},
 		{K: 5, Flip: .1, Clients: 60},
@@ -84,7 +84,9 @@ func TestFlipTails(t *testing.T) {
 // TestFlipIntervalsInvertTails: each end of an interval is where the larger of the two groups' exact tails is half of
 // 1-confidence.
 func TestFlipIntervalsInvertTails(t *testing.T) {
-	for _, e := range []FlippedLevels{{K: 4, Flip: .01, Clients: 20, Width: 1}, {K: 2, Flip: .1, Clients: 30, Width: 1}} {
+	for _, e := range []flippedLevels{
+		{K: 4, Flip: .01, Clients: 20, Width: 1}, {K: 2, Flip: .1, Clients: 30, Width: 1},
+	} {
 		k := float64(e.K)
 		for _, e.Seen = range []float64{0, 3, k * e.Clients / 2, k*e.Clients - 5, k * e.Clients, k*e.Clients + 4} {
 			e.Estimate = (e.Seen - e.Clients*e.Flip*k*(k+1)/2) / (k * (1 - 2*e.Flip))

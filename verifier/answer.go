@@ -132,18 +132,18 @@ func (a *Answer) estimate(t *task.Task, m protocols.Mechanism, agg protocols.Agg
 		if missing.Parts > 0 {
 			law = missing.Complete(law)
 		}
-		interval := func(confidence float64) Interval {
+		between := func(confidence float64) interval {
 			lo, hi := intervals.Of(law, confidence)
-			return Interval{lo * scale, hi * scale}
+			return interval{lo * scale, hi * scale}
 		}
 		a.Estimate = append(a.Estimate, missing.Estimate(totals[j])*scale)
 		a.StandardError = append(a.StandardError, math.Sqrt(law.Variance())*scale)
 		a.StandardErrorWorst = append(a.StandardErrorWorst, worst*missing.Growth())
-		a.Interval = append(a.Interval, interval(Confidence))
-		a.Band = append(a.Band, interval(each))
+		a.Interval = append(a.Interval, between(Confidence))
+		a.Band = append(a.Band, between(each))
 		if epochs > 0 {
 			each := confidencePerEntry(confidencePerEpoch(epochs), len(totals))
-			a.BandOverEpochs = append(a.BandOverEpochs, interval(each))
+			a.BandOverEpochs = append(a.BandOverEpochs, between(each))
 		}
 	}
 }

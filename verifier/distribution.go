@@ -21,10 +21,10 @@ type Location struct {
 	Name        string   `json:"name"`        // For example "median", "75 % quantile" or "mean".
 	Probability float64  `json:"p,omitempty"` // Which quantile, from 0 to 1; absent for the mean.
 	Estimate    float64  `json:"estimate"`
-	Interval    Interval `json:"interval"` // None if it would be the whole range.
+	Interval    interval `json:"interval"` // None if it would be the whole range.
 	// Only for an epoch. Wider than Interval: holds for all the task's epochs at once, separately for each quantile and
 	// the mean.
-	BandOverEpochs *Interval `json:"band_over_epochs,omitempty"`
+	BandOverEpochs *interval `json:"band_over_epochs,omitempty"`
 }
 
 // quantileLevels are the quantiles in a report. Core Web Vitals are rated by the 0.75 quantile.
@@ -70,12 +70,12 @@ func distribution(t *task.Task, m protocols.Mechanism, a Answer, agg protocols.A
 	width := (hi - lo) / float64(len(counts))
 	out := &Distribution{Range: [2]float64{lo, hi}, Mean: meanOf(binned, lo, hi, missing, Confidence)}
 	b := newBand(binned, counts, missing)
-	between := func(p float64) Interval {
+	between := func(p float64) interval {
 		first, last := b.ends(p)
 		if first == 0 && last == len(counts) {
 			return noInterval()
 		}
-		return Interval{lo + width*float64(first), lo + width*float64(last)}
+		return interval{lo + width*float64(first), lo + width*float64(last)}
 	}
 	for _, p := range quantileLevels {
 		out.Quantiles = append(out.Quantiles,
@@ -157,7 +157,7 @@ func meanOf(binned histogram, lo, hi float64, missing gap, confidence float64) L
 	noiseLo, noiseHi := binned.Weighted(offsets).Interval(confidence)
 	reach := biased((noiseHi-noiseLo)/(2*protocols.Quantile(confidence)*users), width/2, confidence)
 	from, to := missing.widen(mean-reach, mean+reach, lo, hi, (hi-lo-width)/2)
-	return Location{Name: "mean", Estimate: mean, Interval: Interval{max(lo, from), min(hi, to)}.within(lo, hi)}
+	return Location{Name: "mean", Estimate: mean, Interval: interval{max(lo, from), min(hi, to)}.within(lo, hi)}
 }
 
 // gap bounds what losses change: the share of clients who may be missing, and the most that missing messages add to a

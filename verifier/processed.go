@@ -42,7 +42,7 @@ func possible(of Intervals, estimate Values, lo, hi float64) (out Intervals) {
 	for j, i := range of {
 		x := estimate[j]
 		if !i.IsNone() {
-			i = Interval{min(max(i[0], lo), hi, x), max(min(max(i[1], lo), hi), x)}
+			i = interval{min(max(i[0], lo), hi, x), max(min(max(i[1], lo), hi), x)}
 		}
 		out = append(out, i)
 	}

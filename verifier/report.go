@@ -25,15 +25,15 @@ func (v Values) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]float64(v))
 }
 
-// Interval is an interval from the first number to the second. One that contains every possible answer says nothing. It
+// interval is an interval from the first number to the second. One that contains every possible answer says nothing. It
 // is replaced by one over all numbers, which is none: null in JSON.
-type Interval [2]float64
+type interval [2]float64
 
 // IsNone reports whether there is no interval.
-func (i Interval) IsNone() bool { return math.IsInf(i[0], -1) && math.IsInf(i[1], 1) }
+func (i interval) IsNone() bool { return math.IsInf(i[0], -1) && math.IsInf(i[1], 1) }
 
 // MarshalJSON implements [json.Marshaler].
-func (i Interval) MarshalJSON() ([]byte, error) {
+func (i interval) MarshalJSON() ([]byte, error) {
 	if i.IsNone() {
 		return []byte("null"), nil
 	}
@@ -41,7 +41,7 @@ func (i Interval) MarshalJSON() ([]byte, error) {
 }
 
 // within returns the interval, or none if it contains all of the possible answers from lo to hi.
-func (i Interval) within(lo, hi float64) Interval {
+func (i interval) within(lo, hi float64) interval {
 	if i[0] <= lo && hi <= i[1] {
 		return noInterval()
 	}
@@ -49,17 +49,17 @@ func (i Interval) within(lo, hi float64) Interval {
 }
 
 // noInterval returns the interval that is none.
-func noInterval() Interval { return Interval{math.Inf(-1), math.Inf(1)} }
+func noInterval() interval { return interval{math.Inf(-1), math.Inf(1)} }
 
 // Intervals has an interval for each entry. In JSON it is [lo, hi] for one entry, else an array of them.
-type Intervals []Interval
+type Intervals []interval
 
 // MarshalJSON implements [json.Marshaler].
 func (i Intervals) MarshalJSON() ([]byte, error) {
 	if len(i) == 1 {
 		return json.Marshal(i[0])
 	}
-	return json.Marshal([]Interval(i))
+	return json.Marshal([]interval(i))
 }
 
 // EpochReport is one epoch's cost and answer: a row of the [Ledger].

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"io/fs"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/verifier"
 )
 
 // patience is the longest time that a test waits for the next output line, on a busy machine.
@@ -173,7 +175,11 @@ func TestWhatIsTold(t *testing.T) {
 	at := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 	for want, n := range map[string]progress{
 		"15:04:05  1 report decoded, 3 in all: mean of a value 42.00 (95 %: 41.00 to 43.00)\n": {Reports: 3, fresh: 1,
-			measure: "mean of a value", Estimate: []float64{42}, errors: []float64{.5}, Interval: [][2]float64{{41, 43}}},
+			measure: "mean of a value", Estimate: []float64{42}, errors: []float64{.5},
+			Interval: verifier.Intervals{{41, 43}}},
+		"15:04:05  1 report decoded, 3 in all: mean of a value 42.00 (no interval)\n": {Reports: 3, fresh: 1,
+			measure: "mean of a value", Estimate: []float64{42}, errors: []float64{.5},
+			Interval: verifier.Intervals{{math.Inf(-1), math.Inf(1)}}},
 		"15:04:05  2 reports decoded, 2 in all: 2 × 7\n": {Reports: 2, fresh: 2, Estimate: []float64{0, 2, .1},
 			Labels: []string{"6", "7", "8"}},
 		"15:04:05  2 messages destroyed: the epoch ended before a batch was full\n": {lost: 2},

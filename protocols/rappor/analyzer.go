@@ -66,9 +66,9 @@ func (a *aggregate) Errors() []protocols.ErrorLaw {
 	if a.m.task.Query == task.Count {
 		return []protocols.ErrorLaw{protocols.Cell{Seen: a.sum, Users: a.reports, Own: 1 - f, Other: f}}
 	}
-	return []protocols.ErrorLaw{protocols.FlippedLevels{Estimate: a.Total()[0], Width: a.m.task.Input.Width(),
-		K: a.m.k, Flip: f, Clients: float64(a.reports), Seen: float64(a.sum),
-		Plugged: float64(a.reports) * a.m.Worst().Variance}}
+	levels := protocols.RoundedLevels{K: a.m.k, Gamma: f, Reports: float64(a.reports), Sum: float64(a.sum)}
+	return []protocols.ErrorLaw{levels.Flipped(a.Total()[0], a.m.task.Input.Width(),
+		levels.Reports*a.m.Worst().Variance)}
 }
 
 // LossEffect implements [protocols.Aggregate.LossEffect]. A missing slot held a level from 1 to k, or a cover. By

@@ -159,8 +159,8 @@ func checkCoverage(t *testing.T, c *measured) {
 }
 
 // TestTextIntervals checks the coverage of cases by the law of the counts. The long form (make test-full PART=strings)
-// has 20,000 batches of every case, or $DOONA_RUNS, and writes the figures. A new run of the same code continues with the
-// missing batches.
+// has 20,000 batches of every case, or $DOONA_RUNS, and writes the figures. A new run of the same code continues with
+// the missing batches.
 func TestTextIntervals(t *testing.T) {
 	path, batches, cases := "", 40, planner.TextCases()
 	if !stattest.Long {

@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/csv"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -98,8 +99,8 @@ func processedOf(p *verifier.Processed, j int) []string {
 }
 
 // ends returns the ends of an interval; "" if it is none.
-func ends(i verifier.Interval) []string {
-	if i.IsNone() {
+func ends(i [2]float64) []string {
+	if math.IsInf(i[0], 0) {
 		return make([]string, 2)
 	}
 	return written(i[0], i[1])

@@ -124,5 +124,5 @@ func (v *view) bars() display.Chart {
 
 func (e *estimate) point(label, tick string, at float64) display.Point {
 	return display.Point{Label: label, Short: tick, At: at, Estimate: e.value, Lo: e.lo, Hi: e.hi, Error: e.err,
-		Truth: math.NaN(), Wide: (*[2]float64)(e.wide)}
+		Truth: math.NaN(), Wide: e.wide}
 }

@@ -83,8 +83,8 @@ type epochRow struct {
 // estimate is a number with its interval and its standard error.
 type estimate struct {
 	value, lo, hi, err float64
-	bars               []float64          // Standard errors, from the data and in the worst case; empty for a quantile.
-	wide               *verifier.Interval // The band over epochs; nil unless the number is about one epoch.
+	bars               []float64   // Standard errors, from the data and in the worst case; empty for a quantile.
+	wide               *[2]float64 // The band over epochs; nil unless the number is about one epoch.
 }
 
 // cells returns the cells of an estimate, in the order of [pageModel.answerHead].
@@ -100,7 +100,9 @@ func (e estimate) cells() []cell {
 }
 
 // none reports whether the interval or the band over epochs is none.
-func (e estimate) none() bool { return math.IsInf(e.lo, 0) || e.wide != nil && e.wide.IsNone() }
+func (e estimate) none() bool {
+	return math.IsInf(e.lo, 0) || e.wide != nil && math.IsInf(e.wide[0], 0)
+}
 
 func newPageModel(r *verifier.Report) *pageModel {
 	a := &pageModel{Report: r}
@@ -130,7 +132,8 @@ func theOne(a verifier.Answer, d *verifier.Distribution) *estimate {
 	switch {
 	case d != nil:
 		m := d.Median()
-		return &estimate{m.Estimate, m.Interval[0], m.Interval[1], errorOf(d, m), nil, m.BandOverEpochs}
+		return &estimate{m.Estimate, m.Interval[0], m.Interval[1], errorOf(d, m), nil,
+			(*[2]float64)(m.BandOverEpochs)}
 	case len(a.Estimate) == 1:
 		return entryOf(&a, 0)
 	}
@@ -149,7 +152,7 @@ func entryOf(a *verifier.Answer, j int) *estimate {
 	e := &estimate{a.Estimate[j], a.Interval[j][0], a.Interval[j][1], a.StandardError[j],
 		[]float64{a.StandardError[j], a.StandardErrorWorst[j]}, nil}
 	if a.BandOverEpochs != nil {
-		e.wide = &a.BandOverEpochs[j]
+		e.wide = (*[2]float64)(&a.BandOverEpochs[j])
 	}
 	return e
 }
@@ -355,8 +358,8 @@ func (r *pageModel) AboutPossible() string {
 func (r *pageModel) AboutQuantiles() string {
 	return "Each interval holds by itself with " + r.Percent() + " confidence. A quantile’s interval ends at edges of " +
 		"bins, so it is at least one bin wide. The mean’s interval includes half a bin, because the histogram does " +
-		"not show where in its bin a value lies. Values beyond the range count as its ends. Where it says “none”, the " +
-		"interval would be the whole range."
+		"not show where in its bin a value lies. Values beyond the range count as its ends. Where it says “none”, " +
+		"the interval would be the whole range."
 }
 
 func (a *pageModel) quantiles() *table {
