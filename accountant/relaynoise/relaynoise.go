@@ -58,14 +58,28 @@ const (
 // New returns the curve of a noise of kind cells. n must be valid. It is an error if no bound is known for n, or if
 // computing the bound would take too long.
 func New(n *task.Noise) (*Curve, error) {
-	c, err := newCurve(n)
+	return newCurve(n, 1)
+}
+
+// Group returns the curve of a person with some equal reports in one batch, such as from several devices whose answers
+// are alike: the pair Z + reports·e_a against Z + reports·e_b in place of (1). It is the curve of (2) or (3) with that
+// shift, and has no bound for a tilt (docs/proofs/group.md, "Equal reports").
+func Group(n *task.Noise, reports int) (*Curve, error) {
+	if n.Tilt != nil {
+		return nil, invalid.Field("noise.tilt", "a tilt", "none, for several reports of one person")
+	}
+	return newCurve(n, reports)
+}
+
+func newCurve(n *task.Noise, shift int) (*Curve, error) {
+	c, err := shifted(n, shift)
 	if err == nil {
 		c.cells = float64(n.Cells)
 	}
 	return c, err
 }
 
-func newCurve(n *task.Noise) (*Curve, error) {
+func shifted(n *task.Noise, shift int) (*Curve, error) {
 	switch {
 	case n.Kind != task.NoiseCells:
 		return nil, invalid.Field("noise.kind", n.Kind, "cells")
@@ -76,16 +90,16 @@ func newCurve(n *task.Noise) (*Curve, error) {
 	case n.Tilt != nil:
 		return tilted(n)
 	case n.Total != nil:
-		return fixedTotal(n)
+		return fixedTotal(n, shift)
 	}
-	return independent(n)
+	return independent(n, shift)
 }
 
 // independent returns the exact curve (2) for independent cells.
-func independent(n *task.Noise) (*Curve, error) {
+func independent(n *task.Noise, shift int) (*Curve, error) {
 	laws, counts := tables(n)
 	if len(laws) == 1 && len(laws[0]) > maxPairTable {
-		cell, err := oneCell(laws[0])
+		cell, err := oneCell(laws[0], shift)
 		return &Curve{cell: cell}, err
 	}
 	c, terms := &Curve{}, 0
@@ -97,7 +111,7 @@ func independent(n *task.Noise) (*Curve, error) {
 			if terms += len(a) * len(b); terms > maxTerms {
 				return nil, tooLarge(terms)
 			}
-			c.pairs = append(c.pairs, newPair(a, b, func(int) float64 { return 1 }))
+			c.pairs = append(c.pairs, newPair(a, b, shift, func(int) float64 { return 1 }))
 		}
 	}
 	return c, nil
@@ -105,7 +119,7 @@ func independent(n *task.Noise) (*Curve, error) {
 
 // oneCell returns the pair of one cell with a long table: f(u) under P, f(u+1) under Q. For a table that equals its
 // mirror image, (2) is the curve of two independent copies of it (docs/proofs/relay-noise.md, "Long tables").
-func oneCell(f []float64) (*pair, error) {
+func oneCell(f []float64, shift int) (*pair, error) {
 	if len(f) > maxLongTable {
 		return nil, invalid.Field("noise.tables", strconv.Itoa(len(f))+" numbers", "at most "+
 			strconv.Itoa(maxLongTable)+", which a client can check")
@@ -117,14 +131,14 @@ func oneCell(f []float64) (*pair, error) {
 				strconv.Itoa(maxPairTable)+", or the same read backwards")
 		}
 		if p > 0 {
-			out.p, out.q = append(out.p, p), append(out.q, at(f, u+1))
+			out.p, out.q = append(out.p, p), append(out.q, at(f, u+shift))
 		}
 	}
 	return out, nil
 }
 
 // fixedTotal returns the exact curve (3) for a fixed total. All cells must have the same table.
-func fixedTotal(n *task.Noise) (*Curve, error) {
+func fixedTotal(n *task.Noise, shift int) (*Curve, error) {
 	if len(n.Tables) > 1 {
 		return nil, invalid.Field("noise.tables", strconv.Itoa(len(n.Tables))+" tables", "one, with a fixed total")
 	}
@@ -144,7 +158,8 @@ func fixedTotal(n *task.Noise) (*Curve, error) {
 	if !(all > 1e-9) {
 		return nil, invalid.Field("noise.total", strconv.Itoa(total), "a total that the tables allow, and make likely")
 	}
-	return &Curve{pairs: []pair{newPair(f, f, func(sum int) float64 { return at(others, total-sum) / all })}}, nil
+	rest := func(sum int) float64 { return at(others, total-sum) / all }
+	return &Curve{pairs: []pair{newPair(f, f, shift, rest)}}, nil
 }
 
 func tooLarge(terms int) error {
@@ -154,7 +169,7 @@ func tooLarge(terms int) error {
 
 // newPair returns the outcomes for cells with the laws a and b. rest returns the factor for the other cells, given the
 // number of dummies in both cells together.
-func newPair(a, b []float64, rest func(sum int) float64) (out pair) {
+func newPair(a, b []float64, shift int, rest func(sum int) float64) (out pair) {
 	for u := range a {
 		for v := range b {
 			p := a[u] * b[v] * rest(u+v)
@@ -162,7 +177,7 @@ func newPair(a, b []float64, rest func(sum int) float64) (out pair) {
 				continue
 			}
 			out.p = append(out.p, p)
-			out.q = append(out.q, at(a, u+1)*at(b, v-1)*rest(u+v))
+			out.q = append(out.q, at(a, u+shift)*at(b, v-shift)*rest(u+v))
 		}
 	}
 	return out
