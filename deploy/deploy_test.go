@@ -263,7 +263,7 @@ func TestRelaySample(t *testing.T) {
 	text, err := os.ReadFile("relay.yaml")
 	require.NoError(t, err)
 	optional := regexp.MustCompile(`(?m)^( *)# ([a-z_]+: )`)
-	require.Len(t, optional.FindAll(text, -1), 11)
+	require.Len(t, optional.FindAll(text, -1), 13)
 	whole := filepath.Join(t.TempDir(), "relay.yaml")
 	require.NoError(t, os.WriteFile(whole, optional.ReplaceAll(text, []byte("$1$2")), 0o600))
 	for _, path := range []string{"relay.yaml", whole} {

@@ -106,7 +106,7 @@ var sitesSets = map[string][]sitesTable{
 
 // TestSitesPlan plans the tables of a site for a year under (10, 10⁻⁵): daily ones with a cap, weekly and monthly ones.
 // The product of their laws must keep the total, and the error of a cell be within 3 % of √(reports/share), or less by
-// √(1−1/K) for few cells. The short form has three tables of the larger set. The long form logs how long each set takes.
+// √(1−1/K) for few cells. The short form has three tables of the larger set. The long form logs each set’s time.
 func TestSitesPlan(t *testing.T) {
 	for name, tables := range sitesSets {
 		if stattest.Long {

@@ -53,14 +53,14 @@ func limitedTask(t *testing.T, days uint64, limit, pace task.Cap) *taskfile.Open
 	return open
 }
 
-// TestAYearAtRandom: a visitor comes on random days for some 400 days, in one or two processes that share the ledger's
+// TestAYearAtRandom: a visitor comes on random days for up to a year, in one or two processes that share the ledger's
 // file. Processes die before or after the ledger has recorded a report, or before they send it; others start. The clock
 // leaps. What left must never cost more than the claim, composed again from the days on which reports left. The short
-// form has a cap of five in thirty days over 60 days, the long form a cap and a pace over 400 days, five times.
+// form has a cap of five in thirty days over 60 days, the long form a cap and a pace over a year, five times.
 func TestAYearAtRandom(t *testing.T) {
 	days, runs, limit, pace := uint64(60), 1, task.Cap{Reports: 5, Window: 30}, task.Cap{}
 	if stattest.Long {
-		days, runs, limit, pace = 400, 5, task.Cap{Reports: 20, Window: 365}, task.Cap{Reports: 2, Window: 42}
+		days, runs, limit, pace = 365, 5, task.Cap{Reports: 20, Window: 365}, task.Cap{Reports: 2, Window: 42}
 	}
 	open := limitedTask(t, days, limit, pace)
 	m, err := registry.Open(open.Task)

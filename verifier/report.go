@@ -86,8 +86,9 @@ type Ledger struct {
 	Epochs      []EpochReport `json:"epochs"`
 
 	// Published is the cost of all published epochs; nil if the verifier charges nothing.
-	Published *ledger.Cost `json:"published,omitempty"`
-	Withheld  []uint64     `json:"withheld,omitempty"` // Epochs without a result because the budget is too small.
+	Published *ledger.Cost        `json:"published,omitempty"`
+	Withheld  []uint64            `json:"withheld,omitempty"` // Epochs without a result because the budget is too small.
+	Persons   *ledger.PersonCosts `json:"persons,omitempty"`  // Nil before the first epoch, and if no finite ε holds.
 }
 
 // Report is the result of an analysis.
@@ -106,6 +107,14 @@ type Report struct {
 	To         Values   `json:"to,omitempty"`     // Upper edge of each bin.
 	BatchSize  uint64   `json:"batch_size"`       // Submissions that make a batch full.
 	TaskEpochs uint64   `json:"task_epochs"`      // Number of the task's epochs.
+
+	Cap     string   `json:"cap,omitempty"`     // R/W: at most R reports of a browser in any W epochs.
+	Pace    string   `json:"pace,omitempty"`    // r/w: at most r in each w epochs, from a random one on.
+	Counted *float64 `json:"counted,omitempty"` // Share of the epochs of a visitor who comes in each; with a cap.
+
+	// Reports of another task that counts visits, in the epochs of this one's, and this one's reports in them.
+	Visits        uint64 `json:"visits,omitempty"`
+	CountedVisits uint64 `json:"counted_visits,omitempty"`
 
 	Users         uint64 `json:"users"` // Submissions in released batches.
 	Batches       uint64 `json:"batches"`

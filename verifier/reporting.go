@@ -36,6 +36,10 @@ func (v *Verifier) made(dry bool) (*Report, error) {
 	if err := v.charger.showPublished(&r); err != nil {
 		return nil, err
 	}
+	if err := v.setPersons(&r); err != nil {
+		return nil, err
+	}
+	v.setVisits(&r)
 	if v.progress != nil {
 		now := v.progress()
 		r.Progress = &now
@@ -75,6 +79,16 @@ func (v *Verifier) report(dry bool) (*Report, error) {
 		BatchSize:  t.Batch.Size,
 		TaskEpochs: t.Epochs.Count, Hops: t.VerifierHop(), Slots: t.Slots.PerLane, Guarantee: *guarantee, Asked: t.Task,
 		Ledger: Ledger{Composition: "exact", Epochs: []EpochReport{}},
+	}
+	if e := t.Epochs; !e.Cap.IsZero() {
+		of := e.Cap
+		r.Cap = of.String()
+		if !e.Pace.IsZero() {
+			of = e.Pace
+			r.Pace = of.String()
+		}
+		counted := float64(of.Reports) / float64(of.Window)
+		r.Counted = &counted
 	}
 	if v.edges != nil {
 		r.From, r.To = v.edges[:len(v.edges)-1], v.edges[1:]

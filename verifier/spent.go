@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/ledger"
 	"github.com/doona-dp/doona/protocols"
 )
 
@@ -76,11 +77,13 @@ type costs struct {
 	subject
 	law   func() (*compose.Law, error)
 	known map[uint64]compose.Spend
+
+	persons map[personsKey]*ledger.PersonCosts
 }
 
 func newCosts(of subject) *costs {
 	law := sync.OnceValues(func() (*compose.Law, error) { return of.mechanism.Law() })
-	return &costs{of, law, map[uint64]compose.Spend{}}
+	return &costs{of, law, map[uint64]compose.Spend{}, map[personsKey]*ledger.PersonCosts{}}
 }
 
 // of returns the composed cost of a number of reports in epochs whose claim holds.

@@ -36,10 +36,11 @@ type Verifier struct {
 
 	mu       sync.Mutex // guards the rest
 	epochs   epochs
-	faults   findings        // Findings that belong to no record.
-	progress func() Progress // Returns the progress of pulling; nil if nothing is pulled.
-	override bool            // Show unusable estimates, too.
-	cached   cached          // The last reports; none after a change of the state.
+	faults   findings                // Findings that belong to no record.
+	progress func() Progress         // Returns the progress of pulling; nil if nothing is pulled.
+	visits   func() map[int64]uint64 // Returns the reports of a task that counts visits; nil if there is none.
+	override bool                    // Show unusable estimates, too.
+	cached   cached                  // The last reports; none after a change of the state.
 	costs    *costs
 	charger  *charger // nil: charge nothing
 }

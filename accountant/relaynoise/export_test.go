@@ -5,7 +5,7 @@ import "github.com/doona-dp/doona/wire/task"
 // Long returns the curve of a noise of one table as if the table were too long to enumerate two cells.
 func Long(n *task.Noise) (*Curve, error) {
 	laws, _ := tables(n)
-	cell, err := oneCell(laws[0])
+	cell, err := oneCell(laws[0], 1)
 	return &Curve{cell: cell, cells: float64(n.Cells)}, err
 }
 

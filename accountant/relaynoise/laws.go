@@ -55,7 +55,7 @@ func (l *Laws) Dummies() (mean float64) {
 
 // NewLaws returns the laws of a noise that [New] accepts.
 func NewLaws(n *task.Noise) (*Laws, error) {
-	_, s, err := newCurve(n)
+	_, s, err := newCurve(n, 1)
 	if err != nil {
 		return nil, err
 	}

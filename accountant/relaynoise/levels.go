@@ -38,7 +38,7 @@ func levelsAndSpectrum(k uint64, theta float64, target Target) (*task.Noise, *sp
 	aim, reserve := cut, 1e-6*float64(k)
 	for range 8 {
 		n := levels(int(k), theta, eps*(1-reserve), aim)
-		curve, s, err := newCurve(n)
+		curve, s, err := newCurve(n, 1)
 		switch {
 		case err != nil:
 			return nil, nil, err

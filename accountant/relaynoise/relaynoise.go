@@ -59,15 +59,34 @@ const (
 // New returns the curve of a noise of kind cells. n must be valid. It is an error if no bound is known for n, or if
 // computing the bound would take too long.
 func New(n *task.Noise) (*Curve, error) {
-	c, _, err := newCurve(n)
-	if err == nil {
-		c.cells = float64(n.Cells)
-	}
+	c, _, err := newCurve(n, 1)
 	return c, err
 }
 
-// newCurve is [New] without the number of cells. It also returns the spectrum of a tilted law, if its curve took one.
-func newCurve(n *task.Noise) (c *Curve, s *spectrum, err error) {
+// Group returns the curve of a person with some equal reports in one batch, such as from several devices whose answers
+// are alike: the pair Z + reports·e_a against Z + reports·e_b in place of (1). It is the curve of (2) or (3) with that
+// shift, and has no bound for a tilt or a rest cell (docs/proofs/group.md, "Equal reports").
+func Group(n *task.Noise, reports int) (*Curve, error) {
+	if n.Tilt != nil {
+		return nil, invalid.Field("noise.tilt", "a tilt", "none, for several reports of one person")
+	}
+	if n.Rest != nil {
+		return nil, invalid.Field("noise.rest", strconv.FormatUint(*n.Rest, 10), "none, for several reports of one person")
+	}
+	c, _, err := newCurve(n, reports)
+	return c, err
+}
+
+// newCurve returns the curve for a shift, and the spectrum of a tilted law, if its curve took one.
+func newCurve(n *task.Noise, shift int) (*Curve, *spectrum, error) {
+	c, s, err := shifted(n, shift)
+	if err == nil {
+		c.cells = float64(n.Cells)
+	}
+	return c, s, err
+}
+
+func shifted(n *task.Noise, shift int) (c *Curve, s *spectrum, err error) {
 	switch {
 	case n.Kind != task.NoiseCells:
 		return nil, nil, invalid.Field("noise.kind", n.Kind, "cells")
@@ -81,18 +100,18 @@ func newCurve(n *task.Noise) (c *Curve, s *spectrum, err error) {
 		c, err = slack(n)
 		return c, nil, err
 	case n.Total != nil:
-		c, err = fixedTotal(n)
+		c, err = fixedTotal(n, shift)
 		return c, nil, err
 	}
-	c, err = independent(n)
+	c, err = independent(n, shift)
 	return c, nil, err
 }
 
 // independent returns the exact curve (2) for independent cells.
-func independent(n *task.Noise) (*Curve, error) {
+func independent(n *task.Noise, shift int) (*Curve, error) {
 	laws, counts := tables(n)
 	if len(laws) == 1 && len(laws[0]) > maxPairTable {
-		cell, err := oneCell(laws[0])
+		cell, err := oneCell(laws[0], shift)
 		return &Curve{cell: cell}, err
 	}
 	c, terms := &Curve{}, 0
@@ -104,7 +123,7 @@ func independent(n *task.Noise) (*Curve, error) {
 			if terms += len(a) * len(b); terms > maxTerms {
 				return nil, tooLarge(terms)
 			}
-			c.pairs = append(c.pairs, newPair(a, b, func(int) float64 { return 1 }))
+			c.pairs = append(c.pairs, newPair(a, b, shift, func(int) float64 { return 1 }))
 		}
 	}
 	return c, nil
@@ -112,7 +131,7 @@ func independent(n *task.Noise) (*Curve, error) {
 
 // oneCell returns the pair of one cell with a long table: f(u) under P, f(u+1) under Q. For a table that equals its
 // mirror image, (2) is the curve of two independent copies of it (docs/proofs/relay-noise.md, "Long tables").
-func oneCell(f []float64) (*pair, error) {
+func oneCell(f []float64, shift int) (*pair, error) {
 	if len(f) > maxLongTable {
 		return nil, invalid.Field("noise.tables", strconv.Itoa(len(f))+" numbers", "at most "+
 			strconv.Itoa(maxLongTable)+", which a client can check")
@@ -124,14 +143,14 @@ func oneCell(f []float64) (*pair, error) {
 				strconv.Itoa(maxPairTable)+", or the same read backwards")
 		}
 		if p > 0 {
-			out.p, out.q = append(out.p, p), append(out.q, at(f, u+1))
+			out.p, out.q = append(out.p, p), append(out.q, at(f, u+shift))
 		}
 	}
 	return out, nil
 }
 
 // fixedTotal returns the exact curve (3) for a fixed total. All cells must have the same table.
-func fixedTotal(n *task.Noise) (*Curve, error) {
+func fixedTotal(n *task.Noise, shift int) (*Curve, error) {
 	if len(n.Tables) > 1 {
 		return nil, invalid.Field("noise.tables", strconv.Itoa(len(n.Tables))+" tables", "one, with a fixed total")
 	}
@@ -151,7 +170,8 @@ func fixedTotal(n *task.Noise) (*Curve, error) {
 	if !(all > 1e-9) {
 		return nil, invalid.Field("noise.total", strconv.Itoa(total), "a total that the tables allow, and make likely")
 	}
-	return &Curve{pairs: []pair{newPair(f, f, func(sum int) float64 { return at(others, total-sum) / all })}}, nil
+	rest := func(sum int) float64 { return at(others, total-sum) / all }
+	return &Curve{pairs: []pair{newPair(f, f, shift, rest)}}, nil
 }
 
 func tooLarge(terms int) error {
@@ -161,7 +181,7 @@ func tooLarge(terms int) error {
 
 // newPair returns the outcomes for cells with the laws a and b. rest returns the factor for the other cells, given the
 // number of dummies in both cells together.
-func newPair(a, b []float64, rest func(sum int) float64) (out pair) {
+func newPair(a, b []float64, shift int, rest func(sum int) float64) (out pair) {
 	for u := range a {
 		for v := range b {
 			p := a[u] * b[v] * rest(u+v)
@@ -169,7 +189,7 @@ func newPair(a, b []float64, rest func(sum int) float64) (out pair) {
 				continue
 			}
 			out.p = append(out.p, p)
-			out.q = append(out.q, at(a, u+1)*at(b, v-1)*rest(u+v))
+			out.q = append(out.q, at(a, u+shift)*at(b, v-shift)*rest(u+v))
 		}
 	}
 	return out

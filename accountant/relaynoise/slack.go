@@ -22,7 +22,7 @@ func slack(n *task.Noise) (*Curve, error) {
 		return nil, invalid.Field("noise.cells", strconv.FormatUint(n.Cells, 10), "at most "+strconv.Itoa(maxSlackCells)+
 			", with at most "+strconv.Itoa(maxSlackSum)+" dummies of all cells but "+strconv.FormatUint(*n.Rest, 10))
 	}
-	cell, err := oneCell(f)
+	cell, err := oneCell(f, 1)
 	if err != nil {
 		return nil, err
 	}

@@ -189,7 +189,7 @@ func TestEndsAreUpperBounds(t *testing.T) {
 	for i := range 12 {
 		k := 1 + r.IntN(4)
 		n := levels(k, .1+.5*r.Float64(), 1+r.Float64(), math.Pow(10, -2-2*r.Float64()))
-		_, s, err := newCurve(n)
+		_, s, err := newCurve(n, 1)
 		require.NoError(t, err)
 		if s == nil || s.size > 1<<11 {
 			continue
@@ -203,7 +203,7 @@ func TestEndsAreUpperBounds(t *testing.T) {
 // TestLawsOfTiltedNoise compares the cells' laws with sums over all frequencies, one by one.
 func TestLawsOfTiltedNoise(t *testing.T) {
 	n := levels(3, .4, 1.5, 1e-3)
-	_, s, err := newCurve(n)
+	_, s, err := newCurve(n, 1)
 	require.NoError(t, err)
 	laws, err := NewLaws(&task.Noise{Kind: n.Kind, Cells: n.Cells, Tables: n.Tables, Which: n.Which, Tilt: n.Tilt})
 	require.NoError(t, err)

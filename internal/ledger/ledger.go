@@ -85,6 +85,25 @@ type Cost struct {
 	Budget  *Budget  `json:"budget"`  // Null without a budget.
 }
 
+// PersonCost is an (ε, δ). Epsilon is null if no finite ε holds.
+type PersonCost struct {
+	Epsilon *float64 `json:"epsilon"`
+	Delta   float64  `json:"delta"`
+}
+
+// PersonCosts is what the published epochs, or those that arrived, cost a person in cases that the claim leaves out.
+type PersonCosts struct {
+	Exact bool `json:"exact"` // Computed from the law of equal reports, and not by group privacy.
+
+	// Devices is the cost if two devices, browsers or accounts of a person answered alike in every epoch.
+	Devices PersonCost `json:"two_devices"`
+	// Wiped is the cost if the browser's storage was lost once, with the cap's record: within one epoch, so that it
+	// reported twice in it.
+	Wiped PersonCost `json:"storage_lost"`
+	// Batch is the cost of one epoch in which two equal reports of a person were in one batch.
+	Batch PersonCost `json:"two_in_a_batch"`
+}
+
 // Ledger is one task's access to the ledger of its stream. It is safe for concurrent use, also by several processes.
 type Ledger struct {
 	options Options

@@ -14,6 +14,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/display"
+	"github.com/doona-dp/doona/internal/ledger"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -529,10 +530,104 @@ func (a *pageModel) costs() []fact {
 	return slices.Concat([]fact{{epsilon(claimed, a.Epsilon), fmt.Sprintf("δ = %s, for one epoch, proven by rule %s%s.",
 		decimal.Format(a.Delta, -1), a.Rule, needs)}}, honest, []fact{
 		worst,
+	}, a.coverage(), []fact{
 		{ledger, fmt.Sprintf("δ = %s: the total for a client who reported in every epoch whose batches arrived here "+
 			"(%s), by %s composition. Batches of one epoch hold different clients, so their costs do not add up.",
 			decimal.Up(a.Ledger.Delta, 3), count(uint64(len(a.Ledger.Epochs))), a.Ledger.Composition)},
-	}, a.published())
+	}, a.published(), a.persons())
+}
+
+// coverage says how much of a loyal visitor's epochs the task counts. It is empty for a task without a cap.
+func (r *pageModel) coverage() []fact {
+	e := r.Asked.Epochs
+	if r.Counted == nil {
+		return nil
+	}
+	most := fmt.Sprintf("The total covers at most %s of a browser in any %s %s.", plural(e.Cap.Reports, "report",
+		"reports"), count(e.Cap.Window), periods(e))
+	of, why := e.Cap, "by the cap"
+	if !e.Pace.IsZero() {
+		of, why = e.Pace, "by the pace"
+	}
+	var visits []fact
+	if r.Visits > 0 {
+		visits = []fact{{decimal.Format(100*float64(r.CountedVisits)/float64(r.Visits), 3) + noBreak + "%", fmt.Sprintf(
+			"of visits are covered: %s of %s, by the task that counts them.", count(r.CountedVisits), count(r.Visits))}}
+	}
+	return append(visits, fact{count(of.Reports) + noBreak + "of" + noBreak + count(of.Window), fmt.Sprintf("%s of a visitor who comes in "+
+		"each are counted, %s: %s %%. Of rarer visitors it is more. %s", periods(e), why,
+		decimal.Format(100**r.Counted, 3), most)})
+}
+
+// periods names epochs by their length.
+func periods(e task.Epochs) string {
+	const day = 86400
+	switch {
+	case e.Length == day:
+		return "days"
+	case e.Length == 7*day:
+		return "weeks"
+	case e.Length >= 28*day && e.Length <= 31*day:
+		return "months"
+	}
+	return "epochs"
+}
+
+// persons says what a loyal visitor has spent, and what the published epochs cost a person in cases that the claim does
+// not cover.
+func (r *pageModel) persons() (out []fact) {
+	p := r.Ledger.Persons
+	if p == nil {
+		return nil
+	}
+	if spent, of := r.spentOf(); of > 0 {
+		out = append(out, fact{decimal.Up(spent, 2) + noBreak + "of" + noBreak + decimal.Format(of, -1), "of the budget ε: " +
+			"what a visitor who came " + r.often() + " has spent."})
+	}
+	how := ", from the exact law"
+	if !p.Exact {
+		how = ", by group privacy"
+	}
+	wiped := "if a browser’s storage was wiped once, so that it reported twice in one epoch"
+	if r.Counted != nil {
+		wiped += " and its cap began anew"
+	}
+	return append(out,
+		cost(p.Devices, "if two devices, browsers or accounts of a person answered alike in every epoch"+how),
+		cost(p.Wiped, wiped),
+		cost(p.Batch, "of one epoch in which two equal reports of a person were in one batch"))
+}
+
+// spentOf returns what a visitor has spent, and of how much; 0 if there is no budget.
+func (r *pageModel) spentOf() (spent, of float64) {
+	switch p := r.Ledger.Published; {
+	case p != nil && p.Budget != nil && p.Epsilon != nil:
+		return *p.Epsilon, p.Budget.Epsilon
+	case p == nil && r.Ledger.Epsilon != nil && !r.Asked.Claim.Total.IsZero():
+		return *r.Ledger.Epsilon, r.Asked.Claim.Total.Epsilon.Value()
+	}
+	return 0, 0
+}
+
+// often says how often a visitor comes who comes in every epoch.
+func (r *pageModel) often() string {
+	switch periods(r.Asked.Epochs) {
+	case "days":
+		return "daily"
+	case "weeks":
+		return "weekly"
+	case "months":
+		return "monthly"
+	}
+	return "in every epoch"
+}
+
+// cost returns the cost of a person in a case.
+func cost(c ledger.PersonCost, of string) fact {
+	if c.Epsilon == nil {
+		return fact{"no ε", of + "."}
+	}
+	return fact{epsilon("ε", *c.Epsilon), fmt.Sprintf("δ = %s, %s.", decimal.Up(c.Delta, 3), of)}
 }
 
 // published returns the cost and the budget in the verifier's ledger.

@@ -111,6 +111,10 @@ type TaskConfig struct {
 	// Set it only if no result of the stream was ever published. If false, a missing ledger is an error. Default false.
 	NewLedger bool `yaml:"new_ledger"`
 
+	// Visits is the file of another listed task, without a cap, to which every visitor reports in the same epochs. If
+	// this task has a cap, its page then says what share of these visits it counts. Default: none.
+	Visits string `yaml:"visits"`
+
 	// TotalEpsilon and TotalDelta are a budget for all published epochs of the task's stream, or of a task in no
 	// stream. The verifier withholds results beyond it. All tasks of a stream must have the same budget. Set both or
 	// none. Default: the total that the task claims, or none for a task of a stream. Range of δ: above 0 and below 1.
@@ -148,7 +152,7 @@ func LoadConfig(path string) (Config, error) {
 	}
 	for i := range c.Tasks {
 		files = append(files, &c.Tasks[i].File, &c.Tasks[i].HPKEKeys, &c.Tasks[i].Successors,
-			&c.Tasks[i].Root)
+			&c.Tasks[i].Root, &c.Tasks[i].Visits)
 	}
 	service.Resolve(filepath.Dir(path), files...)
 	return c, nil

@@ -146,6 +146,9 @@ func (s *Server) loadTasks() error {
 		s.add(t, nil)
 		bundles[i] = raw
 	}
+	if err := s.checkVisits(); err != nil {
+		return err
+	}
 	for i, c := range s.cfg.Tasks {
 		if err := s.loadStream(c, bundles[i], s.tasks[i]); err != nil {
 			return err
@@ -186,6 +189,9 @@ func (s *Server) loadTask(open *taskfile.Open, file string, c TaskConfig) (*host
 	}
 	if s.cfg.ShowUnusable {
 		v.ShowUnusable()
+	}
+	if c.Visits != "" {
+		v.CountVisits(func() map[int64]uint64 { return s.visits(c.Visits) })
 	}
 	charging := verifier.Publishing{Folder: s.cfg.Ledger, Beside: c.HPKEKeys, Budget: c.budget()}
 	return &hostedTask{open: open, verifier: v, charging: charging, config: c}, nil

@@ -43,6 +43,7 @@ type Options struct {
 	Tasks int // Number of tasks of these relays; see [Cascade.Other]. Default 1.
 	// Task changes the draft of batches of 10, 9/10 of them honest clients, one lane of one slot, and quota 1.
 	Task   func(*task.Task)
+	Each   func(i int, draft *task.Task)    // Changes the draft of task i, after Task.
 	Config func(hop int, cfg *relay.Config) // Changes the configurations of relays that run in this process.
 
 	Pull     string // How often relays poll. Default "20ms".
@@ -124,6 +125,9 @@ func New(t testing.TB, o Options) *Cascade {
 	for i := range drafts {
 		copied := *draft
 		copied.Name = fmt.Sprintf("test %d", i)
+		if o.Each != nil {
+			o.Each(i, &copied)
+		}
 		drafts[i] = quickstart.Draft{Name: taskName(i), Task: &copied}
 	}
 	c.Deployment, err = quickstart.Write(filepath.Join(t.TempDir(), "deployment"), relays, drafts)

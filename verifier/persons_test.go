@@ -1,0 +1,84 @@
+package verifier
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/ledger"
+	"github.com/doona-dp/doona/internal/testing/fixture"
+	"github.com/doona-dp/doona/planner"
+	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/wire/task"
+)
+
+// costsOf returns the costs of a task of a year of days under (10, 10⁻⁵).
+func costsOf(t *testing.T, q planner.Query) *costs {
+	t.Helper()
+	q.Name, q.Batch, q.Honest, q.TotalEpsilon, q.TotalDelta, q.Epochs = "year", 10_000, .9, 10, 1e-5, 365
+	draft, err := planner.Draft(q)
+	require.NoError(t, err)
+	signed, err := fixture.Sign(draft, []string{"https://a.example", "https://b.example"},
+		task.Epochs{Start: 1_800_000_000, Length: 86400, Count: 365, Cap: q.Cap})
+	require.NoError(t, err)
+	open, err := signed.Bundle.Open(nil)
+	require.NoError(t, err)
+	m, err := registry.Open(open.Task)
+	require.NoError(t, err)
+	return newCosts(subject{open: open, mechanism: m})
+}
+
+// gaussianEpsilon returns the ε at which Gaussian noise with μ² = square has this δ.
+func gaussianEpsilon(square, delta float64) float64 {
+	lo, hi := 0.0, 100.0
+	for hi-lo > 1e-6 {
+		if found, _ := compose.GaussianDelta(square, (lo+hi)/2); found > delta {
+			lo = (lo + hi) / 2
+		} else {
+			hi = (lo + hi) / 2
+		}
+	}
+	return hi
+}
+
+// TestPersons: with Gaussian noise over many epochs, two devices have twice the μ of one, and a wiped browser the μ² of
+// its reports and of four. The costs must be within a tenth of that, and not below a thousandth under it. Group privacy
+// promises much less, and is used where the law of equal reports is not known.
+func TestPersons(t *testing.T) {
+	c := costsOf(t, planner.Query{Query: task.Histogram, Bins: 64, Labels: true,
+		Cap: task.Cap{Reports: 56, Window: 365}, Relays: &planner.RelayNoise{}})
+	ten := 10.0
+	p, err := c.ofPersons(56, 365, ledger.PersonCost{Epsilon: &ten, Delta: 1e-5})
+	require.NoError(t, err)
+	require.True(t, p.Exact)
+	one := compose.GaussianSquare(10, 1e-5) / 56
+	within := func(want float64, c ledger.PersonCost) {
+		t.Helper()
+		require.NotNil(t, c.Epsilon)
+		t.Logf("ε = %.4g, Gaussian %.4g, δ = %.3g", *c.Epsilon, want, c.Delta)
+		require.Greater(t, *c.Epsilon, want*.999)
+		require.Less(t, *c.Epsilon, want*1.1)
+	}
+	within(gaussianEpsilon(56*4*one, 1e-5), p.Devices)
+	within(gaussianEpsilon((110+4)*one, 1e-5), p.Wiped)
+	within(gaussianEpsilon(4*one, c.open.Claim.Delta.Value()), p.Batch)
+	again, err := c.ofPersons(56, 365, ledger.PersonCost{Epsilon: &ten, Delta: 1e-5})
+	require.NoError(t, err)
+	require.Same(t, p, again)
+	none, err := c.ofPersons(0, 0, ledger.PersonCost{Epsilon: new(float64)})
+	require.NoError(t, err)
+	require.Nil(t, none)
+
+	c = costsOf(t, planner.Query{Query: task.Histogram, Protocol: "histogram", Bins: 16, Labels: true})
+	small := 1.0
+	p, err = c.ofPersons(30, 30, ledger.PersonCost{Epsilon: &small, Delta: 1e-6})
+	require.NoError(t, err)
+	require.False(t, p.Exact)
+	require.InEpsilon(t, 2, *p.Devices.Epsilon, 1e-9)
+	require.InEpsilon(t, 1e-6*(1+math.E), p.Devices.Delta, 1e-9)
+	rest, err := c.of(29)
+	require.NoError(t, err)
+	require.Greater(t, *p.Wiped.Epsilon, rest.Epsilon+*p.Batch.Epsilon*(1-1e-9))
+}

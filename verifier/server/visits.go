@@ -1,0 +1,45 @@
+package server
+
+import (
+	"maps"
+
+	"github.com/doona-dp/doona/internal/invalid"
+)
+
+// visits returns the number of reports, by the start of an epoch, of a configured task and its later tasks.
+func (s *Server) visits(file string) map[int64]uint64 {
+	out := map[int64]uint64{}
+	for _, t := range s.hostedTasks() {
+		if t.config.File == file {
+			maps.Copy(out, t.verifier.ReportsByStart())
+		}
+	}
+	return out
+}
+
+// checkVisits checks the tasks that count others' visits: each is listed, has no cap, and has the same epochs.
+func (s *Server) checkVisits() error {
+	for _, t := range s.tasks {
+		if t.config.Visits == "" {
+			continue
+		}
+		var counts *hostedTask
+		for _, other := range s.tasks {
+			if other.config.File == t.config.Visits {
+				counts = other
+			}
+		}
+		e := t.open.Epochs
+		switch {
+		case e.Cap.IsZero():
+			return invalid.Field("visits", t.config.Visits, "none for a task without a cap, which counts every visit")
+		case counts == nil:
+			return invalid.Field("visits", t.config.Visits, "the file of a task in tasks")
+		case !counts.open.Epochs.Cap.IsZero():
+			return invalid.Field("visits", t.config.Visits, "a task without a cap")
+		case counts.open.Epochs.Length != e.Length || counts.open.Epochs.Start%e.Length != e.Start%e.Length:
+			return invalid.Field("visits", t.config.Visits, "a task with the same epochs")
+		}
+	}
+	return nil
+}

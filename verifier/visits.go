@@ -1,0 +1,32 @@
+package verifier
+
+// CountVisits makes the task's reports say what share of the visits it counts. visits returns the number of reports, by
+// the start of an epoch, of a task without a cap whose epochs are as long, and to which every visitor reports. Call it
+// before the first report. Its number of reports tells nothing new: participation is public.
+func (v *Verifier) CountVisits(visits func() map[int64]uint64) { v.visits = visits }
+
+// ReportsByStart returns the number of reports in each epoch with a batch, by the epoch's start in Unix seconds.
+func (v *Verifier) ReportsByStart() map[int64]uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out := map[int64]uint64{}
+	for number, e := range v.epochs {
+		if e.total != nil && e.total.counts.Users > 0 {
+			out[epochStart(v.open.Task, number).Unix()] = e.total.counts.Users
+		}
+	}
+	return out
+}
+
+// setVisits sets how many of the visits a report counts.
+func (v *Verifier) setVisits(r *Report) {
+	if v.visits == nil {
+		return
+	}
+	visits := v.visits()
+	for _, e := range r.Ledger.Epochs {
+		if all := visits[e.Start.Unix()]; all > 0 && e.Users > 0 {
+			r.Visits, r.CountedVisits = r.Visits+all, r.CountedVisits+e.Users
+		}
+	}
+}
