@@ -41,8 +41,8 @@ func readFunctions(sections []section) (f functions, err error) {
 	return f, nil
 }
 
-// layout holds what the steps know of a Go version beside the code: indexes of the words in runtime.moduledata that hold
-// the addresses of tables.
+// layout holds what the steps know of a Go version beside the code: indexes of the words in runtime.moduledata that
+// hold the addresses of tables.
 type layout struct {
 	pointerMaps int // Field gofunc.
 	tablesEnd   int // Field epclntab.

@@ -1,6 +1,7 @@
 /**
  * A task that is open in a WASM module: in doona-small.wasm; in doona.wasm, if that lacks the task's protocol; in
- * doona-full.wasm, once such a module stops. The SDK then discards the output of the stopped module and randomizes anew.
+ * doona-full.wasm, once such a module stops. The SDK then discards the output of the stopped module and randomizes
+ * anew.
  * @module
  */
 
