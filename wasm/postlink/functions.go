@@ -51,7 +51,6 @@ type layout struct {
 // layouts are the known Go versions. docs/postlink.md says how to add one.
 var layouts = map[string]layout{
 	"go1.26": {pointerMaps: 40, tablesEnd: 41},
-	"go1.27": {pointerMaps: 43, tablesEnd: 44},
 }
 
 // layout returns the layout of the Go version that compiled the module.
