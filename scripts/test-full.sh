@@ -17,8 +17,8 @@ run_part() {
     accountant) go test -tags long,postgres -timeout 60m ./accountant/... ;;
     protocols)
       go test -tags long,postgres -timeout 60m ./randomizer/... ./protocols/...
-      go test -tags long,postgres -timeout 60m -run 'NoiseDistribution|Soak|DamagedTasks|UnreachedData|Planted|EveryStep|NewestToolchain' \
-        ./wasm
+      go test -tags long,postgres -timeout 120m -v ./wasm -run \
+        'NoiseDistribution|Soak|DamagedTasks|UnreachedData|Planted|EveryStep'
       ./www/test.sh chromium --long --test-name-pattern 'stops at any function|one instance makes many' ;;
     coverage)
       go test -tags long,postgres -timeout 60m -v -run 'QuantilesAndMean|ProcessedIsPossible|BandsOverEpochs' ./verifier

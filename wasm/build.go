@@ -2,8 +2,8 @@
 // exports.
 //
 // doona.wasm (folder browser) is small enough for every page; WebCrypto seals the slots for it. doona-small.wasm is the
-// same with fewer protocols. doona-full.wasm (folder full) seals the slots itself. All link the Go packages that the verifier also uses, so each randomizer has one
-// implementation.
+// same with fewer protocols. doona-full.wasm (folder full) seals the slots itself. All link the Go packages that the
+// verifier also uses, so each randomizer has one implementation.
 package wasm
 
 import (

@@ -125,8 +125,8 @@ func (i *instance) answer(export string, argument []byte, args ...uint64) answer
 	return out
 }
 
-// difference opens all tasks of the vectors, the damaged ones too, randomizes values, and returns the first call in which
-// the modules differ. reports and damaged say how many.
+// difference opens all tasks of the vectors, the damaged ones too, randomizes values, and returns the first call in
+// which the modules differ. reports and damaged say how many.
 func (p *pair) difference(seed uint64, reports, damaged int) string {
 	r := rand.New(rand.NewPCG(seed, 1))
 	for _, file := range badTasks(p.t) {
@@ -218,8 +218,8 @@ func TestUnreachedDataIsUnused(t *testing.T) {
 // form plants one of these, the long form all: the methods of an interface, a table of numbers, and a type.
 func TestPlantedClearingIsFound(t *testing.T) {
 	const path = "github.com/doona-dp/doona/protocols"
-	symbols := []string{"go:itab.*" + path + "/histogram.Mechanism," + path + ".Mechanism", "internal/strconv.leftcheats",
-		"type:uint8"}
+	symbols := []string{"go:itab.*" + path + "/histogram.Mechanism," + path + ".Mechanism",
+		"internal/strconv.leftcheats", "type:uint8"}
 	if !stattest.Long {
 		symbols = symbols[:1]
 	}

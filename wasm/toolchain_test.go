@@ -3,7 +3,6 @@ package wasm_test
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -55,26 +54,6 @@ func TestEveryStepMayBeLeftOut(t *testing.T) {
 			require.Empty(t, startPair(t, 1, all, code).difference(1, 2000, 100))
 		})
 	}
-}
-
-// newest is the newest Go that postlink knows.
-const newest = "go1.27.4"
-
-// TestNewestToolchain: doona.wasm, built by another Go, answers every call as the one that ships, byte by byte.
-func TestNewestToolchain(t *testing.T) {
-	if !stattest.Long {
-		t.Skip("long")
-	}
-	ships := frozen(t, wasm.Browser, wasm.Options{})
-	t.Setenv("GOTOOLCHAIN", newest)
-	if out, err := exec.Command("go", "version").CombinedOutput(); err != nil {
-		t.Skipf("couldn't fetch %s: %s", newest, out)
-	}
-	module := built(t, wasm.Browser)
-	t.Logf("%s: %d bytes, %d after brotli", newest, len(module), brotlied(t, module))
-	code, err := engine.CompileModule(t.Context(), module)
-	require.NoError(t, err)
-	require.Empty(t, startPair(t, 1, ships, code).difference(1, 20_000, 2000))
 }
 
 // brotlied returns the size of a module after brotli, at its best.

@@ -8,8 +8,8 @@ import _ "github.com/doona-dp/doona/wasm/internal/client" // its exports are the
 
 func main() {}
 
-// postlink.Freeze stores the module in its state after the start. From then on Go's stack cannot grow, so init grows it to
-// 256 KiB. All exports run on this stack; one that needs more stops the module.
+// postlink.Freeze stores the module in its state after the start. From then on Go's stack cannot grow, so init grows it
+// to 256 KiB. All exports run on this stack; one that needs more stops the module.
 func init() { grow(stack / frame) }
 
 const (

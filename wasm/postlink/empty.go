@@ -27,8 +27,8 @@ var (
 	last = regexp.MustCompile(`^runtime\.(gopanic|goPanic\w+|panic\w+|throw|fatal\w*|sigpanic|newstack|morestack\w*|` +
 		`deferreturn|deferproc\w*|gorecover|badsystemstack|abort|saveblockevent|toRType|rtype\.\w+)$|^wasm_pc_f_loop`)
 	// mapKeyError2 says which key of a map cannot be compared, before a panic.
-	absent = regexp.MustCompile(`^runtime\.(gc\w+|__wbBuf_.*|bulkBarrier\w*|.*[tT]ypePointers.*|print\w+|g?write\w*)$|` +
-		`^internal_runtime_maps\.mapKeyError2$`)
+	absent = regexp.MustCompile(`^runtime\.(gc\w+|__wbBuf_.*|bulkBarrier\w*|.*[tT]ypePointers.*|print\w+|` +
+		`g?write\w*)$|^internal_runtime_maps\.mapKeyError2$`)
 	// foreign matches functions that must not remain. They compute addresses of functions (for reflection or type
 	// assertions), or take memory that bump's allocator does not know of.
 	foreign = regexp.MustCompile(`^runtime\.(getitab|itabInit|sbrk|growMemory)$|[tT]extOff$`)

@@ -221,8 +221,8 @@ func readGlobals(section []byte) (values []int, err error) {
 	return values, nil
 }
 
-// started runs a module's start. It returns the module with the memory and variables that the start left and, if wanted,
-// with bump's allocator.
+// started runs a module's start. It returns the module with the memory and variables that the start left and, if
+// wanted, with bump's allocator.
 func started(ctx context.Context, sections []section, f functions, withBump bool) ([]section, error) {
 	runtime := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
 	defer runtime.Close(ctx)
@@ -373,8 +373,8 @@ func exportedFunctions(section []byte) (numbers []int, err error) {
 
 const kindFunction = 0
 
-// tables returns where three contiguous tables of the Go runtime lie: functions, pointer maps, and the index of functions
-// by address.
+// tables returns where three contiguous tables of the Go runtime lie: functions, pointer maps, and the index of
+// functions by address.
 func (i *image) tables() (from, to int, err error) {
 	memory := i.memory
 	from, err = findTable(memory)

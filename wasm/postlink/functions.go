@@ -41,8 +41,8 @@ func readFunctions(sections []section) (f functions, err error) {
 	return f, nil
 }
 
-// layout holds what the steps know of a Go version beside the code: indexes of the words in runtime.moduledata that hold
-// the addresses of tables.
+// layout holds what the steps know of a Go version beside the code: indexes of the words in runtime.moduledata that
+// hold the addresses of tables.
 type layout struct {
 	pointerMaps int // Field gofunc.
 	tablesEnd   int // Field epclntab.
@@ -51,7 +51,6 @@ type layout struct {
 // layouts are the known Go versions. docs/postlink.md says how to add one.
 var layouts = map[string]layout{
 	"go1.26": {pointerMaps: 40, tablesEnd: 41},
-	"go1.27": {pointerMaps: 43, tablesEnd: 44},
 }
 
 // layout returns the layout of the Go version that compiled the module.

@@ -36,9 +36,9 @@ func Ran() map[string]bool {
 	return names
 }
 
-// BuildLinker builds Go's linker with a function more, which writes the section of symbols that step Data reads. It adds
-// two files and one call to the source of the installed Go, which it changes only for this build. The linker is written
-// to the folder dir. The result is for the go command's flag -toolexec.
+// BuildLinker builds Go's linker with a function more, which writes the section of symbols that step Data reads. It
+// adds two files and one call to the source of the installed Go, which it changes only for this build. The linker is
+// written to the folder dir. The result is for the go command's flag -toolexec.
 func BuildLinker(ctx context.Context, dir string, env []string) (toolexec string, err error) {
 	root, err := goRoot(ctx, env)
 	if err != nil {
@@ -86,8 +86,8 @@ func Overlay(ctx context.Context, dir string, env []string, o Options) (list str
 	return writeOverlay(dir, "module.json", files)
 }
 
-// fastDecimals is the line of internal/strconv/atof.go by which it converts numbers with tables of powers of ten. Without
-// these it converts them exactly, digit by digit, to the same results.
+// fastDecimals is the line of internal/strconv/atof.go by which it converts numbers with tables of powers of ten.
+// Without these it converts them exactly, digit by digit, to the same results.
 const fastDecimals = "var optimize = true // set to false to force slow-path conversions for testing\n"
 
 func goRoot(ctx context.Context, env []string) (string, error) {

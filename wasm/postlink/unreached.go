@@ -10,14 +10,14 @@ import (
 // reach finds what the exports of a frozen module can reach: functions, and symbols in memory.
 //
 //   - A function reaches what it calls, and the symbols whose addresses the linker wrote into it.
-//   - A symbol reaches the symbols whose addresses the linker wrote into it, and what its other words may be the address
-//     of: the start may have written them.
+//   - A symbol reaches the symbols whose addresses the linker wrote into it, and what its other words may be the
+//     address of: the start may have written them.
 //   - So do the module's variables, the used part of the stack, and all memory that the start allocated.
 //
 // Where the linker did not say what an integer is, it counts as an address if it could be one: of each symbol that
-// contains it or ends there. So reach may find too much and not too little, if no code computes the address of one symbol
-// from that of another. Only code that reads the linker's tables does so ([moduleTables]), and reach refuses a module
-// with such code.
+// contains it or ends there. So reach may find too much and not too little, if no code computes the address of one
+// symbol from that of another. Only code that reads the linker's tables does so ([moduleTables]), and reach refuses a
+// module with such code.
 type reach struct {
 	f       functions
 	bodies  []body

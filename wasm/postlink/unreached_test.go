@@ -21,7 +21,8 @@ func newProgram(bodies ...body) *program {
 	p := &program{}
 	p.memory = make([]byte, 512)
 	p.symbols.end = 208
-	p.symbols.all = []symbol{{"a", 64, 80, nil}, {"b", 80, 96, nil}, {"c", 96, 112, nil}, {"type:T", typeAt, typeAt + 64, nil}}
+	p.symbols.all = []symbol{{"a", 64, 80, nil}, {"b", 80, 96, nil}, {"c", 96, 112, nil},
+		{"type:T", typeAt, typeAt + 64, nil}}
 	for _, name := range append([]string{systemStack}, moduleTables[1:]...) {
 		p.symbols.all = append(p.symbols.all, symbol{name, 192, 192, nil})
 	}
@@ -76,8 +77,8 @@ func TestNothingIsReachedByNothing(t *testing.T) {
 	require.Equal(t, []bool{true, false}, called)
 }
 
-// TestWrittenAddressesReach: an address that the linker wrote into a called function, or into a kept symbol, reaches its
-// symbol and no other, also from outside. Another constant in a function is a number.
+// TestWrittenAddressesReach: an address that the linker wrote into a called function, or into a kept symbol, reaches
+// its symbol and no other, also from outside. Another constant in a function is a number.
 func TestWrittenAddressesReach(t *testing.T) {
 	p := newProgram(code(nil, 1), code([]int{80, 300}))
 	names, called := p.kept(t)
@@ -180,7 +181,8 @@ func TestReflectionIsRefused(t *testing.T) {
 	}
 }
 
-// TestSymbolsAreRead: readSymbols refuses a module without the linker's list, and one that is cut or has other functions.
+// TestSymbolsAreRead: readSymbols refuses a module without the linker's list, and one that is cut or has other
+// functions.
 func TestSymbolsAreRead(t *testing.T) {
 	list := append(binary.AppendUvarint(nil, uint64(len(sectionSymbols))), sectionSymbols...)
 	list = append(list, 2, 1, 'a', 64, 16, 0) // two symbols: name, address, size, addresses

@@ -128,7 +128,7 @@ func buildModules(ctx context.Context, out string, o wasm.Options) (assets, erro
 			file := filepath.Join(out, m.File())
 			of := o
 			of.Dead = func(cleared, all int) {
-				fmt.Fprintf(os.Stderr, "%s: %d of %d bytes of data are not reached and cleared\n", m.File(), cleared, all)
+				fmt.Fprintf(os.Stderr, "%s: cleared %d of %d bytes of data\n", m.File(), cleared, all)
 			}
 			if errs[i] = wasm.Build(ctx, m, file, of); errs[i] == nil {
 				built[i], errs[i] = addHash(file)

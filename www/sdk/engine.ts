@@ -161,7 +161,10 @@ export function localEngine(): Engine {
   };
 }
 
-/** Runs `work`. Returns null if a module but doona-full.wasm stopped. @throws DoonaError `module-failed` if doona-full.wasm stopped */
+/**
+ * Runs `work`. Returns null if another module than doona-full.wasm stopped.
+ * @throws DoonaError `module-failed` if doona-full.wasm stopped
+ */
 async function nullIfStopped<T>(name: ModuleName, work: () => Promise<T>): Promise<T | null> {
   try {
     return await work();

@@ -96,7 +96,7 @@ export interface AllOptions {
   readonly modules?: string | URL;
   /**
    * Which protocols the module has that `connect` loads first: `few` (doona-small.wasm: histogram, realsum and
-   * augmented) or `all` (doona.wasm). If it lacks the task's protocol, `connect` loads the other one too. Default `few`.
+   * augmented) or `all` (doona.wasm). If it lacks the task's protocol, `connect` loads the other too. Default `few`.
    */
   readonly protocols?: 'few' | 'all';
   /** The WASM modules, already compiled, for runtimes that cannot fetch them. */
