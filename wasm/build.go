@@ -150,15 +150,20 @@ func linkWithSymbols(ctx context.Context, main, file string, o Options, flags []
 		return fmt.Errorf("couldn't make a folder: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	linker, err := postlink.BuildLinker(ctx, dir, host())
+	more, err := postlink.Replaceable(ctx, dir, host())
 	if err != nil {
 		return err
 	}
-	overlay, err := postlink.Overlay(ctx, dir, host(), o)
+	native := append(host(), more...)
+	linker, err := postlink.BuildLinker(ctx, dir, native)
 	if err != nil {
 		return err
 	}
-	return link(ctx, main, file, Environment(), append(flags, "-toolexec="+linker, "-overlay="+overlay))
+	overlay, err := postlink.Overlay(ctx, dir, native, o)
+	if err != nil {
+		return err
+	}
+	return link(ctx, main, file, append(Environment(), more...), append(flags, "-toolexec="+linker, "-overlay="+overlay))
 }
 
 // compile compiles and strips a main package.
@@ -175,8 +180,7 @@ func link(ctx context.Context, main, file string, env, flags []string) error {
 		return fmt.Errorf("couldn't resolve %s: %w", file, err)
 	}
 	args := append([]string{"build", "-o", out}, flags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, main)...)
-	cmd.Env = env
+	cmd := postlink.Go(ctx, env, append(args, main)...)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("couldn't build %s: %w\n%s", main, err, strings.TrimSpace(string(text)))
 	}

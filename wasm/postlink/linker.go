@@ -36,6 +36,38 @@ func Ran() map[string]bool {
 	return names
 }
 
+// Replaceable returns settings to append to env, so that flag -overlay may replace the toolchain's files. The go command
+// refuses that for a toolchain that it has downloaded to the module cache. A link to it in dir then stands for it.
+func Replaceable(ctx context.Context, dir string, env []string) ([]string, error) {
+	root, err := goRoot(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.Contains(filepath.ToSlash(root), "golang.org/toolchain@") {
+		return nil, nil
+	}
+	link := filepath.Join(dir, "goroot")
+	if err := os.Symlink(root, link); err != nil {
+		return nil, fmt.Errorf("couldn't link to Go's folder: %w", err)
+	}
+	return []string{settingRoot + link, "GOTOOLCHAIN=local"}, nil
+}
+
+const settingRoot = "GOROOT="
+
+// Go returns a call of the go command: the one in the GOROOT of env, if it names one.
+func Go(ctx context.Context, env []string, args ...string) *exec.Cmd {
+	name := "go"
+	for _, setting := range env {
+		if root, ok := strings.CutPrefix(setting, settingRoot); ok && root != "" {
+			name = filepath.Join(root, "bin", "go")
+		}
+	}
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = env
+	return cmd
+}
+
 // BuildLinker builds Go's linker with a function more, which writes the section of symbols that step Data reads. It
 // adds two files and one call to the source of the installed Go, which it changes only for this build. The linker is
 // written to the folder dir. The result is for the go command's flag -toolexec.
@@ -57,8 +89,7 @@ func BuildLinker(ctx context.Context, dir string, env []string) (toolexec string
 		return "", err
 	}
 	linker := filepath.Join(dir, "link")
-	cmd := exec.CommandContext(ctx, "go", "build", "-overlay="+list, "-o", linker, "cmd/link")
-	cmd.Env = env
+	cmd := Go(ctx, env, "build", "-overlay="+list, "-o", linker, "cmd/link")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("couldn't build Go's linker: %w\n%s", err, text)
 	}
@@ -91,9 +122,7 @@ func Overlay(ctx context.Context, dir string, env []string, o Options) (list str
 const fastDecimals = "var optimize = true // set to false to force slow-path conversions for testing\n"
 
 func goRoot(ctx context.Context, env []string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", "env", "GOROOT")
-	cmd.Env = env
-	root, err := cmd.Output() // without the messages of a download
+	root, err := Go(ctx, env, "env", "GOROOT").Output() // without the messages of a download
 	if err != nil {
 		return "", fmt.Errorf("couldn't find Go's source: %w", err)
 	}
