@@ -52,8 +52,8 @@ func client(e levelSum, x float64) []float64 {
 	return out
 }
 
-// withRounding adds step times the difference of two Poisson variables of this variance to a distribution on 0, 1, 2, ….
-// The result begins at -reach.
+// withRounding adds step times the difference of two Poisson variables of this variance to a distribution on the whole
+// numbers from 0. The result begins at -reach.
 func withRounding(law []float64, rounding float64, step int) (out []float64, reach int) {
 	if rounding == 0 {
 		return law, 0

@@ -102,16 +102,16 @@ func group(eps, delta float64) (ledger.PersonCost, error) {
 	return ledger.PersonCost{Epsilon: &twice, Delta: sum}, nil
 }
 
-// setPersons adds the costs of persons to a report. The caller holds v.mu.
-func (v *Verifier) setPersons(r *Report) (err error) {
+// setPersons adds the costs of persons to a report of a task with these epochs.
+func (k *costs) setPersons(r *Report, of task.Epochs) (err error) {
 	visitor, starts := ledger.PersonCost{Epsilon: r.Ledger.Epsilon, Delta: r.Ledger.Delta}, []uint64{}
 	for _, e := range r.Ledger.Epochs {
 		starts = append(starts, uint64(e.Start.Unix()))
 	}
-	epochs, reports := uint64(len(starts)), v.open.Epochs.MostReportsAt(starts)
+	epochs, reports := uint64(len(starts)), of.MostReportsAt(starts)
 	if p := r.Ledger.Published; p != nil {
 		visitor, epochs, reports = ledger.PersonCost{Epsilon: p.Epsilon, Delta: p.Delta}, p.Epochs, p.Reports
 	}
-	r.Ledger.Persons, err = v.costs.ofPersons(reports, epochs, visitor)
+	r.Ledger.Persons, err = k.ofPersons(reports, epochs, visitor)
 	return err
 }

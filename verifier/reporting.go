@@ -36,10 +36,12 @@ func (v *Verifier) made(dry bool) (*Report, error) {
 	if err := v.charger.showPublished(&r); err != nil {
 		return nil, err
 	}
-	if err := v.setPersons(&r); err != nil {
+	if err := v.costs.setPersons(&r, v.open.Epochs); err != nil {
 		return nil, err
 	}
-	v.setVisits(&r)
+	if v.visits != nil {
+		r.setVisits(v.visits())
+	}
 	if v.progress != nil {
 		now := v.progress()
 		r.Progress = &now

@@ -18,12 +18,8 @@ func (v *Verifier) ReportsByStart() map[int64]uint64 {
 	return out
 }
 
-// setVisits sets how many of the visits a report counts.
-func (v *Verifier) setVisits(r *Report) {
-	if v.visits == nil {
-		return
-	}
-	visits := v.visits()
+// setVisits sets how many of the visits a report counts. visits has their number by the start of the epoch.
+func (r *Report) setVisits(visits map[int64]uint64) {
 	for _, e := range r.Ledger.Epochs {
 		if all := visits[e.Start.Unix()]; all > 0 && e.Users > 0 {
 			r.Visits, r.CountedVisits = r.Visits+all, r.CountedVisits+e.Users

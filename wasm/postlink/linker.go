@@ -36,7 +36,7 @@ func Ran() map[string]bool {
 	return names
 }
 
-// Replaceable returns settings to append to env, so that flag -overlay may replace the toolchain's files. The go command
+// Replaceable returns settings to append to env, so that -overlay may replace the toolchain's files. The go command
 // refuses that for a toolchain that it has downloaded to the module cache. A link to it in dir then stands for it.
 func Replaceable(ctx context.Context, dir string, env []string) ([]string, error) {
 	root, err := goRoot(ctx, env)
