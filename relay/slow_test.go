@@ -172,7 +172,7 @@ func TestSlowClients(t *testing.T) {
 		"says nothing more": {func(l *slowLane, conn net.Conn) {
 			io.WriteString(conn, "GET /v1/keys HTTP/1.1\r\nHost: relay\r\n\r\n")
 			read(conn)
-		}, time.Minute},
+		}, 2 * time.Minute}, // idle_timeout
 	} {
 		t.Run(name, func(t *testing.T) {
 			inSlowLane(t, func(t *testing.T, l *slowLane) {

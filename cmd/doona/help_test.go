@@ -36,10 +36,11 @@ func TestHelp(t *testing.T) {
 			"minute; TestScripts/total has a short one",
 		"doona plan --query mean --range 0,180 --users 1000000 --epsilon 1 --delta 1e-8": "takes 8 s; TestScripts/plan " +
 			"has plans of few users",
-		"doona plan --table --json":                      "takes a minute; TestDocumentedTablesHaveEveryExample has it",
-		"doona plan --set site.json --out tasks":         "needs a file, as TestScripts/set has it",
-		"doona simulate --table --repeat 5000":           "takes minutes",
-		load + "--rate 0 --clients 20000 --duration 10s": running,
+		"doona plan --table --json":                              "takes a minute; TestDocumentedTablesHaveEveryExample has it",
+		"doona plan --set site.json --out tasks":                 "needs a file, as TestScripts/set has it",
+		"doona plan --set site.json --explain --plot shares.svg": "needs a file, as TestScripts/set has it",
+		"doona simulate --table --repeat 5000":                   "takes minutes",
+		load + "--rate 0 --clients 20000 --duration 10s":         running,
 		load + "--rate 0 --clients 10000 --values zipf --report http://127.0.0.1:8090/tasks/ID": "needs a running " +
 			"relay and verifier, as TestLoadCompares of package relay has them",
 		load + "--rate 8000 --clients 50000 --duration 1m --admin http://127.0.0.1:9081 --json": running,

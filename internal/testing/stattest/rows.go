@@ -90,6 +90,9 @@ func writeTokens(write func([]byte) (int, error), text []byte) {
 		if kind == token.EOF {
 			return
 		}
+		if kind == token.SEMICOLON && literal == "\n" {
+			continue // A line end or none, as before a brace.
+		}
 		if literal == "" {
 			literal = kind.String()
 		}
