@@ -214,7 +214,7 @@ func lawOf(t *testing.T, d *task.Task, m protocols.Mechanism, values [][]float64
 	}
 	// The inverted law of a sum of levels (docs/proofs/bands.md). It holds for the worst values that the data allow, so
 	// it holds more often for others.
-	require.Contains(t, []string{"realsum", "vectorsum", "vectorgrid"}, d.Protocol, "unknown law %T", first)
+	require.Contains(t, []string{"realsum", "vectorsum", "vectorgrid", "rappor"}, d.Protocol, "unknown law %T", first)
 	worst := float64(len(values)) * m.Worst().Variance * scale * scale
 	return law{0.99, func(variance float64) float64 { return 2.6 * z * math.Sqrt(max(worst, variance)) }}
 }

@@ -53,7 +53,7 @@ type Way struct {
 	// Root mean square error over the entries of the answer, for the worst-case input, in the query's units. For the
 	// texts that a search finds, it is the error of the count of a text that FoundDownTo clients have.
 	RMSE     float64
-	Width    float64 // Width of the 95 % interval of an entry for that input, in the query's units.
+	Width    float64 // Width of an entry's 95 % interval for that input, by the normal law, in the query's units.
 	Central  float64 // RMSE divided by the RMSE of a curator who sees all values.
 	Messages float64 // Expected number of a client's messages, without covers.
 	Bytes    float64 // Size of a client's report; with padding none the expected size.
