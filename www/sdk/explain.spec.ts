@@ -197,7 +197,8 @@ function situations() {
 }
 
 test('in every language, each explanation has the figures of the guarantee and fills every placeholder', () => {
-  const limits = [budget, { epsilon: Infinity, delta: 1, days: Infinity, decider: 'page' as const },
+  const price = { first: { epsilon: 1, delta: 1e-7 }, reports: 56, all: { epsilon: 3, delta: 1e-5 } };
+  const limits = [{ ...budget, price }, { epsilon: Infinity, delta: 1, days: Infinity, decider: 'page' as const },
     { ...budget, days: 1 }];
   for (const language of languages) {
     const said = new Set<string>();

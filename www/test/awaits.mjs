@@ -72,7 +72,8 @@ async function withFiles(scripts) {
     return { file: `./${file}`, integrity: integrity[file] };
   };
   const files = /** @type {Record<string, {file: string, integrity: string}>} */ ({
-    browser: module(/^doona-[0-9a-f]+\.wasm$/), full: module(/^doona-full-.*\.wasm$/) });
+    browser: module(/^doona-[0-9a-f]+\.wasm$/), small: module(/^doona-small-.*\.wasm$/),
+    full: module(/^doona-full-.*\.wasm$/) });
   const replaced = () => {
     for (const [name, text] of scripts) {
       scripts.set(name, text.replace(mark, '(').replace(/DOONA\.(\w+)\.(file|integrity)/g, (all, asset, key) => {
