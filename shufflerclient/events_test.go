@@ -111,10 +111,11 @@ func TestEventsUnderAnyClock(t *testing.T) {
 func TestALongerWindowIsRefused(t *testing.T) {
 	ledger := &shufflerclient.Ledger{}
 	b := shufflerclient.Budget{Epsilon: 100, Delta: .5, Days: 30}
-	longer, dearer, single := eventPrice, eventPrice, eventPrice
+	longer, dearer, looser, single := eventPrice, eventPrice, eventPrice, eventPrice
 	longer.Reports, dearer.All.Epsilon, single.Events = 100, 1.1, false
+	looser.All.Epsilon, looser.All.Delta = .9, 1e-7 // A larger δ has a smaller ε, of however many copies.
 	require.NoError(t, ledger.Spend(b, "a", eventPrice, 0, task.Epochs{Length: day}))
-	for i, p := range []shufflerclient.Price{longer, dearer, single} {
+	for i, p := range []shufflerclient.Price{longer, dearer, looser, single} {
 		require.ErrorIs(t, ledger.Spend(b, "a", p, int64(i+1)*day, task.Epochs{Length: day}), shufflerclient.ErrBudget)
 	}
 	require.NoError(t, ledger.Spend(b, "a", eventPrice, day, task.Epochs{Length: day}))
