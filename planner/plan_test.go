@@ -62,9 +62,9 @@ func goals() map[string]planner.Goal {
 // TestPlansPredict simulates every possible way with the worst-case input. The measured root mean square error must be
 // within 10 % of the prediction. So must the width of 95 % intervals, plus a step if answers are whole numbers; only
 // intervals of rappor's sums may be a quarter wider. With 4,000 repetitions, and errors of at most the kurtosis of
-// Laplace noise, the relative standard error of the measured error is 1.8 %. A row then fails by chance with probability
-// 2·10⁻⁸. For answers of at least 16 entries, 1,250 batches give 20,000 errors and 0.8 %. The long form (make test-full
-// PART=coverage) has the goals of the project's acceptance test.
+// Laplace noise, the relative standard error of the measured error is 1.8 %. A row then fails by chance with
+// probability 2·10⁻⁸. For answers of at least 16 entries, 1,250 batches give 20,000 errors and 0.8 %. The long form
+// (make test-full PART=coverage) has the goals of the project's acceptance test.
 func TestPlansPredict(t *testing.T) {
 	for name, g := range goals() {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestPlansPredict(t *testing.T) {
 					w.RMSE, out.RMSE, w.Width, width, w.Task.Params)
 				require.InEpsilon(t, w.RMSE, out.RMSE, .1, w.Protocol)
 				if w.Protocol == "rappor" && g.Query.Query != task.Count {
-					// Intervals of flipped levels hold for the worst values (docs/proofs/bands.md): wider, for few clients.
+					// Intervals of flipped levels hold for the worst values (docs/proofs/bands.md), so they are wider.
 					require.Greater(t, width, .9*w.Width)
 					require.Less(t, width, 1.25*w.Width)
 				} else if g.Query.Query == task.Count || g.Query.Query == task.Histogram {
