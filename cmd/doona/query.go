@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/planner"
 )
 
@@ -51,6 +52,9 @@ func (f *queryFlags) check(cmd *cobra.Command) error {
 	}
 	if err := checkTarget(cmd); err != nil {
 		return err
+	}
+	if cmd.Flags().Changed("total-epsilon") && f.query.TotalEpsilon == 0 { // Zero stands for no total.
+		return cli.FlagError(invalid.Field("total-epsilon", "0", "a number in (0, 100]"))
 	}
 	if f.events == "" {
 		if err := cli.Refuse(cmd, "without --events", "default"); err != nil {
