@@ -150,8 +150,8 @@ func withNoise(t testing.TB, n *task.Noise) *task.Task {
 	return s
 }
 
-// TestOldTasksKeepTheirIDs: tasks without a cap or events have the ids that they had before these. A report binds nothing
-// of its task but the id and the keys, so reports keep every byte.
+// TestOldTasksKeepTheirIDs: tasks without a cap or events have the ids that they had before these existed. A report
+// binds nothing of its task but the id and the keys, so reports keep every byte.
 func TestOldTasksKeepTheirIDs(t *testing.T) {
 	raw, err := os.ReadFile("../../testdata/v1/task.json")
 	require.NoError(t, err)
