@@ -45,13 +45,15 @@ function typed(part: any): any {
   return Object.fromEntries(Object.entries(part).map(([key, value]) => [key, typed(value)]));
 }
 
-test('task.json: claim, stream and noise', () => {
+test('task.json: claim, stream, limits and noise', () => {
   for (const { canonical, document } of read('task')) {
-    const { total, assumption, stream, noise } = parseTask(hex(canonical));
+    const { total, assumption, stream, noise, limits } = parseTask(hex(canonical));
     assert.deepEqual(total, document.claim.total);
     assert.equal(assumption, document.claim.assumption ?? 'min-honest');
     assert.deepEqual(stream && { ...stream, before: toHex(stream.before) },
       document.stream && typed({ before: '', ...document.stream }));
+    const { cap, pace, events } = document;
+    assert.deepEqual(limits, { ...(cap && { cap }), ...(pace && { pace }), ...(events && { events: typed(events) }) });
     const cells = { which: [], tilt: undefined, total: undefined };
     assert.deepEqual(noise, document.noise &&
       typed({ ...(document.noise.kind === 'cells' && cells), ...document.noise }));

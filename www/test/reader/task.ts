@@ -39,8 +39,16 @@ export interface Task {
   total: { epsilon: string; delta: string } | undefined;
   assumption: string;
   origins: string[];
+  /** Limits on one browser, as in a task's JSON form. */
+  limits: Limits;
   stream: Stream | undefined;
   noise: Noise | undefined;
+}
+
+export interface Limits {
+  cap?: string;
+  pace?: string;
+  events?: { limit: string; default: bigint };
 }
 
 export interface Stream {
@@ -67,6 +75,8 @@ export interface Noise {
   which?: [bigint, bigint][];
   tilt?: { centre: bigint; zero: bigint; weights: bigint[]; factors: bigint[] } | undefined;
   total?: bigint | undefined;
+  /** The cell that gets what the others leave of the total. */
+  rest?: bigint;
 }
 
 /** Decodes the msgpack of section 3: integers, byte strings, strings and arrays. */
@@ -104,7 +114,7 @@ export function decode(bytes: Uint8Array): any {
 
 export function parseTask(canonical: Uint8Array): Task {
   const [label, version, , query, protocol, rule, params, input, claim, batch, slots, ...rest] = decode(canonical);
-  const [, [, , , origins], , , , stream, noise] = rest; // epochs, clients, relays, verifier, kem, stream, noise
+  const [epochs, [, , , origins], , , , stream, noise] = rest; // epochs, clients, relays, verifier, kem, stream, noise
   if (rest.length !== 7) throw new Malformed('task');
   if (label !== 'doona-task' || version !== 1n) throw new Malformed('version');
   const [lo, hi, bins, labels, clip] = input;
@@ -124,8 +134,21 @@ export function parseTask(canonical: Uint8Array): Task {
     total: total.length ? { epsilon: total[0], delta: total[1] } : undefined,
     assumption,
     origins: originsOf(origins),
+    limits: limitsOf(epochs.slice(3)),
     stream: stream.length ? streamOf(stream) : undefined,
     noise: noise.length ? noiseOf(noise) : undefined,
+  };
+}
+
+function limitsOf(numbers: bigint[]): Limits {
+  if (![0, 2, 4, 5, 7].includes(numbers.length)) throw new Malformed('epochs');
+  const pair = (at: number) => `${numbers[at]}/${numbers[at + 1]}`;
+  const paced = numbers.length === 4 || numbers.length === 7;
+  const first = numbers.length - 3; // of the events
+  return {
+    ...(numbers[1] && { cap: pair(0) }), // 0 in 0 epochs stands for no cap, before events
+    ...(paced && { pace: pair(2) }),
+    ...(numbers.length >= 5 && { events: { limit: pair(first), default: numbers[first + 2]! } }),
   };
 }
 
@@ -177,11 +200,11 @@ function rotationOf(raw: Uint8Array): Rotation {
 function noiseOf([kind, cells, batches, ...law]: [string, bigint, bigint, ...any]): Noise {
   if (kind === 'pool') return { kind, cells, batches, pool: law[0] };
   if (kind !== 'cells') throw new Malformed('noise.kind');
-  const [tables, which, tilt, total] = law;
+  const [tables, which, tilt, [total, rest]] = law;
   return {
     kind, cells, batches, tables, which,
     tilt: tilt.length ? { centre: tilt[0], zero: tilt[1], weights: tilt[2], factors: tilt[3] } : undefined,
-    total: total[0],
+    total, ...(rest !== undefined && { rest }),
   };
 }
 
