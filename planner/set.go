@@ -129,15 +129,26 @@ func (s Set) Reports(i int) uint64 {
 }
 
 // Laws compares the kinds of noise by relays for query i of a plan, for all its reports together: it explains the
-// choice. It returns nil for noise by clients, and for noise without one table for all cells.
+// choice. It returns nil for noise by clients, and for noise without one table for all cells. With a rest cell it adds
+// the plan's own law, which takes fewer copies than the others.
 func (s Set) Laws(p *SetPlan, i int) ([]relaynoise.Compared, error) {
 	t := p.Ways[i].Task
 	if n := t.Noise; n == nil || n.Kind != task.NoiseCells || n.Tilt != nil || len(n.Tables) != 1 {
 		return nil, nil
 	}
-	total := t.Claim.Total
-	return relaynoise.Compare(t.Noise.Cells, relaynoise.Target{Epsilon: total.Epsilon.Value(),
-		Delta: total.Delta.Value(), Epochs: s.Reports(i)})
+	total, plain := t.Claim.Total, task.Task{Epochs: t.Epochs}
+	laws, err := relaynoise.Compare(t.Noise.Cells, relaynoise.Target{Epsilon: total.Epsilon.Value(),
+		Delta: total.Delta.Value(), Epochs: plain.MostCopies(s.Goals[i].Epochs)})
+	if err != nil || t.Noise.Rest == nil {
+		return laws, err
+	}
+	own, err := relaynoise.NewLaws(t.Noise)
+	if err != nil {
+		return nil, err
+	}
+	other := own.Cells[(*t.Noise.Rest+1)%t.Noise.Cells]
+	return append(laws, relaynoise.Compared{Law: "fixed total with a rest cell", Deviation: math.Sqrt(other.Variance()),
+		Dummies: own.Dummies() / float64(t.Noise.Cells)}), nil
 }
 
 // copies returns how many copies of the law of one epoch the reports to query i take: as many as reports, or fewer with
@@ -289,8 +300,11 @@ func (s Set) search(chosen []Way) (low float64, ways []Way, err error) {
 		}
 		walk *= 2
 	}
-	if ways == nil || over > last {
+	switch {
+	case ways == nil:
 		return 0, nil, none
+	case over > last: // One query has nearly all of the total. [Set.goal] gives it no more than the total.
+		return scaleAt(most), ways, nil
 	}
 	return s.between(chosen, ways, scaleAt(most), scaleAt(over))
 }

@@ -68,7 +68,8 @@ func at(seen []compose.Observation, delta float64) ledger.PersonCost {
 func (c *costs) equal() (*relaynoise.Curve, error) {
 	t := c.open.Task
 	_, local := t.Param("gamma")
-	if n := t.Noise; n == nil || n.Kind != task.NoiseCells || n.Tilt != nil || local {
+	if n := t.Noise; n == nil || n.Kind != task.NoiseCells || n.Tilt != nil || n.Rest != nil ||
+		local {
 		return nil, nil
 	}
 	return relaynoise.Group(t.Noise, 2)

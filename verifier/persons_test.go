@@ -21,7 +21,7 @@ func costsOf(t *testing.T, q planner.Query) *costs {
 	draft, err := planner.Draft(q)
 	require.NoError(t, err)
 	signed, err := fixture.Sign(draft, []string{"https://a.example", "https://b.example"},
-		task.Epochs{Start: 1_800_000_000, Length: 86400, Count: 365, Cap: q.Cap})
+		task.Epochs{Start: 1_800_000_000, Length: 86400, Count: 365, Cap: q.Cap, Events: q.Events})
 	require.NoError(t, err)
 	open, err := signed.Bundle.Open(nil)
 	require.NoError(t, err)
@@ -71,9 +71,19 @@ func TestPersons(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, none)
 
-	c = costsOf(t, planner.Query{Query: task.Histogram, Protocol: "histogram", Bins: 16, Labels: true})
+	requireGroupPrivacy(t, costsOf(t, planner.Query{Query: task.Histogram, Protocol: "histogram", Bins: 16,
+		Labels: true}))
+	c = costsOf(t, planner.Query{Query: task.Histogram, Bins: 7, Labels: true,
+		Events: task.Events{Most: 1, Window: 30, Default: 2}, Relays: &planner.RelayNoise{}})
+	require.NotNil(t, c.open.Noise.Rest)
+	requireGroupPrivacy(t, c)
+}
+
+// requireGroupPrivacy checks the costs of persons in a task whose law of equal reports is not known.
+func requireGroupPrivacy(t *testing.T, c *costs) {
+	t.Helper()
 	small := 1.0
-	p, err = c.ofPersons(30, 30, ledger.PersonCost{Epsilon: &small, Delta: 1e-6})
+	p, err := c.ofPersons(30, 30, ledger.PersonCost{Epsilon: &small, Delta: 1e-6})
 	require.NoError(t, err)
 	require.False(t, p.Exact)
 	require.InEpsilon(t, 2, *p.Devices.Epsilon, 1e-9)

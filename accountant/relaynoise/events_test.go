@@ -81,8 +81,8 @@ func worst(pairs ...finite) (out finite) {
 	return append(out, outcome{-left * at, -left}, outcome{value, 0})
 }
 
-// below reports whether one pair's curve is nowhere above that of another. The difference of two curves that are
-// straight between corners is least at a corner of the upper one.
+// below reports whether the upper pair's curve dominates the curve of f. Both are straight between corners, so their
+// difference is least at a corner of the upper one.
 func below(f, upper finite) bool {
 	for _, a := range upper.alphas() {
 		if f.delta(a) > upper.delta(a)+1e-12 {
@@ -179,23 +179,26 @@ func TestAllowances(t *testing.T) {
 	require.Greater(t, tooFew, 1000)
 }
 
-// world returns the law of the numbers of messages of all cells, if a client sends cell a.
-func world(n *task.Noise, a int) (out map[int]float64, base int) {
+// world returns the law of the numbers of messages of all cells, if a person sends some messages of cell a.
+func world(n *task.Noise, a, messages int) map[int]float64 {
 	law, base := states(n)
 	place := 1
 	for range a {
 		place *= base
 	}
-	out = map[int]float64{}
+	out := map[int]float64{}
 	for key, p := range law {
-		out[key+place] = p
+		out[key+messages*place] = p
 	}
-	return out, base
+	return out
 }
 
-func between(n *task.Noise, a, b int) (out finite) {
-	p, _ := world(n, a)
-	q, _ := world(n, b)
+// between returns the pair of a person who sends one message of cell a, or of cell b.
+func between(n *task.Noise, a, b int) finite { return equalBetween(n, a, b, 1) }
+
+// equalBetween is [between] for some equal messages in one batch.
+func equalBetween(n *task.Noise, a, b, messages int) (out finite) {
+	p, q := world(n, a, messages), world(n, b, messages)
 	for key, x := range p {
 		out = append(out, outcome{x, q[key]})
 	}
@@ -270,7 +273,8 @@ func TestEventLaws(t *testing.T) {
 			independent++
 		}
 	}
-	t.Logf("%d laws, %d break the rule without τ, %d independent ones that of one cell", valid, withoutTau, independent)
+	t.Logf("%d laws; %d break the rule without τ, %d of independent cells the curve of one cell", valid, withoutTau,
+		independent)
 	require.Greater(t, valid, 150)
 	require.Greater(t, withoutTau, 100)
 	require.Greater(t, independent, 300)

@@ -11,30 +11,6 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// batches returns the law of a batch of three cells to which a person adds some messages of cell 0.
-func batches(n *task.Noise, of, messages int) map[[3]int]float64 {
-	law, sum := map[[3]int]float64{}, 0.0
-	table := n.Tables[0]
-	for x, p := range table {
-		for y, q := range table {
-			for z, r := range table {
-				if n.Total != nil && uint64(x+y+z) != *n.Total {
-					continue
-				}
-				counts := [3]int{x, y, z}
-				counts[of] += messages
-				mass := float64(p) * float64(q) * float64(r)
-				law[counts] += mass
-				sum += mass
-			}
-		}
-	}
-	for key := range law {
-		law[key] /= sum
-	}
-	return law
-}
-
 // TestEqualReports compares the curve of a person with one to three equal reports in a batch with the enumeration of
 // all batches of three cells, for independent cells and for a fixed total. Four copies of one report's pair are no
 // bound for two equal reports.
@@ -47,13 +23,10 @@ func TestEqualReports(t *testing.T) {
 		for reports := 1; reports <= 3; reports++ {
 			curve, err := relaynoise.Group(n, reports)
 			require.NoError(t, err)
-			p, q := batches(n, 0, reports), batches(n, 1, reports)
+			pair := equalBetween(n, 0, 1, reports)
 			for _, eps := range []float64{0, .3, 1, 2, 3.5} {
-				want := 0.0
-				for batch, mass := range p {
-					want += max(0, mass-math.Exp(eps)*q[batch])
-				}
-				require.InDelta(t, want, curve.Delta(eps), 1e-8, "%s, %d reports, ε = %v", name, reports, eps)
+				require.InDelta(t, pair.delta(math.Exp(eps)), curve.Delta(eps), 1e-8, "%s, %d reports, ε = %v", name,
+					reports, eps)
 			}
 		}
 	}
@@ -71,4 +44,7 @@ func TestEqualReports(t *testing.T) {
 	t.Logf("two equal reports: at most %.3g times the δ of four copies of one", most)
 	_, err = relaynoise.Group(&task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: n.Tables, Tilt: &task.Tilt{}}, 2)
 	require.ErrorContains(t, err, "noise.tilt")
+	n.Cells, n.Total, n.Rest = 3, &total, new(uint64)
+	_, err = relaynoise.Group(n, 2)
+	require.ErrorContains(t, err, "noise.rest")
 }

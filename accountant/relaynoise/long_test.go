@@ -84,11 +84,13 @@ func TestLongHorizons(t *testing.T) {
 	require.ErrorContains(t, err, "at most 4096")
 }
 
-// TestAllEventsFigures: k events in all epochs of the claim, and 13, which one event in any 30 of 365 epochs makes.
+// TestAllEventsFigures: k events in all epochs of the claim, and 13, which one event in any 30 of 365 epochs makes. 15
+// take as many copies for a count as 30 epochs without a limit on events.
 func TestAllEventsFigures(t *testing.T) {
 	for _, c := range []eventsFigure{
 		{1, 1e-6, 1, 2.9}, {1, 1e-6, 2, 5.8}, {1, 1e-6, 4, 11.5}, {3, 1e-5, 1, .89}, {3, 1e-5, 2, 1.9},
 		{3, 1e-5, 4, 3.9}, {1, 1e-6, 13, 22.2}, {3, 1e-5, 13, 7.3},
+		{1, 1e-6, 15, 23.7}, {3, 1e-5, 15, 7.9},
 	} {
 		c.check(t)
 	}

@@ -11,14 +11,17 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
+// mostMessages is the most messages of one person that a digit of a key of [states] has room for.
+const mostMessages = 3
+
 // states enumerates the joint law of the dummies of all cells. Each key holds the cells' numbers of dummies as digits
 // in base.
 func states(n *task.Noise) (law map[int]float64, base int) {
 	for _, table := range n.Tables {
-		base = max(base, len(table)+1) // + 1 for the client's message
+		base = max(base, len(table)+mostMessages)
 	}
 	if n.Rest != nil {
-		base = max(base, int(*n.Total)+2)
+		base = max(base, int(*n.Total)+1+mostMessages)
 	}
 	var which []uint64
 	n.Each(func(_ uint64, run task.Run) {

@@ -81,11 +81,12 @@ type setRow struct {
 	Name    string  `json:"name"`
 	Share   float64 `json:"share"` // Part of the total, of 1.
 	Weight  float64 `json:"weight,omitempty"`
-	Per     string  `json:"per,omitempty"`  // With days: how long an epoch is.
-	Cap     string  `json:"cap,omitempty"`  // R/W.
-	Pace    string  `json:"pace,omitempty"` // r/w.
-	Epochs  uint64  `json:"epochs"`         // Of the query.
-	Reports uint64  `json:"reports"`        // Most reports of one browser in these: fewer with a cap.
+	Per     string  `json:"per,omitempty"`    // With days: how long an epoch is.
+	Cap     string  `json:"cap,omitempty"`    // R/W.
+	Pace    string  `json:"pace,omitempty"`   // r/w.
+	Events  string  `json:"events,omitempty"` // K/W.
+	Epochs  uint64  `json:"epochs"`           // Of the query.
+	Reports uint64  `json:"reports"`          // Most reports of one browser in these: fewer with a cap.
 	planRow
 	Explained *setExplained `json:"explained,omitempty"` // With --explain.
 }
@@ -193,12 +194,12 @@ func (f *setFile) goal(q *setQuery) (g planner.Goal, err error) {
 	g.Query = planner.Query{Name: q.Name, Query: q.Query, Bins: q.Bins, Labels: q.Labels, Dim: q.Dim, Length: q.Length,
 		Clip:   !q.NoClip,
 		Honest: *f.Honest}
+	if q.Events == "" && q.Default != 0 {
+		return g, cli.Usagef("invalid default %d of query %s: want events with it", q.Default, q.Name)
+	}
 	g.Events.Default = q.Default
 	if err := cmp.Or(g.Cap.Parse("cap", q.Cap), g.Pace.Parse("pace", q.Pace), g.Events.Parse(q.Events)); err != nil {
 		return g, err
-	}
-	if q.Events == "" && q.Default != 0 {
-		return g, cli.Usagef("invalid default %d of query %s: want events with it", q.Default, q.Name)
 	}
 	if g.Epochs, err = f.epochs(q); err != nil {
 		return g, err
@@ -277,7 +278,7 @@ func (f *planFlags) runSet(cmd *cobra.Command) error {
 
 // describe sets what the set's file says of a query.
 func (r *setRow) describe(q *setQuery, days bool, s *planner.Set, i int) {
-	r.Cap, r.Pace = q.Cap, q.Pace
+	r.Cap, r.Pace, r.Events = q.Cap, q.Pace, q.Events
 	if s.Weights != nil {
 		r.Weight = s.Weights[i]
 	}
@@ -357,7 +358,12 @@ func (q *setRow) printExplained(w io.Writer) {
 	if q.Pace != "" {
 		fmt.Fprintf(w, ", pace %s", q.Pace)
 	}
-	fmt.Fprintf(w, ". Its noise covers %d of %d reports.\n", q.Reports, q.Epochs)
+	if q.Events != "" {
+		fmt.Fprintf(w, "; events %s. Its noise covers only the events in %d of %d reports.\n", q.Events, q.Reports,
+			q.Epochs)
+	} else {
+		fmt.Fprintf(w, ". Its noise covers %d of %d reports.\n", q.Reports, q.Epochs)
+	}
 	for _, law := range q.Explained.Laws {
 		if law.Deviation == nil {
 			fmt.Fprintf(w, "  %s: none keeps this part of the total within the sizes that a client can check\n", law.Law)
