@@ -23,9 +23,9 @@ const mostEpochs = 65536
 // priceOf returns the cost of a task's reports within a budget's days. The δ of all reports is the task's claimed δ for
 // that number of epochs, or the budget's δ if that is smaller. The task's privacy law then gives the ε at this δ. A
 // task's cap limits the number of reports, and its events the cost of all: the price is charged for reports, never for
-// events. A stream that continues counts as many epochs as fit into the days. Its δ is
-// the larger of two: the task's claimed total, and the sum of the per-epoch claims. The total alone is not enough,
-// because later tasks may have other numbers of epochs than it was planned for.
+// events. A stream that continues counts as many epochs as fit into the days. Its δ is the larger of two: the task's
+// claimed total, and the sum of the per-epoch claims. The total alone is not enough, because later tasks may have other
+// numbers of epochs than it was planned for.
 func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Price, err error) {
 	epochs := t.Epochs.Count
 	if goesOn && !math.IsInf(b.Days, 1) {

@@ -184,8 +184,8 @@ func (l *Line) checkPace(pace task.Cap, start int64) error {
 // price's reports could then be spread over more epochs, with more events.
 func (l *Line) checkSpan(now Price) error {
 	was := l.Price
-	if (was.Events || now.Events) && (was != now && (was.Events != now.Events || now.Reports > was.Reports ||
-		now.All.Epsilon > was.All.Epsilon*(1+1e-6) || now.All.Delta > was.All.Delta*(1+1e-6))) {
+	if (was.Events || now.Events) && (was.Events != now.Events || now.Reports > was.Reports ||
+		now.All.Epsilon > was.All.Epsilon*(1+1e-6) || now.All.Delta > was.All.Delta*(1+1e-6)) {
 		return fmt.Errorf("%w: the task has events, and its price was fixed for %d reports at epsilon %v; now they are %d "+
 			"at %v", ErrBudget, was.Reports, was.All.Epsilon, now.Reports, now.All.Epsilon)
 	}

@@ -168,8 +168,8 @@ function checkPace(line: Line, start: number, { reports, window }: Cap, block: n
  */
 function checkSpan(was: Price, now: Price, { option }: Limit): void {
   if (!was.events && !now.events) return;
-  const fits = now.all.epsilon <= was.all.epsilon * (1 + 1e-6) && now.all.delta <= was.all.delta * (1 + 1e-6);
-  if (was.events && now.events && now.reports <= was.reports && fits) return;
+  const isCovered = now.all.epsilon <= was.all.epsilon * (1 + 1e-6) && now.all.delta <= was.all.delta * (1 + 1e-6);
+  if (was.events && now.events && now.reports <= was.reports && isCovered) return;
   throw new DoonaError('budget-exceeded',
     "couldn't report: the task has events, and its price was fixed for fewer epochs than the budget has now", option);
 }

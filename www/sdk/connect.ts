@@ -65,6 +65,7 @@ export async function open(options: OpenOptions, pinned: ParsedOptions): Promise
   try {
     const doona = await abortable(within(connecting, maxConnect, () => new DoonaError('module-failed',
       `couldn't connect within ${maxConnect / 1000} seconds`)), signal);
+    void doona.draftUsual();
     if (options.flush !== false) void doona.flushLater();
     return doona;
   } catch (error) {
@@ -152,8 +153,10 @@ async function connectStream(options: OpenOptions, pinned: ParsedOptions, leave:
     if (last?.sameEpoch) return { stream: last, fresh: false };
     const load = async (url: URL) => view({ bytes: await fetchDocument(url, maxStream, signal), at: now }, now);
     const stream = await load(pinned.url);
-    // A service worker may have answered from its cache. It has no answer for a query that was never asked.
-    return { stream: stream.ended ? await load(new URL(`?${Math.random()}`, pinned.url)) : stream, fresh: true };
+    // A service worker may have answered from its cache. It has no answer for a query that was never asked. The relay
+    // sees the query, so it is not of Math.random: pages seed that, and its numbers tell of each other.
+    const query = () => `?${crypto.getRandomValues(new Uint32Array(2)).join('-')}`;
+    return { stream: stream.ended ? await load(new URL(query(), pinned.url)) : stream, fresh: true };
   };
   const follow = async (last?: ConnectionParts): Promise<ConnectionParts> => {
     const now = Date.now();

@@ -13,7 +13,8 @@ import { type Decider, type ExplainOptions, type Explanation, explain } from './
 import type { Guarantee } from './guarantee.js';
 import type { Claim, Ledger } from './ledger.js';
 import { isDue, retryTime } from './reported.js';
-import { abortable, isHidden, throwIfAborted, waitWhileVisible, watchNavigation, withEither, within } from './timing.js';
+import { abortable, isHidden, pause, throwIfAborted, waitWhileVisible, watchNavigation, whenVisible,
+  withEither, within } from './timing.js';
 import { type LineStart, type Report, type Store, dropReport } from './store.js';
 import { submit } from './submit.js';
 import type { Task } from './task.js';
@@ -91,6 +92,9 @@ export const maxReport = 33_000;
 
 /** A draft leaves within this time before the epoch ends if the visitor has not left by then, in milliseconds. */
 const lastMoments = 1_800_000;
+
+/** How often a draft is sealed in one call at most. */
+const maxTurns = 8;
 
 /** The longest timer, in milliseconds: browsers end one of more than 24 days at once. */
 const maxTimer = 3_600_000;
@@ -381,7 +385,6 @@ export class Doona<V extends Value = Value> {
     const { signal: running } = this.#running;
     try {
       for (const report of await this.#sealedReports()) this.#adopt(report);
-      await this.#draftUsual(running);
       const sendTime = performance.now() + this.#parts.spread * randomFraction();
       for (const report of this.#parts.token ? await this.#sealedReports() : []) {
         throwIfAborted(running);
@@ -434,6 +437,7 @@ export class Doona<V extends Value = Value> {
   /**
    * Seals a value and then stores it: the first draft in the transaction that claims the epoch, so that nothing is
    * charged if the page closes before. If another tab stores a draft meanwhile, it seals anew with that draft's tags.
+   * Each such turn takes a write of another tab; a store that shows its own drafts late would need many.
    *
    * For a task with events, it first seals the default. An event then replaces it once its record is stored, if the
    * allowance has room. Without an input it seals the default if the epoch has no report.
@@ -441,7 +445,7 @@ export class Doona<V extends Value = Value> {
   async #sealDraft(epoch: number, input: Float64Array | undefined, final: boolean,
     running: AbortSignal): Promise<Receipt> {
     const { id, store, ledger, draft, hold } = this.#parts;
-    for (;;) {
+    for (let turns = 0; turns < maxTurns; turns++) {
       throwIfAborted(running);
       const mark = markAtSealing();
       const leaveAt = this.#leaveTime(epoch); // Drawn before the value is sealed.
@@ -470,15 +474,31 @@ export class Doona<V extends Value = Value> {
       if (isFirst) continue;
       return { ...this.#receipt(epoch, false, body.length), draft: true };
     }
+    throw new DoonaError('storage-unavailable', `the store did not show the epoch's draft ${maxTurns} times`, 'store');
   }
 
-  /** For a task with events, seals the default of an epoch without a report, whatever the page later reports. */
-  async #draftUsual(running: AbortSignal): Promise<void> {
-    if (!this.task.epochs.events) return;
-    try {
-      await this.#inTurn(() => this.#sealDraft(this.epoch, undefined, false, running));
-    } catch {
-      // No epoch is open, or the budget has no room: then report() fails, too.
+  /**
+   * @internal For a task with events, seals the default of an epoch without a report, whatever the page later reports:
+   * a report that only an event makes tells of the event. On a page it does so again in each later epoch in which the
+   * page is visible. `connect` calls it once; it never rejects.
+   */
+  async draftUsual(): Promise<void> {
+    const { epochs } = this.task;
+    while (epochs.events && !this.#closed) {
+      const { signal: running } = this.#running;
+      const epoch = Math.floor((Date.now() / 1000 - epochs.start) / epochs.length);
+      try {
+        await this.#inTurn(() => this.#sealDraft(this.epoch, undefined, false, running));
+      } catch {
+        // No epoch is open, or the budget has no room: then report() fails, too.
+      }
+      if (typeof document === 'undefined' || epoch + 1 >= epochs.count) return;
+      const next = this.#endOf(epoch) + this.#parts.spread * randomFraction();
+      while (!this.#closed && (Date.now() < next || isHidden())) { // A hidden page would send it at once.
+        const { signal } = this.#running;
+        const waiting = isHidden() ? whenVisible(signal) : pause(Math.min(next - Date.now(), maxTimer), signal);
+        await waiting.catch(() => {}); // withdrawn or closed
+      }
     }
   }
 

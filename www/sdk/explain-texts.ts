@@ -79,14 +79,14 @@ export const sentences = {
     ' Los reparte: como máximo {reports} cada {window} períodos, contados desde uno al azar.',
   ],
   rare: [
-    ' In any {window} periods, at most {most} of its reports say that something rare happened. All others say that ' +
-      'nothing did.',
-    ' In je {window} Zeiträumen melden höchstens {most} seiner Berichte ein seltenes Ereignis. Alle anderen melden ' +
-      'keines.',
-    ' Sur {window} périodes de suite, au plus {most} de ses rapports signalent un événement rare. Tous les autres ' +
-      "n'en signalent aucun.",
-    ' En {window} períodos seguidos, como máximo {most} de sus informes comunican un suceso raro. Los demás no ' +
-      'comunican ninguno.',
+    " In any {window} consecutive periods, at most {most} of this browser's reports say that something rare " +
+      'happened. All others say that nothing did.',
+    ' In {window} aufeinanderfolgenden Zeiträumen melden höchstens {most} der Berichte dieses Browsers ein seltenes ' +
+      'Ereignis. Alle anderen melden keines.',
+    ' Sur {window} périodes de suite, au plus {most} des rapports de ce navigateur signalent un événement rare. Tous ' +
+      "les autres n'en signalent aucun.",
+    ' En {window} períodos seguidos, como máximo {most} de los informes de este navegador comunican un suceso ' +
+      'raro. Los demás no comunican ninguno.',
   ],
   several: [
     'Somebody who reports from {devices} in one period is promised {promised} for all of that period together.',

@@ -127,7 +127,7 @@ test('a line with events is refused once its price would cover more epochs', () 
   const line = admit([], { id: 'a', price, length: 60 }, 0, limit);
   assert.equal(admit([line], { id: 'a', price, length: 60 }, 60, limit).runs[0]?.count, 2);
   for (const now of [{ ...price, reports: 31 }, { ...price, all: { epsilon: 1.1, delta: 1e-8 } },
-    { ...price, events: undefined }]) {
+    { ...price, all: { epsilon: .9, delta: 1e-7 } }, { ...price, events: undefined }]) {
     assert.throws(() => admit([line], { id: 'a', price: now, length: 60 }, 60, limit), { code: 'budget-exceeded' });
   }
 });

@@ -1,7 +1,8 @@
 /**
  * The interface of the SDK's store. It holds which epochs have a report, the sealed bytes to send, the ledger of spent
- * privacy budget, and the opt-out. It also holds fetched tasks (document-cache.ts) and what earlier visits saw of a
- * stream (stream-history.ts), as reports under other ids. It never holds a value or an unsealed message.
+ * privacy budget, and the opt-out. It also holds fetched tasks (document-cache.ts), what earlier visits saw of a stream
+ * (stream-history.ts) and marks of events (ledger.ts), as reports under other ids. It never holds a value or an
+ * unsealed message.
  * @module
  */
 

@@ -84,6 +84,7 @@ export class StreamDoona extends Doona {
       this.#parts = parts;
       this.#now = new Doona(parts);
       void last.flushLater();
+      void this.#now.draftUsual();
     }
     return this.#now.report(value, options);
   }
@@ -118,6 +119,11 @@ export class StreamDoona extends Doona {
     this.#waiting.abort(new DoonaError('closed', 'the page has closed the connection'));
     super.close();
     for (const doona of [this.#now, ...this.#earlier.values()]) doona.close();
+  }
+
+  /** @internal */
+  override draftUsual(): Promise<void> {
+    return this.#now.draftUsual();
   }
 
   /** @internal */

@@ -102,6 +102,21 @@ export function isHidden(): boolean {
   return typeof document !== 'undefined' && document.visibilityState === 'hidden';
 }
 
+/** Waits until the page is visible. Rejects with the signal's reason on an abort. */
+export async function whenVisible(signal: AbortSignal): Promise<void> {
+  if (!isHidden()) return;
+  let show = () => {};
+  const shown = new Promise<void>((resolve) => {
+    show = () => isHidden() || resolve();
+    document.addEventListener('visibilitychange', show);
+  });
+  try {
+    await abortable(shown, signal);
+  } finally {
+    document.removeEventListener('visibilitychange', show);
+  }
+}
+
 /**
  * Waits for a number of milliseconds, but only until the page is hidden, because a hidden page may never run again.
  * Resolves to whether the page is still visible. With `ofSite` it continues if the visitor goes on to another page of
