@@ -32,7 +32,7 @@ func (i *Issuer) Run(ctx context.Context) error {
 	i.ready.Store(true)
 	err = service.Serve(ctx, servers)
 	i.ready.Store(false)
-	service.Drain(servers, i.cfg.Timing)
+	service.Drain(servers, i.cfg.Timing, err)
 	stopWork()
 	loops.Wait()
 	return err

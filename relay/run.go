@@ -74,7 +74,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	r.ready.Store(true)
 	err = service.Serve(ctx, servers)
 	r.ready.Store(false)
-	service.Drain(servers, r.cfg.Timing)
+	service.Drain(servers, r.cfg.Timing, err)
 	stopWork()
 	working.Wait()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), tallyTime)

@@ -12,21 +12,21 @@ import (
 
 // personsKey is what the costs of persons depend on.
 type personsKey struct {
-	reports, epochs uint64
-	delta           float64
+	copies, epochs uint64
+	delta          float64
 }
 
-// ofPersons returns the costs of persons whose browser makes a number of reports in a number of epochs, which cost a
-// visitor (ε, δ) together. The devices' figure is at that δ.
-func (c *costs) ofPersons(reports, epochs uint64, visitor ledger.PersonCost) (*ledger.PersonCosts, error) {
-	key := personsKey{reports, epochs, visitor.Delta}
-	if known, ok := c.persons[key]; ok || reports == 0 || visitor.Epsilon == nil || visitor.Delta <= 0 {
+// ofPersons returns the costs of persons whose browser's reports in a number of epochs are covered by a number of copies
+// of the law of one epoch, which cost a visitor (ε, δ) together. The devices' figure is at that δ.
+func (c *costs) ofPersons(copies, epochs uint64, visitor ledger.PersonCost) (*ledger.PersonCosts, error) {
+	key := personsKey{copies, epochs, visitor.Delta}
+	if known, ok := c.persons[key]; ok || copies == 0 || visitor.Epsilon == nil || visitor.Delta <= 0 {
 		return known, nil
 	}
 	t, out := c.open.Task, &ledger.PersonCosts{}
-	single := reports - 1 // Reports in epochs with one, if one epoch has two.
-	if limit := t.Epochs.Cap; !limit.IsZero() {
-		single = min(reports+limit.Reports-2, epochs-1)
+	single := copies - 1 // Copies for epochs with one report, if one epoch has two.
+	if anew := allowance(t); anew > 0 {
+		single = min(copies+anew-2, epochs-1)
 	}
 	two, err := c.equal()
 	if err != nil {
@@ -47,12 +47,22 @@ func (c *costs) ofPersons(reports, epochs uint64, visitor ledger.PersonCost) (*l
 		}
 		one := t.Claim.Delta.Value()
 		out.Exact = true
-		out.Devices = at([]compose.Observation{two.Observation(reports)}, visitor.Delta)
+		out.Devices = at([]compose.Observation{two.Observation(copies)}, visitor.Delta)
 		out.Wiped = at(wiped, visitor.Delta)
 		out.Batch = at([]compose.Observation{two.Observation(1)}, one)
 	}
 	c.persons[key] = out
 	return out, nil
+}
+
+// allowance returns how many more copies of the law a browser that has lost its storage spends in a window of the cap or
+// of the events; 0 if the task has neither.
+func allowance(t *task.Task) uint64 {
+	events := t.Epochs.Events.Most
+	if t.Noise == nil || t.Noise.Rest == nil {
+		events *= 2 // The law covers one epoch in which two sequences of events differ.
+	}
+	return max(t.Epochs.Cap.Reports, events)
 }
 
 // at returns the cost of observations at a δ, rounded up.
@@ -64,12 +74,12 @@ func at(seen []compose.Observation, delta float64) ledger.PersonCost {
 	return ledger.PersonCost{Epsilon: &eps, Delta: delta}
 }
 
-// equal returns the curve of two equal reports in one batch, or nil if it is not known.
+// equal returns the curve of two equal reports in one batch, or nil if it is not known. It is none for events, whose
+// copies cover changes from and to the default.
 func (c *costs) equal() (*relaynoise.Curve, error) {
 	t := c.open.Task
 	_, local := t.Param("gamma")
-	if n := t.Noise; n == nil || n.Kind != task.NoiseCells || n.Tilt != nil || n.Rest != nil ||
-		local {
+	if n := t.Noise; n == nil || n.Kind != task.NoiseCells || n.Tilt != nil || local || !t.Epochs.Events.IsZero() {
 		return nil, nil
 	}
 	return relaynoise.Group(t.Noise, 2)
@@ -103,16 +113,16 @@ func group(eps, delta float64) (ledger.PersonCost, error) {
 	return ledger.PersonCost{Epsilon: &twice, Delta: sum}, nil
 }
 
-// setPersons adds the costs of persons to a report of a task with these epochs.
-func (k *costs) setPersons(r *Report, of task.Epochs) (err error) {
+// setPersons adds the costs of persons to a report.
+func (k *costs) setPersons(r *Report) (err error) {
 	visitor, starts := ledger.PersonCost{Epsilon: r.Ledger.Epsilon, Delta: r.Ledger.Delta}, []uint64{}
 	for _, e := range r.Ledger.Epochs {
 		starts = append(starts, uint64(e.Start.Unix()))
 	}
-	epochs, reports := uint64(len(starts)), of.MostReportsAt(starts)
+	epochs, copies := uint64(len(starts)), k.open.MostCopiesAt(starts)
 	if p := r.Ledger.Published; p != nil {
-		visitor, epochs, reports = ledger.PersonCost{Epsilon: p.Epsilon, Delta: p.Delta}, p.Epochs, p.Reports
+		visitor, epochs, copies = ledger.PersonCost{Epsilon: p.Epsilon, Delta: p.Delta}, p.Epochs, p.Copies
 	}
-	r.Ledger.Persons, err = k.ofPersons(reports, epochs, visitor)
+	r.Ledger.Persons, err = k.ofPersons(copies, epochs, visitor)
 	return err
 }

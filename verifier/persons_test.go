@@ -92,3 +92,26 @@ func requireGroupPrivacy(t *testing.T, c *costs) {
 	require.NoError(t, err)
 	require.Greater(t, *p.Wiped.Epsilon, rest.Epsilon+*p.Batch.Epsilon*(1-1e-9))
 }
+
+// TestPersonsWithEvents: noise with and without a rest cell has costs of persons, by group privacy: of the copies that
+// events need and not of all epochs.
+func TestPersonsWithEvents(t *testing.T) {
+	for _, most := range []uint64{1, 4} {
+		c := costsOf(t, planner.Query{Query: task.Histogram, Bins: 16, Labels: true, Relays: &planner.RelayNoise{},
+			Events: task.Events{Most: most, Window: 365, Default: 5}})
+		r := &Report{}
+		for day := range uint64(365) {
+			r.Ledger.Epochs = append(r.Ledger.Epochs, EpochReport{Start: epochStart(c.open.Task, day)})
+		}
+		visitor, err := c.of(c.open.MostCopies(365))
+		require.NoError(t, err)
+		r.Ledger.Epsilon, r.Ledger.Delta = &visitor.Epsilon, visitor.Delta
+		require.NoError(t, c.setPersons(r))
+		p := r.Ledger.Persons
+		require.False(t, p.Exact)
+		t.Log(c.open.Noise.Rest, visitor, p.Devices.Delta, *p.Wiped.Epsilon, p.Wiped.Delta)
+		require.NotNil(t, p.Wiped.Epsilon)
+		require.Greater(t, *p.Wiped.Epsilon, visitor.Epsilon)
+		require.Less(t, *p.Wiped.Epsilon, 6*visitor.Epsilon)
+	}
+}

@@ -83,6 +83,15 @@ func (b *charger) charge(epochs []uint64, r *Report, dry bool) (err error) {
 	return err
 }
 
+// charged returns how many epochs of the stream are charged. They leave less of the budget for others.
+func (b *charger) charged() (uint64, error) {
+	if b == nil {
+		return 0, nil
+	}
+	cost, err := b.Cost()
+	return cost.Epochs, err
+}
+
 // showPublished sets the current cost of all published epochs, to which other tasks of the stream may have added.
 func (b *charger) showPublished(r *Report) error {
 	if b == nil || r.DryRun {
@@ -96,7 +105,10 @@ func (b *charger) showPublished(r *Report) error {
 // removeAnswers removes everything that depends on clients' values from a report.
 func (r *Report) removeAnswers() {
 	r.Answer, r.Distribution, r.Texts = r.Answer.withoutResults(), nil, nil
-	r.Verified, r.CoverMessages = 0, 0
+	r.Verified, r.CoverMessages, r.Withheld = 0, 0, 0
+	for _, hop := range r.ByHop { // How many slots of a batch that the verifier withholds are covers depends on values.
+		r.Withheld += hop.Destroyed
+	}
 	for i := range r.Ledger.Epochs {
 		e := &r.Ledger.Epochs[i]
 		e.Answer, e.Distribution = e.Answer.withoutResults(), nil

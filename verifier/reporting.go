@@ -15,7 +15,7 @@ import (
 func (v *Verifier) Report() (*Report, error) { return v.made(false) }
 
 // Overview returns what [Verifier.Report] returns, except answers and all else that depends on clients' answers. So it
-// charges nothing, and an operator may ask for it at any time.
+// charges nothing, and an operator may ask for it at any time. It is cached until something is added or charged.
 func (v *Verifier) Overview() (*Report, error) { return v.made(true) }
 
 func (v *Verifier) made(dry bool) (*Report, error) {
@@ -24,6 +24,13 @@ func (v *Verifier) made(dry bool) (*Report, error) {
 	kept := &v.cached.report
 	if dry {
 		kept = &v.cached.overview
+		charged, err := v.charger.charged()
+		if err != nil {
+			return nil, err
+		}
+		if charged != v.cached.charged {
+			v.cached.overview, v.cached.charged = nil, charged
+		}
 	}
 	if *kept == nil {
 		made, err := v.report(dry)
@@ -36,11 +43,15 @@ func (v *Verifier) made(dry bool) (*Report, error) {
 	if err := v.charger.showPublished(&r); err != nil {
 		return nil, err
 	}
-	if err := v.costs.setPersons(&r, v.open.Epochs); err != nil {
+	if err := v.costs.setPersons(&r); err != nil {
 		return nil, err
 	}
 	if v.visits != nil {
-		r.setVisits(v.visits())
+		visits, err := v.visits()
+		if err != nil {
+			return nil, err
+		}
+		r.setVisits(visits)
 	}
 	if v.progress != nil {
 		now := v.progress()

@@ -36,17 +36,21 @@ type Verifier struct {
 
 	mu       sync.Mutex // guards the rest
 	epochs   epochs
-	faults   findings                // Findings that belong to no record.
-	progress func() Progress         // Returns the progress of pulling; nil if nothing is pulled.
-	visits   func() map[int64]uint64 // Returns the reports of a task that counts visits; nil if there is none.
-	override bool                    // Show unusable estimates, too.
-	cached   cached                  // The last reports; none after a change of the state.
+	faults   findings                         // Findings that belong to no record.
+	progress func() Progress                  // Returns the progress of pulling; nil if nothing is pulled.
+	visits   func() (map[int64]uint64, error) // Returns the reports of a task that counts visits; or nil.
+	override bool                             // Show unusable estimates, too.
+	cached   cached                           // The last reports; none after a change of the state.
 	costs    *costs
 	charger  *charger // nil: charge nothing
 }
 
-// cached holds the last reports: one that charged its epochs, and one that charged nothing.
-type cached struct{ report, overview *Report }
+// cached holds the last reports: one that charged its epochs, and one that charged nothing. charged is how many epochs
+// of the stream were charged when overview was made.
+type cached struct {
+	report, overview *Report
+	charged          uint64
+}
 
 // subject is the analyzed task with its protocol's mechanism.
 type subject struct {

@@ -223,6 +223,10 @@ func TestCoversAreNotWithheld(t *testing.T) {
 	require.EqualValues(t, []uint64{batchSize, 4, 3, batchSize - 7},
 		[]uint64{r.MessagesSent, r.CoverMessages, r.Rejected, r.Withheld})
 	require.Equal(t, finding.TooFew, r.Findings[0].Name)
+	r, err = v.Overview()
+	require.NoError(t, err)
+	require.EqualValues(t, []uint64{batchSize, 0, 3, 0},
+		[]uint64{r.MessagesSent, r.CoverMessages, r.Rejected, r.Withheld}, "it does not tell covers from messages")
 
 	c = newPair(t)
 	v = newVerifier(t, c)
@@ -259,6 +263,41 @@ func TestTheLedgerAddsUp(t *testing.T) {
 	for i, e := range r.Ledger.Epochs {
 		require.Equal(t, []float64{2, 1e-4}, []float64{*e.Epsilon, e.Delta}, "what one epoch costs")
 		require.EqualValues(t, 2-i, e.Batches)
+	}
+}
+
+// TestOverviewSeesWhatOthersCharge: if another verifier charges the rest of the budget, the overview must say that this
+// one's epoch is withheld.
+func TestOverviewSeesWhatOthersCharge(t *testing.T) {
+	c, folder := newCascade(t), t.TempDir()
+	withEpoch := func(epoch uint64) *verifier.Verifier {
+		v := newVerifier(t, c)
+		require.NoError(t, v.Add(c.Chain(t, epoch, 0, slotsOf(t, c, epoch, batchSize))))
+		require.NoError(t, v.Publish(verifier.Publishing{Folder: folder, Beside: filepath.Join(t.TempDir(), "keys"),
+			Budget: &verifier.Budget{Epsilon: 2, Delta: 1e-4}}))
+		return v
+	}
+	one, other := withEpoch(0), withEpoch(1)
+	r, err := one.Overview()
+	require.NoError(t, err)
+	require.Empty(t, r.Ledger.Withheld)
+	r, err = other.Report()
+	require.NoError(t, err)
+	require.Empty(t, r.Ledger.Withheld)
+	r, err = one.Overview()
+	require.NoError(t, err)
+	require.Equal(t, []uint64{0}, r.Ledger.Withheld)
+}
+
+// TestReportsByStart: batches count at once, whether or not a report was made since they were added.
+func TestReportsByStart(t *testing.T) {
+	c := newCascade(t)
+	v := newVerifier(t, c)
+	for seq := range uint64(3) {
+		require.NoError(t, v.Add(chain(t, c, seq, slots(t, c, batchSize))))
+		got, err := v.ReportsByStart()
+		require.NoError(t, err)
+		require.Equal(t, map[int64]uint64{int64(c.Open.Epochs.Start): (seq + 1) * batchSize}, got)
 	}
 }
 

@@ -3,19 +3,22 @@ package verifier
 // CountVisits makes the task's reports say what share of the visits it counts. visits returns the number of reports, by
 // the start of an epoch, of a task without a cap whose epochs are as long, and to which every visitor reports. Call it
 // before the first report. Its number of reports tells nothing new: participation is public.
-func (v *Verifier) CountVisits(visits func() map[int64]uint64) { v.visits = visits }
+func (v *Verifier) CountVisits(visits func() (map[int64]uint64, error)) { v.visits = visits }
 
 // ReportsByStart returns the number of reports in each epoch with a batch, by the epoch's start in Unix seconds.
-func (v *Verifier) ReportsByStart() map[int64]uint64 {
+func (v *Verifier) ReportsByStart() (map[int64]uint64, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	out := map[int64]uint64{}
 	for number, e := range v.epochs {
-		if e.total != nil && e.total.counts.Users > 0 {
+		if err := v.adder.addUp(e); err != nil {
+			return nil, err
+		}
+		if e.total.counts.Users > 0 {
 			out[epochStart(v.open.Task, number).Unix()] = e.total.counts.Users
 		}
 	}
-	return out
+	return out, nil
 }
 
 // setVisits sets how many of the visits a report counts. visits has their number by the start of the epoch.

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/doona-dp/doona/internal/display"
+	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/verifier/report"
 	"github.com/doona-dp/doona/wire/task"
@@ -137,7 +139,7 @@ func (c *pageTask) state() (*state, error) {
 		TaskURL: c.task.URL, Owner: c.task.Owner, Query: t.Query, words: c.words, Protocol: t.Protocol,
 		Lo: t.Input.Lo.Float64(), Hi: t.Input.Hi.Float64(), Bins: t.Input.Bins, Labels: t.Input.Labels,
 		Batch: t.Batch.Size, Hops: made.Hops, Guarantee: made.Guarantee, ByHop: made.ByHop,
-		Distribution: made.Distribution, AboutTexts: report.AboutTexts(made),
+		Distribution: withinRange(made.Distribution), AboutTexts: report.AboutTexts(made),
 		Counts: countState{made.MessagesSent, made.CoverMessages, made.Verified, made.Rejected,
 			made.Withheld},
 		History: []row{}, ticks: verifier.Ticks(t.Task),
@@ -155,16 +157,49 @@ func (c *pageTask) state() (*state, error) {
 			return nil, err
 		}
 		all = append(all, c.played[e.Epoch]...)
-		s.History = append(s.History, row{e.Epoch, e.Users, exact, e.Answer})
+		s.History = append(s.History, row{e.Epoch, e.Users, exact, bounded(t.Task, e.Answer, e.Users)})
 	}
 	if s.Texts = foundTexts(made.Texts, all); made.Estimate != nil || made.Texts != nil {
 		exact, err := truth(t.Task, all)
 		if err != nil {
 			return nil, err
 		}
-		s.Total = &row{Users: made.Users, Truth: exact, Answer: made.Answer}
+		s.Total = &row{Users: made.Users, Truth: exact, Answer: bounded(t.Task, made.Answer, made.Users)}
 	}
 	return s, nil
+}
+
+// bounded returns an answer for the page, which needs two ends of each interval: where there is none, they are those of
+// all possible answers.
+func bounded(t *task.Task, a verifier.Answer, clients uint64) verifier.Answer {
+	lo, hi := protocols.Contribution(t)
+	scale := protocols.Scale(t.Query, clients) * float64(clients)
+	a.Interval = slices.Clone(a.Interval)
+	for j, i := range a.Interval {
+		if i.IsNone() {
+			a.Interval[j] = [2]float64{lo * scale, hi * scale}
+		}
+	}
+	return a
+}
+
+// withinRange does the same for quantiles and the mean; nil if there are none.
+func withinRange(d *verifier.Distribution) *verifier.Distribution {
+	if d == nil {
+		return nil
+	}
+	out := *d
+	out.Quantiles = slices.Clone(d.Quantiles)
+	bound := func(l *verifier.Location) {
+		if l.Interval.IsNone() {
+			l.Interval = d.Range
+		}
+	}
+	for i := range out.Quantiles {
+		bound(&out.Quantiles[i])
+	}
+	bound(&out.Mean)
+	return &out
 }
 
 // chart draws a single number by epoch. It draws an answer with several entries as bars, over all epochs together.

@@ -71,9 +71,9 @@ func Health(program string, admin func(config string) (string, error)) *cobra.Co
 		Use:   "health --config " + program + ".yaml | --admin URL",
 		Short: "Ask a running " + program + " whether it is ready",
 		Long: "Health requests /readyz at the admin address. It exits with status 0 if the " + program + " is ready, otherwise " +
-			"with\nstatus 1 and the reason. With --live it requests /healthz, which answers while the process lives: for a\n" +
-			"supervisor that starts a program again, which mends neither a database nor a disk. Use it in an image that\n" +
-			"has no shell or HTTP client.",
+			"with\nstatus 1 and the reason. With --live it requests /healthz, which answers while the process lives. A\n" +
+			"supervisor that restarts the program asks so: a restart mends neither a database nor a disk. Use it in an\n" +
+			"image that has no shell or HTTP client.",
 		Example: "  " + program + " health --admin http://127.0.0.1:9081",
 		Args:    NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -83,6 +83,8 @@ type Cost struct {
 	Epsilon *float64 `json:"epsilon"` // Null if no finite ε is known at Delta.
 	Delta   float64  `json:"delta"`   // The budget's δ; without a budget, the sum of the epochs' δ.
 	Budget  *Budget  `json:"budget"`  // Null without a budget.
+
+	Copies uint64 `json:"-"` // Copies of the pinned law that cover these reports: fewer than reports with events.
 }
 
 // PersonCost is an (ε, δ). Epsilon is null if no finite ε holds.
@@ -284,7 +286,7 @@ func (l *Ledger) cost(s *state) (Cost, error) {
 		known.Epochs, known.Reports = s.count(), s.reports()
 		return known, nil
 	}
-	c := Cost{Stream: l.stream, Epochs: s.count(), Reports: s.reports(), Budget: l.budget}
+	c := Cost{Stream: l.stream, Epochs: s.count(), Reports: s.reports(), Budget: l.budget, Copies: n}
 	var err error
 	switch {
 	case n == 0:

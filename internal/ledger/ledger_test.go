@@ -259,6 +259,7 @@ func requireCopies(t *testing.T, l *ledger.Ledger, first *taskfile.Open, copies,
 	t.Helper()
 	got := cost(t, l)
 	require.Equal(t, []uint64{epochs, epochs}, []uint64{got.Epochs, got.Reports})
+	require.Equal(t, copies, got.Copies)
 	want, err := protocols.EpochsSpend(first.Task, lawOf(first), copies)
 	require.NoError(t, err)
 	require.Equal(t, want, compose.Spend{Epsilon: *got.Epsilon, Delta: got.Delta})

@@ -139,8 +139,8 @@ func (c *Timing) prepare() error {
 }
 
 // Prepare checks the two listening addresses of a configuration, of which each may be empty, the host names of the
-// admin address, and timing. It sets a nil clock to time.Now, and a nil log to one that discards
-// everything. It makes the log [Coarse].
+// admin address, and timing, whose defaults it sets. It sets a nil clock to time.Now, and a nil log to one that
+// discards everything. It makes the log [Coarse].
 func Prepare(listen, admin string, adminHosts []string, timing *Timing, clock *func() time.Time,
 	log **slog.Logger) error {
 	if *clock == nil {

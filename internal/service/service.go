@@ -139,11 +139,14 @@ func Ready(serving *atomic.Bool) error {
 // drainTimeout is how long [Drain] waits for requests that have begun.
 const drainTimeout = 10 * time.Second
 
-// Drain serves for [Timing.DrainDelay] more, while the program says that it is not ready. Then it lets the servers
-// finish the requests that have begun. A request that takes longer than 10 seconds gets no answer, so its client
-// must send it again.
-func Drain(servers []*Server, timing Timing) {
-	time.Sleep(timing.DrainDelay)
+// Drain serves for [Timing.DrainDelay] more, while the program says that it is not ready. After an error of [Serve] it
+// does not wait, because only a restart opens the failed server's address again. Then it lets the servers finish the
+// requests that have begun. A request that takes longer than 10 seconds gets no answer, so its client must send it
+// again.
+func Drain(servers []*Server, timing Timing, failed error) {
+	if failed == nil {
+		time.Sleep(timing.DrainDelay)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	for _, s := range servers {

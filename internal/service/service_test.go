@@ -38,7 +38,7 @@ func serve(t *testing.T, l net.Listener, to *slog.Logger, handler http.HandlerFu
 	return func() {
 		cancel()
 		require.NoError(t, <-ended)
-		service.Drain(servers, timing)
+		service.Drain(servers, timing, nil)
 	}
 }
 
@@ -129,6 +129,23 @@ func TestTiming(t *testing.T) {
 		require.GreaterOrEqual(t, took, 10*time.Second)
 		require.Less(t, took, 12*time.Second)
 		require.Error(t, ask())
+	})
+}
+
+// TestFailedServerEndsAtOnce: if a server fails, the program must not wait for a balancer before it ends.
+func TestFailedServerEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := relaytest.ListenPipe()
+		timing := service.Timing{IdleTimeout: time.Minute, DrainDelay: 10 * time.Minute}
+		servers, err := service.Listen(slog.New(slog.DiscardHandler), timing,
+			service.Endpoint{Listener: network, Handler: http.NotFoundHandler()})
+		require.NoError(t, err)
+		require.NoError(t, network.Close())
+		at := time.Now()
+		err = service.Serve(t.Context(), servers)
+		require.ErrorContains(t, err, "couldn't serve")
+		service.Drain(servers, timing, err)
+		require.Less(t, time.Since(at), time.Minute)
 	})
 }
 

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"math"
 	"slices"
 
 	"github.com/doona-dp/doona/accountant/compose"
@@ -248,7 +247,7 @@ func (c *Case) claim() (eps, delta float64) {
 func (c *Case) aim() float64 {
 	eps, _ := c.claim()
 	if c.Fault != "" {
-		return math.Nextafter(eps*(1+1e-9), math.Inf(1))
+		return eps * (1 + 1e-9)
 	}
 	return least * eps
 }

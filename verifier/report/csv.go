@@ -22,8 +22,8 @@ var csvHeader = []string{"epoch", "start", "entry", "label", "from", "to", "clie
 // WriteCSV writes a line per entry of the answer: first for all epochs together (epoch "all"), then for each epoch. In
 // the columns, start is the start of the epoch in UTC, and from and to are the edges of a histogram's bin. lo and hi
 // are the ends of the interval. band_lo and band_hi are the ends of the band, which holds for all entries at once. They
-// are empty if the interval or band would contain every possible answer. An
-// unusable answer has one line without entry and numbers, unless an override shows it.
+// are empty if the interval or band would contain every possible answer. An unusable answer has one line without entry
+// and numbers, unless an override shows it.
 //
 // The last columns begin with the post-processed answer: its estimate, interval, band and method. The claim follows: ε,
 // ε if no other client is honest, ε if all relays collude (empty if infinite), ε with n_min honest clients, and the

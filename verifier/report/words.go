@@ -388,8 +388,8 @@ func (a *pageModel) hops() *table {
 // Messages says what became of the slots that the first relay accepted.
 func (r *pageModel) Messages() string {
 	if r.DryRun {
-		return fmt.Sprintf("Of %s slots that the first relay accepted: %s rejected and %s withheld, by a relay or the "+
-			"verifier.", count(r.MessagesSent), count(r.Rejected), count(r.Withheld))
+		return fmt.Sprintf("Of %s slots that the first relay accepted: %s rejected, by a relay or the verifier, and %s "+
+			"withheld by relays.", count(r.MessagesSent), count(r.Rejected), count(r.Withheld))
 	}
 	return fmt.Sprintf("Of %s slots that the first relay accepted: %s messages counted by the verifier, %s covers, "+
 		"%s rejected and %s withheld, by a relay or the verifier.", count(r.MessagesSent), count(r.Verified),
@@ -554,8 +554,8 @@ func (r *pageModel) coverage() []fact {
 		visits = []fact{{decimal.Format(100*float64(r.CountedVisits)/float64(r.Visits), 3) + noBreak + "%", fmt.Sprintf(
 			"of visits are covered: %s of %s, by the task that counts them.", count(r.CountedVisits), count(r.Visits))}}
 	}
-	return append(visits, fact{count(of.Reports) + noBreak + "of" + noBreak + count(of.Window), fmt.Sprintf("%s of a visitor who comes in "+
-		"each are counted, %s: %s %%. Of rarer visitors it is more. %s", periods(e), why,
+	return append(visits, fact{count(of.Reports) + noBreak + "of" + noBreak + count(of.Window), fmt.Sprintf(
+		"%s of a visitor who comes in each are counted, %s: %s %%. Of rarer visitors it is more. %s", periods(e), why,
 		decimal.Format(100**r.Counted, 3), most)})
 }
 

@@ -46,7 +46,7 @@ var definitions = []service.Metric{
 	service.Gauge(metricBatches, service.UnitCount, "Batches counted.", byTask),
 	service.Gauge(metricUsers, service.UnitCount, "Submissions in the batches counted.", byTask),
 	service.Gauge(metricMessages, service.UnitCount,
-		"Slots that this verifier could not count, by fate: rejected, withheld.", byTask, "fate"),
+		"Slots that do not count, by fate: rejected, or withheld by relays.", byTask, "fate"),
 	service.Gauge(metricUnconfirmed, service.UnitCount,
 		"Batches that are stored here and not yet confirmed to the last relay.", byTask),
 	service.Gauge(metricFindings, service.UnitCount,

@@ -191,7 +191,7 @@ func (s *Server) loadTask(open *taskfile.Open, file string, c TaskConfig) (*host
 		v.ShowUnusable()
 	}
 	if c.Visits != "" {
-		v.CountVisits(func() map[int64]uint64 { return s.visits(c.Visits) })
+		v.CountVisits(func() (map[int64]uint64, error) { return s.visits(c.Visits) })
 	}
 	charging := verifier.Publishing{Folder: s.cfg.Ledger, Beside: c.HPKEKeys, Budget: c.budget()}
 	return &hostedTask{open: open, verifier: v, charging: charging, config: c}, nil
@@ -285,7 +285,7 @@ func (s *Server) Run(ctx context.Context) error {
 	err = service.Serve(ctx, servers)
 	s.ready.Store(false)
 	stop()
-	service.Drain(servers, s.cfg.Timing)
+	service.Drain(servers, s.cfg.Timing, err)
 	pulling.Wait()
 	return err
 }

@@ -7,14 +7,19 @@ import (
 )
 
 // visits returns the number of reports, by the start of an epoch, of a configured task and its later tasks.
-func (s *Server) visits(file string) map[int64]uint64 {
+func (s *Server) visits(file string) (map[int64]uint64, error) {
 	out := map[int64]uint64{}
 	for _, t := range s.hostedTasks() {
-		if t.config.File == file {
-			maps.Copy(out, t.verifier.ReportsByStart())
+		if t.config.File != file {
+			continue
 		}
+		reports, err := t.verifier.ReportsByStart()
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(out, reports)
 	}
-	return out
+	return out, nil
 }
 
 // checkVisits checks the tasks that count others' visits: each is listed, has no cap, and has the same epochs.
