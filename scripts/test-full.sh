@@ -18,7 +18,7 @@ run_part() {
     protocols)
       go test -tags long,postgres -timeout 60m ./randomizer/... ./protocols/...
       go test -tags long,postgres -timeout 120m -v ./wasm -run \
-        'NoiseDistribution|Soak|DamagedTasks|UnreachedData|Planted|EveryStep'
+        'NoiseDistribution|Soak|DamagedTasks|UnreachedData|Planted|EveryStep|DownloadedToolchain|BudgetsAreSmall'
       ./www/test.sh chromium --long --test-name-pattern 'stops at any function|one instance makes many' ;;
     coverage)
       go test -tags long,postgres -timeout 60m -v -run 'QuantilesAndMean|ProcessedIsPossible|BandsOverEpochs' ./verifier

@@ -150,12 +150,12 @@ func linkWithSymbols(ctx context.Context, main, file string, o Options, flags []
 		return fmt.Errorf("couldn't make a folder: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	more, err := postlink.Replaceable(ctx, dir, host())
+	settings, err := postlink.OverlaySettings(ctx, dir, host())
 	if err != nil {
 		return err
 	}
-	native := append(host(), more...)
-	linker, err := postlink.BuildLinker(ctx, dir, native)
+	native := append(host(), settings...)
+	toolexec, err := postlink.BuildLinker(ctx, dir, native)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,8 @@ func linkWithSymbols(ctx context.Context, main, file string, o Options, flags []
 	if err != nil {
 		return err
 	}
-	return link(ctx, main, file, append(Environment(), more...), append(flags, "-toolexec="+linker, "-overlay="+overlay))
+	flags = append(flags, "-toolexec="+toolexec, "-overlay="+overlay)
+	return link(ctx, main, file, append(Environment(), settings...), flags)
 }
 
 // compile compiles and strips a main package.
@@ -180,7 +181,7 @@ func link(ctx context.Context, main, file string, env, flags []string) error {
 		return fmt.Errorf("couldn't resolve %s: %w", file, err)
 	}
 	args := append([]string{"build", "-o", out}, flags...)
-	cmd := postlink.Go(ctx, env, append(args, main)...)
+	cmd := postlink.GoCommand(ctx, env, append(args, main)...)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("couldn't build %s: %w\n%s", main, err, strings.TrimSpace(string(text)))
 	}

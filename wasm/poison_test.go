@@ -79,20 +79,23 @@ type answer struct {
 	epsilons [3]uint64
 }
 
-// same makes the same call of both modules. It reports whether they answer the same, and the answer of the first.
+// stopped is the status of a call that stopped the module.
+const stopped = math.MinInt32
+
+// same makes the same call of both modules. It returns the answer of the first, and whether both answer, and the same.
 func (p *pair) same(export string, argument []byte, args ...uint64) (first answer, same bool) {
 	answers := [2]answer{}
 	for i, m := range p.all {
 		func() {
 			defer func() {
 				if recover() != nil {
-					answers[i].status = math.MinInt32
+					answers[i].status = stopped
 				}
 			}()
 			answers[i] = m.answer(export, argument, args...)
 		}()
 	}
-	return answers[0], answers[0] == answers[1]
+	return answers[0], answers[0] == answers[1] && answers[0].status != stopped
 }
 
 // answer panics if the module stops.

@@ -9,9 +9,7 @@ import (
 	"github.com/andybalholm/brotli"
 	"github.com/stretchr/testify/require"
 
-	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/wasm"
-	"github.com/doona-dp/doona/wasm/postlink"
 )
 
 // TestSettingsAreRefused: the build refuses what go env -w has stored if it would change the module, and names it.
@@ -32,28 +30,6 @@ func TestSettingsAreIgnored(t *testing.T) {
 	want := built(t, wasm.Browser)
 	t.Setenv("GOENV", file)
 	require.Equal(t, want, built(t, wasm.Browser))
-}
-
-// TestEveryStepMayBeLeftOut: without any one step, doona.wasm makes the same reports. docs/postlink.md has the sizes
-// that it logs.
-func TestEveryStepMayBeLeftOut(t *testing.T) {
-	if !stattest.Long {
-		t.Skip("long")
-	}
-	all := frozen(t, wasm.Browser, wasm.Options{})
-	for _, step := range postlink.Steps() {
-		t.Run(string(step), func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "doona.wasm")
-			o := wasm.Options{Without: []postlink.Step{step}}
-			require.NoError(t, wasm.BuildFrozen(t.Context(), wasm.Browser.Package(), file, o))
-			module, err := os.ReadFile(file)
-			require.NoError(t, err)
-			t.Logf("without %s: %d bytes, %d after brotli", step, len(module), brotlied(t, module))
-			code, err := engine.CompileModule(t.Context(), module)
-			require.NoError(t, err)
-			require.Empty(t, startPair(t, 1, all, code).difference(1, 2000, 100))
-		})
-	}
 }
 
 // brotlied returns the size of a module after brotli, at its best.

@@ -26,7 +26,8 @@ var (
 		`^(internal_cpu|runtime_debug)\.`)
 	last = regexp.MustCompile(`^runtime\.(gopanic|goPanic\w+|panic\w+|throw|fatal\w*|sigpanic|newstack|morestack\w*|` +
 		`deferreturn|deferproc\w*|gorecover|badsystemstack|abort|saveblockevent|toRType|rtype\.\w+)$|^wasm_pc_f_loop`)
-	// mapKeyError2 says which key of a map cannot be compared, before a panic.
+	// mapKeyError2 looks for a key without a hash in an empty map whose keys may hold interfaces. Step Data refuses a
+	// module with such a map.
 	absent = regexp.MustCompile(`^runtime\.(gc\w+|__wbBuf_.*|bulkBarrier\w*|.*[tT]ypePointers.*|print\w+|` +
 		`g?write\w*)$|^internal_runtime_maps\.mapKeyError2$`)
 	// foreign matches functions that must not remain. They compute addresses of functions (for reflection or type

@@ -36,9 +36,10 @@ func Ran() map[string]bool {
 	return names
 }
 
-// Replaceable returns settings to append to env, so that -overlay may replace the toolchain's files. The go command
-// refuses that for a toolchain that it has downloaded to the module cache. A link to it in dir then stands for it.
-func Replaceable(ctx context.Context, dir string, env []string) ([]string, error) {
+// OverlaySettings returns the settings to append to env so that -overlay may replace the toolchain's files: none, or
+// those that name the toolchain by a link in the folder dir. The go command refuses to replace a file beneath its module
+// cache, where it keeps the toolchains that it has downloaded.
+func OverlaySettings(ctx context.Context, dir string, env []string) (settings []string, err error) {
 	root, err := goRoot(ctx, env)
 	if err != nil {
 		return nil, err
@@ -55,12 +56,15 @@ func Replaceable(ctx context.Context, dir string, env []string) ([]string, error
 
 const settingRoot = "GOROOT="
 
-// Go returns a call of the go command: the one in the GOROOT of env, if it names one.
-func Go(ctx context.Context, env []string, args ...string) *exec.Cmd {
+// GoCommand returns a call of the go command with the environment env: of the one in the last GOROOT of env, if that is
+// not empty, otherwise of the one in PATH.
+func GoCommand(ctx context.Context, env []string, args ...string) *exec.Cmd {
 	name := "go"
 	for _, setting := range env {
 		if root, ok := strings.CutPrefix(setting, settingRoot); ok && root != "" {
 			name = filepath.Join(root, "bin", "go")
+		} else if ok {
+			name = "go"
 		}
 	}
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -70,7 +74,7 @@ func Go(ctx context.Context, env []string, args ...string) *exec.Cmd {
 
 // BuildLinker builds Go's linker with a function more, which writes the section of symbols that step Data reads. It
 // adds two files and one call to the source of the installed Go, which it changes only for this build. The linker is
-// written to the folder dir. The result is for the go command's flag -toolexec.
+// written to the folder dir. The result is the value of the go command's flag -toolexec.
 func BuildLinker(ctx context.Context, dir string, env []string) (toolexec string, err error) {
 	root, err := goRoot(ctx, env)
 	if err != nil {
@@ -89,11 +93,11 @@ func BuildLinker(ctx context.Context, dir string, env []string) (toolexec string
 		return "", err
 	}
 	linker := filepath.Join(dir, "link")
-	cmd := Go(ctx, env, "build", "-overlay="+list, "-o", linker, "cmd/link")
+	cmd := GoCommand(ctx, env, "build", "-overlay="+list, "-o", linker, "cmd/link")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("couldn't build Go's linker: %w\n%s", err, text)
 	}
-	return linker, nil
+	return `"` + linker + `"`, nil // quoted, as the go command splits the value at spaces
 }
 
 // lastSection is the line of cmd/link/internal/wasm/asm.go after which the module's section of symbols is written.
@@ -122,7 +126,7 @@ func Overlay(ctx context.Context, dir string, env []string, o Options) (list str
 const fastDecimals = "var optimize = true // set to false to force slow-path conversions for testing\n"
 
 func goRoot(ctx context.Context, env []string) (string, error) {
-	root, err := Go(ctx, env, "env", "GOROOT").Output() // without the messages of a download
+	root, err := GoCommand(ctx, env, "env", "GOROOT").Output() // without the messages of a download
 	if err != nil {
 		return "", fmt.Errorf("couldn't find Go's source: %w", err)
 	}

@@ -42,12 +42,14 @@ var moduleTables = []string{"runtime.firstmoduledata", "runtime.lastmoduledatap"
 // goroutine. A function writes its frame before it reads it. So what the start left there is never read.
 const systemStack = "runtime.wasmStack"
 
-// describes matches functions that read of a type what follows its header, or its name. None may remain.
+// describes matches functions that read of a type what follows its header, or its name. None may remain. It has those
+// in which the runtime converts a type to ptrtype, structtype, functype, slicetype or uncommontype.
 var describes = regexp.MustCompile(`^runtime\.(typehash|rtype\..*|toRType|resolve(Name|Type|Text)Off|typesEqual|` +
-	`assertE2I\w*|typeAssert|interfaceSwitch|makechan\w*|chan(send|recv)\w*|mapiterinit\w*|printany\w*)$|` +
+	`assertE2I\w*|typeAssert|interfaceSwitch|makechan\w*|chan(send|recv)\w*|mapiterinit\w*|printany\w*|` +
+	`SetFinalizer|cgoCheck\w*|pointerMask|arena_\w+|__userArena_\.\w+)$|` +
 	`^internal_abi\.(__Type_\.(Elem|Key|Len|ChanDir|NumMethod|ExportedMethods|Uncommon|StructType|ArrayType|` +
 	`FuncType|InterfaceType|MapType|FieldAlign)|Name\.|__(Struct|Func|Interface|Uncommon)Type_\.)|` +
-	`^(reflect|internal_reflectlite)\.|^internal_runtime_maps\.(mapKeyError2|typeString)$`)
+	`^(reflect|internal_reflectlite|unique)\.|^internal_runtime_maps\.(mapKeyError2|typeString)$`)
 
 // unreached returns the bodies of the functions that exports reach, the others emptied, and which bytes of memory
 // nothing reaches. stack is the unused part of the stack, on which every function writes before it reads.
@@ -152,6 +154,9 @@ func (r *reach) symbol(i int) {
 // scanSymbol notes what a symbol's words may be the address of.
 func (r *reach) scanSymbol(s symbol) error {
 	r.now = s.name
+	if r.kind(s) == kindMap && r.memory[s.from+mapFlags]&mapHashMightPanic != 0 {
+		r.refuse("has keys that may hold interfaces") // see [absent]
+	}
 	for at := (s.from + 7) &^ 7; at+8 <= min(r.end(s), len(r.memory)); at += 8 {
 		word := r.word(at)
 		written := slices.IndexFunc(s.addresses, func(a address) bool {
@@ -228,22 +233,31 @@ func (r *reach) refuse(why string) {
 // end returns the first byte behind what is read of a symbol. Of a type it is the header (internal/abi.Type), except
 // where the runtime reads more: the elements of arrays and channels, methods of interfaces, and keys of maps.
 func (r *reach) end(s symbol) int {
-	if !strings.HasPrefix(s.name, "type:") || strings.HasPrefix(s.name, "type:.") || s.to-s.from < typeHeader {
-		return s.to
-	}
-	switch kind := r.memory[s.from+typeKind] & kindMask; kind {
-	case kindArray, kindChan, kindInterface, kindMap:
+	switch r.kind(s) {
+	case noType, kindArray, kindChan, kindInterface, kindMap:
 		return s.to
 	}
 	return s.from + typeHeader
 }
 
-// Offsets in a type's header, and its kinds (internal/abi/type.go).
+// kind returns the kind of the type that a symbol is, or noType.
+func (r *reach) kind(s symbol) byte {
+	if !strings.HasPrefix(s.name, "type:") || strings.HasPrefix(s.name, "type:.") || s.to-s.from < typeHeader {
+		return noType
+	}
+	return r.memory[s.from+typeKind] & kindMask
+}
+
+// Offsets in a type and its kinds (internal/abi/type.go), and what a map's type says of its keys (internal/abi/map.go).
 const (
 	typeHeader = 48
 	typeKind   = 23
 	kindMask   = 1<<5 - 1
 
+	mapFlags          = 104
+	mapHashMightPanic = 1 << 1
+
+	noType        = 0
 	kindArray     = 17
 	kindChan      = 18
 	kindInterface = 20

@@ -170,7 +170,8 @@ func TestTablesOfTheModuleAreRefused(t *testing.T) {
 // TestReflectionIsRefused: a reached function that reads a type's fields or name is refused.
 func TestReflectionIsRefused(t *testing.T) {
 	for _, name := range []string{"reflect.Value.Field", "runtime.typehash", "internal_abi.__Type_.Elem",
-		"internal_reflectlite.rtype.String", "internal_runtime_maps.mapKeyError2"} {
+		"internal_reflectlite.rtype.String", "internal_runtime_maps.mapKeyError2", "runtime.SetFinalizer",
+		"unique.buildStructCloneSeq", "runtime.arena_arena_New", "runtime.__userArena_.slice"} {
 		p := newProgram(code(nil, 1), body{name, code(nil).code})
 		_, _, err := unreached(&p.reach, p.exports, nil, p.stack)
 		require.ErrorIs(t, err, ErrLayout)
@@ -179,6 +180,20 @@ func TestReflectionIsRefused(t *testing.T) {
 		_, _, err = unreached(&p.reach, p.exports, nil, p.stack)
 		require.NoError(t, err, "nothing calls it")
 	}
+}
+
+// TestMapsOfInterfacesAreRefused: a lookup in such a map, if it is empty, would call a function that is emptied.
+func TestMapsOfInterfacesAreRefused(t *testing.T) {
+	check := func(kind, flags byte) error {
+		p := newProgram(code(nil))
+		p.globals = []int{typeAt}
+		p.memory[typeAt+typeKind], p.memory[typeAt+mapFlags] = kind, flags
+		_, _, err := unreached(&p.reach, p.exports, p.globals, p.stack)
+		return err
+	}
+	require.NoError(t, check(kindMap, 0xff&^mapHashMightPanic))
+	require.ErrorContains(t, check(kindMap, mapHashMightPanic), "type:T has keys that may hold interfaces")
+	require.NoError(t, check(kindInterface, mapHashMightPanic))
 }
 
 // TestSymbolsAreRead: readSymbols refuses a module without the linker's list, and one that is cut or has other

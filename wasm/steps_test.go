@@ -1,0 +1,53 @@
+//go:build long
+
+package wasm_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/doona-dp/doona/wasm"
+	"github.com/doona-dp/doona/wasm/postlink"
+)
+
+// TestEveryStepMayBeLeftOut: without any one step, doona.wasm makes the same reports. docs/postlink.md has the sizes
+// that it logs.
+func TestEveryStepMayBeLeftOut(t *testing.T) {
+	all := frozen(t, wasm.Browser, wasm.Options{})
+	for _, step := range postlink.Steps() {
+		t.Run(string(step), func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "doona.wasm")
+			o := wasm.Options{Without: []postlink.Step{step}}
+			require.NoError(t, wasm.BuildFrozen(t.Context(), wasm.Browser.Package(), file, o))
+			module, err := os.ReadFile(file)
+			require.NoError(t, err)
+			t.Logf("without %s: %d bytes, %d after brotli", step, len(module), brotlied(t, module))
+			code, err := engine.CompileModule(t.Context(), module)
+			require.NoError(t, err)
+			require.Empty(t, startPair(t, 1, all, code).difference(1, 2000, 100))
+		})
+	}
+}
+
+// otherVersion is a Go version that is not the one of go.mod, so that the go command must download it.
+const otherVersion = "go1.26.7"
+
+// TestDownloadedToolchain: a toolchain in the module cache and a copy of it elsewhere build the same doona.wasm.
+func TestDownloadedToolchain(t *testing.T) {
+	t.Setenv("GOTOOLCHAIN", otherVersion)
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	require.NoError(t, err)
+	downloaded := strings.TrimSpace(string(root))
+	require.Contains(t, filepath.ToSlash(downloaded), "golang.org/toolchain@")
+	want := built(t, wasm.Browser)
+	copied := filepath.Join(t.TempDir(), "go")
+	require.NoError(t, os.CopyFS(copied, os.DirFS(downloaded)))
+	t.Setenv("GOROOT", copied)
+	t.Setenv("GOTOOLCHAIN", "local")
+	require.Equal(t, want, built(t, wasm.Browser))
+}
