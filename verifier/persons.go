@@ -16,8 +16,8 @@ type personsKey struct {
 	delta          float64
 }
 
-// ofPersons returns the costs of persons whose browser's reports in a number of epochs are covered by a number of copies
-// of the law of one epoch, which cost a visitor (ε, δ) together. The devices' figure is at that δ.
+// ofPersons returns the costs of persons whose browser's reports in a number of epochs are covered by a number of
+// copies of the law of one epoch, which cost a visitor (ε, δ) together. The devices' figure is at that δ.
 func (c *costs) ofPersons(copies, epochs uint64, visitor ledger.PersonCost) (*ledger.PersonCosts, error) {
 	key := personsKey{copies, epochs, visitor.Delta}
 	if known, ok := c.persons[key]; ok || copies == 0 || visitor.Epsilon == nil || visitor.Delta <= 0 {
@@ -55,8 +55,8 @@ func (c *costs) ofPersons(copies, epochs uint64, visitor ledger.PersonCost) (*le
 	return out, nil
 }
 
-// allowance returns how many more copies of the law a browser that has lost its storage spends in a window of the cap or
-// of the events; 0 if the task has neither.
+// allowance returns how many more copies of the law a browser that has lost its storage spends in a window of the cap
+// or of the events; 0 if the task has neither.
 func allowance(t *task.Task) uint64 {
 	events := t.Epochs.Events.Most
 	if t.Noise == nil || t.Noise.Rest == nil {

@@ -37,8 +37,8 @@ func Ran() map[string]bool {
 }
 
 // OverlaySettings returns the settings to append to env so that -overlay may replace the toolchain's files: none, or
-// those that name the toolchain by a link in the folder dir. The go command refuses to replace a file beneath its module
-// cache, where it keeps the toolchains that it has downloaded.
+// those that name the toolchain by a link in the folder dir. The go command refuses to replace a file beneath its
+// module cache, where it keeps the toolchains that it has downloaded.
 func OverlaySettings(ctx context.Context, dir string, env []string) (settings []string, err error) {
 	root, err := goRoot(ctx, env)
 	if err != nil {
