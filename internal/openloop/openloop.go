@@ -39,7 +39,7 @@ const (
 	Waiting Fate = iota // Not sent yet, or refused temporarily: Run may send it again.
 	Taken               // The relay accepted it.
 	Void                // The relay refused it permanently.
-	Unknown             // Sent, but the connection broke before an answer: the relay may have it.
+	Unknown             // Sent, but the connection broke before an answer: the relay may have it. Run sends it again.
 )
 
 // Options says how to send reports.
@@ -80,14 +80,14 @@ type run struct {
 	fresh   <-chan *LoadReport
 	drained atomic.Bool      // whether fresh is closed and empty
 	retries chan *LoadReport // refused reports that wait to be sent again
-	pending atomic.Int64     // reports taken from fresh, or about to be, whose fate is Waiting
+	pending atomic.Int64     // reports taken from fresh, or about to be, that are sent again until their fate is known
 	due     chan time.Time   // times at which sends are due, if there is a rate
 	late    atomic.Int64
 	workers sync.WaitGroup
 
 	mu          sync.Mutex // guards result and unavailable
 	result      Result
-	unavailable int // failures that affect every client: no connection, or a relay with a state rollback
+	unavailable int // failures that affect every client: no answer, or a relay with a state rollback
 }
 
 // maxUnavailable ends a run after this many sends, if the relay was unavailable for all of them.
@@ -106,9 +106,10 @@ func Pool(reports []*LoadReport) <-chan *LoadReport {
 }
 
 // Run sends reports until the duration is over, ctx ends, or fresh is closed and no report waits. It also stops if each
-// of the first 100 sends failed to connect, or met a relay with a state rollback, which an operator must repair. Run
-// sends a refused report again after all new ones, as the report's client would. If MaxWaiting refused reports wait, it
-// sends them first. Reports that Run has not sent stay in fresh. Run keeps no report whose fate is known.
+// of the first 100 sends got no answer, or met a relay with a state rollback, which an operator must repair. Run sends
+// a report again that was refused or got no answer, after all new ones, as the report's client would: the relay counts
+// the same bytes once. If MaxWaiting such reports wait, it sends them first. Reports that Run has not sent stay in
+// fresh. Run keeps no report whose fate is known.
 func Run(ctx context.Context, o Options, fresh <-chan *LoadReport) *Result {
 	if o.Header == "" {
 		o.Header = "X-Forwarded-For"
@@ -220,9 +221,9 @@ func (r *run) count(report *LoadReport, due time.Time, outcome error) {
 	}
 	latency := time.Since(due)
 	r.mu.Lock()
-	r.decide(report, latency, outcome)
+	again := r.decide(report, latency, outcome)
 	r.mu.Unlock()
-	if report.Fate == Waiting {
+	if again {
 		r.retries <- report
 		return
 	}
@@ -232,8 +233,9 @@ func (r *run) count(report *LoadReport, due time.Time, outcome error) {
 	r.done()
 }
 
-// decide counts the outcome of a send and sets the report's fate.
-func (r *run) decide(report *LoadReport, latency time.Duration, outcome error) {
+// decide counts the outcome of a send and sets the report's fate. It returns whether to send the report again. A report
+// whose answer was lost stays Unknown if the relay refuses it later.
+func (r *run) decide(report *LoadReport, latency time.Duration, outcome error) (again bool) {
 	r.result.Offered++
 	var p *problem.Problem
 	switch {
@@ -250,17 +252,20 @@ func (r *run) decide(report *LoadReport, latency time.Duration, outcome error) {
 		if p.Name == problem.StateRolledBack {
 			r.unavailable++
 		}
-		if p.RetryAfter == 0 && p.Status < http.StatusInternalServerError {
+		again = p.RetryAfter > 0 || p.Status >= http.StatusInternalServerError
+		if !again && report.Fate != Unknown {
 			report.Fate = Void
 		}
-	case errors.Is(outcome, errNoAnswer):
-		r.result.Refused["connection"]++
-		report.Fate = Unknown
 	default:
+		again = true
 		r.result.Refused["connection"]++
 		r.unavailable++
+		if errors.Is(outcome, errNoAnswer) {
+			report.Fate = Unknown
+		}
 	}
 	if r.unavailable == maxUnavailable && r.result.Offered == maxUnavailable {
 		r.end()
 	}
+	return again
 }

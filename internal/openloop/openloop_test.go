@@ -78,22 +78,35 @@ func TestRun(t *testing.T) {
 	require.Greater(t, most, maxWaiting/2)
 }
 
-// TestVoid: Run does not send a report again that was refused permanently, or whose fate is unknown.
+// TestVoid: Run does not send a report again that was refused permanently. If its answer was lost before, the relay may
+// have it nevertheless.
 func TestVoid(t *testing.T) {
+	var lost, broken atomic.Int64
 	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if body, _ := io.ReadAll(req.Body); string(body) == "broken" {
+		switch body, _ := io.ReadAll(req.Body); string(body) {
+		case "lost": // The relay has stored it.
+			if lost.Add(1) > 1 {
+				w.WriteHeader(http.StatusCreated)
+				return
+			}
 			panic(http.ErrAbortHandler)
+		case "broken":
+			if broken.Add(1) == 1 {
+				panic(http.ErrAbortHandler)
+			}
 		}
 		problem.New(problem.Malformed, "").Write(w)
 	}))
 	defer relay.Close()
 	target, err := url.Parse(relay.URL)
 	require.NoError(t, err)
-	reports := []*LoadReport{{Body: []byte("broken")}, {Body: []byte("bad")}, {Fate: Taken}}
+	reports := []*LoadReport{{Body: []byte("broken")}, {Body: []byte("bad")}, {Fate: Taken}, {Body: []byte("lost")}}
 	got := Run(t.Context(), Options{URL: target, Duration: time.Hour}, Pool(reports))
-	require.Equal(t, []Fate{Unknown, Void, Taken}, []Fate{reports[0].Fate, reports[1].Fate, reports[2].Fate})
-	require.Equal(t, 2, got.Offered)
-	require.Equal(t, map[string]int{"connection": 1, "malformed": 1}, got.Refused)
+	require.Equal(t, []Fate{Unknown, Void, Taken, Taken},
+		[]Fate{reports[0].Fate, reports[1].Fate, reports[2].Fate, reports[3].Fate})
+	require.Equal(t, 5, got.Offered)
+	require.Equal(t, 1, got.Accepted)
+	require.Equal(t, map[string]int{"connection": 2, "malformed": 2}, got.Refused)
 }
 
 // TestUnavailable: Run stops early if the relay accepts no reports, even if there are few. It does not stop early if
