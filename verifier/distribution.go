@@ -40,10 +40,14 @@ var quantileLevels = []float64{0.25, 0.5, 0.75, 0.9, 0.95}
 //
 // F_j estimates the share of clients with a value below e_j. The true counts add up to n, so both forms of (1), and
 // (2), are unbiased. A value differs from the middle of its bin by at most w/2, and the data cannot show by how much.
-// So the mean's error is noise of standard deviation s plus a bias of at most w/2. The interval mean ± q has 95 %
-// coverage if the bias is w/2 to one side:
+// So the mean's error is noise of standard deviation s plus a bias of at most w/2. With normal noise, the interval mean ±
+// q has 95 % coverage if the bias is w/2 to one side:
 //
 //	Φ((q - w/2)/s) - Φ((-q - w/2)/s) = Confidence                                                   (3)
+//
+// The noise then exceeds q - w/2 with the probability a = Φ((w/2 - q)/s), between half of 1-Confidence and all of it. So
+// the interval is that of the noise at the confidence 1-2a, widened by w/2 at both ends. If the noise is not normal, its
+// own distribution decides where these ends are.
 //
 // The interval of the p-quantile x_p inverts the intervals [l_j, h_j] of F_j, which [protocols.Bins.Below] gives:
 //
@@ -154,9 +158,9 @@ func meanOf(binned histogram, lo, hi float64, missing gap, confidence float64) L
 		offsets[j] = (float64(j)+0.5)*width - (hi-lo)/2
 		mean += offsets[j] * count / users
 	}
-	noiseLo, noiseHi := binned.Weighted(offsets).Interval(confidence)
-	reach := biased((noiseHi-noiseLo)/(2*protocols.Quantile(confidence)*users), width/2, confidence)
-	from, to := missing.widen(mean-reach, mean+reach, lo, hi, (hi-lo-width)/2)
+	law := binned.Weighted(offsets)
+	noiseLo, noiseHi := law.Interval(biased(math.Sqrt(law.Variance())/users, width/2, confidence))
+	from, to := missing.widen((lo+hi-width)/2+noiseLo/users, (lo+hi+width)/2+noiseHi/users, lo, hi, (hi-lo-width)/2)
 	return Location{Name: "mean", Estimate: mean, Interval: interval{max(lo, from), min(hi, to)}.within(lo, hi)}
 }
 
@@ -179,10 +183,10 @@ func (g gap) widen(lo, hi, least, most, reach float64) (from, to float64) {
 		(1-g.clients)*hi + g.clients*most + g.messages*reach
 }
 
-// biased returns the q of formula (3) of [distribution] for a standard deviation and the largest bias.
+// biased returns the confidence 1-2a of formula (3) of [distribution] for a standard deviation and the largest bias.
 func biased(deviation, most, confidence float64) float64 {
 	if deviation == 0 {
-		return most
+		return confidence
 	}
 	below := func(x float64) float64 { return math.Erfc(-x/(deviation*math.Sqrt2)) / 2 }
 	lo, hi := most, most+protocols.Quantile(confidence)*deviation
@@ -193,7 +197,7 @@ func biased(deviation, most, confidence float64) float64 {
 			hi = q
 		}
 	}
-	return hi
+	return 1 - math.Erfc((hi-most)/(deviation*math.Sqrt2))
 }
 
 // band is the estimated distribution function F at the edges of the bins. laws are the error laws at the inner edges,

@@ -1,6 +1,7 @@
 package verifier_test
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"testing"
@@ -38,8 +39,11 @@ func TestQuantilesAndMeanAreCovered(t *testing.T) {
 		// half a bin, which the mean's interval includes, is small here
 		"fine": {planner.Query{Bins: fine}, false,
 			func(i int) float64 { return 100 * (float64(i%int(fine*3/4)) + 0.5) / float64(fine) }},
-		"at the edges":   {planner.Query{Bins: 4}, true, func(i int) float64 { return float64(i * i % 4 * 25) }},
+		// The mean's interval allows for rounding, of which a histogram has none: it is 3 % too wide here.
+		"at the edges":   {planner.Query{Bins: 4}, false, func(i int) float64 { return float64(i * i % 4 * 25) }},
 		"all in one bin": {planner.Query{Bins: 32}, true, func(i int) float64 { return 25 }},
+		// about .3 clients report the blanket, and draw one of 64 bins
+		"few of the blanket": {planner.Query{Bins: 64, Epsilon: 11}, false, func(int) float64 { return 0 }},
 		"correlated": {planner.Query{Bins: 8, Protocol: "correlated"}, false,
 			func(i int) float64 { return float64(i*i%101) * 0.99 }},
 		"correlated in two bins": {planner.Query{Bins: 2, Protocol: "correlated"}, true,
@@ -47,7 +51,8 @@ func TestQuantilesAndMeanAreCovered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := c.query
-			q.Name, q.Query, q.Hi, q.Batch, q.Honest, q.Epsilon, q.Delta = name, task.Histogram, 100, users, 1, 2, 1e-4
+			q.Name, q.Query, q.Hi, q.Batch, q.Honest, q.Delta = name, task.Histogram, 100, users, 1, 1e-4
+			q.Epsilon = cmp.Or(q.Epsilon, 2)
 			draft, err := planner.Draft(q)
 			require.NoError(t, err)
 			m, err := registry.Open(draft)
@@ -81,7 +86,7 @@ func TestQuantilesAndMeanAreCovered(t *testing.T) {
 					count(l.Probability, values[int(math.Ceil(l.Probability*users))-1], l)
 				}
 			}
-			t.Logf("%v, within 0.1 %d", covered, narrow)
+			t.Logf("%v, within 0.1 %d, %v", covered, narrow, draft.Params)
 			require.Len(t, covered, 6)
 			for p, n := range covered {
 				require.GreaterOrEqual(t, n, limit(0.945, -1), "p = %v", p)

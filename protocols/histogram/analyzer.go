@@ -1,6 +1,10 @@
 package histogram
 
-import "github.com/doona-dp/doona/protocols"
+import (
+	"math"
+
+	"github.com/doona-dp/doona/protocols"
+)
 
 // aggregate counts, for every value j, the reports N_j equal to j, and all reports n. The package comment has formula
 // (1) for the estimated counts and formula (2) for their variance.
@@ -87,14 +91,35 @@ func (a *aggregate) Below() []protocols.ErrorLaw {
 	return out
 }
 
-// Weighted implements [protocols.Bins.Weighted].
+// Weighted implements [protocols.Bins.Weighted]. For weights at equal distances, as of a mean, the sum is that of levels
+// without rounding. Otherwise its distribution is taken for normal.
 func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
-	law, counts := protocols.Normal{}, a.Total()
+	counts, estimate := a.Total(), 0.0
 	for x, c := range counts {
-		law.Estimate += weights[x] * c
+		estimate += weights[x] * c
 	}
-	law.Plugged = a.krr.WeightedVariance(weights, counts, float64(a.reports))
-	return law
+	variance := a.krr.WeightedVariance(weights, counts, float64(a.reports))
+	if !rises(weights) {
+		return protocols.Normal{Estimate: estimate, Plugged: variance}
+	}
+	levels := protocols.RoundedLevels{K: a.krr.K - 1, Gamma: a.krr.Gamma.Float64(), Reports: float64(a.reports)}
+	for y, n := range a.counts {
+		levels.Sum += float64(y) * float64(n)
+		levels.Squares += float64(y) * float64(y) * float64(n)
+	}
+	return levels.Law(estimate, weights[len(weights)-1]-weights[0], variance)
+}
+
+// rises reports whether each weight exceeds the one before by the same step.
+func rises(weights []float64) bool {
+	last := len(weights) - 1
+	step := (weights[last] - weights[0]) / float64(last)
+	for j, w := range weights {
+		if !(step > 0) || math.Abs(w-weights[0]-float64(j)*step) > 1e-9*step {
+			return false
+		}
+	}
+	return true
 }
 
 // Exact implements [protocols.Mechanism.Exact]. The variance is one client's part of formula (2) of the package
