@@ -7,6 +7,7 @@ import { stripTypeScriptTypes } from 'node:module';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
+import { build } from 'esbuild';
 import { parseAst } from 'vite';
 
 const www = fileURLToPath(new URL('..', import.meta.url));
@@ -21,13 +22,24 @@ const built = join(www, '../build/www');
 const limits = /^((abortable|answered|within|withTimeout|Promise\.race)\(|undefined$)/;
 
 /**
+ * The awaits that cannot hang on a page: the reason for each, and what matches its file and code.
+ * @type {Record<string, RegExp>}
+ */
+const elsewhere = {
+  'Node alone reads local files': /^load\.ts: (readFile\(url\)|globalThis\.process\.)/,
+  'only the fake relay of doona/testing opens reports': /^hpke\.ts: suite\.(GenerateKeyPair|SerializePublicKey|Open)\(/,
+  'the limit counts from the end of prerendering': /^timing\.ts: new Promise\(.*prerenderingchange/,
+};
+
+/**
  * Returns the SDK's scripts by file name. In each script every `await X` is `await hangs(N, X)`, where N is the index
- * in `awaits`. hangs.js, beside the scripts, defines hangs().
+ * in `awaits`. hangs.js, beside the scripts, defines hangs(). Leaves out the awaits in `elsewhere`.
  */
 export async function hangingScripts() {
   const awaits = /** @type {Await[]} */ ([]);
   const scripts = /** @type {Map<string, string>} */ (new Map());
   let limited = 0;
+  const left = new Set(Object.keys(elsewhere));
   const sources = (await readdir(join(www, 'sdk'))).filter((file) => /^(?!script-tag|testing)[a-z-]+\.ts$/.test(file));
   for (const file of sources.sort()) {
     const code = stripTypeScriptTypes(await readFile(join(www, 'sdk', file), 'utf8'), { mode: 'transform' });
@@ -37,11 +49,13 @@ export async function hangingScripts() {
       if (node.type === 'ForOfStatement' && node.await) throw new Error(`${file}: this test cannot hang "for await"`);
       if (node.type === 'AwaitExpression') {
         const { start, end } = node.argument;
-        const awaited = code.slice(start, end);
-        if (limits.test(awaited)) limited++;
+        const awaited = code.slice(start, end).replace(/\s+/g, ' ');
+        const reason = Object.keys(elsewhere).find((why) => elsewhere[why]?.test(`${file}: ${awaited}`));
+        if (reason) left.delete(reason);
+        else if (limits.test(awaited)) limited++;
         else {
           insertions.push({ at: start, text: `hangs(${awaits.length}, ` }, { at: end, text: ')' });
-          awaits.push({ file, code: awaited.replace(/\s+/g, ' ').slice(0, 70) });
+          awaits.push({ file, code: awaited.slice(0, 70) });
         }
       }
       for (const child of Object.values(node)) {
@@ -55,17 +69,21 @@ export async function hangingScripts() {
     }
     scripts.set(file.replace('.ts', '.js'), `import { hangs } from './hangs.js';\n${text}`);
   }
-  return { awaits, limited, scripts: await withFiles(scripts) };
+  if (left.size > 0) throw new Error(`no await: ${[...left].join('; ')}`);
+  return { awaits, limited, scripts: await bundled(scripts) };
 }
 
 /** Marks imports whose addresses bundlers must leave as they are. */
 const mark = /addressThatBundlersMustLeaveToTheBrowserItself\(/g;
 
+/** The scripts that pages load by themselves. */
+const entries = /** @type {const} */ (['worker.js', 'blind.js', 'index.js']);
+
 /**
- * Replaces the constants DOONA.… in scripts and removes the marks, as www/build does.
- * @param {Map<string, string>} scripts
+ * Bundles the scripts, as www/build does: with the constants DOONA.… replaced and the marks removed.
+ * @param {Map<string, string>} modules
  */
-async function withFiles(scripts) {
+async function bundled(modules) {
   const integrity = JSON.parse(await readFile(join(built, 'integrity.json'), 'utf8'));
   const module = (/** @type {RegExp} */ pattern) => {
     const file = String(Object.keys(integrity).find((name) => pattern.test(name)));
@@ -74,27 +92,36 @@ async function withFiles(scripts) {
   const files = /** @type {Record<string, {file: string, integrity: string}>} */ ({
     browser: module(/^doona-[0-9a-f]+\.wasm$/), small: module(/^doona-small-.*\.wasm$/),
     full: module(/^doona-full-.*\.wasm$/) });
-  const replaced = () => {
-    for (const [name, text] of scripts) {
-      scripts.set(name, text.replace(mark, '(').replace(/DOONA\.(\w+)\.(file|integrity)/g, (all, asset, key) => {
-        const value = files[asset]?.[/** @type {'file' | 'integrity'} */ (key)];
-        return value ? JSON.stringify(value) : all;
-      }));
-    }
-  };
-  replaced();
-  for (const [asset, name] of /** @type {const} */ ([['worker', 'worker.js'], ['tokens', 'blind.js']])) {
-    const hash = createHash('sha256').update(String(scripts.get(name))).digest('base64');
-    files[asset] = { file: `./${name}`, integrity: `sha256-${hash}` };
+  const replaced = (/** @type {string} */ text) =>
+    text.replace(mark, '(').replace(/DOONA\.(\w+)\.(file|integrity)/g, (_, asset, key) =>
+      JSON.stringify(files[asset]?.[/** @type {'file' | 'integrity'} */ (key)]));
+  /** @type {import('esbuild').Plugin} */
+  const plugin = { name: 'scripts', setup({ onResolve, onLoad }) {
+    onResolve({ filter: /.*/ }, ({ path, kind, namespace }) => {
+      const name = basename(path);
+      if (kind === 'entry-point') return { path: name, namespace: 'sdk' };
+      if (namespace !== 'sdk') return undefined; // a vendored file
+      if (path.includes('/vendor/')) return { path: join(www, path.slice(path.indexOf('vendor/'))) };
+      return /^(hangs|worker|blind)\.js$/.test(name) ? { path, external: true } : { path: name, namespace: 'sdk' };
+    });
+    onLoad({ filter: /.*/, namespace: 'sdk' }, ({ path }) => ({ contents: replaced(String(modules.get(path))) }));
+  } };
+  const scripts = /** @type {Map<string, string>} */ (new Map());
+  for (const entry of entries) { // The last one contains the hashes of the others.
+    const { outputFiles } = await build({ entryPoints: [entry], bundle: true, write: false, format: 'esm',
+      target: 'esnext', logLevel: 'error', plugins: [plugin] });
+    const text = String(outputFiles[0]?.text);
+    scripts.set(entry, text);
+    files[entry === 'worker.js' ? 'worker' : 'tokens'] = { file: `./${entry}`,
+      integrity: `sha256-${createHash('sha256').update(text).digest('base64')}` };
   }
-  replaced();
   return scripts;
 }
 
 /**
  * hangs.js. Its address, /hang-N-ON/sdk/hangs.js, says which await hangs, and whether from the start. Otherwise it
- * begins to hang in the page when `hanging.isOn` is set, and in the worker at the page's message. The page hears which awaits
- * ran, and when one hangs.
+ * begins to hang in the page when `hanging.isOn` is set, and in the worker at the page's message. The page hears which
+ * awaits ran, and when one hangs.
  */
 const hangs = `
 const [, n, on] = /\\/hang-(-?\\d+)-(\\d)\\//.exec(import.meta.url);
@@ -116,12 +143,22 @@ export function hangs(index, value) {
 }
 `;
 
+/** The variants of the test server's stream that flows ask for. */
+const variants = ['rescued', 'rolled', 'good']; // The last one stays.
+
 /**
- * Serves a blank page and the scripts. Passes requests for tasks on to the relay, and requests for /test/ to the test
- * server's site.
- * @param {Map<string, string>} scripts @param {{site: string, relay: string}} testServer
+ * Serves a blank page, the scripts, and variants of the stream under /variant/. Passes requests for tasks on to the
+ * relay, and requests for tokens to the test server's site.
+ * @param {Map<string, string>} scripts @param {{site: string, relay: string, tasks: Record<string, any>}} testServer
  */
-export async function serveHanging(scripts, { site, relay }) {
+export async function serveHanging(scripts, { site, relay, tasks }) {
+  /** @type {Map<string, Buffer>} */
+  const streams = new Map();
+  for (const variant of variants) {
+    await fetch(`${site}/test/stream`, { method: 'POST', body: JSON.stringify(variant) });
+    streams.set(`/variant/${variant}`, Buffer.from(await (await fetch(tasks['stream'].stream)).arrayBuffer()));
+  }
+  let last = /** @type {Promise<unknown>} */ (Promise.resolve());
   const server = createServer((request, response) => {
     answer(request, response).catch(() => response.writeHead(404).end());
   });
@@ -132,21 +169,27 @@ export async function serveHanging(scripts, { site, relay }) {
       return response.end(Buffer.from(await (await fetch(relay + url)).arrayBuffer()));
     }
     if (url.startsWith('/test/')) {
-      const parts = [];
+      const parts = /** @type {Buffer[]} */ ([]);
       for await (const part of request) parts.push(part);
-      const { status, ...passed } = await fetch(site + url, { method: 'POST', body: Buffer.concat(parts) }).then(
-        async (got) => ({ status: got.status, body: Buffer.from(await got.arrayBuffer()) }));
-      return response.writeHead(status).end(passed.body);
+      const passing = last.then(async () => { // The test server knows one person at a time. Each token is of a new one.
+        await fetch(`${site}/test/login`, { method: 'POST', body: crypto.randomUUID() });
+        const got = await fetch(site + url, { method: 'POST', body: Buffer.concat(parts) });
+        return { status: got.status, body: Buffer.from(await got.arrayBuffer()) };
+      });
+      last = passing.catch(() => {});
+      const { status, body } = await passing;
+      return response.writeHead(status).end(body);
     }
     if (url === '/') {
       return response.writeHead(200, { 'Content-Type': 'text/html' }).end('<!doctype html><title>hang</title>');
     }
+    const stream = streams.get(url);
+    if (stream) return response.writeHead(200).end(stream);
     const name = basename(url);
     if (name.endsWith('.wasm')) {
       return response.writeHead(200, { 'Content-Type': 'application/wasm' }).end(await readFile(join(built, name)));
     }
-    const vendored = /\/vendor\/.*$/.exec(url)?.[0];
-    const text = name === 'hangs.js' ? hangs : vendored ? await readFile(join(www, vendored)) : scripts.get(name);
+    const text = name === 'hangs.js' ? hangs : scripts.get(name);
     if (text === undefined) return response.writeHead(404).end();
     return response.writeHead(200, { 'Content-Type': 'text/javascript' }).end(text);
   };
@@ -165,12 +208,12 @@ export async function serveHanging(scripts, { site, relay }) {
  */
 
 /**
- * Runs the steps of a flow in a page. Returns the outcome of each step, which awaits ran in it, and whether one hung.
- * Time passes twenty times faster for long timers once an await hangs; before, a slow machine needs the real time. The
- * tests send this function to the page as text.
- * @param {Visit} visit
+ * Runs the steps of a flow in a page. Returns the outcome of each step and the one that it has if nothing hangs, which
+ * awaits ran in it, and whether one hung. Time passes twenty times faster for long timers once an await hangs; before,
+ * a slow machine needs the real time. The tests send this function to the page as text.
+ * @param {Visit} visit @param {typeof import('./await-flows.mjs').flowsOf} flowsOf
  */
-export async function visitHanging({ flow, index, from, tasks }) {
+export async function visitHanging({ flow, index, from, tasks }, flowsOf) {
   const all = /** @type {any} */ (globalThis);
   const { setTimeout: wait, clearTimeout: clear, performance } = globalThis;
   const speed = 20;
@@ -217,60 +260,23 @@ export async function visitHanging({ flow, index, from, tasks }) {
 
   if (flow.endsWith('in place')) delete all.Worker;
   const load = (/** @type {string} */ file) => import(file);
-  const { connect, init, memoryStore } = await load(`/hang-${index}-${from === 0 ? 1 : 0}/sdk/index.js`);
+  const sdk = await load(`/hang-${index}-${from === 0 ? 1 : 0}/sdk/index.js`);
   const tokens = (/** @type {any} */ body, /** @type {any} */ { uri }) =>
     fetch(`/test/token?uri=${encodeURIComponent(uri)}`, { method: 'POST', body });
   const options = { budget: { epsilon: 1e9, delta: 1, days: 1 }, maxEpsilon: 1e9, maxDelta: 1, spread: 0, tokens };
-  /** @type {any} */
-  let doona;
-  /** Makes the relay refuse reports with a problem. @param {string} problem @param {number} status */
-  const refuse = (problem, status) => {
-    const { fetch } = globalThis;
-    globalThis.fetch = (to, how) => String(to).endsWith('/reports')
-      ? Promise.resolve(new Response(`{"type":"urn:doona:error:${problem}"}`,
-        { status, headers: { 'Content-Type': 'application/problem+json' } })) : fetch(to, how);
-  };
-  const own = (/** @type {{task: string}} */ offer) =>
-    ({ ...offer, task: offer.task.replace(/^http:\/\/[^/]*/, location.origin) });
-  const strict = (/** @type {string} */ task, /** @type {object} */ more = {}) => [
-    ['connect', async () => (doona = await connect({ ...tasks[task], ...options, ...more }))],
-    ['report', () => doona.report(1)],
-    ['report again', () => doona.report(1)],
-    ['flush', () => doona.flush()],
-    ['forget', () => doona.forget()],
-  ];
+  const it = /** @type {{doona: any}} */ ({ doona: undefined });
   /** Waits as long as init is busy, but its calls return at once, so it may remain busy. */
   const until = async (/** @type {string[]} */ states) => {
     const begin = clock();
-    while (states.includes(doona.status.state) && (reachedAt === Infinity || clock() - begin < 34_000)) await pause(20);
-    if (doona.status.state === 'failed') throw new Error(doona.status.reason);
+    while (states.includes(it.doona.status.state) && (reachedAt === Infinity || clock() - begin < 34_000)) {
+      await pause(20);
+    }
+    if (it.doona.status.state === 'failed') throw new Error(it.doona.status.reason);
   };
-  const easy = (/** @type {object} */ more = {}) => [
-    ['init', async () => void (doona = init({ ...tasks.truthful, ...options, ...more }))],
-    ['explain', () => doona.explain()],
-    ['optIn', () => doona.optIn()],
-    ['report', () => (doona.report(1), until(['connecting', 'ready', 'sending']))],
-    ['forget', () => doona.forget()],
-    ['optOut', () => doona.optOut()],
-    ['optIn again', () => (doona.optIn())],
-    ['report again', () => (doona.report(1), until(['connecting', 'ready', 'sending']))],
-  ];
-  const flows = /** @type {Record<string, any[]>} */ ({
-    task: strict('truthful'), 'task in place': strict('truthful', { when: 'now' }),
-    'task with its own store': strict('truthful', { store: memoryStore() }),
-    tokens: strict('tokens'), stream: strict('stream', { when: 'now' }), 'post-quantum': strict('post-quantum'),
-    'no value of the task': [...strict('truthful').slice(0, 1), ['report', () => doona.report(1000)]],
-    'sealing in doona-full.wasm': strict('truthful', { sealing: 'wasm' }),
-    undelivered: [['refuse', async () => refuse('overloaded', 503)], ...strict('truthful')],
-    limited: [['refuse', async () => refuse('limit', 429)], ...strict('truthful')],
-    'too late': [['refuse', async () => refuse('epoch-closed', 409)], ...strict('truthful')],
-    'token refused': [['refuse', async () => refuse('limit', 429)], ...strict('tokens')],
-    "init on the relay's origin": easy({ ...own(tasks.truthful), consent: 'pending' }),
-    init: easy(), 'init, consent pending': easy({ consent: 'pending', store: memoryStore() }),
-  });
-  /** @type {{step: string, outcome: string, ran: number[]}[]} */
+  const flows = flowsOf({ it, sdk, tasks, options, pause, until });
+  /** @type {{step: string, outcome: string, want: string, ran: number[]}[]} */
   const steps = [];
-  for (const [step, call] of flows[flow] ?? []) {
+  for (const [step, call, want = 'done'] of flows[flow]?.() ?? []) {
     if (steps.length === from && from > 0) {
       state.isOn = true;
       const answered = new Promise((resolve) => (isOn = () => resolve(undefined)));
@@ -294,8 +300,8 @@ export async function visitHanging({ flow, index, from, tasks }) {
       await pause(10);
     }
     if (index < 0) await pause(100);
-    steps.push({ step, outcome: outcome || 'pending', ran: [...ran] });
-    if (!outcome || (step === 'connect' && !doona)) break;
+    steps.push({ step, outcome: outcome || 'pending', want, ran: [...ran] });
+    if (!outcome || (step === 'connect' && !it.doona)) break;
   }
   return { steps, isReached: reachedAt < Infinity };
 }

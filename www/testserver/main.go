@@ -67,6 +67,11 @@ func run(dir, proxy string) error {
 	if err != nil {
 		return err
 	}
+	eventful, err := r.addYears(relayURL, "years with events", shorter(rareLabels(), 365,
+		rareLabels().Epochs.Events))
+	if err != nil {
+		return err
+	}
 	wa := &watch{}
 	go http.Serve(relayAt, wa.wrap(r.handler()))
 	temp, err := os.MkdirTemp("", "doona-testserver-")
@@ -81,7 +86,8 @@ func run(dir, proxy string) error {
 		return err
 	}
 	if err := announce(siteURL, relayURL, all,
-		map[string]offer{"tokens": t.offer, "stream": offered, "years": years, "capped years": capped}); err != nil {
+		map[string]offer{"tokens": t.offer, "stream": offered, "years": years, "capped years": capped,
+			"years with events": eventful}); err != nil {
 		return err
 	}
 	go http.Serve(siteAt, site(dir, relayURL, r, t, wa))
@@ -147,6 +153,7 @@ func site(dir, relayURL string, r *relay, t *tokens, wa *watch) http.Handler {
 		http.ServeFile(w, req, filepath.Join("www", "test", "cases.mjs"))
 	})
 	mux.HandleFunc("POST /test/take", r.take)
+	mux.HandleFunc("POST /test/letters", r.takeLetters)
 	mux.HandleFunc("POST /test/fail", r.fail)
 	mux.HandleFunc("POST /test/requests", wa.take)
 	mux.HandleFunc("POST /test/stream", r.setStream)

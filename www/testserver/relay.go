@@ -23,6 +23,7 @@ type relay struct {
 
 	mu       sync.Mutex // guards the fields below
 	received []submission
+	letters  []letter          // the reports of tasks with events that arrived
 	failures []problem.Name    // the answers to the next submissions
 	variants map[string][]byte // encoded variants of the stream, valid and invalid, by name
 	variant  string            // the name of the variant to serve
@@ -106,6 +107,9 @@ func (r *relay) receive(w http.ResponseWriter, req *http.Request) {
 	lanes, tags, err := s.OpenAll(epoch, body)
 	if kind := req.Header.Get("Content-Type"); err == nil && kind != "" {
 		err = fmt.Errorf("content type %s causes a preflight: want none", kind)
+	}
+	if err == nil {
+		err = r.addLetter(s, epoch, body, lanes, tags[0][:])
 	}
 	if err != nil {
 		sub.Error = err.Error()

@@ -67,6 +67,8 @@ func scenarios(relay, site, proxy string) (map[string]*scenario, error) {
 		{name: "year, noise by relays", draft: year(10, &planner.RelayNoise{}), relays: two, epochs: days(365)},
 		{name: "capped", draft: limited(6, task.Cap{Reports: 2, Window: 3}, task.Cap{}), relays: two},
 		{name: "paced", draft: limited(6, task.Cap{Reports: 3, Window: 5}, task.Cap{Reports: 1, Window: 2}), relays: two},
+		{name: "events", draft: rare(6, 0, task.Events{Most: 1, Window: 3}), relays: two},
+		{name: "labelled events", draft: shorter(rareLabels(), 6, task.Events{Most: 2, Window: 4, Default: 3}), relays: two},
 		{name: "lie", draft: withEpsilon(fixture.Draft(task.Histogram, 4), "0.9"), relays: two, epochs: hour(1)},
 		{name: "low order", draft: truthful(), relays: two, epochs: hour(1), keys: fixture.LowOrder},
 		{name: "tampered", draft: truthful(), relays: two, epochs: hour(1), serve: tamper},
@@ -127,7 +129,7 @@ func limited(days uint64, most, pace task.Cap) *task.Task {
 // limitedDays returns the epochs of such a task: its draft has their number and limits.
 func limitedDays(draft *task.Task) task.Epochs {
 	e := days(draft.Epochs.Count)
-	e.Cap, e.Pace = draft.Epochs.Cap, draft.Epochs.Pace
+	e.Cap, e.Pace, e.Events = draft.Epochs.Cap, draft.Epochs.Pace, draft.Epochs.Events
 	return e
 }
 

@@ -27,6 +27,7 @@ type years struct {
 	// of the second task differs.
 	chains [][]byte
 	root   task.ID
+	task   *task.Task   // the first
 	law    *compose.Law // the distribution of privacy loss of one report, the same for all tasks
 	tasks  []task.ID
 
@@ -34,6 +35,7 @@ type years struct {
 	renewed int        // which of the chains is served
 	left    []uint64   // when the epochs of the arrived reports begin, in Unix seconds; equal bodies count once
 	bodies  map[bodyHash]bool
+	events  map[string]uint64 // the days of the events that arrived, from the stream's first, by their reports' tags
 }
 
 // bodyHash is the SHA-256 of a report.
@@ -65,7 +67,7 @@ func (r *relay) addYears(url, name string, draft *task.Task) (offer, error) {
 	if err != nil {
 		return offer{}, err
 	}
-	y := &years{name: name}
+	y := &years{name: name, task: root.Task, events: map[string]uint64{}}
 	r.years = append(r.years, y)
 	if y.law, err = m.Law(); err != nil {
 		return offer{}, err
@@ -81,10 +83,7 @@ func (r *relay) addYears(url, name string, draft *task.Task) (offer, error) {
 		y.chains = append(y.chains, chain)
 		r.tasks[t.Path()] = &scenario{SignedTask: t}
 	}
-	for _, change := range renewals {
-		if root.Epochs.Cap.IsZero() {
-			break
-		}
+	for _, change := range y.refused() {
 		chain, err := chainOf([]*fixture.SignedTask{root, root.Succeed(root.Owner, change)})
 		if err != nil {
 			return offer{}, err
@@ -96,10 +95,21 @@ func (r *relay) addYears(url, name string, draft *task.Task) (offer, error) {
 	if stattest.Long {
 		stride = 1
 	}
-	if !root.Epochs.Cap.IsZero() {
+	if len(y.refused()) > 0 {
 		stride = 0
 	}
 	return offer{Stream: first.StreamURL(first.Task, 0), Owner: root.OwnerText(), Stride: stride}, nil
+}
+
+// refused returns the changes to the second task that clients must refuse: those of the task's limits.
+func (y *years) refused() []func(*task.Task) {
+	switch {
+	case !y.task.Epochs.Events.IsZero():
+		return eventRenewals
+	case !y.task.Epochs.Cap.IsZero():
+		return renewals
+	}
+	return nil
 }
 
 // serve answers the request and returns true if it is for this stream; otherwise it returns false.
@@ -160,13 +170,15 @@ type spent struct {
 	What    string  `json:"what"`
 	Engine  string  `json:"engine"`
 	Reports int     `json:"reports"`
-	Most    int     `json:"most"`    // the largest number of reports in one window
+	Most    int     `json:"most"`    // the largest number of reports in one window, or of copies of the law for events
+	Allowed int     `json:"allowed"` // the copies that these reports may take: most, unless the task has events
 	Epsilon float64 `json:"epsilon"` // ε of these reports at the budget's δ
 	Delta   float64 `json:"delta"`   // δ of these reports at the budget's ε
 }
 
 // account answers with the cost of the arrived reports in the most expensive window. It uses the task's distribution of
-// privacy loss and the reports' times, not the client's ledger. It then forgets the reports unless asked to keep them.
+// privacy loss and the times of the reports, or of the events among them, and not the client's ledger. It then forgets
+// the reports unless asked to keep them.
 func (r *relay) account(w http.ResponseWriter, req *http.Request) {
 	var asked struct {
 		Stream, What, Engine string
@@ -184,12 +196,15 @@ func (r *relay) account(w http.ResponseWriter, req *http.Request) {
 	}
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	out := spent{Stream: asked.Stream, What: asked.What, Engine: asked.Engine, Reports: len(y.left),
-		Most: maxInWindow(y.left, asked.Days*86_400)}
+	out := spent{Stream: asked.Stream, What: asked.What, Engine: asked.Engine, Reports: len(y.left)}
+	var err error
+	if out.Most, out.Allowed, err = y.copies(uint64(asked.Days)); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
 	if out.Most > 0 {
 		seen := []compose.Observation{y.law.Observation(uint64(out.Most))}
 		out.Delta = compose.Delta(seen, asked.Epsilon, asked.Delta)
-		var err error
 		if out.Epsilon, err = compose.Epsilon(seen, asked.Delta); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -197,6 +212,7 @@ func (r *relay) account(w http.ResponseWriter, req *http.Request) {
 	}
 	if !asked.Keep {
 		y.left = nil
+		clear(y.events)
 	}
 	line, err := json.Marshal(out)
 	if err == nil && out.Reports > 0 {
