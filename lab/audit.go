@@ -153,7 +153,7 @@ What is attacked:
 * Nothing is encrypted: the audit does not test HPKE.
 * ` + "`make test-full PART=audit`" + ` also attacks running relays ([audit_test.go](../relay/internal/adversary/audit_test.go)). It plants three faults: a relay that uses a draw twice, leaves a cell out, or accepts replays. ` + "`make test-full PART=order`" + ` attacks their permutation.
 
-The attack *all epochs* plays several epochs of a task whose claim covers as many reports as its cap allows. The device decides by the Go client's ledger.
+The attack *all epochs* plays several epochs of a task whose claim covers as many reports as its cap allows, or as many events as its allowance. The device decides by the Go client's ledger.
 
 The attack *reconstruction* is [AFNNTZ24](https://arxiv.org/abs/2404.10201), Algorithms 1 and 2, for as many messages as a client sends. Some views show nothing about the value, so attacks on them find nothing. The same attacks find the planted faults below.
 

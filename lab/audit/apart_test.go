@@ -7,6 +7,7 @@ import (
 
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // TestTwoTextsAreApart: for any hash of a task, apart must find two texts without a common cell, and all their cells.
@@ -30,6 +31,26 @@ func TestTwoTextsAreApart(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, r.cells[0], 7, "a text has one cell in each of seven tables: six checks and a level")
 			require.Len(t, r.cells[1], 7)
+		}
+	}
+}
+
+// TestFaultyLawsAreRefused: programs must refuse the claim of a task that states the noise of a planted fault: that of
+// a rest cell without its loss at infinity, and that of independent cells charged with one cell's law.
+func TestFaultyLawsAreRefused(t *testing.T) {
+	for name, change := range map[string]func(*task.Noise){"as planned": nil, "without τ": noTau, "independent": noRest} {
+		draft, err := planner.Draft(eventful().query)
+		require.NoError(t, err)
+		if change != nil {
+			change(draft.Noise)
+		}
+		m, err := registry.Open(draft)
+		require.NoError(t, err)
+		if change == nil {
+			require.NoError(t, m.CheckClaim())
+		} else {
+			require.Error(t, m.CheckClaim(), name)
+			t.Log(m.CheckClaim())
 		}
 	}
 }

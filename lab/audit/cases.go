@@ -192,7 +192,7 @@ func shipped(withBrowsers bool) []Case {
 			out = append(out, c)
 		}
 	}
-	return append(append(out, harmless(out)...), capped(1), capped(2))
+	return append(append(out, harmless(out)...), capped(1), capped(2), eventful(), moving())
 }
 
 // slower returns the factor on the number of batches for clients that run doona.wasm, which are slower than native
@@ -281,7 +281,7 @@ func Faulty() []Case {
 			c.query.Batch = 50
 			c.View, c.Attack = OfEnds, repeated
 		}),
-	}, faultyDevices()...)
+	}, append(faultyDevices(), faultyAllowances()...)...)
 }
 
 // apart returns two letters that share no cell in any of the task's hash tables, and stores their cells in r.cells. It

@@ -37,6 +37,8 @@ type deployment struct {
 	copies  int                                            // Copies that the attacker adds of each victim's slot.
 	admits  bool                                           // Fault: the honest relay accepts copies.
 	cells   [2]map[int]bool                                // Cells of the victim's two texts, for byTexts.
+
+	unresting bool // Fault: the rest cell draws as the others do.
 }
 
 // all returns a function that gives every client number the same client.

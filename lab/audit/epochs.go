@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"math"
 	"slices"
 
 	"github.com/doona-dp/doona/accountant/compose"
@@ -10,12 +11,22 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// throughout is an audit of all epochs of a task together, whose claim covers the reports that its cap allows. The
-// victim wants to report in every epoch. That it reports is public: each view has the number of reports.
+// throughout is an audit of all epochs of a task together, whose claim covers the reports that its cap allows, or the
+// events that its allowance does. The victim wants to report in every epoch. That it reports is public: each view has
+// the number of reports.
 type throughout struct {
 	device func(limit task.Epochs) device // nil: [cappedDevice].
 	draw   func(*deployment) drawing      // How the honest relay draws the dummies; nil: anew in each epoch.
 	look   func(epochs []epochView) (view string, score float64)
+	later  []float64 // What the victim holds after the first epoch; nil: the same.
+}
+
+// at returns what the victim holds in an epoch, given its value in the first.
+func (o *throughout) at(epoch int, first []float64) []float64 {
+	if epoch > 0 && o.later != nil {
+		return o.later
+	}
+	return first
 }
 
 // device decides what the victim sends in an epoch: how many reports, of which value. known is a value that the
@@ -30,6 +41,8 @@ type drawing func(src *randomizer.Source, epoch int) ([]uint64, error)
 type epochView struct {
 	difference, reports int
 	reported            bool // The victim reported.
+
+	loss float64 // The logarithm of how much likelier the messages are in the first world, by the task's noise.
 }
 
 // cappedDevice returns a device that keeps a task's cap by the ledger of the Go client.
@@ -60,6 +73,7 @@ func (r *deployment) allEpochs(c *Case) Experiment {
 	if start == nil {
 		start = cappedDevice
 	}
+	letters := r.letters(c, start)
 	return func(src *randomizer.Source, world int) (string, float64, error) {
 		report := start(r.task.Epochs)
 		draw := func(src *randomizer.Source, _ int) ([]uint64, error) { return r.draw(src) }
@@ -68,7 +82,7 @@ func (r *deployment) allEpochs(c *Case) Experiment {
 		}
 		var seen []epochView
 		for epoch := range epochs {
-			reports, value := report(epoch, c.pair[world], c.others)
+			reports, value := report(epoch, c.over.at(epoch, c.pair[world]), c.others)
 			values := slices.Concat(slices.Repeat([][]float64{value}, reports),
 				slices.Repeat([][]float64{c.others}, clients-1))
 			one := *r
@@ -77,20 +91,74 @@ func (r *deployment) allEpochs(c *Case) Experiment {
 			if err != nil {
 				return "", 0, err
 			}
-			e := epochView{reports: len(t.sizes), reported: reports > 0}
+			cells := make([]int, r.task.Noise.Cells)
+			cells[int(c.others[0])] -= clients - 1
 			for _, m := range t.lanes[0] {
-				switch number(m) {
-				case int(c.pair[0][0]):
-					e.difference++
-				case int(c.pair[1][0]):
-					e.difference--
-				}
+				cells[number(m)]++
 			}
+			e := epochView{reports: len(t.sizes), reported: reports > 0,
+				loss: r.loss(cells, letters[0][epoch], letters[1][epoch])}
+			e.difference = cells[int(c.pair[0][0])] - cells[int(c.pair[1][0])]
 			seen = append(seen, e)
 		}
 		view, score := c.over.look(seen)
 		return view, score, nil
 	}
+}
+
+// letters returns how many messages of each cell the victim's device sends, by world and epoch. The attacker knows the
+// device's program.
+func (r *deployment) letters(c *Case, start func(task.Epochs) device) (out [2][][]int) {
+	for world := range out {
+		report := start(r.task.Epochs)
+		for epoch := range int(c.query.Epochs) {
+			reports, value := report(epoch, c.over.at(epoch, c.pair[world]), c.others)
+			cells := make([]int, r.task.Noise.Cells)
+			cells[int(value[0])] += reports
+			out[world] = append(out[world], cells)
+		}
+	}
+	return out
+}
+
+// loss returns the logarithm of how much likelier the numbers of messages are if the victim sends one instead of other.
+// Impossible numbers count as e⁻³⁰.
+func (r *deployment) loss(seen, one, other []int) (sum float64) {
+	logarithm := func(cell, n int) float64 {
+		table := r.task.Noise.Tables[0]
+		switch rest := r.task.Noise.Rest; {
+		case rest != nil && cell == int(*rest) && n >= 0 && !r.unresting:
+			return 0
+		case n < 0 || n >= len(table) || table[n] == 0:
+			return -30
+		default:
+			return math.Log(float64(table[n]))
+		}
+	}
+	for cell, n := range seen {
+		sum += logarithm(cell, n-one[cell]) - logarithm(cell, n-other[cell])
+	}
+	return math.Round(sum*1e6) / 1e6
+}
+
+// byLoss adds up the losses of all epochs.
+func byLoss(epochs []epochView) (_ string, score float64) {
+	for _, e := range epochs {
+		score += e.loss
+	}
+	return "", score
+}
+
+// byFirst subtracts the differences of all other epochs from the first epoch's.
+func byFirst(epochs []epochView) (_ string, score float64) {
+	for epoch, e := range epochs {
+		if epoch == 0 {
+			score += float64(e.difference)
+		} else {
+			score -= float64(e.difference)
+		}
+	}
+	return "", score
 }
 
 // byReported lists the differences of the epochs in which the victim reported.
@@ -218,6 +286,9 @@ func balanced(r *deployment) drawing {
 	left := make([]int, r.task.Noise.Cells)
 	for cell := range left {
 		left[cell] = int(r.task.Epochs.Count-1) * len(r.task.Noise.Tables[0])
+	}
+	if n := r.task.Noise; n.Rest != nil { // The number of an epoch's dummies stays the task's.
+		left[*n.Rest] = int(*n.Total*r.task.Epochs.Count) - (len(left)-1)*left[(*n.Rest+1)%n.Cells]
 	}
 	return func(src *randomizer.Source, epoch int) (cells []uint64, err error) {
 		if epoch < int(r.task.Epochs.Count)-1 {

@@ -310,6 +310,35 @@ func TestQuotaOfANetwork(t *testing.T) {
 	require.Contains(t, text, "at most the task's quota, 100")
 }
 
+// TestLimitsOfABrowserAreRefused: a worker knows no browsers, so it cannot count one browser's reports or events. It
+// must refuse a task with a cap or with events by name, however a value arrives, and send nothing.
+func TestLimitsOfABrowserAreRefused(t *testing.T) {
+	for name, limits := range map[string]task.Epochs{"cap": {Cap: task.Cap{Reports: 1, Window: 2}},
+		"events": {Events: task.Events{Most: 1, Window: 2}}} {
+		c := cascade(t, func(draft *task.Task) {
+			calibrated, err := planner.Draft(planner.Query{Name: "edge", Query: task.Count, Batch: 20, Honest: 0.9,
+				TotalEpsilon: 2, TotalDelta: 1e-4, Epochs: draft.Epochs.Count, Cap: limits.Cap, Events: limits.Events,
+				Relays: &planner.RelayNoise{}})
+			require.NoError(t, err)
+			limits.Start, limits.Length, limits.Count = draft.Epochs.Start, draft.Epochs.Length, draft.Epochs.Count
+			calibrated.Epochs = limits
+			*draft = *calibrated
+		})
+		w, h := start(t, c, map[string]any{"source": "page"})
+		status, text := answer(w, request(`{"value": 1}`))
+		require.Equal(t, http.StatusInternalServerError, status)
+		require.Contains(t, text, string(edge.Configuration))
+		require.Contains(t, text, "invalid "+name+" 1/2: want none without a ledger")
+		require.Contains(t, text, "an edge worker cannot")
+		require.Equal(t, spent{tasks: 1}, h.spent())
+		w, h = start(t, c, map[string]any{"source": "request", "property": "latency"})
+		w.Observe(edge.Observation{Latency: 1})
+		require.Equal(t, spent{tasks: 1}, h.spent())
+		require.Len(t, h.log, 1)
+		require.Contains(t, h.log[0], name+" 1/2")
+	}
+}
+
 func TestOrigins(t *testing.T) {
 	c := cascade(t, nil)
 	w, _ := start(t, c, map[string]any{"source": "page",
