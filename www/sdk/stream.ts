@@ -80,13 +80,16 @@ type Shape = string | readonly Shape[];
 
 /* @__NO_SIDE_EFFECTS__ */ const party = (name: string): Shape => [`${name}.url`, `${name}.signKey`, ''];
 const relay = party('relays');
+const limits: readonly Shape[] = ['', 'epochs.length', '', 'cap', 'cap', 'pace', 'pace', 'events', 'events', 'events'];
+/** The limits of a task with events and no pace. */
+const unpaced = limits.filter((name) => name !== 'pace');
 const shape: readonly Shape[] = [
   '', '', 'name', 'query', 'protocol', 'rule', 'params',
   ['input.range', 'input.range', 'input.bins', 'input.labels', 'input.clip'],
   ['claim.epsilon', 'claim.delta', 'claim.total', 'claim.assumption'],
   ['batch.size', 'batch.honest', 'batch.min'],
   ['slots.padding', 'slots.lanes', 'slots.perLane', 'slots.messageBytes', 'slots.average'],
-  ['', 'epochs.length', '', 'cap', 'cap', 'pace', 'pace'],
+  limits,
   ['clients.kind', 'clients.quota', party('clients.issuer'), 'clients.origins'],
   [relay], party('verifier'), 'kem', ['stream.name', '', '', 'stream.allow', ''], 'noise',
 ];
@@ -106,7 +109,7 @@ function taskParts(canonical: Bytes): Part[] {
     if (at[0] === relay) {
       out.push(['relays', canonical.subarray(from, r.at)]);
       for (let n = length; n > 0; n--) walk(relay);
-    } else at.slice(0, length).forEach(walk);
+    } else (at === limits && length === unpaced.length ? unpaced : at).slice(0, length).forEach(walk);
   };
   walk(shape);
   return out;

@@ -1168,6 +1168,22 @@ for (const [i, part] of ['more reports', 'a smaller pace', 'no pace', 'no cap', 
   };
 }
 
+for (const [i, part] of ['more events', 'fewer events', 'a longer window', 'another default', 'no events',
+  'shorter epochs'].entries()) {
+  cases[`a renewal of a stream with events that has ${part} is refused`] = async (host) => {
+    await control(host, 'renew', { stream: 'years with events', chain: 0 });
+    const visit = () => connect(host, 'years with events', { store: host.sdk.memoryStore() });
+    await visit();
+    for (const chain of [1, 3]) {
+      await control(host, 'renew', { stream: 'years with events', chain });
+      await visit();
+    }
+    await control(host, 'renew', { stream: 'years with events', chain: 4 + i });
+    await refused(host, visit(), 'stream-broken');
+    await control(host, 'renew', { stream: 'years with events', chain: 0 });
+  };
+}
+
 /** A budget for a visitor who reports daily for a year. */
 const yearly = { epsilon: 10, delta: 1e-5, days: 365 };
 
