@@ -105,8 +105,8 @@ func (r *relay) addLetter(s *scenario, epoch uint64, body []byte, lanes [][]task
 	if err != nil {
 		return err
 	}
-	l := letter{Path: s.Path(), Epoch: epoch, Day: epoch, Letter: cell, Bytes: len(body), Body: hex.EncodeToString(body),
-		Tag: hex.EncodeToString(tag)}
+	l := letter{Path: s.Path(), Epoch: epoch, Day: epoch, Letter: cell, Bytes: len(body),
+		Body: hex.EncodeToString(body), Tag: hex.EncodeToString(tag)}
 	for _, y := range r.years {
 		if at := slices.Index(y.tasks, s.ID); at >= 0 {
 			l.Day += uint64(at) * taskDays
