@@ -210,8 +210,8 @@ func alone(t *testing.T, q planner.Query, epsilon, delta float64) {
 	ways, err := planner.Plan(goal, nil)
 	require.NoError(t, err)
 	require.NoError(t, ways[0].Why)
-	t.Logf("%d epochs, cap %v, events %v, %d cells, (%g, %g): %.4g in a set, %.4g alone", q.Epochs, q.Cap, q.Events, q.Bins,
-		epsilon, delta, plan.Ways[0].RMSE, ways[0].RMSE)
+	t.Logf("%d epochs, cap %v, events %v, %d cells, (%g, %g): %.4g in a set, %.4g alone", q.Epochs, q.Cap, q.Events,
+		q.Bins, epsilon, delta, plan.Ways[0].RMSE, ways[0].RMSE)
 	require.LessOrEqual(t, plan.Ways[0].RMSE, 1.03*ways[0].RMSE, "%+v", q)
 	require.LessOrEqual(t, plan.Epsilon, epsilon)
 	require.Equal(t, ways[0].Task.Noise.Rest, plan.Ways[0].Task.Noise.Rest)

@@ -40,14 +40,14 @@ var quantileLevels = []float64{0.25, 0.5, 0.75, 0.9, 0.95}
 //
 // F_j estimates the share of clients with a value below e_j. The true counts add up to n, so both forms of (1), and
 // (2), are unbiased. A value differs from the middle of its bin by at most w/2, and the data cannot show by how much.
-// So the mean's error is noise of standard deviation s plus a bias of at most w/2. With normal noise, the interval mean ±
-// q has 95 % coverage if the bias is w/2 to one side:
+// So the mean's error is noise of standard deviation s plus a bias of at most w/2. With normal noise, the interval
+// mean ± q has 95 % coverage if the bias is w/2 to one side:
 //
 //	Φ((q - w/2)/s) - Φ((-q - w/2)/s) = Confidence                                                   (3)
 //
-// The noise then exceeds q - w/2 with the probability a = Φ((w/2 - q)/s), between half of 1-Confidence and all of it. So
-// the interval is that of the noise at the confidence 1-2a, widened by w/2 at both ends. If the noise is not normal, its
-// own distribution decides where these ends are.
+// The noise then exceeds q - w/2 with the probability a = Φ((w/2 - q)/s), between half of 1-Confidence and all of it.
+// So the interval is that of the noise at the confidence 1-2a, widened by w/2 at both ends. If the noise is not normal,
+// its own distribution decides where these ends are.
 //
 // The interval of the p-quantile x_p inverts the intervals [l_j, h_j] of F_j, which [protocols.Bins.Below] gives:
 //

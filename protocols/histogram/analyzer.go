@@ -91,8 +91,8 @@ func (a *aggregate) Below() []protocols.ErrorLaw {
 	return out
 }
 
-// Weighted implements [protocols.Bins.Weighted]. For weights at equal distances, as of a mean, the sum is that of levels
-// without rounding. Otherwise its distribution is taken for normal.
+// Weighted implements [protocols.Bins.Weighted]. For weights at equal distances, as of a mean, the sum is that of
+// levels without rounding. Otherwise its distribution is taken for normal.
 func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	counts, estimate := a.Total(), 0.0
 	for x, c := range counts {
