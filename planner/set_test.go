@@ -205,7 +205,8 @@ func TestASetOfOneQueryIsThatQuery(t *testing.T) {
 func alone(t *testing.T, q planner.Query, epsilon, delta float64) {
 	t.Helper()
 	goal := planner.Goal{Query: q, Noise: planner.NoiseRelays, Hops: 2, Batches: 100}
-	set := planner.Set{Goals: []planner.Goal{goal}, Weights: []float64{1}, Users: 10_000, Epsilon: epsilon, Delta: delta}
+	set := planner.Set{Goals: []planner.Goal{goal}, Weights: []float64{1}, Users: 10_000, Epsilon: epsilon,
+		Delta: delta}
 	plan, err := planner.PlanSet(set, nil)
 	require.NoError(t, err, "%+v", q)
 	goal.Batch, goal.TotalEpsilon, goal.TotalDelta = set.Users, epsilon, delta
