@@ -90,7 +90,9 @@ type sitesTable struct {
 	events  uint64 // K in a year; 0 for none.
 }
 
-// sitesSets are two sets for a year under (10, 10⁻⁵). Goals are rare events.
+// sitesSets are two sets for a year under (10, 10⁻⁵). In the larger one, goals are rare events. In the smaller one a
+// clock with 8 reports stands in for four events: for these PlanSet takes a Laplace table. It has 5 % less noise by
+// itself, but costs the product more, and all other tables are 12 % above the rule.
 var sitesSets = map[string][]sitesTable{
 	"from 2,000 visitors a day": {
 		{"visit", 15, planner.Daily, 56, 12, 0}, {"vitals", 144, planner.Weekly, 28, 13, 0},
@@ -100,7 +102,7 @@ var sitesSets = map[string][]sitesTable{
 	"below 2,000 visitors a day": {
 		{"visit", 15, planner.Weekly, 28, 10, 0}, {"countries", 31, planner.Monthly, 12, 8, 0},
 		{"vitals", 12, planner.Monthly, 12, 7, 0}, {"entry", 61, planner.Weekly, 28, 30, 0},
-		{"sources", 21, planner.Weekly, 28, 25, 0}, {"goals", 6, planner.Daily, 0, 20, 4},
+		{"sources", 21, planner.Weekly, 28, 25, 0}, {"goals", 6, planner.Monthly, 8, 20, 0},
 	},
 }
 
@@ -203,15 +205,16 @@ func TestASetOfOneQueryIsThatQuery(t *testing.T) {
 func alone(t *testing.T, q planner.Query, epsilon, delta float64) {
 	t.Helper()
 	goal := planner.Goal{Query: q, Noise: planner.NoiseRelays, Hops: 2, Batches: 100}
-	set := planner.Set{Goals: []planner.Goal{goal}, Weights: []float64{1}, Users: 10_000, Epsilon: epsilon, Delta: delta}
+	set := planner.Set{Goals: []planner.Goal{goal}, Weights: []float64{1}, Users: 10_000, Epsilon: epsilon,
+		Delta: delta}
 	plan, err := planner.PlanSet(set, nil)
 	require.NoError(t, err, "%+v", q)
 	goal.Batch, goal.TotalEpsilon, goal.TotalDelta = set.Users, epsilon, delta
 	ways, err := planner.Plan(goal, nil)
 	require.NoError(t, err)
 	require.NoError(t, ways[0].Why)
-	t.Logf("%d epochs, cap %v, events %v, %d cells, (%g, %g): %.4g in a set, %.4g alone", q.Epochs, q.Cap, q.Events,
-		q.Bins, epsilon, delta, plan.Ways[0].RMSE, ways[0].RMSE)
+	t.Logf("%d epochs, cap %v, events %v, %d cells, (%g, %g): %.4g in a set, %.4g alone", q.Epochs, q.Cap, q.Events, q.Bins,
+		epsilon, delta, plan.Ways[0].RMSE, ways[0].RMSE)
 	require.LessOrEqual(t, plan.Ways[0].RMSE, 1.03*ways[0].RMSE, "%+v", q)
 	require.LessOrEqual(t, plan.Epsilon, epsilon)
 	require.Equal(t, ways[0].Task.Noise.Rest, plan.Ways[0].Task.Noise.Rest)
