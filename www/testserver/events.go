@@ -86,7 +86,7 @@ func cellOf(t *task.Task, lanes [][]task.Message) (int, error) {
 		}
 	}
 	total := counts.Total()
-	if t.Query == task.Count { // The answer of a count is cell 1 alone.
+	if len(total) == 1 { // The answer of a count is cell 1 alone.
 		total = []float64{float64(len(lanes[0])) - total[0], total[0]}
 	}
 	cell := slices.Index(total, 1)
