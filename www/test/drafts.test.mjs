@@ -135,6 +135,24 @@ async function stored(name, on = page) {
   }), id);
 }
 
+/** Waits until a task has another draft than `old`, and returns it. @param {string} name @param {string} [old] */
+async function waitForDraft(name, old) {
+  await until('client.status.state !== "connecting"'); // Before, there may be no database.
+  for (const end = Date.now() + patience; Date.now() < end;) {
+    const { reports: [report] } = await stored(name);
+    const body = report?.body && Buffer.from(Object.values(report.body)).toString('hex');
+    if (body && body !== old) return body;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  return assert.fail('no draft is sealed');
+}
+
+/** Returns what the verifier would count of the reports with rare events that have arrived since the last call. */
+async function letters() {
+  const got = await fetch(`${server.site}/test/letters`, { method: 'POST' });
+  return /** @type {{letter: number, body: string}[]} */ (await got.json());
+}
+
 /** Lets a page's clock differ by a number of milliseconds. @param {number} by @param {Page} [on] */
 const turnClock = (by, on = page) => on.evaluate((by) => {
   const { now } = Date;
@@ -270,6 +288,26 @@ test('drafts: only the last value leaves, once, when the page is hidden', async 
   await until('receipts.length === 2');
   assert.equal(await page.evaluate('receipts[1].repeated'), true);
   assert.deepEqual(await messages(), []);
+});
+
+test('with rare events, a visitor without one and a visitor with one leave a report each, of one size', async () => {
+  const sizes = /** @type {number[]} */ ([]);
+  for (const value of [0, 1]) {
+    await newVisitor();
+    await init('events');
+    let body = await waitForDraft('events');
+    if (value) {
+      await page.evaluate('client.report(1)');
+      body = await waitForDraft('events', body);
+    }
+    assert.deepEqual(await letters(), []);
+    await hide();
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    const [left, ...others] = await letters();
+    assert.deepEqual([left?.letter, left?.body, others], [value, body, []]);
+    sizes.push(body.length);
+  }
+  assert.equal(sizes[0], sizes[1]);
 });
 
 test('drafts of two tabs have the same tags in every layer, and different bytes', async () => {
