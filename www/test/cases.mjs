@@ -19,7 +19,7 @@
 
 const paths = /** @type {const} */ (['webcrypto', 'wasm']);
 
-/** @type {Record<string, (host: Host) => Promise<void>>} */
+/** @type {Record<string, (host: Host) => Promise<unknown>>} */
 export const cases = {};
 
 /**
@@ -127,7 +127,7 @@ function backend(host, request, uri) {
 }
 
 /**
- * Fails unless `promise` rejects with a DoonaError of this code, and of this field if one is given.
+ * Fails unless `promise` rejects with a DoonaError of this code, and of this field if one is given. Returns the error.
  * @param {Host} host @param {Promise<unknown>} promise @param {string} code @param {string} [field]
  */
 async function refused(host, promise, code, field) {
@@ -137,7 +137,7 @@ async function refused(host, promise, code, field) {
     if (!(error instanceof host.sdk.DoonaError)) throw error;
     same(error.code, code, 'code');
     if (field) same(error.field, field, 'field');
-    return;
+    return error;
   }
   throw new Error(`no error, want ${code}`);
 }
@@ -1179,7 +1179,8 @@ for (const [i, part] of ['more events', 'fewer events', 'a longer window', 'anot
       await visit();
     }
     await control(host, 'renew', { stream: 'years with events', chain: 4 + i });
-    await refused(host, visit(), 'stream-broken');
+    const { message } = await refused(host, visit(), 'stream-broken');
+    same(/malformed/.test(message), false, message);
     await control(host, 'renew', { stream: 'years with events', chain: 0 });
   };
 }
