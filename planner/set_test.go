@@ -168,8 +168,8 @@ func planSite(t *testing.T, name string, tables []sitesTable) {
 }
 
 // TestASetOfOneQueryIsThatQuery: a set of one query must have a plan at every number of epochs, with and without a cap
-// and with rare events. It gets all of the total, so its error must be that of the query's own plan, or at most 3 %
-// larger: for a few of these laws the total is kept at every scale of the search. The short form has three of them.
+// and with rare events. It gets all of the total, so its error must be at most 3 % above the error of the query's own
+// plan. For a few of these laws the total is kept at every scale of the search; the short form has three of them.
 func TestASetOfOneQueryIsThatQuery(t *testing.T) {
 	type claim struct{ epsilon, delta float64 }
 	horizons, bins, claims := []uint64{90}, []uint64{2, 17}, []claim{{10, 1e-5}}

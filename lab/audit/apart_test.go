@@ -35,8 +35,8 @@ func TestTwoTextsAreApart(t *testing.T) {
 	}
 }
 
-// TestFaultyLawsAreRefused: programs must refuse the claim of a task that states the noise of a planted fault: that of
-// a rest cell without its loss at infinity, and that of independent cells charged with one cell's law.
+// TestFaultyLawsAreRefused: programs must refuse the claim of a task that states the noise of a planted fault: a rest
+// cell without its loss at infinity, or independent cells charged with one cell's law.
 func TestFaultyLawsAreRefused(t *testing.T) {
 	for name, change := range map[string]func(*task.Noise){"as planned": nil, "without τ": noTau, "independent": noRest} {
 		draft, err := planner.Draft(eventful().query)

@@ -35,10 +35,8 @@ func moving() Case {
 }
 
 // eventDevice returns a device that keeps a task's allowance of events by the ledger of the Go client.
-func eventDevice(limit task.Epochs) device { return ledgerDevice(&shufflerclient.Ledger{}, limit) }
-
-// ledgerDevice is [eventDevice] with the given ledger.
-func ledgerDevice(ledger *shufflerclient.Ledger, limit task.Epochs) device {
+func eventDevice(limit task.Epochs) device {
+	ledger := &shufflerclient.Ledger{}
 	limit.Length = 1
 	return func(epoch int, value, _ []float64) (int, []float64) {
 		reports := spend(ledger, limit, epoch)
@@ -125,14 +123,13 @@ func chargedByEvents(task.Epochs) device {
 
 // silentAfterwards plants a fault: the device reports nothing in place of an event beyond the allowance.
 func silentAfterwards(limit task.Epochs) device {
-	limit.Length = 1
-	ledger := &shufflerclient.Ledger{}
-	return func(epoch int, value, _ []float64) (int, []float64) {
-		reports := spend(ledger, limit, epoch)
-		if value[0] != usual && ledger.Event("task", int64(epoch), limit) != nil {
-			return 0, value
+	decide := eventDevice(limit)
+	return func(epoch int, value, known []float64) (int, []float64) {
+		reports, sent := decide(epoch, value, known)
+		if sent[0] != value[0] {
+			return 0, sent
 		}
-		return reports, value
+		return reports, sent
 	}
 }
 

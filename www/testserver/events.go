@@ -46,7 +46,8 @@ var rareLabels = sync.OnceValue(func() *task.Task {
 	return rare(365, 8, task.Events{Most: 2, Window: 30, Default: 3})
 })
 
-// shorter returns a draft of fewer epochs with other events of the same default. Its total covers no more of them.
+// shorter returns a draft of fewer epochs with other events of the same default. Its claim stays that of the longer one,
+// so give it no more events in all.
 func shorter(t *task.Task, days uint64, events task.Events) *task.Task {
 	short := *t
 	short.Epochs = task.Epochs{Count: days, Events: events}
@@ -110,7 +111,9 @@ func (r *relay) addLetter(s *scenario, epoch uint64, body []byte, lanes [][]task
 	for _, y := range r.years {
 		if at := slices.Index(y.tasks, s.ID); at >= 0 {
 			l.Day += uint64(at) * taskDays
-			y.noteEvent(l, uint64(cell) != s.Epochs.Events.Default)
+			if uint64(cell) != s.Epochs.Events.Default {
+				y.noteEvent(l)
+			}
 		}
 	}
 	r.mu.Lock()
@@ -120,12 +123,10 @@ func (r *relay) addLetter(s *scenario, epoch uint64, body []byte, lanes [][]task
 }
 
 // noteEvent records the day of an event that arrived for this stream. Reports with the same tag count once.
-func (y *years) noteEvent(l letter, isEvent bool) {
+func (y *years) noteEvent(l letter) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	if isEvent {
-		y.events[l.Tag] = l.Day
-	}
+	y.events[l.Tag] = l.Day
 }
 
 // takeLetters answers with the reports of tasks with events since the last call, and forgets them.

@@ -67,8 +67,8 @@ func run(dir, proxy string) error {
 	if err != nil {
 		return err
 	}
-	eventful, err := r.addYears(relayURL, "years with events", shorter(rareLabels(), 365,
-		rareLabels().Epochs.Events))
+	rarely := *rareLabels() // addYears changes it.
+	eventful, err := r.addYears(relayURL, "years with events", &rarely)
 	if err != nil {
 		return err
 	}
