@@ -46,7 +46,7 @@ var quantileLevels = []float64{0.25, 0.5, 0.75, 0.9, 0.95}
 //	Φ((q - w/2)/s) - Φ((-q - w/2)/s) = Confidence                                                   (3)
 //
 // The noise then exceeds q - w/2 with the probability a = Φ((w/2 - q)/s), between half of 1-Confidence and all of it.
-// So the interval is that of the noise at the confidence 1-2a, widened by w/2 at both ends. If the noise is not normal,
+// So the code takes the noise's interval at the confidence 1-2a and adds w/2 at both ends. If the noise is not normal,
 // its own distribution decides where these ends are.
 //
 // The interval of the p-quantile x_p inverts the intervals [l_j, h_j] of F_j, which [protocols.Bins.Below] gives:
@@ -159,7 +159,7 @@ func meanOf(binned histogram, lo, hi float64, missing gap, confidence float64) L
 		mean += offsets[j] * count / users
 	}
 	law := binned.Weighted(offsets)
-	noiseLo, noiseHi := law.Interval(biased(math.Sqrt(law.Variance())/users, width/2, confidence))
+	noiseLo, noiseHi := law.Interval(noiseConfidence(math.Sqrt(law.Variance())/users, width/2, confidence))
 	from, to := missing.widen((lo+hi-width)/2+noiseLo/users, (lo+hi+width)/2+noiseHi/users, lo, hi, (hi-lo-width)/2)
 	return Location{Name: "mean", Estimate: mean, Interval: interval{max(lo, from), min(hi, to)}.within(lo, hi)}
 }
@@ -183,8 +183,9 @@ func (g gap) widen(lo, hi, least, most, reach float64) (from, to float64) {
 		(1-g.clients)*hi + g.clients*most + g.messages*reach
 }
 
-// biased returns the confidence 1-2a of formula (3) of [distribution] for a standard deviation and the largest bias.
-func biased(deviation, most, confidence float64) float64 {
+// noiseConfidence returns 1-2a of formula (3) of [distribution] for the noise's standard deviation and the largest
+// bias, both in the range's unit.
+func noiseConfidence(deviation, most, confidence float64) float64 {
 	if deviation == 0 {
 		return confidence
 	}

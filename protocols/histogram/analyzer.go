@@ -91,8 +91,9 @@ func (a *aggregate) Below() []protocols.ErrorLaw {
 	return out
 }
 
-// Weighted implements [protocols.Bins.Weighted]. For weights at equal distances, as of a mean, the sum is that of
-// levels without rounding. Otherwise its distribution is taken for normal.
+// Weighted implements [protocols.Bins.Weighted]. For weights in equal steps, such as those of a mean, the sum has the
+// error distribution of a sum of levels. That distribution allows for rounding, which a histogram has none of, so its
+// intervals are slightly too wide where bins are few. For other weights the error is taken for normal.
 func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	counts, estimate := a.Total(), 0.0
 	for x, c := range counts {
@@ -110,7 +111,7 @@ func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 	return levels.Law(estimate, weights[len(weights)-1]-weights[0], variance)
 }
 
-// rises reports whether each weight exceeds the one before by the same step.
+// rises reports whether weights rise in equal steps.
 func rises(weights []float64) bool {
 	last := len(weights) - 1
 	step := (weights[last] - weights[0]) / float64(last)
