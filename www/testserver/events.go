@@ -46,8 +46,8 @@ var rareLabels = sync.OnceValue(func() *task.Task {
 	return rare(365, 8, task.Events{Most: 2, Window: 30, Default: 3})
 })
 
-// shorter returns a draft of fewer epochs with other events of the same default. Its claim stays that of the longer one,
-// so give it no more events in all.
+// shorter returns a draft of fewer epochs with other events of the same default. It keeps the claim, which was made for
+// the longer draft: give it no more events in all.
 func shorter(t *task.Task, days uint64, events task.Events) *task.Task {
 	short := *t
 	short.Epochs = task.Epochs{Count: days, Events: events}
