@@ -80,9 +80,8 @@ type Shape = string | readonly Shape[];
 
 /* @__NO_SIDE_EFFECTS__ */ const party = (name: string): Shape => [`${name}.url`, `${name}.signKey`, ''];
 const relay = party('relays');
+/** A task with events and no pace leaves out the pace's two numbers. */
 const limits: readonly Shape[] = ['', 'epochs.length', '', 'cap', 'cap', 'pace', 'pace', 'events', 'events', 'events'];
-/** The limits of a task with events and no pace. No builtin makes it: one that misbehaves would stop the import. */
-const unpaced: readonly Shape[] = ['', 'epochs.length', '', 'cap', 'cap', 'events', 'events', 'events'];
 const shape: readonly Shape[] = [
   '', '', 'name', 'query', 'protocol', 'rule', 'params',
   ['input.range', 'input.range', 'input.bins', 'input.labels', 'input.clip'],
@@ -109,7 +108,8 @@ function taskParts(canonical: Bytes): Part[] {
     if (at[0] === relay) {
       out.push(['relays', canonical.subarray(from, r.at)]);
       for (let n = length; n > 0; n--) walk(relay);
-    } else (at === limits && length === unpaced.length ? unpaced : at).slice(0, length).forEach(walk);
+    } else if (at === limits && length === limits.length - 2) limits.filter((name) => name !== 'pace').forEach(walk);
+    else at.slice(0, length).forEach(walk);
   };
   walk(shape);
   return out;
