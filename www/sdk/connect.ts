@@ -17,9 +17,9 @@ import type { ModuleName } from './module.js';
 import { abortable, throwIfAborted, whenIdle, withTimeout, within } from './timing.js';
 import { OpenTask } from './open-task.js';
 import { checkFrame, checkOrigin } from './origin.js';
+import { loadTokens, loadWords, once } from './on-demand.js';
 import { type ConnectOptions, type ParsedOptions, type TokenSource, parseOptions } from './options.js';
 import { anyLanguage, readBody } from './response.js';
-import { checkedScript, runHint, scriptFailed } from './script.js';
 import type { Price, Store } from './store.js';
 import { indexedDBStore } from './store-indexeddb.js';
 import { memoryStore } from './store-memory.js';
@@ -271,6 +271,7 @@ async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle:
     spread: pinned.spread,
     sample: pinned.sample,
     inPlace: started.inPlace,
+    words: once(() => loadWords(pinned.modules)),
     check: () => open.check(),
     submission: (epoch, value) => open.submission(epoch, value),
     draft: (epoch, value, tags) => open.draft(epoch, value, tags),
@@ -338,25 +339,11 @@ function sealingError(): DoonaError {
 function tokenGetter(pinned: ParsedOptions, task: Task, keys: Bytes,
   source?: TokenSource): (epoch: number, signal: AbortSignal) => Promise<Bytes> {
   const { id, idText, modules } = pinned;
-  let loading: ReturnType<typeof loadTokens> | undefined;
+  const tokens = once(() => loadTokens(modules));
   return (epoch, signal) => {
-    loading ??= loadTokens(modules);
-    loading.catch(() => (loading = undefined)); // another attempt may succeed
     const keyId = keys.slice(32 * epoch, 32 * epoch + 32);
-    return fetchToken({ id, idText, task, epoch, keyId, source, signal }, loading);
+    return fetchToken({ id, idText, task, epoch, keyId, source, signal }, tokens());
   };
-}
-
-async function loadTokens(folder?: URL): Promise<typeof import('./blind.js')> {
-  const script = { file: DOONA.tokens.file, integrity: DOONA.tokens.integrity };
-  const where = () => (folder ? new URL(DOONA.tokens.file, folder) : new URL(DOONA.tokens.file, import.meta.url));
-  const checked = await checkedScript(script, where);
-  if (!checked && !folder) return import('./blind.js');
-  try {
-    return await import(addressThatBundlersMustLeaveToTheBrowserItself(checked ?? where().href));
-  } catch (cause) {
-    throw scriptFailed(script, cause, runHint(checked));
-  }
 }
 
 /** The maximum number of epochs of a task, and the maximum number that the WASM module composes. */

@@ -9,9 +9,10 @@ import { type Bytes, equal } from './bytes.js';
 import type { Draft } from './engine.js';
 import { epochAt, isClosed, nextEpoch, startOf } from './epochs.js';
 import { DoonaError, type ErrorCode, invalidOption } from './errors.js';
-import { type Decider, type ExplainOptions, type Explanation, explain } from './explain.js';
+import type { Decider, ExplainOptions, Explanation } from './explain.js';
 import type { Guarantee } from './guarantee.js';
 import type { Claim, Ledger } from './ledger.js';
+import { checkExplainOptions } from './options.js';
 import { isDue, retryTime } from './reported.js';
 import { abortable, isHidden, pause, throwIfAborted, waitWhileVisible, watchNavigation, whenVisible,
   withEither, within } from './timing.js';
@@ -133,6 +134,8 @@ export interface ConnectionParts {
   readonly continues?: boolean;
   /** Why the engine runs in the page's thread; undefined if it does not. */
   readonly inPlace?: string | undefined;
+  /** Loads the words of explanations. */
+  readonly words: () => Promise<typeof import('./explain.js')>;
   /** Runs `work`; `stop` waits for its end. */
   readonly hold: <T>(work: () => Promise<T>) => Promise<T>;
   /** Stops the worker, if no other connection uses it, and closes the store. May be called twice. */
@@ -178,10 +181,13 @@ export class Doona<V extends Value = Value> {
 
   /**
    * Explains in words and numbers what the task does and does not promise to a visitor. The text is fit for a consent
-   * notice.
+   * notice. The first call loads the words, a script of 8 kB.
+   * @throws DoonaError `invalid-option`, or `module-failed` if the words cannot be loaded
    */
-  explain(options?: ExplainOptions): Explanation {
-    const { limit, decider, line } = this.#parts;
+  async explain(options: ExplainOptions = {}): Promise<Explanation> {
+    checkExplainOptions(options);
+    const { limit, decider, line, words } = this.#parts;
+    const { explain } = await words();
     return explain(this.task, this.guarantee, { ...limit, decider, price: line.price }, options);
   }
 

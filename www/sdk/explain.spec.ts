@@ -11,6 +11,7 @@ import { fromHex } from './bytes.js';
 import { explain as explainWith, localeOf } from './explain.js';
 import { languages, sentences } from './explain-texts.js';
 import { type Guarantee, groupPrivacy, guaranteeOf } from './guarantee.js';
+import { checkExplainOptions } from './options.js';
 import { type Task, parseTask } from './task.js';
 
 const budget = { epsilon: 10, delta: 1e-5, days: 365, decider: 'worker' as const };
@@ -149,7 +150,7 @@ test('several devices: the text names the guarantee of their reports together', 
   assert.match(explainWith(task!, guarantee, budget, { devices: 19, language: 'en' }).devices.text,
     /is promised nothing for all/);
   for (const wrong of [0, 1.5, -1, NaN, 1001]) {
-    assert.throws(() => explainWith(task!, guarantee, budget, { devices: wrong }), /invalid devices/);
+    assert.throws(() => checkExplainOptions({ devices: wrong }), { code: 'invalid-option', field: 'devices' });
   }
 });
 
@@ -283,7 +284,9 @@ test('the language: as asked for, else of the page, else of the browser, else En
     ['deu', 'en'], ['', 'en']] as const) {
     assert.equal(localeOf(tag).language, language);
   }
-  for (const wrong of [7, null, {}]) assert.throws(() => localeOf(wrong), { code: 'invalid-option', field: 'language' });
+  for (const wrong of [7, null, {}] as any[]) {
+    assert.throws(() => checkExplainOptions({ language: wrong }), { code: 'invalid-option', field: 'language' });
+  }
   const { navigator } = globalThis;
   const given = (lang: string | undefined, own: string | undefined) => {
     Object.defineProperty(globalThis, 'navigator', { value: own === undefined ? undefined : { language: own },

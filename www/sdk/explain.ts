@@ -1,11 +1,11 @@
 /**
  * Explains a task's guarantee in words, for a consent notice and its author: the promise, what remains of it in the
- * worst case, and what no device can verify (docs/threat-model.md).
+ * worst case, and what no device can verify (docs/threat-model.md). It is a script of its own, which pages load at the
+ * first explanation.
  * @module
  */
 
 import type { Budget } from './budget.js';
-import { invalidOption } from './errors.js';
 import { type Language, type SentenceName, languages, sentences } from './explain-texts.js';
 import { type Guarantee, groupPrivacy } from './guarantee.js';
 import type { Price } from './store.js';
@@ -114,9 +114,8 @@ export interface Locale {
   readonly tag: string;
 }
 
-/** Returns the locale of an explanation. @throws DoonaError `invalid-option` */
-export function localeOf(wanted?: unknown): Locale {
-  if (wanted !== undefined && typeof wanted !== 'string') throw invalidOption('language', wanted, 'a tag such as "de"');
+/** Returns the locale of an explanation. */
+export function localeOf(wanted?: string): Locale {
   const { document, navigator } = globalThis as Partial<typeof globalThis>;
   for (const tag of wanted === undefined ? [document?.documentElement?.lang, navigator?.language] : [wanted]) {
     const found = languages.find((one) => tag?.slice(0, 2).toLowerCase() === one && !/^[a-z]/i.test(tag.slice(2)));
@@ -219,9 +218,6 @@ function spendsOf({ epsilon, days, price }: Spending, speech: Speech): string[] 
  * (docs/proofs/group.md).
  */
 function devicesOf(g: Guarantee, count: number, speech: Speech): Devices {
-  if (!(Number.isInteger(count) && count >= 1 && count <= 1000)) {
-    throw invalidOption('devices', count, 'a whole number from 1 to 1000');
-  }
   const { epsilon, delta } = groupPrivacy(g.epsilon, g.delta, count);
   const promised = delta < 1 ? speech.figures(epsilon, delta) : speech.say('nothing');
   const text = speech.say('several', { devices: speech.several(count, 'device', 'devices'), promised });

@@ -16,7 +16,7 @@ export { type Budget } from './budget.js';
 export { connect } from './connect.js';
 export { type Doona, type Flushed, type Forgotten, type Receipt, type ReportOptions } from './doona.js';
 export { DoonaError, type ErrorCode } from './errors.js';
-export { type Assumption, type Devices, type ExplainOptions, type Explanation, type Language } from './explain.js';
+export type { Assumption, Devices, ExplainOptions, Explanation, Language } from './explain.js';
 export { type ClientOptions, type DoonaClient, type InitOptions, type Status, init } from './facade.js';
 export { type Guarantee } from './guarantee.js';
 export { type ConnectOptions, type StreamOptions, type TaskOptions, type TokenSource } from './options.js';

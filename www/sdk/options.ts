@@ -6,6 +6,7 @@
 import type { Budget, Limit } from './budget.js';
 import { type Bytes, fromHex } from './bytes.js';
 import { DoonaError, invalidOption } from './errors.js';
+import type { ExplainOptions } from './explain.js';
 import { parseKey } from './signature.js';
 import type { Store } from './store.js';
 import { changeable } from './stream.js';
@@ -316,6 +317,14 @@ function parseAllow({ allow = [] }: AllOptions, stream: boolean): readonly strin
 }
 
 /** Whether x is a number from low to high. Callers without TypeScript may pass anything. */
+/** Checks the options of `explain`. @throws DoonaError `invalid-option` */
+export function checkExplainOptions({ devices = 2, language = '' }: ExplainOptions): void {
+  if (!(Number.isInteger(devices) && isBetween(devices, 1, 1000))) {
+    throw invalidOption('devices', devices, 'a whole number from 1 to 1000');
+  }
+  if (typeof language !== 'string') throw invalidOption('language', language, 'a tag such as "de"');
+}
+
 function isBetween(x: unknown, low: number, high: number): x is number {
   return typeof x === 'number' && x >= low && x <= high;
 }

@@ -1,8 +1,8 @@
 /**
- * Loads the SDK's two other scripts, for the worker and for tokens. It fetches a script and compares it with the hash
- * in this script before the script runs. A script from another origin runs from a blob: address, so exactly the checked
- * bytes run. A script from the page's own origin runs from its own address, which even the strictest policy admits. Its
- * server could then send other bytes, but it also serves the page (docs/threat-model.md).
+ * Checks the SDK's other scripts: for the worker, tokens and explanations. It fetches a script and compares it with the
+ * hash in this script before the script runs. A script from another origin runs from a blob: address, so exactly the
+ * checked bytes run. A script from the page's own origin runs from its own address, which even the strictest policy
+ * admits. Its server could then send other bytes, but it also serves the page (docs/threat-model.md).
  * @module
  */
 
@@ -15,7 +15,7 @@ import { withTimeout } from './timing.js';
 /** The longest wait for a script, in milliseconds. */
 const maxFetch = 15_000;
 
-/** The size limit of a script, in bytes; the larger one has 55,000. */
+/** The size limit of a script, in bytes; the largest one has 57,000. */
 const maxScript = 1 << 20;
 
 /**

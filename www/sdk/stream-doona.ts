@@ -51,7 +51,7 @@ export class StreamDoona extends Doona {
     return this.#parts.guarantee;
   }
 
-  override explain(options?: ExplainOptions): Explanation {
+  override explain(options?: ExplainOptions): Promise<Explanation> {
     return this.#now.explain(options);
   }
 

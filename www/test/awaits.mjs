@@ -77,7 +77,7 @@ export async function hangingScripts() {
 const mark = /addressThatBundlersMustLeaveToTheBrowserItself\(/g;
 
 /** The scripts that pages load by themselves. */
-const entries = /** @type {const} */ (['worker.js', 'blind.js', 'index.js']);
+const entries = /** @type {const} */ (['worker.js', 'blind.js', 'explain.js', 'index.js']);
 
 /**
  * Bundles the scripts, as www/build does: with the constants DOONA.… replaced and the marks removed.
@@ -102,7 +102,7 @@ async function bundled(modules) {
       if (kind === 'entry-point') return { path: name, namespace: 'sdk' };
       if (namespace !== 'sdk') return undefined; // a vendored file
       if (path.includes('/vendor/')) return { path: join(www, path.slice(path.indexOf('vendor/'))) };
-      return /^(hangs|worker|blind)\.js$/.test(name) ? { path, external: true } : { path: name, namespace: 'sdk' };
+      return /^(hangs|worker|blind|explain)\.js$/.test(name) ? { path, external: true } : { path: name, namespace: 'sdk' };
     });
     onLoad({ filter: /.*/, namespace: 'sdk' }, ({ path }) => ({ contents: replaced(String(modules.get(path))) }));
   } };
@@ -112,7 +112,7 @@ async function bundled(modules) {
       target: 'esnext', logLevel: 'error', plugins: [plugin] });
     const text = String(outputFiles[0]?.text);
     scripts.set(entry, text);
-    files[entry === 'worker.js' ? 'worker' : 'tokens'] = { file: `./${entry}`,
+    files[{ 'worker.js': 'worker', 'blind.js': 'tokens', 'explain.js': 'words', 'index.js': '' }[entry]] = { file: `./${entry}`,
       integrity: `sha256-${createHash('sha256').update(text).digest('base64')}` };
   }
   return scripts;

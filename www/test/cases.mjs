@@ -748,7 +748,7 @@ for (const [name, epsilon0] of Object.entries(left)) {
   cases[`explain() states the facts of "${name}"`] = async (host) => {
     const doona = await connect(host, name);
     const { task } = doona;
-    const { text, guarantee, promise, worstCase, unverified } = doona.explain({ language: 'en' });
+    const { text, guarantee, promise, worstCase, unverified } = await doona.explain({ language: 'en' });
     const want = epsilon0(task);
     if (want === null) same(guarantee.localEpsilon, null);
     else same(Math.abs(Number(guarantee.localEpsilon) / want - 1) < 1e-6, true, `${guarantee.localEpsilon} is ${want}`);
@@ -1435,7 +1435,7 @@ cases['close ends all calls; the sealed report stays for the next visit'] = (hos
   same(await outcome, 'closed');
   await refused(host, doona.report(8), 'closed');
   await refused(host, doona.flush(), 'closed');
-  same(doona.explain().guarantee.epsilon, doona.guarantee.epsilon);
+  same((await doona.explain()).guarantee.epsilon, doona.guarantee.epsilon);
   same(await take(host), []);
   const next = await connect(host, 'truthful', { store });
   same(await next.flush(), { delivered: 1, dropped: 0, waiting: 0 });

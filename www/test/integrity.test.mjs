@@ -101,10 +101,10 @@ async function serveFile(url, at, response) {
  * Loads the SDK in a page and reports 7. By `from`, the SDK is on the site with `modules` on the CDN, or in a script
  * tag from the CDN, or all on the site.
  * @param {string} name of the task
- * @param {{from?: 'modules' | 'tag' | 'site', blob?: 'worker-src' | 'script-src' | 'none'}} [how] blob:
- *   which directive of the page's policy admits blob: addresses
+ * @param {{from?: 'modules' | 'tag' | 'site', blob?: 'worker-src' | 'script-src' | 'none', explains?: boolean}} [how]
+ *   blob: which directive of the page's policy admits blob: addresses; explains: whether the page calls explain() first
  */
-async function report(name, { from = 'modules', blob = 'worker-src' } = {}) {
+async function report(name, { from = 'modules', blob = 'worker-src', explains = false } = {}) {
   const tag = from === 'tag';
   const integrity = JSON.parse(await readFile(join(built, 'integrity.json'), 'utf8'))['doona.global.js'];
   const { task } = server.tasks[name] ?? { task: '' };
@@ -116,7 +116,7 @@ async function report(name, { from = 'modules', blob = 'worker-src' } = {}) {
   try {
     const tab = await context.newPage();
     await tab.goto(site.url);
-    const result = await tab.evaluate(async ({ offer, tag, modules }) => {
+    const result = await tab.evaluate(async ({ offer, tag, modules, explains }) => {
       const file = '/doona.js';
       /** @type {import('../sdk/options.js').TokenSource} */
       const tokens = (body, { uri }) => fetch(`/test/token?uri=${encodeURIComponent(uri)}`, { method: 'POST', body });
@@ -125,13 +125,14 @@ async function report(name, { from = 'modules', blob = 'worker-src' } = {}) {
         const { connect } = tag ? /** @type {any} */ (globalThis).doona : await import(file);
         const doona = await connect({ ...offer, ...(modules && { modules }), maxEpsilon: 10, maxDelta: 1,
           maxTotalEpsilon: 10, spread: 0, when: 'now', tokens });
+        if (explains) await doona.explain();
         await doona.report(1);
         return { code: 'reported', message: '' };
       } catch (error) {
         const { code, message } = /** @type {any} */ (error);
         return { code, message };
       }
-    }, { offer: /** @type {any} */ ({ task, owner: server.tasks[name]?.owner }), tag,
+    }, { offer: /** @type {any} */ ({ task, owner: server.tasks[name]?.owner }), tag, explains,
       modules: from === 'modules' ? `${cdn.url}/` : undefined });
     const started = tab.workers().map((worker) => new URL(worker.url()).protocol);
     return { ...result, workers: started, ran: changed.ran };
@@ -176,6 +177,12 @@ test('a changed script for tokens gets no token, and does not run; the report wa
   assert.match(message, /doona-tokens-[0-9a-f]+\.js: its hash is not the one this script names/);
 });
 
+test('the script for explanations runs as it was built, from another origin', async () => {
+  const { code, ran } = await report('truthful', { blob: 'script-src', explains: true });
+  assert.deepEqual([code, ran], ['reported', 0]);
+  assert.equal((await server.take()).length, 1);
+});
+
 test('the script for tokens runs as it was built', async () => {
   await fetch(`${server.site}/test/login`, { method: 'POST', body: crypto.randomUUID() });
   const { code, ran } = await report('tokens', { blob: 'script-src' });
@@ -191,7 +198,7 @@ test('integrity.json has the hash of every file that a page loads', async () => 
   const listed = JSON.parse(await readFile(join(built, 'integrity.json'), 'utf8'));
   const files = (await readdir(built)).filter(isLoaded).sort();
   assert.deepEqual(Object.keys(listed).sort(), files);
-  assert.equal(files.length, 7, String(files));
+  assert.equal(files.length, 8, String(files));
   for (const file of files) {
     const hash = createHash('sha256').update(await readFile(join(built, file))).digest('base64');
     assert.equal(listed[file], `sha256-${hash}`, file);
@@ -214,8 +221,8 @@ for (const file of (await readdir(built)).filter((name) => isLoaded(name) && !fi
       changed.file = new RegExp(`${file}$`);
       // doona.wasm is loaded only for protocols that doona-small.wasm lacks.
       const task = /full/.test(file) ? 'post-quantum' : /tokens/.test(file) ? 'tokens'
-        : /small|worker/.test(file) ? 'truthful' : 'shares';
-      const { code, ran, message } = await report(task, { from });
+        : /small|worker|words/.test(file) ? 'truthful' : 'shares';
+      const { code, ran, message } = await report(task, { from, explains: /words/.test(file) });
       assert.deepEqual([code, ran], [/tokens/.test(file) ? 'not-delivered' : 'module-failed', 0], message);
       assert.match(message, /: its hash is not the one/);
       assert.ok(message.includes(file), message);
