@@ -3,9 +3,9 @@
 // by the code that erases it. If no code clears a [Bytes] or an [AESGCM], its finalizer clears it when the collector
 // frees it. The finalizer does not clear what a library has derived from a key: the code that derived it must.
 //
-// Three kinds of copies need further care. A slice that grows leaves a copy behind, so allocate it with its full size.
+// Four kinds of copies need further care. A slice that grows leaves a copy behind, so allocate it with its full size.
 // Decoders copy their input, so decode in place, as [Text] does. A function's data stays on the stack after it returns,
-// so derive keys within [Do].
+// so derive keys within [Do]. A signal leaves registers in memory, so call [ClearRegisters] after erasing a key.
 package secret
 
 import (

@@ -257,6 +257,7 @@ func (h *epochKeys[K]) reload(f epochFile) {
 			delete(h.parsed, epoch)
 		}
 	}
+	secret.ClearRegisters()
 }
 
 // Close clears all keys in memory. After that, Key returns [ErrErased].

@@ -229,6 +229,7 @@ func (f *File) Cut(labels ...Label) error {
 		return fmt.Errorf("couldn't destroy keys in the secret: %w", err)
 	}
 	f.replace(next, gone)
+	secret.ClearRegisters()
 	return nil
 }
 
