@@ -1,7 +1,6 @@
 package protocols
 
 import (
-	"strconv"
 
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
@@ -20,7 +19,7 @@ func Number(t *task.Task, value []float64) (float64, error) {
 // CheckNumber returns an error unless the task's query is a count, sum or mean.
 func CheckNumber(t *task.Task) error {
 	if t.Query != task.Count && t.Query != task.Sum && t.Query != task.Mean {
-		return invalid.Field("query", strconv.Quote(string(t.Query)), "count, sum or mean for protocol "+t.Protocol)
+		return invalid.Field("query", invalid.Quote(string(t.Query)), "count, sum or mean for protocol "+t.Protocol)
 	}
 	return nil
 }

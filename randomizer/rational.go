@@ -35,7 +35,7 @@ func ParseRational(field, s string) (Rational, error) {
 		den, err = strconv.ParseUint(denText, 10, 63)
 	}
 	if err != nil || den == 0 || num == math.MinInt64 || NewRational(num, den).String() != s {
-		return Rational{}, invalid.Field(field, strconv.Quote(s),
+		return Rational{}, invalid.Field(field, invalid.Quote(s),
 			`an integer "a" or a fraction "a/b" in lowest terms, both below 2^63`)
 	}
 	return Rational{num, den}, nil

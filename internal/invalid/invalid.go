@@ -23,3 +23,22 @@ func (e *FieldError) Error() string {
 func Field(field, got, want string) error {
 	return &FieldError{Field: field, Got: got, Want: want}
 }
+
+// Quote returns a text in quotation marks. It escapes all but printable ASCII characters byte by byte, such as "\x0a".
+// [strconv.Quote] would add the tables of Unicode to doona.wasm.
+func Quote(text string) string {
+	const hex = "0123456789abcdef"
+	out := make([]byte, 0, len(text)+2)
+	out = append(out, '"')
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c < ' ' || c > '~':
+			out = append(out, '\\', 'x', hex[c>>4], hex[c&15])
+		case c == '"' || c == '\\':
+			out = append(out, '\\', c)
+		default:
+			out = append(out, c)
+		}
+	}
+	return string(append(out, '"'))
+}

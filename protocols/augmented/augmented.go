@@ -121,7 +121,7 @@ func cellsOf(t *task.Task) (uint64, error) {
 		}
 		return uint64(k.Num) + 1, nil
 	}
-	return 0, invalid.Field("query", strconv.Quote(string(t.Query)), "histogram, count, sum or mean for protocol "+Name)
+	return 0, invalid.Field("query", invalid.Quote(string(t.Query)), "histogram, count, sum or mean for protocol "+Name)
 }
 
 func checkParams(t *task.Task) error {
@@ -149,7 +149,7 @@ func checkNoise(t *task.Task, cells uint64) error {
 	case t.Claim.Assumption != task.NoneHonest:
 		return invalid.Field("claim.assumption", t.Claim.Assumption.String(), "none for protocol "+Name)
 	case t.Rule != Rule:
-		return invalid.Field("rule", strconv.Quote(t.Rule), Rule+" for protocol "+Name)
+		return invalid.Field("rule", invalid.Quote(t.Rule), Rule+" for protocol "+Name)
 	case !summed(t) && n.Tilt != nil:
 		return invalid.Field("noise.tilt", "present", "no tilt: only queries sum and mean have one")
 	case !summed(t):

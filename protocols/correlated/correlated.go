@@ -182,14 +182,14 @@ func checkTask(t *task.Task) error {
 				"0 and a positive number, for vectors with at most one coordinate that is not 0")
 		}
 	default:
-		return invalid.Field("query", strconv.Quote(string(t.Query)),
+		return invalid.Field("query", invalid.Quote(string(t.Query)),
 			"count, sum, mean, histogram or vector for protocol "+Name)
 	}
 	if t.Rule != RuleMoments && t.Rule != RuleTheorem2 {
-		return invalid.Field("rule", strconv.Quote(t.Rule), RuleMoments+" or "+RuleTheorem2)
+		return invalid.Field("rule", invalid.Quote(t.Rule), RuleMoments+" or "+RuleTheorem2)
 	}
 	if t.Rule == RuleTheorem2 && (sparse(t) || t.Slots.Padding == task.PaddingNone) {
-		return invalid.Field("rule", strconv.Quote(t.Rule),
+		return invalid.Field("rule", invalid.Quote(t.Rule),
 			RuleMoments+" for vectors, histograms and padding none: the theorem does not cover them")
 	}
 	return nil

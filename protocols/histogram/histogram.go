@@ -68,7 +68,7 @@ func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 
 func checkQuery(t *task.Task) error {
 	if t.Query != task.Histogram {
-		return invalid.Field("query", strconv.Quote(string(t.Query)), "histogram for protocol histogram")
+		return invalid.Field("query", invalid.Quote(string(t.Query)), "histogram for protocol histogram")
 	}
 	return nil
 }

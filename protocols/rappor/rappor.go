@@ -101,7 +101,7 @@ func maxLevels(t *task.Task) uint64 {
 
 func checkTask(t *task.Task) error {
 	if t.Rule != RuleOthers {
-		return invalid.Field("rule", strconv.Quote(t.Rule), RuleOthers+" for protocol rappor")
+		return invalid.Field("rule", invalid.Quote(t.Rule), RuleOthers+" for protocol rappor")
 	}
 	return protocols.CheckNumber(t)
 }

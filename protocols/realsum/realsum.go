@@ -80,7 +80,7 @@ func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 
 func checkQuery(t *task.Task) error {
 	if t.Query != task.Count && t.Query != task.Sum && t.Query != task.Mean {
-		return invalid.Field("query", strconv.Quote(string(t.Query)), "count, sum or mean for protocol realsum")
+		return invalid.Field("query", invalid.Quote(string(t.Query)), "count, sum or mean for protocol realsum")
 	}
 	return nil
 }

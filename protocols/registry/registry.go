@@ -3,7 +3,6 @@ package registry
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
@@ -24,7 +23,7 @@ func find(t *task.Task) (protocols.Protocol, error) {
 		}
 		names += " " + p.ProtocolName()
 	}
-	return nil, invalid.Field("protocol", strconv.Quote(t.Protocol), "one of"+names)
+	return nil, invalid.Field("protocol", invalid.Quote(t.Protocol), "one of"+names)
 }
 
 // Open returns the mechanism of a task, from the Open method of the task's protocol ([protocols.Protocol.Open]). It
@@ -82,7 +81,7 @@ func CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) error {
 	}
 	calibrate := p.Row().CalibrateRelayNoise
 	if calibrate == nil {
-		return invalid.Field("protocol", strconv.Quote(t.Protocol), augmented.Name+" or "+strings.Name+
+		return invalid.Field("protocol", invalid.Quote(t.Protocol), augmented.Name+" or "+strings.Name+
 			", where relays add noise")
 	}
 	return calibrate(t, d)
@@ -99,5 +98,5 @@ func byQuery(query task.Query) (string, error) {
 			queries += " " + string(answered)
 		}
 	}
-	return "", invalid.Field("query", strconv.Quote(string(query)), "one of"+queries)
+	return "", invalid.Field("query", invalid.Quote(string(query)), "one of"+queries)
 }

@@ -25,7 +25,7 @@ const (
 
 func checkRule(rule string) error {
 	if rule != RulePaper && rule != RuleRoot && rule != RuleComponents {
-		return invalid.Field("rule", strconv.Quote(rule), "components, section5.1 or paper for protocol splitmix")
+		return invalid.Field("rule", invalid.Quote(rule), "components, section5.1 or paper for protocol splitmix")
 	}
 	return nil
 }

@@ -129,7 +129,7 @@ func (*Protocol) Open(t *task.Task) (protocols.Mechanism, error) {
 
 func checkQuery(t *task.Task) error {
 	if t.Query != task.Strings {
-		return invalid.Field("query", strconv.Quote(string(t.Query)), "strings for protocol "+Name)
+		return invalid.Field("query", invalid.Quote(string(t.Query)), "strings for protocol "+Name)
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func (m *Mechanism) check() error {
 		case t.Claim.Assumption != task.NoneHonest:
 			return invalid.Field("claim.assumption", t.Claim.Assumption.String(), "none, because relays add the noise")
 		case t.Rule != RulePool:
-			return invalid.Field("rule", strconv.Quote(t.Rule), RulePool+", because relays add the noise")
+			return invalid.Field("rule", invalid.Quote(t.Rule), RulePool+", because relays add the noise")
 		}
 	}
 	if len(t.Params) != params {

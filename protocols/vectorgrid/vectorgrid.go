@@ -118,7 +118,7 @@ func checkPoints(d, r uint64) (uint64, error) {
 
 func checkQuery(t *task.Task) error {
 	if t.Query != task.Vector && t.Query != task.VectorMean {
-		return invalid.Field("query", strconv.Quote(string(t.Query)), "vector or vectormean for protocol vectorgrid")
+		return invalid.Field("query", invalid.Quote(string(t.Query)), "vector or vectormean for protocol vectorgrid")
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package vectormean
 
 import (
 	"math"
-	"strconv"
 
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/internal/decimal"
@@ -21,7 +20,7 @@ const slack = 1e-9
 func (m *Mechanism) CheckClaim() error {
 	eps, delta := m.task.Claim.Epsilon.Value(), m.task.Claim.Delta.Value()
 	if m.task.Rule != Rule {
-		return invalid.Field("rule", strconv.Quote(m.task.Rule), Rule+" for protocol vectormean")
+		return invalid.Field("rule", invalid.Quote(m.task.Rule), Rule+" for protocol vectormean")
 	}
 	if derived := m.curve().delta(eps); !(derived <= delta) {
 		return invalid.Field("claim.delta", m.task.Claim.Delta.String(),

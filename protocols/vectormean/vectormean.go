@@ -194,7 +194,7 @@ func open(t *task.Task) (*Mechanism, error) {
 
 func checkQuery(t *task.Task) error {
 	if t.Query != task.VectorMean {
-		return invalid.Field("query", strconv.Quote(string(t.Query)), "vectormean for protocol vectormean")
+		return invalid.Field("query", invalid.Quote(string(t.Query)), "vectormean for protocol vectormean")
 	}
 	return nil
 }

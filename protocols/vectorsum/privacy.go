@@ -106,7 +106,7 @@ func newComposed(t *task.Task, reported, k uint64) (*composedBound, error) {
 	goal := newTarget(t)
 	rule := accountant.Rule(t.Rule)
 	if rule != accountant.Revealed && rule != accountant.Exact {
-		return nil, invalid.Field("rule", strconv.Quote(t.Rule), "revealed, exact or scm21, because t is 2 or more")
+		return nil, invalid.Field("rule", invalid.Quote(t.Rule), "revealed, exact or scm21, because t is 2 or more")
 	}
 	_, err := accountant.KRRDelta(rule, k, 0.5, goal.users, goal.eps)
 	return &composedBound{goal, rule, reported, k}, err

@@ -132,7 +132,7 @@ func (m *Mechanism) largest() float64 { return float64((m.d + m.t - 1) / m.t) }
 
 func checkTask(t *task.Task) error {
 	if t.Query != task.Vector {
-		return invalid.Field("query", strconv.Quote(string(t.Query)), "vector for protocol vectorsum")
+		return invalid.Field("query", invalid.Quote(string(t.Query)), "vector for protocol vectorsum")
 	}
 	if t.Rule == string(accountant.Others) { // The proof of that rule covers one count, not d counts.
 		return invalid.Field("rule", t.Rule, "exact, revealed or scm21 for protocol vectorsum")

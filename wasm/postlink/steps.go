@@ -7,7 +7,7 @@ import "slices"
 type Step string
 
 const (
-	Decimals  Step = "decimals"  // Numbers are converted without tables of powers of ten. Made before linking.
+	Decimals  Step = "decimals"  // Package strconv needs no tables of powers of ten and of Unicode. Made before linking.
 	Start     Step = "start"     // The module is stored in the state after its start.
 	Allocator Step = "allocator" // An allocator of a few instructions replaces the runtime's.
 	Tables    Step = "tables"    // The tables of functions are cleared.

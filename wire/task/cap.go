@@ -121,5 +121,5 @@ func parseLimit(field, text, want string) (c Cap, err error) {
 	if failed == nil && err == nil && r+w > 0 {
 		return Cap{r, w}, nil
 	}
-	return c, invalid.Field(field, strconv.Quote(text), want)
+	return c, invalid.Field(field, invalid.Quote(text), want)
 }

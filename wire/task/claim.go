@@ -74,10 +74,10 @@ func (c Claim) Check() error {
 
 func checkPair(field string, epsilon Epsilon, delta Delta) error {
 	if epsilon.value == 0 {
-		return invalid.Field(field+".epsilon", strconv.Quote(epsilon.text), wantEpsilon)
+		return invalid.Field(field+".epsilon", invalid.Quote(epsilon.text), wantEpsilon)
 	}
 	if delta.value == 0 {
-		return invalid.Field(field+".delta", strconv.Quote(delta.text), wantDelta)
+		return invalid.Field(field+".delta", invalid.Quote(delta.text), wantDelta)
 	}
 	return nil
 }

@@ -180,7 +180,7 @@ func (t *Task) validateNoise() error {
 		}
 		return inRange("noise.pool", n.Pool, 1, 1<<32-1)
 	}
-	return invalid.Field("noise.kind", strconv.Quote(n.Kind), "cells or pool")
+	return invalid.Field("noise.kind", invalid.Quote(n.Kind), "cells or pool")
 }
 
 // validateCells checks that a law of kind cells has its only form, and that its numbers stay below 2⁶³.
@@ -390,7 +390,7 @@ func (t *Task) CheckSupported() error {
 	}
 	for _, name := range t.Stream.Allow {
 		if !oneOf(name, t.Stream.Lossless()...) {
-			return invalid.Field("stream.allow", strconv.Quote(name), "none: not supported yet")
+			return invalid.Field("stream.allow", invalid.Quote(name), "none: not supported yet")
 		}
 	}
 	return nil

@@ -60,10 +60,10 @@ func (t *Task) validateOrigins() error {
 	}
 	for i, origin := range origins {
 		if !isOrigin(origin) {
-			return invalid.Field("clients.origins", strconv.Quote(origin), wantOrigin)
+			return invalid.Field("clients.origins", invalid.Quote(origin), wantOrigin)
 		}
 		if i > 0 && origins[i-1] >= origin {
-			return invalid.Field("clients.origins", strconv.Quote(origin), "origins in ascending order, each once")
+			return invalid.Field("clients.origins", invalid.Quote(origin), "origins in ascending order, each once")
 		}
 	}
 	return nil

@@ -127,7 +127,7 @@ func (t *Task) validateStream() error {
 		return nil
 	}
 	if !isName(s.Name) {
-		return invalid.Field("stream.name", strconv.Quote(s.Name), "1 to 64 printable ASCII characters")
+		return invalid.Field("stream.name", invalid.Quote(s.Name), "1 to 64 printable ASCII characters")
 	}
 	if err := inRange("stream.position", s.Position, 0, maxPosition); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (t *Task) validateStream() error {
 	}
 	for i, name := range s.Allow {
 		if !oneOf(name, changeable...) || i > 0 && s.Allow[i-1] >= name {
-			return invalid.Field("stream.allow", strconv.Quote(name),
+			return invalid.Field("stream.allow", invalid.Quote(name),
 				"names of parts that may change, in ascending order, each once")
 		}
 	}

@@ -155,7 +155,7 @@ func (a *assumption) Parse(word string) error {
 			return nil
 		}
 	}
-	return invalid.Field("claim.assumption", strconv.Quote(word), "min-honest or none")
+	return invalid.Field("claim.assumption", invalid.Quote(word), "min-honest or none")
 }
 
 // Batch says how many reports are shuffled together.

@@ -19,14 +19,14 @@ func (t *Task) Validate() error {
 	}
 	for i, relay := range t.Relays {
 		if !isURL(relay.URL) {
-			return invalid.Field("relays.url", strconv.Quote(relay.URL), wantURL)
+			return invalid.Field("relays.url", invalid.Quote(relay.URL), wantURL)
 		}
 		if err := t.validateKeys("relays", i); err != nil {
 			return err
 		}
 	}
 	if u := t.Verifier.URL; u != "" && !isURL(u) {
-		return invalid.Field("verifier.url", strconv.Quote(u), "empty, or "+wantURL)
+		return invalid.Field("verifier.url", invalid.Quote(u), "empty, or "+wantURL)
 	}
 	if err := t.validateKeys("verifier", len(t.Relays)); err != nil {
 		return err
@@ -47,12 +47,12 @@ func (t *Task) validateIssuer() error {
 	issuer := t.Clients.Issuer
 	if t.Clients.Kind != ClientToken {
 		if issuer != (Party{}) {
-			return invalid.Field("clients.issuer", strconv.Quote(issuer.URL), "none, unless clients.kind is token")
+			return invalid.Field("clients.issuer", invalid.Quote(issuer.URL), "none, unless clients.kind is token")
 		}
 		return nil
 	}
 	if !isURL(issuer.URL) {
-		return invalid.Field("clients.issuer.url", strconv.Quote(issuer.URL), wantURL)
+		return invalid.Field("clients.issuer.url", invalid.Quote(issuer.URL), wantURL)
 	}
 	if err := checkKeys("clients.issuer", issuer); err != nil {
 		return err
@@ -110,18 +110,18 @@ func (t *Task) ValidateDraft() error {
 func (t *Task) validateWords() error {
 	switch {
 	case !isName(t.Name):
-		return invalid.Field("name", strconv.Quote(t.Name), "1 to 64 printable ASCII characters")
+		return invalid.Field("name", invalid.Quote(t.Name), "1 to 64 printable ASCII characters")
 	case t.Query.Info().Query == "":
-		return invalid.Field("query", strconv.Quote(string(t.Query)),
+		return invalid.Field("query", invalid.Quote(string(t.Query)),
 			"count, sum, mean, histogram, vector, vectormean or strings")
 	case !isName(t.Protocol):
-		return invalid.Field("protocol", strconv.Quote(t.Protocol), "the name of a protocol")
+		return invalid.Field("protocol", invalid.Quote(t.Protocol), "the name of a protocol")
 	case !isName(t.Rule):
-		return invalid.Field("rule", strconv.Quote(t.Rule), "the name of an accountant's rule")
+		return invalid.Field("rule", invalid.Quote(t.Rule), "the name of an accountant's rule")
 	case !oneOf(t.KEM, KEMX25519, KEMMLKEM768X25519, KEMMLKEM768):
-		return invalid.Field("kem", strconv.Quote(string(t.KEM)), "x25519, mlkem768x25519 or mlkem768")
+		return invalid.Field("kem", invalid.Quote(string(t.KEM)), "x25519, mlkem768x25519 or mlkem768")
 	case !oneOf(t.Clients.Kind, ClientToken, ClientAddress):
-		return invalid.Field("clients.kind", strconv.Quote(string(t.Clients.Kind)), "token or address")
+		return invalid.Field("clients.kind", invalid.Quote(string(t.Clients.Kind)), "token or address")
 	case t.Clients.Kind == ClientToken && t.Clients.Quota != 1:
 		return invalid.Field("clients.quota", strconv.FormatUint(t.Clients.Quota, 10),
 			"1 for tokens: each is spent once")
@@ -141,7 +141,7 @@ func (t *Task) validateParams() error {
 	}
 	for i, p := range t.Params {
 		if !isName(p.Key) || i > 0 && t.Params[i-1].Key >= p.Key {
-			return invalid.Field("params", strconv.Quote(p.Key), "names in ascending order, each once")
+			return invalid.Field("params", invalid.Quote(p.Key), "names in ascending order, each once")
 		}
 		if err := validRational("params."+p.Key, p.Value); err != nil {
 			return err
@@ -225,7 +225,7 @@ func (b Batch) DefaultMin() uint64 { return b.Honest.MulFloor(b.Size) }
 func (t *Task) validateSlots() error {
 	s := t.Slots
 	if !oneOf(s.Padding, PaddingFull, PaddingNone) {
-		return invalid.Field("slots.padding", strconv.Quote(string(s.Padding)), "full or none")
+		return invalid.Field("slots.padding", invalid.Quote(string(s.Padding)), "full or none")
 	}
 	if err := inRange("slots.lanes", s.Lanes, 1, 65535); err != nil {
 		return err
