@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/accountant/compose"
@@ -92,8 +91,8 @@ type sitesTable struct {
 	events  uint64 // K in a year; 0 for none.
 }
 
-// sitesSets are two sets for a year under (10, 10⁻⁵). Goals are rare events. In the smaller one there are four: the table
-// with the least error alone is then a Laplace table, with which all other tables are 12 % above the rule.
+// sitesSets are two sets for a year under (10, 10⁻⁵). Goals are rare events. In the smaller one there are four, for which
+// the noise with the least error alone is a Laplace table. With that, all other tables are 12 % above the rule.
 var sitesSets = map[string][]sitesTable{
 	"from 2,000 visitors a day": {
 		{"visit", 15, planner.Daily, 56, 12, 0}, {"vitals", 144, planner.Weekly, 28, 13, 0},
@@ -110,7 +109,7 @@ var sitesSets = map[string][]sitesTable{
 // TestSitesPlan plans the tables of a site for a year under (10, 10⁻⁵): daily ones with a cap, weekly and monthly ones,
 // and daily goals as rare events. The product of their laws must keep the total, and the error of a cell be within 3 %
 // of √(copies/share), or less by √(1−1/K) for few cells. With a rest cell, that cell's error is √(K−1) times as large.
-// The short form has three tables of the larger set. The long form logs each set’s time.
+// The short form has three tables of the larger set and two of the smaller one. The long form logs each set’s time.
 func TestSitesPlan(t *testing.T) {
 	for name, tables := range sitesSets {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +120,7 @@ func TestSitesPlan(t *testing.T) {
 			case tables[0].per == planner.Daily:
 				planSite(t, name, tables[:3])
 			default:
-				planSite(t, name, slices.Concat(tables[:3], tables[5:]))
+				planSite(t, name, []sitesTable{tables[1], tables[5]})
 			}
 			t.Logf("%.3g s", time.Since(began).Seconds())
 		})
@@ -165,7 +164,10 @@ func planSite(t *testing.T, name string, tables []sitesTable) {
 			want *= math.Sqrt2
 		}
 		t.Logf("%s, %s: %.4g, by the rule %.4g: %+.2f %%", name, s.Goals[i].Name, w.RMSE, want, 100*(w.RMSE/want-1))
-		assert.InEpsilon(t, want, w.RMSE, .03, "%s, %s", name, s.Goals[i].Name)
+		require.InEpsilon(t, want, w.RMSE, .03, "%s, %s", name, s.Goals[i].Name)
+	}
+	if tables[1].cells != 144 {
+		return
 	}
 	explained, err := s.Laws(plan, 1)
 	require.NoError(t, err)
