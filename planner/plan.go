@@ -160,6 +160,7 @@ type candidate struct {
 	protocol protocols.Protocol
 	noise    Noise        // NoiseClients or NoiseRelays.
 	padding  task.Padding // Empty: the protocol has no choice.
+	gaussian bool         // Relays draw from Gaussian tables; else from the tables with the least error.
 }
 
 func (g Goal) candidates() (out []candidate) {
@@ -173,7 +174,7 @@ func (g Goal) candidates() (out []candidate) {
 				continue
 			}
 			for _, padding := range row.Paddings() {
-				out = append(out, candidate{g, p, noise, padding})
+				out = append(out, candidate{goal: g, protocol: p, noise: noise, padding: padding})
 			}
 		}
 	}
@@ -278,7 +279,8 @@ func (c candidate) draft(param uint64) Way {
 	}
 	if w.Noise == NoiseRelays {
 		q.Relays = &RelayNoise{Batches: c.goal.Batches, NoiseOptions: protocols.NoiseOptions{
-			MaxDummies: c.goal.MaxDummies, LocalEpsilon: c.goal.LeastLocal, Relays: c.goal.Hops}}
+			MaxDummies: c.goal.MaxDummies, LocalEpsilon: c.goal.LeastLocal, Relays: c.goal.Hops,
+			Gaussian: c.gaussian}}
 	}
 	t, err := Draft(q)
 	if err == nil {

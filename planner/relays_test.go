@@ -1,6 +1,7 @@
 package planner_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols"
+	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -74,4 +76,69 @@ func TestRelaysNoiseIsAsPromised(t *testing.T) {
 func limited(users uint64, dummies float64) planner.Query {
 	return planner.Query{Query: task.Sum, Batch: users,
 		Relays: &planner.RelayNoise{NoiseOptions: protocols.NoiseOptions{MaxDummies: dummies}}}
+}
+
+// eventsRow is a limit on events in a year under a claim, with the largest error of one relay's noise.
+type eventsRow struct {
+	eps, delta   float64
+	most, window uint64 // At most this many events in any window of epochs.
+	rmse         float64
+}
+
+// TestEventsNoiseIsAsPromised: for a count and for 17 cells with rare events, one relay's noise must be within a limit,
+// for any number of epochs. Through two relays, each cell's error must be the predicted one within 5 % or six standard
+// errors, and 95 % intervals must contain the truth in at least 94.8 % of batches. With a kurtosis below 6, the relative
+// standard error of a measured error is below √(5/4/repeats), so a check of an error fails by chance with probability
+// 2·10⁻⁹. The long form has some 150 cells, so all its checks fail by chance with probability below 10⁻⁶.
+func TestEventsNoiseIsAsPromised(t *testing.T) {
+	rows, repeats := []eventsRow{{1, 1e-6, 1, 365, 2.9}}, 1500
+	if stattest.Long {
+		rows, repeats = append(rows, eventsRow{1, 1e-6, 2, 365, 5.8}, eventsRow{1, 1e-6, 4, 365, 11.5},
+			eventsRow{3, 1e-5, 1, 365, .89}, eventsRow{3, 1e-5, 2, 365, 1.9}, eventsRow{3, 1e-5, 4, 365, 3.9},
+			eventsRow{1, 1e-6, 1, 30, 22.2}), 20_000
+	}
+	for _, row := range rows {
+		t.Run(fmt.Sprintf("(%g, %g), %d in %d", row.eps, row.delta, row.most, row.window), func(t *testing.T) {
+			query := planner.Query{Query: task.Count, Batch: 50, TotalEpsilon: row.eps, TotalDelta: row.delta, Epochs: 365,
+				Events: task.Events{Most: row.most, Window: row.window}, Relays: &planner.RelayNoise{}}
+			count := eventsError(t, query, repeats)
+			require.LessOrEqual(t, count, row.rmse)
+			query.Query, query.Bins, query.Labels, query.Events.Default = task.Histogram, 17, true, 3
+			require.InEpsilon(t, count, eventsError(t, query, repeats), .03)
+		})
+	}
+}
+
+// eventsError checks the errors and intervals of each cell of a query with events. It returns the largest error of one
+// relay's noise in a cell other than the default's.
+func eventsError(t *testing.T, q planner.Query, repeats int) (most float64) {
+	q.Name, q.Hi, q.Honest = "events", 1, 1
+	d, err := planner.Draft(q)
+	require.NoError(t, err)
+	m, err := registry.Open(d)
+	require.NoError(t, err)
+	require.NoError(t, m.CheckClaim())
+	if q.Events.Window == q.Epochs && stattest.Long { // A month needs the same noise as a year.
+		month := q
+		month.Epochs, month.Events.Window = 30, 30
+		other, err := planner.Draft(month)
+		require.NoError(t, err)
+		require.Equal(t, d.Noise, other.Noise)
+	}
+	trial := planner.Trial{Repeats: repeats, Fast: true, Confidences: []float64{.95}}
+	out, err := trial.Run(d, m, column(int(q.Batch), func(int) float64 { return m.Worst().Value[0] }))
+	require.NoError(t, err)
+	tolerance := max(.05, 6*math.Sqrt(5/4./float64(repeats)))
+	for cell, variance := range out.PredictedVariance {
+		predicted := math.Sqrt(variance)
+		require.InEpsilon(t, predicted, math.Sqrt(out.Variance[cell]), tolerance, "cell %d", cell)
+		require.InDelta(t, out.Truth[cell], out.Estimate[cell], 6*predicted/math.Sqrt(float64(repeats)))
+		requireCoverage(t, cell, out.Coverage[0].Entries[cell], repeats, .948, 1)
+		if d.Noise.Rest == nil || uint64(cell) != *d.Noise.Rest {
+			most = max(most, predicted/math.Sqrt2)
+		}
+	}
+	t.Logf("%s: %.4g of one relay; of two %.4g predicted, %.4g found, coverage %.4f", q.Query, most, out.PredictedRMSE(),
+		out.RMSE, out.Coverage[0].Mean())
+	return most
 }

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"sync"
 
 	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/accountant/relaynoise"
@@ -45,6 +44,10 @@ const mostQueries = 64
 // calibrated for all of its reports together. PlanSet then searches the largest sum of μ² for which the product of the
 // laws keeps the total. A query with n reports, or n copies of its law with events, and the part p has an error of
 // √(n/p) times the same constant. A weight w stands for the part w²·n.
+//
+// For few reports a Laplace table has less noise than the Gaussian table that meets the same target, but costs more in
+// the product with other queries. So PlanSet tries both, and takes those with which the errors of all queries are least
+// in the geometric mean.
 func PlanSet(s Set, done func(of int)) (*SetPlan, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -53,18 +56,20 @@ func PlanSet(s Set, done func(of int)) (*SetPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	scale, ways, err := s.search(ways)
+	search := setSearch{Set: s, drafts: map[setDraft]Way{}}
+	found, err := search.run(ways, 1)
 	if err != nil {
 		return nil, err
 	}
 	// At the scale found, another protocol may be best.
-	if again, rest, err := s.best(scale, done); err == nil {
-		if alike(ways, again) {
+	if again, rest, err := s.best(found.scale, done); err == nil {
+		if alike(found.ways, again) {
 			others = rest
-		} else if _, better, err := s.search(again); err == nil && worse(ways, better) {
-			ways, others = better, rest
+		} else if better, err := search.run(again, found.scale); err == nil && worse(found.ways, better.ways) {
+			found, others = better, rest
 		}
 	}
+	ways = search.tables(found).ways
 	out := &SetPlan{Ways: ways, Others: others}
 	return out, out.compose(s)
 }
@@ -253,94 +258,6 @@ func (s Set) waysOf(i int, scale float64) ([]Way, error) {
 			"a larger total, fewer epochs, or more users: "+of[0].Why.Error())
 	}
 	return of, nil
-}
-
-// step is the ratio of two scales next to each other on the grid of [Set.search]. last is the most steps from scale 1.
-const (
-	step = 1.02
-	last = 200
-)
-
-// scaleAt returns the scale n steps from 1.
-func scaleAt(n int) float64 {
-	scale := 1.0
-	for range max(n, -n) {
-		if n > 0 {
-			scale *= step
-		} else {
-			scale /= step
-		}
-	}
-	return scale
-}
-
-// search returns the largest scale, to within half a per cent, with which the chosen ways keep the total. It also
-// returns these ways, calibrated for that scale. It walks from scale 1 in steps that double, up while the total is
-// kept and down until it is, then bisects the last step.
-func (s Set) search(chosen []Way) (low float64, ways []Way, err error) {
-	none := invalid.Field("total-epsilon", format(s.Epsilon), "a larger total, or fewer queries or epochs")
-	most, over := -last-1, last+1 // Steps that keep the total, and steps that do not.
-	for n, walk := 0, 1; over-most > 1; {
-		tried, kept, err := s.try(chosen, scaleAt(n))
-		switch {
-		case kept:
-			most, ways = n, tried
-		case err != nil && ways == nil && scaleAt(n) < .1:
-			return 0, nil, err
-		default:
-			over = n
-		}
-		switch {
-		case ways != nil && over <= last:
-			n = (most + over) / 2
-		case kept:
-			n = min(n+walk, last)
-		default:
-			n = max(n-walk, -last)
-		}
-		walk *= 2
-	}
-	switch {
-	case ways == nil:
-		return 0, nil, none
-	case over > last: // One query has nearly all of the total. [Set.goal] gives it no more than the total.
-		return scaleAt(most), ways, nil
-	}
-	return s.between(chosen, ways, scaleAt(most), scaleAt(over))
-}
-
-// between searches between a scale that the ways keep and one that they do not.
-func (s Set) between(chosen, ways []Way, low, high float64) (float64, []Way, error) {
-	for high > low*1.005 {
-		middle := math.Sqrt(low * high)
-		if tried, kept, _ := s.try(chosen, middle); kept {
-			low, ways = middle, tried
-		} else {
-			high = middle
-		}
-	}
-	return low, ways, nil
-}
-
-// try calibrates the chosen ways for a scale. It reports whether they keep the total.
-func (s Set) try(chosen []Way, scale float64) (ways []Way, kept bool, err error) {
-	ways = make([]Way, len(chosen))
-	var wg sync.WaitGroup
-	for i, c := range chosen {
-		wg.Go(func() {
-			tr := c.candidate
-			tr.goal = s.goal(i, scale, c.Noise)
-			ways[i] = tr.draft(c.param)
-		})
-	}
-	wg.Wait()
-	for _, w := range ways {
-		if w.Why != nil {
-			return nil, false, w.Why
-		}
-	}
-	kept, err = s.keeps(ways)
-	return ways, kept, err
 }
 
 // keeps reports whether all epochs of all ways together keep the total.

@@ -32,6 +32,7 @@ type NoiseOptions struct {
 	MaxDummies   float64 // Largest expected number of dummies per relay and batch; 0 for no bound.
 	LocalEpsilon float64 // ε₀ in (0, 64] that a client keeps if all relays collude; 0: it keeps no protection.
 	Relays       int     // Number of relays that add dummies, for a task that names none yet; 0: 2.
+	Gaussian     bool    // Leave out Laplace tables of cells, which may cost more beside other tasks under one total.
 }
 
 // Row describes a protocol for the planner and for the tables in documents.

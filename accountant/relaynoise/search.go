@@ -14,6 +14,10 @@ import (
 type Target struct {
 	Epsilon, Delta float64 // Of all epochs together; ε in (0, 64], δ in (0, 1).
 	Epochs         uint64  // ≥ 1.
+
+	// Gaussian leaves out Laplace tables. Beside other laws they cost more than a Gaussian table that meets the same
+	// target: composed with enough others, a law costs as much as its losses vary.
+	Gaussian bool
 }
 
 func (c Target) check() error {
@@ -95,7 +99,10 @@ func Independent(cells uint64, target Target, most float64) (*task.Noise, error)
 	if err := target.check(); err != nil {
 		return nil, err
 	}
-	tables := append(target.laplaces(), target.gaussians()...)
+	tables := target.gaussians()
+	if !target.Gaussian {
+		tables = append(target.laplaces(), tables...)
+	}
 	var laws []Law
 	least, near, limit := math.Inf(1), 1.0, most*(1+1e-9)
 	if most == 0 {
@@ -134,7 +141,10 @@ func FixedTotal(cells uint64, target Target) (*task.Noise, error) {
 	if cells < 2 || cells > maxFixedCells {
 		return nil, invalid.Field("cells", strconv.FormatUint(cells, 10), "2 to "+strconv.Itoa(maxFixedCells))
 	}
-	found := target.fixedLaplace(cells)
+	var found *task.Noise
+	if !target.Gaussian {
+		found = target.fixedLaplace(cells)
+	}
 	if n := target.fixedGaussian(cells); n != nil && (found == nil || variance(n) < variance(found)) {
 		found = n
 	}
@@ -144,12 +154,12 @@ func FixedTotal(cells uint64, target Target) (*task.Noise, error) {
 	return found, nil
 }
 
-// fixedGaussian returns the fixed total of Gaussian tables for several epochs, or nil. For one epoch, and if none meets
-// the target, it is nil.
+// fixedGaussian returns the fixed total of Gaussian tables, or nil if none meets the target. For one epoch it is nil,
+// because a Laplace table is better, unless the target leaves out Laplace tables.
 func (c Target) fixedGaussian(cells uint64) *task.Noise {
 	law := func(table []uint64) *task.Noise { return fixed(cells, table, len(table)/2) }
 	for _, part := range []float64{.1, .03, .01} {
-		if c.Epochs == 1 {
+		if c.Epochs == 1 && !c.Gaussian {
 			break
 		}
 		if table := c.gaussian(part, maxPairTable, law); table != nil {

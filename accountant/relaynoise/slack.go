@@ -100,7 +100,9 @@ func Slack(cells, rest uint64, target Target, most float64) (*task.Noise, error)
 			found, least = n, variance
 		}
 	}
-	take(target.slackLaplace(law))
+	if !target.Gaussian {
+		take(target.slackLaplace(law))
+	}
 	for _, part := range []float64{.01, .03, .1} {
 		take(target.gaussian(part, maxLongTable, law))
 	}

@@ -74,7 +74,9 @@ func fit(t *task.Task, d protocols.NoiseOptions) error {
 	if local {
 		t.Params = []task.Param{{Key: "gamma", Value: gamma}}
 	}
-	cells, n, err := noise(t, claimOf(t), d)
+	claim := claimOf(t)
+	claim.Gaussian = d.Gaussian
+	cells, n, err := noise(t, claim, d)
 	if err != nil {
 		return err
 	}
@@ -154,7 +156,7 @@ func noise(t *task.Task, claim relaynoise.Target, d protocols.NoiseOptions) (cel
 	if cells, err = cellsOf(t); err != nil {
 		return 0, nil, err
 	}
-	if n, ok := slack(t, cells, most); ok {
+	if n, ok := slack(t, cells, d); ok {
 		return cells, n, nil
 	}
 	if cells > fewCells {
@@ -174,15 +176,17 @@ func noise(t *task.Task, claim relaynoise.Target, d protocols.NoiseOptions) (cel
 }
 
 // slack returns the noise with a rest cell for a task with events and more than two cells. There is none if the task
-// claims no total, or if it would need more dummies than most: independent cells may need fewer.
-func slack(t *task.Task, cells uint64, most float64) (*task.Noise, bool) {
+// claims no total, or if it would need more dummies than d allows: independent cells may need fewer.
+func slack(t *task.Task, cells uint64, d protocols.NoiseOptions) (*task.Noise, bool) {
 	events, total := t.Epochs.Events, t.Claim.Total
 	if events.IsZero() || total.IsZero() || cells < 3 {
 		return nil, false
 	}
 	with := *t
 	with.Noise = &task.Noise{Rest: &events.Default}
-	n, err := relaynoise.Slack(cells, events.Default, claimOf(&with), most)
+	claim := claimOf(&with)
+	claim.Gaussian = d.Gaussian
+	n, err := relaynoise.Slack(cells, events.Default, claim, d.MaxDummies)
 	return n, err == nil
 }
 
