@@ -1,0 +1,223 @@
+// Visits to a page with a task with events, for events.test.mjs. It runs in the page. There the clock stands still and
+// its long timers wait until it is moved, so that a page can live through days at once. A visitor has a store of its own.
+
+/** @typedef {import('../sdk/doona.js').Doona} Doona */
+/** @typedef {import('../sdk/store.js').Store} Store */
+/** @typedef {import('../sdk/store.js').Report} Report */
+/** What arrived. @typedef {{path: string, epoch: number, letter: number, body: string, tag: string}} Letter */
+/** @typedef {{day: number, event: boolean}} DayVisit */
+/** @typedef {{connect: Function, memoryStore: () => Store}} SDK */
+
+export const dayLength = 86_400_000;
+
+/** The shortest timer that waits for the fake clock, in milliseconds: shorter ones limit the wait for an answer. */
+const longTimer = 300_000;
+
+/** Lets the page's clock stand still. Returns a function that sets it and ends the long timers. */
+export function stopClock() {
+  let now = Date.now();
+  /** @type {Map<number, () => void>} */
+  const waiting = new Map();
+  const { setTimeout: set, clearTimeout: clear } = globalThis;
+  let last = 1e9; // Larger than the browser's own numbers.
+  Date.now = () => now;
+  globalThis.setTimeout = /** @type {any} */ ((/** @type {() => void} */ end, /** @type {number} */ wait) => {
+    if (!(wait >= longTimer)) return set(end, wait);
+    waiting.set(++last, end);
+    return last;
+  });
+  globalThis.clearTimeout = /** @type {any} */ ((/** @type {any} */ timer) => waiting.delete(timer) || clear(timer));
+  return (/** @type {number} */ time) => {
+    now = time;
+    const ended = [...waiting.values()];
+    waiting.clear();
+    for (const end of ended) end();
+  };
+}
+
+/** Waits. @param {number} milliseconds @returns {Promise<void>} */
+export const sleep = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+/** Waits until `holds` returns true. @param {() => unknown} holds @param {() => string} what */
+export async function until(holds, what) {
+  for (const end = performance.now() + 60_000; !(await holds()); await sleep(2)) {
+    if (performance.now() > end) throw new Error(`waited for ${what()}`);
+  }
+}
+
+/** Dispatches what a browser says when a page is hidden or shown. @param {'hidden' | 'visible'} state */
+export function become(state) {
+  Object.defineProperty(document, 'visibilityState', { value: state, configurable: true });
+  document.dispatchEvent(new Event('visibilitychange', { bubbles: true }));
+}
+
+/** Returns bytes in hexadecimal. @param {Uint8Array} bytes */
+const toHex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+
+/** Posts to the test server. @param {string} name @param {unknown} [body] */
+async function control(name, body = null) {
+  const response = await fetch(`/test/${name}`, { method: 'POST', body: JSON.stringify(body) });
+  if (!response.ok) throw new Error(`${name}: ${await response.text()}`);
+  return response.json();
+}
+
+/** Returns what arrived since the last call. @returns {Promise<Letter[]>} */
+export const letters = () => control('letters');
+
+/**
+ * Returns what the Go client's ledger lets visitors send, by visitor and visit.
+ * @param {string} path @param {DayVisit[][]} visitors @returns {Promise<('event' | 'default' | 'none')[][]>}
+ */
+export const decide = (path, visitors) => control('decide', { path, visitors });
+
+/** What all visitors of a page share. */
+export class Site {
+  /**
+   * @param {SDK} sdk @param {{task: string, owner: string}} offer
+   * @param {number} event the value of an event @param {number} usual the default
+   */
+  constructor(sdk, offer, event, usual) {
+    this.sdk = sdk;
+    this.options = { ...offer, maxEpsilon: 100, maxDelta: 1, maxTotalEpsilon: 100, spread: 0, when: 'now' };
+    this.event = event;
+    this.usual = usual;
+    this.path = new URL(offer.task).pathname;
+    this.id = String(offer.task.split('/').at(-1));
+    /** Who sealed which body. @type {Map<string, Visitor>} */
+    this.sealed = new Map();
+  }
+}
+
+/** The page's methods that change a store. */
+const writes = /** @type {const} */ (['claim', 'release', 'update', 'put']);
+
+/** A browser that may open several tabs. */
+export class Visitor {
+  /** @param {Site} site */
+  constructor(site) {
+    this.site = site;
+    this.store = site.sdk.memoryStore();
+  }
+
+  /** @returns {Promise<Report | undefined>} the sealed report of an epoch */
+  async draftOf(/** @type {number} */ epoch) {
+    return (await this.store.sealed(this.site.id)).find((report) => report.epoch === epoch);
+  }
+
+  /** Opens a tab. @param {number} [lives] after how many writes about reports its store never answers again */
+  async open(lives = Infinity) {
+    const tab = new Tab(this, lives);
+    tab.doona = await this.site.sdk.connect({ ...this.site.options, store: tab.store });
+    return tab;
+  }
+
+  /** Returns the last event that is recorded, as an epoch's start in seconds. */
+  async lastEvent() {
+    return (await this.store.lines())[0]?.events?.at(-1);
+  }
+}
+
+/** A tab with a connection. Its store notes every body that is sealed, and dies after a number of writes. */
+export class Tab {
+  /** @param {Visitor} visitor @param {number} lives */
+  constructor(visitor, lives) {
+    this.visitor = visitor;
+    /** @type {Doona} */
+    this.doona = /** @type {any} */ (undefined);
+    /** The epochs whose claim was answered or refused. @type {Set<number>} */
+    this.claims = new Set();
+    this.written = 0;
+    this.lives = lives;
+    const { store } = visitor;
+    const own = /** @type {any} */ ({ ...store });
+    for (const name of writes) own[name] = (/** @type {any[]} */ ...args) => this.#write(name, args);
+    /** @type {Store} */
+    this.store = own;
+  }
+
+  get isDead() {
+    return this.written > this.lives;
+  }
+
+  /** @param {typeof writes[number]} name @param {any[]} args */
+  async #write(name, args) {
+    const { site, store } = this.visitor;
+    const id = name === 'put' ? args[0].task : args[0];
+    if (id !== site.id && id !== `event of ${site.id}`) return Reflect.apply(store[name], store, args);
+    if (++this.written > this.lives) return new Promise(() => {});
+    const note = (/** @type {Report | undefined} */ report) => {
+      if (report?.body) site.sealed.set(toHex(report.body), this.visitor);
+      return report;
+    };
+    const [task, epoch, change, report] = args;
+    if (name === 'claim') note(report);
+    const noted = name === 'update' ? [task, epoch, (/** @type {Report} */ old) => note(change(old))] : args;
+    try {
+      return await Reflect.apply(store[name], store, noted);
+    } finally {
+      if (name === 'claim' && id === site.id) this.claims.add(epoch);
+    }
+  }
+
+  /** Reports a value. Returns the error's code, or '' if a draft or a repeated receipt came. @param {unknown} value */
+  report(value, final = true) {
+    return this.doona.report(/** @type {any} */ (value), { final }).then(() => '',
+      (error) => String(error.code ?? error));
+  }
+
+  /** Waits until the connection by itself has claimed an epoch, or was refused. @param {number} epoch */
+  settled(epoch) {
+    return until(() => this.claims.has(epoch), () => `the default of epoch ${epoch}`);
+  }
+}
+
+/** Returns what happens on six days: 0 no visit, 1 a visit without an event, 2 with one. @param {number} pattern */
+const daysOf = (pattern) => Array.from({ length: 6 }, (_, day) => Math.floor(pattern / 3 ** day) % 3);
+
+/**
+ * Lives through the six days of many visitors at once. A visitor may open a page on each day, or leave one open. A page
+ * without an event says so, reports an invalid value, or says nothing. All leave a day at the same time.
+ * @param {Site} site @param {(time: number) => void} setTime @param {number[]} patterns
+ * @param {number} start when the task begins, in milliseconds
+ */
+export async function livePatterns(site, setTime, patterns, start) {
+  const all = patterns.map((pattern) => {
+    const visits = daysOf(pattern).flatMap((what, day) => (what ? [{ day, event: what === 2 }] : []));
+    return { pattern, visits, visitor: new Visitor(site), tab: /** @type {Tab | undefined} */ (undefined),
+      codes: /** @type {string[]} */ ([]), left: /** @type {string[]} */ ([]) };
+  });
+  for (let day = 0; day < 6; day++) {
+    for (const one of all) {
+      if (one.tab && (one.pattern + day) % 3 && one.visits.some((visit) => visit.day === day)) continue;
+      one.tab?.doona.close();
+      one.tab = undefined;
+    }
+    setTime(start + (day + 0.5) * dayLength);
+    await Promise.all(all.map(async (one) => {
+      const visit = one.visits.find((visit) => visit.day === day);
+      if (!visit) return;
+      const tab = (one.tab ??= await one.visitor.open());
+      const values = [site.usual, NaN, undefined];
+      const value = visit.event ? site.event : values[(one.pattern + day) % 3];
+      one.codes.push(value === undefined ? 'silent' : await tab.report(value));
+      await tab.settled(day);
+    }));
+    become('hidden');
+    for (const { visitor, pattern } of all) {
+      await until(async () => !(await visitor.draftOf(day)), () => `the report of pattern ${pattern}, day ${day}`);
+    }
+    become('visible');
+    for (const { tab, pattern } of all) if ((pattern + day) % 4 === 0) await tab?.report(site.event); // the day again
+  }
+  for (const { tab } of all) tab?.doona.close();
+  for (const { body, epoch, letter } of await letters()) {
+    const one = all.find(({ visitor }) => visitor === site.sealed.get(body));
+    if (!one) throw new Error(`nobody sealed the report ${body}`);
+    const at = one.visits.findIndex(({ day }) => day === epoch);
+    const what = letter === site.usual ? 'default' : letter === site.event ? 'event' : `letter ${letter}`;
+    one.left[at] = one.left[at] ? `${one.left[at]} and ${what}` : what;
+  }
+  const decided = await decide(site.path, all.map(({ visits }) => visits));
+  return all.map(({ pattern, visits, codes, left }, i) => ({ pattern, visits, codes,
+    left: visits.map((_, at) => left[at] ?? 'none'), decided: decided[i] ?? [] }));
+}
