@@ -1,5 +1,5 @@
-// Visits to a page with a task with events, for events.test.mjs. It runs in the page. There the clock stands still and
-// its long timers wait until it is moved, so that a page can live through days at once. A visitor has a store of its own.
+// Visits to a page with a task with events, for events.test.mjs. It runs in the page. There the clock stands still, and
+// long timers wait until it is moved, so that a page can live through days at once. Each visitor has an own store.
 
 /** @typedef {import('../sdk/doona.js').Doona} Doona */
 /** @typedef {import('../sdk/store.js').Store} Store */
@@ -199,6 +199,8 @@ export async function livePatterns(site, setTime, patterns, start) {
       const tab = (one.tab ??= await one.visitor.open());
       const values = [site.usual, NaN, undefined];
       const value = visit.event ? site.event : values[(one.pattern + day) % 3];
+      // An epoch counts once, however often its page reports an event.
+      if (visit.event && (one.pattern + day) % 5 < 2) await tab.report(value, false);
       one.codes.push(value === undefined ? 'silent' : await tab.report(value));
       await tab.settled(day);
     }));
@@ -220,4 +222,104 @@ export async function livePatterns(site, setTime, patterns, start) {
   const decided = await decide(site.path, all.map(({ visits }) => visits));
   return all.map(({ pattern, visits, codes, left }, i) => ({ pattern, visits, codes,
     left: visits.map((_, at) => left[at] ?? 'none'), decided: decided[i] ?? [] }));
+}
+
+/** Returns pseudo-random numbers in [0, 1) (mulberry32). @param {number} seed */
+export function seeded(seed) {
+  return () => {
+    seed = seed + 0x6d2b79f5 | 0;
+    let t = Math.imul(seed ^ seed >>> 15, 1 | seed);
+    t = t + Math.imul(t ^ t >>> 7, 61 | t) ^ t;
+    return ((t ^ t >>> 14) >>> 0) / 2 ** 32;
+  };
+}
+
+/** How visitors live: with one tab, with two, or in tabs that close at any moment and whose stores die. */
+const lives = /** @type {const} */ (['one tab', 'two tabs', 'mortal tabs']);
+
+/** A visitor who lives at random. */
+class Random {
+  /** @param {Site} site @param {number} seed @param {typeof lives[number]} life */
+  constructor(site, seed, life) {
+    this.visitor = new Visitor(site);
+    this.life = life;
+    this.random = seeded(seed);
+    /** The open tabs. @type {Tab[]} */
+    this.tabs = [];
+    /** By the number of writes after which a tab's store died. @type {number[]} */
+    this.deaths = [];
+    this.refused = 0;
+    /** What arrived, first come first. @type {Letter[]} */
+    this.left = [];
+  }
+
+  /** @param {number} p */
+  chance(p) {
+    return this.random() < p;
+  }
+
+  /** Opens tabs, reports up to three values, and may close or die meanwhile. */
+  async visit() {
+    const { site } = this.visitor;
+    for (const tab of this.tabs.splice(0)) {
+      if (tab.isDead || this.chance(0.6)) tab.doona.close();
+      else this.tabs.push(tab);
+    }
+    const isMortal = this.life === 'mortal tabs' && this.chance(0.7);
+    const most = this.life === 'one tab' ? 1 : 2;
+    while (this.tabs.length < most) {
+      const lives = isMortal ? Math.floor(this.random() * 7) : Infinity;
+      this.tabs.push(await this.visitor.open(lives));
+    }
+    const reporting = this.tabs.flatMap((tab) => Array.from({ length: Math.floor(this.random() * 4) }, () => {
+      const value = this.chance(0.7) ? site.event : this.chance(0.5) ? site.usual : NaN;
+      return tab.report(value, this.chance(0.3)).then((code) => {
+        if (code === 'cap-reached') this.refused++;
+        else if (!['', 'invalid-value', 'closed'].includes(code)) throw new Error(code);
+      });
+    }));
+    const all = Promise.all(reporting);
+    const dying = this.tabs.filter((tab) => tab.lives < Infinity);
+    if (dying.length === 0) return void (await all);
+    all.catch(() => {});
+    const end = performance.now() + 300 * this.random();
+    const isOver = () => dying.every((tab) => tab.isDead) || performance.now() > end;
+    await Promise.race([all, until(isOver, () => 'a death')]);
+    for (const tab of dying) {
+      if (tab.isDead) this.deaths[tab.lives] = (this.deaths[tab.lives] ?? 0) + 1;
+      if (this.chance(0.5)) tab.doona.close(); // Otherwise the page goes on, and leaves later.
+    }
+  }
+}
+
+/**
+ * Lives through random visits at random times of six days, forward and back. Some pages stay open, others leave.
+ * @param {Site} site @param {(time: number) => void} setTime
+ * @param {number} start when the task begins, in milliseconds
+ * @param {number} seed @param {number} count of the visitors @param {number} rounds
+ */
+export async function liveAtRandom(site, setTime, start, seed, count, rounds) {
+  const random = seeded(seed);
+  const all = Array.from({ length: count }, (_, i) =>
+    new Random(site, Math.floor(random() * 2 ** 31), lives[i % lives.length] ?? 'one tab'));
+  for (let round = 0; round < rounds; round++) {
+    setTime(start + 6 * random() * dayLength);
+    await Promise.all(all.map((one) => one.chance(0.7) && one.visit()));
+    if (random() < 0.6) {
+      become('hidden');
+      await sleep(100);
+      become('visible');
+    }
+  }
+  become('hidden');
+  await sleep(500);
+  for (const { tabs } of all) for (const tab of tabs) tab.doona.close();
+  await sleep(100);
+  become('visible');
+  for (const letter of await letters()) {
+    const one = all.find(({ visitor }) => visitor === site.sealed.get(letter.body));
+    if (!one) throw new Error(`nobody sealed the report ${letter.body}`);
+    one.left.push(letter);
+  }
+  return all.map(({ life, deaths, refused, left }) => ({ life, deaths, refused, left }));
 }

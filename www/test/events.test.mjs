@@ -55,7 +55,7 @@ for (const task of tasks) {
   const patterns = Array.from({ length: Math.floor(729 / step) }, (_, i) => i * step);
   for (const one of extra) if (!patterns.includes(one)) patterns.push(one);
 
-  test(`"${task.name}": ${patterns.length} patterns of visits and events in six days leave what Go decides`, async () => {
+  test(`"${task.name}": ${patterns.length} patterns of visits and events in 6 days leave what Go decides`, async () => {
     const { page, complaints, close } = await openSite(task);
     const began = performance.now();
     /** @type {Awaited<ReturnType<typeof import('./event-visits.mjs').livePatterns>>} */
@@ -89,6 +89,56 @@ for (const task of tasks) {
     assert.deepEqual(complaints.filter((text) => !network.test(text)), []);
     const seconds = ((performance.now() - began) / 1000).toFixed(1);
     console.log(`${task.name}: ${patterns.length} patterns in ${seconds} s: ${JSON.stringify(counts)}`);
+    await close();
+  });
+}
+
+/** Whether no window has more of these epochs than a limit allows. @param {number[]} epochs @param {Limit} limit */
+const keeps = (epochs, { most, window }) =>
+  epochs.every((from) => epochs.filter((at) => at >= from && at < from + window).length <= most);
+
+for (const task of tasks) {
+  const [count, rounds] = long ? [90, 60] : [18, 12];
+  const seed = long ? Date.now() : 46;
+
+  test(`"${task.name}": ${count} visitors with tabs, deaths and leaping clocks keep the limits`, async () => {
+    const { page, complaints, close } = await openSite(task);
+    const began = performance.now();
+    /** @type {Awaited<ReturnType<typeof import('./event-visits.mjs').liveAtRandom>>} */
+    const lived = await page.evaluate((numbers) => {
+      const { visits, site, setTime, start } = /** @type {any} */ (globalThis);
+      return visits.liveAtRandom(site, setTime, start, ...numbers);
+    }, [seed, count, rounds]);
+    const sums = { reports: 0, events: 0, bodies: 0, posts: 0, refused: 0 };
+    /** @type {number[]} */
+    const deaths = [];
+    for (const [i, { life, left, refused, ...one }] of lived.entries()) {
+      const shown = left.map(({ epoch, letter, tag }) => [epoch, letter, tag.slice(0, 6)]);
+      const which = `seed ${seed}, visitor ${i} with ${life}: ${JSON.stringify(shown)}`;
+      /** By epoch. @type {Map<number, string>} */
+      const tags = new Map();
+      for (const { epoch, tag } of left) {
+        assert.equal(tags.get(epoch) ?? tag, tag, `one tag in an epoch: ${which}`);
+        tags.set(epoch, tag);
+      }
+      const bodies = new Set(left.map(({ body }) => body)).size;
+      if (life === 'one tab') assert.deepEqual([bodies, left.length], [tags.size, tags.size], `once: ${which}`);
+      // Whichever of the drafts with one tag arrived first: an epoch with an event in any of them counts.
+      const events = [...new Set(left.filter(({ letter }) => letter !== task.usual).map(({ epoch }) => epoch))];
+      assert.ok(keeps(events, task.events), `events: ${which}`);
+      if (task.cap) assert.ok(keeps([...tags.keys()], task.cap), `cap: ${which}`);
+      sums.reports += tags.size;
+      sums.events += events.length;
+      sums.bodies += bodies;
+      sums.posts += left.length;
+      sums.refused += refused;
+      one.deaths.forEach((n, at) => (deaths[at] = (deaths[at] ?? 0) + (n ?? 0)));
+    }
+    assert.ok(sums.events > 10 && sums.reports > sums.events && (sums.refused > 0) === (task.cap !== undefined));
+    assert.ok([0, 1, 2, 3].every((at) => !long || Number(deaths[at]) > 0), `deaths: ${deaths}`);
+    assert.deepEqual(complaints.filter((text) => !network.test(text)), []);
+    const seconds = ((performance.now() - began) / 1000).toFixed(1);
+    console.log(`${task.name}, seed ${seed}, ${seconds} s: ${JSON.stringify(sums)}, deaths by writes: ${deaths}`);
     await close();
   });
 }
