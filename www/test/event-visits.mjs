@@ -51,6 +51,37 @@ export function become(state) {
   document.dispatchEvent(new Event('visibilitychange', { bubbles: true }));
 }
 
+/** The requests with a report that are not answered yet. */
+let inFlight = 0;
+
+/** Counts the requests with reports from now on. */
+export function watchRequests() {
+  const { fetch } = globalThis;
+  globalThis.fetch = async (input, init) => {
+    if (!String(input).endsWith('/reports')) return fetch(input, init);
+    inFlight++;
+    try {
+      return await fetch(input, init);
+    } finally {
+      inFlight--;
+    }
+  };
+}
+
+/** Waits until no request with a report is or gets in flight. */
+export async function quiet() {
+  let still = 0;
+  await until(() => (still = inFlight === 0 ? still + 1 : 0) > 5, () => `${inFlight} requests`);
+}
+
+/** Lets every page of the document be left. */
+export async function leave() {
+  become('hidden');
+  await sleep(0);
+  await quiet();
+  become('visible');
+}
+
 /** Returns bytes in hexadecimal. @param {Uint8Array} bytes */
 const toHex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 
@@ -99,21 +130,11 @@ export class Visitor {
     this.store = site.sdk.memoryStore();
   }
 
-  /** @returns {Promise<Report | undefined>} the sealed report of an epoch */
-  async draftOf(/** @type {number} */ epoch) {
-    return (await this.store.sealed(this.site.id)).find((report) => report.epoch === epoch);
-  }
-
   /** Opens a tab. @param {number} [lives] after how many writes about reports its store never answers again */
   async open(lives = Infinity) {
     const tab = new Tab(this, lives);
     tab.doona = await this.site.sdk.connect({ ...this.site.options, store: tab.store });
     return tab;
-  }
-
-  /** Returns the last event that is recorded, as an epoch's start in seconds. */
-  async lastEvent() {
-    return (await this.store.lines())[0]?.events?.at(-1);
   }
 }
 
@@ -174,21 +195,27 @@ export class Tab {
 /** Returns what happens on six days: 0 no visit, 1 a visit without an event, 2 with one. @param {number} pattern */
 const daysOf = (pattern) => Array.from({ length: 6 }, (_, day) => Math.floor(pattern / 3 ** day) % 3);
 
+/** The order of the days if the clock leaps. */
+const leaping = [1, 4, 0, 5, 2, 3];
+
 /**
  * Lives through the six days of many visitors at once. A visitor may open a page on each day, or leave one open. A page
  * without an event says so, reports an invalid value, or says nothing. All leave a day at the same time.
- * @param {Site} site @param {(time: number) => void} setTime @param {number[]} patterns
+ * @param {Site} site @param {(time: number) => void} setTime
  * @param {number} start when the task begins, in milliseconds
+ * @param {number[]} patterns @param {boolean} [leaps] whether the clock leaps; then no page stays open
  */
-export async function livePatterns(site, setTime, patterns, start) {
+export async function livePatterns(site, setTime, start, patterns, leaps = false) {
+  const order = leaps ? leaping : [...leaping].sort();
   const all = patterns.map((pattern) => {
-    const visits = daysOf(pattern).flatMap((what, day) => (what ? [{ day, event: what === 2 }] : []));
+    const days = daysOf(pattern);
+    const visits = order.flatMap((day) => (days[day] ? [{ day, event: days[day] === 2 }] : []));
     return { pattern, visits, visitor: new Visitor(site), tab: /** @type {Tab | undefined} */ (undefined),
       codes: /** @type {string[]} */ ([]), left: /** @type {string[]} */ ([]) };
   });
-  for (let day = 0; day < 6; day++) {
+  for (const day of order) {
     for (const one of all) {
-      if (one.tab && (one.pattern + day) % 3 && one.visits.some((visit) => visit.day === day)) continue;
+      if (one.tab && !leaps && (one.pattern + day) % 3 && one.visits.some((visit) => visit.day === day)) continue;
       one.tab?.doona.close();
       one.tab = undefined;
     }
@@ -204,11 +231,7 @@ export async function livePatterns(site, setTime, patterns, start) {
       one.codes.push(value === undefined ? 'silent' : await tab.report(value));
       await tab.settled(day);
     }));
-    become('hidden');
-    for (const { visitor, pattern } of all) {
-      await until(async () => !(await visitor.draftOf(day)), () => `the report of pattern ${pattern}, day ${day}`);
-    }
-    become('visible');
+    await leave();
     for (const { tab, pattern } of all) if ((pattern + day) % 4 === 0) await tab?.report(site.event); // the day again
   }
   for (const { tab } of all) tab?.doona.close();
@@ -235,7 +258,7 @@ export function seeded(seed) {
 }
 
 /** How visitors live: with one tab, with two, or in tabs that close at any moment and whose stores die. */
-const lives = /** @type {const} */ (['one tab', 'two tabs', 'mortal tabs']);
+const lives = /** @type {const} */ (['one tab', 'two tabs', 'mortal tabs', 'mortal tabs']);
 
 /** A visitor who lives at random. */
 class Random {
@@ -304,22 +327,57 @@ export async function liveAtRandom(site, setTime, start, seed, count, rounds) {
     new Random(site, Math.floor(random() * 2 ** 31), lives[i % lives.length] ?? 'one tab'));
   for (let round = 0; round < rounds; round++) {
     setTime(start + 6 * random() * dayLength);
+    await quiet(); // Otherwise a tab may close before it knows that its report arrived.
     await Promise.all(all.map((one) => one.chance(0.7) && one.visit()));
-    if (random() < 0.6) {
-      become('hidden');
-      await sleep(100);
-      become('visible');
-    }
+    if (random() < 0.6) await leave();
   }
-  become('hidden');
-  await sleep(500);
+  await leave();
   for (const { tabs } of all) for (const tab of tabs) tab.doona.close();
-  await sleep(100);
-  become('visible');
   for (const letter of await letters()) {
     const one = all.find(({ visitor }) => visitor === site.sealed.get(letter.body));
     if (!one) throw new Error(`nobody sealed the report ${letter.body}`);
     one.left.push(letter);
   }
   return all.map(({ life, deaths, refused, left }) => ({ life, deaths, refused, left }));
+}
+
+/**
+ * Lives through four days with an event on each. On each day a tab's store dies after a number of writes. The tab then
+ * closes or goes on, and another tab opens, which may report the event again.
+ * @param {Site} site @param {(time: number) => void} setTime
+ * @param {number} start when the task begins, in milliseconds
+ */
+export async function liveAndDie(site, setTime, start) {
+  const all = [];
+  for (let writes = 0; writes <= 5; writes++) {
+    for (const closes of [true, false]) {
+      for (const again of [true, false]) {
+        all.push({ writes, closes, again, visitor: new Visitor(site), tabs: /** @type {Tab[]} */ ([]),
+          left: /** @type {Letter[]} */ ([]) });
+      }
+    }
+  }
+  const days = [0, 1, 2, 3];
+  for (const day of days) {
+    setTime(start + (day + 0.5) * dayLength);
+    await Promise.all(all.map(async (one) => {
+      const { visitor, writes } = one;
+      const dying = await visitor.open(writes);
+      const reporting = dying.report(site.event);
+      await Promise.race([reporting, until(() => dying.isDead, () => `write ${writes + 1}`)]);
+      if (one.closes) dying.doona.close();
+      const tab = await visitor.open();
+      if (one.again) await tab.report(site.event);
+      else await until(async () => (await visitor.store.sealed(site.id)).length > 0, () => `a draft of epoch ${day}`);
+      await tab.doona.flush(); // It takes the draft over.
+      one.tabs.push(dying, tab);
+    }));
+    await leave();
+    for (const { tabs } of all) for (const tab of tabs.splice(0)) tab.doona.close();
+  }
+  for (const letter of await letters()) {
+    all.find(({ visitor }) => visitor === site.sealed.get(letter.body))?.left.push(letter);
+  }
+  const [decided] = await decide(site.path, [days.map((day) => ({ day, event: true }))]);
+  return all.map(({ writes, closes, again, left }) => ({ writes, closes, again, left, decided: decided ?? [] }));
 }
