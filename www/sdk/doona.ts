@@ -244,8 +244,15 @@ export class Doona<V extends Value = Value> {
     if (typeof final !== 'boolean') throw invalidOption('final', final, 'true or false');
     if (!final) this.#checkProvisional();
     const epoch = this.epoch;
-    const input = toInput(this.task, value);
-    const provisional = !final || this.task.epochs.events !== undefined;
+    const { events } = this.task.epochs;
+    let [input, refused]: [Float64Array | undefined, unknown] = [undefined, undefined];
+    try {
+      input = toInput(this.task, value);
+    } catch (error) {
+      if (!events) throw error;
+      refused = error; // The default leaves all the same: a report that is missing would tell of the value.
+    }
+    const provisional = !final || events !== undefined;
     const remaining = startOf(this.task.epochs, epoch + 1).getTime() - Date.now();
     // Drawn before the engine reads the value, so that the delay cannot depend on the value.
     const now = performance.now();
@@ -254,16 +261,20 @@ export class Doona<V extends Value = Value> {
     }
     const sendTime = this.#sendTime.at;
     let isSealed = false;
-    const sealDraft = () => this.#sealDraft(epoch, input, final, running).finally(() => input.fill(0));
+    const sealDraft = () => this.#sealDraft(epoch, input, final && !refused, running).finally(() => input?.fill(0));
     const reporting = async (): Promise<Receipt> => {
       await check(); // First, because the claim charges the budget.
-      if (provisional) return abortable(this.#inTurn(sealDraft), options.signal);
+      if (provisional) {
+        const receipt = await abortable(this.#inTurn(sealDraft), options.signal);
+        if (refused) throw refused;
+        return receipt;
+      }
       const [old, report, replaced] = await this.#inTurn(async () => {
         throwIfAborted(running);
         const [earlier, stored] = await hold(async () => { // Otherwise close() could lose an epoch that is charged.
           const earlier = await ledger.claim(this.#claimOn(epoch));
           if (earlier) return [earlier, earlier] as const;
-          const body = await this.#sealOnce(epoch, () => submission(epoch, input));
+          const body = await this.#sealOnce(epoch, () => submission(epoch, input!));
           if (this.#isWithdrawn(running)) await dropReport(store, id, epoch);
           const stored = await store.update(id, epoch, (now) =>
             now.state === 'claimed' ? { task: id, epoch, state: 'sealed', body } : undefined);

@@ -86,6 +86,23 @@ test('a connection seals the default, an event replaces it under the same tags, 
     assert.deepEqual([runs, events], [[{ start: 0, count: 3 }], [2 * day]]);
   });
 
+test('an invalid value in an epoch without a draft leaves the default, and an event of the epoch stays', async (t) => {
+  t.mock.timers.enable({ apis: ['Date'] });
+  const store = memoryStore();
+  const doona = connectTab(t, store);
+  for (const value of [2, NaN, [1, 1], 'x', undefined]) {
+    setEpoch(t, 0);
+    await assert.rejects(doona.report(value as number), { code: 'invalid-value' });
+    assert.deepEqual(await bodies(store), [[0, 0]], String(value));
+  }
+  await doona.report(1);
+  await assert.rejects(doona.report(2), { code: 'invalid-value' });
+  assert.deepEqual(await bodies(store), [[0, 1]]);
+  setEpoch(t, 1);
+  await Promise.all([assert.rejects(doona.report(-1), { code: 'invalid-value' }), doona.report(1)]);
+  assert.deepEqual(await bodies(store), [[0, 1], [1, 0]]);
+});
+
 test('events of two tabs at once leave one draft and one record', async (t) => {
   t.mock.timers.enable({ apis: ['Date'] });
   setEpoch(t, 0);

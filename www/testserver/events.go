@@ -9,8 +9,10 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/doona-dp/doona/accountant/compose"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
+	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -52,6 +54,12 @@ func shorter(t *task.Task, days uint64, events task.Events) *task.Task {
 	short := *t
 	short.Epochs = task.Epochs{Count: days, Events: events}
 	return &short
+}
+
+// capped limits the reports of one browser in a draft, too.
+func capped(t *task.Task, most task.Cap) *task.Task {
+	t.Epochs.Cap = most
+	return t
 }
 
 // eventRenewals are changes to the second task of a stream with events that clients must refuse.
@@ -168,4 +176,61 @@ func (y *years) copies(days uint64) (copies, allowed int, err error) {
 		err = errors.New("more events arrived than the allowance has room for")
 	}
 	return copies, allowed, err
+}
+
+// dayVisit is a visit to a page on a day of a task with events.
+type dayVisit struct {
+	Day   uint64 `json:"day"`
+	Event bool   `json:"event"` // Whether the page reports an event.
+}
+
+// decide answers what the Go client's ledger lets each of several visitors send: for each visit in their order "event",
+// "default", or "none" if the day has a report or the cap is reached.
+func (r *relay) decide(w http.ResponseWriter, req *http.Request) {
+	var asked struct {
+		Path     string
+		Visitors [][]dayVisit
+	}
+	err := json.NewDecoder(req.Body).Decode(&asked)
+	s := r.tasks[asked.Path]
+	if err != nil || s == nil || s.Epochs.Events.IsZero() {
+		http.Error(w, fmt.Sprintf("invalid body: want the path of a task with events, and visitors (%v)", err),
+			http.StatusBadRequest)
+		return
+	}
+	out := make([][]string, len(asked.Visitors))
+	for i, visits := range asked.Visitors {
+		if out[i], err = decisions(s.Epochs, visits); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+	}
+	if err := json.NewEncoder(w).Encode(out); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+// decisions replays the visits of one visitor through a ledger whose budget never ends.
+func decisions(e task.Epochs, visits []dayVisit) ([]string, error) {
+	budget := shufflerclient.Budget{Epsilon: 1e6, Delta: .5, Days: 3650}
+	price := shufflerclient.Price{First: compose.Spend{Epsilon: 1e-3, Delta: 1e-9}, Reports: e.Count,
+		All: compose.Spend{Epsilon: 1, Delta: 1e-8}, Events: true}
+	ledger := &shufflerclient.Ledger{}
+	out := make([]string, len(visits))
+	for i, v := range visits {
+		start := int64(e.Start + v.Day*e.Length)
+		err := ledger.Spend(budget, "task", price, start, e)
+		if errors.Is(err, shufflerclient.ErrCapped) || errors.Is(err, shufflerclient.ErrReported) {
+			out[i] = "none"
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out[i] = "default"
+		if v.Event && ledger.Event("task", start, e) == nil {
+			out[i] = "event"
+		}
+	}
+	return out, nil
 }

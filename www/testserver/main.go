@@ -135,7 +135,7 @@ func frame(w http.ResponseWriter, req *http.Request) {
 		html.EscapeString(query.Get("of")))
 }
 
-// site serves the built pages, a blank page and the script of test cases. Tests control the server with requests below
+// site serves the built pages, a blank page and scripts of tests. Tests control the server with requests below
 // /test/.
 func site(dir, relayURL string, r *relay, t *tokens, wa *watch) http.Handler {
 	mux := http.NewServeMux()
@@ -149,11 +149,14 @@ func site(dir, relayURL string, r *relay, t *tokens, wa *watch) http.Handler {
 		w.Header().Set("Content-Type", "text/javascript")
 		io.WriteString(w, serviceWorker)
 	})
-	mux.HandleFunc("GET /test/cases.mjs", func(w http.ResponseWriter, req *http.Request) {
-		http.ServeFile(w, req, filepath.Join("www", "test", "cases.mjs"))
-	})
+	for _, script := range []string{"cases.mjs", "event-visits.mjs"} {
+		mux.HandleFunc("GET /test/"+script, func(w http.ResponseWriter, req *http.Request) {
+			http.ServeFile(w, req, filepath.Join("www", "test", script))
+		})
+	}
 	mux.HandleFunc("POST /test/take", r.take)
 	mux.HandleFunc("POST /test/letters", r.takeLetters)
+	mux.HandleFunc("POST /test/decide", r.decide)
 	mux.HandleFunc("POST /test/fail", r.fail)
 	mux.HandleFunc("POST /test/requests", wa.take)
 	mux.HandleFunc("POST /test/stream", r.setStream)

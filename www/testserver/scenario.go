@@ -69,6 +69,8 @@ func scenarios(relay, site, proxy string) (map[string]*scenario, error) {
 		{name: "paced", draft: limited(6, task.Cap{Reports: 3, Window: 5}, task.Cap{Reports: 1, Window: 2}), relays: two},
 		{name: "events", draft: rare(6, 0, task.Events{Most: 1, Window: 3}), relays: two},
 		{name: "labelled events", draft: shorter(rareLabels(), 6, task.Events{Most: 2, Window: 4, Default: 3}), relays: two},
+		{name: "capped events", draft: capped(shorter(rareLabels(), 6, task.Events{Most: 2, Window: 4, Default: 3}),
+			task.Cap{Reports: 3, Window: 5}), relays: two},
 		{name: "lie", draft: withEpsilon(fixture.Draft(task.Histogram, 4), "0.9"), relays: two, epochs: hour(1)},
 		{name: "low order", draft: truthful(), relays: two, epochs: hour(1), keys: fixture.LowOrder},
 		{name: "tampered", draft: truthful(), relays: two, epochs: hour(1), serve: tamper},
