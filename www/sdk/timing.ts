@@ -161,8 +161,8 @@ function isGoingOn(): boolean {
  * this.
  */
 export function watchNavigation(): () => void {
+  if (typeof document === 'undefined') return () => {};
   const { navigation } = globalThis as { navigation?: EventTarget };
-  if (!navigation) return () => {};
   const begin = (event: Event) => {
     const { destination, downloadRequest } = event as Event & { readonly downloadRequest?: unknown;
       readonly destination: { readonly url: string; readonly sameDocument: boolean } };
@@ -171,13 +171,17 @@ export function watchNavigation(): () => void {
     goingOn = stays ? event : undefined;
   };
   const end = () => (goingOn = undefined);
-  const listeners = [['navigate', begin], ['navigatesuccess', end], ['navigateerror', end]] as const;
-  for (const [name, listener] of listeners) navigation.addEventListener(name, listener);
+  // Without the Navigation API: comes before pagehide, and names the next page only if it is of the same origin.
+  const swap = (event: Event) => (goingOn = (event as { activation?: unknown }).activation ? event : undefined);
+  const listeners = navigation ? [['navigate', begin], ['navigatesuccess', end], ['navigateerror', end]] as const
+    : [['pageswap', swap]] as const;
+  const target = navigation ?? globalThis;
+  for (const [name, listener] of listeners) target.addEventListener(name, listener);
   const show = ({ persisted }: PageTransitionEvent) => persisted && end(); // Back from the back-forward cache.
   addEventListener('pageshow', show);
   return () => {
     removeEventListener('pageshow', show);
-    for (const [name, listener] of listeners) navigation.removeEventListener(name, listener);
+    for (const [name, listener] of listeners) target.removeEventListener(name, listener);
   };
 }
 

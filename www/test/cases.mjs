@@ -1055,9 +1055,13 @@ async function diesSending(body, watch) {
   }
 }
 
-/** Waits until `holds` returns true. @param {() => Promise<boolean>} holds */
-async function until(holds) {
-  while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 2));
+/**
+ * Waits until `holds` returns true. @param {() => Promise<boolean>} holds
+ * @param {number} [patience] the longest wait, in milliseconds
+ */
+async function until(holds, patience = Infinity) {
+  const end = performance.now() + patience;
+  while (!(await holds()) && performance.now() < end) await new Promise((resolve) => setTimeout(resolve, 2));
 }
 
 /**
@@ -1343,14 +1347,11 @@ cases['a year of days at random: what leaves costs at most the claim'] = async (
         page = await load();
       }
       const value = Math.floor(random() * 16);
-      const outcomes = async (/** @type {Promise<{repeated: boolean}>[]} */ reports) => {
-        for (const report of reports) {
-          await report.catch((/** @type {any} */ error) => {
-            if (error.code !== 'cap-reached') throw error;
-            refusals++;
-          });
-        }
-      };
+      const outcomes = (/** @type {Promise<{repeated: boolean}>[]} */ reports) =>
+        Promise.all(reports.map((report) => report.catch((/** @type {any} */ error) => {
+          if (error.code !== 'cap-reached') throw error;
+          refusals++;
+        })));
       const claims = JSON.stringify(await store.lines());
       const fate = random();
       if (fate < 0.15) {
@@ -1361,8 +1362,8 @@ cases['a year of days at random: what leaves costs at most the claim'] = async (
         tab.die();
         const outcome = page.report(value).catch((/** @type {any} */ error) => error.code);
         const refusal = outcome.then((code) => code === 'cap-reached');
-        await Promise.race([refusal, until(async () => JSON.stringify(await store.lines()) !== claims),
-          new Promise((resolve) => setTimeout(resolve, 300))]); // an epoch that has its report changes nothing
+        // An epoch that has its report changes nothing.
+        await Promise.race([refusal, until(async () => JSON.stringify(await store.lines()) !== claims, 300)]);
         page.close();
         tab = mortalTab(store);
         page = await load();

@@ -351,22 +351,27 @@ test('final: true ends replacement and sends nothing earlier', async () => {
   assert.deepEqual(await messages(), [[['02']]]);
 });
 
-test('a draft waits while the visitor goes on within the site; the next page replaces and sends it', async () => {
-  await init(noisy);
-  await draft([1]);
-  await goOn();
-  assert.deepEqual(await messages(), []);
-  await init(noisy);
-  await reaches('draft');
-  await draft([5]);
-  await goOn();
-  await init(noisy);
-  await reaches('draft');
-  await page.waitForTimeout(200);
-  assert.deepEqual(await messages(), []);
-  await page.goto('about:blank'); // The visitor leaves the site.
-  assert.deepEqual(await messages(1000), [[['05']]]);
-});
+for (const tells of [true, false]) {
+  test(`a draft waits while the visitor goes on within the site${tells ? '' : ', without the Navigation API'}`, async () => {
+    if (!tells) await context.addInitScript('delete globalThis.navigation');
+    await page.reload();
+    assert.equal(await page.evaluate("'navigation' in globalThis"), tells);
+    await init(noisy);
+    await draft([1]);
+    await goOn();
+    assert.deepEqual(await messages(), []);
+    await init(noisy);
+    await reaches('draft');
+    await draft([5]);
+    await goOn();
+    await init(noisy);
+    await reaches('draft');
+    await page.waitForTimeout(200);
+    assert.deepEqual(await messages(), []);
+    await page.goto('about:blank'); // The visitor leaves the site.
+    assert.deepEqual(await messages(1000), [[['05']]]);
+  });
+}
 
 test('back from the back-forward cache, a page sends its draft when the visitor leaves the site', async () => {
   const alive = await launch({ ignoreDefaultArgs: ['--disable-back-forward-cache'] });

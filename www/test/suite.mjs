@@ -9,13 +9,10 @@ import { long, network, open, startTestServer } from './harness.mjs';
 /** @typedef {typeof import('../sdk/index.js')} SDK */
 /** @typedef {Awaited<ReturnType<typeof startTestServer>>} Server */
 
-/** @type {Server | undefined} */
-let server;
-after(() => server?.stop());
-
 /**
- * Defines a test for every case. The first test starts the engine. If DOONA_ENGINES names a file, it appends a line
- * with the engine's version and the number of passed cases.
+ * Defines a test for every case. The first test starts the engine and its server, whose epochs of an hour are
+ * too short for several engines. If DOONA_ENGINES names a file, it appends a line with the engine's version and the
+ * number of passed cases.
  * @param {string} engine
  * @param {(server: Server) => Promise<{version: string, stop?: () => unknown,
  *   run: (name: string) => Promise<string | null | undefined>}>} start `run` resolves to the error of a case, or to
@@ -24,11 +21,17 @@ after(() => server?.stop());
  */
 export function suite(engine, start, names = Object.keys(cases)) {
   describe(engine, () => {
+    /** @type {Server | undefined} */
+    let server;
     /** @type {Awaited<ReturnType<typeof start>> | undefined} */
     let started;
     let passed = 0;
     after(async () => {
-      await started?.stop?.();
+      try {
+        await started?.stop?.();
+      } finally {
+        await server?.stop();
+      }
       const { DOONA_ENGINES } = process.env;
       const line = { engine, version: started?.version, cases: names.length, passed };
       if (DOONA_ENGINES) await appendFile(DOONA_ENGINES, JSON.stringify(line) + '\n');

@@ -27,13 +27,14 @@ const versionOf = async (folder) =>
 function startRunner(program, args, { site, tasks }) {
   const child = spawn(program, [...args, join(here, 'case-runner.mjs'), new URL('doona.js', built).href, site,
     JSON.stringify(tasks)], { stdio: ['pipe', 'pipe', 'pipe'] });
+  const exited = once(child, 'exit'); // from now on: it may exit before its last case
   let said = '';
   child.stderr.on('data', (chunk) => (said += chunk));
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   return {
     stop: async () => {
       child.stdin.end();
-      const [code] = await once(child, 'exit');
+      const [code] = await exited;
       if (code !== 0 || said !== '') throw new Error(`${program} ended with ${code}: ${said}`);
     },
     run: async (/** @type {string} */ name) => {
