@@ -105,8 +105,10 @@ func alerts() []byte {
 	for _, a := range []alert{
 		{"DoonaRelayNotReady", "doona_relay_ready == 0", "2m",
 			"the relay accepts no reports: see its log, and whether its disk is full"},
+		{"DoonaRelayRefusing", "doona_relay_refusing > 0", "1m",
+			"all or most reports of a task are refused: relay status says why"},
 		{"DoonaRelayStateRollback", "doona_relay_rollback_detected == 1", "0m",
-			"state rollback: its store or key files are older copies, and the relay has stopped: see relay end-epochs --help"},
+			"state rollback: the store or key files are older copies, and the relay or an epoch has stopped: see relay end-epochs --help"},
 		{"DoonaRelayStoreErrors", "rate(doona_relay_store_errors_total[5m]) > 0", "2m",
 			"transactions fail: the disk is full, or the database does not answer"},
 		{"DoonaRelayOverloaded", `rate(doona_relay_overloaded_total{problem="overloaded"}[5m]) > 1`, "10m",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,44 +14,53 @@ import (
 	"github.com/doona-dp/doona/internal/service"
 )
 
-// CheckFolders returns an error unless the relay can create files in every folder that it writes to. These are the
-// folders of the store, the secret and the HPKE keys, because the relay replaces those files when it erases keys. The
-// existing folders of successors, owners and scratch files must be writable too. CheckFolders removes its test files.
-func (i *Inspected) CheckFolders() error {
-	if err := checkFolder("secret", filepath.Dir(i.cfg.Secret)); err != nil {
-		return err
+// folder is a folder that the relay writes to. field is the setting that names it.
+type folder struct {
+	field, path string
+	created     bool // the relay creates it when it needs it
+}
+
+// folders lists the folders that the relay writes to. These are the folders of the store, the secret and the HPKE keys,
+// because the relay replaces those files when it erases keys, and those of successors, owners and scratch files.
+func (s *setup) folders() []folder {
+	out := []folder{{"secret", filepath.Dir(s.cfg.Secret), false}}
+	if path, ok := strings.CutPrefix(s.cfg.Store, service.SchemeSQLite); ok {
+		out = append(out, folder{"store", filepath.Dir(path), false})
 	}
-	if path, ok := strings.CutPrefix(i.cfg.Store, service.SchemeSQLite); ok {
-		if err := checkFolder("store", filepath.Dir(path)); err != nil {
-			return err
+	out = append(out, folder{"scratch", s.cfg.Scratch, false})
+	for _, o := range s.cfg.Owners {
+		out = append(out, folder{"owners.folder", o.Folder, true})
+	}
+	for _, t := range s.cfg.Tasks {
+		if keys := cmp.Or(t.HPKEKeys, s.cfg.HPKEKeys); keys != "" { // empty if the relay waits to join a stream
+			out = append(out, folder{"hpke_keys", filepath.Dir(keys), false})
+		}
+		if t.Successors != "" {
+			out = append(out, folder{"successors", t.Successors, true})
 		}
 	}
-	if err := checkFolder("scratch", i.cfg.Scratch); err != nil {
-		return err
-	}
-	for _, o := range i.cfg.Owners {
-		if _, err := os.Stat(o.Folder); err != nil {
-			continue // the relay will create it
+	return out
+}
+
+// CheckFolders returns an error unless the relay can write files in every folder that it writes to. It removes its test
+// files.
+func (i *Inspected) CheckFolders() error { return i.checkFolders() }
+
+// checkFolders is the check of `check-config` and of `serve`.
+func (s *setup) checkFolders() error {
+	for _, f := range s.folders() {
+		if _, err := os.Stat(f.path); err != nil && f.created {
+			continue
 		}
-		if err := checkFolder("owners.folder", o.Folder); err != nil {
-			return err
-		}
-	}
-	for _, t := range i.cfg.Tasks {
-		if keys := cmp.Or(t.HPKEKeys, i.cfg.HPKEKeys); keys != "" { // empty if the relay waits to join a stream
-			if err := checkFolder("hpke_keys", filepath.Dir(keys)); err != nil {
-				return err
-			}
-		}
-		if _, err := os.Stat(t.Successors); err != nil {
-			continue // the relay will create it
-		}
-		if err := checkFolder("successors", t.Successors); err != nil {
+		if err := f.check(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// checkScratch returns an error while the relay cannot permute a large batch.
+func (s *setup) checkScratch() error { return folder{"scratch", s.cfg.Scratch, false}.check() }
 
 // CheckSecret returns an error if the store exists but its secret file is missing or belongs to another store, for
 // example because a start of the relay created a new file. A store cannot be read without its secret.
@@ -66,10 +76,19 @@ func (i *Inspected) CheckSecret(ctx context.Context) error {
 		"store away and run relay end-epochs")
 }
 
-func checkFolder(field, folder string) error {
-	file, err := os.CreateTemp(folder, ".check-*")
-	if err != nil {
-		return invalid.Field(field, folder, fmt.Sprintf("a folder that this user can write to (%v)", err))
+// check writes a test file and removes it. Its error does not contain the file's random name, so that the log omits its
+// repetitions. A full disk is an error only for a caller that needs the space: see [durable.Full].
+func (f folder) check() error {
+	file, err := os.CreateTemp(f.path, ".check-*")
+	if err == nil {
+		_, err = file.Write(make([]byte, 4096))
+		err = errors.Join(err, file.Close(), os.Remove(file.Name()))
 	}
-	return errors.Join(file.Close(), os.Remove(file.Name()))
+	if err == nil {
+		return nil
+	}
+	if in := new(fs.PathError); errors.As(err, &in) {
+		err = in.Err
+	}
+	return fmt.Errorf("%w (%w)", invalid.Field(f.field, f.path, "a folder that this user can write to"), err)
 }

@@ -4,8 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +51,46 @@ func TestLargeBatch(t *testing.T) {
 			require.Empty(t, left)
 		}
 	})
+}
+
+// TestNoScratch: a relay that cannot write to its scratch folder acknowledges reports and never makes a large batch of
+// them. It must not start with one, as check-config says. If the folder goes away later, it is not ready meanwhile, and
+// its log omits repetitions.
+func TestNoScratch(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true, Task: func(t *task.Task) {
+		t.Batch.Size, t.Slots.Lanes, t.Slots.PerLane = 20, 2, 12
+	}})
+	away := filepath.Join(t.TempDir(), "away")
+	for _, command := range []string{"check-config", "serve"} {
+		cmd := exec.Command(executable, command, "--config", c.RelayConfig(1))
+		cmd.Env = append(os.Environ(), "TMPDIR="+away)
+		out, err := cmd.CombinedOutput()
+		require.Error(t, err, command)
+		require.Contains(t, string(out), "invalid scratch "+away+": want a folder that this user can write to")
+	}
+
+	var log buffer
+	cfg := c.Config(t, 0)
+	cfg.Scratch, cfg.Log = away, slog.New(slog.NewTextHandler(&log, nil))
+	require.NoError(t, os.Mkdir(away, 0o700))
+	r, err := relay.New(cfg)
+	require.NoError(t, err)
+	relay.SpillAt(r, 5000)
+	c.Serve(t, r, cfg.Admin)
+	require.NoError(t, os.Remove(away))
+	code, answer := getAdmin(t, c, 0, "readyz")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Contains(t, answer, "invalid scratch")
+	for i, body := range sealFrom(t, c, 0, 20) {
+		require.NoError(t, c.Post(t.Context(), 0, body, relaytest.Network(i)))
+	}
+	failed := func() int { return strings.Count(log.String(), "couldn't create the shuffle's file in "+away) }
+	requireSoon(t, func() bool { return failed() > 0 })
+	time.Sleep(2 * time.Second) // some attempts more
+	require.LessOrEqual(t, failed(), 2)
+	require.NoError(t, os.Mkdir(away, 0o700))
+	c.WaitReady(t, cfg.Admin)
+	requireSoon(t, func() bool { return c.Status(t, 0).Epochs[0].Batches == 1 })
 }
 
 // sizeFigures are TestSize's measurements of one batch that passes two relays.

@@ -16,11 +16,19 @@ func Metrics() []service.Metric { return monitor.Definitions() }
 // measure updates the gauges. If the store fails, the gauges that need it keep their values.
 func (r *Relay) measure(ctx context.Context) {
 	m := r.monitor
-	m.Set(monitor.Ready, service.Flag(r.isReady(ctx) == nil).Value())
+	m.Set(monitor.Ready, service.Flag(r.isServing(ctx) == nil).Value())
+	found, _ := r.refusals()
+	for _, name := range refusalProblems {
+		m.Set(monitor.Refusing, 0, string(name))
+	}
+	for _, f := range found {
+		m.Gauge(monitor.Refusing, string(f.Problem)).Add(1)
+	}
 	usage, back := r.ingress.Load(), r.store.StateRollback()
 	for _, cause := range store.Causes() {
 		m.Set(monitor.RollbackDetected, service.Flag(back != nil && back.Cause == cause).Value(), string(cause))
 	}
+	m.Set(monitor.RollbackDetected, service.Flag(r.isAnyRolledBack()).Value(), string(tasks.FindRolledBack))
 	m.Set(monitor.Queue, float64(usage.Queued))
 	m.Set(monitor.InFlight, float64(usage.InFlight))
 	m.Set(monitor.Reserved, float64(usage.Bytes))

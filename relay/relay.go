@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/clock"
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/epochs"
 	"github.com/doona-dp/doona/relay/internal/handout"
@@ -112,6 +113,10 @@ func open(cfg Config) (*Relay, error) {
 	r.connections = service.NewConnections(s.cfg.MaxConnections, s.proxies,
 		func() { r.monitor.Add(monitor.Unconnected, 1) })
 	if err := s.Prepare(); err != nil {
+		return nil, err
+	}
+	// A relay starts on a full disk, because it must erase keys.
+	if err := s.checkFolders(); err != nil && !durable.Full(err) {
 		return nil, err
 	}
 	if r.vault, err = store.OpenOrCreateVault(s.cfg.Secret); err != nil {

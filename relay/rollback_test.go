@@ -3,7 +3,9 @@ package relay_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -167,6 +169,22 @@ func TestStateRollbackShowsWhileItIsMade(t *testing.T) {
 		History:        handover.HashManifests(one.Manifest).History(),
 		RecordManifest: func(*onion.SignedManifest) error { return nil }})
 	requireProblem(t, problem.StateRolledBack, err)
+	code, answer := getAdmin(t, c, 0, "readyz")
+	require.Equal(t, http.StatusServiceUnavailable, code, "no task takes reports")
+	require.Contains(t, answer, "not ready: task "+c.Open.ID.String()[:8]+" refuses reports of epoch 0")
+	_, metrics := getAdmin(t, c, 0, "metrics")
+	require.Contains(t, metrics, "doona_relay_ready 0\n")
+}
+
+// getAdmin requests a path of the admin address of a running relay.
+func getAdmin(t *testing.T, c *relaytest.Cascade, hop int, path string) (status int, text string) {
+	t.Helper()
+	resp, err := http.Get("http://" + c.Config(t, hop).Admin + "/" + path)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(body)
 }
 
 func requireFindingAt(t *testing.T, c *relaytest.Cascade, hop int, want relay.Finding) {
@@ -222,6 +240,17 @@ func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 		require.Equal(t, []relay.Finding{{Epoch: 0, Batch: 1,
 			Reason: "the next hop has a batch that this relay lost: state rollback"}}, status.Findings)
 		require.Zero(t, status.Epochs[0].Batches)
+		code, answer := getAdmin(t, c, 0, "readyz")
+		require.Equal(t, http.StatusOK, code, "the other task takes reports")
+		require.Contains(t, answer, "task "+c.Open.ID.String()[:8]+" refuses reports of epoch 0: state-rolled-back: "+
+			"the next hop has a batch that this relay lost")
+		require.NotContains(t, answer, other.Open.ID.String()[:8])
+		_, metrics := getAdmin(t, c, 0, "metrics")
+		require.Contains(t, metrics,
+			`doona_relay_rollback_detected{cause="the next hop has a batch that this relay lost: state rollback"} 1`)
+		require.Contains(t, metrics, `doona_relay_refusing{problem="state-rolled-back"} 1`)
+		_, printed, _ := run(t, "status", "--admin", "http://"+c.Config(t, 0).Admin)
+		require.Contains(t, printed, "refuses reports of epoch 0: state-rolled-back")
 	}
 	require.Error(t, pull(0, 1), "a pull of batch 1 shows that the hop has batch 0, which is open here")
 	requireRolledBack()
@@ -255,6 +284,12 @@ func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 	require.NoError(t, errors.Join(back.End(t.Context()), back.Close()))
 	c.Start(t, 0)
 	requireProblem(t, problem.EpochEnded, pull(0, 0))
+	code, _ := getAdmin(t, c, 0, "readyz")
+	require.Equal(t, http.StatusNoContent, code)
+	_, metrics := getAdmin(t, c, 0, "metrics")
+	require.Contains(t, metrics, `doona_relay_refusing{problem="state-rolled-back"} 0`)
+	require.Contains(t, metrics,
+		`doona_relay_rollback_detected{cause="the next hop has a batch that this relay lost: state rollback"} 0`)
 }
 
 // TestAnEndedEpochIsNotRolledBack: a store was rolled back, and the operator has ended the epochs, so batches are

@@ -25,6 +25,9 @@ type Status struct {
 	// Full says which disk is full, as long as the space reserved for erasing on that disk is in use or incomplete.
 	Full string `json:"full,omitempty"`
 
+	// Refusing lists the tasks whose reports are refused now, although the relay works. Only a running relay knows it.
+	Refusing []Refusal `json:"refusing,omitempty"`
+
 	Tasks []TaskStatus `json:"tasks"`
 
 	Owners []OwnerStatus `json:"owners,omitempty"` // the approved owners
@@ -99,6 +102,7 @@ func (r *Relay) Status(ctx context.Context) (*Status, error) {
 		if short := r.monitor.Reserve.Short(); short != nil {
 			out.Full = short.Error()
 		}
+		out.Refusing, _ = r.refusals()
 	}
 	return out, err
 }
@@ -187,7 +191,8 @@ func refusedIn(ctx context.Context, kept *store.Store, all []store.Progress) (ma
 // AdminHandler returns the operator's HTTP interface: /healthz, /readyz, /metrics and /status. Do not make it public.
 func (r *Relay) AdminHandler() http.Handler {
 	admin := service.Admin{
-		Ready:        r.isReady,
+		Ready:        r.isServing,
+		Warnings:     r.warnings,
 		Status:       func(ctx context.Context) (any, error) { return r.Status(ctx) },
 		UpdateGauges: func(ctx context.Context) { r.measure(ctx) },
 		Metrics:      r.monitor.Metrics,
@@ -197,9 +202,18 @@ func (r *Relay) AdminHandler() http.Handler {
 	return admin.Handler(r.cfg.Log)
 }
 
+// isServing returns why the relay is of no use to any client or next hop: it is not ready, or each of its tasks refuses
+// reports. Balancers do not ask this: the relay still hands out batches, and tells other parties the time.
+func (r *Relay) isServing(ctx context.Context) error {
+	if err := r.isReady(ctx); err != nil {
+		return err
+	}
+	return r.checkTasks()
+}
+
 // isReady returns why the relay accepts no reports or hands out no batches: it has not started, drains, detected a
-// state rollback, waits to join other processes, doubts its clock, has no store, or has a full or failing disk. After a
-// failed write isReady itself tries to write again, because nobody sends reports to a relay that is not ready.
+// state rollback, waits to join other processes, doubts its clock, has no store, has a full or failing disk, or cannot
+// write to its scratch folder. After a failed write isReady itself tries to write again, because nobody sends reports to a relay that is not ready.
 func (r *Relay) isReady(ctx context.Context) error {
 	if back := r.store.StateRollback(); back != nil {
 		return back
@@ -210,6 +224,9 @@ func (r *Relay) isReady(ctx context.Context) error {
 	_, err := r.store.Progress(ctx)
 	if err == nil {
 		err = r.monitor.Reserve.CheckSpace()
+	}
+	if err == nil {
+		err = r.checkScratch()
 	}
 	if err == nil && r.monitor.Failing() {
 		if err = r.store.Probe(ctx); err == nil {

@@ -56,6 +56,34 @@ func waitForKey(t *testing.T, c *relaytest.Cascade) {
 	}, relaytest.Patience, 10*time.Millisecond)
 }
 
+// TestIssuerAway: a relay starts while the issuer is away. It refuses all reports, and must say so until it has the
+// issuer's key.
+func TestIssuerAway(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.WithTokens})
+	c.Start(t, 0)
+	requireProblem(t, problem.Overloaded, c.PostWith(t.Context(), 0, nil, nil))
+	short := c.Open.ID.String()[:8]
+	code, answer := getAdmin(t, c, 0, "readyz")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Contains(t, answer, "task "+short+" refuses reports of epoch 0: overloaded: the issuer at http://127.0.0.1:")
+	_, metrics := getAdmin(t, c, 0, "metrics")
+	require.Contains(t, metrics, `doona_relay_refusing{problem="overloaded"} 1`)
+	require.Contains(t, metrics, "doona_relay_ready 0\n")
+	_, printed, _ := run(t, "status", "--admin", "http://"+c.Config(t, 0).Admin)
+	require.Contains(t, printed, "overloaded: the issuer at")
+	resp, err := http.Get(c.Open.Relays[0].URL + "/healthz")
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, http.StatusNoContent, resp.StatusCode, "batches and the time must still reach the other parties")
+
+	c.StartIssuer(t, c.IssuerConfig())
+	waitForKey(t, c)
+	code, _ = getAdmin(t, c, 0, "readyz")
+	require.Equal(t, http.StatusNoContent, code)
+	_, metrics = getAdmin(t, c, 0, "metrics")
+	require.Contains(t, metrics, `doona_relay_refusing{problem="overloaded"} 0`)
+}
+
 // TestTokens: a token must allow one report of one task and epoch, from any client and network.
 func TestTokens(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens, Tasks: 2})

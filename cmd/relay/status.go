@@ -112,6 +112,9 @@ func printStatus(w io.Writer, status *relay.Status) error {
 	if status.Full != "" {
 		fmt.Fprintln(w, status.Full)
 	}
+	for _, f := range status.Refusing {
+		fmt.Fprintln(w, f)
+	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "TASK\tNAME\tHOP\tEPOCH\tSTATE\tBATCHES\tCONFIRMED")
 	for _, t := range status.Tasks {

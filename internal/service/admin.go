@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 // Admin serves a program's state to its operator, at an address that must not be public.
 type Admin struct {
 	Ready        func(context.Context) error        // returns why the program cannot work, or nil if it can
+	Warnings     func() []string                    // returns what a ready program cannot do; nil: nothing
 	Status       func(context.Context) (any, error) // returns the body of /status, which Handler encodes as JSON
 	UpdateGauges func(context.Context)              // sets the gauges in Metrics; called before each scrape
 	Metrics      *Metrics
@@ -59,6 +61,12 @@ func (a *Admin) Handler(log *slog.Logger) http.Handler {
 		if err := a.Ready(req.Context()); err != nil {
 			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
 			return
+		}
+		if a.Warnings != nil {
+			if lines := a.Warnings(); len(lines) > 0 {
+				fmt.Fprintln(w, "ready, but:\n"+strings.Join(lines, "\n"))
+				return
+			}
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})

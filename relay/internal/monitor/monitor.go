@@ -23,6 +23,7 @@ import (
 // The names of the metrics and of their labels.
 const (
 	Ready              = "doona_relay_ready"
+	Refusing           = "doona_relay_refusing"
 	RollbackDetected   = "doona_relay_rollback_detected"
 	Queue              = "doona_relay_queue_depth"
 	InFlight           = "doona_relay_reports_in_flight"
@@ -53,8 +54,11 @@ const Prefix = "doona_relay_"
 
 var definitions = append([]service.Metric{
 	service.Gauge(Ready, service.UnitCount, "1 while the relay accepts reports and hands out batches."),
+	service.Gauge(Refusing, service.UnitCount,
+		"Tasks that refuse the reports of their current epoch, by problem; relay status names them.", "problem"),
 	service.Gauge(RollbackDetected, service.UnitCount,
-		"1 if a state rollback was detected: the relay has stopped.", "cause"),
+		"1 while a detected state rollback is not mended: the relay, or the epoch that the next hop names, has stopped.",
+		"cause"),
 	service.Gauge(Queue, service.UnitCount, "Reports waiting to be committed."),
 	service.Gauge(InFlight, service.UnitCount, "Reports being read, opened or stored."),
 	service.Gauge(Reserved, service.UnitBytes, "Memory reserved for reports in flight."),

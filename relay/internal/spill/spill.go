@@ -17,6 +17,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 
@@ -111,7 +112,10 @@ func (s *Shuffle) open() (err error) {
 		return nil
 	}
 	if s.file, err = os.CreateTemp(s.folder, ".shuffle-*"); err != nil {
-		return fmt.Errorf("couldn't create the shuffle's file: %w", err)
+		if in := new(fs.PathError); errors.As(err, &in) {
+			err = in.Err // without the file's random name, so that the log omits repetitions
+		}
+		return fmt.Errorf("couldn't create the shuffle's file in %s: %w", s.folder, err)
 	}
 	if err := os.Remove(s.file.Name()); err != nil {
 		return fmt.Errorf("couldn't unlink the shuffle's file: %w", err)

@@ -42,6 +42,18 @@ func (e Epoch) RolledBack() bool {
 	return e.rolledBack[e.Number]
 }
 
+// IsAnyRolledBack reports whether an epoch was rolled back that has neither expired nor been ended by the operator.
+func (s *Hosted) IsAnyRolledBack() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for number := range s.rolledBack {
+		if s.states[number] < store.StateExpired {
+			return true
+		}
+	}
+	return false
+}
+
 // SetRolledBack records that the next hop has a batch of the epoch that this relay's store lost.
 func (e Epoch) SetRolledBack() {
 	e.mu.Lock()
