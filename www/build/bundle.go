@@ -24,10 +24,12 @@ const (
 	tokensFile = "doona-tokens.js"
 	wordsFile  = "doona-words.js" // for explanations
 
+	inPlaceFile = "doona-in-place.js" // the engine for the page's thread
+
 	testingFile = "testing.js" // The package's export doona/testing, a fake relay for unit tests.
 
-	// The same as CommonJS, for Jest and `require` in Node. They contain the scripts for the worker, tokens and
-	// explanations.
+	// The same as CommonJS, for Jest and `require` in Node. They contain the scripts for tokens, explanations
+	// and the page's thread.
 	moduleCommonJS  = "doona.cjs"
 	testingCommonJS = "testing.cjs"
 
@@ -49,11 +51,11 @@ func sdkFiles(out string) ([]string, error) {
 // assets are the files that the SDK's scripts fetch. The keys are the names in www/sdk/files.ts, such as "worker".
 type assets map[string]asset
 
-// bundleSDK writes the SDK's scripts to out. It writes the scripts for the worker, tokens and explanations first,
-// because the other scripts contain their hashes.
+// bundleSDK writes the SDK's scripts to out. It writes the scripts that others load first, because those contain their
+// hashes.
 func bundleSDK(out string, files assets) error {
 	for _, s := range []struct{ asset, entry, file string }{{"worker", "worker.ts", workerFile},
-		{"tokens", "blind.ts", tokensFile}, {"words", "explain.ts", wordsFile}} {
+		{"tokens", "blind.ts", tokensFile}, {"words", "explain.ts", wordsFile}, {"inPlace", "in-place.ts", inPlaceFile}} {
 		code, err := script(s.entry, options{files: files})
 		if err != nil {
 			return err
@@ -179,7 +181,7 @@ func bundle(entry string, o options) ([]api.OutputFile, error) {
 	if o.mapped != "" { // The name of the folder only makes the paths in the map relative to the repository.
 		build.Sourcemap, build.Outfile = api.SourceMapLinked, filepath.Join("build", "www", o.mapped)
 	}
-	for asset, source := range map[string]string{"worker": "./worker.js", "tokens": "./blind.js", "words": "./explain.js"} {
+	for asset, source := range map[string]string{"inPlace": "./in-place.js", "tokens": "./blind.js", "words": "./explain.js"} {
 		if file, ok := o.files[asset]; ok && !o.commonJS {
 			build.Plugins = append(build.Plugins, keepOutside(source, "./"+file.File))
 		}
@@ -236,7 +238,7 @@ func keepOutside(script, name string) api.Plugin {
 
 // noFiles replaces the constant DOONA in the SDK's own tests. They need no file names because they pass compiled
 // modules.
-const noFiles = `{"browser": {}, "small": {}, "full": {}, "worker": {}, "tokens": {}, "words": {}}`
+const noFiles = `{"browser": {}, "small": {}, "full": {}, "worker": {}, "tokens": {}, "words": {}, "inPlace": {}}`
 
 // bundleSpecs bundles every test www/sdk/NAME.spec.ts to out/NAME.spec.mjs.
 func bundleSpecs(out string) error {

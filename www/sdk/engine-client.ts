@@ -9,7 +9,8 @@ import { type Answer, type Call, workerName, workerReady } from './worker-protoc
 import type { Engine } from './engine.js';
 import { DoonaError } from './errors.js';
 import type { Asset } from './files.js';
-import { checkedScript, runHint, scriptFailed } from './script.js';
+import { loadInPlace } from './on-demand.js';
+import { checkedScript, scriptFailed } from './script.js';
 import { within } from './timing.js';
 
 /** Sends calls to an engine and returns its answers. */
@@ -84,24 +85,31 @@ function late(): DoonaError {
 }
 
 async function start(folder?: URL): Promise<Port> {
+  // Without a page there is nothing to block, and a worker would keep Deno and Bun from ending.
+  const why = typeof document === 'undefined' ? undefined : await tryWorker(folder);
+  if (typeof why === 'object') return why;
+  const { answer } = await loadInPlace(folder);
+  return { isWorker: false, post: answer, stop: () => {}, inPlace: why };
+}
+
+/**
+ * Starts the worker. Returns why it does not run, if it does not.
+ * @throws DoonaError `module-failed` if its script cannot be fetched or has another hash
+ */
+async function tryWorker(folder?: URL): Promise<Port | string> {
   const checked = await checkedScript(script, () => workerURL(folder));
   try {
-    // Without a page there is nothing to block, and a worker would keep Deno and Bun from ending.
-    let why: string | undefined;
-    try {
-      if (typeof document !== 'undefined') return await within(startWorker(folder, checked), maxStart, late);
-    } catch (error) {
-      // The page's content security policy may forbid workers, and old browsers lack module workers.
-      why = `no worker runs: ${(error as Error).message || 'a policy of the page or the browser refused it'}`;
-    }
-    return { ...(await within(startInThread(folder, checked), maxStart, late)), inPlace: why };
+    return await within(startWorker(folder, checked), maxStart, late);
+  } catch (error) {
+    // The page's content security policy may forbid workers, and old browsers lack module workers.
+    return `no worker runs: ${(error as Error).message || 'a policy of the page or the browser refused it'}`;
   } finally {
     if (checked?.startsWith('blob:')) URL.revokeObjectURL(checked);
   }
 }
 
 /**
- * Returns the address of the worker's script. Bundlers recognize only exactly these expressions and the import below.
+ * Returns the address of the worker's script. Bundlers recognize only exactly these expressions and those below.
  */
 function workerURL(folder?: URL): URL {
   if (folder) return new URL(DOONA.worker.file, folder);
@@ -186,17 +194,6 @@ function startWorker(folder?: URL, checked?: string): Promise<Port> {
 
 function failure(id: number, message: string): Answer {
   return { id, error: { code: 'module-failed', message, field: undefined } };
-}
-
-async function startInThread(folder?: URL, checked?: string): Promise<Port> {
-  try {
-    const address = checked ?? (folder && workerURL(folder).href);
-    const { answer }: typeof import('./worker.js') = address
-      ? await import(addressThatBundlersMustLeaveToTheBrowserItself(address)) : await import('./worker.js');
-    return { isWorker: false, post: answer, stop: () => {} };
-  } catch (cause) {
-    throw scriptFailed(script, cause, runHint(checked));
-  }
 }
 
 function remoteEngine(port: Port): EngineClient {

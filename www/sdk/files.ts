@@ -20,7 +20,7 @@ declare global {
    */
   function addressThatBundlersMustLeaveToTheBrowserItself(address: string): string;
   const DOONA: { readonly browser: Asset; readonly small: Asset; readonly full: Asset; readonly worker: Asset;
-    readonly tokens: Asset; readonly words: Asset };
+    readonly tokens: Asset; readonly words: Asset; readonly inPlace: Asset };
 }
 
 export const modules: { readonly browser: Asset; readonly small: Asset; readonly full: Asset } = {

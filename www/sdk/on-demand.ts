@@ -1,6 +1,6 @@
 /**
- * Loads the SDK's scripts that few pages need, at their first use: for tokens (blind.ts) and for explanations
- * (explain.ts). The build puts them beside the SDK's script.
+ * Loads the SDK's scripts that few pages need, at their first use: for tokens (blind.ts), for explanations (explain.ts),
+ * and the engine where no worker runs (in-place.ts). The build puts them beside the SDK's script.
  * @module
  */
 
@@ -23,6 +23,13 @@ export function loadWords(folder?: URL): Promise<typeof import('./explain.js')> 
   const script = { file: DOONA.words.file, integrity: DOONA.words.integrity };
   return load(script, () => import('./explain.js'),
     () => (folder ? new URL(DOONA.words.file, folder) : new URL(DOONA.words.file, import.meta.url)), folder);
+}
+
+/** Loads the engine from `folder`, by default this script's folder. @throws as loadTokens */
+export function loadInPlace(folder?: URL): Promise<typeof import('./in-place.js')> {
+  const script = { file: DOONA.inPlace.file, integrity: DOONA.inPlace.integrity };
+  return load(script, () => import('./in-place.js'),
+    () => (folder ? new URL(DOONA.inPlace.file, folder) : new URL(DOONA.inPlace.file, import.meta.url)), folder);
 }
 
 /** Returns a function that loads a script once. After a failure, its next call tries again. */

@@ -76,8 +76,9 @@ export async function hangingScripts() {
 /** Marks imports whose addresses bundlers must leave as they are. */
 const mark = /addressThatBundlersMustLeaveToTheBrowserItself\(/g;
 
-/** The scripts that pages load by themselves. */
-const entries = /** @type {const} */ (['worker.js', 'blind.js', 'explain.js', 'index.js']);
+/** The scripts that pages load by themselves, and their names in the constant DOONA. */
+const entries = Object.entries({ 'worker.js': 'worker', 'in-place.js': 'inPlace', 'blind.js': 'tokens',
+  'explain.js': 'words', 'index.js': '' });
 
 /**
  * Bundles the scripts, as www/build does: with the constants DOONA.… replaced and the marks removed.
@@ -102,17 +103,17 @@ async function bundled(modules) {
       if (kind === 'entry-point') return { path: name, namespace: 'sdk' };
       if (namespace !== 'sdk') return undefined; // a vendored file
       if (path.includes('/vendor/')) return { path: join(www, path.slice(path.indexOf('vendor/'))) };
-      return /^(hangs|worker|blind|explain)\.js$/.test(name) ? { path, external: true } : { path: name, namespace: 'sdk' };
+      return /^(hangs|worker|in-place|blind|explain)\.js$/.test(name) ? { path, external: true } : { path: name, namespace: 'sdk' };
     });
     onLoad({ filter: /.*/, namespace: 'sdk' }, ({ path }) => ({ contents: replaced(String(modules.get(path))) }));
   } };
   const scripts = /** @type {Map<string, string>} */ (new Map());
-  for (const entry of entries) { // The last one contains the hashes of the others.
+  for (const [entry, asset] of entries) { // The last one contains the hashes of the others.
     const { outputFiles } = await build({ entryPoints: [entry], bundle: true, write: false, format: 'esm',
       target: 'esnext', logLevel: 'error', plugins: [plugin] });
     const text = String(outputFiles[0]?.text);
     scripts.set(entry, text);
-    files[{ 'worker.js': 'worker', 'blind.js': 'tokens', 'explain.js': 'words', 'index.js': '' }[entry]] = { file: `./${entry}`,
+    files[asset] = { file: `./${entry}`,
       integrity: `sha256-${createHash('sha256').update(text).digest('base64')}` };
   }
   return scripts;

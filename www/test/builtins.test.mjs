@@ -28,20 +28,20 @@ after(async () => {
   await server?.stop();
 });
 
-/** Returns the code of the page's script and of the worker's script. */
+/** Returns the code of the page's script and of the engine's script for the page's thread. */
 async function scripts() {
-  const worker = (await readdir(built)).find((name) => name.startsWith('doona-worker-'));
-  return Promise.all(['doona.js', String(worker)].map((file) => readFile(join(built, file), 'utf8')));
+  const inPlace = (await readdir(built)).find((name) => name.startsWith('doona-in-place-'));
+  return Promise.all(['doona.js', String(inPlace)].map((file) => readFile(join(built, file), 'utf8')));
 }
 
 for (const [where, inPlace] of /** @type {[string, boolean][]} */ ([
   ...(long ? [['with the engine in a worker', false]] : []), ['with the engine in the page', true]])) {
   test(`${where} no replaced builtin voids the budget`, async (t) => {
-    const [page, worker] = await scripts();
+    const [page, engine] = await scripts();
     const context = await browser.newContext();
     try {
       const { page: tab } = await open(context, `${server.site}/blank.html`);
-      const names = await tab.evaluate(`(${builtinsOf})(${JSON.stringify(inPlace ? `${page}${worker}` : page)})`);
+      const names = await tab.evaluate(`(${builtinsOf})(${JSON.stringify(inPlace ? `${page}${engine}` : page)})`);
       assert.ok(names.length >= 60, `${names.length} builtins`);
       const input = { names, inPlace, each: long, tasks: [server.tasks['one relay'], server.tasks['three relays']] };
       const tried = await tab.evaluate(`(${tryBuiltins})(${JSON.stringify(input)})`);

@@ -101,14 +101,16 @@ async function serveFile(url, at, response) {
  * Loads the SDK in a page and reports 7. By `from`, the SDK is on the site with `modules` on the CDN, or in a script
  * tag from the CDN, or all on the site.
  * @param {string} name of the task
- * @param {{from?: 'modules' | 'tag' | 'site', blob?: 'worker-src' | 'script-src' | 'none', explains?: boolean}} [how]
- *   blob: which directive of the page's policy admits blob: addresses; explains: whether the page calls explain() first
+ * @param {{from?: 'modules' | 'tag' | 'site', blob?: 'worker-src' | 'script-src' | 'none', explains?: boolean,
+ *   inPlace?: boolean}} [how] blob: which directive of the page's policy admits blob: addresses; explains: whether the
+ *   page calls explain() first; inPlace: whether no worker may run
  */
-async function report(name, { from = 'modules', blob = 'worker-src', explains = false } = {}) {
+async function report(name, { from = 'modules', blob = 'worker-src', explains = false, inPlace = false } = {}) {
   const tag = from === 'tag';
   const integrity = JSON.parse(await readFile(join(built, 'integrity.json'), 'utf8'))['doona.global.js'];
   const { task } = server.tasks[name] ?? { task: '' };
-  page.policy = `default-src 'self'; connect-src *; worker-src ${workers[from === 'site' ? 'site' : blob]};
+  const worker = workers[inPlace ? 'none' : from === 'site' ? 'site' : blob];
+  page.policy = `default-src 'self'; connect-src *; worker-src ${worker};
     script-src 'self' 'wasm-unsafe-eval' ${tag ? cdn.url : ''} ${blob === 'script-src' ? 'blob:' : ''}`
     .replace('\n', '');
   page.script = tag ? `<script src="${cdn.url}/doona.global.js" integrity="${integrity}" crossorigin></script>` : '';
@@ -198,7 +200,7 @@ test('integrity.json has the hash of every file that a page loads', async () => 
   const listed = JSON.parse(await readFile(join(built, 'integrity.json'), 'utf8'));
   const files = (await readdir(built)).filter(isLoaded).sort();
   assert.deepEqual(Object.keys(listed).sort(), files);
-  assert.equal(files.length, 8, String(files));
+  assert.equal(files.length, 9, String(files));
   for (const file of files) {
     const hash = createHash('sha256').update(await readFile(join(built, file))).digest('base64');
     assert.equal(listed[file], `sha256-${hash}`, file);
@@ -221,8 +223,9 @@ for (const file of (await readdir(built)).filter((name) => isLoaded(name) && !fi
       changed.file = new RegExp(`${file}$`);
       // doona.wasm is loaded only for protocols that doona-small.wasm lacks.
       const task = /full/.test(file) ? 'post-quantum' : /tokens/.test(file) ? 'tokens'
-        : /small|worker|words/.test(file) ? 'truthful' : 'shares';
-      const { code, ran, message } = await report(task, { from, explains: /words/.test(file) });
+        : /small|worker|words|in-place/.test(file) ? 'truthful' : 'shares';
+      const { code, ran, message } = await report(task, { from, explains: /words/.test(file),
+        inPlace: /in-place/.test(file) });
       assert.deepEqual([code, ran], [/tokens/.test(file) ? 'not-delivered' : 'module-failed', 0], message);
       assert.match(message, /: its hash is not the one/);
       assert.ok(message.includes(file), message);
