@@ -213,7 +213,8 @@ func (r *Relay) isServing(ctx context.Context) error {
 
 // isReady returns why the relay accepts no reports or hands out no batches: it has not started, drains, detected a
 // state rollback, waits to join other processes, doubts its clock, has no store, has a full or failing disk, or cannot
-// write to its scratch folder. After a failed write isReady itself tries to write again, because nobody sends reports to a relay that is not ready.
+// write to its scratch folder. After a failed write isReady itself tries to write again, because nobody sends reports
+// to a relay that is not ready.
 func (r *Relay) isReady(ctx context.Context) error {
 	if back := r.store.StateRollback(); back != nil {
 		return back

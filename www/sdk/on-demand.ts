@@ -1,6 +1,6 @@
 /**
- * Loads the SDK's scripts that few pages need, at their first use: for tokens (blind.ts), for explanations (explain.ts),
- * and the engine where no worker runs (in-place.ts). The build puts them beside the SDK's script.
+ * Loads the SDK's scripts that few pages need, at their first use: for tokens (blind.ts), for explanations
+ * (explain.ts), and the engine where no worker runs (in-place.ts). The build puts them beside the SDK's script.
  * @module
  */
 

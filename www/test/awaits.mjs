@@ -103,7 +103,8 @@ async function bundled(modules) {
       if (kind === 'entry-point') return { path: name, namespace: 'sdk' };
       if (namespace !== 'sdk') return undefined; // a vendored file
       if (path.includes('/vendor/')) return { path: join(www, path.slice(path.indexOf('vendor/'))) };
-      return /^(hangs|worker|in-place|blind|explain)\.js$/.test(name) ? { path, external: true } : { path: name, namespace: 'sdk' };
+      const isScript = /^(hangs|worker|in-place|blind|explain)\.js$/.test(name);
+      return isScript ? { path, external: true } : { path: name, namespace: 'sdk' };
     });
     onLoad({ filter: /.*/, namespace: 'sdk' }, ({ path }) => ({ contents: replaced(String(modules.get(path))) }));
   } };

@@ -138,7 +138,7 @@ export async function startWorkerd() {
   for (const [name, source] of [
     ['workerd.mjs', 'www/test/workerd.mjs'], ['answer.mjs', 'www/test/answer.mjs'],
       ['cases.mjs', 'www/test/cases.mjs'], ['doona.js', 'build/www/doona.js'],
-    ...[/^doona-in-place-/, /^doona-tokens-/, /^doona-words-/].map((pattern) => [basename(find(pattern)), find(pattern)]),
+    ...[/^doona-in-place-/, /^doona-tokens-/, /^doona-words-/].map(find).map((file) => [basename(file), file]),
       ['doona.wasm', find(/^doona-[0-9a-f]+\.wasm$/)], ['doona-full.wasm', find(/^doona-full-.*\.wasm$/)],
   ]) {
     await copyFile(join(root, String(source)), join(folder, String(name)));
