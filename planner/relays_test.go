@@ -87,9 +87,9 @@ type eventsRow struct {
 
 // TestEventsNoiseIsAsPromised: for a count and for 17 cells with rare events, one relay's noise must be within a limit,
 // for any number of epochs. Through two relays, each cell's error must be the predicted one within 5 % or six standard
-// errors, and 95 % intervals must contain the truth in at least 94.8 % of batches. With a kurtosis below 6, the relative
-// standard error of a measured error is below √(5/4/repeats), so a check of an error fails by chance with probability
-// 2·10⁻⁹. The long form has some 150 cells, so all its checks fail by chance with probability below 10⁻⁶.
+// errors, and 95 % intervals must contain the truth in at least 94.8 % of batches. With a kurtosis below 6, the
+// relative standard error of a measured error is below √(5/4/repeats), so a check of an error fails by chance with
+// probability 2·10⁻⁹. The long form has some 150 cells, so all its checks fail by chance with probability below 10⁻⁶.
 func TestEventsNoiseIsAsPromised(t *testing.T) {
 	rows, repeats := []eventsRow{{1, 1e-6, 1, 365, 2.9}}, 1500
 	if stattest.Long {
@@ -99,8 +99,8 @@ func TestEventsNoiseIsAsPromised(t *testing.T) {
 	}
 	for _, row := range rows {
 		t.Run(fmt.Sprintf("(%g, %g), %d in %d", row.eps, row.delta, row.most, row.window), func(t *testing.T) {
-			query := planner.Query{Query: task.Count, Batch: 50, TotalEpsilon: row.eps, TotalDelta: row.delta, Epochs: 365,
-				Events: task.Events{Most: row.most, Window: row.window}, Relays: &planner.RelayNoise{}}
+			query := planner.Query{Query: task.Count, Batch: 50, TotalEpsilon: row.eps, TotalDelta: row.delta,
+				Epochs: 365, Events: task.Events{Most: row.most, Window: row.window}, Relays: &planner.RelayNoise{}}
 			count := eventsError(t, query, repeats)
 			require.LessOrEqual(t, count, row.rmse)
 			query.Query, query.Bins, query.Labels, query.Events.Default = task.Histogram, 17, true, 3
@@ -138,7 +138,7 @@ func eventsError(t *testing.T, q planner.Query, repeats int) (most float64) {
 			most = max(most, predicted/math.Sqrt2)
 		}
 	}
-	t.Logf("%s: %.4g of one relay; of two %.4g predicted, %.4g found, coverage %.4f", q.Query, most, out.PredictedRMSE(),
-		out.RMSE, out.Coverage[0].Mean())
+	t.Logf("%s: %.4g of one relay; of two %.4g predicted, %.4g found, coverage %.4f", q.Query, most,
+		out.PredictedRMSE(), out.RMSE, out.Coverage[0].Mean())
 	return most
 }
