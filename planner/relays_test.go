@@ -138,7 +138,7 @@ func eventsError(t *testing.T, q planner.Query, repeats int) (most float64) {
 			most = max(most, predicted/math.Sqrt2)
 		}
 	}
-	t.Logf("%s: %.4g of one relay; of two %.4g predicted, %.4g found, coverage %.4f", q.Query, most, out.PredictedRMSE(),
-		out.RMSE, out.Coverage[0].Mean())
+	t.Logf("%s: %.4g of one relay; of two %.4g predicted, %.4g found, coverage %.4f", q.Query, most,
+		out.PredictedRMSE(), out.RMSE, out.Coverage[0].Mean())
 	return most
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// step is the ratio of two neighbouring scales on the grid of [setSearch.run]. last is the most steps from scale 1.
+// step is the ratio of two scales next to each other on the grid of [setSearch.run]. last is the most steps from scale
+// 1.
 const (
 	step = 1.02
 	last = 200

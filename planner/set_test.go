@@ -91,8 +91,9 @@ type sitesTable struct {
 	events  uint64 // K in a year; 0 for none.
 }
 
-// sitesSets are two sets for a year under (10, 10⁻⁵). Goals are rare events. In the smaller one there are four, for
-// which the noise with the least error alone is a Laplace table. With that, all other tables are 12 % above the rule.
+// sitesSets are two sets for a year under (10, 10⁻⁵). Goals are rare events. In the smaller one there are four,
+// for which the noise with the least error alone is a Laplace table. With that, the other tables are 12 % above the
+// rule.
 var sitesSets = map[string][]sitesTable{
 	"from 2,000 visitors a day": {
 		{"visit", 15, planner.Daily, 56, 12, 0}, {"vitals", 144, planner.Weekly, 28, 13, 0},

@@ -245,8 +245,8 @@ type Report struct {
 	Epoch uint64
 
 	// Instead says why the report of a task with events holds the default in place of the value: [ErrAllowance], or
-	// that the value was invalid. It tells something of the value, so it must not leave the device.
-	Instead error
+	// that the value was invalid. It tells something of the value, so it must not leave the device: JSON leaves it out.
+	Instead error `json:"-"`
 	Body    []byte
 	Token   []byte // Only for tasks with tokens: the result of [Client.Token]. If nil, Submit gets a token.
 }
