@@ -14,8 +14,8 @@ import type { Guarantee } from './guarantee.js';
 import type { Claim, Ledger } from './ledger.js';
 import { checkExplainOptions } from './options.js';
 import { isDue, retryTime } from './reported.js';
-import { abortable, isHidden, pause, throwIfAborted, waitWhileVisible, watchNavigation, whenVisible,
-  withEither, within } from './timing.js';
+import { abortable, isHidden, maxTimer, randomFraction, throwIfAborted, untilShown, waitWhileVisible,
+  watchNavigation, withEither, within } from './timing.js';
 import { type LineStart, type Report, type Store, dropReport } from './store.js';
 import { submit } from './submit.js';
 import type { Task } from './task.js';
@@ -96,9 +96,6 @@ const lastMoments = 1_800_000;
 
 /** How often a draft is sealed in one call at most. */
 const maxTurns = 8;
-
-/** The longest timer, in milliseconds: browsers end one of more than 24 days at once. */
-const maxTimer = 3_600_000;
 
 /** The errors after which the relay will never accept a report. */
 const permanent: readonly ErrorCode[] = ['epoch-closed', 'origin-refused', 'report-refused'];
@@ -511,10 +508,8 @@ export class Doona<V extends Value = Value> {
       }
       if (typeof document === 'undefined' || epoch + 1 >= epochs.count) return;
       const next = this.#endOf(epoch) + this.#parts.spread * randomFraction();
-      while (!this.#closed && (Date.now() < next || isHidden())) { // A hidden page would send it at once.
-        const { signal } = this.#running;
-        const waiting = isHidden() ? whenVisible(signal) : pause(Math.min(next - Date.now(), maxTimer), signal);
-        await waiting.catch(() => {}); // withdrawn or closed
+      for (let waits = true; waits && !this.#closed;) { // A hidden page would send it at once.
+        waits = await untilShown(next, this.#running.signal).then(() => false, () => true); // withdrawn or closed
       }
     }
   }
@@ -822,9 +817,4 @@ function isSameDraft({ state, tags, final }: Report, old: Report): boolean {
 async function withLock<T>(name: string, work: () => Promise<T>): Promise<T> {
   const locks = globalThis.navigator?.locks;
   return locks ? ((await locks.request(name, work)) as T) : work();
-}
-
-/** Returns a random number in [0, 1). Only for times of sending, not for noise. */
-function randomFraction(): number {
-  return crypto.getRandomValues(new Uint32Array(1))[0]! / 2 ** 32;
 }

@@ -15,7 +15,7 @@ import { moduleURL } from './load.js';
 import { type ConnectOptions, type ParsedOptions, parseOptions } from './options.js';
 import { type Reported, reportOf } from './reported.js';
 import type { Store } from './store.js';
-import { within } from './timing.js';
+import { randomFraction, untilShown, within } from './timing.js';
 import type { Value, Vector } from './value.js';
 import { markWithdrawal } from './withdrawal.js';
 
@@ -372,7 +372,12 @@ export class DoonaClient<V extends Value = Value> {
     this.#waits = found?.waits === true;
     if (!found) return false;
     this.#failure = undefined;
-    const { epoch, end } = found;
+    const { epoch, end, events } = found;
+    // A page that is open in the next epoch seals its default, also if it reports no event.
+    if (events && typeof document !== 'undefined') {
+      const begins = end + this.#pinned!.spread * randomFraction();
+      untilShown(begins, this.#closing.signal).then(() => this.#advance(), () => {});
+    }
     const next = found.next === null ? (this.#pinned!.allow && new Date(end)) ?? null : new Date(1000 * found.next);
     const failure = new DoonaError('not-delivered', reasons['not-delivered']!);
     if (this.#waits) this.#failure = { code: failure.code, reason: failure.message };

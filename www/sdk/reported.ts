@@ -13,6 +13,8 @@ export interface Reported extends Latest {
   readonly end: number;
   /** Whether a sealed report waits for the relay to recover. */
   readonly waits: boolean;
+  /** Whether the task has events, so that the next epoch needs a default. */
+  readonly events: boolean;
 }
 
 /** Returns the reports of a task, or of all tasks of a stream, that are sealed and not delivered. */
@@ -36,7 +38,8 @@ export async function reportOf(store: Store, line: string): Promise<Reported | u
   const [now, end] = [Date.now(), 1000 * (latest.start + length)];
   if (now < 1000 * latest.start || now >= end) return undefined;
   const waiting = await waitingReports(store, line);
-  return waiting.some((report) => isDue(report, now)) ? undefined : { ...latest, end, waits: waiting.length > 0 };
+  return waiting.some((report) => isDue(report, now)) ? undefined : { ...latest, end, waits: waiting.length > 0,
+    events: found.price.events === true };
 }
 
 /** The longest pause after a failed delivery, in milliseconds. */

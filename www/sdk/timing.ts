@@ -103,7 +103,7 @@ export function isHidden(): boolean {
 }
 
 /** Waits until the page is visible. Rejects with the signal's reason on an abort. */
-export async function whenVisible(signal: AbortSignal): Promise<void> {
+async function whenVisible(signal: AbortSignal): Promise<void> {
   if (!isHidden()) return;
   let show = () => {};
   const shown = new Promise<void>((resolve) => {
@@ -114,6 +114,21 @@ export async function whenVisible(signal: AbortSignal): Promise<void> {
     await abortable(shown, signal);
   } finally {
     document.removeEventListener('visibilitychange', show);
+  }
+}
+
+/** Returns a random number in [0, 1). Only for times of sending, not for noise. */
+export function randomFraction(): number {
+  return crypto.getRandomValues(new Uint32Array(1))[0]! / 2 ** 32;
+}
+
+/** The longest timer, in milliseconds: browsers end one of more than 24 days at once. */
+export const maxTimer = 3_600_000;
+
+/** Waits until a time, in Unix milliseconds, and then until the page is visible. Rejects on an abort. */
+export async function untilShown(time: number, signal: AbortSignal): Promise<void> {
+  while (Date.now() < time || isHidden()) {
+    await (isHidden() ? whenVisible(signal) : pause(Math.min(time - Date.now(), maxTimer), signal));
   }
 }
 

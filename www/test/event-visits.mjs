@@ -187,7 +187,7 @@ export class Tab {
   }
 
   /** Waits until the connection by itself has claimed an epoch, or was refused. @param {number} epoch */
-  settled(epoch) {
+  decided(epoch) {
     return until(() => this.claims.has(epoch), () => `the default of epoch ${epoch}`);
   }
 }
@@ -229,7 +229,7 @@ export async function livePatterns(site, setTime, start, patterns, leaps = false
       // An epoch counts once, however often its page reports an event.
       if (visit.event && (one.pattern + day) % 5 < 2) await tab.report(value, false);
       one.codes.push(value === undefined ? 'silent' : await tab.report(value));
-      await tab.settled(day);
+      await tab.decided(day);
     }));
     await leave();
     for (const { tab, pattern } of all) if ((pattern + day) % 4 === 0) await tab?.report(site.event); // the day again

@@ -210,7 +210,7 @@ async function visitOn(context, day) {
 }
 
 /** Waits until a page's client has nothing to do. @param {Page} page */
-async function settles(page) {
+async function isIdle(page) {
   for (;;) {
     const [state, errors] = /** @type {[string, string[]]} */ (await page.evaluate('[client.status.state, errors]'));
     assert.deepEqual(errors, []);
@@ -259,7 +259,7 @@ test(`${long ? 400 : 20} days of a stream with events cost at most its claim, wh
     if (isEvent) await pages[below(pages.length)]?.evaluate(`client.report(${(usual + 1 + below(7)) % 8})`);
     if (fate > 0.85) await pages[0]?.waitForTimeout(below(200)); // It may still connect or seal.
     else {
-      for (const page of pages) await settles(page);
+      for (const page of pages) await isIdle(page);
       sure.add(day);
       counts.regular++;
     }
@@ -312,4 +312,29 @@ test('an invalid value in an epoch without a draft leaves the default', async ()
   const left = /** @type {{epoch: number, letter: number}[]} */ (await control('letters'));
   assert.deepEqual(left.filter(({ epoch }) => epoch === 1).map(({ letter }) => letter), [0]);
   await context.close();
+});
+
+test('a page that is opened after the day has its report seals the default of the next day', async () => {
+  const [task] = tasks;
+  const { page, close } = await openSite(task);
+  const states = await page.evaluate(async () => {
+    const { visits, site, setTime, start } = /** @type {any} */ (globalThis);
+    const visitor = new visits.Visitor(site);
+    const noon = (/** @type {number} */ day) => setTime(start + (day + 0.5) * visits.dayLength);
+    noon(0);
+    const tab = await visitor.open();
+    await tab.decided(0);
+    await visits.leave();
+    tab.doona.close();
+    const client = site.sdk.init({ ...site.options, store: visitor.store });
+    await visits.until(() => client.status.state !== 'connecting', () => 'the store');
+    const states = [client.status.state];
+    noon(1);
+    await visits.until(() => client.status.state === 'draft', () => `a draft: ${JSON.stringify(client.status)}`);
+    await visits.leave();
+    client.close();
+    return [...states, ...(await visits.letters()).map((/** @type {any} */ one) => [one.epoch, one.letter])];
+  });
+  assert.deepEqual(states, ['reported', [0, task.usual], [1, task.usual]]);
+  await close();
 });
