@@ -87,9 +87,9 @@ func TestManuals(t *testing.T) {
 
 	check := strings.ReplaceAll(m.one(day, "sudo -u doona-relay relay check-config"), "/etc/doona", etc)
 	m.run(first, strings.TrimPrefix(check, "sudo -u doona-relay "))
+	m.each(mint, issuerMD[3]) // Without the issuer's key a relay refuses all reports, and is not ready.
 	m.start(first, "relay serve --config "+etc+"/relay.yaml")
 	again := m.one(m.code("deployment.md", "## Secrets and backups"), "relay end-epochs")
-	m.each(mint, issuerMD[3])
 	m.each(second, relayMD[2])
 	m.each(judge, verifierMD[2])
 	status := m.run(first, "relay status --config "+etc+"/relay.yaml")
