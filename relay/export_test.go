@@ -213,6 +213,9 @@ func (s *slowSeals) slow(ctx context.Context, build store.SealFunc) store.SealFu
 	}
 }
 
+// Advice returns what the relay says about each problem that most reports may get.
+func Advice() map[problem.Name]string { return advice }
+
 // Scratch returns the folder in which a relay permutes large batches.
 func Scratch(r *Relay) string { return r.cfg.Scratch }
 
