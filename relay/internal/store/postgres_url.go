@@ -98,6 +98,9 @@ func explain(config *pgx.ConnConfig, err error) error {
 	switch errors.As(err, &pg); {
 	case strings.Contains(err.Error(), "unsupported startup parameter"):
 		return fmt.Errorf("%w: PgBouncer is in between, and refuses the relay's settings: %s", err, pooled)
+	case strings.Contains(err.Error(), "read only connection"): // pgconn has no value for this error
+		return fmt.Errorf("%w: the server is a standby, or read only, or a pooler such as PgBouncer in transaction mode "+
+			"gives this connection the settings of another: %s", err, pooled)
 	case pg == nil:
 		return err
 	case pg.Code == "42P05" || pg.Code == "26000":
