@@ -53,6 +53,9 @@ func readPostgres(url string) (*Store, error) {
 		}
 		return d.within(context.Background(), func(tx *transaction) error { return migratePostgres(d, tx) })
 	}, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		if conn.Config().DefaultQueryExecMode == pgx.QueryExecModeExec {
+			return nil // Behind a pooler the setting would reach other connections.
+		}
 		_, err := conn.Exec(ctx, `SET default_transaction_read_only = on`)
 		return err
 	}))
