@@ -98,6 +98,30 @@ func targets(m service.Metric) (out []object) {
 // alert is a rule: the condition, how long it must hold, and what to do.
 type alert struct{ name, expr, lasting, summary string }
 
+// The severities of alerts: page means that reports, keys or results are being lost now.
+const (
+	page   = "page"
+	ticket = "ticket"
+)
+
+// severity returns an alert's severity.
+func (a alert) severity() string {
+	for _, end := range []string{"NotReady", "StateRollback", "StoreErrors", "Refusing", "Gone", "ClockInDoubt", "Overloaded"} {
+		if strings.HasSuffix(a.name, end) {
+			return page
+		}
+	}
+	return ticket
+}
+
+// runbook is where docs/runbook.md is published. Each alert has a section there.
+const runbook = "https://github.com/doona-dp/doona/blob/main/docs/runbook.md"
+
+// risen returns a condition that holds for a day after a gauge has risen, also if its series has just appeared.
+func risen(metric string) string {
+	return fmt.Sprintf("%s > (%s offset 1d or 0 * %s)", metric, metric, metric)
+}
+
 func alerts() []byte {
 	var b bytes.Buffer
 	b.WriteString("# Written by go generate ./deploy; for Prometheus' rule_files.\ngroups:\n  - name: doona\n    " +
@@ -125,7 +149,7 @@ func alerts() []byte {
 			"an issuer that answered within the last day does not answer: its process or its machine is down"},
 		{"DoonaVerifierGone", "max_over_time(doona_verifier_ready[1d]) unless doona_verifier_ready", "2m",
 			"a verifier that answered within the last day does not answer: its process or its machine is down"},
-		{"DoonaRelayFinding", "increase(doona_relay_findings[1h]) > 0", "0m",
+		{"DoonaRelayFinding", risen("doona_relay_findings"), "0m",
 			"a batch of the upstream relay was wrong: see relay status"},
 		{"DoonaRelayOwnerTaskLimit", "increase(doona_relay_owner_tasks_rejected_total[1h]) > 0", "0m",
 			"an approved owner asked for more tasks than it has task slots: see owners in relay status"},
@@ -150,7 +174,7 @@ func alerts() []byte {
 			"the last relay has not answered for an hour, or refuses the verifier: see the verifier's log"},
 		{"DoonaVerifierLate", "doona_verifier_epochs_late > 0", "1h",
 			"the signed end of an epoch is overdue: ask the relays' operators which hop has the epoch"},
-		{"DoonaVerifierFinding", "increase(doona_verifier_findings[1h]) > 0", "0m",
+		{"DoonaVerifierFinding", risen("doona_verifier_findings"), "0m",
 			"something did not add up: see the findings on the task's page"},
 		{"DoonaVerifierNotConfirmed", "doona_verifier_unconfirmed_batches > 0", "24h",
 			"the last relay does not accept confirmations, and so keeps batches that it should delete"},
@@ -161,8 +185,9 @@ func alerts() []byte {
 		{"DoonaVerifierStreamStuck", "doona_verifier_stream_stuck > 0", "15m",
 			"a stream cannot be read, or continues without this verifier: see its log"},
 	} {
-		fmt.Fprintf(&b, "      - alert: %s\n        expr: %s\n        for: %s\n        annotations:\n          "+
-			"summary: %q\n", a.name, a.expr, a.lasting, a.summary)
+		fmt.Fprintf(&b, "      - alert: %s\n        expr: %s\n        for: %s\n        labels:\n          severity: %s\n"+
+			"        annotations:\n          summary: %q\n          runbook_url: %s#%s\n", a.name, a.expr, a.lasting,
+			a.severity(), a.summary, runbook, strings.ToLower(a.name))
 	}
 	return b.Bytes()
 }

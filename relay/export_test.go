@@ -16,6 +16,7 @@ import (
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/relay/internal/tasks"
+	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -212,6 +213,9 @@ func (s *slowSeals) slow(ctx context.Context, build store.SealFunc) store.SealFu
 		return build(n, rows, put)
 	}
 }
+
+// Advice returns what the relay says about each problem that most reports may get.
+func Advice() map[problem.Name]string { return advice }
 
 // Scratch returns the folder in which a relay permutes large batches.
 func Scratch(r *Relay) string { return r.cfg.Scratch }

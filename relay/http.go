@@ -51,8 +51,8 @@ func (r *Relay) mux() *service.Mux {
 	mux := &service.Mux{}
 	mux.HandleFunc("GET "+endpoint.TaskPath, r.open(r.desk.HandleTask))
 	mux.HandleFunc("GET "+endpoint.KeysPath, r.open(r.desk.HandleKeys))
-	mux.HandleFunc("OPTIONS "+endpoint.ReportsPath, r.answer(r.ingress.HandlePreflight))
-	mux.HandleFunc("POST "+endpoint.ReportsPath, r.answer(r.ingress.HandleReport))
+	mux.HandleFunc("OPTIONS "+endpoint.ReportsPath, r.answer(r.counted(r.ingress.HandlePreflight, true)))
+	mux.HandleFunc("POST "+endpoint.ReportsPath, r.answer(r.counted(r.ingress.HandleReport, false)))
 	mux.HandleFunc("GET "+endpoint.BatchPath, r.answer(r.handout.HandlePull))
 	mux.HandleFunc("POST "+endpoint.ConfirmPath, r.answer(r.handout.HandleConfirm))
 	mux.HandleFunc("GET "+endpoint.EndPath, r.answer(r.handout.HandleEnd))

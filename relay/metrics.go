@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/doona-dp/doona/internal/service"
-	"github.com/doona-dp/doona/relay/internal/mixing"
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/relay/internal/tasks"
@@ -42,11 +41,6 @@ func (r *Relay) measure(ctx context.Context) {
 	setOwnerTasks(m, status.Owners)
 	m.Forget(monitor.Refused)
 	m.Forget(monitor.Findings)
-	for _, s := range r.Hosted().Order {
-		for _, why := range append(mixing.Reasons(), tasks.FindRolledBack, findEnded) {
-			m.Set(monitor.Findings, 0, s.ShortID(), string(why)) // so an alert sees the first finding as an increase
-		}
-	}
 	for _, t := range status.Tasks {
 		name := t.ID[:8]
 		waiting := uint64(0)

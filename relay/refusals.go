@@ -9,37 +9,50 @@ import (
 	"github.com/doona-dp/doona/wire/problem"
 )
 
-// Refusal says that the relay refuses the reports of a task now, or hands out no batch of it, and why.
+// Refusal says that the relay now refuses all or most reports of a task, or hands out no batch of it, and why.
 type Refusal struct {
-	Task    string       `json:"task"` // id, lower-case hex
-	Epoch   uint64       `json:"epoch"`
-	Problem problem.Name `json:"problem"` // what clients, or the next hop, are answered
+	Task    string       `json:"task,omitempty"` // id, lower-case hex; "" for tasks that the relay does not serve
+	Most    bool         `json:"most,omitempty"` // it refuses more than half of the latest reports, and not all
+	Problem problem.Name `json:"problem"`        // what clients, or the next hop, are answered
 	Reason  string       `json:"reason"`
 }
 
-// refusalProblems are the problems that a [Refusal] may have.
-var refusalProblems = []problem.Name{problem.StateRolledBack, problem.Overloaded}
-
 // String describes the refusal in words.
 func (f Refusal) String() string {
-	return fmt.Sprintf("task %.8s refuses reports of epoch %d: %s: %s", f.Task, f.Epoch, f.Problem, f.Reason)
+	share, of := "all reports", "task "+fmt.Sprintf("%.8s", f.Task)
+	if f.Most {
+		share = "most reports"
+	}
+	if f.Task == "" {
+		of = "the relay"
+	}
+	return fmt.Sprintf("%s refuses %s: %s: %s", of, share, f.Problem, f.Reason)
 }
 
-// refusals returns which tasks refuse the reports of their current epoch, although the relay itself works. open is how
-// many tasks have a current epoch.
-func (r *Relay) refusals() (found []Refusal, open int) {
-	now := r.clock.Read().Now
-	for _, s := range r.Hosted().Order {
+// refusals returns which tasks refuse all or most reports now, although the relay itself works. all reports whether
+// each task with a current epoch refuses all.
+func (r *Relay) refusals() (found []Refusal, all bool) {
+	now, open, closed := r.clock.Read().Now, 0, 0
+	hosted := r.Hosted()
+	r.answers.forget(hosted.ByID)
+	for _, s := range hosted.Order {
 		number, current := s.Epochs.At(uint64(max(now.Unix(), 0)))
-		if !current || s.IsStopped() {
-			continue
+		if current && !s.IsStopped() {
+			open++
+			if name, why := refuses(s.Epoch(number)); name != "" {
+				closed++
+				found = append(found, Refusal{Task: s.ID.String(), Problem: name, Reason: why})
+				continue
+			}
 		}
-		open++
-		if name, why := refuses(s.Epoch(number)); name != "" {
-			found = append(found, Refusal{Task: s.ID.String(), Epoch: number, Problem: name, Reason: why})
+		if name := r.answers.mostly(s.ID); name != "" {
+			found = append(found, Refusal{s.ID.String(), true, name, advice[name]})
 		}
 	}
-	return found, open
+	if name := r.answers.mostly(allTasks); name == problem.UnknownTask {
+		found = append(found, Refusal{"", true, name, advice[name]})
+	}
+	return found, closed > 0 && closed == open
 }
 
 // refuses returns the problem with which an epoch's reports are refused, and why, or "".
@@ -54,10 +67,10 @@ func refuses(e tasks.Epoch) (name problem.Name, why string) {
 	return "", ""
 }
 
-// checkTasks returns an error if every task with a current epoch refuses its reports.
+// checkTasks returns an error if every task with a current epoch refuses all reports.
 func (r *Relay) checkTasks() error {
-	found, open := r.refusals()
-	if len(found) == 0 || len(found) < open {
+	found, all := r.refusals()
+	if !all {
 		return nil
 	}
 	return errors.New(strings.Join(describe(found), "\n"))

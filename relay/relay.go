@@ -43,6 +43,7 @@ import (
 	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // setup holds all that a configuration names, except the store and the secret: keys, a certificate, the tasks.
@@ -78,6 +79,7 @@ type Relay struct {
 	mixing  *mixing.Mixer
 	handout *handout.Server
 
+	answers     answers
 	connections *service.Connections // to the public address
 	ready       atomic.Bool
 	once        sync.Once // makes Close close the store only once
@@ -142,6 +144,7 @@ func (r *Relay) assemble() {
 	patience := mixing.Config{PullInterval: r.cfg.PullInterval, GiveUp: r.cfg.GiveUp}
 	r.mixing = mixing.New(r.Registry, patience, r.vault, r.maker, r.epochs)
 	r.handout = handout.New(r.host, r.monitor, r.epochs, r.cfg.PullInterval)
+	r.answers = answers{now: r.cfg.Clock, blocks: map[task.ID]*block{}}
 	r.use(r.stores, r.clock)
 	r.host.ShowAll()
 }
@@ -264,6 +267,9 @@ func load(cfg Config) (*setup, error) {
 		return nil, err
 	}
 	s := &setup{cfg: cfg}
+	if err := s.tighten(); err != nil {
+		return nil, err
+	}
 	trusted, err := service.ParseTrusted(cfg.TrustedProxies)
 	if err != nil {
 		return nil, err

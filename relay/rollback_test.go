@@ -171,7 +171,7 @@ func TestStateRollbackShowsWhileItIsMade(t *testing.T) {
 	requireProblem(t, problem.StateRolledBack, err)
 	code, answer := getAdmin(t, c, 0, "readyz")
 	require.Equal(t, http.StatusServiceUnavailable, code, "no task takes reports")
-	require.Contains(t, answer, "not ready: task "+c.Open.ID.String()[:8]+" refuses reports of epoch 0")
+	require.Contains(t, answer, "not ready: task "+c.Open.ID.String()[:8]+" refuses all reports")
 	_, metrics := getAdmin(t, c, 0, "metrics")
 	require.Contains(t, metrics, "doona_relay_ready 0\n")
 }
@@ -242,7 +242,7 @@ func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 		require.Zero(t, status.Epochs[0].Batches)
 		code, answer := getAdmin(t, c, 0, "readyz")
 		require.Equal(t, http.StatusOK, code, "the other task takes reports")
-		require.Contains(t, answer, "task "+c.Open.ID.String()[:8]+" refuses reports of epoch 0: state-rolled-back: "+
+		require.Contains(t, answer, "task "+c.Open.ID.String()[:8]+" refuses all reports: state-rolled-back: "+
 			"the next hop has a batch that this relay lost")
 		require.NotContains(t, answer, other.Open.ID.String()[:8])
 		_, metrics := getAdmin(t, c, 0, "metrics")
@@ -250,7 +250,7 @@ func TestStateRollbackShowsByTheNextHop(t *testing.T) {
 			`doona_relay_rollback_detected{cause="the next hop has a batch that this relay lost: state rollback"} 1`)
 		require.Contains(t, metrics, `doona_relay_refusing{problem="state-rolled-back"} 1`)
 		_, printed, _ := run(t, "status", "--admin", "http://"+c.Config(t, 0).Admin)
-		require.Contains(t, printed, "refuses reports of epoch 0: state-rolled-back")
+		require.Contains(t, printed, "refuses all reports: state-rolled-back")
 	}
 	require.Error(t, pull(0, 1), "a pull of batch 1 shows that the hop has batch 0, which is open here")
 	requireRolledBack()

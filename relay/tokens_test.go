@@ -65,7 +65,7 @@ func TestIssuerAway(t *testing.T) {
 	short := c.Open.ID.String()[:8]
 	code, answer := getAdmin(t, c, 0, "readyz")
 	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Contains(t, answer, "task "+short+" refuses reports of epoch 0: overloaded: the issuer at http://127.0.0.1:")
+	require.Contains(t, answer, "task "+short+" refuses all reports: overloaded: the issuer at http://127.0.0.1:")
 	_, metrics := getAdmin(t, c, 0, "metrics")
 	require.Contains(t, metrics, `doona_relay_refusing{problem="overloaded"} 1`)
 	require.Contains(t, metrics, "doona_relay_ready 0\n")

@@ -154,6 +154,9 @@ func checked(ctx context.Context, f *configFlags) (*checkedStatus, error) {
 		if err = i.CheckFolders(); err != nil {
 			return err
 		}
+		if err = i.CheckServer(ctx); err != nil {
+			return err
+		}
 		if err = i.CheckSecret(ctx); err != nil {
 			return err
 		}

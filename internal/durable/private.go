@@ -50,3 +50,16 @@ func ReadAll(f *os.File) ([]byte, error) {
 	clear(in)
 	return nil, err
 }
+
+// Tighten sets the mode of a file of secrets to 0600, if this user owns it and only its group may read or write it
+// besides. So it undoes what Kubernetes does to the files of a volume with fsGroup. It reports whether it did.
+func Tighten(path string) (done bool, err error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o007 != 0 || !exposed(info) || !owned(info) {
+		return false, nil // ReadPrivate says what is wrong
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return false, fmt.Errorf("couldn't close %s to its group: %w", path, err)
+	}
+	return true, nil
+}

@@ -6,3 +6,5 @@ import "io/fs"
 
 // exposed is false, because this system has no Unix file modes.
 func exposed(fs.FileInfo) bool { return false }
+
+func owned(fs.FileInfo) bool { return false }

@@ -16,3 +16,9 @@ func exposed(info fs.FileInfo) bool {
 	}
 	return open != 0
 }
+
+// owned reports whether this process's user owns a file.
+func owned(info fs.FileInfo) bool {
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(owner.Uid) == os.Geteuid()
+}

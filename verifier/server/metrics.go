@@ -78,9 +78,6 @@ func newMetrics(s *Server) *service.Metrics {
 func beginTask(m *service.Metrics, t *hostedTask) {
 	m.Set(metricEpochsEnd, float64(t.open.Epochs.Over()), t.name())
 	m.Set(metricBudget, 0, t.name())
-	for _, name := range finding.Names() {
-		m.Set(metricFindings, 0, t.name(), string(name)) // shows 0, so that the first finding is an increase
-	}
 }
 
 // endsLater sets, for all tasks of a stream, the time when the newest task ends.

@@ -279,7 +279,7 @@ func (c *Cascade) WaitReady(t testing.TB, admin string) {
 		}
 		defer resp.Body.Close()
 		answer, err := io.ReadAll(resp.Body)
-		return err == nil && (resp.StatusCode/100 == 2 || bytes.Contains(answer, []byte(" refuses reports of epoch ")))
+		return err == nil && (resp.StatusCode/100 == 2 || bytes.Contains(answer, []byte(" refuses all reports: ")))
 	}, Patience, 10*time.Millisecond)
 }
 
@@ -326,7 +326,9 @@ func (c *Cascade) PostWith(ctx context.Context, epoch uint64, body []byte, heade
 		return err
 	}
 	maps.Copy(req.Header, header)
-	req.Header.Set("Content-Type", "application/msgpack")
+	if req.Header.Get("Content-Type") == "" {
+		req.Header.Set("Content-Type", "application/msgpack")
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return err

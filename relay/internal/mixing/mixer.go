@@ -55,14 +55,6 @@ const (
 	findGiveUp store.Reason = "gave up waiting for the end of the epoch"
 )
 
-// Reasons returns all kinds of findings that a mix records about its upstream relay.
-func Reasons() []store.Reason {
-	return []store.Reason{findInconsistent, findTooFew, findEnd, findEquivocation, findTooMany,
-		findTooManyDestroyed, findLost,
-		findNoKey, findOver, findGiveUp, store.Reason(handover.ErrStranger.Error()),
-		store.Reason(handover.ErrOther.Error()), store.Reason(handover.ErrAltered.Error())}
-}
-
 // batchesPerTurn is how many batches of an epoch the mixer pulls before it turns to other epochs and tasks. An upstream
 // relay with endless batches thus cannot block the others.
 const batchesPerTurn = 16

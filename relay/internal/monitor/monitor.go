@@ -55,7 +55,7 @@ const Prefix = "doona_relay_"
 var definitions = append([]service.Metric{
 	service.Gauge(Ready, service.UnitCount, "1 while the relay accepts reports and hands out batches."),
 	service.Gauge(Refusing, service.UnitCount,
-		"Tasks that refuse the reports of their current epoch, by problem; relay status names them.", "problem"),
+		"Tasks that refuse all or most reports now, by problem; relay status names them.", "problem"),
 	service.Gauge(RollbackDetected, service.UnitCount,
 		"1 while a detected state rollback is not mended: the relay, or the epoch that the next hop names, has stopped.",
 		"cause"),

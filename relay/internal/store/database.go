@@ -24,6 +24,7 @@ type database struct {
 	vault       *Vault       // nil in a read-only database
 	index       *index       // SQLite: tags and clients in memory; nil if they are in tables
 	release     func() error // lets other processes open the file; nil if it is not claimed
+	server      string       // URL of the database server, in a store opened by Read
 	absent      bool         // the store does not exist yet; this empty one stands for it
 	reserve     Reserve
 	heartbeat   heartbeat
@@ -122,6 +123,15 @@ func (d *database) commit(t *transaction) error {
 		do()
 	}
 	return nil
+}
+
+// CheckServer returns an error if the relay could not serve from the database server of a store that [Read] opened. It
+// writes, and takes that back.
+func (d *database) CheckServer(ctx context.Context) error {
+	if d.server == "" {
+		return nil
+	}
+	return checkPostgres(ctx, d.server)
 }
 
 // Probe writes and deletes 1 MiB of random bytes, which do not compress. It fails if Commit would fail because the disk

@@ -53,6 +53,9 @@ func readPostgres(url string) (*Store, error) {
 		}
 		return d.within(context.Background(), func(tx *transaction) error { return migratePostgres(d, tx) })
 	}, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		if conn.Config().DefaultQueryExecMode == pgx.QueryExecModeExec {
+			return nil // Behind a pooler the setting would reach other connections.
+		}
 		_, err := conn.Exec(ctx, `SET default_transaction_read_only = on`)
 		return err
 	}))
@@ -61,17 +64,9 @@ func readPostgres(url string) (*Store, error) {
 func connectPostgres(
 	url string, v *Vault, prepare func(d *database) error, option stdlib.OptionOpenDB,
 ) (*Store, error) {
-	config, err := pgx.ParseConfig(url)
+	config, err := parsePostgres(url)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't open the store: %w", err) // this error lacks the password
-	}
-	for name, value := range settings {
-		if config.RuntimeParams[name] == "" {
-			config.RuntimeParams[name] = value
-		}
-	}
-	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = 10 * time.Second
+		return nil, fmt.Errorf("couldn't open the store: %w", err)
 	}
 	db := stdlib.OpenDB(*config, option)
 	db.SetMaxOpenConns(16)
@@ -79,13 +74,52 @@ func connectPostgres(
 	d := &database{engine: postgres{}, write: db, read: db, vault: v}
 	if err := prepare(d); err != nil {
 		d.Close()
-		return nil, fmt.Errorf("couldn't open the store at %s, database %s: %w", config.Host, config.Database, err)
+		return nil, fmt.Errorf("couldn't open the store at %s, database %s: %w", config.Host, config.Database,
+			explain(config, err))
 	}
 	return newStore(d), nil
 }
 
-// checkDurable refuses a connection whose commits return before they are on disk, or whose transactions would read an
-// old snapshot.
+// errTakenBack ends the transaction of checkPostgres.
+var errTakenBack = errors.New("taken back")
+
+// checkPostgres does what openPostgres does, in a transaction that it takes back. It also reads the server's identity,
+// which some managed services hide.
+func checkPostgres(ctx context.Context, url string) error {
+	config, err := parsePostgres(url)
+	if err != nil {
+		return fmt.Errorf("couldn't open the store: %w", err)
+	}
+	db := stdlib.OpenDB(*config, stdlib.OptionAfterConnect(checkDurable))
+	defer db.Close()
+	d := &database{engine: postgres{}, write: db, read: db}
+	err = d.within(ctx, func(tx *transaction) error {
+		for _, statement := range []string{
+			`CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)`,
+			`CREATE TABLE doona_check (version INTEGER NOT NULL)`,
+			`INSERT INTO schema_version (version) VALUES (0)`,
+		} {
+			if _, err := tx.exec(statement); err != nil {
+				return err
+			}
+		}
+		if err := tx.tx.flush(); err != nil {
+			return err
+		}
+		if _, err := d.history(ctx, tx.tx); err != nil {
+			return err
+		}
+		return errTakenBack
+	})
+	if errors.Is(err, errTakenBack) {
+		return nil
+	}
+	return fmt.Errorf("couldn't write to the store at %s, database %s: %w", config.Host, config.Database,
+		explain(config, err))
+}
+
+// checkDurable refuses a connection that has lost its time limits, whose commits return before they are on disk, or
+// whose transactions would read an old snapshot.
 func checkDurable(ctx context.Context, conn *pgx.Conn) error {
 	show := func(name string) (value string, err error) {
 		return value, conn.QueryRow(ctx, "SHOW "+name).Scan(&value)
@@ -93,6 +127,15 @@ func checkDurable(ctx context.Context, conn *pgx.Conn) error {
 	if value, err := show("default_transaction_isolation"); err != nil || value != "read committed" {
 		return errors.Join(err, fmt.Errorf("invalid setting default_transaction_isolation = %s: want read committed",
 			value))
+	}
+	for _, name := range []string{"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"} {
+		if conn.Config().RuntimeParams[name] == "0" { // the operator wants none
+			continue
+		}
+		if value, err := show(name); err != nil || value == "0" {
+			return errors.Join(err, fmt.Errorf("invalid setting %s = 0: the relay's own setting does not reach the "+
+				"server, because a pooler such as PgBouncer is in between: %s", name, pooled))
+		}
 	}
 	for _, name := range []string{"synchronous_commit", "fsync"} {
 		value, err := show(name)

@@ -2,7 +2,10 @@
 
 package store
 
-import "errors"
+import (
+	"context"
+	"errors"
+)
 
 // A program built with the tag nopostgres, such as the one in the npm package, supports SQLite only. It is one megabyte
 // smaller.
@@ -12,5 +15,7 @@ var errNoPostgres = errors.New("this program has no PostgreSQL: use sqlite:PATH,
 func openPostgres(string, *Vault) (*Store, error) { return nil, errNoPostgres }
 
 func readPostgres(string) (*Store, error) { return nil, errNoPostgres }
+
+func checkPostgres(context.Context, string) error { return errNoPostgres }
 
 func isPostgresError(error) bool { return false }

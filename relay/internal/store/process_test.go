@@ -91,9 +91,9 @@ func TestReserveIsInside(t *testing.T) {
 		"Store.Joining", "Store.Joins", "Store.Manifest", "Store.Name", "Store.Next", "Store.OtherSecret",
 		"Store.Progress", "Store.SealedBelow", "Store.StateRollback", "Store.Tallies", "Store.Version", "Store.NextManifest",
 		"Vault.EpochKey", "Vault.Holds", "Vault.Marked",
-		"Store.UnconfirmedSources",          // It writes to rollback marks in place.
-		"Store.Probe",                       // It finds out whether there is space.
-		"Store.Fresh", "Store.ForgetNonces", // They write only to a database server's disk.
+		"Store.UnconfirmedSources",                               // It writes to rollback marks in place.
+		"Store.Probe",                                            // It finds out whether there is space.
+		"Store.Fresh", "Store.ForgetNonces", "Store.CheckServer", // They write only to a database server's disk.
 		"Store.EndAll", "Vault.End", "Vault.Forget", // The operator calls them while the relay is stopped.
 		"Store.Close", "Vault.Close", "Vault.Watch", "Vault.Unwatch",
 		"Store.LimitPages", "Vault.Unencrypted", // These are for tests.

@@ -241,7 +241,10 @@ func Read(description string) (s *Store, err error) {
 		s, err = readSQLite(strings.TrimPrefix(description, service.SchemeSQLite))
 	}
 	if errors.Is(err, errNoStore) {
-		return emptySQLite()
+		s, err = emptySQLite()
+	}
+	if err == nil && isPostgres(description) {
+		s.server = description
 	}
 	return s, err
 }
