@@ -144,7 +144,8 @@ func TestOwnerAlert(t *testing.T) {
 	require.Empty(t, without(firing(t, refused, refused, time.Now()), "DoonaRelayEpochsEnd"))
 }
 
-// TestRunbook: each alert must have a severity and a section in the runbook, and the runbook no other sections of alerts.
+// TestRunbook: each alert must have a severity and a section in the runbook, and the runbook no sections of other
+// alerts.
 func TestRunbook(t *testing.T) {
 	rules, err := os.ReadFile(filepath.Join("grafana", "alerts.yaml"))
 	require.NoError(t, err)

@@ -137,7 +137,7 @@ var advice = map[problem.Name]string{
 	problem.TokenMissing: "pages get no tokens from the issuer, or a proxy drops the header Authorization",
 	problem.TokenInvalid: "the issuer's tokens are of another task or epoch: ask its operator",
 	problem.Limit: "is a proxy in front whose address counts as every client's? List all proxies in trusted_proxies. " +
-		"Otherwise one network sends again and again",
+		"Otherwise one network sends repeatedly",
 	problem.Replayed:        "a proxy or a page sends reports again from another network",
 	problem.SlowDown:        "is a proxy in front whose address counts as every client's? List all proxies in trusted_proxies",
 	problem.Overloaded:      "the relay is full, or its store fails: see its log",

@@ -89,7 +89,8 @@ func problemNames(t *testing.T) (out []problem.Name) {
 	return out
 }
 
-// TestEveryProblemIsShown: each problem must have a line in the status and a metric with an alert, or a reason why none.
+// TestEveryProblemIsShown: each problem must have a line in the status and a metric with an alert, or a reason why
+// there is none.
 func TestEveryProblemIsShown(t *testing.T) {
 	for _, name := range problemNames(t) {
 		require.NotEqual(t, relay.Advice()[name] != "", shownElsewhere[name] != "", "%s: want exactly one of both", name)

@@ -74,8 +74,8 @@ func TestDatabaseChecks(t *testing.T) {
 	c.Start(t, 0)
 }
 
-// TestPgBouncer: a relay must refuse PgBouncer in transaction mode by name, and run behind it with the settings that the
-// manual names.
+// TestPgBouncer: a relay must refuse PgBouncer in transaction mode by name, and run behind it with the settings that
+// the manual names.
 func TestPgBouncer(t *testing.T) {
 	program, err := exec.LookPath("pgbouncer")
 	if err != nil {
