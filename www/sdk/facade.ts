@@ -15,7 +15,7 @@ import { moduleURL } from './load.js';
 import { type ConnectOptions, type ParsedOptions, parseOptions } from './options.js';
 import { type Reported, reportOf } from './reported.js';
 import type { Store } from './store.js';
-import { randomFraction, untilShown, within } from './timing.js';
+import { maxTimer, pause, randomFraction, untilShown, within } from './timing.js';
 import type { Value, Vector } from './value.js';
 import { markWithdrawal } from './withdrawal.js';
 
@@ -59,7 +59,10 @@ const maxQueued = 16;
 /** The longest list that waits: the largest number of bins of a task. */
 const maxLength = 65536;
 
-/** The shortest time between two attempts to connect, in milliseconds, unless the browser is online again. */
+/**
+ * The time from a failed attempt to connect to the next, in milliseconds, unless the browser is online again. It
+ * doubles with each failure.
+ */
 const retryInterval = 30_000;
 
 /** The longest wait for what one call asks of the store, in milliseconds: a store of the page may never answer. */
@@ -129,7 +132,10 @@ export class DoonaClient<V extends Value = Value> {
   #failure: { readonly code: Status['state']; readonly reason: string } | undefined;
   /** Whether no later attempt can succeed on this page. */
   #isHopeless = false;
+  /** When a report may connect again; Infinity if the page does by itself. */
   #retryAt = 0;
+  /** Attempts to connect that failed. */
+  #failures = 0;
   #sending = 0;
   /** When the epoch of the last report ends, in Unix milliseconds. */
   #reportedUntil = 0;
@@ -421,7 +427,7 @@ export class DoonaClient<V extends Value = Value> {
       if (doona.inPlace) this.#say(`The engine runs in the page's thread and blocks it for a moment: ${doona.inPlace}`);
     } catch (error) {
       if (connecting.signal.aborted) return;
-      this.#retryAt = Date.now() + retryInterval;
+      this.#retryLater();
       if (!passing.includes((error as { code?: unknown } | null)?.code)) {
         this.#isHopeless = true;
         this.#queue = [];
@@ -431,6 +437,23 @@ export class DoonaClient<V extends Value = Value> {
       if (this.#connecting === connecting) this.#connecting = undefined;
     }
   }
+
+  /**
+   * Sets when to connect again. A page connects then by itself, and never because a value is reported: a relay that
+   * refuses the first attempt would learn from the second that there is a value.
+   */
+  #retryLater(): void {
+    const wait = Math.min(retryInterval * 2 ** this.#failures++, maxTimer);
+    this.#retryAt = Date.now() + wait;
+    if (typeof document === 'undefined') return; // A timer would keep a server's process alive.
+    this.#retryAt = Infinity;
+    pause(wait, this.#closing.signal).then(this.#retry, () => {});
+  }
+
+  readonly #retry = (): void => {
+    this.#retryAt = 0;
+    void this.#advance();
+  };
 
   /** Whether the reports in a store may be sent. */
   async #maySend(store: Store): Promise<boolean> {

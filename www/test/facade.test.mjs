@@ -176,6 +176,23 @@ test('a blocked relay: the page goes on, status says why, and the value leaves w
     assert.deepEqual(complaints.filter((text) => !network.test(text)), []);
   });
 
+test('after a failed attempt the page connects again by itself, and no value hastens that', async () => {
+  await page.clock.install();
+  const blocked = `${server.relay}/v1/tasks/**`;
+  await context.route(blocked, (route) => route.abort());
+  await init();
+  await reaches('task-unreachable');
+  asked = [];
+  const hour = 3_600_000;
+  await page.evaluate((ahead) => { const now = Date.now; Date.now = () => now() + ahead; }, hour);
+  await page.evaluate('client.report(7)');
+  await page.waitForTimeout(300);
+  assert.deepEqual(asked, [], 'the value made the page ask the relay');
+  await context.unroute(blocked);
+  await page.clock.fastForward(31_000);
+  await reaches('reported');
+});
+
 test('Global Privacy Control: nothing is fetched or stored, and no value waits, until optIn', async () => {
   await page.evaluate(() => Object.defineProperty(navigator, 'globalPrivacyControl', { value: true }));
   await init();
