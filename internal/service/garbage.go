@@ -11,9 +11,9 @@ import (
 // Garbage is how many bytes of garbage a server may accumulate, in addition to the garbage that GOGC allows.
 const Garbage = 32 << 20
 
-// mostKept is the live heap, in bytes, from which on the allowed garbage no longer grows. A verifier of a batch of
-// 2·10⁷ slots keeps 200 MB of tags. As much garbage again would make it exceed 500 MB.
-const mostKept = 128 << 20
+// mostKept is the live heap, in bytes, from which on the allowed garbage no longer grows. A relay or verifier of a
+// batch of 2.5·10⁷ slots keeps 200 MB of tags. With 128 MB here the later relay took 530 MB.
+const mostKept = 64 << 20
 
 // minKept is the smallest live heap that Go's runtime assumes, in bytes. Its minimum heap goal is minKept times the
 // percentage of GOGC.

@@ -39,6 +39,6 @@ func TestPercent(t *testing.T) {
 	require.Equal(t, 900, percentOf(100, minKept))
 	require.Equal(t, 200, percentOf(100, Garbage))
 	require.Equal(t, 400, percentOf(200, Garbage))
-	require.Equal(t, 125, percentOf(100, mostKept))
-	require.Equal(t, 16, percentOf(100, 1<<30))
+	require.Equal(t, 150, percentOf(100, mostKept))
+	require.Equal(t, 10, percentOf(100, 1<<30))
 }
