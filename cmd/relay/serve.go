@@ -106,7 +106,8 @@ func checkCommand() *cobra.Command {
 		Long: `Check-config makes all checks that 'relay serve' makes before it listens. It reads the configuration,
 the keys, every task, and the store and the secret if they exist. It checks owners, key lists and this
 relay's hop in each task. It also checks that it can create files in the relay's folders: run it as
-the same user as the relay. It leaves no changes.
+the same user as the relay. It leaves no changes, but closes key files to their
+group, as the relay does.
 
 It prints the tasks, and estimates how much memory, disk and processor time a full batch of each task
 needs here at most. It fails if the disk of an SQLite store is too small for that.`,
