@@ -9,8 +9,7 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// step is the ratio of two scales next to each other on the grid of [setSearch.run]. last is the most steps from scale
-// 1.
+// step is the ratio of two neighbouring scales on the grid of [setSearch.run]. last is the most steps from scale 1.
 const (
 	step = 1.02
 	last = 200
@@ -155,6 +154,9 @@ func (s *setSearch) tables(found setWays) setWays {
 		if w.Why == nil && !equalTables(w.Task.Noise, found.ways[i].Task.Noise) {
 			others = append(others, i)
 		}
+	}
+	if len(others) == 0 {
+		return found
 	}
 	try := func(change ...int) {
 		ways := slices.Clone(found.ways)

@@ -167,7 +167,7 @@ func planSite(t *testing.T, name string, tables []sitesTable) {
 		t.Logf("%s, %s: %.4g, by the rule %.4g: %+.2f %%", name, s.Goals[i].Name, w.RMSE, want, 100*(w.RMSE/want-1))
 		require.InEpsilon(t, want, w.RMSE, .03, "%s, %s", name, s.Goals[i].Name)
 	}
-	if tables[1].cells != 144 {
+	if tables[1].cells != 144 { // The rest is of the larger set.
 		return
 	}
 	explained, err := s.Laws(plan, 1)

@@ -86,10 +86,10 @@ function late(): DoonaError {
 
 async function start(folder?: URL): Promise<Port> {
   // Without a page there is nothing to block, and a worker would keep Deno and Bun from ending.
-  const why = typeof document === 'undefined' ? undefined : await tryWorker(folder);
-  if (typeof why === 'object') return why;
+  const tried = typeof document === 'undefined' ? undefined : await tryWorker(folder);
+  if (typeof tried === 'object') return tried;
   const { answer } = await loadInPlace(folder);
-  return { isWorker: false, post: answer, stop: () => {}, inPlace: why };
+  return { isWorker: false, post: answer, stop: () => {}, inPlace: tried };
 }
 
 /**

@@ -136,6 +136,8 @@ export class DoonaClient<V extends Value = Value> {
   #retryAt = 0;
   /** Attempts to connect that failed. */
   #failures = 0;
+  /** The end of the epoch, in Unix milliseconds, after which the page connects by itself. */
+  #awaited = 0;
   #sending = 0;
   /** When the epoch of the last report ends, in Unix milliseconds. */
   #reportedUntil = 0;
@@ -379,8 +381,10 @@ export class DoonaClient<V extends Value = Value> {
     if (!found) return false;
     this.#failure = undefined;
     const { epoch, end, events } = found;
-    // A page that is open in the next epoch seals its default, also if it reports no event.
-    if (events && typeof document !== 'undefined') {
+    // A page that is open in the next epoch seals its default, also if it reports no event. Drawn once, so that the
+    // number of values does not change the time.
+    if (events && typeof document !== 'undefined' && this.#awaited !== end) {
+      this.#awaited = end;
       const begins = end + this.#pinned!.spread * randomFraction();
       untilShown(begins, this.#closing.signal).then(() => this.#advance(), () => {});
     }
@@ -427,8 +431,9 @@ export class DoonaClient<V extends Value = Value> {
       if (doona.inPlace) this.#say(`The engine runs in the page's thread and blocks it for a moment: ${doona.inPlace}`);
     } catch (error) {
       if (connecting.signal.aborted) return;
-      this.#retryLater();
-      if (!passing.includes((error as { code?: unknown } | null)?.code)) {
+      if (passing.includes((error as { code?: unknown } | null)?.code)) {
+        this.#retryLater();
+      } else {
         this.#isHopeless = true;
         this.#queue = [];
       }
@@ -444,10 +449,9 @@ export class DoonaClient<V extends Value = Value> {
    */
   #retryLater(): void {
     const wait = Math.min(retryInterval * 2 ** this.#failures++, maxTimer);
-    this.#retryAt = Date.now() + wait;
-    if (typeof document === 'undefined') return; // A timer would keep a server's process alive.
-    this.#retryAt = Infinity;
-    pause(wait, this.#closing.signal).then(this.#retry, () => {});
+    const isPage = typeof document !== 'undefined'; // A timer would keep a server's process alive.
+    this.#retryAt = isPage ? Infinity : Date.now() + wait;
+    if (isPage) pause(wait, this.#closing.signal).then(this.#retry, () => {});
   }
 
   readonly #retry = (): void => {

@@ -316,7 +316,6 @@ function parseAllow({ allow = [] }: AllOptions, stream: boolean): readonly strin
   return stream ? allow : undefined;
 }
 
-/** Whether x is a number from low to high. Callers without TypeScript may pass anything. */
 /** Checks the options of `explain`. @throws DoonaError `invalid-option` */
 export function checkExplainOptions({ devices = 2, language = '' }: ExplainOptions): void {
   if (!(Number.isInteger(devices) && isBetween(devices, 1, 1000))) {
@@ -325,6 +324,7 @@ export function checkExplainOptions({ devices = 2, language = '' }: ExplainOptio
   if (typeof language !== 'string') throw invalidOption('language', language, 'a tag such as "de"');
 }
 
+/** Whether x is a number from low to high. Callers without TypeScript may pass anything. */
 function isBetween(x: unknown, low: number, high: number): x is number {
   return typeof x === 'number' && x >= low && x <= high;
 }

@@ -1,5 +1,5 @@
 /**
- * Checks the SDK's other scripts: for the worker, tokens and explanations. It fetches a script and compares it with the
+ * Checks the SDK's other scripts: the worker's, and those of on-demand.ts. It fetches a script and compares it with the
  * hash in this script before the script runs. A script from another origin runs from a blob: address, so exactly the
  * checked bytes run. A script from the page's own origin runs from its own address, which even the strictest policy
  * admits. Its server could then send other bytes, but it also serves the page (docs/threat-model.md).

@@ -193,7 +193,7 @@ func (v *visitor) fault() {
 	}
 }
 
-// visit sends the report that waits on the disk, and then that of today by the device's clock.
+// visit sends the report that waits on the disk, and then today's report, by the device's clock.
 func (v *visitor) visit() {
 	if v.disk.Dead() {
 		v.crashes++
