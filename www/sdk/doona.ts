@@ -464,7 +464,10 @@ export class Doona<V extends Value = Value> {
       const mark = markAtSealing();
       const leaveAt = this.#leaveTime(epoch); // Drawn before the value is sealed.
       const old = await this.#sealedReport(epoch);
-      if (old && (!old.tags || old.final || !input)) return this.#repeated(old);
+      if (old && (!old.tags || old.final || !input)) {
+        this.#adopt(old, mark); // Another tab may have sealed it since this one connected.
+        return this.#repeated(old);
+      }
       const isEvent = input && this.task.epochs.events && !isUsual(this.task, input);
       const isFirst = isEvent && !old; // The epoch is claimed before its event is recorded.
       const asked = input && !isFirst && (!isEvent || (await ledger.event(this.#claimOn(epoch))));
@@ -527,9 +530,9 @@ export class Doona<V extends Value = Value> {
   }
 
   /** Takes over a draft of an earlier visit or another tab, if a report is one whose epoch has not ended. */
-  #adopt(report: Report): boolean {
+  #adopt(report: Report, mark?: string | null): boolean {
     const isDraft = report.tags !== undefined && !this.#isClosed(report);
-    if (isDraft && !this.#drafts.has(report.epoch)) this.#watch(report);
+    if (isDraft && !this.#drafts.has(report.epoch)) this.#watch(report, mark);
     return isDraft;
   }
 

@@ -185,7 +185,7 @@ export class DoonaClient<V extends Value = Value> {
     if (this.#isObjected()) return ['gpc'];
     if (!this.#consent && !this.#isHopeless) return ['waiting-for-consent'];
     if (this.#failure) return [this.#failure.code, this.#failure.reason];
-    if (this.#sending > 0) return ['sending'];
+    if (this.#sending > 0 || (this.#doona && this.#queue.length > 0)) return ['sending'];
     if (Date.now() < this.#reportedUntil) return [this.#isLeftOut ? 'not-sampled' : 'reported'];
     if (!this.#doona) return ['connecting'];
     return [this.#drafts > 0 ? 'draft' : 'ready'];

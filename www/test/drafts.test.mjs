@@ -88,7 +88,8 @@ async function until(/** @type {string} */ expression, on = page) {
 /** Reports values as drafts, one after the other. @param {number[]} values @param {Page} [on] */
 async function draft(values, on = page) {
   for (const value of values) {
-    await on.evaluate(`client.report(${value}, { final: false })`);
+    const state = await on.evaluate(`client.report(${value}, { final: false }); client.status.state`);
+    assert.notEqual(state, 'draft', 'a value waits');
     await until('!["sending", "connecting"].includes(client.status.state)', on);
     await reaches('draft', on);
   }

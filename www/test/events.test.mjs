@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 
-import { launch, long, network, open, startTestServer } from './harness.mjs';
+import { launch, long, network, open, patience, startTestServer } from './harness.mjs';
 
 /** @typedef {import('playwright-core').Page} Page */
 
@@ -211,11 +211,11 @@ async function visitOn(context, day) {
 
 /** Waits until a page's client has nothing to do. @param {Page} page */
 async function isIdle(page) {
-  for (;;) {
+  for (const end = Date.now() + patience; ; await page.waitForTimeout(5)) {
     const [state, errors] = /** @type {[string, string[]]} */ (await page.evaluate('[client.status.state, errors]'));
     assert.deepEqual(errors, []);
     if (!['connecting', 'sending', 'ready'].includes(state)) return;
-    await page.waitForTimeout(5);
+    if (Date.now() > end) assert.fail(`still ${state}: ${page.url()}`);
   }
 }
 
@@ -336,5 +336,25 @@ test('a page that is opened after the day has its report seals the default of th
     return [...states, ...(await visits.letters()).map((/** @type {any} */ one) => [one.epoch, one.letter])];
   });
   assert.deepEqual(states, ['reported', [0, task.usual], [1, task.usual]]);
+  await close();
+});
+
+test('a page takes over the draft that another tab seals while it connects', async () => {
+  const [task] = tasks;
+  const { page, close } = await openSite(task);
+  const left = await page.evaluate(async () => {
+    const { visits, site, setTime, start } = /** @type {any} */ (globalThis);
+    const visitor = new visits.Visitor(site);
+    setTime(start + 0.5 * visits.dayLength);
+    const tab = await visitor.open();
+    await tab.decided(0);
+    const client = site.sdk.init({ ...site.options, store: visitor.store, flush: false }); // It looked too early.
+    await visits.until(() => client.status.state === 'draft', () => `a draft: ${JSON.stringify(client.status)}`);
+    tab.doona.close();
+    await visits.leave();
+    client.close();
+    return (await visits.letters()).map((/** @type {any} */ one) => [one.epoch, one.letter]);
+  });
+  assert.deepEqual(left, [[0, task.usual]]);
   await close();
 });
