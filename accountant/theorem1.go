@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
@@ -25,7 +26,7 @@ func theorem1Delta(k uint64, gamma float64, users uint64, eps float64) float64 {
 func theorem1Gamma(k, users uint64, eps, delta float64) (num, den uint64, err error) {
 	need := math.Max(14*math.Log(2/delta)/(eps*eps), 27/eps) * float64(k) * (1 + 1e-12)
 	if need >= float64(users-1) {
-		enough := strconv.FormatFloat(math.Floor(need)+2, 'f', 0, 64)
+		enough := decimal.Format(math.Floor(need)+2, 17)
 		return 0, 0, invalid.Field("users", strconv.FormatUint(users, 10),
 			"at least "+enough+" for this k, epsilon and delta under rule theorem1 (blanket probability below 1)")
 	}

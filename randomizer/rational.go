@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
@@ -29,16 +30,21 @@ func NewRational(num int64, den uint64) Rational {
 // field: also a fraction that is not in lowest terms, a leading zero or a plus sign.
 func ParseRational(field, s string) (Rational, error) {
 	numText, denText, isFraction := strings.Cut(s, "/")
-	num, err := strconv.ParseInt(numText, 10, 64)
+	size, isNegative := strings.CutPrefix(numText, "-")
+	num, ok := decimal.Uint(size, 10, math.MaxInt64)
 	den := uint64(1)
-	if err == nil && isFraction {
-		den, err = strconv.ParseUint(denText, 10, 63)
+	if ok && isFraction {
+		den, ok = decimal.Uint(denText, 10, math.MaxInt64)
 	}
-	if err != nil || den == 0 || num == math.MinInt64 || NewRational(num, den).String() != s {
+	r := Rational{int64(num), den}
+	if isNegative {
+		r.Num = -r.Num
+	}
+	if !ok || den == 0 || NewRational(r.Num, den).String() != s {
 		return Rational{}, invalid.Field(field, invalid.Quote(s),
 			`an integer "a" or a fraction "a/b" in lowest terms, both below 2^63`)
 	}
-	return Rational{num, den}, nil
+	return r, nil
 }
 
 // RationalFromFloat turns a decimal flag such as 0.9 into 9/10: it returns the first convergent of x's continued

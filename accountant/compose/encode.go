@@ -125,7 +125,7 @@ func (l *Law) decodeMasses(in []byte) error {
 		return badLaw("a last mass of 0", "one above 0")
 	}
 	if !(total <= mostMass) || !(l.excess() <= 1) {
-		return badLaw("masses that add up to "+strconv.FormatFloat(total, 'g', 6, 64)+", "+
+		return badLaw("masses that add up to "+decimal.Format(total, 6)+", "+
 			strconv.FormatUint(l.copies, 10)+" times", "at most 1")
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/doona-dp/doona/accountant/compose"
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/randomizer"
@@ -360,7 +361,7 @@ func (m *Mechanism) checkSlots() error {
 	if room > 0 && most >= maxPerLane/2 {             // otherwise the batch is so large that a lane has few slots
 		enough := math.Ceil(float64(slots.PerLane-m.most()) * float64(m.task.Batch.Min) / room)
 		return invalid.Field("users", strconv.FormatUint(m.task.Batch.Min, 10),
-			"at least "+strconv.FormatFloat(enough, 'f', 0, 64)+
+			"at least "+decimal.Format(enough, 17)+
 				" honest clients, so that each one's noise fits the slots of a lane, or a smaller dim")
 	}
 	return invalid.Field("slots.perLane", strconv.FormatUint(slots.PerLane, 10),

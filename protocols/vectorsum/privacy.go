@@ -225,7 +225,7 @@ func (g target) publishedGamma(d, k, t uint64) (randomizer.Rational, error) {
 	need := g.publishedNeed(float64(d), float64(k), float64(t))
 	if !(need < float64(g.users-1)*(1-0x1p-40)) {
 		return randomizer.Rational{}, invalid.Field("users", strconv.FormatUint(g.users, 10),
-			"at least "+strconv.FormatFloat(math.Floor(need)+2, 'f', 0, 64)+
+			"at least "+decimal.Format(math.Floor(need)+2, 17)+
 				" for this dim, k, t, epsilon and delta under rule scm21 (blanket probability below 1)")
 	}
 	return randomizer.NewRational(int64(math.Ceil(need/float64(g.users-1)*0x1p40)), 1<<40), nil

@@ -2,9 +2,11 @@ package task
 
 import (
 	"cmp"
+	"math"
 	"strconv"
 	"strings"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
@@ -116,9 +118,9 @@ func parseLimit(field, text, want string) (c Cap, err error) {
 		return c, nil
 	}
 	reports, window, _ := strings.Cut(text, "/")
-	r, failed := strconv.ParseUint(reports, 10, 64)
-	w, err := strconv.ParseUint(window, 10, 64)
-	if failed == nil && err == nil && r+w > 0 {
+	r, isNumber := decimal.Uint(reports, 10, math.MaxUint64)
+	w, ok := decimal.Uint(window, 10, math.MaxUint64)
+	if isNumber && ok && r+w > 0 {
 		return Cap{r, w}, nil
 	}
 	return c, invalid.Field(field, invalid.Quote(text), want)

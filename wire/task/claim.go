@@ -1,30 +1,28 @@
 package task
 
 import (
-	"strconv"
-	"strings"
-
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
 // Epsilon is ε in (0, 100]: the decimal text from a task, and its number.
-type Epsilon struct{ decimal }
+type Epsilon struct{ number }
 
 // Delta is δ in (0, 1): the decimal text from a task, and its number.
-type Delta struct{ decimal }
+type Delta struct{ number }
 
-// decimal is a decimal text and its number. "1e-6" and "0.000001" are the same number, but give tasks with different
+// number is a decimal text and its number. "1e-6" and "0.000001" are the same number, but give tasks with different
 // ids.
-type decimal struct {
+type number struct {
 	text  string
 	value float64 // 0 if the text is not a valid decimal.
 }
 
 // Value returns the float64 nearest to the decimal. It returns 0 for an invalid text; no valid task has 0.
-func (d decimal) Value() float64 { return d.value }
+func (n number) Value() float64 { return n.value }
 
 // String returns the decimal's text.
-func (d decimal) String() string { return d.text }
+func (n number) String() string { return n.text }
 
 const (
 	wantEpsilon = "a decimal in (0, 100]"
@@ -32,10 +30,10 @@ const (
 )
 
 // NewEpsilon parses ε. [Task.Validate] reports an invalid text.
-func NewEpsilon(text string) Epsilon { return Epsilon{newDecimal(text, 100)} }
+func NewEpsilon(text string) Epsilon { return Epsilon{newNumber(text, 100)} }
 
 // NewDelta parses δ. [Task.Validate] reports an invalid text.
-func NewDelta(text string) Delta { return Delta{newDecimal(text, 1-1.0/(1<<53))} }
+func NewDelta(text string) Delta { return Delta{newNumber(text, 1-1.0/(1<<53))} }
 
 // NewClaim returns a claim for one epoch. It assumes n_min honest clients and has no total over all epochs.
 func NewClaim(epsilon, delta string) Claim {
@@ -47,22 +45,19 @@ func (c *Claim) SetTotal(epsilon, delta string) {
 	c.Total = Total{NewEpsilon(epsilon), NewDelta(delta)}
 }
 
-// newDecimal parses digits, optionally followed by "." and digits, optionally followed by "e", an optional "-" and
+// newNumber parses digits, optionally followed by "." and digits, optionally followed by "e", an optional "-" and
 // digits. The text has at most 24 characters. All programming languages parse such texts alike. The number must be
 // above 0 and at most max.
-func newDecimal(text string, max float64) decimal {
-	number, exponent, hasExponent := strings.Cut(text, "e")
-	whole, fraction, hasFraction := strings.Cut(number, ".")
-	ok := len(text) <= 24 && isDigits(whole) && (!hasFraction || isDigits(fraction)) &&
-		(!hasExponent || isDigits(strings.TrimPrefix(exponent, "-")))
-	v, err := strconv.ParseFloat(text, 64)
-	if !ok || err != nil || !(v > 0 && v <= max) {
-		return decimal{text: text}
+func newNumber(text string, max float64) number {
+	if len(text) > 24 {
+		return number{text: text}
 	}
-	return decimal{text, v}
+	v, ok := decimal.Parse(text)
+	if !ok || !(v > 0 && v <= max) {
+		return number{text: text}
+	}
+	return number{text, v}
 }
-
-func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // Check returns an error if ε or δ is out of range, in the claim for one epoch or in the total.
 func (c Claim) Check() error {

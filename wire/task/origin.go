@@ -1,9 +1,11 @@
 package task
 
 import (
+	"math"
 	"strconv"
 	"strings"
 
+	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
@@ -110,9 +112,8 @@ func isScheme(s string) bool {
 }
 
 func isPort(scheme, port string) bool {
-	n, err := strconv.ParseUint(port, 10, 16)
-	return err == nil && n > 0 && strconv.FormatUint(n, 10) == port &&
-		!(scheme == "http" && n == 80) && !(scheme == "https" && n == 443)
+	n, ok := decimal.Uint(port, 10, math.MaxUint16)
+	return ok && n > 0 && !(scheme == "http" && n == 80) && !(scheme == "https" && n == 443)
 }
 
 // isDomain reports whether s is a host name: labels separated by dots, also in punycode.
@@ -134,7 +135,7 @@ func isNumeric(s string) bool {
 func isIPv4(s string) bool {
 	parts := strings.Split(s, ".")
 	for _, part := range parts {
-		if n, err := strconv.ParseUint(part, 10, 8); err != nil || strconv.FormatUint(n, 10) != part {
+		if _, ok := decimal.Uint(part, 10, 255); !ok {
 			return false
 		}
 	}
@@ -162,14 +163,16 @@ func isIPv6(s string) bool {
 	return at == first && (!gap || length == missing)
 }
 
+func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+
 // groupsOf parses groups of hexadecimal digits, separated by colons. Zero groups are valid only if mayBeEmpty.
 func groupsOf(s string, mayBeEmpty bool) (groups []uint16, ok bool) {
 	if s == "" {
 		return nil, mayBeEmpty
 	}
 	for _, text := range strings.SplitN(s, ":", 9) {
-		v, err := strconv.ParseUint(text, 16, 16)
-		if err != nil || strconv.FormatUint(v, 16) != text {
+		v, ok := decimal.Uint(text, 16, math.MaxUint16)
+		if !ok {
 			return nil, false
 		}
 		groups = append(groups, uint16(v))
