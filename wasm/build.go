@@ -140,7 +140,7 @@ func checkSettings(ctx context.Context) error {
 	return nil
 }
 
-// linkWithSymbols compiles a main package, with step Decimals, and links it with the linker that writes symbols.
+// linkWithSymbols compiles a main package and links it with the linker that writes symbols.
 func linkWithSymbols(ctx context.Context, main, file string, o Options, flags []string) error {
 	if err := checkSettings(ctx); err != nil {
 		return err
@@ -159,7 +159,7 @@ func linkWithSymbols(ctx context.Context, main, file string, o Options, flags []
 	if err != nil {
 		return err
 	}
-	overlay, err := postlink.Overlay(ctx, dir, native, o)
+	overlay, err := postlink.Overlay(dir, o)
 	if err != nil {
 		return err
 	}

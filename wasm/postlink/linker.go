@@ -103,37 +103,10 @@ func BuildLinker(ctx context.Context, dir string, env []string) (toolexec string
 // lastSection is the line of cmd/link/internal/wasm/asm.go after which the module's section of symbols is written.
 const lastSection = "\twriteProducerSec(ctxt)\n"
 
-// Overlay writes a file for the go command's flag -overlay to the folder dir. It makes step Decimals, and replaces
-// the files of o.Replace.
-func Overlay(ctx context.Context, dir string, env []string, o Options) (list string, err error) {
-	files := map[string][]byte{}
-	maps.Copy(files, o.Replace)
-	if o.Does(Decimals) {
-		root, err := goRoot(ctx, env)
-		if err != nil {
-			return "", err
-		}
-		for _, c := range []struct{ file, line, by string }{
-			{"src/internal/strconv/atof.go", fastDecimals, "const optimize = false\n"},
-			{"src/strconv/number.go", quotesNumber, "\treturn e.Func + \": \" + e.Err.Error()\n"},
-		} {
-			file := filepath.Join(root, filepath.FromSlash(c.file))
-			if files[file], err = replaceLine(file, c.line, c.by); err != nil {
-				return "", err
-			}
-		}
-	}
-	return writeOverlay(dir, "module.json", files)
+// Overlay writes a file for the go command's flag -overlay to the folder dir. It replaces the files of o.Replace.
+func Overlay(dir string, o Options) (list string, err error) {
+	return writeOverlay(dir, "module.json", o.Replace)
 }
-
-// fastDecimals is the line of internal/strconv/atof.go by which it converts numbers with tables of powers of ten.
-// Without these it converts them exactly, digit by digit, to the same results.
-const fastDecimals = "var optimize = true // set to false to force slow-path conversions for testing\n"
-
-// quotesNumber is the line of strconv/number.go by which its errors quote a text, with tables of Unicode. Our errors
-// quote it themselves (package invalid).
-const quotesNumber = `	return "strconv." + e.Func + ": " + "parsing " + Quote(e.Num) + ": " + e.Err.Error()
-`
 
 func goRoot(ctx context.Context, env []string) (string, error) {
 	root, err := GoCommand(ctx, env, "env", "GOROOT").Output() // without the messages of a download

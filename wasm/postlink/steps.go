@@ -2,12 +2,10 @@ package postlink
 
 import "slices"
 
-// Step names a change to a module: that [Freeze] makes to a linked one, or [Overlay] to its source. docs/postlink.md
-// explains each.
+// Step names a change to a module: that [Freeze] makes to a linked one. docs/postlink.md explains each.
 type Step string
 
 const (
-	Decimals  Step = "decimals"  // Package strconv needs no tables of powers of ten and of Unicode. Made before linking.
 	Start     Step = "start"     // The module is stored in the state after its start.
 	Allocator Step = "allocator" // An allocator of a few instructions replaces the runtime's.
 	Tables    Step = "tables"    // The tables of functions are cleared.
@@ -20,7 +18,7 @@ const (
 
 // Steps lists all steps in their order.
 func Steps() []Step {
-	return []Step{Decimals, Start, Allocator, Tables, Functions, Switches, Blocks, Data, Names}
+	return []Step{Start, Allocator, Tables, Functions, Switches, Blocks, Data, Names}
 }
 
 // needed names, for a step, the step without which it cannot be.
