@@ -15,7 +15,40 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/problem"
 )
+
+// TestFromSQLiteToPostgres: a relay changes its store as the manual says. The epoch that has begun is lost, and nothing
+// else: its batches before are confirmed, and the next epoch takes reports.
+func TestFromSQLiteToPostgres(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1})
+	database := relaytest.NewDatabase(t)
+	stop := c.Start(t, 0)
+	for i := range 10 {
+		require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, uint64(i)), relaytest.Network(i)))
+	}
+	batch, _ := c.Pull(t, 0, 0)
+	require.Len(t, c.Values(t, 0, batch)[0], 10)
+	stop()
+	code, out, log := run(t, "end-epochs", "--config", c.RelayConfig(1), "--store", database, "--confirm")
+	require.Zero(t, code, log)
+	require.Contains(t, out, "epoch 0\nepochs ended; start the relay")
+	code, _, log = run(t, "check-config", "--config", c.RelayConfig(1), "--store", database)
+	require.Zero(t, code, log)
+	cfg := c.Config(t, 0)
+	cfg.Store = database
+	r, err := relay.New(cfg)
+	require.NoError(t, err)
+	c.Serve(t, r, cfg.Admin)
+	requireProblem(t, problem.EpochClosed, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(11)))
+	c.Clock.Advance(relaytest.Epoch)
+	for i := range 10 {
+		require.NoError(t, c.Post(t.Context(), 1, c.Seal(t, 1, uint64(i)), relaytest.Network(i)))
+	}
+	batch, _ = c.Pull(t, 1, 0)
+	require.Len(t, c.Values(t, 1, batch)[0], 10)
+}
 
 // requireBothRefuse requires that check-config and serve fail with a store's URL, for the same reason.
 func requireBothRefuse(t *testing.T, c *relaytest.Cascade, store, want string, env ...string) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"strings"
 	"text/tabwriter"
@@ -14,12 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/issuer"
 )
 
 func serveCommand() *cobra.Command {
 	var config string
+	var log cli.LogFlags
 	cmd := &cobra.Command{
 		Use:   "serve --config issuer.yaml",
 		Short: "Run the issuer until SIGTERM or an interrupt",
@@ -59,20 +58,25 @@ of a task.`,
 			if err := cli.Refuse(cmd, "for serve: it has no result to print", "json"); err != nil {
 				return err
 			}
-			return serve(ctx, cmd, config)
+			return serve(ctx, cmd, config, &log)
 		},
 	}
+	log.Register(cmd)
 	cmd.Flags().StringVar(&config, "config", "", "configuration file (issuer.yaml)")
 	cli.Require(cmd, "config")
 	return cmd
 }
 
-func serve(ctx context.Context, cmd *cobra.Command, path string) error {
+func serve(ctx context.Context, cmd *cobra.Command, path string, flags *cli.LogFlags) error {
+	log, err := flags.Log(cmd)
+	if err != nil {
+		return err
+	}
 	config, err := issuer.LoadConfig(path)
 	if err != nil {
 		return err
 	}
-	config.Log = service.Coarse(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+	config.Log = log
 	i, err := issuer.New(config)
 	if err != nil {
 		return err

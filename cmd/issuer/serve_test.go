@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/testing/clitest"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
@@ -30,7 +31,9 @@ tasks: [{file: %q, owner: %q, token_keys: %q}]
 	var log bytes.Buffer
 	cmd := root()
 	cmd.SetErr(&log)
-	require.NoError(t, serve(ctx, cmd, config))
+	var flags cli.LogFlags
+	flags.Register(cmd)
+	require.NoError(t, serve(ctx, cmd, config, &flags))
 	require.Contains(t, log.String(), "msg=drained")
 	clitest.ByTheMinute(t, log.String())
 }

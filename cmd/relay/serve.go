@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay"
 )
 
@@ -36,6 +34,7 @@ func (f *configFlags) load() (relay.Config, error) {
 
 func serveCommand() *cobra.Command {
 	var f configFlags
+	var log cli.LogFlags
 	cmd := &cobra.Command{
 		Use:   "serve --config relay.yaml",
 		Short: "Run the relay until SIGTERM or an interrupt",
@@ -73,20 +72,25 @@ An example of relay.yaml, for a relay behind a TLS proxy:
 			if err := cli.Refuse(cmd, "for serve: it has no result to print", "json"); err != nil {
 				return err
 			}
-			return serve(ctx, cmd, &f)
+			return serve(ctx, cmd, &f, &log)
 		},
 	}
 	f.register(cmd)
+	log.Register(cmd)
 	cli.Require(cmd, "config")
 	return cmd
 }
 
-func serve(ctx context.Context, cmd *cobra.Command, f *configFlags) error {
+func serve(ctx context.Context, cmd *cobra.Command, f *configFlags, flags *cli.LogFlags) error {
+	log, err := flags.Log(cmd)
+	if err != nil {
+		return err
+	}
 	config, err := f.load()
 	if err != nil {
 		return err
 	}
-	config.Log = service.Coarse(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+	config.Log = log
 	r, err := relay.New(config)
 	if err != nil {
 		return err

@@ -195,7 +195,7 @@ func TestServeBeginsNoLedger(t *testing.T) {
 	cmd := serveCommand()
 	require.NoError(t, cmd.ParseFlags([]string{"--task", "", "--keys", "", "--sign-key", "", "--data", ""}))
 	try := func() error {
-		c, err := flags.load(cmd)
+		c, err := flags.read(cmd)
 		require.NoError(t, err)
 		s, err := server.New(c)
 		if err == nil {

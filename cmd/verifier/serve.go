@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/verifier/server"
 )
 
@@ -22,6 +20,7 @@ type serveFlags struct {
 	budget                        budgetFlags
 	hosts, adminHosts             []string
 	begin                         bool
+	log                           cli.LogFlags
 }
 
 func serveCommand() *cobra.Command {
@@ -78,7 +77,7 @@ those of a task. docs/verifier.md is the manual.`,
 			if err != nil {
 				return err
 			}
-			return serve(ctx, cmd, config)
+			return serve(ctx, config)
 		},
 	}
 	flags := cmd.Flags()
@@ -100,11 +99,22 @@ those of a task. docs/verifier.md is the manual.`,
 	flags.BoolVar(&f.begin, "new-ledger", false,
 		"begin the ledger of a stream's later task if there is none in the folder")
 	f.budget.flags(cmd)
+	f.log.Register(cmd)
 	return cmd
 }
 
-// load returns the configuration from the file --config, or else from the other flags.
-func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
+// load returns the configuration, with the log that the flags ask for.
+func (f *serveFlags) load(cmd *cobra.Command) (config server.Config, err error) {
+	log, err := f.log.Log(cmd)
+	if err == nil {
+		config, err = f.read(cmd)
+	}
+	config.Log = log
+	return config, err
+}
+
+// read returns the configuration from the file --config, or else from the other flags.
+func (f *serveFlags) read(cmd *cobra.Command) (server.Config, error) {
 	if f.config != "" {
 		if err := cli.Refuse(cmd, "with --config: the file has this setting", "task", "keys", "sign-key", "data",
 			"listen", "admin", "hosts", "admin-hosts", "ca", "interval", "show-unusable", "ledger", "new-ledger",
@@ -142,8 +152,7 @@ func (f *serveFlags) load(cmd *cobra.Command) (server.Config, error) {
 	return c, nil
 }
 
-func serve(ctx context.Context, cmd *cobra.Command, config server.Config) error {
-	config.Log = service.Coarse(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+func serve(ctx context.Context, config server.Config) error {
 	s, err := server.New(config)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/testing/clitest"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/verifier/server"
@@ -30,7 +31,12 @@ func TestServeLogs(t *testing.T) {
 	var log bytes.Buffer
 	cmd := root()
 	cmd.SetErr(&log)
-	require.NoError(t, serve(ctx, cmd, config))
+	var flags cli.LogFlags
+	flags.Register(cmd)
+	var err error
+	config.Log, err = flags.Log(cmd)
+	require.NoError(t, err)
+	require.NoError(t, serve(ctx, config))
 	require.Contains(t, log.String(), "msg=drained")
 	clitest.ByTheMinute(t, log.String())
 	require.Equal(t, 1, strings.Count(log.String(), `msg="task without an owner`), log.String())

@@ -1,16 +1,20 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/doona-dp/doona/internal/display"
+	"github.com/doona-dp/doona/internal/invalid"
 )
 
 // Admin serves a program's state to its operator, at an address that must not be public.
@@ -53,7 +57,30 @@ func health(ready func(context.Context) error) http.HandlerFunc {
 	}
 }
 
-// Handler returns /healthz, /readyz, /metrics and /status.
+// handleLevel answers at /log-level: GET returns the level of the log, and PUT sets it until the program ends.
+func handleLevel(mux *http.ServeMux, log *slog.Logger) {
+	level := levelOf(log)
+	if level == nil {
+		return
+	}
+	mux.HandleFunc("GET /log-level", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, strings.ToLower(level.Level().String()))
+	})
+	mux.HandleFunc("PUT /log-level", func(w http.ResponseWriter, req *http.Request) {
+		text, err := io.ReadAll(io.LimitReader(req.Body, 16))
+		if err == nil {
+			err = level.UnmarshalText(bytes.TrimSpace(text))
+		}
+		if err != nil {
+			http.Error(w, invalid.Field("level", strconv.Quote(string(text)), "info, warn or error").Error(),
+				http.StatusBadRequest)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+}
+
+// Handler returns /healthz, /readyz, /metrics, /status and, if the level of log can be changed, /log-level.
 func (a *Admin) Handler(log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
@@ -86,5 +113,6 @@ func (a *Admin) Handler(log *slog.Logger) http.Handler {
 		}
 		return Write(w, "application/json", display.JSON(out))
 	}))
+	handleLevel(mux, log)
 	return display.Protect(display.Bare, display.NewHosts(settingAdminHosts, log, a.Address, a.Hosts).Guard(mux))
 }

@@ -42,6 +42,18 @@ type recentLine struct {
 	omitted uint64 // repetitions that were not logged since at
 }
 
+// levelOf returns the variable with the level of a log, or nil if the level is fixed.
+func levelOf(log *slog.Logger) *slog.LevelVar {
+	handler := log.Handler()
+	if c, ok := handler.(*coarse); ok {
+		handler = c.Handler
+	}
+	if h, ok := handler.(interface{ LevelVar() *slog.LevelVar }); ok {
+		return h.LevelVar()
+	}
+	return nil
+}
+
 // WithAttrs implements [slog.Handler].
 func (c *coarse) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &coarse{c.Handler.WithAttrs(attrs), c.with + slog.GroupValue(attrs...).String(), c.recent}

@@ -32,6 +32,7 @@ const (
 // decoders lists every file that decodes bytes, whose bytes they are, and what limits their number. Decoders of another
 // party's bytes are in [reads], or run after a check of a signature or of a length that the task gives.
 var decoders = map[string][2]string{
+	"internal/service/admin.go":         {own, "16 bytes, the name of a level"},
 	"wire/onion/keys.go":                {another, "exactly the keys that the task has, behind its hash"},
 	"wire/onion/batch.go":               {another, "MaxManifest, the task's lanes, behind the relay's signature"},
 	"wire/onion/end.go":                 {another, "handover's maxEnd, the task's lanes, behind the relay's signature"},
