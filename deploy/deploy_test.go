@@ -261,25 +261,49 @@ func TestProxySamples(t *testing.T) {
 	}
 }
 
-// TestRelaySample: the relay must read the sample configuration, also with all optional lines. All files that the relay
-// writes must lie in folders where the systemd unit lets it write.
-func TestRelaySample(t *testing.T) {
-	text, err := os.ReadFile("relay.yaml")
-	require.NoError(t, err)
-	optional := regexp.MustCompile(`(?m)^( *)# ([a-z_]+: )`)
-	require.Len(t, optional.FindAll(text, -1), 13)
-	whole := filepath.Join(t.TempDir(), "relay.yaml")
-	require.NoError(t, os.WriteFile(whole, optional.ReplaceAll(text, []byte("$1$2")), 0o600))
-	for _, path := range []string{"relay.yaml", whole} {
-		c, err := relay.LoadConfig(path)
-		require.NoError(t, err)
-		written := []string{strings.TrimPrefix(c.Store, service.SchemeSQLite), c.Secret, c.SignKey, c.Tasks[0].HPKEKeys}
-		if path == whole {
-			written = append(written, c.Scratch, c.Autocert.Cache, c.Tasks[0].Successors, c.Owners[0].Folder)
-		}
-		for _, file := range written {
-			require.True(t, strings.HasPrefix(file, "/var/lib/doona-relay/"), file)
-		}
+// TestSamples: each program must read its sample configuration, also with all optional lines. All files that it writes
+// must lie in folders where the systemd unit lets it write.
+func TestSamples(t *testing.T) {
+	store := func(setting string) string { return strings.TrimPrefix(setting, service.SchemeSQLite) }
+	for program, written := range map[string]func(path string, whole bool) ([]string, error){
+		"relay": func(path string, whole bool) ([]string, error) {
+			c, err := relay.LoadConfig(path)
+			if err != nil || !whole {
+				return []string{store(c.Store), c.Secret, c.SignKey, c.Tasks[0].HPKEKeys}, err
+			}
+			return []string{c.Scratch, c.Autocert.Cache, c.Tasks[0].Successors, c.Owners[0].Folder}, nil
+		},
+		"issuer": func(path string, whole bool) ([]string, error) {
+			c, err := issuer.LoadConfig(path)
+			if err != nil || !whole {
+				return []string{store(c.Store), c.Tasks[0].TokenKeys}, err
+			}
+			return []string{c.SignKey, c.Tasks[0].Successors}, nil
+		},
+		"verifier": func(path string, whole bool) ([]string, error) {
+			c, err := server.LoadConfig(path)
+			if err != nil || !whole {
+				return []string{c.SignKey, c.Data, c.Tasks[0].HPKEKeys}, err
+			}
+			return []string{c.Ledger, c.Tasks[0].Successors}, nil
+		},
+	} {
+		t.Run(program, func(t *testing.T) {
+			sample := program + ".yaml"
+			text, err := os.ReadFile(sample)
+			require.NoError(t, err)
+			optional := regexp.MustCompile(`(?m)^( *)# ([a-z_]+: )`)
+			require.Len(t, optional.FindAll(text, -1), map[string]int{"relay": 13, "issuer": 10, "verifier": 12}[program])
+			whole := filepath.Join(t.TempDir(), sample)
+			require.NoError(t, os.WriteFile(whole, optional.ReplaceAll(text, []byte("$1$2")), 0o600))
+			for _, path := range []string{sample, whole} {
+				files, err := written(path, path == whole)
+				require.NoError(t, err)
+				for _, file := range files {
+					require.True(t, strings.HasPrefix(file, "/var/lib/doona-"+program+"/"), file)
+				}
+			}
+		})
 	}
 }
 
