@@ -30,6 +30,10 @@ const (
 
 	// blockAge is how long a block tells something about the present. A task may have few reports a day.
 	blockAge = 24 * time.Hour
+
+	// astrayAge is the same for reports that went astray. Once their pages are mended, no report comes that could end
+	// the block.
+	astrayAge = 45 * time.Second
 )
 
 // allTasks stands for the reports of all tasks, even of tasks that the relay does not serve.
@@ -41,8 +45,9 @@ type block struct {
 	total   int
 	refused map[problem.Name]int
 
-	most  problem.Name // "" if no problem had the majority
-	ended time.Time
+	most   problem.Name // "" if no problem had the majority
+	ended  time.Time
+	latest time.Time // of the latest answer
 }
 
 // count counts an answer. name is "" if the report was accepted.
@@ -57,6 +62,7 @@ func (a *answers) count(id task.ID, name problem.Name) {
 	}
 	b.end(now)
 	b.total++
+	b.latest = now
 	if name != "" {
 		b.refused[name]++
 	}
@@ -71,7 +77,7 @@ func (a *answers) mostly(id task.ID) problem.Name {
 		return ""
 	}
 	b.end(now)
-	if now.Sub(b.ended) > blockAge {
+	if now.Sub(b.ended) > blockAge || isAstray(b.most) && now.Sub(b.latest) > astrayAge {
 		return ""
 	}
 	return b.most
@@ -82,6 +88,11 @@ func (a *answers) forget(served map[task.ID]*tasks.Hosted) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	maps.DeleteFunc(a.blocks, func(id task.ID, _ *block) bool { return id != allTasks && served[id] == nil })
+}
+
+// isAstray reports whether a problem means that reports should have gone to another relay.
+func isAstray(name problem.Name) bool {
+	return name == problem.UnknownTask || name == problem.NotIngress
 }
 
 // end ends the block, if it has enough answers and time has passed, or if the clock went back.
@@ -101,6 +112,7 @@ func (b *block) end(now time.Time) {
 
 // counted counts the answers of a handler of reports. If onlyRefusals is set, it counts no success.
 func (r *Relay) counted(handle service.Handler, onlyRefusals bool) service.Handler {
+	handle = r.withProblems(handle)
 	return func(w http.ResponseWriter, req *http.Request) error {
 		err := handle(w, req)
 		var p *problem.Problem

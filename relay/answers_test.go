@@ -1,7 +1,6 @@
 package relay_test
 
 import (
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -94,77 +93,5 @@ func problemNames(t *testing.T) (out []problem.Name) {
 func TestEveryProblemIsShown(t *testing.T) {
 	for _, name := range problemNames(t) {
 		require.NotEqual(t, relay.Advice()[name] != "", shownElsewhere[name] != "", "%s: want exactly one of both", name)
-	}
-}
-
-// TestRefusalsShow: each problem that all reports get must show within a minute, and be gone within a minute after. The
-// table has those that a client alone can cause, by requests or by the time; other tests have the rest.
-func TestRefusalsShow(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
-		draft.Batch.Size, draft.Clients.Origins = 10_000, []string{"https://site.example"}
-	}})
-	c.Start(t, 0)
-	n, epoch := 0, uint64(0)
-	post := func(epoch uint64, body []byte, change func(http.Header)) error {
-		n++
-		header := http.Header{"X-Forwarded-For": {relaytest.Network(n)}, "Content-Type": {"application/msgpack"}}
-		if change != nil {
-			change(header)
-		}
-		return c.PostWith(t.Context(), epoch, body, header)
-	}
-	minute := func(send func() error, want problem.Name) {
-		for range 3 {
-			for range 64 {
-				if err := send(); want == "" {
-					require.NoError(t, err)
-				} else {
-					requireProblem(t, want, err)
-				}
-			}
-			c.Clock.Advance(20 * time.Second)
-		}
-	}
-	once := c.Seal(t, 0, 1)
-	require.NoError(t, post(0, once, nil))
-	damaged := append([]byte{}, once...)
-	damaged[len(damaged)-1] ^= 1
-	for _, tt := range []struct {
-		name problem.Name
-		send func() error
-	}{
-		{problem.Limit, func() error {
-			return post(epoch, c.Seal(t, epoch, 1), func(h http.Header) { h.Set("X-Forwarded-For", relaytest.Network(1)) })
-		}},
-		{problem.Replayed, func() error { return post(epoch, once, nil) }},
-		{problem.DoesNotOpen, func() error { return post(epoch, damaged, nil) }},
-		{problem.Malformed, func() error { return post(epoch, []byte("junk"), nil) }},
-		{problem.TooLarge, func() error { return post(epoch, make([]byte, 1<<16), nil) }},
-		{problem.MediaType, func() error {
-			return post(epoch, once, func(h http.Header) { h.Set("Content-Type", "text/plain") })
-		}},
-		{problem.ForeignOrigin, func() error {
-			return post(epoch, once, func(h http.Header) { h.Set("Origin", "https://other.example") })
-		}},
-		{problem.EpochNotOpen, func() error { return post(1, c.Seal(t, 1, 1), nil) }},
-		{problem.EpochClosed, func() error { return post(0, once, nil) }},
-	} {
-		t.Run(string(tt.name), func(t *testing.T) {
-			if tt.name == problem.EpochClosed {
-				c.Clock.Advance(relaytest.Epoch)
-				epoch = 1
-			}
-			shows := `doona_relay_refusing{problem="` + string(tt.name) + `"} `
-			minute(tt.send, tt.name)
-			_, metrics := getAdmin(t, c, 0, "metrics")
-			require.Contains(t, metrics, shows+"1")
-			_, answer := getAdmin(t, c, 0, "readyz")
-			require.Contains(t, answer, " refuses most reports: "+string(tt.name)+": ")
-			minute(func() error { return post(epoch, c.Seal(t, epoch, 1), nil) }, "")
-			_, metrics = getAdmin(t, c, 0, "metrics")
-			require.Contains(t, metrics, shows+"0")
-			code, answer := getAdmin(t, c, 0, "readyz")
-			require.Equal(t, http.StatusNoContent, code, answer)
-		})
 	}
 }

@@ -39,6 +39,9 @@ func DrawFrom(r *Relay, draw func(*randomizer.Source) ([]uint64, error)) {
 	r.Hosted().Order[0].Draw = draw
 }
 
+// Counted counts the answers of a handler as those of the handler of reports.
+func Counted(r *Relay, handle service.Handler) service.Handler { return r.counted(handle, false) }
+
 // Patterns lists the patterns of the requests that a relay answers.
 func Patterns(r *Relay) []string { return r.mux().Patterns }
 

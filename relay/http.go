@@ -15,7 +15,12 @@ import (
 // answer is [service.Answer], but also counts and logs failures of the store, and reports state rollbacks to the
 // requester.
 func (r *Relay) answer(handle service.Handler) http.HandlerFunc {
-	return service.Answer(r.cfg.Log, func(w http.ResponseWriter, req *http.Request) error {
+	return service.Answer(r.cfg.Log, r.withProblems(handle))
+}
+
+// withProblems returns the errors of a handler as the problems that requesters get.
+func (r *Relay) withProblems(handle service.Handler) service.Handler {
+	return func(w http.ResponseWriter, req *http.Request) error {
 		err := handle(w, req)
 		if err == nil {
 			return nil
@@ -28,7 +33,7 @@ func (r *Relay) answer(handle service.Handler) http.HandlerFunc {
 			return r.monitor.TurnAway(problem.Overloaded)
 		}
 		return err
-	})
+	}
 }
 
 // stopped returns the problem that tells a requester about a state rollback.
@@ -51,8 +56,8 @@ func (r *Relay) mux() *service.Mux {
 	mux := &service.Mux{}
 	mux.HandleFunc("GET "+endpoint.TaskPath, r.open(r.desk.HandleTask))
 	mux.HandleFunc("GET "+endpoint.KeysPath, r.open(r.desk.HandleKeys))
-	mux.HandleFunc("OPTIONS "+endpoint.ReportsPath, r.answer(r.counted(r.ingress.HandlePreflight, true)))
-	mux.HandleFunc("POST "+endpoint.ReportsPath, r.answer(r.counted(r.ingress.HandleReport, false)))
+	mux.HandleFunc("OPTIONS "+endpoint.ReportsPath, service.Answer(r.cfg.Log, r.counted(r.ingress.HandlePreflight, true)))
+	mux.HandleFunc("POST "+endpoint.ReportsPath, service.Answer(r.cfg.Log, r.counted(r.ingress.HandleReport, false)))
 	mux.HandleFunc("GET "+endpoint.BatchPath, r.answer(r.handout.HandlePull))
 	mux.HandleFunc("POST "+endpoint.ConfirmPath, r.answer(r.handout.HandleConfirm))
 	mux.HandleFunc("GET "+endpoint.EndPath, r.answer(r.handout.HandleEnd))
