@@ -133,7 +133,7 @@ func (s *Setup) script(ctx context.Context, name string, request map[string]any,
 		return err
 	}
 	request["site"], request["relay"] = s.server.site, s.server.relay
-	request["module"] = s.server.moduleName(wasm.Browser)
+	request["module"] = s.server.hashed(wasm.Browser.File())
 	argument := filepath.Join(s.site, "request.json")
 	text, err := json.Marshal(request)
 	if err != nil {
@@ -155,9 +155,10 @@ func (s *Setup) script(ctx context.Context, name string, request map[string]any,
 	return nil
 }
 
-// moduleName returns the path at which the site serves a module, with its hash and a leading slash.
-func (v *server) moduleName(m wasm.Module) string {
-	pattern := regexp.MustCompile("^/" + strings.TrimSuffix(m.File(), ".wasm") + `-[0-9a-f]+\.wasm$`)
+// hashed returns the path at which the site serves a file of the SDK, with its hash and a leading slash.
+func (v *server) hashed(file string) string {
+	name, ext, _ := strings.Cut(file, ".")
+	pattern := regexp.MustCompile("^/" + name + "-[0-9a-f]+\\." + ext + "$")
 	for name := range v.files {
 		if pattern.MatchString(name) {
 			return name

@@ -8,13 +8,22 @@ import (
 // firstReport measures the time from the start of a navigation until the relay acknowledges the report. In state cold
 // the browser cache is empty; in state cached it holds all files that the site allows it to keep. Both pages preload
 // their scripts' files (www/sdk/README.md, "The first visit"). State plain has an empty cache and no preload hints.
-var firstReport = Group{
-	Names: []string{
-		"client/first-report/loopback/cold/ms", "client/first-report/loopback/cached/ms",
-		"client/first-report/loopback/plain/ms", "client/first-report/10mbit-40ms/plain/ms",
-		"client/first-report/10mbit-40ms/cold/ms", "client/first-report/10mbit-40ms/cached/ms",
-	},
-	Run: measureFirst,
+var firstReport = Group{Names: firstNames(), Run: measureFirst}
+
+var firstNetworks = []string{"loopback", "10mbit-40ms", "1.6mbit-150ms"}
+
+func firstName(network, state string) string {
+	return "client/first-report/" + network + "/" + state + "/ms"
+}
+
+func firstNames() []string {
+	var names []string
+	for _, network := range firstNetworks {
+		for _, state := range states {
+			names = append(names, firstName(network, state))
+		}
+	}
+	return names
 }
 
 // states lists the states of the browser cache that firstReport measures. Each state has its own task, because a
@@ -34,7 +43,7 @@ func measureFirst(ctx context.Context, s *Setup) ([]Row, error) {
 		tasks[name] = v.offer(name)
 	}
 	var rows []Row
-	for _, network := range []string{"loopback", "10mbit-40ms"} {
+	for _, network := range firstNetworks {
 		progress("client/first-report/%s", network)
 		var got map[string]struct {
 			Ours, Peer []float64
@@ -45,7 +54,7 @@ func measureFirst(ctx context.Context, s *Setup) ([]Row, error) {
 			return nil, err
 		}
 		for _, state := range states {
-			row := newRow("client/first-report/"+network+"/"+state+"/ms", "ms", lower, got[state].Ours...)
+			row := newRow(firstName(network, state), "ms", lower, got[state].Ours...)
 			rows = append(rows, row.against(peerName, got[state].Peer...))
 			progress("client/first-report/%s/%s: %v", network, state, got[state].Phases)
 		}

@@ -159,8 +159,10 @@ func (v *server) load(folder string, peers bool) error {
 			if err != nil {
 				return fmt.Errorf("couldn't read the site: %w", err)
 			}
-			if strings.HasSuffix(name, ".html") { // pages name doona-small.wasm without its hash: insert the hash
-				content = bytes.Replace(content, []byte(wasm.Small.File()), []byte(v.moduleName(wasm.Small)[1:]), 1)
+			if strings.HasSuffix(name, ".html") { // pages name files without their hashes: insert these
+				for _, file := range []string{wasm.Small.File(), "doona-worker.js"} {
+					content = bytes.Replace(content, []byte(file), []byte(v.hashed(file)[1:]), 1)
+				}
 				v.add("plain-"+filepath.Base(name), hints.ReplaceAll(content, nil))
 			}
 			if !strings.Contains(name, "doona-full") {

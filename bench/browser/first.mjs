@@ -7,6 +7,7 @@ import { launch } from '../../www/test/harness.mjs';
 
 /** What Chromium emulates: throughput in bytes per second, and latency in milliseconds. */
 const networks = {
+  '1.6mbit-150ms': { offline: false, latency: 150, downloadThroughput: 2e5, uploadThroughput: 9.375e4 },
   '10mbit-40ms': { offline: false, latency: 40, downloadThroughput: 1.25e6, uploadThroughput: 1.25e6 },
 };
 

@@ -126,11 +126,11 @@ export function checkRuntime(): void {
 const maxConnect = 27_000;
 
 async function connectTask(options: OpenOptions, pinned: ParsedOptions, leave: Leave): Promise<Doona> {
-  const { store, session, signal, cache, starting } = await prepare(options, pinned, leave);
+  const { store, session, signal, cache, starting, fetchFirst } = await prepare(options, pinned, leave);
   const name = `task ${pinned.idText}`;
   const old = await cache.get(name);
   throwIfAborted(signal);
-  const bundle = old ?? { bytes: await fetchDocument(pinned.url, maxBundle, signal), at: Date.now() };
+  const bundle = old ?? { bytes: await fetchFirst(), at: Date.now() };
   const parts = await openParts(options, pinned, bundle.bytes, store, starting);
   throwIfAborted(signal);
   const { epochs } = parts.task;
@@ -141,7 +141,7 @@ async function connectTask(options: OpenOptions, pinned: ParsedOptions, leave: L
 
 /** Connects to the current task of a stream. The connection moves to each later task once that task begins. */
 async function connectStream(options: OpenOptions, pinned: ParsedOptions, leave: Leave): Promise<Doona> {
-  const { store, session, signal, cache, starting } = await prepare(options, pinned, leave);
+  const { store, session, signal, cache, starting, fetchFirst } = await prepare(options, pinned, leave);
   const history = new StreamHistory(store, pinned.idText);
   const name = `stream ${pinned.idText}`;
   const view = viewer(pinned);
@@ -151,12 +151,13 @@ async function connectStream(options: OpenOptions, pinned: ParsedOptions, leave:
     // A custom store may return wrong bytes. A cached stream that fails its checks is fetched again.
     const last = old && (await view({ ...old, bytes: old.bytes.slice() }, now).catch(() => undefined));
     if (last?.sameEpoch) return { stream: last, fresh: false };
-    const load = async (url: URL) => view({ bytes: await fetchDocument(url, maxStream, signal), at: now }, now);
-    const stream = await load(pinned.url);
+    const load = async (bytes: Promise<Bytes>) => view({ bytes: await bytes, at: now }, now);
+    const stream = await load(fetchFirst());
     // A service worker may have answered from its cache. It has no answer for a query that was never asked. The relay
     // sees the query, so it is not of Math.random: pages seed that, and its numbers tell of each other.
     const query = () => `?${crypto.getRandomValues(new Uint32Array(2)).join('-')}`;
-    return { stream: stream.ended ? await load(new URL(query(), pinned.url)) : stream, fresh: true };
+    const again = () => fetchDocument(new URL(query(), pinned.url), maxStream, signal);
+    return { stream: stream.ended ? await load(again()) : stream, fresh: true };
   };
   const follow = async (last?: ConnectionParts): Promise<ConnectionParts> => {
     const now = Date.now();
@@ -195,6 +196,8 @@ interface Prepared {
   /** Documents of earlier visits; in the same store. */
   readonly cache: DocumentCache;
   readonly starting: Promise<StartedEngine>;
+  /** Fetches the document at the connection's address. The first time, the request may have begun already. */
+  readonly fetchFirst: () => Promise<Bytes>;
   /** Aborts requests for tasks and streams. */
   readonly signal: AbortSignal;
   readonly session: Session;
@@ -203,17 +206,28 @@ interface Prepared {
 /** The parts that all tasks of a connection share. `stop` also aborts the signal. */
 type Session = Pick<ConnectionParts, 'stop' | 'hold' | 'maySend' | 'onDraft'>;
 
-/** Opens the store while the engine starts. */
+/** Opens the store while the engine starts. A browser without a store has no document, so it asks for one meanwhile. */
 async function prepare(options: OpenOptions, pinned: ParsedOptions, leave: Leave): Promise<Prepared> {
   const starting = startEngine(options, pinned);
   starting.catch(() => {}); // until it is awaited
-  const own = options.store ? undefined : await indexedDBStore();
+  const requests = new AbortController();
+  const ask = () => fetchDocument(pinned.url, pinned.allow ? maxStream : maxBundle, requests.signal);
+  let begun: Promise<Bytes> | undefined;
+  const fetchFirst = () => {
+    const first = begun ?? ask();
+    begun = undefined;
+    return first;
+  };
+  const begin = () => (begun = ask()).catch(() => {}); // until it is awaited
+  const abort = () => requests.abort();
+  options.signal?.addEventListener('abort', abort);
+  const own = options.store ? undefined : await indexedDBStore(begin).catch((error) => {
+    abort();
+    throw error;
+  });
   const store = options.store ?? own!;
   if (options.signal?.aborted) own?.close();
   throwIfAborted(options.signal);
-  const requests = new AbortController();
-  const abort = () => requests.abort();
-  options.signal?.addEventListener('abort', abort);
   let [held, stopped] = [0, false];
   const stop = () => {
     stopped = true;
@@ -234,7 +248,7 @@ async function prepare(options: OpenOptions, pinned: ParsedOptions, leave: Leave
   };
   const { maySend, onDraft } = options;
   const session: Session = { stop, hold, ...(maySend && { maySend }), ...(onDraft && { onDraft }) };
-  return { store, cache: new DocumentCache(store), starting, signal: requests.signal, session };
+  return { store, cache: new DocumentCache(store), starting, fetchFirst, signal: requests.signal, session };
 }
 
 /**

@@ -32,8 +32,8 @@ export async function checkedScript(asset: Asset, where: () => URL): Promise<str
   if (isOwn && !isPackaged(url, asset)) return undefined;
   try {
     const bytes = await withTimeout(async (signal) => {
-      const credentials = isOwn ? 'same-origin' : 'omit';
-      const response = await fetch(url, { credentials, referrerPolicy: 'no-referrer', signal });
+      // As a page's preload link asks for it. From another origin, no credentials are sent.
+      const response = await fetch(url, { credentials: 'same-origin', referrerPolicy: 'no-referrer', signal });
       if (!response.ok) throw new Error(`the server answered ${response.status}`);
       const body = await readBody(response, maxScript);
       checkNotPage(body);

@@ -1,6 +1,7 @@
 // Tests init: consent, opting out, Global Privacy Control, forgetting and closing, with several tabs, reloads and the
 // back-forward cache.
 import assert from 'node:assert/strict';
+import { readdir } from 'node:fs/promises';
 import { after, afterEach, beforeEach, test } from 'node:test';
 
 import { launch, network, open, startTestServer } from './harness.mjs';
@@ -141,6 +142,48 @@ test('before consent nothing is contacted and nothing is stored; optIn sends wha
   await reaches('reported');
   assert.deepEqual(await messages(), [[['0007']]]);
   assert.deepEqual(complaints.filter((text) => !network.test(text)), []); // Chromium asks for an icon.
+});
+
+test('a first visit asks for the task once, while its store is being made', async () => {
+  await page.evaluate(() => {
+    const events = /** @type {string[]} */ ([]);
+    const { fetch } = globalThis;
+    const { open } = IDBFactory.prototype;
+    globalThis.fetch = (address, init) => {
+      if (String(address).includes('/v1/tasks/') && init?.method !== 'POST') events.push('task');
+      return fetch(address, init);
+    };
+    IDBFactory.prototype.open = function (name, version) {
+      const opening = Reflect.apply(open, this, version === undefined ? [name] : [name, version]);
+      opening.addEventListener('success', () => version && events.push('store'));
+      return opening;
+    };
+    Object.assign(globalThis, { events });
+  });
+  await init();
+  await page.evaluate('client.report(7)');
+  await reaches('reported');
+  const events = /** @type {string[]} */ (await page.evaluate('events'));
+  assert.deepEqual([events[0], events.filter((what) => what === 'task').length], ['task', 1], String(events));
+});
+
+test("the README's links for a first visit are used", async () => {
+  const files = await readdir(new URL('../../build/www', import.meta.url));
+  const hinted = [/^doona-worker-.*\.js$/, /^doona-small-.*\.wasm$/].map((wanted) =>
+    files.find((name) => wanted.test(name)));
+  await page.evaluate((hinted) => {
+    for (const file of hinted) {
+      const link = Object.assign(document.createElement('link'),
+        { rel: 'preload', as: 'fetch', crossOrigin: 'anonymous', href: `/${file}` });
+      document.head.append(link);
+    }
+  }, hinted);
+  await init();
+  await page.evaluate('client.report(7)');
+  await reaches('reported');
+  const times = (/** @type {string} */ part) => asked.filter((url) => url.includes(part)).length;
+  assert.equal(times('doona-small-'), 1);
+  assert.equal(times('doona-worker-'), 2, 'the link, and the worker itself, from the cache');
 });
 
 test('a list that changes after report() is sent unchanged, and at most 16 values wait', async () => {
