@@ -34,10 +34,11 @@ func TestEveryStepMayBeLeftOut(t *testing.T) {
 	}
 }
 
-// otherVersion is a Go version that is not the one of go.mod, so that the go command must download it.
-const otherVersion = "go1.26.7"
+// otherVersion is a newer Go version than that of go.mod. The go command downloads it.
+const otherVersion = "go1.27.1"
 
-// TestDownloadedToolchain: a toolchain in the module cache and a copy of it elsewhere build the same doona.wasm.
+// TestDownloadedToolchain: a newer toolchain in the module cache and a copy of it elsewhere build the same doona.wasm.
+// It makes the same reports, claims and refusals as that of go.mod's toolchain, also with poison.
 func TestDownloadedToolchain(t *testing.T) {
 	t.Setenv("GOTOOLCHAIN", otherVersion)
 	root, err := exec.Command("go", "env", "GOROOT").Output()
@@ -45,6 +46,11 @@ func TestDownloadedToolchain(t *testing.T) {
 	downloaded := strings.TrimSpace(string(root))
 	require.Contains(t, filepath.ToSlash(downloaded), "golang.org/toolchain@")
 	want := built(t, wasm.Browser)
+	for _, o := range []wasm.Options{{}, {Poison: postlink.Poison}} {
+		code, err := engine.CompileModule(t.Context(), builtWith(t, wasm.Browser, o))
+		require.NoError(t, err)
+		require.Empty(t, startPair(t, 1, compiled[wasm.Browser], code).difference(1, 5000, 2000))
+	}
 	copied := filepath.Join(t.TempDir(), "go")
 	require.NoError(t, os.CopyFS(copied, os.DirFS(downloaded)))
 	t.Setenv("GOROOT", copied)

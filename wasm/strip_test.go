@@ -179,9 +179,11 @@ func main() {}
 	require.Contains(t, stderr.String(), "integer divide by zero")
 }
 
-func built(t *testing.T, module wasm.Module) []byte {
+func built(t *testing.T, module wasm.Module) []byte { return builtWith(t, module, wasm.Options{}) }
+
+func builtWith(t *testing.T, module wasm.Module, o wasm.Options) []byte {
 	file := filepath.Join(t.TempDir(), module.File())
-	require.NoError(t, wasm.Build(context.Background(), module, file, wasm.Options{}))
+	require.NoError(t, wasm.Build(context.Background(), module, file, o))
 	code, err := os.ReadFile(file)
 	require.NoError(t, err)
 	return code

@@ -114,7 +114,7 @@ func (i *image) clearUnreached(before []bool, o Options) (dead []bool, err error
 	if err != nil {
 		return nil, err
 	}
-	r := &reach{f: i.f, bodies: i.bodies, symbols: i.symbols, memory: i.memory}
+	r := &reach{f: i.f, bodies: i.bodies, symbols: i.symbols, memory: i.memory, layout: i.layout}
 	if i.bodies, dead, err = unreached(r, i.exports, i.globals, [2]int{from, to}); err != nil {
 		return nil, err
 	}

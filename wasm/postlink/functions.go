@@ -42,15 +42,17 @@ func readFunctions(sections []section) (f functions, err error) {
 }
 
 // layout holds what the steps know of a Go version beside the code: indexes of the words in runtime.moduledata that
-// hold the addresses of tables.
+// hold the addresses of tables, and where a map's type says what keys it has (internal/abi/map.go).
 type layout struct {
 	pointerMaps int // Field gofunc.
 	tablesEnd   int // Field epclntab.
+	mapFlags    int // The offset of field Flags of abi.MapType, in bytes.
 }
 
 // layouts are the known Go versions. docs/postlink.md says how to add one.
 var layouts = map[string]layout{
-	"go1.26": {pointerMaps: 40, tablesEnd: 41},
+	"go1.26": {pointerMaps: 40, tablesEnd: 41, mapFlags: 104},
+	"go1.27": {pointerMaps: 43, tablesEnd: 44, mapFlags: 128},
 }
 
 // layout returns the layout of the Go version that compiled the module.

@@ -23,6 +23,7 @@ type reach struct {
 	bodies  []body
 	symbols symbols
 	memory  []byte
+	layout  layout
 
 	called  []bool   // By function.
 	kept    []bool   // By symbol.
@@ -48,7 +49,8 @@ var describes = regexp.MustCompile(`^runtime\.(typehash|rtype\..*|toRType|resolv
 	`assertE2I\w*|typeAssert|interfaceSwitch|makechan\w*|chan(send|recv)\w*|mapiterinit\w*|printany\w*|` +
 	`SetFinalizer|cgoCheck\w*|pointerMask|arena_\w+|__userArena_\.\w+)$|` +
 	`^internal_abi\.(__Type_\.(Elem|Key|Len|ChanDir|NumMethod|ExportedMethods|Uncommon|StructType|ArrayType|` +
-	`FuncType|InterfaceType|MapType|FieldAlign)|Name\.|__(Struct|Func|Interface|Uncommon)Type_\.)|` +
+	`FuncType|InterfaceType|MapType|FieldAlign|PointerType|SliceType|ChanType|DescriptorSize)|Name\.|` +
+	`__(Struct|Func|Interface|Uncommon|Ptr|Slice|Chan)Type_\.)|` +
 	`^(reflect|internal_reflectlite|unique)\.|^internal_runtime_maps\.(mapKeyError2|typeString)$`)
 
 // unreached returns the bodies of the functions that exports reach, the others emptied, and which bytes of memory
@@ -154,7 +156,7 @@ func (r *reach) symbol(i int) {
 // scanSymbol notes what a symbol's words may be the address of.
 func (r *reach) scanSymbol(s symbol) error {
 	r.now = s.name
-	if r.kind(s) == kindMap && r.memory[s.from+mapFlags]&mapHashMightPanic != 0 {
+	if r.kind(s) == kindMap && r.memory[s.from+r.layout.mapFlags]&mapHashMightPanic != 0 {
 		r.refuse("has keys that may hold interfaces") // see [absent]
 	}
 	for at := (s.from + 7) &^ 7; at+8 <= min(r.end(s), len(r.memory)); at += 8 {
@@ -254,7 +256,6 @@ const (
 	typeKind   = 23
 	kindMask   = 1<<5 - 1
 
-	mapFlags          = 104
 	mapHashMightPanic = 1 << 1
 
 	noType        = 0

@@ -19,7 +19,7 @@ type program struct {
 // bytes at 120, and the first module table at 192. The rest belongs to no symbol.
 func newProgram(bodies ...body) *program {
 	p := &program{}
-	p.memory = make([]byte, 512)
+	p.memory, p.layout = make([]byte, 512), layouts["go1.26"]
 	p.symbols.end = 208
 	p.symbols.all = []symbol{{"a", 64, 80, nil}, {"b", 80, 96, nil}, {"c", 96, 112, nil},
 		{"type:T", typeAt, typeAt + 64, nil}}
@@ -187,7 +187,7 @@ func TestMapsOfInterfacesAreRefused(t *testing.T) {
 	check := func(kind, flags byte) error {
 		p := newProgram(code(nil))
 		p.globals = []int{typeAt}
-		p.memory[typeAt+typeKind], p.memory[typeAt+mapFlags] = kind, flags
+		p.memory[typeAt+typeKind], p.memory[typeAt+p.layout.mapFlags] = kind, flags
 		_, _, err := unreached(&p.reach, p.exports, p.globals, p.stack)
 		return err
 	}
