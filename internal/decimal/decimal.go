@@ -122,7 +122,7 @@ func Up(x float64, digits int) string {
 	}
 	text, point := digitsOf(x, digits)
 	if rounded := nearest(text, point); rounded < x {
-		x = rounded + nearest([]byte{'1'}, point)/math.Pow10(digits-1)
+		x = rounded + nearest([]byte{'1'}, point-digits+1)
 	}
 	return Format(x, digits)
 }
