@@ -88,7 +88,7 @@ func Draft(q Query) (*task.Task, error) {
 		t.Params = append(t.Params, task.Param{Key: key, Value: randomizer.NewRational(int64(q.Params[key]), 1)})
 	}
 	if err := q.calibrate(t); err != nil {
-		return nil, fmt.Errorf("couldn't calibrate %s: %w", cmp.Or(t.Protocol, "the task"), err)
+		return nil, fmt.Errorf("couldn't calibrate %s for the batch: %w", cmp.Or(t.Protocol, "the task"), err)
 	}
 	if err := q.kept(t); err != nil {
 		return nil, err
@@ -242,7 +242,8 @@ func (q Query) batch(t *task.Task) error {
 		t.Batch.Honest, t.Batch.Min = randomizer.NewRational(1, 1), q.Batch
 	}
 	if t.Batch.Min == 0 {
-		return invalid.Field("honest", format(q.Honest), "at least one honest client: honest times batch is below 1")
+		return invalid.Field("honest", format(q.Honest),
+			"at least one honest client: honest times the batch of users is below 1")
 	}
 	return nil
 }

@@ -255,7 +255,7 @@ func (s Set) waysOf(i int, scale float64) ([]Way, error) {
 		return nil, failed
 	case of[0].Why != nil:
 		return nil, invalid.Field("query "+s.Goals[i].Name, "with its part of the total",
-			"a larger total, fewer epochs, or more users: "+of[0].Why.Error())
+			"a larger total-epsilon or weight, fewer epochs, or more users: "+of[0].Why.Error())
 	}
 	return of, nil
 }

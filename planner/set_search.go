@@ -57,7 +57,11 @@ type setWays struct {
 // these ways, calibrated for that scale. It walks from the scale near in steps that double, up while the total is kept
 // and down until it is, then bisects the last step.
 func (s *setSearch) run(chosen []Way, near float64) (found setWays, err error) {
-	none := invalid.Field("total-epsilon", format(s.Epsilon), "a larger total, or fewer queries or epochs")
+	want := "a larger total, or fewer queries or epochs"
+	if slices.ContainsFunc(s.Goals, func(g Goal) bool { return g.LeastLocal > 0 }) {
+		want += ", or 0 for local-epsilon"
+	}
+	none := invalid.Field("total-epsilon", format(s.Epsilon), want)
 	most, over := -last-1, last+1 // Steps that keep the total, and steps that do not.
 	from := int(math.Round(math.Log(near) / math.Log(step)))
 	for n, walk := min(max(from, -last), last), 1; over-most > 1; {

@@ -25,13 +25,14 @@ type Capabilities struct {
 	// a valid text is an error about "value".
 	Ask func(a Aggregate, texts []string, confidence float64) (counts []TextCount, rest TextCount, err error)
 
-	// Hold returns, for a simulated batch, whether the intervals contain the true numbers of clients. held has the
-	// texts that several clients hold, and the search considers no others. listed is about the texts that Find lists,
-	// or asked about those of Ask, if texts are asked for. none is how many of these texts have no interval. off is how
-	// many clients the interval of the clients of other texts is off by. Unless printed is set, it saves the time of
-	// computing the intervals, and only tests the true numbers.
-	Hold func(a Aggregate, held map[string]int, asks []string, confidence float64, printed bool) (listed,
-		asked map[string]bool, none int, off float64)
+	// Hold returns a function for simulated batches to which this many relays add dummies. a may be of a mechanism with
+	// other hashes. The function returns whether the intervals contain the true numbers of clients. held has the texts
+	// that several clients hold, and the search considers no others. listed is about the texts that Find lists, or
+	// asked about those of Ask, if texts are asked for. none is how many of these texts have no interval. off is how
+	// many clients the interval of the clients of other texts is off by. Unless printed is set, the function saves the
+	// time of computing the intervals, and only tests the true numbers.
+	Hold func(relays int) func(a Aggregate, held map[string]int, asks []string, confidence float64, printed bool) (
+		listed, asked map[string]bool, none int, off float64)
 
 	// CheckComplete is set if the aggregate is useless unless every message of a batch was added. It returns an error
 	// unless the messages added since the last AddUsers are exactly those of this many clients. The error says what is

@@ -92,6 +92,7 @@ func chernoff(draws, count int, p float64) float64 {
 // ms, and 100 ms for a total over 365 epochs. Correlated with δ = 10⁻⁸ misses it. The log has the fastest run, of 4 in
 // the long form.
 func TestClaimChecks(t *testing.T) {
+	local := &planner.RelayNoise{NoiseOptions: protocols.NoiseOptions{LocalEpsilon: 2}}
 	queries := map[string]planner.Query{
 		"realsum":                 {Query: task.Mean, Batch: 1_000_000},
 		"realsum, a year of days": {Query: task.Mean, Batch: 10_000, TotalEpsilon: 10, TotalDelta: 1e-5, Epochs: 365},
@@ -112,6 +113,10 @@ func TestClaimChecks(t *testing.T) {
 		"vectorsum, two reports":  {Query: task.Vector, Dim: 100, Batch: 100_000, Params: planner.Params{"t": 2}},
 		"vectorsum, many reports": {Query: task.Vector, Dim: 1000, Batch: 1_000_000, Params: planner.Params{"t": 1000}},
 		"vectormean":              {Query: task.VectorMean, Dim: 16, Batch: 1_000_000},
+		"vectormean, one entry":   {Query: task.VectorMean, Dim: 1, Batch: 10_000},
+		"splitmix, few clients":   {Query: task.Mean, Protocol: splitmix.Name, Batch: 3},
+		"local epsilon, 2 cells":  {Query: task.Count, Batch: 1000, Relays: local},
+		"local epsilon, 3 cells":  {Query: task.Histogram, Bins: 3, Labels: true, Batch: 1000, Relays: local},
 		"vectormean, none":        {Query: task.VectorMean, Dim: 16, Batch: 1_000_000, Padding: task.PaddingNone},
 		"vectormean, large":       {Query: task.VectorMean, Dim: 256, Batch: 100_000},
 		"vectormean, a year of days": {Query: task.VectorMean, Dim: 16, Batch: 100_000, TotalEpsilon: 10,

@@ -164,7 +164,7 @@ func TestRefusals(t *testing.T) {
 			Tilt: &task.Tilt{Weights: []uint64{1, 1}, Factors: []uint64{1}}},
 		"falling": {Kind: task.NoiseCells, Cells: 2, Tables: one,
 			Tilt: &task.Tilt{Weights: []uint64{1, 1}, Factors: []uint64{1, 2}}},
-		"smaller ones": {Kind: task.NoiseCells, Cells: 2, Tables: one,
+		"want at most 1073741824": {Kind: task.NoiseCells, Cells: 2, Tables: one,
 			Tilt: &task.Tilt{Weights: []uint64{1, 1 << 40}, Factors: []uint64{1}}},
 		"can check": {Kind: task.NoiseCells, Cells: 2, Tables: one,
 			Tilt: &task.Tilt{Weights: []uint64{1, 1 << 30}, Factors: []uint64{1}}},

@@ -84,7 +84,8 @@ func newSpectrum(t *tilt) (*spectrum, error) {
 		s.slack += math.Abs(part) * errs
 	}
 	if s.least = s.expect(-1, 0) - s.slack - leastTail; !(s.least > leastLikely) {
-		return nil, invalid.Field("noise.tilt", "one that next to no draw meets", "one that a relay can draw")
+		return nil, invalid.Field("noise.tilt", "with a centre that next to no draw meets",
+			"one that draws meet with a probability above 1e-4")
 	}
 	for b := range s.weights {
 		s.empty = append(s.empty, s.mass(b, 0))

@@ -87,12 +87,13 @@ func (*Protocol) CalibrateRelayNoise(t *task.Task, d protocols.NoiseOptions) err
 	return nil
 }
 
-// levelBits is how many bits each level hashes beyond the previous level, for texts of up to 8 bytes; levelBitsLong is
-// for longer texts. With fewer bits, fewer prefixes fall in cells that are full because of other texts. But then there
-// are more tables, so each says less about a text, if similar texts share much of it.
+// levelBits is how many bits each level hashes beyond the previous level, for texts of up to shortText bytes;
+// levelBitsLong is for longer texts. With fewer bits, fewer prefixes fall in cells that are full because of other
+// texts. But then there are more tables, so each says less about a text, if similar texts share much of it.
 const (
 	levelBits     = 3
 	levelBitsLong = 4
+	shortText     = 8
 )
 
 // begin returns the tables of a task, with defaults for levels and checks. b is 0 if the task does not name it.
@@ -102,7 +103,7 @@ func begin(t *task.Task) (p plan, err error) {
 	}
 	p.length = int(t.Input.Bins)
 	each := levelBitsLong
-	if p.length <= 8 {
+	if p.length <= shortText {
 		each = levelBits
 	}
 	levels := uint64(1 + (max(0, 8*p.length-firstBits)+each-1)/each)

@@ -15,6 +15,9 @@ func (m *Mechanism) Cell(table int, text string) uint64 {
 	return m.plan.of(table, padded)
 }
 
+// ProposedFrom returns how many clients a text needs for the levels to propose it, if this many relays add dummies.
+func (m *Mechanism) ProposedFrom(relays int) float64 { return m.proposedFrom(relays) }
+
 // CheckCount returns the estimated number of clients that hold a text, from the text's checks, even if it is not
 // listed.
 func (a *aggregate) CheckCount(text string) float64 {

@@ -54,14 +54,37 @@ func (m *Mechanism) fast(values [][]float64) (protocols.Draw, error) {
 	}, nil
 }
 
-// Hold implements [protocols.Capabilities.Hold]. Texts that are not valid are not allowed.
-func (a *aggregate) Hold(held map[string]int, asks []string, confidence float64, printed bool) (listed,
+// hold implements [protocols.Capabilities.Hold].
+func (m *Mechanism) hold(relays int) func(a protocols.Aggregate, held map[string]int, asks []string, confidence float64,
+	printed bool) (listed, asked map[string]bool, none int, off float64) {
+	from := m.proposedFrom(relays)
+	return func(a protocols.Aggregate, held map[string]int, asks []string, confidence float64, printed bool) (listed,
+		asked map[string]bool, none int, off float64) {
+		return a.(*aggregate).Hold(from, held, asks, confidence, printed)
+	}
+}
+
+// proposedFrom returns how many clients a text needs for the levels to propose it, if this many relays add dummies. Of
+// texts of up to shortText bytes that pass the checks, the levels lose about one in a hundred, so it returns 0. Longer
+// texts need more clients for the levels than for the checks.
+func (m *Mechanism) proposedFrom(relays int) float64 {
+	if m.plan.length <= shortText {
+		return 0
+	}
+	return m.FoundDownTo(relays)
+}
+
+// Hold does the work of [Mechanism.hold]. In place of the beam search, it proposes the texts that at least this many
+// clients hold. Texts that are not valid are not allowed.
+func (a *aggregate) Hold(from float64, held map[string]int, asks []string, confidence float64, printed bool) (listed,
 	asked map[string]bool, none int, off float64) {
 	s := newSearch(a)
 	nodes := make([]node, 0, len(held))
-	for text := range held {
-		padded, _ := s.m.plan.pad([]byte(text))
-		nodes = append(nodes, node{text: padded})
+	for text, clients := range held {
+		if float64(clients) >= from {
+			padded, _ := s.m.plan.pad([]byte(text))
+			nodes = append(nodes, node{text: padded})
+		}
 	}
 	slices.SortFunc(nodes, func(x, y node) int { return slices.Compare(x.text, y.text) })
 	s.propose = func(float64, int) []node { return nodes }

@@ -90,10 +90,7 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 			protocols.TextCount, error) {
 			return a.(*aggregate).Ask(texts, confidence)
 		},
-		Hold: func(a protocols.Aggregate, held map[string]int, asks []string, confidence float64, printed bool) (listed,
-			asked map[string]bool, none int, off float64) {
-			return a.(*aggregate).Hold(held, asks, confidence, printed)
-		},
+		Hold:  m.hold,
 		Reach: m.Reach,
 		Lists: func(relays int) (clients, variance float64) {
 			clients = m.FoundDownTo(relays)

@@ -240,7 +240,7 @@ func validateWeights(field string, table []uint64) error {
 }
 
 func (n *Noise) validateWhich() error {
-	const want = "a run for every stretch of cells with one table, each table in use; none for one table"
+	const want = "a run for every stretch of cells with one table, each table in use; no run for 1 table"
 	if len(n.Which) == 0 && len(n.Tables) == 1 {
 		return nil
 	}

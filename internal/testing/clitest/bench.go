@@ -39,6 +39,7 @@ const guard = `ulimit -t $0; ulimit -d 2097152; exec "$@"`
 
 const (
 	guarded = "20" // s of a run
+	slowly  = "60" // s of a run that may be slow
 	working = "2"  // s of a run that only does the work that the user asks for
 )
 
@@ -130,7 +131,7 @@ func (b *bench) try(ctx context.Context, dir string, v variation) string {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err.Error()
 		}
-		o, err := measure(ctx, dir, v, b.works(v))
+		o, err := measure(ctx, dir, v, b.seconds(v))
 		if err != nil {
 			return err.Error()
 		}
@@ -146,7 +147,7 @@ func (b *bench) try(ctx context.Context, dir string, v variation) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if fault == "" && (best.status == 0 || b.answers.MatchString(best.stderr)) {
-		for _, flag := range v.flags {
+		for _, flag := range slices.Concat(v.flags, v.gives) {
 			b.answered[v.command()+flag] = true
 		}
 	}
@@ -161,14 +162,21 @@ func (b *bench) works(v variation) bool {
 	return slices.ContainsFunc(v.flags, func(flag string) bool { return slices.Contains(b.Work, flag) })
 }
 
-// measure runs a variation in a folder. It stops a server once the server serves.
-func measure(ctx context.Context, dir string, v variation, works bool) (o outcome, err error) {
+// seconds returns how much CPU time a variation may use before it is stopped.
+func (b *bench) seconds(v variation) string {
+	switch {
+	case b.works(v):
+		return working
+	case b.slow.MatchString(v.String()):
+		return slowly
+	}
+	return guarded
+}
+
+// measure runs a variation in a folder, for some seconds of CPU time. It stops a server once the server serves.
+func measure(ctx context.Context, dir string, v variation, seconds string) (o outcome, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute) // A server that never says that it serves.
 	defer cancel()
-	seconds := guarded
-	if works {
-		seconds = working
-	}
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", guard, seconds}, v.words...)...)
 	cmd.Dir = dir
 	var stdout, stderr watched

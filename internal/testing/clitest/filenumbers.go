@@ -23,9 +23,6 @@ func FileNumbers(t *testing.T, e Examples, file string, keys ...string) {
 	path := filepath.Join(bench.dir, "given", file)
 	in, err := os.ReadFile(path)
 	require.NoError(t, err)
-	for _, line := range e.Lines {
-		bench.add(vary(line, nil))
-	}
 	if keys == nil {
 		for _, m := range regexp.MustCompile(`"(\w+)": *"?-?\d[-\d./e]*"?[,\s}]`).FindAllSubmatch(in, -1) {
 			keys = append(keys, string(m[1]))
@@ -33,6 +30,11 @@ func FileNumbers(t *testing.T, e Examples, file string, keys ...string) {
 		slices.Sort(keys)
 		keys = slices.Compact(keys)
 		require.NotEmpty(t, keys)
+	}
+	for _, line := range e.Lines {
+		v := vary(line, nil)
+		v.gives = keys
+		bench.add(v)
 	}
 	for _, key := range keys {
 		at := regexp.MustCompile(`\b` + key + `"?: *"?([-\d][^\s",}\]]*)`).FindSubmatchIndex(in)

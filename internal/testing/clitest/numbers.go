@@ -56,7 +56,13 @@ func Numbers(t *testing.T, root *cobra.Command, e Examples) {
 	bench := newBench(t, e)
 	for _, line := range e.Lines {
 		if stattest.Long || !bench.slow.MatchString(line) {
-			bench.add(vary(line, nil))
+			v := vary(line, nil)
+			for _, word := range v.words {
+				if flag, ok := strings.CutPrefix(word, "--"); ok {
+					v.gives = append(v.gives, flag)
+				}
+			}
+			bench.add(v)
 		}
 	}
 	for _, cmd := range commands(root) {
@@ -75,6 +81,7 @@ type variation struct {
 	line  string   // The line without the change.
 	words []string // The changed line.
 	flags []string // The flags or keys that were changed.
+	gives []string // Without a change: the flags or keys that the line gives.
 	note  string   // What was changed in a file.
 }
 

@@ -58,37 +58,44 @@ func (r *Rows[T]) Write(t testing.TB, path string) {
 	require.NoError(t, os.Rename(path+".new", path))
 }
 
-// CodeHash returns a hash of the Go files that match the patterns, without comments and spaces. Tests count only if
-// their name is a pattern by itself. It changes if what the files compute may have changed.
+// CodeHash returns a hash of the Go files that match the patterns. It leaves out comments, spaces, imports and what calls
+// of package invalid say in errors. A pattern after a minus leaves out files. Tests count only if their name is
+// a pattern by itself. The hash changes if what the files compute may have changed.
 func CodeHash(t testing.TB, patterns ...string) string {
 	t.Helper()
-	sum := sha256.New()
+	sum, out := sha256.New(), map[string]bool{}
 	for _, pattern := range patterns {
+		pattern, without := strings.CutPrefix(pattern, "-")
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, files, pattern)
 		for _, file := range files {
-			if strings.HasSuffix(file, "_test.go") && file != pattern {
+			if without {
+				out[file] = true
+			}
+			if out[file] || strings.HasSuffix(file, "_test.go") && file != pattern {
 				continue
 			}
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
 			sum.Write([]byte(filepath.Base(file)))
-			writeTokens(sum.Write, text)
+			for _, word := range computing(tokens(text)) {
+				sum.Write([]byte(word + "\x00"))
+			}
 		}
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// writeTokens writes the tokens of a Go file.
-func writeTokens(write func([]byte) (int, error), text []byte) {
+// tokens returns the tokens of a Go file, without line ends.
+func tokens(text []byte) (out []string) {
 	var s scanner.Scanner
 	files := token.NewFileSet()
 	s.Init(files.AddFile("", -1, len(text)), text, nil, 0) // 0: skips comments
 	for {
 		_, kind, literal := s.Scan()
 		if kind == token.EOF {
-			return
+			return out
 		}
 		if kind == token.SEMICOLON && literal == "\n" {
 			continue // A line end or none, as before a brace.
@@ -99,6 +106,36 @@ func writeTokens(write func([]byte) (int, error), text []byte) {
 		if kind == token.SEMICOLON { // one or the other at the end of a line
 			literal = ";"
 		}
-		write([]byte(literal + "\x00"))
+		out = append(out, literal)
 	}
+}
+
+// computing returns the tokens without imports in parentheses and without the arguments of calls of package invalid.
+func computing(tokens []string) (out []string) {
+	for i := 0; i < len(tokens); i++ {
+		out = append(out, tokens[i])
+		switch rest := tokens[i+1:]; {
+		case tokens[i] == "import" && rest[0] == "(":
+			i += closing(rest)
+		case tokens[i] == "invalid" && rest[0] == ".":
+			i += 2 + closing(rest[2:])
+		}
+	}
+	return out
+}
+
+// closing returns how many tokens a bracket and what is in it are. The first token is the bracket.
+func closing(tokens []string) int {
+	open := 0
+	for i, word := range tokens {
+		switch word {
+		case "(":
+			open++
+		case ")":
+			if open--; open == 0 {
+				return i + 1
+			}
+		}
+	}
+	return len(tokens)
 }

@@ -3,6 +3,7 @@ package stattest_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,6 +25,29 @@ func TestCodeHash(t *testing.T) {
 	require.NotEqual(t, one, hash("a.go", "package a\n\nfunc F() int { return 2 }\n"))
 	require.Equal(t, one, hash("a.go", "package a\n\nfunc F() int { return 1 }\n"))
 	require.NotEqual(t, one, hash("b.go", "package a\n"))
+}
+
+// TestCodeHashOfErrors: imports, errors and files after a minus do not count.
+func TestCodeHashOfErrors(t *testing.T) {
+	const text = "package a\n\nimport (\n\t\"errors\"\n\t\"invalid\"\n)\n\nfunc F(x int) int {\n\tif x < 0 {\n" +
+		"\t\tpanic(invalid.Field(\"x\", quote(x), \"0\"))\n\t}\n\treturn x\n}\n"
+	folder := t.TempDir()
+	all, b := filepath.Join(folder, "*.go"), filepath.Join(folder, "b.go")
+	hash := func(old, replacement string) string {
+		require.Contains(t, text, old)
+		changed := strings.Replace(text, old, replacement, 1)
+		require.NoError(t, os.WriteFile(filepath.Join(folder, "a.go"), []byte(changed), 0o600))
+		return stattest.CodeHash(t, all)
+	}
+	one := hash("", "")
+	require.Equal(t, one, hash("\t\"errors\"\n", ""))
+	require.Equal(t, one, hash("quote(x)", "q(x)+1"))
+	require.NotEqual(t, one, hash("< 0", "< 1"))
+	require.NotEqual(t, one, hash("return x", "return -x"))
+	hash("", "")
+	require.NoError(t, os.WriteFile(b, []byte("package a\n"), 0o600))
+	require.NotEqual(t, one, stattest.CodeHash(t, all))
+	require.Equal(t, one, stattest.CodeHash(t, "-"+b, all))
 }
 
 // TestRows: measurements are read as written, but not for other code.
