@@ -84,8 +84,9 @@ func lawOf(t *testing.T, open *taskfile.Open) *compose.Law {
 // letterOf returns the cell of a message of few cells.
 func letterOf(m task.Message) uint64 { return uint64(m.Body[len(m.Body)-1]) }
 
-// visitor is one person's device for all of a task's epochs, its days. Its process dies and starts again, its power is cut, its disk fills, its
-// clock leaps, and requests and answers are lost. All of it follows from the seed.
+// visitor is one person's device for all of a task's epochs, its days. Its process dies and starts again, its power is
+// cut, its disk fills, its clock leaps, and requests and answers are lost. A seed draws all of it; how often the device
+// writes may differ between runs.
 type visitor struct {
 	*visitorTask
 	t       *testing.T
