@@ -229,15 +229,17 @@ func TestRareEventsInAWorld(t *testing.T) {
 		seeds = 100
 	}
 	for seed := range seeds {
-		w := playWorld(t, seed, &bug{rare: true})
-		require.Empty(t, w.account.broken, "%s", w.report())
-		if testing.Verbose() && !stattest.Long {
-			t.Log(w.report())
-		}
-		intervals, missed = intervals+w.intervals, missed+w.missed
-		for _, v := range w.visitors {
-			events, became, reports = events+len(v.sentEvents()), became+v.instead, reports+len(v.left)
-		}
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			w := playWorld(t, seed, &bug{rare: true})
+			require.Empty(t, w.account.broken, "%s", w.report())
+			if testing.Verbose() && !stattest.Long {
+				t.Log(w.report())
+			}
+			intervals, missed = intervals+w.intervals, missed+w.missed
+			for _, v := range w.visitors {
+				events, became, reports = events+len(v.sentEvents()), became+v.instead, reports+len(v.left)
+			}
+		})
 	}
 	t.Logf("%d reports left, %d events, %d became the default; %d of %d intervals without the truth", reports, events,
 		became, missed, intervals)
