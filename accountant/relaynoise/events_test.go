@@ -210,6 +210,32 @@ func equalBetween(n *task.Noise, a, b, messages int) (out finite) {
 	return out
 }
 
+// restCell returns the pair π of Theorem 7 for a law of three cells with a rest cell, t and π's overlap.
+func restCell(n *task.Noise) (cell finite, over, overlap float64) {
+	table, sum := n.Tables[0], 0.0
+	for _, w := range table {
+		sum += float64(w)
+	}
+	at := func(u int) float64 {
+		if u < 0 || u >= len(table) {
+			return 0
+		}
+		return float64(table[u]) / sum
+	}
+	for u := range len(table) + 1 {
+		cell = append(cell, outcome{at(u), at(u - 1)})
+		overlap += min(at(u), at(u-1))
+	}
+	for u := range table {
+		for v := range table {
+			if u+v >= int(*n.Total) && int(*n.Total) < 2*(len(table)-1) {
+				over += at(u) * at(v)
+			}
+		}
+	}
+	return cell, over, overlap
+}
+
 // TestEventLaws enumerates small laws with a rest cell. A default against an event must be below one copy of f₁, and
 // two events below two copies (docs/proofs/events.md, Theorem 7). The package's curve must be at least that. A rest
 // cell without τ, and independent cells at the pair of one cell, must be found to break this.
@@ -226,29 +252,7 @@ func TestEventLaws(t *testing.T) {
 		rest := rng.Uint64N(3)
 		n := &task.Noise{Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{table}, Total: &total, Rest: &rest}
 		d, y, z := int(rest), int(rest+1)%3, int(rest+2)%3
-		sum := 0.0
-		for _, w := range table {
-			sum += float64(w)
-		}
-		at := func(u int) float64 {
-			if u < 0 || u >= len(table) {
-				return 0
-			}
-			return float64(table[u]) / sum
-		}
-		var cell finite
-		overlap, over := 0.0, 0.0
-		for u := range len(table) + 1 {
-			cell = append(cell, outcome{at(u), at(u - 1)})
-			overlap += min(at(u), at(u-1))
-		}
-		for u := range table {
-			for v := range table {
-				if u+v >= int(total) && total < 2*last {
-					over += at(u) * at(v)
-				}
-			}
-		}
+		cell, over, overlap := restCell(n)
 		tau := over / ((1 - over) * overlap * overlap)
 		if tau < 1 {
 			valid++
@@ -278,4 +282,29 @@ func TestEventLaws(t *testing.T) {
 	require.Greater(t, valid, 150)
 	require.Greater(t, withoutTau, 100)
 	require.Greater(t, independent, 300)
+}
+
+// TestSmallOverlaps: τ of Theorem 7 has the square of the overlap. Where the overlap is small, the package's curve must
+// be at least the theorem's with the exact t. Two events whose overlap is mostly at totals that are drawn anew must be
+// found to break the rule with the overlap itself, and with none.
+func TestSmallOverlaps(t *testing.T) {
+	rest, total := uint64(0), uint64(7)
+	n := &task.Noise{Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{1, 30, 900, 30, 1}}, Total: &total, Rest: &rest}
+	cell, over, overlap := restCell(n)
+	require.Less(t, overlap, .07)
+	one := cell.hidden(over / ((1 - over) * overlap * overlap))
+	curve, err := relaynoise.New(n)
+	require.NoError(t, err)
+	for _, eps := range []float64{1, 4, 8} {
+		require.GreaterOrEqual(t, curve.Delta(eps), one.power(2).delta(math.Exp(eps)), "ε = %v", eps)
+		require.GreaterOrEqual(t, curve.Law().Delta(eps), one.power(2).delta(math.Exp(eps)), "ε = %v", eps)
+	}
+
+	total, n.Tables = 20, [][]uint64{{1, 1, 0, 20, 0, 1, 1, 0, 20, 0, 1, 1}}
+	cell, over, overlap = restCell(n)
+	events := between(n, 1, 2)
+	for power, holds := range []bool{false, false, true} {
+		tau := over / ((1 - over) * math.Pow(overlap, float64(power)))
+		require.Equal(t, holds, below(events, cell.hidden(tau).power(2)), "with the overlap to the power of %d", power)
+	}
 }

@@ -6,14 +6,18 @@
 import { checkBuiltins } from './builtins.js';
 import { type ConnectionParts, Doona, type Flushed, type Forgotten, type Receipt, type ReportOptions, forgotten,
   maxReport, storeLate } from './doona.js';
+import { startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
 import type { ExplainOptions, Explanation } from './explain.js';
 import type { Guarantee } from './guarantee.js';
 import type { OpenedTask } from './stream-history.js';
 import type { Task } from './task.js';
-import { abortable, throwIfAborted, within } from './timing.js';
+import { abortable, maxTimer, randomFraction, throwIfAborted, untilShown, within } from './timing.js';
 import type { Value } from './value.js';
 import { markWithdrawal } from './withdrawal.js';
+
+/** The time from a failed attempt to follow a stream to the next, in milliseconds. It doubles with each failure. */
+const retryInterval = 30_000;
 
 /**
  * A connection to a stream. `task` and `guarantee` belong to the task of the last report, or to the task that `connect`
@@ -29,6 +33,14 @@ export class StreamDoona extends Doona {
   /** Aborted by `forget` and `close`: calls of report() that still wait for the stream end then. */
   #waiting = new AbortController();
   #closed = false;
+  readonly #closing = new AbortController();
+  /**
+   * For a task with events on a page: the last attempt to follow the stream, the next one, and the time, in Unix
+   * milliseconds, from which reports wait for the next one.
+   */
+  #followed: Promise<ConnectionParts> | undefined;
+  #following: Promise<ConnectionParts> | undefined;
+  #until = 0;
 
   /**
    * @internal `follow` returns the parts for the current task: its argument if the task is the same. `opened` returns
@@ -67,7 +79,7 @@ export class StreamDoona extends Doona {
     const { signal } = this.#waiting;
     throwIfAborted(signal);
     let follows = false;
-    const following = this.#follow(this.#parts).then((parts) => {
+    const following = this.#current().then((parts) => {
       throwIfAborted(signal);
       follows = true;
       return this.#report(parts, value, options);
@@ -78,15 +90,51 @@ export class StreamDoona extends Doona {
   }
 
   async #report(parts: ConnectionParts, value: Value, options: ReportOptions): Promise<Receipt> {
-    if (parts.id !== this.#parts.id) {
-      const last = this.#now;
-      this.#earlier.set(this.#parts.id, last);
-      this.#parts = parts;
-      this.#now = new Doona(parts);
-      void last.flushLater();
-      void this.#now.draftUsual();
-    }
+    this.#moveTo(parts);
     return this.#now.report(value, options);
+  }
+
+  #moveTo(parts: ConnectionParts): void {
+    if (parts.id === this.#parts.id) return;
+    const last = this.#now;
+    this.#earlier.set(this.#parts.id, last);
+    this.#parts = parts;
+    this.#now = new Doona(parts);
+    void last.flushLater();
+    void this.#now.draftUsual();
+  }
+
+  /**
+   * Returns the parts for the current task. With events, a page asks for them at times of its own, and a report waits
+   * for them only if the task is over: a request by a report would tell of the event.
+   */
+  #current(): Promise<ConnectionParts> {
+    if (!this.#following) return this.#follow(this.#parts);
+    return Date.now() < this.#until ? this.#followed! : this.#following;
+  }
+
+  /** Follows the stream at a random moment of each later epoch in which the page is visible, whatever it reports. */
+  async #followEach(): Promise<void> {
+    this.#followed = Promise.resolve(this.#parts);
+    for (let failures = 0; !this.#closed;) {
+      let time = Date.now() + Math.min(retryInterval * 2 ** (failures - 1), maxTimer);
+      if (failures === 0) {
+        const { epochs } = this.task;
+        const end = startOf(epochs, Math.floor((Date.now() / 1000 - epochs.start) / epochs.length) + 1).getTime();
+        this.#until = Math.max(end, startOf(epochs, epochs.count).getTime());
+        time = end + this.#parts.spread * randomFraction();
+      }
+      const following = untilShown(time, this.#closing.signal).then(() => this.#follow(this.#parts));
+      this.#following = following;
+      failures = await following.then((parts) => {
+        this.#moveTo(parts);
+        this.#followed = following;
+        return 0;
+      }, (error) => {
+        if (error.code !== 'task-unreachable') this.#followed = following; // As with a stream that was stopped.
+        return failures + 1;
+      });
+    }
   }
 
   override flush(options: { signal?: AbortSignal } = {}): Promise<Flushed> {
@@ -116,6 +164,7 @@ export class StreamDoona extends Doona {
   override close(): void {
     if (this.#closed) return;
     this.#closed = true;
+    this.#closing.abort();
     this.#waiting.abort(new DoonaError('closed', 'the page has closed the connection'));
     super.close();
     for (const doona of [this.#now, ...this.#earlier.values()]) doona.close();
@@ -123,6 +172,7 @@ export class StreamDoona extends Doona {
 
   /** @internal */
   override draftUsual(): Promise<void> {
+    if (this.task.epochs.events && typeof document !== 'undefined') void this.#followEach();
     return this.#now.draftUsual();
   }
 

@@ -36,6 +36,7 @@ type sent struct {
 	slots  [2]int // how many of its slots each relay has released
 	acked  bool
 	lanes  onion.Lanes // its slots as the first relay releases them
+	letter uint64      // only with rare events
 }
 
 // slotName identifies a slot that a relay has released, by its hash.
@@ -51,7 +52,7 @@ type batchAt struct {
 type account struct {
 	world *world
 	open  *taskfile.Open
-	keys  [2]*keyfile.HPKE // the relays' keys, copied before any was erased
+	keys  [3]*keyfile.HPKE // the relays' and the verifier's keys, copied before any was erased
 
 	mu        sync.Mutex // guards the rest
 	reports   []*sent
@@ -75,7 +76,9 @@ func newAccount(w *world) *account {
 		offers: map[batchAt]offer{}, confirmed: map[batchAt]bool{}}
 	for hop := range a.slots {
 		a.slots[hop], a.out[hop] = map[slotName]*sent{}, map[slotName][sha256.Size]byte{}
-		keys, err := keyfile.LoadHPKE(filepath.Join(w.Dir, fmt.Sprintf("relay%d", hop+1), worldTask+".keys"))
+	}
+	for hop, name := range []string{relayNames[0], relayNames[1], "verifier"} {
+		keys, err := keyfile.LoadHPKE(filepath.Join(w.Dir, name, worldTask+".keys"))
 		if err != nil {
 			panic(err)
 		}
@@ -111,7 +114,7 @@ func (a *account) count(what *int) {
 	*what++
 }
 
-// opener returns an opener for the relay at a hop.
+// opener returns an opener for the party at a hop.
 func (a *account) opener(hop int, epoch uint64) *onion.Opener {
 	key, err := a.keys[hop].Key(epoch)
 	if err != nil {
@@ -135,6 +138,9 @@ func (a *account) know(client string, epoch uint64, body []byte) *sent {
 	defer a.mu.Unlock()
 	s := &sent{client: client, epoch: epoch, number: len(a.reports), lanes: envelope.Lanes}
 	a.reports = append(a.reports, s)
+	if a.world.kind == rare {
+		s.letter = a.letter(epoch, body)
+	}
 	for lane, slots := range envelope.Lanes {
 		for _, slot := range slots {
 			_, next, err := second.OpenSlot(lane, slot)
@@ -323,10 +329,10 @@ func (a *account) released(hop int, body []byte) {
 	for lane, slots := range b.Ciphertexts {
 		a.releasedLane(at, lane, slots, hash)
 	}
-	if n := m.Submissions; !m.Destroyed() && hop == 0 && n != a.open.Batch.Size && a.world.kind != noise {
+	if n := m.Submissions; !m.Destroyed() && hop == 0 && n != a.open.Batch.Size && !a.world.dummies() {
 		a.breaks("a batch without n submissions", "%d in %v", n, at)
 	}
-	if a.world.kind == noise {
+	if a.world.dummies() {
 		a.checkNoise(at, m, b)
 	}
 }
@@ -400,7 +406,7 @@ func (a *account) releasedLane(at batchAt, lane int, slots [][]byte, manifest [s
 			a.breaks("a slot came out twice", "of %s, again in %v", relayNames[at.hop], at)
 		}
 		a.out[at.hop][name] = manifest
-		if s == nil && a.world.kind == noise { // see checkNoise
+		if s == nil && a.world.dummies() { // see checkNoise
 			continue
 		}
 		if s == nil {
@@ -413,7 +419,7 @@ func (a *account) releasedLane(at batchAt, lane int, slots [][]byte, manifest [s
 			a.breaks("a slot of another epoch", "of %d in %v", s.epoch, at)
 		}
 	}
-	if least := a.open.Batch.Min; a.world.kind != noise && len(slots) > 0 && uint64(len(clients)) < least {
+	if least := a.open.Batch.Min; !a.world.dummies() && len(slots) > 0 && uint64(len(clients)) < least {
 		a.breaks("fewer clients than n_min", "%d clients in %v, at least %d", len(clients), at, least)
 	}
 }

@@ -29,6 +29,7 @@ const (
 	bugNumbers     = "numbers beyond the task's are taken"
 	bugEndless     = "destroyed batches are not counted"
 	bugJunk        = "answers are read to their end"
+	bugForgets     = "visitors' devices forget their allowances"
 )
 
 // plantIn changes a relay's configuration so that it has a bug, which worlds must find; "" is none. It also makes every

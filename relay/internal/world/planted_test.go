@@ -21,6 +21,7 @@ type bug struct {
 	breaks string           // beginning of the violation that must be found
 	plant  [2]string        // for each relay, the bug for [plantIn]
 	tokens bool             // only worlds with tokens show it
+	rare   bool             // only worlds with rare events show it
 	add    []fault          // faults that make the bug visible
 	quiet  bool             // without other faults
 	brief  bool             // also in the short form
@@ -60,6 +61,7 @@ var planted = []*bug{
 	{name: bugJunk, breaks: "junk was accepted", plant: [2]string{"", bugJunk},
 		quiet: true, brief: true, add: []fault{ofJunkAnswers(worldLead, 30*time.Second,
 			[2]string{"relay2", "relay1"}, linkJunk, 0)}},
+	{name: bugForgets, breaks: "events beyond the allowance", rare: true},
 	// If all of one relay's state is rolled back, an honest other party reveals it. So all three are rolled back.
 	{name: "state rollback of both relays and the verifier", breaks: "two batches under one number",
 		add: []fault{rollBackAll("relay1"), rollBackAll("relay2"), rollBackAll("verifier")}},

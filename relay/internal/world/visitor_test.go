@@ -1,10 +1,12 @@
 package world_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -30,24 +32,29 @@ import (
 
 // The task of a visitor's year: one event in any 60 days, and no more than 7 in a year, under a yearly total.
 const (
-	visitorDay    = 24 * time.Hour
-	visitorDays   = 365
-	visitorWindow = 60
-	usualLetter   = 2
+	visitorDay  = 24 * time.Hour
+	visitorDays = 365
+	usualLetter = 2
 )
 
-// visitorTask is the task with the keys of all its parties, which open what leaves a device.
+// visitorTask is a task with rare events of one letter of 4. letter opens what leaves a device, with all parties' keys.
 type visitorTask struct {
-	signed *fixture.SignedTask
 	open   *taskfile.Open
 	law    *compose.Law
+	letter func(epoch uint64, body []byte) uint64
 }
+
+// day returns the length of an epoch.
+func (of *visitorTask) day() time.Duration { return time.Duration(of.open.Epochs.Length) * time.Second }
+
+// begins returns when the first epoch begins.
+func (of *visitorTask) begins() time.Time { return time.Unix(int64(of.open.Epochs.Start), 0) }
 
 func newVisitorTask(t *testing.T) *visitorTask {
 	t.Helper()
 	draft, err := planner.Draft(planner.Query{Name: "year", Query: task.Histogram, Bins: 4, Labels: true, Batch: 1000,
 		Honest: .9, TotalEpsilon: 3, TotalDelta: 1e-5, Epochs: visitorDays, Relays: &planner.RelayNoise{},
-		Events: task.Events{Most: 1, Window: visitorWindow, Default: usualLetter}})
+		Events: task.Events{Most: 1, Window: 60, Default: usualLetter}})
 	require.NoError(t, err)
 	signed, err := fixture.Sign(draft, []string{"http://relay1", "http://relay2"}, task.Epochs{
 		Start: uint64(beginning.Unix()), Length: uint64(visitorDay.Seconds()), Count: visitorDays,
@@ -55,19 +62,39 @@ func newVisitorTask(t *testing.T) *visitorTask {
 	require.NoError(t, err)
 	open, err := signed.Bundle.Open(nil)
 	require.NoError(t, err)
+	return &visitorTask{open, lawOf(t, open), func(epoch uint64, body []byte) uint64 {
+		lanes, err := signed.Open(epoch, body)
+		require.NoError(t, err)
+		require.Len(t, lanes, 1)
+		require.Len(t, lanes[0], 1)
+		return letterOf(lanes[0][0])
+	}}
+}
+
+// lawOf returns the law of the privacy loss of one epoch of a task.
+func lawOf(t *testing.T, open *taskfile.Open) *compose.Law {
+	t.Helper()
 	m, err := registry.Open(open.Task)
 	require.NoError(t, err)
 	law, err := m.Law()
 	require.NoError(t, err)
-	return &visitorTask{signed, open, law}
+	return law
 }
 
-// visitor is one person's device for a year. Its process dies and starts again, its power is cut, its disk fills, its
-// clock leaps, and requests and answers are lost. All of it follows from the seed.
+// letterOf returns the cell of a message of few cells.
+func letterOf(m task.Message) uint64 { return uint64(m.Body[len(m.Body)-1]) }
+
+// visitor is one person's device for all of a task's epochs, its days. Its process dies and starts again, its power is
+// cut, its disk fills, its clock leaps, and requests and answers are lost. A seed draws all of it; how often the device
+// writes may differ between runs.
 type visitor struct {
 	*visitorTask
 	t       *testing.T
 	rng     *rand.Rand
+	http    shufflerclient.HTTP
+	visits  time.Duration // after the beginning of a day
+	retries time.Duration // between attempts to send a report
+	events  int           // it has a value other than the default on one of this many days
 	folder  string
 	disk    *faultdisk.Disk
 	client  *shufflerclient.Client
@@ -79,26 +106,33 @@ type visitor struct {
 	crashes, cuts, full, leaps, instead, resent int
 }
 
-// Do implements [shufflerclient.HTTP]. It plays the first relay and the network before it.
-func (v *visitor) Do(req *http.Request) (*http.Response, error) {
-	lost := errors.New("the connection is lost")
-	if v.rng.IntN(6) == 0 {
-		return nil, lost
-	}
-	var epoch uint64
-	body := make([]byte, req.ContentLength)
-	for epoch = range uint64(visitorDays) {
+// leaves records a request with a report.
+func (v *visitor) leaves(req *http.Request) (epoch uint64, body []byte) {
+	body, err := io.ReadAll(req.Body)
+	require.NoError(v.t, err)
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	for epoch = range v.open.Epochs.Count {
 		if req.URL.String() == v.open.ReportsURL(epoch) {
 			break
 		}
-	}
-	if _, err := req.Body.Read(body); err != nil {
-		return nil, err
 	}
 	if before, ok := v.left[epoch]; ok && before != string(body) {
 		v.again++
 	}
 	v.left[epoch] = string(body)
+	return epoch, body
+}
+
+// lossy plays the first relay of a visitor and the network before it.
+type lossy struct{ *visitor }
+
+// Do implements [shufflerclient.HTTP].
+func (v lossy) Do(req *http.Request) (*http.Response, error) {
+	lost := errors.New("the connection is lost")
+	if v.rng.IntN(6) == 0 {
+		return nil, lost
+	}
+	v.leaves(req)
 	if v.rng.IntN(6) == 0 {
 		return nil, lost
 	}
@@ -113,11 +147,12 @@ func (v *visitor) start() {
 	if v.forgets {
 		v.forget()
 	}
-	client, err := shufflerclient.New(v.open, shufflerclient.Options{HTTP: v,
-		Budget: shufflerclient.Budget{Epsilon: 3, Delta: 1e-5, Days: visitorDays},
+	total := v.open.Claim.Total
+	client, err := shufflerclient.New(v.open, shufflerclient.Options{HTTP: v.http,
+		Budget: shufflerclient.Budget{Epsilon: total.Epsilon.Value(), Delta: total.Delta.Value(), Days: visitorDays},
 		Ledger: shufflerclient.LedgerFile(v.path("ledger.json")),
 		Pause: func(ctx context.Context, _ time.Duration) error {
-			time.Sleep(time.Minute)
+			time.Sleep(v.retries)
 			return ctx.Err()
 		}})
 	require.NoError(v.t, err)
@@ -154,14 +189,14 @@ func (v *visitor) move(number int) {
 	require.NoError(v.t, v.disk.Record())
 }
 
-// live plays the year.
-func (v *visitor) live() {
-	v.folder = filepath.Join(v.t.TempDir(), "none")
+// live plays all days, with its files in a folder.
+func (v *visitor) live(folder string) {
+	v.folder = filepath.Join(folder, "none")
 	v.move(0)
 	defer func() { v.disk.Remove() }()
 	v.start()
-	for day := range visitorDays {
-		time.Sleep(time.Until(beginning.Add(time.Duration(day)*visitorDay + time.Hour)))
+	for day := range v.open.Epochs.Count {
+		time.Sleep(time.Until(v.begins().Add(time.Duration(day)*v.day() + v.visits)))
 		v.fault()
 		if v.rng.IntN(5) > 0 {
 			v.visit()
@@ -189,7 +224,8 @@ func (v *visitor) fault() {
 		v.disk.Fill(1 + v.rng.IntN(6))
 	case 2:
 		v.leaps++
-		v.offset = time.Duration(v.rng.IntN(2*visitorDays)-visitorDays) * visitorDay
+		days := int(v.open.Epochs.Count)
+		v.offset = time.Duration(v.rng.IntN(2*days)-days) * v.day()
 	}
 }
 
@@ -200,12 +236,12 @@ func (v *visitor) visit() {
 		v.start()
 	}
 	v.send()
-	today := int(time.Now().Add(v.offset).Sub(beginning) / visitorDay)
-	if today < 0 || today >= visitorDays {
+	today := int(time.Now().Add(v.offset).Sub(v.begins()) / v.day())
+	if today < 0 || today >= int(v.open.Epochs.Count) {
 		return
 	}
-	value := float64(usualLetter)
-	if v.rng.IntN(4) == 0 {
+	value := float64(v.open.Epochs.Events.Default)
+	if v.rng.IntN(v.events) == 0 {
 		value = float64(v.rng.IntN(4))
 	}
 	report, err := v.client.Report(uint64(today), []float64{value})
@@ -237,21 +273,17 @@ func (v *visitor) send() {
 	if _, ok := v.left[report.Epoch]; ok {
 		v.resent++
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+v.rng.IntN(3))*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+v.rng.IntN(3))*v.retries)
 	defer cancel()
 	if v.client.Submit(ctx, &report) == nil && !v.disk.Dead() {
 		require.NoError(v.t, os.Remove(v.path("report.json")))
 	}
 }
 
-// events opens all that left and returns the epochs of the letters other than the default, ascending.
-func (v *visitor) events() (out []uint64) {
+// sentEvents opens all that left and returns the epochs of the letters other than the default, ascending.
+func (v *visitor) sentEvents() (out []uint64) {
 	for epoch, body := range v.left {
-		lanes, err := v.signed.Open(epoch, []byte(body))
-		require.NoError(v.t, err)
-		require.Len(v.t, lanes, 1)
-		require.Len(v.t, lanes[0], 1)
-		if letter := lanes[0][0].Body; letter[len(letter)-1] != usualLetter {
+		if v.letter(epoch, []byte(body)) != v.open.Epochs.Events.Default {
 			out = append(out, epoch)
 		}
 	}
@@ -260,15 +292,15 @@ func (v *visitor) events() (out []uint64) {
 }
 
 // exceeds says what is wrong with the letters that left: two of one epoch, more events than some window allows, or a
-// larger δ over the year than the task claims, composed again from the number of events; "" if nothing. It reads no
-// ledger.
+// larger δ over all epochs than the task claims, composed again from the number of events; "" if nothing. It reads no
+// ledger. The task allows one event in a window.
 func (v *visitor) exceeds() string {
-	events, total := v.events(), v.open.Claim.Total
+	events, total := v.sentEvents(), v.open.Claim.Total
 	if v.again > 0 {
 		return "two reports of one epoch"
 	}
 	for i := 1; i < len(events); i++ {
-		if events[i]-events[i-1] < visitorWindow {
+		if events[i]-events[i-1] < v.open.Epochs.Events.Window {
 			return fmt.Sprintf("events in epochs %d and %d", events[i-1], events[i])
 		}
 	}
@@ -286,9 +318,10 @@ func (v *visitor) exceeds() string {
 func (of *visitorTask) playVisitor(t *testing.T, seed uint64, forgets bool) (v *visitor) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		v = &visitor{visitorTask: of, t: t, rng: rand.New(rand.NewPCG(seed, 46)), forgets: forgets,
-			left: map[uint64]string{}}
-		v.live()
+		v = &visitor{visitorTask: of, t: t, rng: rand.New(rand.NewPCG(seed, 46)), visits: time.Hour,
+			retries: time.Minute, events: 4, forgets: forgets, left: map[uint64]string{}}
+		v.http = lossy{v}
+		v.live(t.TempDir())
 	})
 	v.t = t
 	return v
@@ -311,10 +344,10 @@ func TestAVisitorsYear(t *testing.T) {
 	for seed := range seeds {
 		v := of.playVisitor(t, seed, false)
 		t.Logf("seed %d: %d reports left, %d again, %d events, %d became the default; %d crashes, %d power cuts, "+
-			"%d full disks, %d leaps", seed, len(v.left), v.resent, len(v.events()), v.instead, v.crashes, v.cuts,
+			"%d full disks, %d leaps", seed, len(v.left), v.resent, len(v.sentEvents()), v.instead, v.crashes, v.cuts,
 			v.full, v.leaps)
 		require.Empty(t, v.exceeds(), "seed %d", seed)
-		events += len(v.events())
+		events += len(v.sentEvents())
 		require.Greater(t, min(v.resent, v.instead, v.crashes, v.cuts, v.full, v.leaps), 0, "seed %d", seed)
 		found := of.playVisitor(t, seed, true).exceeds()
 		require.NotEmpty(t, found, "seed %d", seed)

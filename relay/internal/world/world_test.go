@@ -60,18 +60,22 @@ const (
 
 var relayNames = []string{"relay1", "relay2"}
 
-// kind is the kind of a world's task: a mean without or with tokens, or a count with relays' dummies.
+// kind is the kind of a world's task: a mean without or with tokens, a count with relays' dummies, or a histogram with
+// rare events (events_test.go).
 type kind string
 
 const (
 	plain  kind = "plain"
 	tokens kind = "tokens"
 	noise  kind = "noise"
+	rare   kind = "rare events"
 )
 
 // kindOf returns the kind of a seed's world. Worlds with planted bugs have no dummies.
 func kindOf(seed uint64, planted *bug) kind {
 	switch {
+	case planted.rare:
+		return rare
 	case seed%4 == 3 || planted.tokens:
 		return tokens
 	case seed%4 == 1 && planted.name == "":
@@ -96,7 +100,7 @@ func TestMain(m *testing.M) {
 
 // layouts make the deployments that worlds copy. Their keys fit every world, because all worlds begin at the same time.
 var layouts = map[kind]func() (*quickstart.Deployment, error){plain: layout(plain), tokens: layout(tokens),
-	noise: layout(noise)}
+	noise: layout(noise), rare: layout(rare)}
 
 // beginning is the time at which a bubble of package synctest starts.
 var beginning = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -105,16 +109,19 @@ func layout(of kind) func() (*quickstart.Deployment, error) {
 	return sync.OnceValues(func() (*quickstart.Deployment, error) {
 		q := planner.Query{Name: "world", Query: task.Mean, Hi: 10, Batch: worldBatch, Honest: 0.67, Epsilon: 20,
 			Delta: 1e-2}
-		if of == noise { // the number of dummies is fixed, so that a seed has one trace
+		count := uint64(worldEpochs)
+		switch of {
+		case noise: // the number of dummies is fixed, so that a seed has one trace
 			q.Query, q.Relays = task.Count, &planner.RelayNoise{Batches: 8}
+		case rare:
+			q, count = rareQuery(), rareEpochs
 		}
 		draft, err := planner.Draft(q)
 		if err != nil {
 			return nil, err
 		}
 		draft.Epochs = task.Epochs{Start: uint64(beginning.Add(worldLead).Unix()),
-			Length: uint64(worldLength.Seconds()),
-			Count:  worldEpochs}
+			Length: uint64(worldLength.Seconds()), Count: count, Events: q.Events}
 		if of == tokens {
 			draft.Clients = task.Clients{Kind: task.ClientToken, Quota: 1, Issuer: task.Party{URL: "http://issuer"}}
 		}
@@ -144,6 +151,9 @@ type world struct {
 	network            *network
 	account            *account
 	firstSign          ed25519.PrivateKey // the first relay's key, for attackers who lie in its name
+	t                  *testing.T         // of the bubble
+	visitors           []*visitor         // only with rare events
+	intervals, missed  int                // of estimates; and those without the truth
 	snapshots          bool               // parties' files are copied during the run
 	records            bool               // disks record every write and sync
 	clocks             bool               // some clock is wrong
@@ -168,10 +178,16 @@ func (w *world) epochEnd(epoch uint64) time.Time {
 	return time.Unix(int64(w.Open.Epochs.End(epoch)), 0)
 }
 
-// untilHeal returns how long faults may still last.
-func (w *world) untilHeal() time.Duration {
-	return max(worldLead+worldEpochs*worldLength+worldLength-w.since(), 0)
+// end returns when all faults end: one minute after the last epoch.
+func (w *world) end() time.Duration {
+	return worldLead + time.Duration(w.Open.Epochs.Count+1)*worldLength
 }
+
+// untilHeal returns how long faults may still last.
+func (w *world) untilHeal() time.Duration { return max(w.end()-w.since(), 0) }
+
+// dummies reports whether the relays add dummies.
+func (w *world) dummies() bool { return w.kind == noise || w.kind == rare }
 
 // name returns the party that connects from an address; "clients" if there is none.
 func (w *world) name(address string) string {
@@ -219,7 +235,11 @@ func newWorld(seed uint64, folder string, planted *bug) (*world, error) {
 // run plays the world. Call it in a bubble of package synctest.
 func (w *world) run() {
 	rng := rand.New(rand.NewPCG(w.seed, 0))
-	faults := w.bug.faults(rng, drawFaults(rng, w.tokens, kindNames))
+	drawn := drawFaults(rng, w.tokens, kindNames)
+	if w.kind == rare {
+		drawn = drawRareFaults(rng)
+	}
+	faults := w.bug.faults(rng, drawn)
 	w.snapshots = w.bug.needsSnapshots(faults)
 	w.clocks = slices.ContainsFunc(faults, func(f fault) bool { return f.kind == faultClock })
 	var servers []*http.Server
@@ -280,8 +300,12 @@ func (w *world) play(rng *rand.Rand, faults []fault) {
 			running.Go(func() { f.do(w) })
 		}})
 	}
-	events = append(events, w.drawClients(rng, &running)...)
-	end := worldLead + (worldEpochs+1)*worldLength
+	end := w.end()
+	if w.kind == rare {
+		events = append(events, w.drawVisitors(rng, &running)...)
+	} else {
+		events = append(events, w.drawClients(rng, &running)...)
+	}
 	for at := 5 * time.Second; at < end; at += 5 * time.Second {
 		events = append(events, event{at, w.check})
 	}
@@ -472,7 +496,7 @@ func (w *world) awaitEnd() {
 		over := true
 		for _, name := range relayNames {
 			state := w.state(w.parties[name])
-			over = over && strings.Count(state, "erased")+strings.Count(state, "ended") == worldEpochs
+			over = over && strings.Count(state, "erased")+strings.Count(state, "ended") == int(w.Open.Epochs.Count)
 		}
 		if over && w.kept() == w.made() {
 			return
@@ -502,6 +526,10 @@ func (w *world) conclude() {
 	w.account.checkEndless()
 	w.account.checkReached()
 	w.account.checkLost(noticed)
+	if w.kind == rare {
+		w.checkVisitors()
+		w.checkEstimate()
+	}
 	if kept, made := w.kept(), w.made(); kept < made && len(noticed) == 0 {
 		w.account.note("missing at the verifier", "%d of %d batches", made-kept, made)
 	}
@@ -531,7 +559,7 @@ func playRecorded(t *testing.T, seed uint64, planted *bug, records bool) (w *wor
 	synctest.Test(t, func(t *testing.T) {
 		w, err = newWorld(seed, folder, planted)
 		require.NoError(t, err)
-		w.records = records
+		w.records, w.t = records, t
 		w.run()
 	})
 	return w
