@@ -1,5 +1,5 @@
 // The three browsers in which tests of this folder visit pages, driven the same way.
-import { launch, launchFirefox } from '../harness.mjs';
+import { launch, launchFirefox, patience } from '../harness.mjs';
 import { startWebKit } from './webdriver.mjs';
 
 /**
@@ -25,6 +25,7 @@ function withCall({ open, run, stop }) {
 async function started(launching) {
   const browser = await launching;
   const page = await browser.newPage();
+  page.setDefaultTimeout(patience);
   return withCall({ open: (url) => page.goto(url), stop: () => browser.close(),
     run: (script) => page.evaluate(`new Promise((resolve) => (function () { ${script} })(resolve))`) });
 }
