@@ -198,7 +198,7 @@ class IndexedDBStore implements Store {
     }
   }
 
-  /** Runs `work` in a transaction, and anew if the thread is suspended meanwhile. If it fails, aborts the transaction. */
+  /** Runs `work` in a transaction, and anew if the thread is suspended meanwhile. A failure aborts the transaction. */
   async #transact<T>(names: string[], mode: IDBTransactionMode, options: IDBTransactionOptions | undefined,
     work: (tx: IDBTransaction) => Promise<T>): Promise<T> {
     for (;;) {
@@ -275,8 +275,9 @@ class IndexedDBStore implements Store {
   }
 
   /**
-   * Runs `work` in one transaction and resolves once it is committed. Only claims and the opt-out use strict durability:
-   * they must survive a power failure, or the next visit would randomize again, or report against the visitor's will.
+   * Runs `work` in one transaction and resolves once it is committed. Only claims and the opt-out use strict
+   * durability: they must survive a power failure, or the next visit would randomize again, or report against the
+   * visitor's will.
    */
   async #write<T>(names: string[], durability: IDBTransactionDurability,
     work: (tx: IDBTransaction) => Promise<T>): Promise<T> {

@@ -37,7 +37,8 @@ export const sources = /** @type {const} */ ({
  *   inPlace?: boolean}} Visit
  */
 
-/** Shows an address in a browser, and calls a function in the page. Resolves to its result.
+/**
+ * Shows an address in a browser, and calls a function in the page. Resolves to its result.
  * @typedef {(url: string, work: (given: any) => Promise<any>, given: object) => Promise<any>} Browse
  */
 
@@ -97,7 +98,8 @@ export async function startSites(server) {
    * @param {Browse} browse @param {string} name of the task @param {Visit} [how]
    * @returns {Promise<{code: string, message: string, ran: number}>}
    */
-  const report = async (browse, name, { from = 'modules', blob = 'worker-src', explains = false, inPlace = false } = {}) => {
+  const report = async (browse, name, how = {}) => {
+    const { from = 'modules', blob = 'worker-src', explains = false, inPlace = false } = how;
     const tag = from === 'tag';
     const integrity = JSON.parse(await readFile(join(built, 'integrity.json'), 'utf8'))['doona.global.js'];
     const { task, owner } = server.tasks[name] ?? { task: '', owner: '' };
