@@ -163,9 +163,15 @@ function startWorker(folder?: URL, checked?: string): Promise<Port> {
     });
     const stop = (why: string) => {
       stopped = why;
+      removeEventListener('pagehide', tell);
+      removeEventListener('pageshow', tell);
       for (const [id, settle] of waiting) settle(failure(id, stopped));
       waiting.clear();
     };
+    // The worker suspends its stores while the page is in the back-forward cache.
+    const tell = ({ type, persisted }: PageTransitionEvent) => persisted && worker.postMessage(type);
+    addEventListener('pagehide', tell);
+    addEventListener('pageshow', tell);
     worker.addEventListener('error', (event) => {
       event.preventDefault();
       reject(new Error(event.message));

@@ -107,25 +107,70 @@ function answered<T>(work: Promise<T>, onLate = () => {}, hint = ''): Promise<T>
   });
 }
 
+/** The open stores of this thread, and its transactions. */
+let stores: IndexedDBStore[] = [];
+let running: IDBTransaction[] = [];
+
+/** Resolves once the page is back from the back-forward cache; undefined while it is not in there. */
+let shown: Promise<void> | undefined;
+let show = (): void => {};
+
+/** How often this thread was suspended. */
+let suspensions = 0;
+
+/**
+ * Aborts the transactions of this thread and closes its connections, because the page enters the back-forward cache.
+ * WebKit keeps them open in there, and a transaction then blocks the database for all pages of the site. The aborted
+ * transactions run anew after `resumeStores`.
+ */
+export function suspendStores(): void {
+  suspensions++;
+  shown ??= new Promise<void>((resolve) => (show = resolve));
+  for (const tx of running) abort(tx);
+  for (const store of stores) store.close();
+}
+
+/** Ends the suspension. */
+export function resumeStores(): void {
+  show();
+  shown = undefined;
+}
+
+function onHide({ persisted }: PageTransitionEvent): void {
+  if (!persisted) return;
+  suspendStores();
+  addEventListener('pageshow', resumeStores, { once: true });
+}
+
 class IndexedDBStore implements Store {
   /** The connection; undefined once it is closed. */
   #db: IDBDatabase | undefined;
 
+  /** The connection that opens now. */
+  #opening: Promise<IDBDatabase> | undefined;
+
   constructor(readonly connect: () => Promise<IDBDatabase>) {}
 
   /** Opens a connection, if none is open. @throws DoonaError `storage-unavailable` */
-  async open(): Promise<IDBDatabase> {
-    if (this.#db) return this.#db;
+  open(): Promise<IDBDatabase> {
+    if (this.#db) return Promise.resolve(this.#db);
+    this.#opening ??= this.#open().finally(() => (this.#opening = undefined));
+    return this.#opening;
+  }
+
+  async #open(): Promise<IDBDatabase> {
     try {
       const db = await this.connect();
       const forget = () => {
-        if (this.#db === db) this.#db = undefined;
+        if (this.#db === db) this.close();
       };
       db.onclose = forget; // The browser closed it; Safari does so in the background.
       db.onversionchange = () => {
         db.close(); // Otherwise a newer SDK in another tab could not upgrade the database while this tab is open.
         forget();
       };
+      if (typeof document !== 'undefined') addEventListener('pagehide', onHide);
+      stores.push(this);
       return (this.#db = db);
     } catch (cause) {
       // Without a store, every visit would randomize the value anew, and the average of many reports reveals the value.
@@ -137,25 +182,50 @@ class IndexedDBStore implements Store {
   close(): void {
     this.#db?.close(); // Running transactions still finish.
     this.#db = undefined;
+    stores = stores.filter((store) => store !== this);
+    if (stores.length === 0 && typeof document !== 'undefined') removeEventListener('pagehide', onHide);
   }
 
   /** Begins a transaction. If the browser has closed the connection without an event, opens a new connection first. */
-  async #begin(stores: string[], mode: IDBTransactionMode, options?: IDBTransactionOptions): Promise<IDBTransaction> {
-    const db = await this.open();
+  async #begin(names: string[], mode: IDBTransactionMode, options?: IDBTransactionOptions): Promise<IDBTransaction> {
+    let db: IDBDatabase;
+    do {
+      await shown;
+      db = await this.open();
+    } while (shown); // It opened while the page was suspended.
     try {
-      return db.transaction(stores, mode, options);
+      return db.transaction(names, mode, options);
     } catch (error) {
       if ((error as { name?: unknown } | null)?.name !== 'InvalidStateError') throw error;
       this.close();
-      return (await this.open()).transaction(stores, mode, options);
+      return (await this.open()).transaction(names, mode, options);
+    }
+  }
+
+  /** Runs `work` in a transaction, and anew if the thread is suspended meanwhile. A failure aborts the transaction. */
+  async #transact<T>(names: string[], mode: IDBTransactionMode, options: IDBTransactionOptions | undefined,
+    work: (tx: IDBTransaction) => Promise<T>): Promise<T> {
+    for (;;) {
+      const before = suspensions;
+      let tx: IDBTransaction | undefined;
+      try {
+        tx = await this.#begin(names, mode, options);
+        running.push(tx);
+        return await work(tx);
+      } catch (error) {
+        abort(tx);
+        if (before === suspensions) throw error;
+      } finally {
+        running = running.filter((other) => other !== tx);
+      }
     }
   }
 
   /** Reads in one transaction. @throws DoonaError `storage-unavailable` */
   async #read<T>(from: string, query?: IDBKeyRange): Promise<T[]> {
     try {
-      const tx = await this.#begin([from], 'readonly');
-      return await answered(resultOf(tx.objectStore(from).getAll(query)));
+      return await this.#transact([from], 'readonly', undefined,
+        (tx) => answered(resultOf(tx.objectStore(from).getAll(query))));
     } catch (error) {
       throw error instanceof DoonaError ? error : unavailable('read', error);
     }
@@ -209,21 +279,20 @@ class IndexedDBStore implements Store {
   }
 
   /**
-   * Runs `work` in one transaction and resolves once it is committed. If `work` fails, it aborts the transaction. Only
-   * claims and the opt-out use strict durability: they must survive a power failure, or the next visit would randomize
-   * again, or report against the visitor's will.
+   * Runs `work` in one transaction and resolves once it is committed. Only claims and the opt-out use strict
+   * durability: they must survive a power failure, or the next visit would randomize again, or report against the
+   * visitor's will.
    */
-  async #write<T>(stores: string[], durability: IDBTransactionDurability,
+  async #write<T>(names: string[], durability: IDBTransactionDurability,
     work: (tx: IDBTransaction) => Promise<T>): Promise<T> {
-    let tx: IDBTransaction | undefined;
     try {
-      tx = await this.#begin(stores, 'readwrite', { durability });
-      const committed = whenCommitted(tx);
-      const result = await answered(work(tx));
-      await answered(committed);
-      return result;
+      return await this.#transact(names, 'readwrite', { durability }, async (tx) => {
+        const committed = whenCommitted(tx);
+        const result = await answered(work(tx));
+        await answered(committed);
+        return result;
+      });
     } catch (error) {
-      abort(tx);
       throw error instanceof DoonaError ? error : unavailable('write to', error);
     }
   }

@@ -17,6 +17,9 @@ export type Answer =
   | { readonly id: number; readonly result: unknown }
   | { readonly id: number; readonly error: { code: ErrorCode; message: string; field: string | undefined } };
 
+/** Tells the worker that the page enters or leaves the back-forward cache. */
+export type PageEvent = 'pagehide' | 'pageshow';
+
 /** The worker's name, by which its script recognizes that it runs in a worker. */
 export const workerName = 'doona';
 

@@ -393,6 +393,34 @@ test('back from the back-forward cache, a page sends its draft when the visitor 
   }
 });
 
+test('in the back-forward cache, a page holds no transaction; it goes on when it is back', async () => {
+  const turn = (/** @type {string} */ type) => page.evaluate((type) =>
+    void dispatchEvent(new PageTransitionEvent(type, { persisted: true })), type);
+  await init(randomized);
+  await reaches('ready');
+  await turn('pagehide');
+  await page.evaluate(() => {
+    const { get } = IDBObjectStore.prototype;
+    IDBObjectStore.prototype.get = function (key) { // The page is left in its first transaction.
+      IDBObjectStore.prototype.get = get;
+      this.transaction.addEventListener('abort', () => Object.assign(globalThis, { isAborted: true }));
+      const request = get.call(this, key);
+      dispatchEvent(new PageTransitionEvent('pagehide', { persisted: true }));
+      return request;
+    };
+    /** @type {any} */ (globalThis).client.report(7);
+  });
+  assert.deepEqual(await messages(500), []);
+  assert.deepEqual((await stored(randomized)).lines, [], 'the worker has claimed the epoch');
+  await turn('pageshow');
+  await until('globalThis.isAborted');
+  assert.deepEqual(await messages(500), []);
+  assert.deepEqual((await stored(randomized)).reports.map(({ state }) => state), ['claimed']);
+  await turn('pageshow');
+  await reaches('reported');
+  assert.deepEqual(await messages(), [[['0007']]]);
+});
+
 test('a draft that another tab has withdrawn does not leave with its page, also without a channel between tabs', async () => {
   await page.evaluate('delete globalThis.BroadcastChannel');
   await init(noisy);

@@ -3,26 +3,10 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 
-import { launch, launchFirefox, startTestServer } from '../harness.mjs';
-import { startWebKit } from './webdriver.mjs';
+import { startTestServer } from '../harness.mjs';
+import { browsers } from './browsers.mjs';
 
-/**
- * @typedef {{open: (url: string) => Promise<unknown>, run: (script: string) => Promise<any>,
- *   stop: () => Promise<unknown>}} Browser
- */
-
-/** @param {Promise<import('playwright-core').Browser>} launching @returns {Promise<Browser>} */
-async function started(launching) {
-  const browser = await launching;
-  const page = await browser.newPage();
-  return { open: (url) => page.goto(url), stop: () => browser.close(),
-    run: (script) => page.evaluate(`new Promise((resolve) => (function () { ${script} })(resolve))`) };
-}
-
-/** @type {Record<string, () => Promise<Browser>>} */
-const engines = { Chromium: () => started(launch()), Firefox: () => started(launchFirefox()), WebKitGTK: startWebKit };
-
-for (const [engine, start] of Object.entries(engines)) {
+for (const [engine, start] of Object.entries(browsers)) {
   test(`${engine}: a draft waits while the visitor goes on within the site, and leaves with the visitor`, async () => {
     const server = await startTestServer();
     after(server.stop);
