@@ -289,7 +289,8 @@ func TestEventLaws(t *testing.T) {
 // found to break the rule with the overlap itself, and with none.
 func TestSmallOverlaps(t *testing.T) {
 	rest, total := uint64(0), uint64(7)
-	n := &task.Noise{Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{1, 30, 900, 30, 1}}, Total: &total, Rest: &rest}
+	n := &task.Noise{Kind: task.NoiseCells, Cells: 3, Tables: [][]uint64{{1, 30, 900, 30, 1}}, Total: &total,
+		Rest: &rest}
 	cell, over, overlap := restCell(n)
 	require.Less(t, overlap, .07)
 	one := cell.hidden(over / ((1 - over) * overlap * overlap))
