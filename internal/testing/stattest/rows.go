@@ -58,9 +58,9 @@ func (r *Rows[T]) Write(t testing.TB, path string) {
 	require.NoError(t, os.Rename(path+".new", path))
 }
 
-// CodeHash returns a hash of the Go files that match the patterns. It leaves out comments, spaces, imports and what calls
-// of package invalid say in errors. A pattern after a minus leaves out files. Tests count only if their name is
-// a pattern by itself. The hash changes if what the files compute may have changed.
+// CodeHash returns a hash of the Go files that match the patterns. It leaves out comments, spaces, imports and what
+// calls of package invalid say in errors. A pattern after a minus leaves out files. Tests count only if their name is a
+// pattern by itself. The hash changes if what the files compute may have changed.
 func CodeHash(t testing.TB, patterns ...string) string {
 	t.Helper()
 	sum, out := sha256.New(), map[string]bool{}
