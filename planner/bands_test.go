@@ -47,8 +47,8 @@ func mostMisses(mean float64) int {
 
 // bandCode returns the hash of the code that decides whether bands hold.
 func bandCode(t *testing.T) string {
-	return stattest.CodeHash(t, "bands.go", "-../protocols/row.go", "-../protocols/capabilities.go", "../protocols/*.go",
-		"../protocols/realsum/*.go", "../protocols/rappor/*.go", "../protocols/vectorsum/*.go",
+	return stattest.CodeHash(t, "bands.go", "-../protocols/row.go", "-../protocols/capabilities.go",
+		"../protocols/*.go", "../protocols/realsum/*.go", "../protocols/rappor/*.go", "../protocols/vectorsum/*.go",
 		"../protocols/vectorgrid/*.go")
 }
 

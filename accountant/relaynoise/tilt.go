@@ -18,7 +18,8 @@ func tilted(n *task.Noise) (*Curve, *spectrum, error) {
 			"at most "+strconv.Itoa(maxTiltedCells)+" with a tilt")
 	}
 	if n.Tilt.Centre > maxWeight || n.Tilt.Zero > maxWeight || slices.Max(n.Tilt.Weights) > maxWeight {
-		return nil, nil, invalid.Field("noise.tilt", "with a large centre, zero or weight", "at most "+strconv.Itoa(maxWeight))
+		return nil, nil, invalid.Field("noise.tilt", "with a large centre, zero or weight",
+			"at most "+strconv.Itoa(maxWeight))
 	}
 	for _, table := range n.Tables {
 		if len(table) > maxTiltedTable {

@@ -145,7 +145,8 @@ func checkNoise(t *task.Task, cells uint64) error {
 		if n != nil {
 			got = n.Kind + " with " + strconv.FormatUint(n.Cells, 10) + " cells"
 		}
-		return invalid.Field("noise", got, "noise of kind cells, with "+strconv.FormatUint(cells, 10)+" cells for the bins or k")
+		return invalid.Field("noise", got,
+			"noise of kind cells, with "+strconv.FormatUint(cells, 10)+" cells for the bins or k")
 	case t.Claim.Assumption != task.NoneHonest:
 		return invalid.Field("claim.assumption", t.Claim.Assumption.String(), "none for protocol "+Name)
 	case t.Rule != Rule:
