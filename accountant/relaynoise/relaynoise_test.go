@@ -312,7 +312,7 @@ func TestHostileLaws(t *testing.T) {
 	n.Tables[1] = append(bump[:51:51], bump[51_050:]...) // the same with a table short enough to be checked
 	n.Tilt.Centre = uint64(len(n.Tables[1]) - 1)
 	_, err = relaynoise.New(n)
-	require.ErrorContains(t, err, "a relay can draw")
+	require.ErrorContains(t, err, "noise.tilt with a centre that next to no draw meets")
 
 	equal := &task.Noise{Kind: task.NoiseCells, Cells: 2, Tables: [][]uint64{{1, 2, 1}},
 		Tilt: &task.Tilt{Centre: 2, Weights: []uint64{1, 1}, Factors: []uint64{2, 1}}}

@@ -19,7 +19,7 @@ import { abortable, isHidden, maxTimer, randomFraction, throwIfAborted, untilSho
 import { type LineStart, type Report, type Store, dropReport } from './store.js';
 import { submit } from './submit.js';
 import type { Task } from './task.js';
-import { markAtSealing, markWithdrawal, withdrawalMark } from './withdrawal.js';
+import { hasLeft, markAtSealing, markLeaving, markWithdrawal, withdrawalMark } from './withdrawal.js';
 import { type Value, isUsual, toInput, usualInput } from './value.js';
 
 /** The outcome of a report. */
@@ -464,7 +464,7 @@ export class Doona<V extends Value = Value> {
       const mark = markAtSealing();
       const leaveAt = this.#leaveTime(epoch); // Drawn before the value is sealed.
       const old = await this.#sealedReport(epoch);
-      if (old && (!old.tags || old.final || !input)) {
+      if (old && (!old.tags || old.final || !input || hasLeft(id, epoch))) {
         this.#adopt(old, mark); // Another tab may have sealed it since this one connected.
         return this.#repeated(old);
       }
@@ -476,7 +476,7 @@ export class Doona<V extends Value = Value> {
       let report: Report | undefined;
       const earlier = await hold(async () => {
         if (old) return void (await store.update(id, epoch, (now) =>
-          isSameDraft(now, old) ? (report = { ...now, body, final }) : undefined));
+          isSameDraft(now, old) && !hasLeft(id, epoch) ? (report = { ...now, body, final }) : undefined));
         report = { task: id, epoch, state: 'sealed', body, tags, final: final && !isFirst, leaveAt };
         const other = await ledger.claim({ ...this.#claimOn(epoch), draft: report });
         if (other) report = undefined;
@@ -646,7 +646,10 @@ export class Doona<V extends Value = Value> {
     if (!anyway && !isDue(report, Date.now())) {
       throw new DoonaError('not-delivered', 'the relay did not answer a moment ago: a later visit tries again');
     }
-    if (report.tags) void this.#change(epoch, leftDraft).catch(() => {}); // No tab may replace it any more.
+    if (report.tags) { // No tab and no later page may replace it.
+      markLeaving(id, epoch);
+      void this.#change(epoch, leftDraft).catch(() => {});
+    }
     const ready = await this.#withToken(report, running);
     if (!ready) return this.#unwanted(epoch);
     await this.#checkRetryTime(ready);

@@ -1,19 +1,28 @@
 /**
- * Tells pages that are being left of `forget()` and `optOut()` in other tabs. A page that is left has no time to ask
- * IndexedDB whether its draft is still wanted. `localStorage` answers at once, and is shared by all tabs of an origin.
+ * Marks in `localStorage`, which answers at once and is shared by all tabs of an origin: a page that is being left has
+ * no time to ask IndexedDB, or to write to it. One mark tells such pages of `forget()` and `optOut()` in other tabs,
+ * others tell later pages whose drafts have left.
  * @module
  */
 
 const key = 'doona-withdrawn';
+
+/** Returns undefined where storage is denied or full. Then the tabs' channel and the store must do. */
+function withStorage<T>(work: (storage: Storage) => T): T | undefined {
+  try {
+    const { localStorage: storage } = globalThis;
+    return storage && work(storage);
+  } catch {
+    return undefined;
+  }
+}
 
 /**
  * Marks that the visitor has withdrawn reports. A page that is then left sends no draft that it holds. The next visit
  * asks the store for those that were not withdrawn.
  */
 export function markWithdrawal(): void {
-  try {
-    globalThis.localStorage?.setItem(key, crypto.randomUUID());
-  } catch {} // Storage is denied or full. Then the tabs' channel and the store must do.
+  withStorage((storage) => storage.setItem(key, crypto.randomUUID()));
 }
 
 /**
@@ -21,17 +30,21 @@ export function markWithdrawal(): void {
  * data was cleared meanwhile, after a withdrawal too. Returns null where nothing can be stored.
  */
 export function markAtSealing(): string | null {
-  try {
-    if (globalThis.localStorage?.getItem(key) === null) globalThis.localStorage.setItem(key, 'none');
-  } catch {}
+  withStorage((storage) => storage.getItem(key) ?? storage.setItem(key, 'none'));
   return withdrawalMark();
 }
 
 /** Returns the last mark, or null if there is none, or none can be read. */
 export function withdrawalMark(): string | null {
-  try {
-    return globalThis.localStorage?.getItem(key) ?? null;
-  } catch {
-    return null;
-  }
+  return withStorage((storage) => storage.getItem(key)) ?? null;
+}
+
+/** Marks that the draft of a task's epoch leaves. No later value may replace it. */
+export function markLeaving(task: string, epoch: number): void {
+  withStorage((storage) => storage.setItem(`doona-left-${task}`, String(epoch)));
+}
+
+/** Whether the draft of a task's epoch has left, although the store may not say so. */
+export function hasLeft(task: string, epoch: number): boolean {
+  return withStorage((storage) => storage.getItem(`doona-left-${task}`)) === String(epoch);
 }

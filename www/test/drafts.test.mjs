@@ -328,6 +328,27 @@ test('drafts of two tabs have the same tags in every layer, and different bytes'
   assert.notEqual(first?.body, second?.body);
 });
 
+test('a draft that left with its page is not replaced by a later page of the epoch, which may send it again', async () => {
+  const alive = await launch({ ignoreDefaultArgs: ['--disable-back-forward-cache'] });
+  try {
+    const visitor = await alive.newContext();
+    const { page: tab } = await open(visitor, `${server.site}/blank.html`);
+    await init(noisy, {}, tab);
+    await draft([1], tab);
+    await tab.goto('about:blank'); // In the back-forward cache, it does not tell the store.
+    const [first, ...others] = await arrived(1000);
+    assert.deepEqual([first?.messages, others], [[['01']], []]);
+    const { page: later } = await open(visitor, `${server.site}/blank.html`);
+    await init(noisy, {}, later);
+    await later.evaluate('client.report(2, { final: false })');
+    await until("!['connecting', 'sending'].includes(client.status.state)", later);
+    await later.goto('about:blank');
+    for (const { body } of await arrived(1000)) assert.equal(body, first?.body);
+  } finally {
+    await alive.close();
+  }
+});
+
 test('a draft that the relay knows already counts as delivered', async () => {
   await init(noisy);
   await draft([1]);
