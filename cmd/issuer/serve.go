@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/issuer"
 )
 
@@ -76,7 +77,7 @@ func serve(ctx context.Context, cmd *cobra.Command, path string, flags *cli.LogF
 	if err != nil {
 		return err
 	}
-	config.Log = log
+	config.Log = service.Coarse(log)
 	i, err := issuer.New(config)
 	if err != nil {
 		return err

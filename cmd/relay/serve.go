@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay"
 )
 
@@ -90,7 +91,7 @@ func serve(ctx context.Context, cmd *cobra.Command, f *configFlags, flags *cli.L
 	if err != nil {
 		return err
 	}
-	config.Log = log
+	config.Log = service.Coarse(log)
 	r, err := relay.New(config)
 	if err != nil {
 		return err

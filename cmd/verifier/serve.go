@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
+	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/verifier/server"
 )
 
@@ -153,6 +154,7 @@ func (f *serveFlags) read(cmd *cobra.Command) (server.Config, error) {
 }
 
 func serve(ctx context.Context, config server.Config) error {
+	config.Log = service.Coarse(config.Log)
 	s, err := server.New(config)
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/invalid"
-	"github.com/doona-dp/doona/internal/service"
 )
 
 // LogFlags are the flags of a server about its log.
@@ -20,7 +19,7 @@ func (f *LogFlags) Register(cmd *cobra.Command) {
 		"info, warn or error: what is logged; while the program runs, PUT /log-level at the admin address changes it")
 }
 
-// Log returns the command's log, with times to the minute ([service.Coarse]).
+// Log returns the log that the flags ask for, on the command's standard error. A server passes it to service.Coarse.
 func (f *LogFlags) Log(cmd *cobra.Command) (*slog.Logger, error) {
 	level := &slog.LevelVar{}
 	if err := level.UnmarshalText([]byte(f.level)); err != nil {
@@ -29,9 +28,9 @@ func (f *LogFlags) Log(cmd *cobra.Command) (*slog.Logger, error) {
 	out, options := cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}
 	switch f.format {
 	case "text":
-		return service.Coarse(slog.New(leveled{slog.NewTextHandler(out, options), level})), nil
+		return slog.New(leveled{slog.NewTextHandler(out, options), level}), nil
 	case "json":
-		return service.Coarse(slog.New(leveled{slog.NewJSONHandler(out, options), level})), nil
+		return slog.New(leveled{slog.NewJSONHandler(out, options), level}), nil
 	}
 	return nil, Usage(invalid.Field("log-format", strconv.Quote(f.format), "text or json"))
 }
