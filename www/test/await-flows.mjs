@@ -215,6 +215,7 @@ export function flowsOf({ it, sdk, tasks, options, pause, until }) {
     events: () => [connecting('events'), ['wait', () => pause(300)], report(), report('done', 'report again'),
       flush, turnClock(25 * hour), leave, close],
 
+    'a stream with events': () => [connecting('years with events'), ['wait', () => pause(300)], report(), flush, close],
     'a stream goes on': () => [connecting('stream'), report(), turnClock(1.5 * hour), report('done', 'report again'),
       flush, forget, close],
     'a stream that is over': () => [turnClock(5 * hour), connecting('stream'), report('task-ended'), flush],
