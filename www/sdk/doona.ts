@@ -160,6 +160,8 @@ export class Doona<V extends Value = Value> {
   #running = new AbortController();
   #closed = false;
   #dropped = 0;
+  /** Whether it sends what other tabs and earlier visits sealed. */
+  #flushes = false;
   /** Stops listening for the browser to be online again; there only after a failed delivery. */
   #online: (() => void) | undefined;
 
@@ -396,6 +398,7 @@ export class Doona<V extends Value = Value> {
    * rejects. With `anyway` it also sends those whose last delivery failed a moment ago.
    */
   async flushLater(anyway = false): Promise<void> {
+    this.#flushes = true;
     const { signal: running } = this.#running;
     try {
       for (const report of await this.#sealedReports()) this.#adopt(report);
@@ -465,7 +468,7 @@ export class Doona<V extends Value = Value> {
       const leaveAt = this.#leaveTime(epoch); // Drawn before the value is sealed.
       const old = await this.#sealedReport(epoch);
       if (old && (!old.tags || old.final || !input || hasLeft(id, epoch))) {
-        this.#adopt(old, mark); // Another tab may have sealed it since this one connected.
+        if (this.#flushes) this.#adopt(old, mark); // Another tab may have sealed it since this one connected.
         return this.#repeated(old);
       }
       const isEvent = input && this.task.epochs.events && !isUsual(this.task, input);
