@@ -145,8 +145,8 @@ func wrongTokens(t *testing.T) []problem.Name {
 	c.Start(t, 0)
 	f := &refusing{Cascade: c}
 	body := c.Seal(t, 0, 1)
-	with := func(token []byte) func(http.Header) {
-		return func(h http.Header) { h.Set("Authorization", tokenHeader(token)) }
+	with := func(tok []byte) func(http.Header) {
+		return func(h http.Header) { h.Set("Authorization", token.Header(tok)) }
 	}
 	good := func() error { return f.next(t, 0, c.Seal(t, 0, 1), with(c.Token(t, 0))) }
 	later := c.Token(t, 1)
@@ -155,8 +155,6 @@ func wrongTokens(t *testing.T) []problem.Name {
 		func() error { return f.next(t, 0, body, with(later)) }, good)
 	return f.provoked
 }
-
-func tokenHeader(tok []byte) string { return token.Header(tok) }
 
 // wrongAddresses: pages report to a task that the relay does not serve, or to the second relay. Once that is mended,
 // the relay gets none of these reports, and maybe no others.

@@ -34,11 +34,11 @@ func TestEveryStepMayBeLeftOut(t *testing.T) {
 	}
 }
 
-// otherVersion is a newer Go version than that of go.mod. The go command downloads it.
+// otherVersion is a newer Go version than go.mod names. The go command downloads it.
 const otherVersion = "go1.27.1"
 
 // TestDownloadedToolchain: a newer toolchain in the module cache and a copy of it elsewhere build the same doona.wasm.
-// It makes the same reports, claims and refusals as that of go.mod's toolchain, also with poison.
+// Its reports, claims and refusals are those of the module that go.mod's toolchain builds, also with poison.
 func TestDownloadedToolchain(t *testing.T) {
 	t.Setenv("GOTOOLCHAIN", otherVersion)
 	root, err := exec.Command("go", "env", "GOROOT").Output()

@@ -3,6 +3,7 @@ package cli
 import (
 	"log/slog"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,24 +16,28 @@ type LogFlags struct{ format, level string }
 // Register adds the flags to a command.
 func (f *LogFlags) Register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.format, "log-format", "text", "text or json: what each line on standard error is")
-	cmd.Flags().StringVar(&f.level, "log-level", "info",
-		"info, warn or error: what is logged; while the program runs, PUT /log-level at the admin address changes it")
+	cmd.Flags().StringVar(&f.level, flagLevel, "info",
+		levels+": what is logged; while the program runs, PUT /log-level at the admin address changes it")
 }
+
+const (
+	flagLevel = "log-level"
+	levels    = "info, warn or error"
+)
 
 // Log returns the log that the flags ask for, on the command's standard error. A server passes it to service.Coarse.
 func (f *LogFlags) Log(cmd *cobra.Command) (*slog.Logger, error) {
-	level := &slog.LevelVar{}
-	if err := level.UnmarshalText([]byte(f.level)); err != nil {
-		return nil, Usage(invalid.Field("log-level", strconv.Quote(f.level), "info, warn or error"))
-	}
-	out, options := cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}
-	switch f.format {
+	out, level := cmd.ErrOrStderr(), &slog.LevelVar{}
+	log := leveled{level: level}
+	switch options := (&slog.HandlerOptions{Level: level}); f.format {
 	case "text":
-		return slog.New(leveled{slog.NewTextHandler(out, options), level}), nil
+		log.Handler = slog.NewTextHandler(out, options)
 	case "json":
-		return slog.New(leveled{slog.NewJSONHandler(out, options), level}), nil
+		log.Handler = slog.NewJSONHandler(out, options)
+	default:
+		return nil, Usage(invalid.Field("log-format", strconv.Quote(f.format), "text or json"))
 	}
-	return nil, Usage(invalid.Field("log-format", strconv.Quote(f.format), "text or json"))
+	return slog.New(log), Usage(log.SetLevel(f.level))
 }
 
 // leveled is a handler whose level can be changed.
@@ -41,5 +46,15 @@ type leveled struct {
 	level *slog.LevelVar
 }
 
-// LevelVar returns the variable that holds the handler's level.
-func (l leveled) LevelVar() *slog.LevelVar { return l.level }
+// Level returns the name of the least level that is logged.
+func (l leveled) Level() string { return strings.ToLower(l.level.Level().String()) }
+
+// SetLevel sets the least level that is logged: info, warn or error.
+func (l leveled) SetLevel(name string) error {
+	level, ok := map[string]slog.Level{"info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[name]
+	if !ok {
+		return invalid.Field(flagLevel, strconv.Quote(name), levels)
+	}
+	l.level.Set(level)
+	return nil
+}

@@ -1,20 +1,17 @@
 package service
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/doona-dp/doona/internal/display"
-	"github.com/doona-dp/doona/internal/invalid"
 )
 
 // Admin serves a program's state to its operator, at an address that must not be public.
@@ -64,16 +61,15 @@ func handleLevel(mux *http.ServeMux, log *slog.Logger) {
 		return
 	}
 	mux.HandleFunc("GET /log-level", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, strings.ToLower(level.Level().String()))
+		fmt.Fprintln(w, level.Level())
 	})
 	mux.HandleFunc("PUT /log-level", func(w http.ResponseWriter, req *http.Request) {
 		text, err := io.ReadAll(io.LimitReader(req.Body, 16))
 		if err == nil {
-			err = level.UnmarshalText(bytes.TrimSpace(text))
+			err = level.SetLevel(strings.TrimSpace(string(text)))
 		}
 		if err != nil {
-			http.Error(w, invalid.Field("level", strconv.Quote(string(text)), "info, warn or error").Error(),
-				http.StatusBadRequest)
+			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)

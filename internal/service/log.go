@@ -42,16 +42,20 @@ type recentLine struct {
 	omitted uint64 // repetitions that were not logged since at
 }
 
-// levelOf returns the variable with the level of a log, or nil if the level is fixed.
-func levelOf(log *slog.Logger) *slog.LevelVar {
+// leveled is a handler whose level can be changed, by its name.
+type leveled interface {
+	Level() string
+	SetLevel(name string) error
+}
+
+// levelOf returns the handler that holds the level of a log, or nil if the level is fixed.
+func levelOf(log *slog.Logger) leveled {
 	handler := log.Handler()
 	if c, ok := handler.(*coarse); ok {
 		handler = c.Handler
 	}
-	if h, ok := handler.(interface{ LevelVar() *slog.LevelVar }); ok {
-		return h.LevelVar()
-	}
-	return nil
+	h, _ := handler.(leveled)
+	return h
 }
 
 // WithAttrs implements [slog.Handler].

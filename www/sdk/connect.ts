@@ -222,6 +222,7 @@ async function prepare(options: OpenOptions, pinned: ParsedOptions, leave: Leave
   const abort = () => requests.abort();
   options.signal?.addEventListener('abort', abort);
   const own = options.store ? undefined : await indexedDBStore(begin).catch((error) => {
+    options.signal?.removeEventListener('abort', abort);
     abort();
     throw error;
   });

@@ -7,7 +7,7 @@
 import { type Store, dropReport, optOutRecord as record } from './store.js';
 import { withExistingIndexedDB, withIndexedDB } from './store-indexeddb.js';
 import { waitingReports } from './reported.js';
-import { markWithdrawal } from './withdrawal.js';
+import { markWithdrawal } from './marks.js';
 
 /**
  * Runs `work` with the page's own store, or with IndexedDB. Without `creates` it creates and upgrades nothing, and

@@ -19,7 +19,7 @@ import { abortable, isHidden, maxTimer, randomFraction, throwIfAborted, untilSho
 import { type LineStart, type Report, type Store, dropReport } from './store.js';
 import { submit } from './submit.js';
 import type { Task } from './task.js';
-import { hasLeft, markAtSealing, markLeaving, markWithdrawal, withdrawalMark } from './withdrawal.js';
+import { hasLeft, markAtSealing, markLeaving, markWithdrawal, withdrawalMark } from './marks.js';
 import { type Value, isUsual, toInput, usualInput } from './value.js';
 
 /** The outcome of a report. */

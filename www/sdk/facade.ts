@@ -15,9 +15,9 @@ import { moduleURL } from './load.js';
 import { type ConnectOptions, type ParsedOptions, parseOptions } from './options.js';
 import { type Reported, reportOf } from './reported.js';
 import type { Store } from './store.js';
-import { maxTimer, pause, randomFraction, untilShown, within } from './timing.js';
+import { pause, randomFraction, untilShown, waitAfter, within } from './timing.js';
 import type { Value, Vector } from './value.js';
-import { markWithdrawal } from './withdrawal.js';
+import { markWithdrawal } from './marks.js';
 
 /** The options of `init`: those of `connect`, and those of `ClientOptions`. */
 export type InitOptions<V extends Value = Value> = ConnectOptions<V> & ClientOptions;
@@ -58,12 +58,6 @@ const maxQueued = 16;
 
 /** The longest list that waits: the largest number of bins of a task. */
 const maxLength = 65536;
-
-/**
- * The time from a failed attempt to connect to the next, in milliseconds, unless the browser is online again. It
- * doubles with each failure.
- */
-const retryInterval = 30_000;
 
 /** The longest wait for what one call asks of the store, in milliseconds: a store of the page may never answer. */
 const maxStore = 15_000;
@@ -448,7 +442,7 @@ export class DoonaClient<V extends Value = Value> {
    * refuses the first attempt would learn from the second that there is a value.
    */
   #retryLater(): void {
-    const wait = Math.min(retryInterval * 2 ** this.#failures++, maxTimer);
+    const wait = waitAfter(++this.#failures);
     const isPage = typeof document !== 'undefined'; // A timer would keep a server's process alive.
     this.#retryAt = isPage ? Infinity : Date.now() + wait;
     if (isPage) pause(wait, this.#closing.signal).then(this.#retry, () => {});

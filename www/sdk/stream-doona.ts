@@ -12,12 +12,9 @@ import type { ExplainOptions, Explanation } from './explain.js';
 import type { Guarantee } from './guarantee.js';
 import type { OpenedTask } from './stream-history.js';
 import type { Task } from './task.js';
-import { abortable, maxTimer, randomFraction, throwIfAborted, untilShown, within } from './timing.js';
+import { abortable, randomFraction, throwIfAborted, untilShown, waitAfter, within } from './timing.js';
 import type { Value } from './value.js';
-import { markWithdrawal } from './withdrawal.js';
-
-/** The time from a failed attempt to follow a stream to the next, in milliseconds. It doubles with each failure. */
-const retryInterval = 30_000;
+import { markWithdrawal } from './marks.js';
 
 /**
  * A connection to a stream. `task` and `guarantee` belong to the task of the last report, or to the task that `connect`
@@ -117,8 +114,10 @@ export class StreamDoona extends Doona {
   async #followEach(): Promise<void> {
     this.#followed = Promise.resolve(this.#parts);
     for (let failures = 0; !this.#closed;) {
-      let time = Date.now() + Math.min(retryInterval * 2 ** (failures - 1), maxTimer);
-      if (failures === 0) {
+      let time: number;
+      if (failures > 0) {
+        time = Date.now() + waitAfter(failures);
+      } else {
         const { epochs } = this.task;
         const end = startOf(epochs, Math.floor((Date.now() / 1000 - epochs.start) / epochs.length) + 1).getTime();
         this.#until = Math.max(end, startOf(epochs, epochs.count).getTime());

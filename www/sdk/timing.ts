@@ -125,6 +125,14 @@ export function randomFraction(): number {
 /** The longest timer, in milliseconds: browsers end one of more than 24 days at once. */
 export const maxTimer = 3_600_000;
 
+/**
+ * Returns how long to wait after this many failed requests in a row, at least one, in milliseconds: 30 seconds, doubled
+ * with each further one, at most an hour.
+ */
+export function waitAfter(failures: number): number {
+  return Math.min(30_000 * 2 ** (failures - 1), maxTimer);
+}
+
 /** Waits until a time, in Unix milliseconds, and then until the page is visible. Rejects on an abort. */
 export async function untilShown(time: number, signal: AbortSignal): Promise<void> {
   while (Date.now() < time || isHidden()) {
