@@ -1501,3 +1501,21 @@ cases['forget drops the sealed reports of all tasks of a stream; close ends its 
   }));
   same(await take(host), []);
 };
+
+// Every case closes its connections: while a draft waits, its timer keeps the process alive.
+for (const [name, run] of Object.entries(cases)) {
+  cases[name] = async (host) => {
+    /** @type {import('../sdk/doona.js').Doona[]} */
+    const opened = [];
+    const connect = async (/** @type {any} */ options) => {
+      const doona = await host.sdk.connect(options);
+      opened.push(doona);
+      return doona;
+    };
+    try {
+      await run({ ...host, sdk: { ...host.sdk, connect } });
+    } finally {
+      for (const doona of opened) doona.close();
+    }
+  };
+}
