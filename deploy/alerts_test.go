@@ -176,7 +176,7 @@ func TestAlerts(t *testing.T) {
 	const day = 24 * time.Hour
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) {
 		relaytest.Mean(10)(draft)
-		draft.Epochs.Length, draft.Epochs.Count = uint64(10*day/time.Second), 3
+		draft.Epochs.Length, draft.Epochs.Count = task.Length(10*day/time.Second), 3
 	}})
 	first := relaytest.FreeAddress(t)
 	cfg := server.Config{Admin: first, Data: t.TempDir()}

@@ -35,9 +35,9 @@ func (i *Issuer) loadClock() (err error) {
 		return err
 	}
 	i.relays = handover.NewRequester(nil, transport) // requests for the time are not signed
-	shortest := i.hosted().order[0].Epochs.Length
+	shortest := i.hosted().order[0].Epochs.Length.Shortest()
 	for _, s := range i.hosted().order {
-		shortest = min(shortest, s.Epochs.Length)
+		shortest = min(shortest, s.Epochs.Length.Shortest())
 	}
 	i.clock, err = clock.New(clock.Options{File: i.cfg.ClockFile(), Wall: i.cfg.Clock, Elapsed: i.cfg.Elapsed,
 		Tolerance: clock.Tolerance(shortest), Ends: i.severalEpochsEnd, Log: i.cfg.Log})

@@ -329,8 +329,8 @@ func (k *epochKey) name(kind string, of []byte) (name hash, err error) {
 // window returns from when to when the issuer issues an epoch's tokens. It starts one epoch early, so that clients can
 // get tokens before they report.
 func (i *Issuer) window(s *hostedTask, epoch uint64) (start, end time.Time) {
+	start = time.Unix(s.Epochs.Length.Add(int64(s.Epochs.Begin(epoch)), -1), 0)
 	end = time.Unix(int64(s.Epochs.End(epoch)), 0)
-	start = end.Add(-2 * time.Duration(s.Epochs.Length) * time.Second)
 	return start.Add(-i.cfg.Skew), end.Add(i.cfg.Skew)
 }
 

@@ -39,7 +39,7 @@ func TestWithin(t *testing.T) {
 	_, err = protocols.EpochsEpsilon(draft, m.Law, 30, 1e-30)
 	require.ErrorContains(t, err, "delta")
 	added := *draft
-	added.Claim.Total = task.Total{}
+	added.Claim.Total = task.Claim{}.Total
 	eps, err := protocols.EpochsEpsilon(&added,
 		func() (*compose.Law, error) { return compose.LawOf(func(float64) float64 { return 1 }, 1), nil }, 3, 1e-3)
 	require.NoError(t, err)

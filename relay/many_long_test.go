@@ -31,7 +31,7 @@ type manyFigures struct {
 func TestManyTasks(t *testing.T) {
 	const tasks, clients, posters, epoch = 1000, 2, 16, 900 * time.Second
 	c := relaytest.New(t, relaytest.Options{Tasks: tasks, Pull: "5s", Task: func(t *task.Task) {
-		t.Batch.Size, t.Epochs.Length = clients, uint64(epoch/time.Second)
+		t.Batch.Size, t.Epochs.Length = clients, task.Length(epoch/time.Second)
 	}})
 	f := manyFigures{Tasks: tasks}
 	begun := time.Now()

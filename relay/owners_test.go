@@ -219,7 +219,7 @@ func TestApprovedOwnerIsRefused(t *testing.T) {
 	refused(own, "relays.keyList")
 	now := uint64(c.Clock.Now().Unix())
 	refused(c.SignWith(t, c.Named("one", func(task *task.Task) {
-		task.Relays, task.Epochs.Start = next.Relays, now-2*task.Epochs.Length
+		task.Relays, task.Epochs.Start = next.Relays, now-uint64(2*task.Epochs.Length)
 	}), lists()), "epochs.start")
 	refused(c.SignWith(t, c.Named("one", func(task *task.Task) {
 		task.Relays, task.Epochs.Length = next.Relays, 119

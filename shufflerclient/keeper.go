@@ -31,9 +31,7 @@ func priceOf(t *task.Task, m protocols.Mechanism, b Budget, goesOn bool) (p Pric
 	if goesOn && !math.IsInf(b.Days, 1) {
 		epochs = mostEpochs
 	}
-	if most := math.Ceil(b.seconds() / float64(t.Epochs.Length)); most < float64(epochs) {
-		epochs = uint64(max(most, 1))
-	}
+	epochs = t.Epochs.Length.MostIn(b.seconds(), epochs)
 	copies := t.MostCopies(epochs)
 	p = Price{First: protocols.AddedClaims(t.Claim, 1), Reports: t.Epochs.MostReports(epochs),
 		Events: !t.Epochs.Events.IsZero()}
@@ -100,7 +98,7 @@ func (c *Client) spend(epoch uint64, event bool) (instead, err error) {
 	if epoch >= e.Count {
 		return nil, invalid.Field("epoch", fmt.Sprint(epoch), fmt.Sprintf("0 to %d", e.Count-1))
 	}
-	start := int64(e.Start + epoch*e.Length)
+	start := int64(e.Begin(epoch))
 	err = c.options.Ledger.Update(func(l *Ledger) error {
 		if err := l.Spend(c.options.Budget, c.line, c.price, start, e); err != nil || !event {
 			return err

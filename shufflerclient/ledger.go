@@ -52,8 +52,9 @@ type Line struct {
 	ID      string `json:"id"`
 	Price   Price  `json:"price"`
 	Stepped bool   `json:"stepped"` // Charge reports singly, up to All; else the first report costs All.
-	Length  uint64 `json:"length"`  // Length of an epoch in seconds.
 	Runs    []Run  `json:"runs"`    // In ascending order, without overlaps.
+
+	Length task.Length `json:"length"`
 
 	// Block is the Unix time at which a block of the task's pace begins; nil without a pace. The first report draws it.
 	Block *int64 `json:"block,omitempty"`
@@ -91,20 +92,19 @@ var (
 // exceed the budget ([ErrBudget]), if the line already has a report in that epoch ([ErrReported]), or if the task's cap
 // or pace allows no report in it ([ErrCapped]).
 func (l *Ledger) Spend(b Budget, id string, p Price, start int64, epochs task.Epochs) error {
-	length := epochs.Length
 	if err := b.check(); err != nil {
 		return err
 	}
 	if err := l.check(); err != nil {
 		return err
 	}
-	if err := (&Line{ID: id, Price: p, Length: length}).check(); err != nil {
+	if err := (&Line{ID: id, Price: p, Length: epochs.Length}).check(); err != nil {
 		return err
 	}
 	at := slices.IndexFunc(l.Lines, func(line Line) bool { return line.ID == id })
 	if at >= 0 {
 		line := l.Lines[at]
-		if line.has(start, int64(length)) {
+		if line.has(start, epochs.Length.Add(start, 1)) {
 			return ErrReported
 		}
 		if err := cmp.Or(line.checkPace(epochs.Pace, start), line.checkCap(epochs.Cap, start)); err != nil {
@@ -116,7 +116,7 @@ func (l *Ledger) Spend(b Budget, id string, p Price, start int64, epochs task.Ep
 		line.Runs = insert(line.Runs, start, line.Length)
 		return l.admit(b, at, line, start)
 	}
-	line := Line{ID: id, Price: p, Stepped: b.Delta == 1, Length: length, Runs: []Run{{start, 1}}}
+	line := Line{ID: id, Price: p, Stepped: b.Delta == 1, Length: epochs.Length, Runs: []Run{{start, 1}}}
 	if err := line.checkPace(epochs.Pace, start); err != nil {
 		return err
 	}
@@ -134,12 +134,12 @@ func (l *Line) checkCap(c task.Cap, start int64) error {
 	if c.IsZero() {
 		return nil
 	}
-	window := int64(c.Window * l.Length)
-	near := append(l.near(start, float64(window)), start)
+	window := int64(c.Window)
+	near := append(l.between(l.Length.Add(start, -window), l.Length.Add(start, window)), start)
 	for _, first := range near {
 		reports := uint64(0)
 		for _, at := range near {
-			if first <= start && at >= first && at < first+window {
+			if first <= start && at >= first && at < l.Length.Add(first, window) {
 				reports++
 			}
 		}
@@ -158,20 +158,16 @@ func (l *Line) checkPace(pace task.Cap, start int64) error {
 		return nil
 	}
 	if l.Block == nil {
-		begin := start - int64(randomizer.NewSource().Below(pace.Window)*l.Length)
+		begin := l.Length.Add(start, -int64(randomizer.NewSource().Below(pace.Window)))
 		l.Block = &begin
 	}
-	window := int64(pace.Window * l.Length)
-	into := (start - *l.Block) % window
+	window, epoch := int64(pace.Window), l.Length.Between(*l.Block, start)
+	into := epoch % window
 	if into < 0 {
 		into += window
 	}
-	reports := uint64(0)
-	for _, at := range l.near(start, float64(window)) {
-		if at >= start-into && at < start-into+window && at != start {
-			reports++
-		}
-	}
+	from := l.Length.Add(*l.Block, epoch-into)
+	reports := uint64(len(l.between(from-1, l.Length.Add(from, window))))
 	if reports >= pace.Reports {
 		return fmt.Errorf("%w: by its pace, %d in each %d epochs, and %d are made", ErrCapped, pace.Reports, pace.Window,
 			reports)
@@ -205,7 +201,7 @@ func (l *Ledger) Event(id string, start int64, e task.Epochs) error {
 	switch {
 	case n > 0 && line.Events[n-1] >= start:
 		return fmt.Errorf("%w: a later one is recorded", ErrAllowance)
-	case n >= most && line.Events[n-most]+int64(e.Events.Window*e.Length) > start:
+	case n >= most && e.Length.Add(line.Events[n-most], int64(e.Events.Window)) > start:
 		return fmt.Errorf("%w: at most %d in %d epochs", ErrAllowance, e.Events.Most, e.Events.Window)
 	}
 	events := append(slices.Clone(line.Events), start)
@@ -240,9 +236,11 @@ func most(lines []Line, b Budget, around int64) (worst compose.Spend) {
 		at   int64
 		line int
 	}
+	window := math.Ceil(min(b.seconds(), 1<<50))
+	after, before := around-int64(window), around+int64(window)
 	var events []event
 	for i := range lines {
-		for _, at := range lines[i].near(around, b.seconds()) {
+		for _, at := range lines[i].between(after, before) {
 			events = append(events, event{at, i})
 		}
 	}
@@ -266,13 +264,13 @@ func most(lines []Line, b Budget, around int64) (worst compose.Spend) {
 	return worst
 }
 
-// near returns the start times of the line's epochs that fit in one window with the time around, in ascending order.
-func (l *Line) near(around int64, window float64) (out []int64) {
+// between returns the start times of the line's epochs that begin after one time and before another, in ascending
+// order.
+func (l *Line) between(after, before int64) (out []int64) {
 	for _, run := range l.Runs {
-		after := math.Floor((float64(around-run.Start)-window)/float64(l.Length)) + 1
-		for i := uint64(max(after, 0)); i < run.Count; i++ {
-			at := run.Start + int64(i*l.Length)
-			if float64(at-around) >= window {
+		for i := max(0, l.Length.Between(run.Start, after)+1); i < int64(run.Count); i++ {
+			at := l.Length.Add(run.Start, i)
+			if at >= before {
 				break
 			}
 			out = append(out, at)
@@ -334,12 +332,12 @@ const maxCount = 1 << 32
 func (l *Line) check() error {
 	p := l.Price
 	positive := p.Reports > 0 && p.First.Epsilon > 0 && p.All.Epsilon > 0
-	if !(positive && p.First.Delta >= 0 && p.All.Delta >= 0 && l.Length > 0 && l.Length < 1<<30) {
+	if !(positive && p.First.Delta >= 0 && p.All.Delta >= 0 && l.Length > 0 && (l.Length < 1<<30 || l.Length == task.Month)) {
 		return invalid.Field("ledger", l.ID, "a line with a price, and the length of its epochs")
 	}
 	for i, run := range l.Runs {
 		if run.Count < 1 || run.Count > maxCount || i > 0 &&
-			l.Runs[i-1].Start+int64(l.Runs[i-1].Count*l.Length) > run.Start {
+			l.over(l.Runs[i-1]) > run.Start {
 			return invalid.Field("ledger", l.ID, "runs of 1 to 2^32 epochs, ascending, without overlaps")
 		}
 	}
@@ -351,21 +349,22 @@ func (l *Line) check() error {
 	return nil
 }
 
+// over returns when the last epoch of a run ends.
+func (l *Line) over(r Run) int64 { return l.Length.Add(r.Start, int64(r.Count)) }
+
 // has reports whether an epoch overlaps an epoch that already has a report.
-func (l *Line) has(start, length int64) bool {
-	return slices.ContainsFunc(l.Runs, func(r Run) bool {
-		return start < r.Start+int64(r.Count*l.Length) && r.Start < start+length
-	})
+func (l *Line) has(start, end int64) bool {
+	return slices.ContainsFunc(l.Runs, func(r Run) bool { return start < l.over(r) && r.Start < end })
 }
 
 // insert returns runs with one more epoch, and joins runs that touch.
-func insert(runs []Run, start int64, length uint64) []Run {
+func insert(runs []Run, start int64, length task.Length) []Run {
 	at, _ := slices.BinarySearchFunc(runs, start, func(r Run, start int64) int {
 		return int(min(max(r.Start-start, -1), 1))
 	})
 	out := slices.Insert(slices.Clone(runs), at, Run{start, 1})
 	for i := len(out) - 1; i > 0; i-- {
-		if before := &out[i-1]; before.Start+int64(before.Count*length) == out[i].Start {
+		if before := &out[i-1]; length.Add(before.Start, int64(before.Count)) == out[i].Start {
 			before.Count += out[i].Count
 			out = slices.Delete(out, i, i+1)
 		}

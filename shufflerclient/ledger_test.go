@@ -38,7 +38,7 @@ type wish struct {
 	Line    string               `json:"line"`
 	Price   shufflerclient.Price `json:"price"`
 	Start   int64                `json:"start"`
-	Length  uint64               `json:"length"`
+	Length  task.Length          `json:"length"`
 	Cap     task.Cap             `json:"cap"`
 	Verdict string               `json:"verdict"`
 }
@@ -258,7 +258,7 @@ func TestMostReportsOfPublishedEpochs(t *testing.T) {
 			most := 0
 			for at := range 11 {
 				if published>>at&1 == 1 {
-					starts = append(starts, e.Start+uint64(at)*e.Length)
+					starts = append(starts, e.Start+uint64(at)*uint64(e.Length))
 				}
 			}
 			for choice := published; ; choice = (choice - 1) & published {

@@ -249,17 +249,10 @@ func (s *Stream) current(now time.Time) *taskfile.Open {
 	return s.tasks[0]
 }
 
-// sameEpoch reports whether two times are in the same epoch of a task. Outside the task's epochs, it continues them
-// with periods of the same length.
+// sameEpoch reports whether two times are in the same epoch of a task. Outside the task's epochs, it continues them.
 func sameEpoch(t *taskfile.Open, a, b time.Time) bool {
-	stretch := func(at time.Time) int64 {
-		from, length := at.Unix()-int64(t.Epochs.Start), int64(t.Epochs.Length)
-		if from < 0 {
-			return (from+1)/length - 1
-		}
-		return from / length
-	}
-	return stretch(a) == stretch(b)
+	epoch := func(at time.Time) int64 { return t.Epochs.Length.Between(int64(t.Epochs.Start), at.Unix()) }
+	return epoch(a) == epoch(b)
 }
 
 func unix(t time.Time) uint64 { return uint64(max(t.Unix(), 0)) }

@@ -26,7 +26,7 @@ type kept struct {
 func newKept(t *testing.T) *kept {
 	t.Helper()
 	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(batchSize,
-		func(draft *task.Task) { draft.Epochs.Start -= 10 * draft.Epochs.Length })})
+		func(draft *task.Task) { draft.Epochs.Start -= uint64(10 * draft.Epochs.Length) })})
 	k := &kept{c, c.StartFirst(t), filepath.Join(t.TempDir(), "batches")}
 	k.relay.Serve(t, 0, 0, k.relay.Batch(t, 0, 0, batchSize, [][][]byte{slots(t, c, batchSize)}))
 	return k

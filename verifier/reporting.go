@@ -199,5 +199,5 @@ func missingAt(messages []uint64) (out []MissingAt) {
 }
 
 func epochStart(t *task.Task, epoch uint64) time.Time {
-	return time.Unix(int64(t.Epochs.Start+epoch*t.Epochs.Length), 0).UTC()
+	return time.Unix(int64(t.Epochs.Begin(epoch)), 0).UTC()
 }

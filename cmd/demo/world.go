@@ -38,7 +38,7 @@ func startWorld(ctx context.Context, dir string, o *options, draft *task.Task, d
 		if err != nil {
 			return nil, err
 		}
-		live.Epochs = task.Epochs{Start: now, Length: o.epoch, Count: liveEpochs}
+		live.Epochs = task.Epochs{Start: now, Length: task.Length(o.epoch), Count: liveEpochs}
 		drafts = append(drafts, quickstart.Draft{Name: "live", Task: live})
 		for _, v := range vitals {
 			d, err := v.draft(now)

@@ -119,7 +119,7 @@ func (o *devOptions) draft(now time.Time) (*task.Task, error) {
 		return nil, cli.FlagError(err)
 	}
 	t.Clients.Quota = 1000 // All browsers and tests on this machine share one network.
-	t.Epochs = task.Epochs{Start: uint64(now.Unix()), Length: o.Epoch,
+	t.Epochs = task.Epochs{Start: uint64(now.Unix()), Length: task.Length(o.Epoch),
 		Count: uint64(devLife/time.Second) / o.Epoch}
 	return t, nil
 }

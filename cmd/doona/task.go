@@ -42,7 +42,7 @@ type taskFlags struct {
 	verifier string
 	issuer   string
 	start    string
-	length   time.Duration
+	length   string
 	count    uint64
 	quota    uint64
 	origins  []string
@@ -130,8 +130,10 @@ func taskNewCommand() *cobra.Command {
 	flags.StringVar(&f.ca, "ca", "", "file of certificates (PEM) of authorities to trust besides the system's")
 	flags.StringVar(&f.verifier, "verifier", "", "ed25519:KEY,KEYLIST of the verifier")
 	flags.StringVar(&f.issuer, "issuer", "", "URL,ed25519:KEY,KEYLIST of an issuer of tokens: one report per token")
-	flags.StringVar(&f.start, "start", "", "start of epoch 0, RFC 3339, such as 2026-11-20T00:00:00Z (default: now)")
-	flags.DurationVar(&f.length, "epoch-length", 24*time.Hour, "length of an epoch, 1s to 8784h in whole seconds")
+	flags.StringVar(&f.start, "start", "", "start of epoch 0, RFC 3339, such as 2026-11-20T00:00:00Z "+
+		"(default: now; for months, this month's start)")
+	flags.StringVar(&f.length, "epoch-length", "24h",
+		"length of an epoch, 1s to 8784h in whole seconds, or month (of the calendar, in UTC)")
 	flags.Uint64Var(&f.count, "epochs", 1, "number of epochs, 1 to 65536; the key lists must hold as many keys")
 	flags.Uint64Var(&f.quota, "quota", 1,
 		"q, reports per client network (IPv4 /24, IPv6 /48) and epoch, 1 to 65535; above 1 each network's is "+
@@ -238,10 +240,14 @@ func (f *taskFlags) sign(ctx context.Context, t *task.Task) (*taskfile.Bundle, e
 	if f.owner == "" || f.verifier == "" {
 		return nil, cli.Usagef("missing flag --owner-key or --verifier: a task with relays needs both")
 	}
-	if f.length < time.Second || f.length > 366*24*time.Hour || f.length%time.Second != 0 {
-		return nil, cli.Usagef("invalid epoch-length %v: want 1s to 8784h (366 days), in whole seconds", f.length)
+	length, ok := taskfile.ParseLength(f.length)
+	if !ok || length != task.Month && length > 366*24*3600 {
+		return nil, cli.Usagef("invalid epoch-length %s: want 1s to 8784h (366 days), in whole seconds, or month", f.length)
 	}
 	start := time.Now()
+	if length == task.Month {
+		start = time.Unix(length.Add(start.Unix(), 0), 0)
+	}
 	if f.start != "" {
 		var err error
 		if start, err = time.Parse(time.RFC3339, f.start); err != nil {
@@ -251,7 +257,7 @@ func (f *taskFlags) sign(ctx context.Context, t *task.Task) (*taskfile.Bundle, e
 			return nil, cli.Usagef("invalid start %q: want a time after 1970-01-01T00:00:00Z", f.start)
 		}
 	}
-	t.Epochs = task.Epochs{Start: uint64(start.Unix()), Length: uint64(f.length / time.Second), Count: f.count,
+	t.Epochs = task.Epochs{Start: uint64(start.Unix()), Length: length, Count: f.count,
 		Cap: t.Epochs.Cap, Pace: t.Epochs.Pace, Events: t.Epochs.Events}
 	var lists []*onion.SignedKeyList
 	for _, text := range f.relays {

@@ -51,7 +51,7 @@ func TestKilledServe(t *testing.T) {
 	}
 	f := newFiles(t, func(draft *task.Task) {
 		draft.Epochs.Count = crashEpochs
-		draft.Epochs.Start -= 10 * draft.Epochs.Length
+		draft.Epochs.Start -= uint64(10 * draft.Epochs.Length)
 	})
 	rogue := f.StartFirst(t)
 	for epoch := range uint64(crashEpochs) {

@@ -76,16 +76,16 @@ func (d document) link() ([]byte, error) {
 }
 
 type claimForm struct {
-	Epsilon      string `json:"epsilon"`
-	Delta        string `json:"delta"`
-	TotalEpsilon string `json:"totalEpsilon,omitempty"`
-	TotalDelta   string `json:"totalDelta,omitempty"`
-	Epochs       uint64 `json:"epochs"`
-	Cap          string `json:"cap,omitempty"`
-	Events       string `json:"events,omitempty"`  // K/W.
-	Default      uint64 `json:"default,omitempty"` // With events.
-	Rest         bool   `json:"rest,omitempty"`    // With events: the noise has a rest cell.
-	Length       uint64 `json:"length,omitempty"`  // Of an epoch, in seconds; with a cap or events.
+	Epsilon      string      `json:"epsilon"`
+	Delta        string      `json:"delta"`
+	TotalEpsilon string      `json:"totalEpsilon,omitempty"`
+	TotalDelta   string      `json:"totalDelta,omitempty"`
+	Epochs       uint64      `json:"epochs"`
+	Cap          string      `json:"cap,omitempty"`
+	Events       string      `json:"events,omitempty"`  // K/W.
+	Default      uint64      `json:"default,omitempty"` // With events.
+	Rest         bool        `json:"rest,omitempty"`    // With events: the noise has a rest cell.
+	Length       task.Length `json:"length,omitempty"`  // With a cap or events.
 }
 
 type taskForm struct {
@@ -358,7 +358,7 @@ func (d *document) state() (*state, error) {
 	if err := cmp.Or(s.pin.epochs.Cap.Parse("cap", d.Claim.Cap), s.pin.epochs.Events.Parse(d.Claim.Events)); err != nil {
 		return nil, err
 	}
-	if s.pin.needsTimes() && (d.Claim.Length == 0 || d.Claim.Length > 1<<25) {
+	if s.pin.needsTimes() && (d.Claim.Length == 0 || d.Claim.Length > 1<<25 && d.Claim.Length != task.Month) {
 		return nil, errors.New("it is damaged: its cap or its events have no length of epochs")
 	}
 	if d.Law != nil {
@@ -548,7 +548,7 @@ func (s *state) starts() ([]uint64, bool) {
 	for _, t := range s.tasks {
 		for _, r := range t.runs {
 			for e := r[0]; e <= r[1]; e++ {
-				starts = append(starts, t.start+e*s.pin.epochs.Length)
+				starts = append(starts, uint64(s.pin.epochs.Length.Add(int64(t.start), int64(e))))
 			}
 		}
 	}

@@ -165,7 +165,8 @@ func (f *Folder) checkStart(start, now uint64) error {
 		return invalid.Field("stream.position", strconv.FormatUint(last.Stream.Position+1, 10),
 			"none yet: the newest task of the stream has not begun")
 	}
-	if latest := max(last.Epochs.Over(), now) + last.Epochs.Length; start > latest {
+	over := int64(max(last.Epochs.Over(), now))
+	if latest := uint64(last.Epochs.Length.Add(over, 1)); start > latest {
 		return invalid.Field("epochs.start", strconv.FormatUint(start, 10), "at most "+
 			strconv.FormatUint(latest, 10)+", an epoch after the newest task's end and after the time here")
 	}

@@ -112,7 +112,7 @@ func TestOwnerCannotPileUp(t *testing.T) {
 		require.NoError(t, err)
 		return raw
 	}
-	over, length := c.Open.Epochs.Over(), c.Open.Epochs.Length
+	over, length := c.Open.Epochs.Over(), uint64(c.Open.Epochs.Length)
 	_, _, err = check(f, successor(c.Open, over+length+1), now)
 	require.ErrorContains(t, err, "epochs.start")
 	_, _, err = check(f, successor(c.Open, over+2*length), over+length)

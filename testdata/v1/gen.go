@@ -254,7 +254,9 @@ func withParts(plain *task.Task) []*task.Task {
 	both := *rare
 	both.Name, both.Epochs.Cap = "with events and a cap", task.Cap{Reports: 56, Window: 365}
 	both.Noise = &task.Noise{Kind: task.NoiseCells, Cells: 5, Tables: [][]uint64{{1, 3, 9, 3, 1}}}
-	return []*task.Task{&first, &later, &cells, &pool, &rolled, &capped, &paced, rare, &both}
+	months := *plain
+	months.Name, months.Epochs = "calendar months", task.Epochs{Start: 1_798_761_600, Length: task.Month, Count: 14}
+	return []*task.Task{&first, &later, &cells, &pool, &rolled, &capped, &paced, rare, &both, &months}
 }
 
 // withEvents returns a task with events, whose noise has a rest cell.
@@ -885,6 +887,12 @@ func badParts(w *world, fault faultFunc) {
 			}},
 		{"noise_total", "field:noise.total", "more dummies than the tables allow",
 			func(_, _, cells, _ *task.Task) *task.Task { *cells.Noise.Total = 19; return cells }},
+		{"months_start", "field:epochs.start", "months that begin on the 15th",
+			func(first, _, _, _ *task.Task) *task.Task {
+				t := *first
+				t.Epochs.Length = task.Month
+				return &t
+			}},
 		{"events_window", "field:events.window", "events in one epoch",
 			func(first, _, _, _ *task.Task) *task.Task { return rare(first, func(e *task.Events) { e.Window = 1 }) }},
 		{"events_most", "field:events.most", "as many events as epochs",

@@ -26,18 +26,22 @@ func ledgers() {
 			if rng.IntN(25) == 0 {
 				leap = rng.IntN(60) - 30
 			}
-			line := rng.IntN(6)
-			length := []uint64{86400, 43200, 7 * 86400}[line%3]
+			line := rng.IntN(8)
+			length := []task.Length{86400, 43200, 7 * 86400, task.Month}[line%4]
 			price := shufflerclient.Price{
 				First:   compose.Spend{Epsilon: .25 * float64(1+line), Delta: 1. / (1 << 20)},
 				Reports: uint64(2 + 5*line),
 			}
 			price.All = compose.Spend{Epsilon: 1 + float64(line), Delta: float64(price.Reports) / (1 << 20)}
-			grid := int64(length)
-			start := 1_800_000_000/grid*grid + (int64(day/2+leap)*86400+int64(rng.IntN(86400)))/grid*grid
+			days := int64(day/2 + leap)
+			if length == task.Month {
+				days *= 10
+			}
+			start := length.Add(0, length.Between(0, 1_800_000_000+days*86400+int64(rng.IntN(86400))))
 			limit := task.Cap{} // the last budget is large: there only caps refuse
 			if i == 3 {
-				limit = []task.Cap{{Reports: 1, Window: 4}, {Reports: 2, Window: 3}, {Reports: 3, Window: 10}}[line%3]
+				limit = []task.Cap{{Reports: 1, Window: 4}, {Reports: 2, Window: 3}, {Reports: 3, Window: 10},
+					{Reports: 3, Window: 12}}[line%4]
 			}
 			err := ledger.Spend(b, "line "+strconv.Itoa(line), price, start, task.Epochs{Length: length, Cap: limit})
 			verdict := "admitted"

@@ -33,7 +33,8 @@ func (s *pullStatus) progress(epochs task.Epochs, now uint64, late time.Duration
 		out.Contact = verifier.ContactOver
 	}
 	if now >= epochs.Start {
-		out.Epochs = min((now-epochs.Start)/epochs.Length+1, epochs.Count)
+		epoch, _ := epochs.At(now)
+		out.Epochs = min(epoch+1, epochs.Count)
 	}
 	for epoch := range out.Epochs {
 		if end := epochs.End(epoch); !s.ended[epoch] && now >= end && now-end >= uint64(late/time.Second) {

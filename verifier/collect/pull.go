@@ -135,7 +135,7 @@ func (p *Puller) Pull(ctx context.Context) error {
 	defer p.notePending()
 	defer func() { p.status.noteDisk(disk) }()
 	for epoch := range open.Epochs.Count {
-		if open.Epochs.Start+epoch*open.Epochs.Length > now {
+		if open.Epochs.Begin(epoch) > now {
 			break
 		}
 		c := p.cursors[epoch]

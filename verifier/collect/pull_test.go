@@ -115,7 +115,7 @@ func TestARestartReadsBeyondAGap(t *testing.T) {
 
 // TestACompleteEpochIsOver: a complete epoch has no replay set any more, so it must not accept a batch.
 func TestACompleteEpochIsOver(t *testing.T) {
-	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
+	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= uint64(2 * draft.Epochs.Length) })
 	v, puller := p.start(t)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))
 	require.NoError(t, puller.Pull(t.Context()))
@@ -131,7 +131,7 @@ func TestACompleteEpochIsOver(t *testing.T) {
 
 // TestTheEndIsKept: only the last relay's signed end ends an epoch. A restart must find it in the folder.
 func TestTheEndIsKept(t *testing.T) {
-	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
+	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= uint64(2 * draft.Epochs.Length) })
 	_, puller := p.start(t)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))
 	p.relay.Answer(0, 1, func(w http.ResponseWriter, _ *http.Request) { problem.New(problem.Complete, "").Write(w) })
@@ -212,7 +212,7 @@ func TestEndsThatContradict(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
+			p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= uint64(2 * draft.Epochs.Length) })
 			v, puller := p.start(t)
 			batches := []*onion.Batch{p.batch(t, 0), p.batch(t, 1)}
 			for seq, b := range batches {
@@ -241,7 +241,7 @@ func TestEndsThatContradict(t *testing.T) {
 // TestAnEndOfMore: a signed end that announces more batches does not end the epoch until they have come. It is no
 // finding.
 func TestAnEndOfMore(t *testing.T) {
-	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
+	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= uint64(2 * draft.Epochs.Length) })
 	v, puller := p.start(t)
 	second := p.batch(t, 1)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))
@@ -259,7 +259,7 @@ func TestAnEndOfMore(t *testing.T) {
 
 // TestAnEndOfAStranger: an end that another key signed does not end the epoch.
 func TestAnEndOfAStranger(t *testing.T) {
-	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
+	p := newPulled(t, func(draft *task.Task) { draft.Epochs.Start -= uint64(2 * draft.Epochs.Length) })
 	v, puller := p.start(t)
 	p.relay.Serve(t, 0, 0, p.batch(t, 0))
 	_, stranger, err := ed25519.GenerateKey(nil)
@@ -280,7 +280,7 @@ func TestAnEndOfAStranger(t *testing.T) {
 // TestAnEndGivenUpIsAFinding: if the last relay gave up waiting for its upstream relay, the verifier accepts the end,
 // and a finding says so.
 func TestAnEndGivenUpIsAFinding(t *testing.T) {
-	c := newPair(t, func(draft *task.Task) { draft.Epochs.Start -= 2 * draft.Epochs.Length })
+	c := newPair(t, func(draft *task.Task) { draft.Epochs.Start -= uint64(2 * draft.Epochs.Length) })
 	last := c.StartRogue(t, 1)
 	last.End(0)
 	v := newVerifier(t, c)

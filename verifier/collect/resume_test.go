@@ -19,7 +19,7 @@ import (
 )
 
 // past moves a task's epochs far into the past.
-func past(draft *task.Task) { draft.Epochs.Start -= 10 * draft.Epochs.Length }
+func past(draft *task.Task) { draft.Epochs.Start -= uint64(10 * draft.Epochs.Length) }
 
 // glob returns the only file in the folder of batches that matches a pattern.
 func (p *pulled) glob(t *testing.T, pattern string) string {

@@ -491,10 +491,12 @@ func (e epochRow) cost() cell {
 // dated formats the start of an epoch. The shorter the epochs, the more precise is the time.
 func dated(start time.Time, epochs task.Epochs) string {
 	format := "2 Jan 2006"
-	switch length := time.Duration(epochs.Length) * time.Second; {
-	case length < time.Minute:
+	switch length := epochs.Length; {
+	case length == task.Month:
+		format = "January 2006"
+	case length < 60:
 		format = "15:04:05"
-	case length < 24*time.Hour:
+	case length < aDay:
 		format = "2 Jan 15:04"
 	}
 	return start.Format(format)
@@ -559,15 +561,16 @@ func (r *pageModel) coverage() []fact {
 		decimal.Format(100**r.Counted, 3), most)})
 }
 
+const aDay = 86400
+
 // periods names epochs by their length.
 func periods(e task.Epochs) string {
-	const day = 86400
-	switch {
-	case e.Length == day:
+	switch e.Length {
+	case aDay:
 		return "days"
-	case e.Length == 7*day:
+	case 7 * aDay:
 		return "weeks"
-	case e.Length >= 28*day && e.Length <= 31*day:
+	case task.Month:
 		return "months"
 	}
 	return "epochs"

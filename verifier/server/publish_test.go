@@ -41,7 +41,7 @@ func sealedIn(t *testing.T, c *relaytest.Cascade, epoch uint64) (out [][]byte) {
 // is missing, the server must not start.
 func TestPagesStayWithinABudget(t *testing.T) {
 	c := newCascade(t, 1, 1, func(draft *task.Task) {
-		draft.Epochs.Start -= 5 * draft.Epochs.Length
+		draft.Epochs.Start -= uint64(5 * draft.Epochs.Length)
 		draft.Epochs.Count = 5
 	})
 	rogue := c.StartFirst(t)
@@ -95,7 +95,7 @@ func TestPagesStayWithinABudget(t *testing.T) {
 // mark, and see nothing that depends on clients' answers.
 func TestMonitoringChargesNothing(t *testing.T) {
 	c := newCascade(t, 1, 1, func(draft *task.Task) {
-		draft.Epochs.Start -= 5 * draft.Epochs.Length
+		draft.Epochs.Start -= uint64(5 * draft.Epochs.Length)
 		draft.Epochs.Count = 5
 	})
 	rogue := c.StartFirst(t)

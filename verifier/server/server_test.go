@@ -281,7 +281,7 @@ func sealed(t *testing.T, c *relaytest.Cascade) (out [][]byte) {
 }
 
 // over moves a task into the past, so that its first epoch ended one and a half hours ago.
-func over(draft *task.Task) { draft.Epochs.Start -= draft.Epochs.Length * 5 / 2 }
+func over(draft *task.Task) { draft.Epochs.Start -= uint64(draft.Epochs.Length * 5 / 2) }
 
 // TestADamagedEnd: the file of an epoch's signed end can be damaged like other files. The sum of the epoch is in
 // another file, so nothing may be lost.

@@ -202,7 +202,7 @@ func TestStreamWithoutKeys(t *testing.T) {
 func TestProcessFollows(t *testing.T) {
 	past := func(draft *task.Task) {
 		draft.Epochs.Count = 1 // with more ended epochs, the relay would doubt its clock
-		draft.Epochs.Start -= draft.Epochs.Length * 3 / 2
+		draft.Epochs.Start -= uint64(draft.Epochs.Length * 3 / 2)
 		relaytest.InStream()(draft)
 	}
 	c := newCascade(t, 1, 1, past)

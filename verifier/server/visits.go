@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // visits returns the number of reports, by the start of an epoch, of a configured task and its later tasks.
@@ -42,9 +43,15 @@ func (s *Server) checkVisits() error {
 			return invalid.Field("visits", t.config.Visits, "the file of a task in tasks")
 		case !counts.open.Epochs.Cap.IsZero():
 			return invalid.Field("visits", t.config.Visits, "a task without a cap")
-		case counts.open.Epochs.Length != e.Length || counts.open.Epochs.Start%e.Length != e.Start%e.Length:
+		case counts.open.Epochs.Length != e.Length || !continues(e, int64(counts.open.Epochs.Start)):
 			return invalid.Field("visits", t.config.Visits, "a task with the same epochs")
 		}
 	}
 	return nil
+}
+
+// continues reports whether an epoch begins at a time, if epochs go on before the first and after the last.
+func continues(e task.Epochs, at int64) bool {
+	start := int64(e.Start)
+	return e.Length.Add(start, e.Length.Between(start, at)) == at
 }

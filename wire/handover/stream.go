@@ -208,8 +208,8 @@ func (r Renewal) follow(last *taskfile.Open) *task.Task {
 	next.Verifier.SignKey = next.Stream.Now(last.Verifier.SignKey)
 	next.Clients.Issuer.SignKey = next.Stream.Now(last.Clients.Issuer.SignKey)
 	next.Epochs.Start, next.Epochs.Count = last.Epochs.Over(), r.Count
-	if now := uint64(max(r.Now.Unix(), 0)); now > next.Epochs.Start {
-		next.Epochs.Start += (now - next.Epochs.Start) / next.Epochs.Length * next.Epochs.Length
+	if late := next.Epochs.Length.Between(int64(next.Epochs.Start), r.Now.Unix()); late > 0 {
+		next.Epochs.Start = next.Epochs.Begin(uint64(late))
 	}
 	if r.Change != nil {
 		r.Change(&next)

@@ -61,7 +61,7 @@ func (t *Task) Canonical() []byte {
 }
 
 func (w *writer) epochs(e Epochs) {
-	all := []uint64{e.Start, e.Length, e.Count}
+	all := []uint64{e.Start, uint64(e.Length), e.Count}
 	if !e.Cap.IsZero() || !e.Pace.IsZero() || !e.Events.IsZero() {
 		all = append(all, e.Cap.Reports, e.Cap.Window)
 	}
@@ -76,7 +76,7 @@ func (w *writer) epochs(e Epochs) {
 
 func (r *reader) epochs() Epochs {
 	parts := r.arrayUpTo(10)
-	e := Epochs{Start: r.uint(), Length: r.uint(), Count: r.uint()}
+	e := Epochs{Start: r.uint(), Length: Length(r.uint()), Count: r.uint()}
 	switch parts {
 	case 3:
 	case 5:

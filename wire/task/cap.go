@@ -92,15 +92,14 @@ func (e Epochs) MostReportsAt(starts []uint64) uint64 {
 	return e.Cap.mostAt(starts, e.Length)
 }
 
-func (c Cap) mostAt(starts []uint64, length uint64) uint64 {
+func (c Cap) mostAt(starts []uint64, length Length) uint64 {
 	if c.IsZero() {
 		return uint64(len(starts))
 	}
-	window := c.Window * length
-	var taken []uint64
+	var taken []int64
 	for _, at := range starts {
-		if n := uint64(len(taken)); n < c.Reports || taken[n-c.Reports]+window <= at {
-			taken = append(taken, at)
+		if n := uint64(len(taken)); n < c.Reports || length.Add(taken[n-c.Reports], int64(c.Window)) <= int64(at) {
+			taken = append(taken, int64(at))
 		}
 	}
 	return uint64(len(taken))

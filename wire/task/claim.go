@@ -42,7 +42,7 @@ func NewClaim(epsilon, delta string) Claim {
 
 // SetTotal sets the claim over all epochs together.
 func (c *Claim) SetTotal(epsilon, delta string) {
-	c.Total = Total{NewEpsilon(epsilon), NewDelta(delta)}
+	c.Total = total{NewEpsilon(epsilon), NewDelta(delta)}
 }
 
 // newNumber parses digits, optionally followed by "." and digits, optionally followed by "e", an optional "-" and

@@ -237,16 +237,9 @@ func requireField(t *testing.T, field string, i int, change func(*task.Task)) {
 }
 
 func TestValidateNamesThePart(t *testing.T) {
-	total := func(set func(*task.Total, string)) func(*task.Task, string) {
-		return func(t *task.Task, s string) {
-			t.Claim.SetTotal("1", "1e-6")
-			set(&t.Claim.Total, s)
-		}
-	}
 	for field, changes := range map[string][]func(*task.Task){
-		"claim.total.epsilon": decimals(total(func(t *task.Total, s string) { t.Epsilon = task.NewEpsilon(s) }), "101"),
-		"claim.total.delta": decimals(total(func(t *task.Total, s string) { t.Delta = task.NewDelta(s) }), "1",
-			"1.5"),
+		"claim.total.epsilon": decimals(func(t *task.Task, s string) { t.Claim.SetTotal(s, "1e-6") }, "101"),
+		"claim.total.delta":   decimals(func(t *task.Task, s string) { t.Claim.SetTotal("1", s) }, "1", "1.5"),
 		"claim.assumption": {
 			func(t *task.Task) { t.Claim.Assumption = task.NoneHonest }, // invalid without noise
 			func(t *task.Task) { t.Noise, t.Claim.Assumption = cells(), 2 },

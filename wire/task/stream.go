@@ -338,7 +338,7 @@ func (t *Task) shared() []part {
 		{"slots.perLane", numbers(t.Slots.PerLane)},
 		{"slots.messageBytes", numbers(t.Slots.MessageBytes)},
 		{"slots.average", numbers(t.Slots.Average)},
-		{"epochs.length", numbers(t.Epochs.Length)},
+		{"epochs.length", numbers(uint64(t.Epochs.Length))},
 		{"pace", t.Epochs.Pace.String()}, // Before the cap, which a pace needs.
 		{"cap", t.Epochs.Cap.String()},
 		{"events", numbers(t.Epochs.Events.Most, t.Epochs.Events.Window, t.Epochs.Events.Default)},

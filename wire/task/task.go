@@ -113,19 +113,19 @@ func (in Input) Width() float64 { return in.Hi.Float64() - in.Lo.Float64() }
 type Claim struct {
 	Epsilon    Epsilon    // Required.
 	Delta      Delta      // Required.
-	Total      Total      // (ε, δ) over all epochs of the task together.
+	Total      total      // (ε, δ) over all epochs of the task together.
 	Assumption assumption // Which other clients must be honest for the claim to hold.
 }
 
-// Total is the (ε, δ) that the task promises over all its epochs together. The zero value promises only the sum of the
+// total is the (ε, δ) that the task promises over all its epochs together. The zero value promises only the sum of the
 // epochs' claims.
-type Total struct {
+type total struct {
 	Epsilon Epsilon
 	Delta   Delta
 }
 
 // IsZero reports whether the task makes no claim over all epochs.
-func (t Total) IsZero() bool { return t == Total{} }
+func (t total) IsZero() bool { return t == total{} }
 
 // assumption is what a claim assumes about the other clients.
 type assumption uint8
@@ -195,10 +195,10 @@ type Message struct {
 	Body  []byte // MessageBytes bytes. A cover's is empty before sealing, and zeros after opening.
 }
 
-// Epochs says when clients report: Count epochs of Length seconds from Start.
+// Epochs says when clients report: Count epochs of one length from Start.
 type Epochs struct {
 	Start  uint64 // Unix time, seconds.
-	Length uint64 // Seconds. 1..31622400 (366 days).
+	Length Length // 1..31622400 seconds (366 days), or Month.
 	Count  uint64 // 1..MaxEpochs.
 	Cap    Cap    // Limits the reports of one browser; zero for one report in every epoch.
 	Pace   Cap    // At most Pace.Reports in each block of Pace.Window epochs; zero for none. Only with a Cap.
@@ -246,17 +246,23 @@ func (t *Task) Party(hop int) Party {
 	return t.Verifier
 }
 
+// Begin returns the Unix time in seconds at which an epoch begins.
+func (e Epochs) Begin(epoch uint64) uint64 { return uint64(e.Length.Add(int64(e.Start), int64(epoch))) }
+
 // End returns the Unix time in seconds at which an epoch ends.
-func (e Epochs) End(epoch uint64) uint64 { return e.Start + (epoch+1)*e.Length }
+func (e Epochs) End(epoch uint64) uint64 { return e.Begin(epoch + 1) }
 
 // Over returns the Unix time in seconds at which the last epoch ends.
-func (e Epochs) Over() uint64 { return e.Start + e.Count*e.Length }
+func (e Epochs) Over() uint64 { return e.Begin(e.Count) }
+
+// maxTime is later than any task, and small enough to count with.
+const maxTime = 1 << 50
 
 // At returns the epoch that contains the Unix time now, in seconds. ok is false if no epoch does.
 func (e Epochs) At(now uint64) (epoch uint64, ok bool) {
 	if now < e.Start {
 		return 0, false
 	}
-	epoch = (now - e.Start) / e.Length
+	epoch = uint64(e.Length.Between(int64(e.Start), int64(min(now, maxTime))))
 	return epoch, epoch < e.Count
 }

@@ -76,6 +76,9 @@ func variants() map[string]*task.Task {
 				task.Param{Key: "p" + hex.EncodeToString([]byte{byte(i >> 8), byte(i)}), Value: r(-int64(i), 7)})
 		}
 	})
+	add("months", func(t *task.Task) {
+		t.Epochs = task.Epochs{Start: 1_798_761_600, Length: task.Month, Count: 65536}
+	})
 	add("one origin", func(t *task.Task) { t.Clients.Origins = []string{"null"} })
 	add("most origins", func(t *task.Task) { t.Clients.Origins = mostOrigins() })
 	for name, change := range parts {
@@ -254,9 +257,11 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"slots.messageBytes", []change{func(t *task.Task) { t.Slots.MessageBytes = 0 },
 			func(t *task.Task) { t.Slots.MessageBytes = 1025 }}},
 		{"epochs.start", []change{func(t *task.Task) { t.Epochs.Start = 0 },
-			func(t *task.Task) { t.Epochs.Start = 1<<40 + 1 }}},
+			func(t *task.Task) { t.Epochs.Start = 1<<40 + 1 },
+			func(t *task.Task) { t.Epochs.Start, t.Epochs.Length = 1_798_761_601, task.Month }}},
 		{"epochs.length", []change{func(t *task.Task) { t.Epochs.Length = 0 },
-			func(t *task.Task) { t.Epochs.Length = 31622401 }}},
+			func(t *task.Task) { t.Epochs.Length = 31622401 },
+			func(t *task.Task) { t.Epochs.Length = task.Month + 1 }}},
 		{"epochs.count", []change{func(t *task.Task) { t.Epochs.Count = 0 },
 			func(t *task.Task) { t.Epochs.Count = 65537 }}},
 		{"relays", []change{

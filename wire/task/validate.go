@@ -256,11 +256,17 @@ func (t *Task) validateSlots() error {
 const maxLane = 1 << 36
 
 func (t *Task) validateEpochs() error {
-	if err := inRange("epochs.length", t.Epochs.Length, 1, 366*24*3600); err != nil {
+	e := t.Epochs
+	if err := inRange("epochs.start", e.Start, 1, 1<<40); err != nil {
 		return err
 	}
-	if err := inRange("epochs.start", t.Epochs.Start, 1, 1<<40); err != nil {
-		return err
+	if e.Length != Month {
+		if err := inRange("epochs.length", uint64(e.Length), 1, 366*day); err != nil {
+			return err
+		}
+	} else if month := e.Begin(0); e.Start != month {
+		return invalid.Field("epochs.start", strconv.FormatUint(e.Start, 10), "the start of a month in UTC, such as "+
+			strconv.FormatUint(month, 10)+", as its epochs are months")
 	}
 	return inRange("epochs.count", t.Epochs.Count, 1, MaxEpochs)
 }

@@ -105,7 +105,7 @@ type tilt struct {
 
 type epochs struct {
 	Start  time.Time `json:"start"`  // RFC 3339, whole seconds
-	Length string    `json:"length"` // Go duration, whole seconds: "24h"
+	Length string    `json:"length"` // Go duration, whole seconds: "24h"; or "month"
 	Count  uint64    `json:"count"`
 }
 
@@ -177,8 +177,7 @@ func MarshalJSON(t *task.Task) ([]byte, error) {
 	}
 	d.Clients.Kind, d.Clients.Quota, d.Clients.Origins = t.Clients.Kind, t.Clients.Quota, t.Clients.Origins
 	if len(t.Relays) > 0 {
-		d.Epochs = &epochs{time.Unix(int64(t.Epochs.Start), 0).UTC(),
-			(time.Duration(t.Epochs.Length) * time.Second).String(), t.Epochs.Count}
+		d.Epochs = &epochs{time.Unix(int64(t.Epochs.Start), 0).UTC(), formatLength(t.Epochs.Length), t.Epochs.Count}
 		for _, relay := range t.Relays {
 			d.Relays = append(d.Relays, formatParty(relay))
 		}
@@ -320,16 +319,35 @@ func (d *document) input() (in task.Input, err error) {
 	return in, err
 }
 
-func (d *document) parties(t *task.Task) error {
-	length, err := time.ParseDuration(d.Epochs.Length)
-	if err != nil || length%time.Second != 0 || length <= 0 {
+// formatLength returns the length of an epoch as [ParseLength] reads it.
+func formatLength(l task.Length) string {
+	if l == task.Month {
+		return month
+	}
+	return (time.Duration(l) * time.Second).String()
+}
+
+// ParseLength reads the length of an epoch: a Go duration in whole seconds, such as "24h", or "month".
+func ParseLength(text string) (length task.Length, ok bool) {
+	if text == month {
+		return task.Month, true
+	}
+	d, err := time.ParseDuration(text)
+	return task.Length(d / time.Second), err == nil && d%time.Second == 0 && d > 0
+}
+
+const month = "month"
+
+func (d *document) parties(t *task.Task) (err error) {
+	length, ok := ParseLength(d.Epochs.Length)
+	if !ok {
 		return invalid.Field("epochs.length", fmt.Sprintf("%q", d.Epochs.Length),
-			`a positive duration in whole seconds, such as "24h"`)
+			`a duration in whole seconds, such as "24h", or "month"`)
 	}
 	if d.Epochs.Start.Unix() < 1 || d.Epochs.Start.Nanosecond() != 0 {
 		return invalid.Field("epochs.start", d.Epochs.Start.String(), "a time in whole seconds after 1970")
 	}
-	t.Epochs.Start, t.Epochs.Length = uint64(d.Epochs.Start.Unix()), uint64(length/time.Second)
+	t.Epochs.Start, t.Epochs.Length = uint64(d.Epochs.Start.Unix()), length
 	t.Epochs.Count = d.Epochs.Count
 	for _, p := range d.Relays {
 		relay, err := p.parse("relays")

@@ -170,7 +170,7 @@ func TestOldTasksKeepTheirIDs(t *testing.T) {
 	}
 	require.Equal(t, []string{"1485e30ca953cabf", "3060a31782071e38", "733ea7afabcf4166", "1f782c8adf152a9a",
 		"67a57e685f9283c8", "a8de169f98d1393b", "547d18c908293fbc", "99ac1d1d0f3189d2", "262132d38a64695a",
-		"5f29ddb0230ee765"}, ids)
+		"5f29ddb0230ee765", "386e76aa032a4799"}, ids)
 }
 
 // TestChangeableAreFields: the parts that an owner may let later tasks change must be fields of the JSON form. Every

@@ -5,11 +5,16 @@
 
 import { localEngine } from './engine.js';
 import { DoonaError } from './errors.js';
+import type { Store } from './store.js';
 import type { Answer, Call } from './worker-protocol.js';
 
-/** Returns a function that answers calls: it runs `check`, if any, then the called method. It never rejects. */
-export function answers(): (call: Call, check?: () => Promise<void>) => Promise<Answer> {
-  const engine = localEngine();
+/**
+ * Returns a function that answers calls: it runs `check`, if any, then the called method. It never rejects. For
+ * `decides` and `store` see {@link localEngine}.
+ */
+export function answers(decides?: () => void,
+  store?: Store): (call: Call, check?: () => Promise<void>) => Promise<Answer> {
+  const engine = localEngine(decides, store);
   return async ({ id, method, args }, check) => {
     try {
       await check?.();

@@ -7,6 +7,7 @@
  * @module
  */
 
+import { addEpochs, epochsBetween } from './epochs.js';
 import { DoonaError } from './errors.js';
 import type { Line, LineStart, Price, Run } from './store.js';
 import type { Cap, Events, Task } from './task.js';
@@ -52,13 +53,8 @@ export function checkDelta(total: number, max: number): void {
 }
 
 /** Returns the length of the budget's window in seconds. */
-function windowOf({ days }: Budget): number {
+export function windowOf({ days }: Budget): number {
   return days * 86_400;
-}
-
-/** Returns how many of `count` epochs of `length` seconds can begin in one window. */
-export function maxEpochsIn(budget: Budget, length: number, count: number): number {
-  return Math.min(count, Math.max(1, Math.ceil(windowOf(budget) / length)));
 }
 
 /** Returns the most reports of one browser in a number of consecutive epochs. */
@@ -129,11 +125,12 @@ export function admit(lines: readonly Line[], first: LineStart, start: number, l
  * @throws DoonaError `cap-reached` if some `cap.window` consecutive epochs would have more than `cap.reports` reports
  */
 function checkCap(line: Line, start: number, { reports, window }: Cap): void {
-  const seconds = window * line.length;
-  const near = [...epochStarts(line, start - seconds, start + seconds), start];
+  const after = (from: number, n: number) => addEpochs(line.length, from, n);
+  const near = [...epochStarts(line, after(start, -window), after(start, window)), start];
   for (const from of near) {
     if (from > start) continue;
-    const made = near.filter((at) => at >= from && at < from + seconds).length - 1;
+    const end = after(from, window);
+    const made = near.filter((at) => at >= from && at < end).length - 1;
     if (made < reports) continue;
     throw new DoonaError('cap-reached',
       `couldn't report: the task takes ${reports} reports of a browser in ${window} epochs, and ${made} are made`);
@@ -145,7 +142,7 @@ function checkCap(line: Line, start: number, { reports, window }: Cap): void {
  * browsers would fall silent together. The draw knows no value, and no claim counts on the pace.
  */
 function drawBlock(start: number, length: number, { window }: Cap): number {
-  return start - Math.floor(window * crypto.getRandomValues(new Uint32Array(1))[0]! / 2 ** 32) * length;
+  return addEpochs(length, start, -Math.floor(window * crypto.getRandomValues(new Uint32Array(1))[0]! / 2 ** 32));
 }
 
 /**
@@ -153,9 +150,9 @@ function drawBlock(start: number, length: number, { window }: Cap): number {
  * @throws DoonaError `cap-reached`
  */
 function checkPace(line: Line, start: number, { reports, window }: Cap, block: number): void {
-  const seconds = window * line.length;
-  const from = block + Math.floor((start - block) / seconds) * seconds;
-  const made = epochStarts(line, from - 1, from + seconds).length;
+  const { length } = line;
+  const from = addEpochs(length, block, Math.floor(epochsBetween(length, block, start) / window) * window);
+  const made = epochStarts(line, from - 1, addEpochs(length, from, window)).length;
   if (made < reports) return;
   throw new DoonaError('cap-reached',
     `couldn't report: by the task's pace a browser reports ${reports} times in each ${window} epochs, and ${made} are made`);
@@ -183,7 +180,7 @@ export function withEvent(line: Line, start: number, { most, window }: Events): 
   const last = events.at(-1) ?? -Infinity;
   if (last === start) return line;
   if (last > start) return undefined;
-  if (events.length >= most && events.at(-most)! + window * length > start) return undefined;
+  if (events.length >= most && addEpochs(length, events.at(-most)!, window) > start) return undefined;
   return { ...line, events: [...events, start].slice(-most) };
 }
 
@@ -194,7 +191,8 @@ export function withoutReport(lines: readonly Line[], first: LineStart, limit: L
 
 /** Whether a line has a report of an epoch that overlaps the given one; times are in seconds. */
 export function overlapsReport(line: Line, start: number, length: number): boolean {
-  return line.runs.some((run) => start < run.start + run.count * line.length && run.start < start + length);
+  const end = addEpochs(length, start, 1);
+  return line.runs.some((run) => start < addEpochs(line.length, run.start, run.count) && run.start < end);
 }
 
 /**
@@ -246,9 +244,12 @@ export function worstWindow(lines: readonly Line[], around: number,
 function epochStarts({ runs, length }: Line, after = -Infinity, before = Infinity): number[] {
   const starts: number[] = [];
   for (const { start, count } of runs) {
-    const first = Math.max(0, Math.floor((after - start) / length) + 1);
-    const end = Math.min(count, Math.ceil((before - start) / length));
-    for (let i = first; i < end; i++) starts.push(start + i * length);
+    const first = Math.max(0, epochsBetween(length, start, Math.max(after, -1e12)) + 1); // after may be -Infinity
+    for (let i = first; i < count; i++) {
+      const at = addEpochs(length, start, i);
+      if (at >= before) break;
+      starts.push(at);
+    }
   }
   return starts;
 }
@@ -277,7 +278,7 @@ function withEpoch(runs: readonly Run[], start: number, length: number): Run[] {
   const out: Run[] = [];
   for (const run of [...runs, { start, count: 1 }].sort((a, b) => a.start - b.start)) {
     const last = out.at(-1);
-    if (last && last.start + last.count * length === run.start) {
+    if (last && addEpochs(length, last.start, last.count) === run.start) {
       out[out.length - 1] = { start: last.start, count: last.count + run.count };
     } else out.push(run);
   }

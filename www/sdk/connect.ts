@@ -3,15 +3,14 @@
  * @module
  */
 
-import { checkBudget, checkDelta, checkEpsilon, maxCopies, maxEpochsIn, maxReports } from './budget.js';
+import { checkBudget, checkDelta, checkEpsilon, maxCopies, maxReports, windowOf } from './budget.js';
 import { checkBuiltins } from './builtins.js';
 import type { Bytes } from './bytes.js';
 import { type ConnectionParts, Doona } from './doona.js';
-import { startOf } from './epochs.js';
+import { maxEpochsIn, startOf } from './epochs.js';
 import { DoonaError, invalidOption } from './errors.js';
 import { type Guarantee, guaranteeOf, multiple } from './guarantee.js';
 import { type CachedDocument, DocumentCache } from './document-cache.js';
-import { ledgerOf } from './ledger.js';
 import { type ModuleStart, forgetModules, startModule } from './load.js';
 import type { ModuleName } from './module.js';
 import { abortable, throwIfAborted, whenIdle, withTimeout, within } from './timing.js';
@@ -29,7 +28,7 @@ import { StreamHistory } from './stream-history.js';
 import type { Value } from './value.js';
 import { canSeal } from './webcrypto.js';
 import type { Task } from './task.js';
-import { type EngineClient, engine, useEngine } from './engine-client.js';
+import { type EngineClient, engine, pageLedger, useEngine } from './engine-client.js';
 import { fetchToken } from './token.js';
 
 /**
@@ -279,8 +278,8 @@ async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle:
     store,
     // A worker decides if possible: libraries of the page cannot replace its builtins. It cannot use a store that the
     // page passes.
-    ...(started.isWorker && !options.store ? { ledger: started, decider: 'worker' as const }
-      : { ledger: ledgerOf(store, checkBuiltins), decider: 'page' as const }),
+    ledger: options.store ? await pageLedger(options.store, pinned.modules) : started,
+    decider: started.isWorker && !options.store ? 'worker' : 'page',
     limit: pinned.limit,
     line: { id: line, price, length: task.epochs.length },
     spread: pinned.spread,
@@ -310,7 +309,7 @@ async function priceOf(task: Task, guarantee: Guarantee, { limit, allow }: Parse
   epsilonWithin: (epochs: number, delta: number) => Promise<number>): Promise<Price> {
   const { claim, epochs } = task;
   const isOpenEnded = allow !== undefined && limit.days < Infinity; // a stream continues after its current task
-  const most = maxEpochsIn(limit, epochs.length, isOpenEnded ? maxEpochs : epochs.count);
+  const most = maxEpochsIn(epochs.length, isOpenEnded ? maxEpochs : epochs.count, windowOf(limit));
   const reports = maxReports(epochs, most);
   const copies = maxCopies(task, most);
   const added = multiple(claim.delta, copies);

@@ -7,7 +7,7 @@ import type { Limit } from './budget.js';
 import { checkBuiltins } from './builtins.js';
 import { type Bytes, equal } from './bytes.js';
 import type { Draft } from './engine.js';
-import { epochAt, isClosed, nextEpoch, startOf } from './epochs.js';
+import { epochAt, isClosed, nextEpoch, numberAt, startOf } from './epochs.js';
 import { DoonaError, type ErrorCode, invalidOption } from './errors.js';
 import type { Decider, ExplainOptions, Explanation } from './explain.js';
 import type { Guarantee } from './guarantee.js';
@@ -506,7 +506,7 @@ export class Doona<V extends Value = Value> {
     const { epochs } = this.task;
     while (epochs.events && !this.#closed) {
       const { signal: running } = this.#running;
-      const epoch = Math.floor((Date.now() / 1000 - epochs.start) / epochs.length);
+      const epoch = numberAt(epochs, Date.now());
       try {
         await this.#inTurn(() => this.#sealDraft(this.epoch, undefined, false, running));
       } catch {

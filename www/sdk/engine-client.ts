@@ -9,8 +9,10 @@ import { type Answer, type Call, workerName, workerReady } from './worker-protoc
 import type { Engine } from './engine.js';
 import { DoonaError } from './errors.js';
 import type { Asset } from './files.js';
+import type { Ledger } from './ledger.js';
 import { loadInPlace } from './on-demand.js';
 import { checkedScript, scriptFailed } from './script.js';
+import type { Store } from './store.js';
 import { within } from './timing.js';
 
 /** Sends calls to an engine and returns its answers. */
@@ -200,6 +202,16 @@ function startWorker(folder?: URL, checked?: string): Promise<Port> {
 
 function failure(id: number, message: string): Answer {
   return { id, error: { code: 'module-failed', message, field: undefined } };
+}
+
+/**
+ * Returns the ledger of a store that the page passes. It runs in the page's thread, because a worker cannot use the
+ * store.
+ * @throws DoonaError `module-failed`
+ */
+export async function pageLedger(store: Store, folder?: URL): Promise<Ledger> {
+  const { ledgerAnswers } = await loadInPlace(folder);
+  return remoteEngine({ isWorker: false, post: ledgerAnswers(store), stop: () => {} });
 }
 
 function remoteEngine(port: Port): EngineClient {

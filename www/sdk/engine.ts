@@ -14,7 +14,7 @@ import { type Claim, type Ledger, ledgerOf } from './ledger.js';
 import { Module, type ModuleName, ModuleStopped } from './module.js';
 import { type Reporter, withFullModule, withWebCrypto } from './reporter.js';
 import { randomTags } from './seal.js';
-import type { Report } from './store.js';
+import type { Report, Store } from './store.js';
 import { withIndexedDB } from './store-indexeddb.js';
 import { type StreamRequest, type StreamView, viewStream } from './stream.js';
 import type { Task } from './task.js';
@@ -95,8 +95,11 @@ export interface Draft {
   readonly tags: Bytes;
 }
 
-/** Returns an engine that runs in the calling thread. */
-export function localEngine(): Engine {
+/**
+ * Returns an engine that runs in the calling thread. Its ledger is in `store`, by default in IndexedDB. It calls
+ * `decides` right before each decision about the budget.
+ */
+export function localEngine(decides?: () => void, own?: Store): Engine {
   const modules = new Map<ModuleName, Promise<Module>>();
   const reporters: { readonly name: ModuleName; readonly reporter: Reporter; readonly hops: number }[] = [];
   const withReporter = <T>(handle: number, work: (reporter: Reporter) => T | Promise<T>) => {
@@ -110,7 +113,10 @@ export function localEngine(): Engine {
       value.fill(0);
     }
   };
-  const decide = <T>(work: (ledger: Ledger) => Promise<T>) => withIndexedDB((store) => work(ledgerOf(store)));
+  const decide = <T>(work: (ledger: Ledger) => Promise<T>) => {
+    const withStore = (store: Store) => work(ledgerOf(store, decides));
+    return own ? withStore(own) : withIndexedDB(withStore);
+  };
   return {
     start: (name, code) => nullIfStopped<true>(name, async () => {
       let module = modules.get(name);

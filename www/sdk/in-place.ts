@@ -5,11 +5,13 @@
  */
 
 import { answers } from './answers.js';
+import { checkBuiltins } from './builtins.js';
 import type { OpenRequest, OpenedTask } from './engine.js';
 import { checkEngineBuiltins, checkWebCrypto } from './engine-builtins.js';
+import type { Store } from './store.js';
 import type { Answer, Call } from './worker-protocol.js';
 
-const run = answers();
+const run = answers(checkBuiltins);
 
 /** For each task, by its handle: whether WebCrypto seals its reports. */
 const seals: boolean[] = [];
@@ -23,4 +25,10 @@ export async function answer(call: Call): Promise<Answer> {
   });
   if (opens && 'result' in reply && reply.result) seals[(reply.result as OpenedTask).handle] = true;
   return reply;
+}
+
+/** Returns a function that answers calls of the ledger in a store that the page passes. A worker cannot use it. */
+export function ledgerAnswers(store: Store): (call: Call) => Promise<Answer> {
+  const decide = answers(checkBuiltins, store);
+  return (call) => decide(call);
 }

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { addEpochs } from './epochs.js';
 import type { Latest, Report, Store } from './store.js';
 import { StreamHistory } from './stream-history.js';
 
@@ -35,7 +36,7 @@ export async function reportOf(store: Store, line: string): Promise<Reported | u
   const found = (await store.lines()).find(({ id }) => id === line);
   if (!found?.latest) return undefined;
   const { latest, length } = found;
-  const [now, end] = [Date.now(), 1000 * (latest.start + length)];
+  const [now, end] = [Date.now(), 1000 * addEpochs(length, latest.start, 1)];
   if (now < 1000 * latest.start || now >= end) return undefined;
   const waiting = await waitingReports(store, line);
   return waiting.some((report) => isDue(report, now)) ? undefined : { ...latest, end, waits: waiting.length > 0,

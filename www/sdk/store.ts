@@ -107,7 +107,7 @@ export interface Line {
    * all. Fixed with the first report.
    */
   readonly stepped: boolean;
-  /** The length of an epoch, in seconds. */
+  /** The length of an epoch, as in the task. */
   readonly length: number;
   /** The epochs with a report, ascending and disjoint. */
   readonly runs: readonly Run[];

@@ -6,7 +6,7 @@
 import { checkBuiltins } from './builtins.js';
 import { type ConnectionParts, Doona, type Flushed, type Forgotten, type Receipt, type ReportOptions, forgotten,
   maxReport, storeLate } from './doona.js';
-import { startOf } from './epochs.js';
+import { numberAt, startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
 import type { ExplainOptions, Explanation } from './explain.js';
 import type { Guarantee } from './guarantee.js';
@@ -119,7 +119,7 @@ export class StreamDoona extends Doona {
         time = Date.now() + waitAfter(failures);
       } else {
         const { epochs } = this.task;
-        const end = startOf(epochs, Math.floor((Date.now() / 1000 - epochs.start) / epochs.length) + 1).getTime();
+        const end = startOf(epochs, numberAt(epochs, Date.now()) + 1).getTime();
         this.#until = Math.max(end, startOf(epochs, epochs.count).getTime());
         time = end + this.#parts.spread * randomFraction();
       }

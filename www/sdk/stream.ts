@@ -7,7 +7,7 @@
 
 import { type BundleFrame, checkOwner, readFrame } from './bundle.js';
 import { type Bytes, concat, equal, joined, toHex } from './bytes.js';
-import { startOf } from './epochs.js';
+import { addEpochs, numberAt, startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
 import { pause } from './timing.js';
 import { Reader } from './msgpack.js';
@@ -291,7 +291,7 @@ export async function viewStream({ chain, root, now, fetched }: StreamRequest): 
     link: { position: task.stream!.position, id, idText: toHex(id), bundle: bundle.slice(), owner },
     sameEpoch: sameEpoch(currentTask(tasks, fetched).task, fetched, now),
     ended: end <= now && !authority.stopped,
-    end: Math.max(end, now + 1000 * last.length),
+    end: Math.max(end, 1000 * addEpochs(last.length, now / 1000, 1)),
   };
 }
 
@@ -300,11 +300,7 @@ function currentTask(tasks: readonly StreamTask[], milliseconds: number): Stream
   return tasks.findLast(({ task }) => startOf(task.epochs, 0).getTime() <= milliseconds) ?? tasks[0]!;
 }
 
-/**
- * Whether two Unix times in milliseconds are in the same epoch of the task. It continues the epochs with the same
- * length beyond the task's end.
- */
+/** Whether two Unix times in milliseconds are in the same epoch of the task, also beyond the task's end. */
 function sameEpoch({ epochs }: Task, a: number, b: number): boolean {
-  const epoch = (at: number) => Math.floor((at / 1000 - epochs.start) / epochs.length);
-  return epoch(a) === epoch(b);
+  return numberAt(epochs, a) === numberAt(epochs, b);
 }

@@ -235,9 +235,9 @@ export function flowsOf({ it, sdk, tasks, options, pause, until }) {
     'init with tokens': () => [start(tasks['tokens']), tell(), ['optOut', () => it.doona.optOut()]],
     'the next view': () => [start(tasks['truthful']), tell(), close, start(tasks['truthful'], {}, 'init again'),
       tell('report again'), ['explain', () => it.doona.explain()], close],
-    'the next view of an undelivered report': () => [refuse(...busy), start(tasks['stream']), tell(),
-      turnClock(hour), tell('report again'), close, start(tasks['stream'], {}, 'init again'),
-      ['wait', () => pause(300)], ['optOut', () => it.doona.optOut()]],
+    'the next view of an undelivered report': () => [refuse(...busy), connecting('stream'), report('not-delivered'),
+      turnClock(hour), report('not-delivered', 'report again'), close, start(tasks['stream'], {}, 'init again'),
+      ['wait', () => until(['connecting'])], ['optOut', () => it.doona.optOut()]],
     'opted out while opting in': () => [start(tasks['truthful'], { store: optingOut() }),
       ['optOut', () => it.doona.optOut()], ['optIn', () => it.doona.optIn()]],
     'opted out in another tab': () => {

@@ -158,7 +158,7 @@ func (y *years) copies(days uint64) (copies, allowed int, err error) {
 	}
 	var at []uint64
 	for _, day := range y.events {
-		at = append(at, y.task.Epochs.Start+day*y.task.Epochs.Length)
+		at = append(at, y.task.Epochs.Begin(day))
 	}
 	copies = maxInWindow(at, float64(days)*86_400)
 	if y.task.Noise.Rest == nil {
@@ -218,7 +218,7 @@ func decisions(e task.Epochs, visits []dayVisit) ([]string, error) {
 	ledger := &shufflerclient.Ledger{}
 	out := make([]string, len(visits))
 	for i, v := range visits {
-		start := int64(e.Start + v.Day*e.Length)
+		start := int64(e.Begin(v.Day))
 		err := ledger.Spend(budget, "task", price, start, e)
 		if errors.Is(err, shufflerclient.ErrCapped) || errors.Is(err, shufflerclient.ErrReported) {
 			out[i] = "none"

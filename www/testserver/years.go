@@ -161,7 +161,7 @@ func (y *years) note(s *scenario, epoch uint64, body []byte) {
 		return
 	}
 	y.bodies[hash] = true
-	y.left = append(y.left, s.Epochs.Start+epoch*s.Epochs.Length)
+	y.left = append(y.left, s.Epochs.Begin(epoch))
 }
 
 // spent is the privacy cost of all arrived reports. One client has sent them all.

@@ -87,7 +87,7 @@ func Draft() *task.Task {
 		Claim:   task.NewClaim("1", "1e-6"),
 		Batch:   task.Batch{Size: 10, Honest: randomizer.NewRational(9, 10)},
 		Slots:   task.Slots{Padding: task.PaddingFull, Lanes: 1, PerLane: 1, MessageBytes: 8},
-		Epochs:  task.Epochs{Start: uint64(time.Now().Unix()), Length: uint64(Epoch / time.Second), Count: 2},
+		Epochs:  task.Epochs{Start: uint64(time.Now().Unix()), Length: task.Length(Epoch / time.Second), Count: 2},
 		Clients: task.Clients{Kind: task.ClientAddress, Quota: 1},
 	}
 }

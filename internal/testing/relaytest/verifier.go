@@ -141,7 +141,7 @@ func OneRelay(t *testing.T, q planner.Query) *Cascade {
 		calibrated, err := planner.Draft(q)
 		require.NoError(t, err)
 		calibrated.Epochs = draft.Epochs
-		calibrated.Epochs.Start -= calibrated.Epochs.Length * 5 / 2
+		calibrated.Epochs.Start -= uint64(calibrated.Epochs.Length) * 5 / 2
 		*draft = *calibrated
 	}})
 }

@@ -120,7 +120,7 @@ func newIssuerWorld(t *testing.T, p plan) (*world, *askers) {
 	require.NoError(t, err)
 	draft.Clients = task.Clients{Kind: task.ClientToken, Quota: 1, Issuer: task.Party{URL: "http://" + address}}
 	draft.Epochs = task.Epochs{Start: uint64(time.Now().Unix()) + issuerEpochs/2, // time to make the keys
-		Length: uint64(p.epoch / time.Second), Count: issuerEpochs}
+		Length: task.Length(p.epoch / time.Second), Count: issuerEpochs}
 	relays := make([]quickstart.Relay, 2)
 	for hop := range relays {
 		at := relaytest.FreeAddress(t)

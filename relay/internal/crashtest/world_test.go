@@ -97,7 +97,7 @@ type world struct {
 func newWorld(t *testing.T, plan plan, hops int, server *server) *world {
 	t.Helper()
 	w := &world{plan: plan, server: server, epochs: task.Epochs{
-		Start: uint64(time.Now().Unix()) + 2, Length: uint64(plan.epoch / time.Second), Count: epochCount,
+		Start: uint64(time.Now().Unix()) + 2, Length: task.Length(plan.epoch / time.Second), Count: epochCount,
 	}}
 	relays := make([]quickstart.Relay, hops)
 	for hop := range relays {

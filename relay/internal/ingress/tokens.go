@@ -61,8 +61,9 @@ func (in *Ingress) fetchTokenKeys(ctx context.Context, client *http.Client, s *t
 	now := in.Clock.Read().Now
 	for e := range s.EachEpoch() {
 		start, end := e.Window()
-		next := start.Add(-time.Duration(s.Epochs.Length) * time.Second)
-		if now.Before(next) {
+		begin := int64(s.Epochs.Begin(e.Number))
+		early := time.Duration(begin-s.Epochs.Length.Add(begin, -1)) * time.Second // one epoch
+		if now.Before(start.Add(-early)) {
 			break
 		}
 		if now.After(end) || e.TokenKey() != nil {

@@ -343,10 +343,10 @@ func (r *Registry) ManyEnd(from, to time.Time) bool {
 func (r *Registry) ShortestEpoch() uint64 {
 	shortest := uint64(1<<32 - 1)
 	for _, s := range r.Hosted().Order {
-		shortest = min(shortest, s.Epochs.Length)
+		shortest = min(shortest, s.Epochs.Length.Shortest())
 	}
 	for _, l := range r.Hosted().streams {
-		shortest = min(shortest, l.root.Epochs.Length)
+		shortest = min(shortest, l.root.Epochs.Length.Shortest())
 	}
 	return shortest
 }

@@ -91,8 +91,7 @@ func (e Epoch) UpstreamContext() onion.Context {
 
 // Window returns when the epoch accepts reports: its start and end, widened by the clock tolerance.
 func (e Epoch) Window() (start, end time.Time) {
-	end = time.Unix(int64(e.Epochs.End(e.Number)), 0)
-	start = end.Add(-time.Duration(e.Epochs.Length) * time.Second)
+	start, end = time.Unix(int64(e.Epochs.Begin(e.Number)), 0), time.Unix(int64(e.Epochs.End(e.Number)), 0)
 	return start.Add(-e.skew), end.Add(e.skew)
 }
 

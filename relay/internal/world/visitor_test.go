@@ -57,7 +57,7 @@ func newVisitorTask(t *testing.T) *visitorTask {
 		Events: task.Events{Most: 1, Window: 60, Default: usualLetter}})
 	require.NoError(t, err)
 	signed, err := fixture.Sign(draft, []string{"http://relay1", "http://relay2"}, task.Epochs{
-		Start: uint64(beginning.Unix()), Length: uint64(visitorDay.Seconds()), Count: visitorDays,
+		Start: uint64(beginning.Unix()), Length: task.Length(visitorDay.Seconds()), Count: visitorDays,
 		Events: draft.Epochs.Events})
 	require.NoError(t, err)
 	open, err := signed.Bundle.Open(nil)

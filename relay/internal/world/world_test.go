@@ -121,7 +121,7 @@ func layout(of kind) func() (*quickstart.Deployment, error) {
 			return nil, err
 		}
 		draft.Epochs = task.Epochs{Start: uint64(beginning.Add(worldLead).Unix()),
-			Length: uint64(worldLength.Seconds()), Count: count, Events: q.Events}
+			Length: task.Length(worldLength.Seconds()), Count: count, Events: q.Events}
 		if of == tokens {
 			draft.Clients = task.Clients{Kind: task.ClientToken, Quota: 1, Issuer: task.Party{URL: "http://issuer"}}
 		}
