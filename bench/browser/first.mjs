@@ -50,8 +50,9 @@ async function visit(context, url) {
 const pages = {
   ours: (/** @type {string} */ state, plain = '') =>
     `${request.site}/${plain}first.html?${new URLSearchParams(request.tasks[state])}`,
-  peer: (/** @type {string} */ _, plain = '') =>
-    `${request.site}/${plain}first-peer.html?${new URLSearchParams({ relay: request.relay })}`,
+  // With the state, no page itself is cached: a visitor's page rarely is.
+  peer: (/** @type {string} */ state, plain = '') =>
+    `${request.site}/${plain}first-peer.html?${new URLSearchParams({ relay: request.relay, state })}`,
 };
 
 /** @type {Record<string, {ours: number[], peer: number[], phases: Record<string, number[]>}>} */

@@ -12,6 +12,7 @@ import { DoonaError, invalidOption } from './errors.js';
 import { type Guarantee, guaranteeOf, multiple } from './guarantee.js';
 import { type CachedDocument, DocumentCache } from './document-cache.js';
 import { type ModuleStart, forgetModules, startModule } from './load.js';
+import { markFetched, mayHave } from './marks.js';
 import type { ModuleName } from './module.js';
 import { abortable, throwIfAborted, whenIdle, withTimeout, within } from './timing.js';
 import { OpenTask } from './open-task.js';
@@ -125,27 +126,24 @@ export function checkRuntime(): void {
 const maxConnect = 27_000;
 
 async function connectTask(options: OpenOptions, pinned: ParsedOptions, leave: Leave): Promise<Doona> {
-  const { store, session, signal, cache, starting, fetchFirst } = await prepare(options, pinned, leave);
-  const name = `task ${pinned.idText}`;
-  const old = await cache.get(name);
+  const { store, session, signal, kept, keep, starting, fetchFirst } = await prepare(options, pinned, leave);
+  const old = await kept();
   throwIfAborted(signal);
   const bundle = old ?? { bytes: await fetchFirst(), at: Date.now() };
   const parts = await openParts(options, pinned, bundle.bytes, store, starting);
   throwIfAborted(signal);
   const { epochs } = parts.task;
-  // If the storage is full, the next visit fetches the task again.
-  if (!old) await cache.put(name, bundle, startOf(epochs, epochs.count).getTime()).catch(() => {});
+  if (!old) await keep(bundle, startOf(epochs, epochs.count).getTime());
   return new Doona({ ...parts, ...session });
 }
 
 /** Connects to the current task of a stream. The connection moves to each later task once that task begins. */
 async function connectStream(options: OpenOptions, pinned: ParsedOptions, leave: Leave): Promise<Doona> {
-  const { store, session, signal, cache, starting, fetchFirst } = await prepare(options, pinned, leave);
+  const { store, session, signal, kept, keep, starting, fetchFirst } = await prepare(options, pinned, leave);
   const history = new StreamHistory(store, pinned.idText);
-  const name = `stream ${pinned.idText}`;
   const view = viewer(pinned);
   const loadView = async (now: number): Promise<{ stream: StreamView; fresh: boolean }> => {
-    const old = await cache.get(name);
+    const old = await kept();
     throwIfAborted(signal); // Otherwise view() would start an engine.
     // A custom store may return wrong bytes. A cached stream that fails its checks is fetched again.
     const last = old && (await view({ ...old, bytes: old.bytes.slice() }, now).catch(() => undefined));
@@ -170,7 +168,7 @@ async function connectStream(options: OpenOptions, pinned: ParsedOptions, leave:
     const parts = opened ? { ...opened, ...session, continues: true } : last;
     // Caches the stream only after openParts: if WebCrypto lacks Ed25519, doona-full.wasm checks the owner's signature
     // there.
-    if (fresh) await cache.put(name, { bytes: chain, at: now }, end).catch(() => {}); // storage is full
+    if (fresh) await keep({ bytes: chain, at: now }, end);
     if (authority.stopped) throw new DoonaError('stream-stopped', "couldn't report: the stream was stopped");
     if (!same) await history.add(link, parts!.task);
     return parts!;
@@ -192,8 +190,10 @@ type Leave = (stops: boolean) => void;
 /** What a connection to a task or stream begins with. */
 interface Prepared {
   readonly store: Store;
-  /** Documents of earlier visits; in the same store. */
-  readonly cache: DocumentCache;
+  /** Returns the document at the connection's address that an earlier visit kept. */
+  readonly kept: () => Promise<CachedDocument | undefined>;
+  /** Keeps the document until a time. If the storage is full, the next visit fetches it again. */
+  readonly keep: (document: CachedDocument, end: number) => Promise<void>;
   readonly starting: Promise<StartedEngine>;
   /** Fetches the document at the connection's address. The first time, the request may have begun already. */
   readonly fetchFirst: () => Promise<Bytes>;
@@ -205,22 +205,24 @@ interface Prepared {
 /** The parts that all tasks of a connection share. `stop` also aborts the signal. */
 type Session = Pick<ConnectionParts, 'stop' | 'hold' | 'maySend' | 'onDraft'>;
 
-/** Opens the store while the engine starts. A browser without a store has no document, so it asks for one meanwhile. */
+/**
+ * Opens the store while the engine starts. If the browser has not fetched the document yet, it asks for it meanwhile.
+ */
 async function prepare(options: OpenOptions, pinned: ParsedOptions, leave: Leave): Promise<Prepared> {
   const starting = startEngine(options, pinned);
   starting.catch(() => {}); // until it is awaited
   const requests = new AbortController();
   const ask = () => fetchDocument(pinned.url, pinned.allow ? maxStream : maxBundle, requests.signal);
-  let begun: Promise<Bytes> | undefined;
+  let begun = options.store || mayHave(pinned.idText) ? undefined : ask();
+  begun?.catch(() => {}); // until it is awaited
   const fetchFirst = () => {
     const first = begun ?? ask();
     begun = undefined;
     return first;
   };
-  const begin = () => (begun = ask()).catch(() => {}); // until it is awaited
   const abort = () => requests.abort();
   options.signal?.addEventListener('abort', abort);
-  const own = options.store ? undefined : await indexedDBStore(begin).catch((error) => {
+  const own = options.store ? undefined : await indexedDBStore().catch((error) => {
     options.signal?.removeEventListener('abort', abort);
     abort();
     throw error;
@@ -248,7 +250,12 @@ async function prepare(options: OpenOptions, pinned: ParsedOptions, leave: Leave
   };
   const { maySend, onDraft } = options;
   const session: Session = { stop, hold, ...(maySend && { maySend }), ...(onDraft && { onDraft }) };
-  return { store, cache: new DocumentCache(store), starting, fetchFirst, signal: requests.signal, session };
+  const cache = new DocumentCache(store);
+  const name = `${pinned.allow ? 'stream' : 'task'} ${pinned.idText}`;
+  const kept = () => cache.get(name);
+  const keep = (document: CachedDocument, end: number) => cache.put(name, document, end)
+    .then(() => markFetched(pinned.idText), () => {});
+  return { store, kept, keep, starting, fetchFirst, signal: requests.signal, session };
 }
 
 /**

@@ -1,7 +1,7 @@
 /**
  * Marks in `localStorage`, which answers at once and is shared by all tabs of an origin: a page that is being left has
  * no time to ask IndexedDB, or to write to it. One mark tells such pages of `forget()` and `optOut()` in other tabs,
- * others tell later pages whose drafts have left.
+ * others tell later pages whose drafts have left. Others tell which tasks were fetched: IndexedDB takes long to open.
  * @module
  */
 
@@ -37,6 +37,16 @@ export function markAtSealing(): string | null {
 /** Returns the last mark, or null if there is none, or none can be read. */
 export function withdrawalMark(): string | null {
   return withStorage((storage) => storage.getItem(key)) ?? null;
+}
+
+/** Marks that this browser has fetched a task or stream. */
+export function markFetched(id: string): void {
+  withStorage((storage) => storage.setItem(`doona-fetched-${id}`, ''));
+}
+
+/** Whether this browser may have a task or stream in its store. If not, a page asks for it at once. */
+export function mayHave(id: string): boolean {
+  return typeof withStorage((storage) => storage.getItem(`doona-fetched-${id}`)) === 'string';
 }
 
 /** Marks that the draft of a task's epoch leaves. No later value may replace it. */

@@ -43,11 +43,11 @@ export async function withExistingIndexedDB<T>(work: (store: Store) => Promise<T
 }
 
 /**
- * Opens the origin's store. Calls `onNew` if there is none yet, before it is made, which takes long.
+ * Opens the origin's store.
  * @throws DoonaError `storage-unavailable`
  */
-export async function indexedDBStore(onNew?: () => void): Promise<Store & { close(): void }> {
-  const store = new IndexedDBStore(() => openDatabase(onNew));
+export async function indexedDBStore(): Promise<Store & { close(): void }> {
+  const store = new IndexedDBStore(openDatabase);
   await store.open();
   return store;
 }
@@ -58,18 +58,17 @@ export async function indexedDBStore(onNew?: () => void): Promise<Store & { clos
 const maxWait = 10_000;
 
 /** Opens the database. If a newer SDK has upgraded it, opens that version: newer versions only add to it. */
-async function openDatabase(onNew?: () => void): Promise<IDBDatabase> {
+async function openDatabase(): Promise<IDBDatabase> {
   try {
-    return await opened(indexedDB.open('doona', 2), onNew);
+    return await opened(indexedDB.open('doona', 2));
   } catch (error) {
     if ((error as { name?: unknown } | null)?.name !== 'VersionError') throw error;
     return opened(indexedDB.open('doona'));
   }
 }
 
-function opened(opening: IDBOpenDBRequest, onNew?: () => void): Promise<IDBDatabase> {
-  opening.onupgradeneeded = ({ oldVersion }) => {
-    if (oldVersion === 0) onNew?.();
+function opened(opening: IDBOpenDBRequest): Promise<IDBDatabase> {
+  opening.onupgradeneeded = () => {
     const names = opening.result.objectStoreNames;
     if (!names.contains(reports)) opening.result.createObjectStore(reports, { keyPath: ['task', 'epoch'] });
     if (!names.contains(ledger)) opening.result.createObjectStore(ledger, { keyPath: 'id' });

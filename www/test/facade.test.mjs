@@ -144,7 +144,7 @@ test('before consent nothing is contacted and nothing is stored; optIn sends wha
   assert.deepEqual(complaints.filter((text) => !network.test(text)), []); // Chromium asks for an icon.
 });
 
-test('a first visit asks for the task once, while its store is being made', async () => {
+test('a first visit asks for the task once, before the store is open', async () => {
   await page.evaluate(() => {
     const events = /** @type {string[]} */ ([]);
     const { fetch } = globalThis;
@@ -165,6 +165,15 @@ test('a first visit asks for the task once, while its store is being made', asyn
   await reaches('reported');
   const events = /** @type {string[]} */ (await page.evaluate('events'));
   assert.deepEqual([events[0], events.filter((what) => what === 'task').length], ['task', 1], String(events));
+  const connects = (/** @type {string} */ task) => page.evaluate(async (offer) => {
+    /** @type {any} */
+    const { connect, events } = globalThis;
+    events.length = 0;
+    (await connect({ ...offer, when: 'now', maxEpsilon: 10, maxDelta: 1, maxTotalEpsilon: 100 })).close();
+    return events;
+  }, server.tasks[task]);
+  assert.equal((await connects('histogram'))[0], 'task', 'a first visit to another task');
+  assert.deepEqual((await connects('histogram')).filter((/** @type {string} */ what) => what === 'task'), []);
 });
 
 test("the README's links for a first visit are used", async () => {
