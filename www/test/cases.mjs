@@ -323,6 +323,16 @@ function within(host, name, budget) {
   return host.sdk.connect({ ...host.options, task, owner, budget, maxDelta: 1, spread: 0, flush: false });
 }
 
+cases['a task of calendar months takes one report a month'] = async (host) => {
+  const doona = await connect(host, 'months');
+  const { epoch, next } = await doona.report(7);
+  const now = new Date();
+  same([epoch, next?.getTime()], [0, Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1)]);
+  await later((Number(next) - Date.now()) / 3_600_000 + 1, async () => same((await doona.report(8)).epoch, 1));
+  same((await doona.report(9)).repeated, true);
+  same((await take(host)).map((s) => s.messages), [[['0007']], [['0008']]]);
+};
+
 cases['a budget holds for all tasks of a site, and is held against a task at once'] = async (host) => {
   const { epsilon, totalEpsilon, totalDelta } = (await connect(host, 'one relay')).guarantee;
   const budget = { epsilon: totalEpsilon, delta: totalDelta, days: 365 };

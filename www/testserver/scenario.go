@@ -47,6 +47,8 @@ func scenarios(relay, site, proxy string) (map[string]*scenario, error) {
 	}{
 		{name: "truthful", draft: truthful(), relays: two, epochs: hour(3)},
 		{name: "a day", draft: truthful(), relays: two, epochs: days(1)},
+		{name: "months", draft: truthful(), relays: two, epochs: task.Epochs{
+			Start: uint64(task.Month.Add(time.Now().Unix(), 0)), Length: task.Month, Count: 2}},
 		{name: "its own pages", draft: withOrigins(truthful(), "https://shop.example", site), relays: two, epochs: hour(1)},
 		{name: "other pages", draft: withOrigins(truthful(), "https://*.shop.example"), relays: two, epochs: hour(1)},
 		{name: "first party", draft: truthful(), relays: []string{proxy, two[1]}, epochs: hour(1)},
