@@ -123,7 +123,8 @@ func TestFullMix(t *testing.T) {
 func TestErasesOnAFullDisk(t *testing.T) {
 	const length = 6 * time.Second
 	c := relaytest.New(t, relaytest.Options{Task: func(t *task.Task) {
-		t.Epochs = task.Epochs{Start: uint64(time.Now().Unix()) + 1, Length: task.Length(length / time.Second), Count: 20}
+		t.Epochs = task.Epochs{Start: uint64(time.Now().Unix()) + 1, Length: task.Length(length / time.Second),
+			Count: 20}
 	}})
 	end := time.Unix(int64(c.Open.Epochs.End(0)), 0)
 	var disks, admins []string

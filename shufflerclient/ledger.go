@@ -332,7 +332,8 @@ const maxCount = 1 << 32
 func (l *Line) check() error {
 	p := l.Price
 	positive := p.Reports > 0 && p.First.Epsilon > 0 && p.All.Epsilon > 0
-	if !(positive && p.First.Delta >= 0 && p.All.Delta >= 0 && l.Length > 0 && (l.Length < 1<<30 || l.Length == task.Month)) {
+	isLength := l.Length > 0 && l.Length < 1<<30 || l.Length == task.Month
+	if !(positive && p.First.Delta >= 0 && p.All.Delta >= 0 && isLength) {
 		return invalid.Field("ledger", l.ID, "a line with a price, and the length of its epochs")
 	}
 	for i, run := range l.Runs {

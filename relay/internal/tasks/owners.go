@@ -308,7 +308,7 @@ func (d *Desk) checkOwnersTask(o *owner, open *taskfile.Open) error {
 			"the start of a task whose first epoch ended less than %d hours ago (keys wait no longer)", keysKept/time.Hour))
 	case open.Epochs.Over() <= now:
 		return invalid.Field("epochs.start", strconv.FormatUint(open.Epochs.Start, 10), "the start of a task that has not ended")
-	case clock.Tolerance(open.Epochs.Length.Shortest()) < time.Minute: // the clock guard ignores epochs shorter than 120 s
+	case clock.Tolerance(open.Epochs.Length.Shortest()) < time.Minute: // the clock guard ignores such epochs
 		return invalid.Field("epochs.length", strconv.FormatUint(uint64(open.Epochs.Length), 10), "at least 120 seconds")
 	}
 	return nil
