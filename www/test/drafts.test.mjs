@@ -442,6 +442,27 @@ test('in the back-forward cache, a page holds no transaction; it goes on when it
   assert.deepEqual(await messages(), [[['0007']]]);
 });
 
+test('in the back-forward cache, a worker holds no transaction; it goes on when its page is back', async () => {
+  await init(randomized);
+  await reaches('ready');
+  await page.evaluate(() => {
+    const { postMessage } = Worker.prototype;
+    Worker.prototype.postMessage = function (/** @type {any[]} */ ...given) {
+      Reflect.apply(postMessage, this, given);
+      if (given[0].method !== 'claim') return; // The page is left before the worker has claimed.
+      Worker.prototype.postMessage = postMessage;
+      dispatchEvent(new PageTransitionEvent('pagehide', { persisted: true }));
+    };
+    /** @type {any} */ (globalThis).client.report(7);
+  });
+  assert.deepEqual(await messages(500), []);
+  const { lines, reports } = await stored(randomized);
+  assert.deepEqual([lines, reports], [[], []], 'the worker has claimed the epoch');
+  await page.evaluate(() => void dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true })));
+  await reaches('reported');
+  assert.deepEqual(await messages(), [[['0007']]]);
+});
+
 test('a draft that another tab has withdrawn does not leave with its page, also without a channel between tabs', async () => {
   await page.evaluate('delete globalThis.BroadcastChannel');
   await init(noisy);
