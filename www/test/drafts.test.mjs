@@ -395,24 +395,31 @@ for (const tells of [true, false]) {
   });
 }
 
-test('back from the back-forward cache, a page sends its draft when the visitor leaves the site', async () => {
-  const alive = await launch({ ignoreDefaultArgs: ['--disable-back-forward-cache'] });
-  try {
-    const { page: tab } = await open(await alive.newContext(), `${server.site}/blank.html`);
-    await init(noisy, {}, tab);
-    await draft([1], tab);
-    await tab.evaluate(`addEventListener('pageshow', ({ persisted }) => { globalThis.persisted = persisted; });
-      void (location.href = '/')`);
-    await tab.waitForURL(`${server.site}/`);
-    assert.deepEqual(await messages(), []);
-    await tab.goBack({ waitUntil: 'commit' });
-    await until('globalThis.persisted === true', tab);
-    await tab.goto('about:blank'); // Within seconds of the way to /, of which the page must know no more.
-    assert.deepEqual(await messages(1000), [[['01']]]);
-  } finally {
-    await alive.close();
-  }
-});
+for (const [whose, later] of /** @type {const} */ ([['its draft', undefined], ['the draft of a later page', 2]])) {
+  test(`back from the back-forward cache, a page sends ${whose} when the visitor leaves the site`, async () => {
+    const alive = await launch({ ignoreDefaultArgs: ['--disable-back-forward-cache'] });
+    try {
+      const { page: tab } = await open(await alive.newContext(), `${server.site}/blank.html`);
+      await init(noisy, {}, tab);
+      await draft([1], tab);
+      await tab.evaluate(`addEventListener('pageshow', ({ persisted }) => { globalThis.persisted = persisted; });
+        void (location.href = '/blank.html?later')`);
+      await tab.waitForURL(`${server.site}/blank.html?later`);
+      if (later) {
+        await init(noisy, {}, tab);
+        await draft([later], tab);
+      }
+      assert.deepEqual(await messages(), []);
+      await tab.goBack({ waitUntil: 'commit' });
+      await until('globalThis.persisted === true', tab);
+      if (later) await tab.waitForTimeout(300); // It asks the store.
+      await tab.goto('about:blank'); // Within seconds of the way to the later page, of which the page must know no more.
+      assert.deepEqual(await messages(1000), [[[`0${later ?? 1}`]]]);
+    } finally {
+      await alive.close();
+    }
+  });
+}
 
 test('in the back-forward cache, a page holds no transaction; it goes on when it is back', async () => {
   const turn = (/** @type {string} */ type) => page.evaluate((type) =>
