@@ -123,6 +123,7 @@ async function playVisit({ newTab }, arrived, visit, site, read, eventful) {
       resolve();
     };
   });
+  gone.catch(() => {}); // It may fail while the page opens.
   const other = await serve(async (_, response) => {
     leave();
     setTimeout(() => response.writeHead(200, { 'Content-Type': 'text/html' }).end('Another site.'), latency);
