@@ -1,8 +1,11 @@
 package planner_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -81,30 +84,28 @@ func TestSetKeepsItsTotal(t *testing.T) {
 	}
 }
 
-// sitesTable is a table of a site's set.
+// sitesTable is a table of a site's set, in the form of `doona plan --set`.
 type sitesTable struct {
-	name    string
-	cells   uint64
-	per     planner.Clock
-	reports uint64 // The cap's, in a year. With events 0.
-	share   float64
-	events  uint64 // K in a year; 0 for none.
+	Name    string
+	Bins    uint64
+	Per     planner.Clock
+	Cap     string // Of a year.
+	Events  string // Of a year.
+	Default uint64
+	Share   float64
 }
 
-// sitesSets are two sets for a year under (10, 10⁻⁵). Goals are rare events. In the smaller one there are four,
-// for which the noise with the least error alone is a Laplace table. With that, the other tables are 12 % above the
-// rule.
-var sitesSets = map[string][]sitesTable{
-	"from 2,000 visitors a day": {
-		{"visit", 15, planner.Daily, 56, 12, 0}, {"vitals", 144, planner.Weekly, 28, 13, 0},
-		{"countries", 60, planner.Monthly, 12, 7, 0}, {"entry", 251, planner.Daily, 56, 34, 0},
-		{"sources", 64, planner.Daily, 56, 22, 0}, {"goals", 25, planner.Daily, 0, 12, 6},
-	},
-	"below 2,000 visitors a day": {
-		{"visit", 15, planner.Weekly, 28, 10, 0}, {"countries", 31, planner.Monthly, 12, 8, 0},
-		{"vitals", 12, planner.Monthly, 12, 7, 0}, {"entry", 61, planner.Weekly, 28, 30, 0},
-		{"sources", 21, planner.Weekly, 28, 25, 0}, {"goals", 6, planner.Weekly, 0, 20, 4},
-	},
+// sitesTables reads one of two sets for a year under (10, 10⁻⁵), for sites from 2,000 visitors a day and for smaller
+// ones. Goals are rare events. In the smaller set there are four, for which the noise with the least error alone is a
+// Laplace table. With that, the other tables are 12 % above the rule. A browser test plans the same files.
+func sitesTables(t *testing.T, name string) []sitesTable {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+	require.NoError(t, err)
+	var set struct{ Queries []sitesTable }
+	require.NoError(t, json.Unmarshal(raw, &set))
+	require.Len(t, set.Queries, 6)
+	return set.Queries
 }
 
 // TestSitesPlan plans the tables of a site for a year under (10, 10⁻⁵): daily ones with a cap, weekly and monthly ones,
@@ -112,13 +113,13 @@ var sitesSets = map[string][]sitesTable{
 // of √(copies/share), or less by √(1−1/K) for few cells. With a rest cell, that cell's error is √(K−1) times as large.
 // The short form has three tables of the larger set and two of the smaller one. The long form logs each set’s time.
 func TestSitesPlan(t *testing.T) {
-	for name, tables := range sitesSets {
+	for _, name := range []string{"site-daily", "site-weekly"} {
 		t.Run(name, func(t *testing.T) {
-			began := time.Now()
+			began, tables := time.Now(), sitesTables(t, name)
 			switch {
 			case stattest.Long:
 				planSite(t, name, tables)
-			case tables[0].per == planner.Daily:
+			case tables[0].Per == planner.Daily:
 				planSite(t, name, tables[:3])
 			default:
 				planSite(t, name, []sitesTable{tables[1], tables[5]})
@@ -131,18 +132,15 @@ func TestSitesPlan(t *testing.T) {
 func planSite(t *testing.T, name string, tables []sitesTable) {
 	s := planner.Set{Users: 100_000, Epsilon: 10, Delta: 1e-5}
 	for _, table := range tables {
-		epochs, err := table.per.Epochs(365)
+		epochs, err := table.Per.Epochs(365)
 		require.NoError(t, err)
-		q := planner.Query{Name: table.name, Query: task.Histogram, Labels: true, Bins: table.cells, Honest: .9,
+		q := planner.Query{Name: table.Name, Query: task.Histogram, Labels: true, Bins: table.Bins, Honest: .9,
 			Epochs: epochs}
-		switch {
-		case table.events > 0:
-			q.Events = task.Events{Most: table.events, Window: epochs, Default: table.cells - 1}
-		case table.reports < epochs:
-			q.Cap = task.Cap{Reports: table.reports, Window: epochs}
-		}
+		require.NoError(t, q.Cap.Parse("cap", table.Cap))
+		require.NoError(t, q.Events.Parse(table.Events))
+		q.Events.Default = table.Default
 		s.Goals = append(s.Goals, planner.Goal{Query: q, Noise: planner.NoiseRelays, Hops: 2, Batches: 100})
-		s.Shares = append(s.Shares, table.share)
+		s.Shares = append(s.Shares, table.Share)
 	}
 	plan, err := planner.PlanSet(s, nil)
 	require.NoError(t, err, name)
@@ -160,14 +158,14 @@ func planSite(t *testing.T, name string, tables []sitesTable) {
 		if w.Task.Noise.Total != nil { // The errors of few cells nearly cancel. A rest cell has those of all others.
 			want *= math.Sqrt(1 - 1/float64(w.Task.Noise.Cells))
 		}
-		require.Equal(t, tables[i].events > 0, w.Task.Noise.Rest != nil, s.Goals[i].Name)
+		require.Equal(t, tables[i].Events != "", w.Task.Noise.Rest != nil, s.Goals[i].Name)
 		if w.Task.Noise.Rest != nil {
 			want *= math.Sqrt2
 		}
 		t.Logf("%s, %s: %.4g, by the rule %.4g: %+.2f %%", name, s.Goals[i].Name, w.RMSE, want, 100*(w.RMSE/want-1))
 		require.InEpsilon(t, want, w.RMSE, .03, "%s, %s", name, s.Goals[i].Name)
 	}
-	if tables[1].cells != 144 { // The rest is of the larger set.
+	if tables[1].Bins != 144 { // The rest is of the larger set.
 		return
 	}
 	explained, err := s.Laws(plan, 1)

@@ -11,10 +11,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
@@ -194,6 +197,60 @@ func TestFollowRefuses(t *testing.T) {
 		_, err := shufflerclient.Follow(t.Context(), o)
 		require.ErrorContains(t, err, "invalid ")
 		o = kept
+	}
+}
+
+// TestFollowRefusesOtherLimits: a renewal must keep the limits under which the stream's budget was composed, the total
+// and the origins, whatever the page allows. The error must name the part.
+func TestFollowRefusesOtherLimits(t *testing.T) {
+	limits := task.Epochs{Cap: task.Cap{Reports: 21, Window: 60}, Pace: task.Cap{Reports: 1, Window: 3},
+		Events: task.Events{Most: 2, Window: 30, Default: 3}}
+	draft, err := planner.Draft(planner.Query{Name: "sign-ups", Query: task.Histogram, Bins: 8, Labels: true,
+		Batch: 1000, Honest: .9, TotalEpsilon: 10, TotalDelta: 1e-5, Epochs: 60, Cap: limits.Cap, Pace: limits.Pace,
+		Events: limits.Events, Relays: &planner.RelayNoise{}})
+	require.NoError(t, err)
+	draft.Stream = &task.StreamPosition{Name: "site"}
+	epochs := limits
+	epochs.Start, epochs.Length, epochs.Count = uint64(time.Now().Unix()), day, 60
+	root, err := fixture.Sign(draft, []string{"https://a.example", "https://b.example"}, epochs)
+	require.NoError(t, err)
+
+	via := &recorder{}
+	open := taskfile.Open{Task: root.Task, ID: root.ID}
+	follow := func(change func(*task.Task)) error {
+		via.chain = chainOf(t, root.Bundle, root.Succeed(root.Owner, change).Bundle)
+		_, err := shufflerclient.Follow(t.Context(), shufflerclient.Options{Stream: open.StreamURL(root.Task, 0),
+			Owner: root.OwnerText(), MaxEpsilon: 10, HTTP: via, Allow: []string{"clients.origins"}, Ledger: &kept{},
+			Budget: shufflerclient.Budget{Epsilon: 10, Delta: 1e-5, Days: 365}})
+		return err
+	}
+	require.NoError(t, follow(func(*task.Task) {}))
+	for _, c := range []struct {
+		part   string
+		change func(*task.Task)
+	}{
+		{"cap", func(t *task.Task) { t.Epochs.Cap.Reports++ }},
+		{"cap", func(t *task.Task) { t.Epochs.Cap.Window++ }},
+		{"pace", func(t *task.Task) { t.Epochs.Pace.Window++ }},
+		{"pace", func(t *task.Task) { t.Epochs.Pace = task.Cap{} }},
+		{"pace", func(t *task.Task) { t.Epochs.Cap, t.Epochs.Pace = task.Cap{}, task.Cap{} }},
+		{"events", func(t *task.Task) { t.Epochs.Events.Most++ }},
+		{"events", func(t *task.Task) { t.Epochs.Events.Most-- }},
+		{"events", func(t *task.Task) { t.Epochs.Events.Window++ }},
+		{"events", func(t *task.Task) { t.Epochs.Events.Window-- }},
+		{"events", func(t *task.Task) {
+			noise, usual := *t.Noise, uint64(4)
+			noise.Rest, t.Noise, t.Epochs.Events.Default = &usual, &noise, usual
+		}},
+		{"events", func(t *task.Task) {
+			noise := *t.Noise
+			noise.Rest, t.Noise, t.Epochs.Events = nil, &noise, task.Events{}
+		}},
+		{"epochs.length", func(t *task.Task) { t.Epochs.Length /= 2 }},
+		{"claim.total", func(t *task.Task) { t.Claim.SetTotal("9.9", "1e-5") }},
+		{"clients.origins", func(t *task.Task) { t.Clients.Origins = []string{"https://other.example"} }},
+	} {
+		require.ErrorContains(t, follow(c.change), "invalid "+c.part+" not the first task's")
 	}
 }
 

@@ -559,7 +559,7 @@ export class Doona<V extends Value = Value> {
 
   /** Waits until the visitor leaves the site, or until the draft's moment, and sends the draft. */
   async #leave(epoch: number, running: AbortSignal): Promise<Receipt | undefined> {
-    const stop = watchNavigation();
+    const stop = watchNavigation(() => void this.#inTurn(() => this.#refresh(epoch)).catch(() => {}));
     const wasHidden = isHidden(); // A page in the background is not being left.
     let visible = true;
     try {
@@ -579,6 +579,15 @@ export class Doona<V extends Value = Value> {
     if (this.#isClosed(draft)) return void (await this.#drop(epoch));
     await this.#send(draft, running, undefined, { visible: hasTime });
     return this.#receipt(epoch, false, draft.body!.length);
+  }
+
+  /** Takes over the draft of a later page, which may have replaced this one's while it was in the back-forward cache. */
+  async #refresh(epoch: number): Promise<void> {
+    const mark = markAtSealing();
+    const stored = await this.#sealedReport(epoch);
+    const held = this.#drafts.get(epoch);
+    // If it has left or was dropped, the held one must not leave: no mark is empty.
+    if (held) this.#drafts.set(epoch, stored?.tags ? { report: stored, mark } : { ...held, mark: '' });
   }
 
   /** If the report of an earlier call is sealed and not delivered yet, sends it at the time drawn for this call. */

@@ -239,8 +239,14 @@ function checkTask(tasks: readonly StreamTask[], position: number, { id, task, p
       (name.endsWith('.signKey') ? equal(keyOf(firstForm), originalKey(form)) : equal(firstForm, form));
     if (same || [first.task.stream!.allow, root.allow, changeable].every((list) => list.includes(name))) return;
     if (isCandidate(i) || (name === 'relays.url' && isCandidate(i + 1))) return;
-    throw broken(`the task at position ${position} changes ${name}, which must stay`);
+    const changed = onlyIn(first.parts, parts) ?? onlyIn(parts, first.parts) ?? name;
+    throw broken(`the task at position ${position} changes ${changed}, which must stay`);
   });
+}
+
+/** Returns the last name of a part that the other task lacks: a task without a limit leaves its numbers out. */
+function onlyIn(parts: readonly Part[], others: readonly Part[]): string | undefined {
+  return parts.filter(([name]) => !others.some(([other]) => other === name)).at(-1)?.[0];
 }
 
 /** Returns the key in an encoded part of a task. It follows the two bytes of the msgpack header. */

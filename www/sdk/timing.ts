@@ -180,10 +180,10 @@ function isGoingOn(): boolean {
 }
 
 /**
- * Watches for navigations to other pages of the same origin, if the browser tells of them. Returns a function that ends
- * this.
+ * Watches for navigations to other pages of the same origin, if the browser tells of them. Calls `onReturn` when the
+ * page is back from the back-forward cache. Returns a function that ends this.
  */
-export function watchNavigation(): () => void {
+export function watchNavigation(onReturn: () => void): () => void {
   if (typeof document === 'undefined') return () => {};
   const { navigation } = globalThis as { navigation?: EventTarget };
   const begin = (event: Event) => {
@@ -200,7 +200,11 @@ export function watchNavigation(): () => void {
     : [['pageswap', swap]] as const;
   const target = navigation ?? globalThis;
   for (const [name, listener] of listeners) target.addEventListener(name, listener);
-  const show = ({ persisted }: PageTransitionEvent) => persisted && end(); // Back from the back-forward cache.
+  const show = ({ persisted }: PageTransitionEvent) => {
+    if (!persisted) return;
+    end();
+    onReturn();
+  };
   addEventListener('pageshow', show);
   return () => {
     removeEventListener('pageshow', show);

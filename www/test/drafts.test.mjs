@@ -395,24 +395,31 @@ for (const tells of [true, false]) {
   });
 }
 
-test('back from the back-forward cache, a page sends its draft when the visitor leaves the site', async () => {
-  const alive = await launch({ ignoreDefaultArgs: ['--disable-back-forward-cache'] });
-  try {
-    const { page: tab } = await open(await alive.newContext(), `${server.site}/blank.html`);
-    await init(noisy, {}, tab);
-    await draft([1], tab);
-    await tab.evaluate(`addEventListener('pageshow', ({ persisted }) => { globalThis.persisted = persisted; });
-      void (location.href = '/')`);
-    await tab.waitForURL(`${server.site}/`);
-    assert.deepEqual(await messages(), []);
-    await tab.goBack({ waitUntil: 'commit' });
-    await until('globalThis.persisted === true', tab);
-    await tab.goto('about:blank'); // Within seconds of the way to /, of which the page must know no more.
-    assert.deepEqual(await messages(1000), [[['01']]]);
-  } finally {
-    await alive.close();
-  }
-});
+for (const [whose, later] of /** @type {const} */ ([['its draft', undefined], ['the draft of a later page', 2]])) {
+  test(`back from the back-forward cache, a page sends ${whose} when the visitor leaves the site`, async () => {
+    const alive = await launch({ ignoreDefaultArgs: ['--disable-back-forward-cache'] });
+    try {
+      const { page: tab } = await open(await alive.newContext(), `${server.site}/blank.html`);
+      await init(noisy, {}, tab);
+      await draft([1], tab);
+      await tab.evaluate(`addEventListener('pageshow', ({ persisted }) => { globalThis.persisted = persisted; });
+        void (location.href = '/blank.html?later')`);
+      await tab.waitForURL(`${server.site}/blank.html?later`);
+      if (later) {
+        await init(noisy, {}, tab);
+        await draft([later], tab);
+      }
+      assert.deepEqual(await messages(), []);
+      await tab.goBack({ waitUntil: 'commit' });
+      await until('globalThis.persisted === true', tab);
+      if (later) await tab.waitForTimeout(300); // It asks the store.
+      await tab.goto('about:blank'); // Within seconds of the way to the later page, of which the page must know no more.
+      assert.deepEqual(await messages(1000), [[[`0${later ?? 1}`]]]);
+    } finally {
+      await alive.close();
+    }
+  });
+}
 
 test('in the back-forward cache, a page holds no transaction; it goes on when it is back', async () => {
   const turn = (/** @type {string} */ type) => page.evaluate((type) =>
@@ -438,6 +445,27 @@ test('in the back-forward cache, a page holds no transaction; it goes on when it
   assert.deepEqual(await messages(500), []);
   assert.deepEqual((await stored(randomized)).reports.map(({ state }) => state), ['claimed']);
   await turn('pageshow');
+  await reaches('reported');
+  assert.deepEqual(await messages(), [[['0007']]]);
+});
+
+test('in the back-forward cache, a worker holds no transaction; it goes on when its page is back', async () => {
+  await init(randomized);
+  await reaches('ready');
+  await page.evaluate(() => {
+    const { postMessage } = Worker.prototype;
+    Worker.prototype.postMessage = function (/** @type {any[]} */ ...given) {
+      Reflect.apply(postMessage, this, given);
+      if (given[0].method !== 'claim') return; // The page is left before the worker has claimed.
+      Worker.prototype.postMessage = postMessage;
+      dispatchEvent(new PageTransitionEvent('pagehide', { persisted: true }));
+    };
+    /** @type {any} */ (globalThis).client.report(7);
+  });
+  assert.deepEqual(await messages(500), []);
+  const { lines, reports } = await stored(randomized);
+  assert.deepEqual([lines, reports], [[], []], 'the worker has claimed the epoch');
+  await page.evaluate(() => void dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true })));
   await reaches('reported');
   assert.deepEqual(await messages(), [[['0007']]]);
 });

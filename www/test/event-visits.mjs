@@ -235,7 +235,10 @@ export async function livePatterns(site, setTime, start, patterns, leaps = false
     for (const { tab, pattern } of all) if ((pattern + day) % 4 === 0) await tab?.report(site.event); // the day again
   }
   for (const { tab } of all) tab?.doona.close();
+  const bodies = new Set();
   for (const { body, epoch, letter } of await letters()) {
+    if (bodies.has(body)) continue; // A request that was not answered in time is made again.
+    bodies.add(body);
     const one = all.find(({ visitor }) => visitor === site.sealed.get(body));
     if (!one) throw new Error(`nobody sealed the report ${body}`);
     const at = one.visits.findIndex(({ day }) => day === epoch);

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 
-import { launch, long, network, open, patience, startTestServer } from './harness.mjs';
+import { hide, launch, long, network, open, patience, startTestServer } from './harness.mjs';
 
 /** @typedef {import('playwright-core').Page} Page */
 
@@ -224,12 +224,6 @@ async function leave(page, how) {
   if (how === 0) await page.goto('about:blank');
   else if (how === 1) await Promise.all([page.waitForEvent('close'), page.close({ runBeforeUnload: true })]);
   else await page.evaluate(hide);
-}
-
-/** Hides a page, which runs this. Headless Chromium never hides one. */
-function hide() {
-  Object.defineProperty(document, 'visibilityState', { value: 'hidden', configurable: true });
-  document.dispatchEvent(new Event('visibilitychange', { bubbles: true }));
 }
 
 test(`${long ? 400 : 10} days of a stream with events cost at most its claim, whenever tabs close`, async () => {

@@ -160,6 +160,12 @@ const main :Workerd.Worker = (compatibilityDate = "2026-11-01", modules = [${mod
   return { url: `http://127.0.0.1:${match[1]}/`, version: String(version), stop };
 }
 
+/** Hides a page, which runs this. A browser without a screen never hides one, so the page dispatches the event. */
+export function hide() {
+  Object.defineProperty(document, 'visibilityState', { value: 'hidden', configurable: true });
+  document.dispatchEvent(new Event('visibilitychange', { bubbles: true }));
+}
+
 /** Matches the console messages that the browser itself writes for HTTP errors. The SDK writes no messages. */
 export const network = /^Failed to load resource/;
 

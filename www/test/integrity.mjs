@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 /** @typedef {import('node:http').ServerResponse} Response */
 
 export const built = fileURLToPath(new URL('../../build/www', import.meta.url));
-const types = /** @type {Record<string, string>} */ ({ '.js': 'text/javascript', '.wasm': 'application/wasm' });
+export const types = /** @type {Record<string, string>} */ ({ '.js': 'text/javascript', '.wasm': 'application/wasm' });
 
 /** Whether pages load a file of the package: neither source maps nor the module for CommonJS. @param {string} name */
 export function isLoaded(name) {
@@ -144,8 +144,8 @@ export async function startSites(server) {
   return { changed, report, reportChanged, stop: () => (cdn.stop(), site.stop()) };
 }
 
-/** @param {(request: Request, response: Response) => Promise<unknown>} answer */
-async function serve(answer) {
+/** Starts a server of an own origin. @param {(request: Request, response: Response) => Promise<unknown>} answer */
+export async function serve(answer) {
   const listening = createServer((request, response) => {
     answer(request, response).catch(() => response.writeHead(404).end());
   });

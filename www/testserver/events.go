@@ -62,11 +62,12 @@ func capped(t *task.Task, most task.Cap) *task.Task {
 	return t
 }
 
-// eventRenewals are changes to the second task of a stream with events that clients must refuse.
+// eventRenewals are changes to the second task of a stream with events that clients must refuse. Each task is valid.
 var eventRenewals = []func(*task.Task){
 	func(t *task.Task) { t.Epochs.Events.Most++ },
 	func(t *task.Task) { t.Epochs.Events.Most-- },
 	func(t *task.Task) { t.Epochs.Events.Window++ },
+	func(t *task.Task) { t.Epochs.Events.Window-- },
 	func(t *task.Task) {
 		noise := *t.Noise
 		t.Epochs.Events.Default++
@@ -77,7 +78,10 @@ var eventRenewals = []func(*task.Task){
 		noise := *t.Noise
 		noise.Rest, t.Noise, t.Epochs.Events = nil, &noise, task.Events{}
 	},
+	func(t *task.Task) { t.Epochs.Cap = task.Cap{Reports: 20, Window: 365} },
 	func(t *task.Task) { t.Epochs.Length /= 2 },
+	func(t *task.Task) { t.Claim.SetTotal("9.9", "1e-5") },
+	func(t *task.Task) { t.Clients.Origins = []string{"https://other.example"} },
 }
 
 // cellOf returns the cell that the verifier counts for a report.

@@ -27,8 +27,9 @@ func main() {
 	dir := flag.String("dir", filepath.Join("build", "www"), "folder to serve")
 	pages := flag.Bool("pages", false, "serve the verifier's pages in many states instead")
 	proxy := flag.String("proxy", "", "URL of a site's path that leads to the relay; adds the task \"first party\", which names it")
+	drafts := flag.String("drafts", "", `file of drafts to sign: {name: {"epochs": count, "draft": task}}`)
 	flag.Parse()
-	serve := func() error { return run(*dir, *proxy) }
+	serve := func() error { return run(*dir, *proxy, *drafts) }
 	if *pages {
 		serve = runPages
 	}
@@ -38,7 +39,7 @@ func main() {
 	}
 }
 
-func run(dir, proxy string) error {
+func run(dir, proxy, drafts string) error {
 	relayAt, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("couldn't listen: %w", err)
@@ -49,6 +50,9 @@ func run(dir, proxy string) error {
 	}
 	relayURL, siteURL := "http://"+relayAt.Addr().String(), "http://"+siteAt.Addr().String()
 	all, err := scenarios(relayURL, siteURL, proxy)
+	if err == nil && drafts != "" {
+		err = addDrafts(all, drafts, relayURL)
+	}
 	if err != nil {
 		return err
 	}

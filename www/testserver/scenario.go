@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/doona-dp/doona/protocols/vectorgrid"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/task"
+	"github.com/doona-dp/doona/wire/taskfile"
 )
 
 // scenario is a signed task, and the bundle that the server serves for it. The bundle may be invalid on purpose.
@@ -100,6 +104,38 @@ func scenarios(relay, site, proxy string) (map[string]*scenario, error) {
 		all[c.name] = &scenario{signed, bundle}
 	}
 	return all, nil
+}
+
+// addDrafts signs the drafts in a file (main) and adds the tasks.
+func addDrafts(all map[string]*scenario, path, relay string) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("couldn't read the drafts: %w", err)
+	}
+	var drafts map[string]struct {
+		Epochs uint64
+		Draft  json.RawMessage
+	}
+	if err := json.Unmarshal(raw, &drafts); err != nil {
+		return fmt.Errorf("couldn't read the drafts: %w", err)
+	}
+	for name, d := range drafts {
+		draft, _, err := taskfile.ParseJSON(d.Draft)
+		if err != nil {
+			return fmt.Errorf("draft %s: %w", name, err)
+		}
+		draft.Epochs.Count = d.Epochs
+		signed, err := fixture.Sign(draft, []string{relay, "https://second.example"}, limitedDays(draft))
+		if err != nil {
+			return err
+		}
+		bundle, err := signed.Bundle.Bytes()
+		if err != nil {
+			return err
+		}
+		all[name] = &scenario{signed, bundle}
+	}
+	return nil
 }
 
 // days returns count epochs of one day each. The first began a minute ago.

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 
@@ -155,12 +156,16 @@ func (r *relay) serveStream(w http.ResponseWriter, req *http.Request) {
 // setStream sets the variant to serve. The request's body is its name, a JSON string. The answer is how often the
 // previous variant was fetched.
 func (r *relay) setStream(w http.ResponseWriter, req *http.Request) {
+	var name string
+	err := json.NewDecoder(req.Body).Decode(&name)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := json.NewDecoder(req.Body).Decode(&r.variant); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+	if _, ok := r.variants[name]; err != nil || !ok {
+		http.Error(w, fmt.Sprintf("invalid body: want the name of a variant, not %q (%v)", name, err),
+			http.StatusBadRequest)
 		return
 	}
+	r.variant = name
 	json.NewEncoder(w).Encode(r.fetches)
 	r.fetches = 0
 }

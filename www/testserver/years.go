@@ -44,13 +44,16 @@ type bodyHash [sha256.Size]byte
 // taskDays is the number of daily epochs of one task of the stream.
 const taskDays = 100
 
-// renewals are changes to the second task of a stream that clients must refuse.
+// renewals are changes to the second task of a stream with a cap that clients must refuse. Each task is valid.
 var renewals = []func(*task.Task){
 	func(t *task.Task) { t.Epochs.Cap.Reports++ },
+	func(t *task.Task) { t.Epochs.Cap.Window++ },
 	func(t *task.Task) { t.Epochs.Pace.Reports-- },
+	func(t *task.Task) { t.Epochs.Pace.Window++ },
 	func(t *task.Task) { t.Epochs.Pace = task.Cap{} },
 	func(t *task.Task) { t.Epochs.Cap, t.Epochs.Pace = task.Cap{}, task.Cap{} },
 	func(t *task.Task) { t.Epochs.Length /= 2 },
+	func(t *task.Task) { t.Claim.SetTotal("9.9", "1e-5") },
 }
 
 // addYears makes a stream from the draft of a task, whose total (ε, δ) is planned for 365 days; each task has only

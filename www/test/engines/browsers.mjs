@@ -1,16 +1,20 @@
 // The three browsers in which tests of this folder visit pages, driven the same way.
-import { launch, launchFirefox, patience } from '../harness.mjs';
+import { hide, launch, launchFirefox, patience } from '../harness.mjs';
 import { startWebKit } from './webdriver.mjs';
+
+/** A tab of a visitor, who may hide or close it. @typedef {Record<'hide' | 'close', () => Promise<unknown>> &
+ *   {open: (url: string) => Promise<unknown>}} Tab */
 
 /**
  * A browser with one tab. `run` runs a script in the page; the script calls its last argument when it is done. `call`
- * calls a function in the page with a value.
+ * calls a function in the page with a value. `newTab` opens another tab.
  * @typedef {{open: (url: string) => Promise<unknown>, run: (script: string) => Promise<any>,
- *   call: (work: (given: any) => unknown, given?: unknown) => Promise<any>, stop: () => Promise<unknown>}} Browser
+ *   call: (work: (given: any) => unknown, given?: unknown) => Promise<any>, newTab: () => Promise<Tab>,
+ *   stop: () => Promise<unknown>}} Browser
  */
 
 /** @param {Omit<Browser, 'call'>} browser @returns {Browser} */
-function withCall({ open, run, stop }) {
+function withCall({ open, run, newTab, stop }) {
   const call = async (/** @type {(given: any) => unknown} */ work, /** @type {unknown} */ given = null) => {
     const { error, result } = await run(`const done = arguments[0];
       Promise.resolve(${JSON.stringify(given)}).then(${work}).then((result) => done({ result }),
@@ -18,15 +22,30 @@ function withCall({ open, run, stop }) {
     if (error) throw new Error(error);
     return result;
   };
-  return { open, run, call, stop };
+  return { open, run, call, newTab, stop };
 }
 
+/** Options with which Chromium has its back-forward cache; Playwright starts it without. */
+export const backForwardCache = { ignoreDefaultArgs: ['--disable-back-forward-cache'] };
+
 /** @param {Promise<import('playwright-core').Browser>} launching @returns {Promise<Browser>} */
-async function started(launching) {
+export async function started(launching) {
   const browser = await launching;
-  const page = await browser.newPage();
-  page.setDefaultTimeout(patience);
-  return withCall({ open: (url) => page.goto(url), stop: () => browser.close(),
+  const newPage = async () => {
+    const page = await browser.newPage();
+    page.setDefaultTimeout(patience);
+    return page;
+  };
+  const page = await newPage();
+  const newTab = async () => {
+    const tab = await newPage();
+    return {
+      open: (/** @type {string} */ url) => tab.goto(url, { waitUntil: 'commit' }),
+      hide: () => tab.evaluate(hide),
+      close: () => Promise.all([tab.waitForEvent('close'), tab.close({ runBeforeUnload: true })]),
+    };
+  };
+  return withCall({ open: (url) => page.goto(url), newTab, stop: () => browser.close(),
     run: (script) => page.evaluate(`new Promise((resolve) => (function () { ${script} })(resolve))`) });
 }
 

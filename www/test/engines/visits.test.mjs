@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 
-import { long, startTestServer } from '../harness.mjs';
+import { hide, long, startTestServer } from '../harness.mjs';
 import { checkedFiles, startSites } from '../integrity.mjs';
 import { browsers } from './browsers.mjs';
 
@@ -57,12 +57,6 @@ async function received(/** @type {number} */ count) {
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
   return receipts;
-}
-
-/** Runs in a page: hides it. A browser without a screen never hides one, so the page dispatches the event itself. */
-function hide() {
-  Object.defineProperty(document, 'visibilityState', { value: 'hidden', configurable: true });
-  document.dispatchEvent(new Event('visibilitychange', { bubbles: true }));
 }
 
 /** Runs in a page: deletes its database. Rejects if a connection blocks that. */

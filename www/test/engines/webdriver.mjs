@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { createInterface } from 'node:readline';
 
-import { patience } from '../harness.mjs';
+import { hide, patience } from '../harness.mjs';
 
 /** Returns a free port. @returns {Promise<number>} */
 async function freePort() {
@@ -33,7 +33,7 @@ export async function startWebKit() {
     { stdio: 'ignore', env: { ...process.env, DISPLAY: display, WEBKIT_DISABLE_SANDBOX_THIS_IS_DANGEROUS: '1' } });
 
   /**
-   * @param {'POST' | 'DELETE'} method @param {string} path @param {object} [body]
+   * @param {'GET' | 'POST' | 'DELETE'} method @param {string} path @param {object} [body]
    * @returns {Promise<any>}
    */
   const ask = async (method, path, body) => {
@@ -57,6 +57,19 @@ export async function startWebKit() {
   }
   const at = `/session/${session.sessionId}`;
   await ask('POST', `${at}/timeouts`, { script: patience, pageLoad: patience });
+  /** @param {string} script @param {...unknown} args */
+  const run = (script, ...args) => ask('POST', `${at}/execute/async`, { script, args });
+  const window = String(await ask('GET', `${at}/window`));
+  let turn = Promise.resolve();
+  /**
+   * Sends commands to a window. WebDriver has one current window, so the windows take turns.
+   * @template T @param {string} handle @param {() => Promise<T>} work @returns {Promise<T>}
+   */
+  const inWindow = (handle, work) => {
+    const result = turn.then(() => ask('POST', `${at}/window`, { handle })).then(work);
+    turn = result.then(() => {}, () => {});
+    return result;
+  };
   return {
     version: `${session.capabilities.browserName} ${session.capabilities.browserVersion}`,
     /** @param {string} url */
@@ -65,7 +78,16 @@ export async function startWebKit() {
      * Runs a script in the page. The script must call its last argument when it is done.
      * @param {string} script @param {...unknown} args
      */
-    run: (script, ...args) => ask('POST', `${at}/execute/async`, { script, args }),
+    run,
+    /** Opens a window: a tab would hide the other tabs of its window. */
+    newTab: async () => {
+      const { handle } = await inWindow(window, () => ask('POST', `${at}/window/new`, { type: 'window' }));
+      return {
+        open: (/** @type {string} */ url) => inWindow(handle, () => ask('POST', `${at}/url`, { url })),
+        hide: () => inWindow(handle, () => run(`(${hide})(); arguments[0]()`)),
+        close: () => inWindow(handle, () => ask('DELETE', `${at}/window`)),
+      };
+    },
     stop: async () => {
       await ask('DELETE', at);
       driver.kill();
