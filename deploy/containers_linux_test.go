@@ -437,3 +437,13 @@ func runContainers(t *testing.T, containers []container) {
 		}
 	}
 }
+
+// TestCompose: Docker's own tool must find no fault in compose.yaml.
+func TestCompose(t *testing.T) {
+	program, err := exec.LookPath("docker-compose")
+	if err != nil {
+		t.Skip("docker-compose is not here")
+	}
+	out, err := exec.Command(program, "-f", "compose.yaml", "config", "--quiet").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,13 +86,27 @@ func startNginx(t *testing.T, cert *relay.TLSConfig, processes [2]string) *balan
 		require.NoError(t, err)
 		require.Contains(t, string(text), from)
 		require.NoError(t, os.WriteFile(config, bytes.Replace(text, []byte(from), []byte(to), 1), 0o644))
+		before := children(t, cmd.Process.Pid)
 		require.NoError(t, cmd.Process.Signal(syscall.SIGHUP)) // nginx -s reload
-		time.Sleep(2 * time.Second)
+		// Wait until the workers of the former configuration have ended.
+		require.Eventually(t, func() bool {
+			now := children(t, cmd.Process.Pid)
+			old := func(pid string) bool { return slices.Contains(before, pid) }
+			return len(now) > 0 && !slices.ContainsFunc(now, old)
+		}, relaytest.Patience, 20*time.Millisecond)
 	}
 	down := func(process int) string { return strings.TrimSuffix(lines[process], ";") + " down;" }
 	return &balancer{address,
 		func(t *testing.T, process int) { change(t, lines[process], down(process)) },
 		func(t *testing.T, process int) { change(t, down(process), lines[process]) }}
+}
+
+// children lists the processes that a process has started.
+func children(t *testing.T, pid int) []string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	require.NoError(t, err)
+	return strings.Fields(string(text))
 }
 
 // startHAProxy runs HAProxy by deploy/haproxy.cfg in front of two addresses. Nobody tells it of a restart.
