@@ -418,9 +418,9 @@ func runContainers(t *testing.T, containers []container) {
 			return resp.StatusCode == http.StatusNoContent
 		}
 		require.Eventually(t, healthy, relaytest.Patience, 100*time.Millisecond)
-		require.Contains(t, relay.do("status", "--config", relay.config+"/relay.yaml"), "test")
+		require.Contains(t, relay.do("status", "--config", relay.config+"/relay.yaml"), "mean")
 		if boxes["verifier"] != nil {
-			require.Contains(t, get(t, "http://"+at["8090"]+"/"), "test")
+			require.Contains(t, get(t, "http://"+at["8090"]+"/"), "mean")
 		}
 		for _, stop := range stops {
 			stop()
