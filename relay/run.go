@@ -80,6 +80,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), tallyTime)
 	defer stop()
 	r.monitor.Logged(ctx, "couldn't store tallies", r.epochs.KeepTallies(ctx, func(store.EpochID) bool { return true }))
+	r.monitor.Logged(ctx, "couldn't sign off: if the database moves to a standby now, the epochs that have begun are lost",
+		r.store.SignOff(ctx))
 	return err
 }
 

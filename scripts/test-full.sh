@@ -4,7 +4,7 @@
 # build/results. When all parts have run, the script writes docs/results.json and docs/results.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts="accountant protocols coverage audit order mutants crash rollback world streams fuzz tls load size scale bench edge engines tools strings beam figures release"
+parts="accountant protocols coverage audit order mutants crash rollback world streams fuzz tls operators load size scale bench edge engines tools strings beam figures release"
 results=$PWD/build/results
 mkdir -p "$results"
 export GOFLAGS="${GOFLAGS:-} -count=1" # run tests whose results Go has cached
@@ -91,6 +91,15 @@ run_part() {
       rm "$ts"
       ;;
     tls) go test -tags long,postgres -timeout 10m -run 'TLS|Autocert' ./relay ;;
+    operators) # installs the proxies, pooler and tools; no test may be skipped
+      ./scripts/operators.sh
+      mkdir -p build
+      go test -tags long,postgres -timeout 60m -v -run 'Operators|PgBouncer|DatabaseChecks|Signals|OpenedToTheGroup' \
+        ./relay | tee build/operators.log
+      go test -tags long,postgres -timeout 20m -v -run Switchover ./relay/internal/store | tee -a build/operators.log
+      go test -timeout 20m -v -run 'Restored|Monitoring' ./verifier/server | tee -a build/operators.log
+      go test -timeout 20m -v -run 'Promtool|Proxy|Containers|Compose' ./deploy | tee -a build/operators.log
+      ! grep -e '--- SKIP' build/operators.log ;;
     load) DOONA_FIGURES="$figures" go test -tags long,postgres -timeout 60m -run TestLoad -v ./relay ;;
     size)
       go test -timeout 30m -run TestUniform -v ./relay/internal/spill

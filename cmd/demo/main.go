@@ -47,6 +47,9 @@ interval and the truth, and what the questions cost.`,
   make demo ARGS="--headless --noise relays --query histogram --bins 12 --users 50"
   make demo ARGS="--headless --input cmd/demo/flights.csv.gz --column hour --range 0,24 --users 500 --batch 500"`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !o.headless {
+				cli.Serves()
+			}
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			if err := o.validate(cmd); err != nil {

@@ -49,6 +49,7 @@ The task lasts 12 hours. After that, or with --new, dev makes another task and w
   doona dev --new --batch 3 --epoch 60`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			cli.Serves()
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			if err := cmp.Or(o.validate(cmd), hosts.Check()); err != nil {

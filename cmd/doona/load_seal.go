@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/schollz/progressbar/v3"
-
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/openloop"
 	"github.com/doona-dp/doona/shufflerclient"
@@ -27,7 +25,7 @@ type press struct {
 	clients int
 	reports chan *openloop.LoadReport // Closed after the last report.
 	ahead   int
-	bar     *progressbar.ProgressBar
+	bar     *cli.Bar
 	ready   chan struct{} // Closed when ahead reports are sealed.
 	sealers sync.WaitGroup
 

@@ -259,11 +259,11 @@ func (f *planFlags) run(cmd *cobra.Command) error {
 
 func planWithProgress(g planner.Goal) ([]planner.Way, error) {
 	bar := cli.Progress("calibrating", -1)
-	ways, err := planner.Plan(g, func(of int) {
-		bar.ChangeMax(of)
+	defer bar.Finish()
+	return planner.Plan(g, func(of int) {
+		bar.SetTotal(int64(of))
 		bar.Add(1)
 	})
-	return ways, err
 }
 
 func (f *planFlags) check(cmd *cobra.Command) error {

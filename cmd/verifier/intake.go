@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
-
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/verifier/finding"
@@ -21,7 +19,7 @@ import (
 // becomes a finding.
 type intake struct {
 	v     *verifier.Verifier
-	bar   *progressbar.ProgressBar
+	bar   *cli.Bar
 	total int64           // size of all known files in bytes, for the progress bar
 	taken map[string]bool // paths of added files
 }
@@ -66,7 +64,7 @@ func (in *intake) add(files []string) error {
 			in.total += info.Size()
 		}
 	}
-	in.bar.ChangeMax64(in.total)
+	in.bar.SetTotal(in.total)
 	for _, path := range files {
 		if err := in.addFile(path); err != nil {
 			return fmt.Errorf("%s: %w", path, err)

@@ -91,7 +91,10 @@ func Run(root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	cmd, err := checkWords(root, args)
 	if err == nil {
+		named, _, _ := root.Find(args)
+		done := working(named.CommandPath(), os.Stderr)
 		cmd, err = root.ExecuteC()
+		done()
 	}
 	if err == nil {
 		return ExitOK

@@ -66,6 +66,10 @@ type Mark struct {
 	// joined them again.
 	Fenced bool
 
+	// SignOff is, in a secret file, the random text that the process wrote into the database with its last transaction
+	// before it stopped in order; "" while a process runs, or if it was killed.
+	SignOff string
+
 	Entries map[EpochKey]Entry
 }
 
@@ -109,13 +113,15 @@ type line struct {
 	Secret     string            `json:"secret,omitempty"`
 	Keys       map[string]string `json:"keys,omitempty"`
 	Fenced     bool              `json:"fenced,omitempty"`
+	SignOff    string            `json:"signoff,omitempty"`
 	Generation uint64            `json:"generation,omitempty"` // slot: number of its write
 	Epochs     []entry           `json:"epochs"`
 }
 
 // line returns the mark's line without the entries.
 func (s *Mark) line() line {
-	return line{ID: s.ID, Baseline: s.Baseline, Database: s.Database, Secret: s.Secret, Keys: s.Keys, Fenced: s.Fenced}
+	return line{ID: s.ID, Baseline: s.Baseline, Database: s.Database, Secret: s.Secret, Keys: s.Keys, Fenced: s.Fenced,
+		SignOff: s.SignOff}
 }
 
 type entry struct {
@@ -238,7 +244,8 @@ func parse(in []byte) (*layout, error) {
 		at++
 	}
 	l := &layout{document: in[:at:at],
-		base: &Mark{head.ID, head.Baseline, head.Database, head.Secret, head.Keys, head.Fenced, entries}}
+		base: &Mark{head.ID, head.Baseline, head.Database, head.Secret, head.Keys, head.Fenced, head.SignOff,
+			entries}}
 	l.slots = lines(in[slots:])
 	l.grown, l.latest = latest(l.slots)
 	return l, nil

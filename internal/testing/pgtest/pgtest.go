@@ -100,20 +100,26 @@ func (s *Server) lay(parent string) (err error) {
 	if s.as, err = unprivileged(); err != nil {
 		return err
 	}
-	if s.dir, err = os.MkdirTemp(parent, "pgtest"); err != nil {
+	if err := s.mkdir(parent); err != nil {
 		return err
-	}
-	s.Data = filepath.Join(s.dir, "data")
-	if s.as != nil {
-		if err := os.Chown(s.dir, int(s.as.Uid), int(s.as.Gid)); err != nil {
-			return err
-		}
 	}
 	initdb := s.command("initdb", "-D", s.Data, "-U", owner, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb failed: %w: %s", err, out)
 	}
 	return nil
+}
+
+// mkdir creates the server's folder, without its data folder.
+func (s *Server) mkdir(parent string) (err error) {
+	if s.dir, err = os.MkdirTemp(parent, "pgtest"); err != nil {
+		return err
+	}
+	s.Data = filepath.Join(s.dir, "data")
+	if s.as == nil {
+		return nil
+	}
+	return os.Chown(s.dir, int(s.as.Uid), int(s.as.Gid))
 }
 
 func findPrograms() (string, error) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/doona-dp/doona/internal/rollback"
 )
@@ -18,6 +19,9 @@ type storeSnapshot struct {
 	tasks   map[[16]byte][]rollback.EpochKey // keys by task
 	history string                           // identity and timeline of the database server
 	alone   bool                             // only one process can use the store
+
+	// proven is the earlier history of which the database has everything, as this relay's sign-off shows; "" for none.
+	proven string
 }
 
 func newSnapshot(all []Progress, rows []markRow) *storeSnapshot {
@@ -65,10 +69,10 @@ func (seen *storeSnapshot) compare(g *guard, s, secret *rollback.Mark) error {
 }
 
 // elsewhere returns a [StateRollbackError] if the store is in another database than the rollback mark records, or if
-// that database was restored or promoted from a replica. Such a database may lack the latest steps of any process. If
-// all epochs of the mark have expired or ended, elsewhere returns nil.
+// that database was restored or promoted from a replica. Such a database may lack the latest steps of any process,
+// unless sign-offs prove the contrary. If all epochs of the mark have expired or ended, elsewhere returns nil.
 func (seen *storeSnapshot) elsewhere(s *rollback.Mark) error {
-	if s.Database == "" || s.Database == seen.history || !seen.goesOn(s) {
+	if s.Database == "" || s.Database == seen.history || s.Database == seen.proven || !seen.goesOn(s) {
 		return nil
 	}
 	return &StateRollbackError{otherDatabase, fmt.Sprintf("it was on %s and is now on %s", s.Database, seen.history)}
@@ -198,20 +202,24 @@ func catchUp(guards []*guard, seen *storeSnapshot) pendingMarks {
 	return out
 }
 
-// bindMarks records in the rollback marks which database holds the store. It also binds the marks of the secret and of
-// the HPKE keys permanently: each records the other's ID. If another process was faster, the next Reconcile checks the
-// result. bindMarks writes the secret's mark once for all tasks.
+// bindMarks records in the rollback marks which database holds the store, and removes the sign-off: in the secret's
+// mark last, so that a crash before that leaves it. It also binds the marks of the secret and of the HPKE keys
+// permanently: each records the other's ID. If another process was faster, the next Reconcile checks the result.
+// bindMarks writes the secret's mark once for all tasks.
 func bindMarks(guards []*guard, history string) (failed error) {
 	secret, tied := guards[0].state(), map[string]string{}
-	for _, g := range guards {
+	for _, g := range slices.Backward(guards) {
 		s := g.Known()
 		if s == nil {
 			continue
 		}
 		bind := g.kind == kindKeys && s.Secret == "" && secret.ID != ""
-		if s.Database != history || bind {
+		if g.kind == kindSecret && failed != nil {
+			return failed
+		}
+		if s.Database != history || bind || s.SignOff != "" {
 			failed = errors.Join(failed, g.Change(func(s *rollback.Mark) {
-				s.Database = history
+				s.Database, s.SignOff = history, ""
 				if bind {
 					s.Secret = cmp.Or(s.Secret, secret.ID)
 				}

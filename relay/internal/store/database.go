@@ -29,6 +29,7 @@ type database struct {
 	reserve     Reserve
 	heartbeat   heartbeat
 	ended       atomic.Uint64 // transactions that this process has ended
+	gate        gate
 }
 
 // engine contains what differs between SQLite and PostgreSQL.
@@ -88,6 +89,15 @@ func (d *database) once(ctx context.Context, do func(tx *transaction) error) err
 
 // transact runs do in one transaction, without first checking for a state rollback.
 func (d *database) transact(ctx context.Context, do func(tx *transaction) error) error {
+	if err := d.gate.enter(); err != nil {
+		return err
+	}
+	defer d.gate.leave()
+	return d.transactLast(ctx, do)
+}
+
+// transactLast is transact even after this process has signed off.
+func (d *database) transactLast(ctx context.Context, do func(tx *transaction) error) error {
 	tx, ctx, err := d.engine.begin(ctx, d.write)
 	if err != nil {
 		return fmt.Errorf("couldn't begin a transaction: %w", err)

@@ -132,7 +132,7 @@ func (f *markFiles) Forget(ids []EpochID) (failed error) {
 func (f *markFiles) End(ids []EpochID) (failed error) {
 	for _, g := range f.guards() {
 		failed = errors.Join(failed, g.Change(func(s *rollback.Mark) {
-			s.Secret, s.Keys, s.Fenced = "", nil, false
+			s.Secret, s.Keys, s.Fenced, s.SignOff = "", nil, false, ""
 			for _, id := range ids {
 				if g.of(id.key()) {
 					s.Entries[id.key()] = rollback.Entry{Ended: true}

@@ -52,6 +52,8 @@ type members struct {
 	announced  atomic.Bool      // this process has recorded the state rollback in the database
 	recorded   map[BatchID]bool // in the database; reconciler.reconcileMu guards it and caught
 	caught     uint64           // scan at which this joining process had cut all batches; 0 for not yet
+	history    string           // identity and timeline of the server; reconciler.reconcileMu guards it and signedOn
+	signedOn   string           // history on which this process has signed on
 }
 
 // ErrUncut means that a batch must not be handed out, because another process has not recorded it in its rollback
@@ -113,7 +115,7 @@ func (d *members) announce(ctx context.Context, all []Progress, begun uint64) er
 		if err := d.recordFence(me.standing != member && mine != unknown); err != nil {
 			return err
 		}
-		if err := tx.memberTx().enlist(me); err != nil {
+		if err := errors.Join(tx.memberTx().enlist(me), d.signOn(tx, name)); err != nil {
 			return err
 		}
 		return tx.memberTx().recordCuts(name, all, d.recorded, held)
@@ -121,7 +123,7 @@ func (d *members) announce(ctx context.Context, all []Progress, begun uint64) er
 	if err != nil {
 		return fmt.Errorf("couldn't record this process's heartbeat: %w", err)
 	}
-	d.recorded, d.caught = held, caught
+	d.recorded, d.caught, d.signedOn = held, caught, d.history
 	d.listen(me, others(peers, name), time.Now())
 	return nil
 }

@@ -53,6 +53,10 @@ func (d *nonces) Fresh(ctx context.Context, key task.SignKey, nonce signing.Nonc
 	if d.engine.alone() {
 		return true, nil
 	}
+	if err := d.gate.enter(); err != nil {
+		return false, err
+	}
+	defer d.gate.leave()
 	const take = `INSERT INTO nonces (key, nonce) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 	done, err := d.write.ExecContext(ctx, take, key[:], nonce[:])
 	if err != nil {

@@ -50,6 +50,9 @@ func (d *reconciler) reconcileOnce(ctx context.Context) ([]Progress, error) {
 	if back != nil {
 		return seen.all, d.rollbackLatch.stop(ctx, back)
 	}
+	if d.members.history = seen.history; guards[0].state().SignOff != "" {
+		d.members.signedOn = "" // a process that shares the secret file has signed off, or this one has just started
+	}
 	if err := errors.Join(catchUp(guards, seen).raise(), bindMarks(guards, seen.history)); err != nil {
 		return nil, err
 	}
@@ -83,6 +86,9 @@ func (d *reconciler) compare(ctx context.Context, guards []*guard) (*storeSnapsh
 		states[i] = g.state()
 	}
 	seen, err := d.snapshot(ctx)
+	if err == nil && states[0].SignOff != "" && states[0].Database != seen.history {
+		err = d.readSignOffs(ctx, seen, states[0])
+	}
 	if err != nil {
 		return nil, nil, err
 	}
