@@ -23,7 +23,7 @@ var lastContact = regexp.MustCompile(`"last_contact":\d+,`)
 func TestRestoredFromABackup(t *testing.T) {
 	const epochs = 3
 	c := newCascade(t, 1, 1, func(draft *task.Task) {
-		draft.Epochs.Start -= 5 * draft.Epochs.Length
+		draft.Epochs.Start -= uint64(5 * draft.Epochs.Length)
 		draft.Epochs.Count = 5
 	})
 	rogue := c.StartFirst(t)

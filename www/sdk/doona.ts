@@ -581,7 +581,7 @@ export class Doona<V extends Value = Value> {
     return this.#receipt(epoch, false, draft.body!.length);
   }
 
-  /** Takes over the draft of a later page, which may have replaced this one's while it was in the back-forward cache. */
+  /** Takes over a later page's draft, which may have replaced this one's while it was in the back-forward cache. */
   async #refresh(epoch: number): Promise<void> {
     const mark = markAtSealing();
     const stored = await this.#sealedReport(epoch);
