@@ -94,7 +94,7 @@ func TestReserveIsInside(t *testing.T) {
 		"Store.UnconfirmedSources",                               // It writes to rollback marks in place.
 		"Store.Probe",                                            // It finds out whether there is space.
 		"Store.Fresh", "Store.ForgetNonces", "Store.CheckServer", // They write only to a database server's disk.
-		"Store.SignOff", // Without space there is no sign-off: a switchover then ends the epochs.
+		"Store.SignOff",                             // Without space there is no sign-off: a switchover then ends the epochs.
 		"Store.EndAll", "Vault.End", "Vault.Forget", // The operator calls them while the relay is stopped.
 		"Store.Close", "Vault.Close", "Vault.Watch", "Vault.Unwatch",
 		"Store.LimitPages", "Vault.Unencrypted", // These are for tests.
