@@ -17,9 +17,8 @@ const latency = 50;
 /** How long after the visitor has left a report may arrive, in milliseconds. */
 const grace = 3000;
 
-/** What visitors do on the page of the event. With a click they report it and go on in the same task. */
-const moments = { 'as a page loads': ['event', 'read'], 'in a page': ['read', 'event', 'read'],
-  'with a click': ['read', 'event'] };
+/** What visitors do on the page of the event. They stay until the event is sealed, which takes some milliseconds. */
+const moments = { 'as a page loads': ['event', 'read'], 'in a page': ['read', 'event', 'read'] };
 
 /** Where they go from there within the site: nowhere, to a next page, or back, perhaps from the back-forward cache. */
 const ways = ['', 'next', 'back', 'reload'];
