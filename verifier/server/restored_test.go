@@ -7,7 +7,9 @@ import (
 	"regexp"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/wire/onion"
@@ -48,17 +50,23 @@ func TestRestoredFromABackup(t *testing.T) {
 		}
 		return all
 	}
+	var want [3]string
+	same := func(p *process) { // once the relay has answered all that it was asked at the start
+		require.EventuallyWithT(t, func(c *assert.CollectT) { assert.Equal(c, want, pages(p)) }, time.Minute,
+			100*time.Millisecond)
+	}
 	stop := func(p *process) {
 		require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 		require.NoError(t, p.cmd.Wait(), p.log.String())
 	}
 	p := start(t, flags(c.VerifierKeys("task0"), cfg.Data)...)
-	want := pages(p)
+	pages(p)
 	charged := ledgerOf(t, cfg)
 	for range 1000 {
 		fetch(t, p.admin+"/status")
 	}
 	require.Equal(t, charged, ledgerOf(t, cfg))
+	want = pages(p)
 	stop(p)
 
 	backup := filepath.Join(t.TempDir(), "backup")
@@ -66,14 +74,14 @@ func TestRestoredFromABackup(t *testing.T) {
 	require.NoError(t, os.RemoveAll(cfg.Data))
 	require.NoError(t, exec.Command("cp", "-a", backup, cfg.Data).Run())
 	p = start(t, flags(c.VerifierKeys("task0"), cfg.Data)...)
-	require.Equal(t, want, pages(p))
+	same(p)
 	require.Equal(t, charged, ledgerOf(t, cfg))
 	stop(p)
 
 	elsewhere := filepath.Join(t.TempDir(), "task0.keys")
 	require.NoError(t, os.WriteFile(elsewhere, keys, 0o600))
 	p = start(t, flags(elsewhere, backup)...)
-	require.Equal(t, want, pages(p))
+	same(p)
 	restored := cfg
 	restored.Data = backup
 	for name, content := range ledgerOf(t, restored) {
