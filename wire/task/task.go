@@ -255,8 +255,8 @@ func (e Epochs) End(epoch uint64) uint64 { return e.Begin(epoch + 1) }
 // Over returns the Unix time in seconds at which the last epoch ends.
 func (e Epochs) Over() uint64 { return e.Begin(e.Count) }
 
-// maxTime is later than any task, and small enough to count with.
-const maxTime = 1 << 50
+// maxTime is later than any task.
+const maxTime = 1 << 62
 
 // At returns the epoch that contains the Unix time now, in seconds. ok is false if no epoch does.
 func (e Epochs) At(now uint64) (epoch uint64, ok bool) {
