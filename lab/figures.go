@@ -70,7 +70,7 @@ func runFigures(cmd *cobra.Command, f figuresFlags) error {
 		steps += result.Errata
 	}
 	bar := cli.Progress("computing figures", steps)
-	done := func() { _ = bar.Add(1) }
+	done := func() { bar.Add(1) }
 	for _, figure := range chosen {
 		compute := figure.Compute
 		if f.quick {
