@@ -348,7 +348,7 @@ func TestOperatorsIdle(t *testing.T) {
 	for _, conn := range open {
 		rest := make([]byte, 4096)
 		conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
-		conn.Read(rest) // what is left of the first answer
+		conn.Read(rest) // the rest of the first answer
 		conn.SetReadDeadline(time.Now().Add(time.Minute))
 		if ask(conn) != nil {
 			lost++

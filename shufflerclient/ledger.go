@@ -265,15 +265,20 @@ func most(lines []Line, b Budget, around int64) (worst compose.Spend) {
 }
 
 // between returns the start times of the line's epochs that begin after one time and before another, in ascending
-// order.
+// order. A run of a line of months may begin within a month, if a later task of the stream has other epochs.
 func (l *Line) between(after, before int64) (out []int64) {
 	for _, run := range l.Runs {
-		for i := max(0, l.Length.Between(run.Start, after)+1); i < int64(run.Count); i++ {
-			at := l.Length.Add(run.Start, i)
+		at := run.Start
+		for i := max(0, l.Length.Between(run.Start, after)); i < int64(run.Count); i++ {
+			if i > 0 {
+				at = l.Length.Add(run.Start, i)
+			}
 			if at >= before {
 				break
 			}
-			out = append(out, at)
+			if at > after {
+				out = append(out, at)
+			}
 		}
 	}
 	return out

@@ -299,6 +299,21 @@ func TestNoClockForgets(t *testing.T) {
 	require.Len(t, ledger.Lines, 2)
 }
 
+// TestOtherEpochsCountWhenTheyBegin: a stream of months goes on with days. A day's report counts from that day on, and
+// not from the month's start.
+func TestOtherEpochsCountWhenTheyBegin(t *testing.T) {
+	at := func(month time.Month, date int) int64 {
+		return time.Date(2027, month, date, 0, 0, 0, 0, time.UTC).Unix()
+	}
+	var ledger shufflerclient.Ledger
+	b := shufflerclient.Budget{Epsilon: price.All.Epsilon, Delta: 1e-3, Days: 30}
+	months, days := task.Epochs{Length: task.Month}, task.Epochs{Length: day}
+	require.NoError(t, ledger.Spend(b, "a", price, at(time.January, 1), months))
+	require.NoError(t, ledger.Spend(b, "a", price, at(time.March, 31), days))
+	require.ErrorIs(t, ledger.Spend(b, "b", price, at(time.April, 29), days), shufflerclient.ErrBudget)
+	require.NoError(t, ledger.Spend(b, "b", price, at(time.April, 30), days))
+}
+
 // TestDecimalsAddUp: three lines of 0.1 must fit into 0.3, although their binary sum is larger. Four must not.
 func TestDecimalsAddUp(t *testing.T) {
 	tenth := shufflerclient.Price{First: compose.Spend{Epsilon: .1, Delta: 1e-6}, Reports: 1,

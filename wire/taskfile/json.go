@@ -333,7 +333,8 @@ func ParseLength(text string) (length task.Length, ok bool) {
 		return task.Month, true
 	}
 	d, err := time.ParseDuration(text)
-	return task.Length(d / time.Second), err == nil && d%time.Second == 0 && d > 0
+	length = task.Length(d / time.Second)
+	return length, err == nil && d%time.Second == 0 && d > 0 && length < task.Month
 }
 
 const month = "month"

@@ -244,6 +244,7 @@ func TestJSONRejects(t *testing.T) {
 		"a start with a fraction":    {edit(`:00Z`, `:00.5Z`), "epochs.start"},
 		"a start before 1970":        {edit(`"2027-`, `"1927-`), "epochs.start"},
 		"a length in fractions":      {edit(`"24h0m0s"`, `"1.5s"`), "epochs.length"},
+		"a length of 2^32 seconds":   {edit(`"24h0m0s"`, `"4294967296s"`), "epochs.length"},
 		"a length without a unit":    {edit(`"24h0m0s"`, `"86400"`), "epochs.length"},
 		"a key without its prefix":   {edit(key, strings.TrimPrefix(key, "ed25519:")), "relays.signKey"},
 		"a key with another prefix":  {edit(key, "sha256:"+strings.TrimPrefix(key, "ed25519:")), "relays.signKey"},

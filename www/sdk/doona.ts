@@ -329,8 +329,7 @@ export class Doona<V extends Value = Value> {
 
   async #forget(): Promise<Forgotten> {
     const { id, store } = this.#parts;
-    const { start, length } = this.task.epochs;
-    const now = Math.floor((Date.now() / 1000 - start) / length); // Another tab may be sealing its report.
+    const now = numberAt(this.task.epochs, Date.now()); // Another tab may be sealing its report.
     let dropped = 0;
     for (const { epoch } of [...(await this.#sealedReports()), { epoch: now }]) {
       if (await dropReport(store, id, epoch)) dropped++;

@@ -1,7 +1,7 @@
 /**
  * Marks in `localStorage`, which answers at once and is shared by all tabs of an origin: a page that is being left has
  * no time to ask IndexedDB, or to write to it. One mark tells such pages of `forget()` and `optOut()` in other tabs,
- * others tell later pages whose drafts have left. Others tell which tasks were fetched: IndexedDB takes long to open.
+ * others tell later pages whose drafts have left, or which tasks were fetched.
  * @module
  */
 
@@ -44,9 +44,12 @@ export function markFetched(id: string): void {
   withStorage((storage) => storage.setItem(`doona-fetched-${id}`, ''));
 }
 
-/** Whether this browser may have a task or stream in its store. If not, a page asks for it at once. */
+/**
+ * Whether this browser may have a task or stream in its store. If not, a page asks for it before the store is open. It
+ * may, too, where marks are denied: mostly the store is then denied as well, and every view would ask in vain.
+ */
 export function mayHave(id: string): boolean {
-  return typeof withStorage((storage) => storage.getItem(`doona-fetched-${id}`)) === 'string';
+  return withStorage((storage) => storage.getItem(`doona-fetched-${id}`)) !== null;
 }
 
 /** Marks that the draft of a task's epoch leaves. No later value may replace it. */

@@ -1438,6 +1438,19 @@ cases['forget while a value is sealed: nothing is kept, and the epoch is not rep
   same(await take(host), []);
 };
 
+cases['forget drops what another tab seals in the current month'] = async (host) => {
+  const store = host.sdk.memoryStore();
+  const doona = await connect(host, 'months', { store });
+  const task = String(host.tasks['months']?.task.split('/').at(-1));
+  await store.claim(task, 1, (lines) => lines[0] ?? /** @type {any} */ ({ id: 'another tab', runs: [] }));
+  const end = new Date(doona.task.epochs.start * 1000);
+  end.setUTCMonth(end.getUTCMonth() + 1);
+  await later((Number(end) - Date.now()) / 3_600_000 + 1, () => doona.forget());
+  let state = '';
+  await store.update(task, 1, (report) => void (state = report.state));
+  same(state, 'dropped');
+};
+
 cases['close ends all calls; the sealed report stays for the next visit'] = (host) => halfway(async () => {
   const { doona, store, outcome } = await reportLater(host, 'truthful');
   doona.close();
