@@ -19,7 +19,7 @@ import { abortable, isHidden, maxTimer, randomFraction, throwIfAborted, untilSho
 import { type LineStart, type Report, type Store, dropReport } from './store.js';
 import { submit } from './submit.js';
 import type { Task } from './task.js';
-import { hasLeft, markAtSealing, markLeaving, markWithdrawal, withdrawalMark } from './marks.js';
+import { hasLeft, markAtSealing, markLeaving, markWithdrawal, watchWithdrawals, withdrawalMark } from './marks.js';
 import { type Value, isUsual, toInput, usualInput } from './value.js';
 
 /** The outcome of a report. */
@@ -472,8 +472,10 @@ export class Doona<V extends Value = Value> {
       }
       const isEvent = input && this.task.epochs.events && !isUsual(this.task, input);
       const isFirst = isEvent && !old; // The epoch is claimed before its event is recorded.
-      const asked = input && !isFirst && (!isEvent || (await ledger.event(this.#claimOn(epoch))));
-      const { body, tags } = await draft(epoch, asked ? input.slice() : usualInput(this.task), old?.tags);
+      const seal = (value?: Float64Array) => draft(epoch, value?.slice() ?? usualInput(this.task), old?.tags);
+      const [isAllowed, sealed] = await Promise.all([ // Both at once: the visitor may be about to leave.
+        !isEvent || isFirst || ledger.event(this.#claimOn(epoch)), seal(isFirst ? undefined : input)]);
+      const { body, tags } = isAllowed ? sealed : await seal();
       throwIfAborted(running);
       let report: Report | undefined;
       const earlier = await hold(async () => {
@@ -544,6 +546,7 @@ export class Doona<V extends Value = Value> {
     const before = this.#drafts.get(epoch);
     const token = before?.report.token;
     this.#drafts.set(epoch, { report: token ? { ...report, token } : report, mark });
+    this.#checkMark(epoch); // It may have changed while the draft was sealed.
     const { signal: running } = this.#running;
     if (before) return; // Whoever issues tokens must not see when values change.
     // It gets the token now, because a page that is left has no time for it.
@@ -558,7 +561,11 @@ export class Doona<V extends Value = Value> {
 
   /** Waits until the visitor leaves the site, or until the draft's moment, and sends the draft. */
   async #leave(epoch: number, running: AbortSignal): Promise<Receipt | undefined> {
-    const stop = watchNavigation(() => void this.#inTurn(() => this.#refresh(epoch)).catch(() => {}));
+    const check = () => this.#checkMark(epoch);
+    const stops = [watchWithdrawals(check), watchNavigation(() => {
+      check();
+      void this.#inTurn(() => this.#refresh(epoch)).catch(() => {});
+    })];
     const wasHidden = isHidden(); // A page in the background is not being left.
     let visible = true;
     try {
@@ -568,16 +575,25 @@ export class Doona<V extends Value = Value> {
         visible = await waitWhileVisible(Math.min(wait, maxTimer), running, true);
       }
     } finally {
-      stop();
+      for (const stop of stops) stop();
     }
     const hasTime = visible || wasHidden;
     const { report: held, mark } = this.#drafts.get(epoch)!;
     // A page that is left has no time to ask the store for another tab's draft, or whether this one is withdrawn.
-    const draft = hasTime ? await this.#sealedReport(epoch) : withdrawalMark() === mark ? held : undefined;
+    const draft = hasTime ? await this.#sealedReport(epoch) : mark === '' ? undefined : held;
     if (!draft) return undefined;
     if (this.#isClosed(draft)) return void (await this.#drop(epoch));
     await this.#send(draft, running, undefined, { visible: hasTime });
     return this.#receipt(epoch, false, draft.body!.length);
+  }
+
+  /**
+   * Notes if the visitor has withdrawn since the draft was sealed. A page that is left must not look for the mark: a tab
+   * that Firefox closes sends nothing after that.
+   */
+  #checkMark(epoch: number): void {
+    const held = this.#drafts.get(epoch);
+    if (held && held.mark !== withdrawalMark()) this.#drafts.set(epoch, { ...held, mark: '' });
   }
 
   /** Takes over a later page's draft, which may have replaced this one's while it was in the back-forward cache. */
@@ -585,7 +601,7 @@ export class Doona<V extends Value = Value> {
     const mark = markAtSealing();
     const stored = await this.#sealedReport(epoch);
     const held = this.#drafts.get(epoch);
-    // If it has left or was dropped, the held one must not leave: no mark is empty.
+    // If it has left or was dropped, the held one must not leave.
     if (held) this.#drafts.set(epoch, stored?.tags ? { report: stored, mark } : { ...held, mark: '' });
   }
 
@@ -657,10 +673,12 @@ export class Doona<V extends Value = Value> {
     if (!anyway && !isDue(report, Date.now())) {
       throw new DoonaError('not-delivered', 'the relay did not answer a moment ago: a later visit tries again');
     }
-    if (report.tags) { // No tab and no later page may replace it.
+    const leaves = () => { // No tab and no later page may replace it.
+      if (!report.tags) return;
       markLeaving(id, epoch);
       void this.#change(epoch, leftDraft).catch(() => {});
-    }
+    };
+    if (visible) leaves();
     const ready = await this.#withToken(report, running);
     if (!ready) return this.#unwanted(epoch);
     await this.#checkRetryTime(ready);
@@ -668,7 +686,9 @@ export class Doona<V extends Value = Value> {
     try {
       const url = `${task.relays[0]!.url}/v1/tasks/${id}/epochs/${epoch}/reports`;
       const retries = ready.failed === undefined;
-      if (!(await submit(url, ready.body!, { token: ready.token, signal: running, isWanted, retries }))) {
+      // Only now, if the page is left: see #checkMark.
+      const onBegun = visible ? undefined : leaves;
+      if (!(await submit(url, ready.body!, { token: ready.token, signal: running, isWanted, retries, onBegun }))) {
         return await this.#unwanted(epoch);
       }
     } catch (error) {
@@ -808,7 +828,7 @@ export function storeLate(): DoonaError {
 interface WaitingDraft {
   /** The draft as it was sealed last, with its token once there is one. */
   readonly report: Report;
-  /** The mark of the last withdrawal before it was sealed. */
+  /** The mark of the last withdrawal before it was sealed; '' if it must not leave. */
   readonly mark: string | null;
 }
 

@@ -144,6 +144,8 @@ export class DoonaClient<V extends Value = Value> {
   /** Whether the task is wanted although this epoch has its report. */
   #wantsTask = false;
   #channel: BroadcastChannel | undefined;
+  /** Whether the channel tells of each opt-out, so that a value need not wait for the store. */
+  #isTold = false;
 
   /** @internal */
   constructor(options: InitOptions) {
@@ -350,12 +352,13 @@ export class DoonaClient<V extends Value = Value> {
         const read = async (store: Store) => {
           if (this.#isReady() && !this.#doona && !this.#wantsTask) found = await reportOf(store, this.#pinned!.idText);
         };
-        if (!this.#closing.signal.aborted) await this.#readOptOut(this.#options.store, read);
+        if (!this.#closing.signal.aborted && !this.#isTold) await this.#readOptOut(this.#options.store, read);
         if (!this.#isReady() || this.#isHopeless) continue;
         if (!this.#doona && !this.#isReported(found) && Date.now() >= this.#retryAt) {
           await this.#connect();
           await this.#readOptOut(); // Another tab may have opted out meanwhile.
         }
+        this.#isTold = this.#doona !== undefined && this.#channel !== undefined;
         while (this.#doona && this.#queue.length > 0) void this.#send(this.#doona, this.#queue.shift()!);
       } catch (error) {
         this.#fail(error);
@@ -524,6 +527,7 @@ export class DoonaClient<V extends Value = Value> {
   #end(): void {
     this.#doona?.close();
     this.#doona = undefined;
+    this.#isTold = false;
     if (this.#pinned) enter(this.#pinned.modules)(true);
   }
 
@@ -586,6 +590,7 @@ export class DoonaClient<V extends Value = Value> {
   readonly #onHide = (): void => {
     this.#channel?.close();
     this.#channel = undefined;
+    this.#isTold = false;
   };
 
   /** Reads the opt-out again: the visitor may have opted out while the page was in the back-forward cache. */

@@ -17,12 +17,27 @@ function withStorage<T>(work: (storage: Storage) => T): T | undefined {
   }
 }
 
+/** Called at each withdrawal on this page: the event `storage` tells only of other tabs'. */
+const watchers = new Set<() => void>();
+
 /**
  * Marks that the visitor has withdrawn reports. A page that is then left sends no draft that it holds. The next visit
  * asks the store for those that were not withdrawn.
  */
 export function markWithdrawal(): void {
   withStorage((storage) => storage.setItem(key, crypto.randomUUID()));
+  for (const watcher of watchers) watcher();
+}
+
+/** Calls a function when the mark may have changed, in any tab. Returns a function that ends this. */
+export function watchWithdrawals(callback: () => void): () => void {
+  if (typeof document === 'undefined') return () => {};
+  watchers.add(callback);
+  addEventListener('storage', callback);
+  return () => {
+    watchers.delete(callback);
+    removeEventListener('storage', callback);
+  };
 }
 
 /**

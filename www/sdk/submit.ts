@@ -49,6 +49,8 @@ export interface Submission {
   readonly isWanted?: (attempt: number) => Promise<boolean>;
   /** Whether to retry after the first attempt. Default true. */
   readonly retries?: boolean;
+  /** Called right after the first attempt has begun. */
+  readonly onBegun?: (() => void) | undefined;
 }
 
 /**
@@ -59,13 +61,15 @@ export interface Submission {
  * signal's reason if it is aborted
  */
 export async function submit(url: string, body: Bytes,
-  { token, signal, isWanted, retries = true }: Submission = {}): Promise<boolean> {
+  { token, signal, isWanted, retries = true, onBegun }: Submission = {}): Promise<boolean> {
   for (let attempt = 0; ; attempt++) {
     const wanted = !isWanted || (await isWanted(attempt));
     throwIfAborted(signal);
     if (!wanted) return false;
-    const outcome = await withTimeout((request) => post(url, body, token, request),
-      timeouts[0] + timeouts[1] * Math.ceil(body.length / 1024), signal).catch(unanswered);
+    const attempted = withTimeout((request) => post(url, body, token, request),
+      timeouts[0] + timeouts[1] * Math.ceil(body.length / 1024), signal);
+    if (attempt === 0) onBegun?.();
+    const outcome = await attempted.catch(unanswered);
     throwIfAborted(signal);
     if (outcome === undefined) return true;
     if (outcome.final) throw outcome.error;

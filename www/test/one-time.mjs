@@ -17,8 +17,9 @@ const latency = 50;
 /** How long after the visitor has left a report may arrive, in milliseconds. */
 const grace = 3000;
 
-/** What visitors do on the page of the event. They stay until the event is sealed, which takes some milliseconds. */
-const moments = { 'as a page loads': ['event', 'read'], 'in a page': ['read', 'event', 'read'] };
+/** What visitors do on the page of the event. The event may come with the click that leaves the page. */
+const moments = { 'as a page loads': ['event', 'read'], 'in a page': ['read', 'event', 'read'],
+  'in a click': ['read', 'event'] };
 
 /** Where they go from there within the site: nowhere, to a next page, or back, perhaps from the back-forward cache. */
 const ways = ['', 'next', 'back', 'reload'];
