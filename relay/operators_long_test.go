@@ -368,7 +368,7 @@ func buildVersion(t *testing.T, commit string) version {
 	v := version{"this version", t.TempDir()}
 	if commit != "" {
 		v.name, source = commit, t.TempDir()
-		out, err := exec.Command("sh", "-c", "git archive "+commit+" | tar -x -C "+source).CombinedOutput()
+		out, err := exec.Command("sh", "-c", "git -C .. archive "+commit+" | tar -x -C "+source).CombinedOutput()
 		require.NoError(t, err, "%s: a clone with history has it\n%s", commit, out)
 	}
 	build := exec.Command("go", "build", "-o", v.folder+"/", "./cmd/relay", "./cmd/verifier")

@@ -134,11 +134,13 @@ CREATE TABLE cuts (
 
 -- The latest nonces of requests that each next hop or owner has signed, so that no process accepts a request that
 -- another process has accepted. at is their order, not a time. UNLOGGED: a request need not wait for the disk. A server
--- that crashed has lost the nonces.
+-- that crashed, or a standby that has taken over, has lost the nonces. The sequence is logged: of an unlogged one, a
+-- standby of PostgreSQL 15 has no valid page.
+CREATE SEQUENCE nonces_order;
 CREATE UNLOGGED TABLE nonces (
   key   BYTEA NOT NULL,
   nonce BYTEA NOT NULL,
-  at    BIGINT GENERATED ALWAYS AS IDENTITY,
+  at    BIGINT NOT NULL DEFAULT nextval('nonces_order'),
   PRIMARY KEY (key, nonce)
 );
 CREATE INDEX nonces_at ON nonces (key, at);
