@@ -262,13 +262,13 @@ export class Doona<V extends Value = Value> {
     let isSealed = false;
     const sealDraft = () => this.#sealDraft(epoch, input, final && !refused, running).finally(() => input?.fill(0));
     const reporting = async (): Promise<Receipt> => {
-      await check(); // First, because the claim charges the budget.
       if (provisional) {
         const receipt = await abortable(this.#inTurn(sealDraft), options.signal);
         if (refused) throw refused;
         return receipt;
       }
       const [old, report, replaced] = await this.#inTurn(async () => {
+        await check(); // First, because the claim charges the budget.
         throwIfAborted(running);
         const [earlier, stored] = await hold(async () => { // Otherwise close() could lose an epoch that is charged.
           const earlier = await ledger.claim(this.#claimOn(epoch));
@@ -400,7 +400,8 @@ export class Doona<V extends Value = Value> {
     this.#flushes = true;
     const { signal: running } = this.#running;
     try {
-      for (const report of await this.#sealedReports()) this.#adopt(report);
+      const mark = markAtSealing();
+      for (const report of await this.#sealedReports()) this.#adopt(report, mark);
       const sendTime = performance.now() + this.#parts.spread * randomFraction();
       for (const report of this.#parts.token ? await this.#sealedReports() : []) {
         throwIfAborted(running);
@@ -588,8 +589,8 @@ export class Doona<V extends Value = Value> {
   }
 
   /**
-   * Notes if the visitor has withdrawn since the draft was sealed. A page that is left must not look for the mark: a tab
-   * that Firefox closes sends nothing after that.
+   * Notes whether the visitor has withdrawn since the draft was sealed. A page that is left must not read the mark: a
+   * tab that Firefox closes sends nothing if it asks its storage before.
    */
   #checkMark(epoch: number): void {
     const held = this.#drafts.get(epoch);
@@ -603,6 +604,7 @@ export class Doona<V extends Value = Value> {
     const held = this.#drafts.get(epoch);
     // If it has left or was dropped, the held one must not leave.
     if (held) this.#drafts.set(epoch, stored?.tags ? { report: stored, mark } : { ...held, mark: '' });
+    this.#checkMark(epoch);
   }
 
   /** If the report of an earlier call is sealed and not delivered yet, sends it at the time drawn for this call. */
@@ -673,12 +675,14 @@ export class Doona<V extends Value = Value> {
     if (!anyway && !isDue(report, Date.now())) {
       throw new DoonaError('not-delivered', 'the relay did not answer a moment ago: a later visit tries again');
     }
-    const leaves = () => { // No tab and no later page may replace it.
+    const noteLeaving = () => { // No tab and no later page may replace it.
       if (!report.tags) return;
       markLeaving(id, epoch);
       void this.#change(epoch, leftDraft).catch(() => {});
     };
-    if (visible) leaves();
+    // A page that is left notes it once the request has begun: see #checkMark. One without a token has time before.
+    const isLast = !visible && (!this.#parts.token || report.token !== undefined);
+    if (!isLast) noteLeaving();
     const ready = await this.#withToken(report, running);
     if (!ready) return this.#unwanted(epoch);
     await this.#checkRetryTime(ready);
@@ -686,9 +690,8 @@ export class Doona<V extends Value = Value> {
     try {
       const url = `${task.relays[0]!.url}/v1/tasks/${id}/epochs/${epoch}/reports`;
       const retries = ready.failed === undefined;
-      // Only now, if the page is left: see #checkMark.
-      const onBegun = visible ? undefined : leaves;
-      if (!(await submit(url, ready.body!, { token: ready.token, signal: running, isWanted, retries, onBegun }))) {
+      const onRequest = isLast ? noteLeaving : undefined;
+      if (!(await submit(url, ready.body!, { token: ready.token, signal: running, isWanted, retries, onRequest }))) {
         return await this.#unwanted(epoch);
       }
     } catch (error) {
@@ -702,7 +705,7 @@ export class Doona<V extends Value = Value> {
   }
 
   /** Changes a report in the store, unless another tab has delivered or dropped it meanwhile. */
-  #change(epoch: number, change: (sealed: Report) => Report): Promise<Report | undefined> {
+  async #change(epoch: number, change: (sealed: Report) => Report): Promise<Report | undefined> {
     const { id, store } = this.#parts;
     return store.update(id, epoch, (now) => (now.state === 'sealed' ? change(now) : undefined));
   }

@@ -144,8 +144,6 @@ export class DoonaClient<V extends Value = Value> {
   /** Whether the task is wanted although this epoch has its report. */
   #wantsTask = false;
   #channel: BroadcastChannel | undefined;
-  /** Whether the channel tells of each opt-out, so that a value need not wait for the store. */
-  #isTold = false;
 
   /** @internal */
   constructor(options: InitOptions) {
@@ -348,18 +346,18 @@ export class DoonaClient<V extends Value = Value> {
     while (this.#isStale) {
       this.#isStale = false;
       try {
+        if (this.#isReady()) this.#sendAll(); // Before the store answers: the visitor may be about to leave.
         let found: Reported | undefined;
         const read = async (store: Store) => {
           if (this.#isReady() && !this.#doona && !this.#wantsTask) found = await reportOf(store, this.#pinned!.idText);
         };
-        if (!this.#closing.signal.aborted && !this.#isTold) await this.#readOptOut(this.#options.store, read);
+        if (!this.#closing.signal.aborted) await this.#readOptOut(this.#options.store, read);
         if (!this.#isReady() || this.#isHopeless) continue;
         if (!this.#doona && !this.#isReported(found) && Date.now() >= this.#retryAt) {
           await this.#connect();
           await this.#readOptOut(); // Another tab may have opted out meanwhile.
         }
-        this.#isTold = this.#doona !== undefined && this.#channel !== undefined;
-        while (this.#doona && this.#queue.length > 0) void this.#send(this.#doona, this.#queue.shift()!);
+        this.#sendAll();
       } catch (error) {
         this.#fail(error);
       }
@@ -462,6 +460,11 @@ export class DoonaClient<V extends Value = Value> {
     return this.#isReady();
   }
 
+  /** Reports all values that wait, if the connection stands. */
+  #sendAll(): void {
+    while (this.#doona && this.#queue.length > 0) void this.#send(this.#doona, this.#queue.shift()!);
+  }
+
   async #send(doona: Doona, { value, final }: Waiting): Promise<void> {
     this.#sending++;
     this.#failure = undefined;
@@ -527,7 +530,6 @@ export class DoonaClient<V extends Value = Value> {
   #end(): void {
     this.#doona?.close();
     this.#doona = undefined;
-    this.#isTold = false;
     if (this.#pinned) enter(this.#pinned.modules)(true);
   }
 
@@ -590,7 +592,6 @@ export class DoonaClient<V extends Value = Value> {
   readonly #onHide = (): void => {
     this.#channel?.close();
     this.#channel = undefined;
-    this.#isTold = false;
   };
 
   /** Reads the opt-out again: the visitor may have opted out while the page was in the back-forward cache. */

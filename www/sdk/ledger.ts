@@ -82,8 +82,8 @@ export function ledgerOf(store: Store, check: () => void = () => {}): Ledger {
       { ...withoutEpoch(old, start), latest: undefined, drawn: start })),
     async event({ task, epoch, start, line: { id }, events }) {
       // A store changes a line durably only together with a report, in claim(). This report has another task id and is
-      // deleted then: only the line's record stays. If the page dies between, the report says that the epoch's event is
-      // recorded, and the next call deletes it. Nothing else reads it.
+      // deleted then: only the line's record stays. Nobody waits for that. If the page dies before, the report says that
+      // the epoch's event is recorded, and the next call deletes it. Nothing else reads it.
       const mark = `event of ${task}`;
       let allowed = true;
       try {
@@ -94,7 +94,7 @@ export function ledgerOf(store: Store, check: () => void = () => {}): Ledger {
           allowed = line !== undefined;
           return line ?? noEvent();
         });
-        await store.release(mark, epoch, id, (line) => line);
+        void store.release(mark, epoch, id, (line) => line).catch(() => {});
       } catch (error) {
         if (allowed) throw error;
       }

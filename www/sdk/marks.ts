@@ -1,7 +1,7 @@
 /**
- * Marks in `localStorage`, which answers at once and is shared by all tabs of an origin: a page that is being left has
- * no time to ask IndexedDB, or to write to it. One mark tells such pages of `forget()` and `optOut()` in other tabs,
- * others tell later pages whose drafts have left, or which tasks were fetched.
+ * Marks in `localStorage`, which answers at once and tells all tabs of an origin of a change: a page that is being left
+ * has no time to ask IndexedDB, or to wait for it. One mark tells other tabs of `forget()` and `optOut()`, others tell
+ * later pages which drafts have left, or which tasks were fetched.
  * @module
  */
 
@@ -21,8 +21,8 @@ function withStorage<T>(work: (storage: Storage) => T): T | undefined {
 const watchers = new Set<() => void>();
 
 /**
- * Marks that the visitor has withdrawn reports. A page that is then left sends no draft that it holds. The next visit
- * asks the store for those that were not withdrawn.
+ * Marks that the visitor has withdrawn reports. A page that knows of it sends no draft that it holds when it is left.
+ * The next visit asks the store for those that were not withdrawn.
  */
 export function markWithdrawal(): void {
   withStorage((storage) => storage.setItem(key, crypto.randomUUID()));
@@ -32,11 +32,12 @@ export function markWithdrawal(): void {
 /** Calls a function when the mark may have changed, in any tab. Returns a function that ends this. */
 export function watchWithdrawals(callback: () => void): () => void {
   if (typeof document === 'undefined') return () => {};
+  const changed = (event: StorageEvent) => (event.key === key || event.key === null) && callback(); // null: cleared
   watchers.add(callback);
-  addEventListener('storage', callback);
+  addEventListener('storage', changed);
   return () => {
     watchers.delete(callback);
-    removeEventListener('storage', callback);
+    removeEventListener('storage', changed);
   };
 }
 

@@ -49,8 +49,8 @@ export interface Submission {
   readonly isWanted?: (attempt: number) => Promise<boolean>;
   /** Whether to retry after the first attempt. Default true. */
   readonly retries?: boolean;
-  /** Called right after the first attempt has begun. */
-  readonly onBegun?: (() => void) | undefined;
+  /** Called right after the first request has begun. */
+  readonly onRequest?: (() => void) | undefined;
 }
 
 /**
@@ -61,14 +61,14 @@ export interface Submission {
  * signal's reason if it is aborted
  */
 export async function submit(url: string, body: Bytes,
-  { token, signal, isWanted, retries = true, onBegun }: Submission = {}): Promise<boolean> {
+  { token, signal, isWanted, retries = true, onRequest }: Submission = {}): Promise<boolean> {
   for (let attempt = 0; ; attempt++) {
     const wanted = !isWanted || (await isWanted(attempt));
     throwIfAborted(signal);
     if (!wanted) return false;
     const attempted = withTimeout((request) => post(url, body, token, request),
       timeouts[0] + timeouts[1] * Math.ceil(body.length / 1024), signal);
-    if (attempt === 0) onBegun?.();
+    if (attempt === 0) onRequest?.();
     const outcome = await attempted.catch(unanswered);
     throwIfAborted(signal);
     if (outcome === undefined) return true;

@@ -2,12 +2,13 @@
 import { hide, launch, launchFirefox, patience } from '../harness.mjs';
 import { startWebKit } from './webdriver.mjs';
 
-/** A tab of a visitor, who may hide or close it. @typedef {Record<'hide' | 'close', () => Promise<unknown>> &
- *   {open: (url: string) => Promise<unknown>}} Tab */
+/** A tab of a visitor, who may hide or close it, and open another one. @typedef {Record<'hide' | 'close', () =>
+ *   Promise<unknown>> & {open: (url: string) => Promise<unknown>, another: () => Promise<Tab>}} Tab */
 
 /**
  * A browser with one tab. `run` runs a script in the page; the script calls its last argument when it is done. `call`
- * calls a function in the page with a value. `newTab` opens another tab.
+ * calls a function in the page with a value. `newTab` opens another tab, if it can as
+ * another visitor.
  * @typedef {{open: (url: string) => Promise<unknown>, run: (script: string) => Promise<any>,
  *   call: (work: (given: any) => unknown, given?: unknown) => Promise<any>, newTab: () => Promise<Tab>,
  *   stop: () => Promise<unknown>}} Browser
@@ -31,15 +32,17 @@ export const backForwardCache = { ignoreDefaultArgs: ['--disable-back-forward-ca
 /** @param {Promise<import('playwright-core').Browser>} launching @returns {Promise<Browser>} */
 export async function started(launching) {
   const browser = await launching;
-  const newPage = async () => {
-    const page = await browser.newPage();
+  const newPage = async (/** @type {{newPage: () => Promise<import('playwright-core').Page>}} */ from = browser) => {
+    const page = await from.newPage();
     page.setDefaultTimeout(patience);
     return page;
   };
   const page = await newPage();
-  const newTab = async () => {
-    const tab = await newPage();
+  /** @type {(context?: import('playwright-core').BrowserContext) => Promise<Tab>} */
+  const newTab = async (context) => {
+    const tab = await newPage(context ?? await browser.newContext());
     return {
+      another: () => newTab(tab.context()),
       open: (/** @type {string} */ url) => tab.goto(url, { waitUntil: 'commit' }),
       hide: () => tab.evaluate(hide),
       close: () => Promise.all([tab.waitForEvent('close'), tab.close({ runBeforeUnload: true })]),

@@ -80,9 +80,10 @@ export async function startWebKit() {
      */
     run,
     /** Opens a window: a tab would hide the other tabs of its window. */
-    newTab: async () => {
+    newTab: async function newTab() {
       const { handle } = await inWindow(window, () => ask('POST', `${at}/window/new`, { type: 'window' }));
       return {
+        another: newTab,
         open: (/** @type {string} */ url) => inWindow(handle, () => ask('POST', `${at}/url`, { url })),
         hide: () => inWindow(handle, () => run(`(${hide})(); arguments[0]()`)),
         close: () => inWindow(handle, () => ask('DELETE', `${at}/window`)),
