@@ -31,7 +31,7 @@ const ways = ['', 'next', 'back', 'reload'];
 /** How they leave: to another site, by closing the page, or by hiding it, for example on a phone. */
 const leaves = /** @type {const} */ (['out', 'close', 'hide']);
 
-/** Whether a click with an event may go this way: to another page or site. It is no click on a button of the browser. */
+/** Whether a click with an event may go this way: to another page or site, and not by a button of the browser. */
 const mayClick = (/** @type {string} */ way, /** @type {string} */ leave) =>
   ['next', 'reload'].includes(way) || (way === '' && leave === 'out');
 
