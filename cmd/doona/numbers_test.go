@@ -67,6 +67,8 @@ printf '0.5\n0.25\n1\n' >three.csv`,
 			"doona plan --query vectormean --dim 3 --users 20 --epsilon 1 --delta 1e-6",
 			"doona plan --query strings --length 2 --users 20 --epsilon 1 --delta 1e-6",
 			"doona plan --query count --users 20 --total-epsilon 1 --total-delta 1e-6 --epochs 2 --noise relays --cap 2/3",
+			"doona plan --query histogram --bins 3 --users 20 --total-epsilon 1 --total-delta 1e-6 --epochs 2 --noise relays " +
+				"--events 1/2 --default 1",
 			"doona plan --query count --epsilon 1 --delta 1e-6 --noise relays --solve users --interval-width 20",
 			"doona plan --query count --users 20 --epsilon 1 --delta 1e-6 --pick 1 --out t.json",
 			"doona simulate --task ../given/mean.json --fast --repeat 2 --malicious 1",

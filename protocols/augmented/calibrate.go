@@ -2,6 +2,7 @@ package augmented
 
 import (
 	"cmp"
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -77,6 +78,9 @@ func fit(t *task.Task, d protocols.NoiseOptions) error {
 	claim := claimOf(t)
 	claim.Gaussian = d.Gaussian
 	cells, n, err := noise(t, claim, d)
+	if bound := new(invalid.FieldError); d.MaxDummies > 0 && errors.As(err, &bound) && bound.Field == "dummies" {
+		return invalid.Field("max-dummies", decimal.Format(d.MaxDummies, -1), bound.Want) // not that of a cell
+	}
 	if err != nil {
 		return err
 	}

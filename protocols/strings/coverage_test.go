@@ -141,13 +141,15 @@ func excess(c *measured, share float64) (mean, deviation float64) {
 
 // checkCoverage requires that the intervals contain the truth in 94.5 to 98 % of all cases, and that nearly all texts
 // have one. The fast test of the truth may differ from the printed interval in one batch of 500: where a cap changes at
-// an interval's end, the two may look for the end from different sides. Each check of a share fails by chance once in 10⁶ runs, at 5 standard deviations.
+// an interval's end, the two may look for the end from different sides. Each check of a share fails by chance once in
+// 10⁶ runs, at 5 standard deviations.
 func checkCoverage(t *testing.T, c *measured) {
 	n := float64(c.Batches)
 	least := .945*n - 5*math.Sqrt(n*.945*.055) - 1
 	require.GreaterOrEqual(t, float64(c.Rest), least)
 	require.NotZero(t, c.Printed)
-	require.LessOrEqual(t, c.Differ, c.Printed/500, "texts whose printed interval differs from the test of the truth")
+	require.LessOrEqual(t, c.Differ, c.Printed/500,
+		"texts whose printed interval differs from the test of the truth")
 	require.LessOrEqual(t, float64(c.None), .05*n+10, "texts without an interval")
 	if c.Asking {
 		require.GreaterOrEqual(t, float64(c.Together), least)

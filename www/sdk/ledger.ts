@@ -82,8 +82,8 @@ export function ledgerOf(store: Store, check: () => void = () => {}): Ledger {
       { ...withoutEpoch(old, start), latest: undefined, drawn: start })),
     async event({ task, epoch, start, line: { id }, events }) {
       // A store changes a line durably only together with a report, in claim(). This report has another task id and is
-      // deleted then: only the line's record stays. Nobody waits for that. If the page dies before, the report says that
-      // the epoch's event is recorded, and the next call deletes it. Nothing else reads it.
+      // deleted then: only the line's record stays. Nobody waits for that. If the page dies before, the report says
+      // that the epoch's event is recorded, and the next call deletes it. Nothing else reads it.
       const mark = `event of ${task}`;
       let allowed = true;
       try {

@@ -5,5 +5,6 @@ import { testVisitors } from '../one-time.mjs';
 import { backForwardCache, browsers, started } from './browsers.mjs';
 
 const engines = { ...browsers, Chromium: () => started(launch(backForwardCache)) };
-const names = /** @type {(keyof typeof engines)[]} */ ((process.env.DOONA_VISITORS ?? 'Chromium,Firefox,WebKitGTK').split(','));
+const names = /** @type {(keyof typeof engines)[]} */ (
+  (process.env.DOONA_VISITORS ?? 'Chromium,Firefox,WebKitGTK').split(','));
 for (const name of names) testVisitors(name, engines[name]);
