@@ -121,8 +121,7 @@ func TestRelayNoiseNamesWhatIsWrong(t *testing.T) {
 	for field, change := range map[string]func(q *planner.Query){
 		"protocol":      func(q *planner.Query) { q.Protocol = "realsum" },
 		"query":         func(q *planner.Query) { q.Query, q.Dim = task.VectorMean, 4 },
-		"dummies":       func(q *planner.Query) { q.Relays.MaxDummies = 3 },
-		"max-dummies":   func(q *planner.Query) { q.Relays.MaxDummies = -1 },
+		"max-dummies":   func(q *planner.Query) { q.Relays.MaxDummies = 3 },
 		"local-epsilon": func(q *planner.Query) { q.Relays.LocalEpsilon = 65 },
 		"total-delta":   func(q *planner.Query) { q.TotalEpsilon, q.Epochs = 1, 3 },
 		"epochs":        func(q *planner.Query) { q.TotalEpsilon, q.TotalDelta = 1, 1e-6 },
@@ -136,4 +135,9 @@ func TestRelayNoiseNamesWhatIsWrong(t *testing.T) {
 		require.ErrorAs(t, err, &wrong, field)
 		require.Equal(t, field, wrong.Field)
 	}
+	q := query()
+	q.Relays = &planner.RelayNoise{}
+	q.Relays.MaxDummies = -1
+	_, err := planner.Draft(q)
+	require.ErrorContains(t, err, "invalid max-dummies -1: want 0 to")
 }

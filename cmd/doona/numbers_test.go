@@ -82,6 +82,8 @@ printf '0.5\n0.25\n1\n' >three.csv`,
 			"doona task new --query strings --length 2 --batch 20 --epsilon 1 --delta 1e-6 --noise relays --out t.json",
 			signed + "--noise relays --total-epsilon 1 --total-delta 1e-6 --epochs 2 --cap 2/3 " +
 				"--epoch-length 1h --out t.bundle",
+			signed + "--noise relays --total-epsilon 1 --total-delta 1e-6 --epochs 2 --events 1/2 --default 1 " +
+				"--epoch-length 1h --out t.bundle",
 			fmt.Sprintf("doona task renew ../given/stream.bundle --owner-key ../given/owner.key --verifier-keys "+
 				"../given/verifier.keys.pub --epochs 2 --replace 1=http://127.0.0.1:1,%s --out t.bundle", key),
 		},
