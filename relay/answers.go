@@ -126,6 +126,9 @@ func (r *Relay) counted(handle service.Handler, onlyRefusals bool) service.Handl
 			return nil
 		}
 		if s, unknown := service.PathTask(req, r.Hosted().ByID); unknown == nil {
+			if s.IsSuspended() { // its answers say nothing about the time after the suspension
+				return err
+			}
 			r.answers.count(s.ID, name)
 		}
 		r.answers.count(allTasks, name)

@@ -120,8 +120,8 @@ type Config struct {
 	// Tasks lists the tasks that the relay serves. Required, unless Owners is set.
 	Tasks []TaskConfig `yaml:"tasks"`
 
-	// Owners lists task owners. The relay serves their tasks without asking the operator about each task. Default:
-	// none.
+	// Owners lists task owners. The relay serves their tasks without asking the operator about each task.
+	// [Relay.Reload] applies changes of Owners, and of nothing else. Default: none.
 	Owners []OwnerConfig `yaml:"owners"`
 
 	// Listener and AdminListener replace Listen and Admin where another program embeds the relay.
@@ -188,20 +188,14 @@ type OwnerConfig struct {
 	// MaxMemory as if the owner had that many tasks. Required. Range 1 to 1024.
 	Tasks int `yaml:"tasks"`
 
+	// Suspended makes the relay refuse new tasks of the owner, and reports of its tasks, for now. What the relay has
+	// accepted still goes to the next hop. Default false.
+	Suspended bool `yaml:"suspended"`
+
 	// Recovery and Candidates are as in TaskConfig, and apply to every stream that the owner begins here. Default:
 	// none.
 	Recovery   string   `yaml:"recovery"`
 	Candidates []string `yaml:"candidates"`
-}
-
-// taskLimit returns how many tasks the relay may have at the same time. A stream counts as one task, because its tasks
-// follow each other.
-func (c *Config) taskLimit() int {
-	n := len(c.Tasks)
-	for _, o := range c.Owners {
-		n += o.Tasks
-	}
-	return n
 }
 
 // TLSConfig names a certificate. After its files are replaced, the relay loads the new ones at the next connection.

@@ -39,6 +39,12 @@ func (r *Relay) measure(ctx context.Context) {
 		return
 	}
 	setOwnerTasks(m, status.Owners)
+	if last := status.Reload; last != nil {
+		m.Set(monitor.ReloadFailed, service.Flag(last.Failed != "").Value())
+		if !last.Applied.IsZero() {
+			m.Set(monitor.Reloaded, float64(last.Applied.Unix()))
+		}
+	}
 	m.Forget(monitor.Refused)
 	m.Forget(monitor.Findings)
 	for _, t := range status.Tasks {
@@ -59,10 +65,15 @@ func (r *Relay) measure(ctx context.Context) {
 
 // setOwnerTasks sets the gauges of task slots. Each gauge sums over all owners, so that metrics do not reveal an owner.
 func setOwnerTasks(m *monitor.Monitor, owners []OwnerStatus) {
-	var limit, tasks, asked int
+	var limit, tasks, asked, suspended int
 	for _, o := range owners {
+		if o.Suspended {
+			suspended++
+		}
 		limit, tasks, asked = limit+o.TaskLimit, tasks+o.Tasks, asked+o.Asked
 	}
+	m.Set(monitor.Owners, float64(len(owners)-suspended), "active")
+	m.Set(monitor.Owners, float64(suspended), "suspended")
 	m.Set(monitor.OwnerTaskLimit, float64(limit))
 	m.Set(monitor.OwnerTasks, float64(tasks), "tasks")
 	m.Set(monitor.OwnerTasks, float64(asked), "keys")

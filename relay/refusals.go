@@ -38,14 +38,17 @@ func (r *Relay) refusals() (found []Refusal, all bool) {
 	for _, s := range hosted.Order {
 		number, current := s.Epochs.At(uint64(max(now.Unix(), 0)))
 		if current && !s.IsStopped() {
-			open++
-			if name, why := refuses(s.Epoch(number)); name != "" {
+			name, why := refuses(s.Epoch(number))
+			if name != "" || !s.IsSuspended() { // the status of a suspended owner says that it is suspended
+				open++
+			}
+			if name != "" {
 				closed++
 				found = append(found, Refusal{Task: s.ID.String(), Problem: name, Reason: why})
 				continue
 			}
 		}
-		if name := r.answers.mostly(s.ID); name != "" {
+		if name := r.answers.mostly(s.ID); name != "" && !s.IsSuspended() {
 			found = append(found, Refusal{s.ID.String(), true, name, advice[name]})
 		}
 	}

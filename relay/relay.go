@@ -80,6 +80,7 @@ type Relay struct {
 	handout *handout.Server
 
 	answers     answers
+	reloads     reloads
 	connections *service.Connections // to the public address
 	ready       atomic.Bool
 	once        sync.Once // makes Close close the store only once
@@ -151,7 +152,7 @@ func (r *Relay) assemble() {
 
 func (r *Relay) ingressConfig() ingress.Config {
 	return ingress.Config{Proxies: r.proxies, Outgoing: r.outgoing, MaxConcurrent: r.cfg.MaxConcurrent,
-		MaxMemory: int64(r.cfg.MaxMemory), MaxTasks: r.cfg.taskLimit(), Group: r.cfg.Group,
+		MaxMemory: int64(r.cfg.MaxMemory), Group: r.cfg.Group,
 		KeyInterval: r.cfg.PullInterval}
 }
 
@@ -295,9 +296,7 @@ func (s *setup) tasksConfig() tasks.Config {
 		service.Default(&t.HPKEKeys, s.cfg.HPKEKeys)
 		c.Tasks = append(c.Tasks, tasks.Source(t))
 	}
-	for _, o := range s.cfg.Owners {
-		c.Owners = append(c.Owners, tasks.OwnerSource(o))
-	}
+	c.Owners = s.cfg.ownerSources()
 	return c
 }
 

@@ -47,12 +47,12 @@ func (s Size) String() string {
 func (s Size) ceil() Size { return (s + 1<<20 - 1) &^ (1<<20 - 1) }
 
 // checkMemory returns an error unless every task can still take its largest report within MaxMemory while all other
-// tasks use their whole share of it. A stream counts as one task.
-func (c *Config) checkMemory(all []*tasks.Hosted) error {
+// tasks use their whole share of it. There may be up to limit tasks, where a stream counts as one.
+func (c *Config) checkMemory(all []*tasks.Hosted, limit int) error {
 	need := int64(0)
 	for _, s := range all {
 		if s.Hop == 0 {
-			need = max(need, int64(c.taskLimit())*ingress.MostReportBytes(s))
+			need = max(need, int64(limit)*ingress.MostReportBytes(s))
 		}
 	}
 	if int64(c.MaxMemory) < need {

@@ -31,6 +31,9 @@ type Status struct {
 	Tasks []TaskStatus `json:"tasks"`
 
 	Owners []OwnerStatus `json:"owners,omitempty"` // the approved owners
+
+	// Reload is set once a running relay has read its configuration again.
+	Reload *ReloadStatus `json:"reload,omitempty"`
 }
 
 // OwnerStatus is the task limit of an approved owner and how much of it is in use.
@@ -39,11 +42,17 @@ type OwnerStatus struct {
 	TaskLimit int    `json:"task_limit"`
 	Tasks     int    `json:"tasks"` // a stream counts as one
 	Asked     int    `json:"asked"` // key lists made for the owner that wait for their task
+	Suspended bool   `json:"suspended,omitempty"`
 }
 
 // String describes the status in words.
 func (o OwnerStatus) String() string {
-	return fmt.Sprintf("owner %s: %d tasks and %d waiting key lists, limit %d", o.Owner, o.Tasks, o.Asked, o.TaskLimit)
+	suspended := ""
+	if o.Suspended {
+		suspended = ", suspended"
+	}
+	return fmt.Sprintf("owner %s: %d tasks and %d waiting key lists, limit %d%s", o.Owner, o.Tasks, o.Asked,
+		o.TaskLimit, suspended)
 }
 
 // TaskStatus is the status of one task.
@@ -103,6 +112,7 @@ func (r *Relay) Status(ctx context.Context) (*Status, error) {
 			out.Full = short.Error()
 		}
 		out.Refusing, _ = r.refusals()
+		out.Reload = r.reloads.status.Load()
 	}
 	return out, err
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -46,7 +48,8 @@ The relay answers clients and the next hop on the public address. /healthz, /rea
 /status are on the admin address, which must stay private. The admin address answers only requests for
 an IP address, localhost or a name in admin_hosts. The relay may be killed at any moment: acknowledged
 reports are on disk. SIGTERM or an interrupt drains it: it refuses new requests and answers those that
-have begun.
+have begun. After SIGHUP it reads relay.yaml again and applies changes of owners. It refuses any other
+change, and relay status says so until it has read a good file.
 
 An example of relay.yaml, for a relay behind a TLS proxy:
 
@@ -87,6 +90,7 @@ func serve(ctx context.Context, cmd *cobra.Command, f *configFlags, flags *cli.L
 	if err != nil {
 		return err
 	}
+	hangups := cli.Hangups()
 	config, err := f.load()
 	if err != nil {
 		return err
@@ -96,11 +100,29 @@ func serve(ctx context.Context, cmd *cobra.Command, f *configFlags, flags *cli.L
 	if err != nil {
 		return err
 	}
-	if err := r.Run(ctx); err != nil {
+	running, stop := context.WithCancel(ctx)
+	var reloading sync.WaitGroup
+	reloading.Go(func() { reloadLoop(running, hangups, r, f) })
+	err = r.Run(ctx)
+	stop()
+	reloading.Wait()
+	if err != nil {
 		return err
 	}
 	config.Log.Info("drained")
 	return nil
+}
+
+// reloadLoop reads the configuration again after each SIGHUP. The relay logs what came of it.
+func reloadLoop(ctx context.Context, hangups <-chan os.Signal, r *relay.Relay, f *configFlags) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+			_ = r.Reload(f.load)
+		}
+	}
 }
 
 func checkCommand() *cobra.Command {

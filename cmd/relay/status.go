@@ -115,6 +115,9 @@ func printStatus(w io.Writer, status *relay.Status) error {
 	for _, f := range status.Refusing {
 		fmt.Fprintln(w, f)
 	}
+	if status.Reload != nil {
+		fmt.Fprintln(w, status.Reload)
+	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "TASK\tNAME\tHOP\tEPOCH\tSTATE\tBATCHES\tCONFIRMED")
 	for _, t := range status.Tasks {

@@ -126,3 +126,22 @@ func TestReadPrivate(t *testing.T) {
 		require.ErrorContains(t, read(mode), "chmod 600 "+path)
 	}
 }
+
+// TestReserveIsRemoved: removed space must be free, and its folder may then be gone. Space that another file reserved
+// in the same folder must stay.
+func TestReserveIsRemoved(t *testing.T) {
+	var r durable.Reserve
+	kept, gone := t.TempDir(), t.TempDir()
+	require.NoError(t, r.Add(filepath.Join(kept, "keys"), 1<<16))
+	require.NoError(t, r.Add(filepath.Join(gone, "owner"), 1<<16))
+	require.NoError(t, r.Fill())
+	require.FileExists(t, filepath.Join(gone, "owner.reserve"))
+	require.NoError(t, r.Remove(filepath.Join(gone, "owner")))
+	require.NoFileExists(t, filepath.Join(gone, "owner.reserve"))
+	require.NoError(t, os.RemoveAll(gone))
+	require.NoError(t, r.Remove(filepath.Join(kept, "owner")))
+	require.NoError(t, r.Fill())
+	require.FileExists(t, filepath.Join(kept, "keys.reserve"))
+	require.NoError(t, os.RemoveAll(kept))
+	require.Error(t, r.Fill())
+}

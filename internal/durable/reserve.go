@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ type Reserve struct {
 
 // reserveFile is one file of a reserve.
 type reserveFile struct {
+	of           string // the file for which Add was called first
 	folder, path string
 	size         int64 // wanted size in bytes
 }
@@ -31,6 +33,7 @@ const reserveSuffix = ".reserve"
 
 // Add makes [Reserve.Fill] reserve size bytes in file's folder. Of several sizes for one folder, the largest counts.
 func (r *Reserve) Add(file string, size int64) error {
+	of := file
 	file, err := follow(file)
 	if err == nil {
 		file, err = filepath.Abs(file)
@@ -50,7 +53,24 @@ func (r *Reserve) Add(file string, size int64) error {
 			return nil
 		}
 	}
-	r.files = append(r.files, &reserveFile{folder, filepath.Join(folder, filepath.Base(file)+reserveSuffix), size})
+	r.files = append(r.files, &reserveFile{of, folder, filepath.Join(folder, filepath.Base(file)+reserveSuffix), size})
+	return nil
+}
+
+// Remove stops reserving the space for which [Reserve.Add] was called with this path, and frees it. If Add was first
+// called with another file in the folder, the space stays reserved.
+func (r *Reserve) Remove(file string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := slices.IndexFunc(r.files, func(p *reserveFile) bool { return p.of == file })
+	if at < 0 {
+		return nil
+	}
+	path := r.files[at].path
+	r.files = slices.Delete(r.files, at, at+1)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	return nil
 }
 

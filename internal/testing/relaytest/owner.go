@@ -2,6 +2,7 @@ package relaytest
 
 import (
 	"context"
+	"crypto/ed25519"
 	"os"
 	"path/filepath"
 	"testing"
@@ -28,6 +29,18 @@ func (o Options) Approving(t testing.TB, tasks int) Options {
 		}
 	}
 	return o
+}
+
+// OfOwner returns the same cascade with methods that sign as another owner, whose key is new.
+func (c *Cascade) OfOwner(t testing.TB) *Cascade {
+	t.Helper()
+	other, deployment := *c, *c.Deployment
+	other.ownerKey = filepath.Join(t.TempDir(), "owner.key")
+	key, err := keyfile.NewSign(other.ownerKey)
+	require.NoError(t, err)
+	deployment.Owner = taskfile.FormatKey(task.SignKey(key.Public().(ed25519.PublicKey)))
+	other.Deployment = &deployment
+	return &other
 }
 
 // Named returns a copy of c's task with another name and changes. No relay has made keys for the copy.

@@ -65,6 +65,7 @@ type Cascade struct {
 	sealer    *onion.Sealer
 	http      *http.Client
 	issuer    string // the issuer's address, if clients need tokens
+	ownerKey  string // file of the key that signs as the owner; "" for that of the deployment
 }
 
 // Clock is a clock that a test can move.

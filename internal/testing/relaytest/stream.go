@@ -1,6 +1,7 @@
 package relaytest
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"fmt"
@@ -26,7 +27,7 @@ func InStream(allow ...string) func(*task.Task) {
 // AsOwner returns the task owner's key and a client that signs requests with it.
 func (c *Cascade) AsOwner(t testing.TB) (ed25519.PrivateKey, *handover.Requester) {
 	t.Helper()
-	key, err := keyfile.LoadSign(filepath.Join(c.Dir, "owner.key"))
+	key, err := keyfile.LoadSign(cmp.Or(c.ownerKey, filepath.Join(c.Dir, "owner.key")))
 	require.NoError(t, err)
 	return key, handover.NewRequester(key, c.http.Transport)
 }

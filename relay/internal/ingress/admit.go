@@ -25,7 +25,7 @@ type room struct {
 //
 // [CH98]: https://doi.org/10.1109/90.664262
 type admission struct {
-	alone bool // there is only one task, which may use all
+	limit func() int // largest number of tasks at a time; if it is 1, the task may use all
 
 	mu       sync.Mutex // guards the rest
 	free     room
@@ -33,8 +33,8 @@ type admission struct {
 	networks map[netip.Prefix]room
 }
 
-func newAdmission(all room, most int) *admission {
-	return &admission{alone: most == 1, free: all, tasks: map[*tasks.Hosted]room{}, networks: map[netip.Prefix]room{}}
+func newAdmission(all room, limit func() int) *admission {
+	return &admission{limit: limit, free: all, tasks: map[*tasks.Hosted]room{}, networks: map[netip.Prefix]room{}}
 }
 
 // take reserves one report and its bytes for a network and a task. It returns "", or a problem if the limit of all, of
@@ -48,7 +48,7 @@ func (a *admission) take(s *tasks.Hosted, client netip.Prefix, bytes int64) prob
 		return problem.Overloaded
 	case network.reports > 0 && (network.reports >= (a.free.reports+7)/8 || network.bytes+bytes > a.free.bytes/8):
 		return problem.SlowDown
-	case !a.alone && (held.reports >= a.free.reports || held.bytes+bytes > a.free.bytes):
+	case a.limit() != 1 && (held.reports >= a.free.reports || held.bytes+bytes > a.free.bytes):
 		return problem.Overloaded
 	}
 	a.networks[client] = room{network.reports + 1, network.bytes + bytes}

@@ -15,7 +15,7 @@ import (
 func TestFewNetworksLeaveRoom(t *testing.T) {
 	all := room{1024, 256 << 20}
 	for _, bytes := range []int64{1 << 10, 1 << 20} {
-		a, s := newAdmission(all, 1), &tasks.Hosted{}
+		a, s := newAdmission(all, func() int { return 1 }), &tasks.Hosted{}
 		network := func(n byte) netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, n, 0}), 24) }
 		taken := map[byte]int{}
 		for n := range byte(16) {

@@ -34,7 +34,6 @@ type Config struct {
 	Outgoing      http.RoundTripper // sends the requests to issuers
 	MaxConcurrent int
 	MaxMemory     int64
-	MaxTasks      int // largest number of tasks at a time; a stream counts as one
 	Group         int
 	KeyInterval   time.Duration // longest time between two attempts to fetch an issuer's keys
 }
@@ -61,7 +60,7 @@ func New(r *tasks.Registry, cfg Config, vault *store.Vault, monitor *monitor.Mon
 	wake func()) *Ingress {
 	return &Ingress{Registry: r, cfg: cfg, vault: vault, monitor: monitor, wakeEpoch: wake,
 		queue:     make(chan *pending, cfg.MaxConcurrent),
-		admission: newAdmission(room{cfg.MaxConcurrent, cfg.MaxMemory}, cfg.MaxTasks)}
+		admission: newAdmission(room{cfg.MaxConcurrent, cfg.MaxMemory}, r.TaskLimit)}
 }
 
 // Load says how much of its limits an ingress uses now.
@@ -173,6 +172,8 @@ func (in *Ingress) reportEpoch(req *http.Request, s *tasks.Hosted) (e tasks.Epoc
 		return e, problem.New(problem.EpochClosed, "").At(now)
 	case e.RolledBack():
 		return e, tasks.RolledBackProblem()
+	case s.IsSuspended():
+		return e, tasks.SuspendedProblem()
 	}
 	return e, nil
 }

@@ -42,6 +42,9 @@ const (
 	EpochsEnd          = "doona_relay_epochs_end_timestamp_seconds"
 	Refused            = "doona_relay_refused"
 	Findings           = "doona_relay_findings"
+	Owners             = "doona_relay_owners"
+	Reloaded           = "doona_relay_last_reload_timestamp_seconds"
+	ReloadFailed       = "doona_relay_reload_failed"
 	OwnerTaskLimit     = "doona_relay_owner_task_limit"
 	OwnerTasks         = "doona_relay_owner_tasks"
 	OwnerTasksRejected = "doona_relay_owner_tasks_rejected_total"
@@ -85,6 +88,11 @@ var definitions = append([]service.Metric{
 		ByReason),
 	service.Gauge(Findings, service.UnitCount, "Batches of other parties that failed a check.",
 		ByTask, ByReason),
+	service.Gauge(Owners, service.UnitCount, "Approved owners, by state: active or suspended.", "state"),
+	service.Gauge(Reloaded, service.UnitTime,
+		"Time of the last successful reload of the configuration; 0 if none since the start."),
+	service.Gauge(ReloadFailed, service.UnitCount,
+		"1 while the last reload of the configuration has failed, and so changed nothing."),
 	service.Gauge(OwnerTaskLimit, service.UnitCount, "Task slots of all approved owners together."),
 	service.Gauge(OwnerTasks, service.UnitCount,
 		"Task slots in use: by tasks, where a stream counts as one, or by keys waiting for their task.", "by"),
@@ -113,6 +121,8 @@ func New(log *slog.Logger) *Monitor {
 	m.Add(Unconnected, 0)
 	m.Add(StoreErrors, 0)
 	m.Add(OwnerTasksRejected, 0)
+	m.Set(Reloaded, 0)
+	m.Set(ReloadFailed, 0)
 	for _, name := range overloads {
 		m.Add(Overload, 0, string(name))
 	}

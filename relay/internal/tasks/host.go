@@ -26,6 +26,10 @@ type Host struct {
 	nonces  nonces        // nonces of requests by next hops and owners
 	came    chan struct{} // see Changes
 	joining sync.Mutex    // serializes adding and dropping tasks
+
+	// owning is held for reading while the relay stores a task or keys of an approved owner, and for writing while the
+	// approved owners change.
+	owning sync.RWMutex
 }
 
 // Store is what a host needs of the store: its name, to which keys are bound, and the nonces of requests.

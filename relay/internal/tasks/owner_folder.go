@@ -29,10 +29,7 @@ import (
 //
 // An entry with one of these names is complete and durable: the relay creates it in the folder "work", and then renames
 // "work". Several processes of the relay share the owner's folder.
-type ownerFolder struct {
-	path  string
-	limit int
-}
+type ownerFolder struct{ path string }
 
 const (
 	bundleFile       = "task.bundle"
@@ -77,8 +74,9 @@ func (p *ownerFolder) taken() (tasks []task.ID, asked []string, err error) {
 	return tasks, asked, nil
 }
 
-// prepare creates the folder and its lock. It runs only at the start. If the folder is missing later, its disk volume
-// is missing: with a new, empty folder and lock all processes would conclude that the tasks were dropped.
+// prepare creates the folder and its lock. It runs only at the start, and when the operator adds the owner. If the
+// folder is missing later, its disk volume is missing: with a new, empty folder and lock all processes would conclude
+// that the tasks were dropped.
 func (p *ownerFolder) prepare() error {
 	if err := durable.MakeFolder(p.path, 0o700); err != nil {
 		return fault(err)
@@ -180,18 +178,17 @@ func (p *ownerFolder) clear(now clock.Reading) error {
 
 // keys returns the signed key list that an owner asks for under a label. If a list with this label already waits for
 // its task, keys returns that list. Otherwise it makes a new list, which uses a slot and takes about 0.1 ms per epoch.
-func (p *ownerFolder) keys(label taskfile.Label, kem task.KEM, count uint64, now clock.Reading,
-	sign ed25519.PrivateKey) (
-	raw []byte, err error) {
+func (p *ownerFolder) keys(label taskfile.Label, kem task.KEM, count uint64, limit int, now clock.Reading,
+	sign ed25519.PrivateKey) (raw []byte, err error) {
 	name := fmt.Sprintf("%s%x-%s-%d-", askedPrefix, label, kem, count)
 	err = p.change(now, func(tasks []task.ID, asked []string) (err error) {
 		same := slices.IndexFunc(asked, func(other string) bool { return strings.HasPrefix(other, name) })
 		switch {
 		case same >= 0:
 			raw, err = os.ReadFile(p.file(asked[same], keysFile+".pub"))
-		case len(tasks)+len(asked) >= p.limit:
+		case len(tasks)+len(asked) >= limit:
 			return fmt.Errorf("%w: %d tasks and %d waiting key lists, limit %d", errTaskLimit, len(tasks),
-				len(asked), p.limit)
+				len(asked), limit)
 		default:
 			raw, err = p.make(name, kem, count, now.Now, sign)
 		}
@@ -230,15 +227,15 @@ func (p *ownerFolder) make(name string, kem task.KEM, count uint64, now time.Tim
 
 // take stores a task durably in the slot of the keys that it names, unless the task is there already. It first calls
 // check with the folder that will hold the task; an error of check stops it.
-func (p *ownerFolder) take(id task.ID, list task.KeyListHash, raw []byte, now clock.Reading,
+func (p *ownerFolder) take(id task.ID, list task.KeyListHash, raw []byte, limit int, now clock.Reading,
 	check func(folder string) error) error {
 	return p.change(now, func(tasks []task.ID, asked []string) error {
 		at := slices.IndexFunc(asked, func(name string) bool { return strings.HasSuffix(name, hashName(list)) })
 		switch {
 		case slices.Contains(tasks, id):
 			return nil // the owner handed it over again
-		case len(tasks) >= p.limit:
-			return fmt.Errorf("%w: %d tasks, limit %d", errTaskLimit, len(tasks), p.limit)
+		case len(tasks) >= limit:
+			return fmt.Errorf("%w: %d tasks, limit %d", errTaskLimit, len(tasks), limit)
 		case at < 0:
 			return invalid.Field("relays.keyList", hashName(list),
 				"a key list that this relay made for the owner in the last 24 hours and that no other task uses")

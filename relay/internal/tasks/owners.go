@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/doona-dp/doona/internal/clock"
@@ -26,8 +27,8 @@ import (
 // owner is a task owner whom the operator approved. It hands over tasks without asking the operator; the relay serves
 // them like configured tasks.
 type owner struct {
-	OwnerSource
 	*ownerFolder
+	source atomic.Pointer[OwnerSource] // a reload may change its Tasks and Suspended
 	key    task.SignKey
 	posted chan struct{} // holds a value while the relay handles a request of the owner
 }
@@ -35,44 +36,32 @@ type owner struct {
 // config returns the configuration of the owner's task that is stored in folder.
 func (o *owner) config(folder string) Source {
 	in := func(name string) string { return filepath.Join(folder, name) }
-	return Source{File: in(bundleFile), Owner: o.Owner, HPKEKeys: in(keysFile), Successors: in(successorsFolder),
-		Recovery: o.Recovery, Candidates: o.Candidates}
+	c := o.source.Load()
+	return Source{File: in(bundleFile), Owner: c.Owner, HPKEKeys: in(keysFile), Successors: in(successorsFolder),
+		Recovery: c.Recovery, Candidates: c.Candidates}
 }
 
 // mostOwnersTasks is the largest task limit that the operator can give an owner.
 const mostOwnersTasks = 1024
 
-// loadOwners loads the tasks that approved owners have handed over. files holds the paths that are already in use.
-func (r *Registry) loadOwners(files map[string]bool) error {
+// loadOwners loads the tasks that approved owners have handed over.
+func (r *Registry) loadOwners() error {
 	for _, c := range r.cfg.Owners {
-		key, err := taskfile.ParseKey("owners.owner", c.Owner)
+		o, err := newOwner(c)
 		if err != nil {
 			return err
 		}
-		if _, err := taskfile.ParseRecovery(c.Recovery); err != nil {
+		if err := claim(c, r.ownerOf(o.key), r.paths); err != nil {
 			return err
 		}
-		if _, err := parseCandidates(c.Candidates); err != nil {
-			return err
-		}
-		switch folder := resolved(c.Folder); {
-		case r.ownerOf(key) != nil:
-			return invalid.Field("owners.owner", c.Owner, "each owner only once")
-		case c.Folder == "" || files[folder]:
-			return invalid.Field("owners.folder", strconv.Quote(c.Folder), "a separate folder for each owner")
-		case c.Tasks < 1 || c.Tasks > mostOwnersTasks:
-			return invalid.Field("owners.tasks", strconv.Itoa(c.Tasks), fmt.Sprintf("1 to %d", mostOwnersTasks))
-		default:
-			files[folder] = true
-		}
-		o := &owner{c, &ownerFolder{c.Folder, c.Tasks}, key, make(chan struct{}, 1)}
-		r.owners = append(r.owners, o)
+		approved := append(slices.Clone(r.approved()), o)
+		r.owners.Store(&approved)
 		tasks, _, err := o.taken()
 		if err != nil {
 			return err
 		}
 		for _, id := range tasks {
-			if err := r.loadTask(o.config(o.file(id.String())), o, files); err != nil {
+			if err := r.loadTask(o.config(o.file(id.String())), o, r.paths); err != nil {
 				return fmt.Errorf("%s: %w", o.file(id.String()), err)
 			}
 		}
@@ -80,9 +69,50 @@ func (r *Registry) loadOwners(files map[string]bool) error {
 	return nil
 }
 
+// newOwner returns the owner of a configuration, whose values it checks, except the folder.
+func newOwner(c OwnerSource) (*owner, error) {
+	key, err := taskfile.ParseKey("owners.owner", c.Owner)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := taskfile.ParseRecovery(c.Recovery); err != nil {
+		return nil, err
+	}
+	if _, err := parseCandidates(c.Candidates); err != nil {
+		return nil, err
+	}
+	if c.Tasks < 1 || c.Tasks > mostOwnersTasks {
+		return nil, invalid.Field("owners.tasks", strconv.Itoa(c.Tasks), fmt.Sprintf("1 to %d", mostOwnersTasks))
+	}
+	o := &owner{ownerFolder: &ownerFolder{c.Folder}, key: key, posted: make(chan struct{}, 1)}
+	o.source.Store(&c)
+	return o, nil
+}
+
+// claim adds an owner's folder to the paths in use. other is an owner with the same key, which must not exist.
+func claim(c OwnerSource, other *owner, paths map[string]bool) error {
+	folder := resolved(c.Folder)
+	switch {
+	case other != nil:
+		return invalid.Field("owners.owner", c.Owner, "each owner only once")
+	case c.Folder == "" || paths[folder]:
+		return invalid.Field("owners.folder", strconv.Quote(c.Folder), "a separate folder for each owner")
+	}
+	paths[folder] = true
+	return nil
+}
+
+// approved returns the approved owners.
+func (r *Registry) approved() []*owner {
+	if all := r.owners.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
 // Prepare creates the missing folders of approved owners at the start: see [ownerFolder.prepare].
 func (r *Registry) Prepare() error {
-	for _, o := range r.owners {
+	for _, o := range r.approved() {
 		if err := o.prepare(); err != nil {
 			return err
 		}
@@ -92,7 +122,7 @@ func (r *Registry) Prepare() error {
 
 // KeepRoom reserves disk space in the owners' folders, so that the relay can erase keys on a full disk.
 func (r *Registry) KeepRoom(in *durable.Reserve) error {
-	for _, o := range r.owners {
+	for _, o := range r.approved() {
 		if err := o.reserveSpace(in); err != nil {
 			return err
 		}
@@ -106,32 +136,35 @@ type ownerTasks struct {
 	TaskLimit int
 	Tasks     int // a stream counts as one task
 	Asked     int // key lists made for the owner that wait for their task
+	Suspended bool
 }
 
 // OwnersTasks returns these counts for each approved owner.
 func (r *Registry) OwnersTasks() (all []ownerTasks, err error) {
-	for _, o := range r.owners {
+	for _, o := range r.approved() {
 		tasks, asked, err := o.taken()
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, ownerTasks{o.Owner, o.Tasks, len(tasks), len(asked)})
+		c := o.source.Load()
+		all = append(all, ownerTasks{c.Owner, c.Tasks, len(tasks), len(asked), c.Suspended})
 	}
 	return all, nil
 }
 
 func (r *Registry) ownerOf(key task.SignKey) *owner {
-	at := slices.IndexFunc(r.owners, func(o *owner) bool { return o.key == key })
+	all := r.approved()
+	at := slices.IndexFunc(all, func(o *owner) bool { return o.key == key })
 	if at < 0 {
 		return nil
 	}
-	return r.owners[at]
+	return all[at]
 }
 
 // followOwners serves the tasks that other processes accepted from owners, and removes keys whose task has not come in
 // time.
 func (h *Host) followOwners(ctx context.Context) {
-	for _, o := range h.owners {
+	for _, o := range h.approved() {
 		err := errors.Join(o.clear(h.Clock.Read()), h.takeUpTasks(ctx, o))
 		h.monitor.Logged(ctx, "couldn't read an owner's tasks", err)
 	}
@@ -251,7 +284,11 @@ func (d *Desk) HandleOwnersKeys(w http.ResponseWriter, req *http.Request) error 
 		return err
 	}
 	defer done()
-	list, err := o.keys(label, kem, count, d.Clock.Read(), d.cfg.Signers.Newest)
+	var list []byte
+	err = d.whileApproved(o, func(limit int) (err error) {
+		list, err = o.keys(label, kem, count, limit, d.Clock.Read(), d.cfg.Signers.Newest)
+		return err
+	})
 	if err != nil {
 		return d.refuseOwner(err)
 	}
@@ -275,11 +312,19 @@ func (d *Desk) HandleOwnersTask(w http.ResponseWriter, req *http.Request) error 
 	if err != nil {
 		return err
 	}
-	if err := d.takeTask(o, raw, open); err != nil {
+	var taken error
+	err = d.whileApproved(o, func(limit int) error {
+		err := d.takeTask(o, raw, open, limit)
+		if err == nil {
+			taken = d.takeUpTask(req.Context(), o, open.ID)
+		}
+		return err
+	})
+	if err != nil {
 		return d.refuseOwner(err)
 	}
-	if err := d.takeUpTask(req.Context(), o, open.ID); err != nil {
-		return err
+	if taken != nil {
+		return taken
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
@@ -288,6 +333,9 @@ func (d *Desk) HandleOwnersTask(w http.ResponseWriter, req *http.Request) error 
 // refuseOwner returns the problem for an approved owner's refused request. It counts requests above the task limit,
 // because the operator may raise the limit.
 func (d *Desk) refuseOwner(err error) error {
+	if errors.As(err, new(*problem.Problem)) { // of whileApproved
+		return err
+	}
 	if errors.Is(err, errTaskLimit) {
 		d.monitor.Add(monitor.OwnerTasksRejected, 1)
 	}
@@ -315,12 +363,12 @@ func (d *Desk) checkOwnersTask(o *owner, open *taskfile.Open) error {
 }
 
 // takeTask stores a task in its slot, after it has checked everything that serving the task needs.
-func (d *Desk) takeTask(o *owner, raw []byte, open *taskfile.Open) error {
+func (d *Desk) takeTask(o *owner, raw []byte, open *taskfile.Open, limit int) error {
 	list := open.Relays[d.hopOf(open)].KeyList
-	return o.take(open.ID, list, raw, d.Clock.Read(), func(folder string) error {
+	return o.take(open.ID, list, raw, limit, d.Clock.Read(), func(folder string) error {
 		s, err := d.loadFirst(o.config(folder), raw, open, o)
 		if err == nil {
-			err = d.cfg.Fits(append([]*Hosted{s}, d.Hosted().Order...))
+			err = d.cfg.Fits(append([]*Hosted{s}, d.Hosted().Order...), d.TaskLimit())
 		}
 		return err
 	})

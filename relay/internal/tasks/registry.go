@@ -38,6 +38,7 @@ type OwnerSource struct {
 	Owner      string
 	Folder     string
 	Tasks      int
+	Suspended  bool
 	Recovery   string
 	Candidates []string
 }
@@ -54,20 +55,23 @@ type Config struct {
 	Clock        func() time.Time
 	Log          *slog.Logger
 
-	// Fits returns an error if the memory limit is too small for the largest report of every task at once.
-	Fits func(all []*Hosted) error
+	// Fits returns an error if the memory limit is too small for the largest report of every task at once, for up to
+	// limit tasks.
+	Fits func(all []*Hosted, limit int) error
 }
 
 // Registry holds the tasks that a relay serves, their streams, and the approved owners. It is safe for concurrent use.
 type Registry struct {
 	cfg     Config
 	serving atomic.Pointer[Set]
-	owners  []*owner // approved by the operator; immutable
+	owners  atomic.Pointer[[]*owner] // approved by the operator
+	limit   atomic.Int64             // see TaskLimit
+	paths   map[string]bool          // key files and folders in use; [Host.SetOwners] guards it after the start
 }
 
 // Load loads all configured tasks, their successors, and the tasks of approved owners.
 func Load(cfg Config) (*Registry, error) {
-	r := &Registry{cfg: cfg}
+	r := &Registry{cfg: cfg, paths: map[string]bool{}}
 	return r, r.loadTasks()
 }
 
@@ -107,18 +111,31 @@ func (r *Registry) serveOnly(order []*Hosted, streams map[task.ID]*stream) error
 }
 
 func (r *Registry) loadTasks() error {
-	files := map[string]bool{} // key files and folders in use
 	// An empty MessagePack array of key lists: the relay may have no task yet, only a stream to join.
 	r.serving.Store(&Set{streams: map[task.ID]*stream{}, keyLists: []byte{0x90}})
 	for _, c := range r.cfg.Tasks {
-		if err := r.loadTask(c, nil, files); err != nil {
+		if err := r.loadTask(c, nil, r.paths); err != nil {
 			return fmt.Errorf("%s: %w", c.File, err)
 		}
 	}
-	if err := r.loadOwners(files); err != nil {
+	if err := r.loadOwners(); err != nil {
 		return err
 	}
-	return r.cfg.Fits(r.Hosted().Order)
+	r.limit.Store(int64(r.limitWith(r.approved())))
+	return r.cfg.Fits(r.Hosted().Order, r.TaskLimit())
+}
+
+// TaskLimit returns how many tasks the relay may have at the same time. A stream counts as one task, because its tasks
+// follow each other.
+func (r *Registry) TaskLimit() int { return int(r.limit.Load()) }
+
+// limitWith returns what TaskLimit returns with other owners.
+func (r *Registry) limitWith(owners []*owner) int {
+	n := len(r.cfg.Tasks)
+	for _, o := range owners {
+		n += o.source.Load().Tasks
+	}
+	return n
 }
 
 // loadTask loads a task and its successors. files holds the paths that are already in use.

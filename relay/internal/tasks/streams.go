@@ -190,6 +190,9 @@ func (d *Desk) HandleNextKeys(w http.ResponseWriter, req *http.Request) error {
 	if err := d.fromOwner(req, l, handover.NextKeysBody(l.root.ID, position, count)); err != nil {
 		return err
 	}
+	if err := l.owner.checkSuspended(); err != nil {
+		return err
+	}
 	d.catchUp(req.Context(), l)
 	done, err := d.alone(w, l.posted)
 	if err != nil {
@@ -255,6 +258,9 @@ func (d *Desk) HandleSuccessor(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	if err := d.fromOwner(req, l, handover.SuccessorBody(l.root.ID)); err != nil {
+		return err
+	}
+	if err := l.owner.checkSuspended(); err != nil {
 		return err
 	}
 	done, err := d.alone(w, l.posted)
