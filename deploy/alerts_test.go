@@ -17,6 +17,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/testing/clitest"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/verifier/server"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
@@ -142,6 +143,21 @@ func TestOwnerAlert(t *testing.T) {
 	require.Equal(t, []string{"DoonaRelayOwnerTaskLimit"},
 		without(firing(t, well, refused, time.Now()), "DoonaRelayEpochsEnd"))
 	require.Empty(t, without(firing(t, refused, refused, time.Now()), "DoonaRelayEpochsEnd"))
+}
+
+// TestReloadAlert: the alert must fire while a changed configuration is not applied, and no longer.
+func TestReloadAlert(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 1))
+	r, _ := c.StartRelay(t, 0)
+	fires := func() []string {
+		now := scrape(t, c.Config(t, 0).Admin)
+		return without(firing(t, now, now, time.Now()), "DoonaRelayEpochsEnd")
+	}
+	require.Empty(t, fires())
+	require.Error(t, r.Reload(func() (relay.Config, error) { return relay.Config{}, os.ErrNotExist }))
+	require.Equal(t, []string{"DoonaRelayReloadFailed"}, fires())
+	require.NoError(t, r.Reload(func() (relay.Config, error) { return c.Config(t, 0), nil }))
+	require.Empty(t, fires())
 }
 
 // TestRunbook: each alert must have a severity and a section in the runbook, and the runbook no sections of other

@@ -33,18 +33,18 @@ func (r *Relay) measure(ctx context.Context) {
 	m.Set(monitor.Reserved, float64(usage.Bytes))
 	m.Set(monitor.Connections, float64(r.connections.Count()))
 	m.SetClock(monitor.Prefix, string(r.clock.Read().Doubt), r.clock.Offsets())
+	if last := r.reloads.status.Load(); last != nil {
+		m.Set(monitor.ReloadFailed, service.Flag(last.Failed != "").Value())
+		if !last.Applied.IsZero() {
+			m.Set(monitor.Reloaded, float64(last.Applied.Unix()))
+		}
+	}
 	status, err := r.Status(ctx)
 	if err != nil {
 		m.Add(monitor.StoreErrors, 1)
 		return
 	}
 	setOwnerTasks(m, status.Owners)
-	if last := status.Reload; last != nil {
-		m.Set(monitor.ReloadFailed, service.Flag(last.Failed != "").Value())
-		if !last.Applied.IsZero() {
-			m.Set(monitor.Reloaded, float64(last.Applied.Unix()))
-		}
-	}
 	m.Forget(monitor.Refused)
 	m.Forget(monitor.Findings)
 	for _, t := range status.Tasks {

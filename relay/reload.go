@@ -23,9 +23,9 @@ type ReloadStatus struct {
 // String describes the status in words.
 func (s ReloadStatus) String() string {
 	if s.Failed != "" {
-		return "the configuration has changed, and is not applied: " + s.Failed
+		return "reload failed: " + s.Failed + "; the relay uses the earlier configuration"
 	}
-	return "the configuration was applied again at " + s.Applied.Format("2006-01-02 15:04 UTC")
+	return "the configuration was reloaded at " + s.Applied.Format("2006-01-02 15:04 UTC")
 }
 
 // reloads remembers how reloads went.
@@ -47,10 +47,10 @@ func (r *Relay) Reload(read func() (Config, error)) error {
 	err := r.reload(read)
 	if err == nil {
 		status = ReloadStatus{Applied: r.cfg.Clock().UTC().Truncate(time.Minute)}
-		r.cfg.Log.Info("configuration applied again")
+		r.cfg.Log.Info("configuration reloaded")
 	} else {
 		status.Failed = err.Error()
-		r.cfg.Log.Error("couldn't apply the configuration again; nothing changed", "error", err)
+		r.cfg.Log.Error("couldn't reload the configuration: nothing changed", "error", err)
 	}
 	r.reloads.status.Store(&status)
 	return err

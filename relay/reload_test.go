@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,10 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -212,6 +215,39 @@ func TestSuspendedStream(t *testing.T) {
 	require.NoError(t, line[1].Post(t.Context(), 0, body, relaytest.Network(50)))
 }
 
+// slowBody sends a request's body only after do, so that the relay has read the header before.
+type slowBody struct{ do func() }
+
+func (s slowBody) RoundTrip(req *http.Request) (*http.Response, error) {
+	body, sent := io.Pipe()
+	whole := req.Body
+	req = req.Clone(req.Context())
+	req.Body, req.ContentLength = body, -1
+	go func() {
+		time.Sleep(500 * time.Millisecond) // net/http sends the header once a body is late for 200 ms
+		s.do()
+		_, err := io.Copy(sent, whole)
+		sent.CloseWithError(err)
+	}()
+	return http.DefaultTransport.RoundTrip(req)
+}
+
+// TestSuspendedMeanwhile: an owner who is suspended while it sends a stream's next task may not continue the stream.
+func TestSuspendedMeanwhile(t *testing.T) {
+	all := startReloading(t, relaytest.Options{Hops: 1})
+	first := begin(t, all.Cascade, all.Named("first", func(t *task.Task) { t.Stream = &task.StreamPosition{Name: "shop"} }))
+	now := all.owners[0]
+	now.Suspended = true
+	key, owner := all.AsOwner(t)
+	keys, err := owner.NextKeys(t.Context(), first.Open, first.Open.Task, 0, 2)
+	require.NoError(t, err)
+	require.NotEmpty(t, keys)
+	raw, err := first.Bundle(t).Bytes()
+	require.NoError(t, err)
+	slow := handover.NewRequester(key, slowBody{func() { assert.NoError(t, all.reload(t, now)) }})
+	requireProblem(t, problem.OwnerTaskLimit, slow.Succeed(t.Context(), first.Open, first.Open.Task, 0, raw))
+}
+
 // TestLowerTaskLimitByReload: an owner has more tasks than the new limit. The relay must serve them and refuse another.
 // It must refuse a limit for which max_memory is too small.
 func TestLowerTaskLimitByReload(t *testing.T) {
@@ -232,7 +268,7 @@ func TestLowerTaskLimitByReload(t *testing.T) {
 }
 
 // TestReloadRefuses: the relay must refuse every change of its configuration but that of owners, and every invalid
-// configuration. It must say so by name until it has read a good one, stay ready, and change nothing.
+// configuration. It must say so by name until a reload succeeds, stay ready, and change nothing.
 func TestReloadRefuses(t *testing.T) {
 	all := startReloading(t, relaytest.Options{Hops: 1})
 	good := all.config(t, 0)
@@ -280,7 +316,7 @@ func TestReloadRefuses(t *testing.T) {
 	require.Contains(t, metrics, "doona_relay_reload_failed 0")
 	require.NotContains(t, metrics, "doona_relay_last_reload_timestamp_seconds 0")
 	_, text, _ := run(t, "status", "--admin", "http://"+good.Admin)
-	require.Contains(t, text, "the configuration was applied again at ")
+	require.Contains(t, text, "the configuration was reloaded at ")
 	fillEpoch(t, begin(t, all.Cascade, all.Named("one")), 0)
 }
 
@@ -292,7 +328,7 @@ func TestOwnersVolumeIsAwayAtReload(t *testing.T) {
 	require.NoError(t, os.Rename(folder, folder+".away"))
 	other := all.OfOwner(t)
 	err := all.reload(t, relay.OwnerConfig{Owner: other.Owner, Folder: "other", Tasks: 1})
-	require.ErrorContains(t, err, "is away")
+	require.ErrorContains(t, err, "is missing: mount its volume")
 	require.NoError(t, os.RemoveAll(folder)) // the relay may have made files there
 	require.NoError(t, os.Rename(folder+".away", folder))
 }

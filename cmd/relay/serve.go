@@ -49,7 +49,7 @@ The relay answers clients and the next hop on the public address. /healthz, /rea
 an IP address, localhost or a name in admin_hosts. The relay may be killed at any moment: acknowledged
 reports are on disk. SIGTERM or an interrupt drains it: it refuses new requests and answers those that
 have begun. After SIGHUP it reads relay.yaml again and applies changes of owners. It refuses any other
-change, and relay status says so until it has read a good file.
+change, and relay status says so until a reload succeeds.
 
 An example of relay.yaml, for a relay behind a TLS proxy:
 

@@ -44,6 +44,15 @@ func (h *Host) whileApproved(o *owner, do func(limit int) error) error {
 	return do(o.source.Load().Tasks)
 }
 
+// whileAccepted calls do, if no owner's suspension forbids the next task of a stream. A stream that the operator
+// configured has no owner.
+func (h *Host) whileAccepted(l *stream, do func() error) error {
+	if l.owner == nil {
+		return do()
+	}
+	return h.whileApproved(l.owner, func(int) error { return do() })
+}
+
 // SetOwners replaces the approved owners while the relay runs. Owners may be added, limited, suspended and, without
 // tasks, removed. It makes either all changes or, if it returns an error, none. No change erases keys, or serves a task
 // with other keys.
@@ -103,7 +112,7 @@ func (h *Host) planOwners(sources []OwnerSource) (*ownersPlan, error) {
 			return nil, err
 		}
 		if h.hasTasks(o) { // although its folder is empty
-			return nil, fmt.Errorf("owner %s has tasks, but its folder %s is away", o.source.Load().Owner, o.path)
+			return nil, fmt.Errorf("owner %s has tasks, but its folder %s is missing: mount its volume", o.source.Load().Owner, o.path)
 		}
 		plan.removed = append(plan.removed, o)
 		delete(plan.paths, resolved(o.path))
@@ -117,6 +126,15 @@ func (h *Host) prepareOwners(added []*owner) error {
 		if err := errors.Join(o.prepare(), o.reserveSpace(h.monitor.Reserve)); err != nil {
 			return errors.Join(err, h.unreserve(added))
 		}
+	}
+	if len(added) == 0 {
+		return nil
+	}
+	// Otherwise the relay would find a full disk later, and then refuse all reports.
+	if err := h.monitor.Reserve.Fill(); err != nil {
+		failed := errors.Join(err, h.unreserve(added))
+		_ = h.monitor.Reserve.Fill() // The status shows what else is short.
+		return failed
 	}
 	return nil
 }
@@ -177,13 +195,13 @@ func (h *Host) applyOwners(plan *ownersPlan) {
 		default:
 			continue
 		}
-		h.cfg.Log.Info(what, "owner", c.Owner, "limit", c.Tasks, "suspended", c.Suspended)
+		h.cfg.Log.Info(what, "folder", c.Folder, "limit", c.Tasks, "suspended", c.Suspended)
 	}
 	h.owners.Store(&plan.next)
 	h.limit.Store(int64(h.limitWith(plan.next)))
 	h.paths = plan.paths
 	for _, o := range plan.removed {
-		h.cfg.Log.Info("owner removed", "owner", o.source.Load().Owner)
+		h.cfg.Log.Info("owner removed", "folder", o.path)
 	}
 	if err := h.unreserve(plan.removed); err != nil {
 		h.cfg.Log.Error("couldn't free reserved disk space", "error", err)

@@ -333,9 +333,6 @@ func (d *Desk) HandleOwnersTask(w http.ResponseWriter, req *http.Request) error 
 // refuseOwner returns the problem for an approved owner's refused request. It counts requests above the task limit,
 // because the operator may raise the limit.
 func (d *Desk) refuseOwner(err error) error {
-	if errors.As(err, new(*problem.Problem)) { // of whileApproved
-		return err
-	}
 	if errors.Is(err, errTaskLimit) {
 		d.monitor.Add(monitor.OwnerTasksRejected, 1)
 	}

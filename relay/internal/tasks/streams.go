@@ -199,7 +199,11 @@ func (d *Desk) HandleNextKeys(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	defer done()
-	list, err := l.NextKeys(position, count, d.unixTime(), d.cfg.Signers.Newest)
+	var list []byte
+	err = d.whileAccepted(l, func() (err error) {
+		list, err = l.NextKeys(position, count, d.unixTime(), d.cfg.Signers.Newest)
+		return err
+	})
 	if err != nil {
 		return refusal(err)
 	}
@@ -272,11 +276,19 @@ func (d *Desk) HandleSuccessor(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := d.takeSuccessor(l, raw, open); err != nil {
+	var taken error
+	err = d.whileAccepted(l, func() error {
+		err := d.takeSuccessor(l, raw, open)
+		if err == nil {
+			taken = d.takeUp(req.Context(), l)
+		}
+		return err
+	})
+	if err != nil {
 		return refusal(err)
 	}
-	if err := d.takeUp(req.Context(), l); err != nil {
-		return err
+	if taken != nil {
+		return taken
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
@@ -373,7 +385,8 @@ func refusal(err error) error {
 		return problem.New(problem.WrongPosition, "")
 	case errors.Is(err, errTaskLimit):
 		return problem.New(problem.OwnerTaskLimit, "%s", err)
-	case errors.Is(err, taskstream.ErrFolder), errors.Is(err, errOwnerFolder), errors.As(err, new(*fs.PathError)):
+	case errors.Is(err, taskstream.ErrFolder), errors.Is(err, errOwnerFolder), errors.As(err, new(*fs.PathError)),
+		errors.As(err, new(*problem.Problem)): // of whileApproved
 		return err
 	}
 	return problem.New(problem.Malformed, "%s", err)
