@@ -18,7 +18,7 @@ function withStorage<T>(work: (storage: Storage) => T): T | undefined {
 }
 
 /** Called at each withdrawal on this page: the event `storage` tells only of other tabs'. */
-const watchers = new Set<() => void>();
+let watchers: readonly (() => void)[] = [];
 
 /**
  * Marks that the visitor has withdrawn reports. A page that knows of it sends no draft that it holds when it is left.
@@ -33,10 +33,10 @@ export function markWithdrawal(): void {
 export function watchWithdrawals(callback: () => void): () => void {
   if (typeof document === 'undefined') return () => {};
   const changed = (event: StorageEvent) => (event.key === key || event.key === null) && callback(); // null: cleared
-  watchers.add(callback);
+  watchers = [...watchers, callback];
   addEventListener('storage', changed);
   return () => {
-    watchers.delete(callback);
+    watchers = watchers.filter((watcher) => watcher !== callback);
     removeEventListener('storage', changed);
   };
 }
