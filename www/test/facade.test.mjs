@@ -234,6 +234,7 @@ test('after a failed attempt the page connects again by itself, and no value has
   await context.route(blocked, (route) => route.abort());
   await init();
   await reaches('task-unreachable');
+  for (let before = -1; before !== asked.length; await page.waitForTimeout(500)) before = asked.length; // The worker's.
   asked = [];
   const hour = 3_600_000;
   await page.evaluate((ahead) => { const now = Date.now; Date.now = () => now() + ahead; }, hour);
