@@ -450,21 +450,26 @@ test('in the back-forward cache, a page holds no transaction; it goes on when it
 });
 
 test('in the back-forward cache, a worker holds no transaction; it goes on when its page is back', async () => {
-  await init(randomized);
-  await reaches('ready');
-  await page.evaluate(() => {
-    const { postMessage } = Worker.prototype;
-    Worker.prototype.postMessage = function (/** @type {any[]} */ ...given) {
-      Reflect.apply(postMessage, this, given);
-      if (given[0].method !== 'claim') return; // The page is left before the worker has claimed.
-      Worker.prototype.postMessage = postMessage;
-      dispatchEvent(new PageTransitionEvent('pagehide', { persisted: true }));
-    };
-    /** @type {any} */ (globalThis).client.report(7);
-  });
-  assert.deepEqual(await messages(500), []);
-  const { lines, reports } = await stored(randomized);
-  assert.deepEqual([lines, reports], [[], []], 'the worker has claimed the epoch');
+  for (let tries = 1; ; tries++) {
+    await init(randomized);
+    await reaches('ready');
+    await page.evaluate(() => {
+      const { postMessage } = Worker.prototype;
+      Worker.prototype.postMessage = function (/** @type {any[]} */ ...given) {
+        Reflect.apply(postMessage, this, given);
+        if (given[0].method !== 'claim') return; // The page is left before the worker has claimed.
+        Worker.prototype.postMessage = postMessage;
+        dispatchEvent(new PageTransitionEvent('pagehide', { persisted: true }));
+      };
+      /** @type {any} */ (globalThis).client.report(7);
+    });
+    assert.deepEqual(await messages(500), []);
+    const { lines, reports } = await stored(randomized);
+    if (lines.length + reports.length === 0) break;
+    assert.ok(tries < 5, 'the worker has claimed the epoch'); // It may if the page's thread had to wait there.
+    await context.close();
+    await newVisitor();
+  }
   await page.evaluate(() => void dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true })));
   await reaches('reported');
   assert.deepEqual(await messages(), [[['0007']]]);

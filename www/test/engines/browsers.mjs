@@ -45,7 +45,11 @@ export async function started(launching) {
       another: () => newTab(tab.context()),
       open: (/** @type {string} */ url) => tab.goto(url, { waitUntil: 'commit' }),
       hide: () => tab.evaluate(hide),
-      close: () => Promise.all([tab.waitForEvent('close'), tab.close({ runBeforeUnload: true })]),
+      close: async () => {
+        const late = setTimeout(() => tab.close(), patience / 4); // A busy browser may forget a polite request.
+        await Promise.all([tab.waitForEvent('close'), tab.close({ runBeforeUnload: true })]);
+        clearTimeout(late);
+      },
     };
   };
   return withCall({ open: (url) => page.goto(url), newTab, stop: () => browser.close(),
