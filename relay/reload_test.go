@@ -267,7 +267,7 @@ func TestLowerTaskLimitByReload(t *testing.T) {
 	fillEpoch(t, two, 0)
 }
 
-// TestReloadRefuses: the relay must refuse every change of its configuration but that of owners, and every invalid
+// TestReloadRefuses: the relay must refuse every change of its configuration except of owners, and every invalid
 // configuration. It must say so by name until a reload succeeds, stay ready, and change nothing.
 func TestReloadRefuses(t *testing.T) {
 	all := startReloading(t, relaytest.Options{Hops: 1})

@@ -79,7 +79,7 @@ func fit(t *task.Task, d protocols.NoiseOptions) error {
 	claim.Gaussian = d.Gaussian
 	cells, n, err := noise(t, claim, d)
 	if bound := new(invalid.FieldError); d.MaxDummies > 0 && errors.As(err, &bound) && bound.Field == "dummies" {
-		return invalid.Field("max-dummies", decimal.Format(d.MaxDummies, -1), bound.Want) // not that of a cell
+		return invalid.Field("max-dummies", decimal.Format(d.MaxDummies, -1), bound.Want) // bound.Got is per cell
 	}
 	if err != nil {
 		return err
@@ -180,8 +180,8 @@ func noise(t *task.Task, claim relaynoise.Target, d protocols.NoiseOptions) (cel
 }
 
 // slack returns the noise with a rest cell for a task with events and more than two cells. There is none if the task
-// claims no total, or if it would need more dummies than d allows: independent cells may need fewer. For a tiny ε the
-// search would take seconds and find nothing.
+// claims no total, or if it would need more dummies than d allows: independent cells may need fewer. For a total ε below
+// leastEpsilon, which no epoch may claim, it does not search: that would take seconds.
 func slack(t *task.Task, cells uint64, d protocols.NoiseOptions) (*task.Noise, bool) {
 	events, total := t.Epochs.Events, t.Claim.Total
 	if events.IsZero() || total.IsZero() || cells < 3 || total.Epsilon.Value() < leastEpsilon {

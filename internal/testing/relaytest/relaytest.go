@@ -65,7 +65,7 @@ type Cascade struct {
 	sealer    *onion.Sealer
 	http      *http.Client
 	issuer    string // the issuer's address, if clients need tokens
-	ownerKey  string // file of the key that signs as the owner; "" for that of the deployment
+	ownerKey  string // file of the owner's signing key; "" for the deployment's owner.key
 }
 
 // Clock is a clock that a test can move.
