@@ -180,8 +180,8 @@ func noise(t *task.Task, claim relaynoise.Target, d protocols.NoiseOptions) (cel
 }
 
 // slack returns the noise with a rest cell for a task with events and more than two cells. There is none if the task
-// claims no total, or if it would need more dummies than d allows: independent cells may need fewer. For a total ε below
-// leastEpsilon, which no epoch may claim, it does not search: that would take seconds.
+// claims no total, or if it would need more dummies than d allows: independent cells may need fewer. For a total ε
+// below leastEpsilon, which no epoch may claim, it does not search: that would take seconds.
 func slack(t *task.Task, cells uint64, d protocols.NoiseOptions) (*task.Noise, bool) {
 	events, total := t.Epochs.Events, t.Claim.Total
 	if events.IsZero() || total.IsZero() || cells < 3 || total.Epsilon.Value() < leastEpsilon {
