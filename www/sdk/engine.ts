@@ -7,7 +7,7 @@
  */
 
 import { checkId, checkIssuer, checkOwner, parseFrame, withTask, withTokens } from './bundle.js';
-import { type Bytes, joined } from './bytes.js';
+import { type Bytes, equal, joined } from './bytes.js';
 import { DoonaError } from './errors.js';
 import { modules as assets, checkIntegrity } from './files.js';
 import { type Claim, type Ledger, ledgerOf } from './ledger.js';
@@ -101,10 +101,10 @@ export interface Draft {
  */
 export function localEngine(decides?: () => void, own?: Store): Engine {
   const modules = new Map<ModuleName, Promise<Module>>();
-  const reporters: { readonly name: ModuleName; readonly reporter: Reporter; readonly hops: number }[] = [];
+  const tasks: (OpenRequest & { readonly reporter: Reporter; readonly opened: OpenedTask })[] = [];
   const withReporter = <T>(handle: number, work: (reporter: Reporter) => T | Promise<T>) => {
-    const { name, reporter } = reporters[handle]!;
-    return nullIfStopped(name, async () => work(reporter));
+    const { module, reporter } = tasks[handle]!;
+    return nullIfStopped(module, async () => work(reporter));
   };
   const seal = async (handle: number, epoch: number, value: Float64Array, tags?: Bytes) => {
     try {
@@ -132,6 +132,10 @@ export function localEngine(decides?: () => void, own?: Store): Engine {
       return true;
     }),
     open: ({ bundle: raw, owner, id, module: name }) => nullIfStopped<OpenedTask | null | undefined>(name, async () => {
+      // A module never frees what it has opened, and a page may connect any number of times.
+      const old = tasks.find((open) => open.module === name && equal(open.id, id) && equal(open.owner, owner) &&
+        equal(open.bundle, raw));
+      if (old) return old.opened;
       const frame = parseFrame(raw);
       await checkId(frame, id);
       if (name !== 'full') await checkOwner(frame, owner); // doona-full.wasm checks it itself
@@ -149,15 +153,16 @@ export function localEngine(decides?: () => void, own?: Store): Engine {
       if (!reporter) return reporter;
       const tokenKeys = joined(withTokens(task) ? await checkIssuer(bundle, name === 'full') : []);
       const { epsilon0, totalEpsilon } = reporter;
-      const hops = task.relays.length + 1;
-      return { handle: reporters.push({ name, reporter, hops }) - 1, task, epsilon0, totalEpsilon, tokenKeys };
+      const opened = { handle: tasks.length, task, epsilon0, totalEpsilon, tokenKeys };
+      tasks.push({ bundle: raw.slice(), owner: owner.slice(), id: id.slice(), module: name, reporter, opened });
+      return opened;
     }),
     stream: viewStream,
     epsilonWithin: (handle, epochs, delta) => withReporter(handle, (reporter) => reporter.epsilonWithin(epochs, delta)),
     check: (handle) => withReporter<true>(handle, (reporter) => (reporter.alive(), true)),
     submission: (handle, epoch, value) => seal(handle, epoch, value),
     async draft(handle, epoch, value, old) {
-      const tags = old ?? randomTags(reporters[handle]!.hops);
+      const tags = old ?? randomTags(tasks[handle]!.opened.task.relays.length + 1);
       const body = await seal(handle, epoch, value, tags);
       return body && { body, tags };
     },

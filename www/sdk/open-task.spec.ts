@@ -10,7 +10,7 @@ import { test } from 'node:test';
 
 import { parseBundle } from './bundle.js';
 import type { Bytes } from './bytes.js';
-import { type Engine, localEngine } from './engine.js';
+import { type Engine, type OpenRequest, localEngine } from './engine.js';
 import { DoonaError } from './errors.js';
 import { Module, maxGrowth } from './module.js';
 import { OpenTask } from './open-task.js';
@@ -159,6 +159,22 @@ test('a task whose protocol doona-small.wasm lacks opens in doona.wasm', async (
     assert.equal(started, ['histogram', 'realsum', 'augmented'].includes(protocol) ? '' : 'browser', protocol);
   }
   assert.deepEqual(new Set(met.values()), new Set(['', 'browser']), 'tasks of both kinds');
+});
+
+test('a page that connects again uses the task that is open', async () => {
+  const engine = localEngine();
+  await engine.start('browser', browser);
+  await engine.start('full', full);
+  const open = (how: Partial<OpenRequest> = {}) => engine.open({ ...request, module: 'browser', ...how });
+  const first = await open();
+  assert.equal((await open({ bundle: request.bundle.slice() }))?.handle, first?.handle);
+  assert.notEqual((await open({ module: 'full' }))?.handle, first?.handle);
+  for (const what of ['owner', 'id', 'bundle'] as const) {
+    const changed = request[what].slice();
+    changed[0]! ^= 1;
+    await assert.rejects(open({ [what]: changed }), { code: 'task-refused' }, what);
+  }
+  assert.ok(await engine.submission(first!.handle, 0, Float64Array.of(1)));
 });
 
 test('if doona-full.wasm stops too, the error says so', async () => {
