@@ -125,7 +125,10 @@ export interface ConnectionParts {
   readonly token?: (epoch: number, signal: AbortSignal) => Promise<Bytes>;
   /** Asked before a report leaves: whether the reports in the store may be sent now. Default: they may. */
   readonly maySend?: (store: Store) => Promise<boolean>;
-  /** Called when a draft begins to wait, with its outcome: the receipt, or undefined if it was dropped. */
+  /**
+   * Called when a draft begins to wait, with its outcome: the receipt, or undefined if it was dropped. Also called with
+   * a repeated receipt if the report of a default's epoch has left.
+   */
   readonly onDraft?: (left: Promise<Receipt | undefined>) => void;
   /** Whether other tasks follow this one, as in a stream. */
   readonly continues?: boolean;
@@ -510,7 +513,8 @@ export class Doona<V extends Value = Value> {
       const { signal: running } = this.#running;
       const epoch = numberAt(epochs, Date.now());
       try {
-        await this.#inTurn(() => this.#sealDraft(this.epoch, undefined, false, running));
+        const receipt = await this.#inTurn(() => this.#sealDraft(this.epoch, undefined, false, running));
+        if (receipt.repeated && receipt.bytes === 0) this.#parts.onDraft?.(Promise.resolve(receipt));
       } catch {
         // No epoch is open, or the budget has no room: then report() fails, too.
       }

@@ -42,7 +42,8 @@ test('after a draft of the last epoch of a single task, none begins', async (t) 
 const events = { start: 0, length: day, count: 9, events: { most: 1, window: 2, usual: 0 } };
 
 /** Connects a tab to that task. `sealing` is called before each value is sealed. */
-function connectTab(t: TestContext, store: Store, sealing: (value: number) => unknown = () => {}): Doona {
+function connectTab(t: TestContext, store: Store, sealing: (value: number) => unknown = () => {},
+  onDraft: ConnectionParts['onDraft'] = undefined): Doona {
   const price = { first: { epsilon: 1, delta: 1e-7 }, reports: 9, all: { epsilon: 5, delta: 1e-6 }, events: true };
   const draft = async (_: number, input: Float64Array, tags = crypto.getRandomValues(new Uint8Array(32))) => {
     await sealing(input[0]!);
@@ -50,7 +51,7 @@ function connectTab(t: TestContext, store: Store, sealing: (value: number) => un
   };
   const parts = { id: 'a task', store, ledger: ledgerOf(store), spread: 0, sample: 1, check: async () => {}, draft,
     limit: { epsilon: 10, delta: .5, days: 9, option: 'budget' }, line: { id: 'a task', price, length: day },
-    hold: <T>(work: () => Promise<T>) => work(), stop: () => {}, guarantee: { localEpsilon: null },
+    hold: <T>(work: () => Promise<T>) => work(), stop: () => {}, guarantee: { localEpsilon: null }, onDraft,
     task: { epochs: events, query: 'count', input: { bins: 0, lo: '0', hi: '1' }, noise: { kind: 'cells' },
       relays: [{ url: 'https://relay.test' }] } };
   const doona = new Doona(parts as unknown as ConnectionParts);
@@ -136,6 +137,23 @@ test('a page that dies while it records or seals an event leaves the default; th
       assert.equal(mark, undefined, 'the mark is deleted');
     }
   });
+
+test('a default whose epoch already has its report tells the receipt', async (t) => {
+  t.mock.timers.enable({ apis: ['Date'] });
+  setEpoch(t, 5);
+  const [store, told]: [Store, (Receipt | undefined)[]] = [memoryStore(), []];
+  await connectTab(t, store).draftUsual();
+  const connectAgain = async () => {
+    await connectTab(t, store, undefined, (left) => void left.then((receipt) => told.push(receipt))).draftUsual();
+    await new Promise(setImmediate);
+  };
+  await connectAgain();
+  assert.equal(told.length, 0, 'a draft that waits');
+  await store.update('a task', 5, ({ task, epoch }) => ({ task, epoch, state: 'delivered' }));
+  await connectAgain();
+  assert.deepEqual(told.map((receipt) => [receipt?.epoch, receipt?.repeated, receipt?.next?.getTime()]),
+    [[5, true, 6 * day * 1000]]);
+});
 
 test('forget() while an event is sealed drops the epoch', async (t) => {
   t.mock.timers.enable({ apis: ['Date'] });

@@ -480,12 +480,12 @@ export class DoonaClient<V extends Value = Value> {
     }
   }
 
-  /** Waits for the outcome of a draft. */
+  /** Waits for the outcome of a draft. A repeated receipt answers no call, so the page is not told. */
   async #follow(left: Promise<Receipt | undefined>): Promise<void> {
     this.#drafts++;
     try {
       const receipt = await left;
-      if (receipt) this.#receive(receipt);
+      if (receipt) this.#receive(receipt, !receipt.repeated);
     } catch (error) {
       this.#fail(error);
     } finally {
@@ -494,13 +494,13 @@ export class DoonaClient<V extends Value = Value> {
   }
 
   /** Tells the page of a report that was delivered, or of a value that is unused. */
-  #receive(receipt: Receipt): void {
+  #receive(receipt: Receipt, tells = true): void {
     if (!receipt.draft) this.#reportedUntil = receipt.next?.getTime() ?? Infinity;
     this.#isLeftOut = !receipt.sampled;
     const isSealed = receipt.draft && !receipt.repeated;
     this.#say(this.#isLeftOut ? reasons['not-sampled']! : isSealed ? 'A draft was sealed.'
       : receipt.repeated ? 'This epoch has its report already.' : 'A report was delivered.');
-    if (!isSealed) this.#tell(this.#options.onReceipt, receipt);
+    if (!isSealed && tells) this.#tell(this.#options.onReceipt, receipt);
   }
 
   /** Drops what waits, on this page. */

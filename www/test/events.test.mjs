@@ -219,6 +219,15 @@ async function isIdle(page) {
   }
 }
 
+/** Waits until a page's client says that the epoch has its report. @param {Page} page */
+async function isReported(page) {
+  for (const end = Date.now() + patience; ; await page.waitForTimeout(5)) {
+    const state = await page.evaluate('client.status.state');
+    if (state === 'reported') return;
+    if (Date.now() > end) assert.fail(`still ${state}: ${page.url()}`);
+  }
+}
+
 /** Leaves a page: to another site, by closing it, or into the background. @param {Page} page @param {number} how */
 async function leave(page, how) {
   if (how === 0) await page.goto('about:blank');
@@ -282,6 +291,24 @@ test(`${long ? 400 : 10} days of a stream with events cost at most its claim, wh
   assert.ok(epsilon <= 10 && delta <= 1e-5 && most <= allowed && most <= mostIn(limit, 365), said);
   const arrived = [...sure].filter((day) => tags.has(day)).length;
   assert.ok(arrived >= 0.9 * sure.size && events.length >= (long ? 15 : 2), `${arrived} of ${sure.size}, ${said}`);
+  await context.close();
+});
+
+test('a page whose clock went back to a day with a delivered report says so', async () => {
+  await control('renew', { stream, chain: 3 });
+  await control('letters');
+  const context = await browser.newContext();
+  for (const day of [5, 9]) {
+    const page = await visitOn(context, day);
+    await isIdle(page);
+    await page.evaluate(hide);
+    await isReported(page);
+    await page.close();
+  }
+  const page = await visitOn(context, 5);
+  await isReported(page);
+  const left = /** @type {{day: number}[]} */ (await control('letters'));
+  assert.deepEqual(left.map(({ day }) => day), [5, 9]);
   await context.close();
 });
 
