@@ -280,10 +280,13 @@ func TestKeysWithoutTaskExpire(t *testing.T) {
 	begin(t, c, c.Named("one"))
 }
 
-// TestLowerTaskLimit: an owner has more tasks than the new limit. The relay must serve them and refuse further tasks.
+// TestLowerTaskLimit: an owner has more tasks than the new limit. The relay must serve them and refuse further tasks. A
+// flooded task must leave room for the other one.
 func TestLowerTaskLimit(t *testing.T) {
+	const concurrent = 4
 	limit := 3
-	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 0))
+	c := relaytest.New(t, relaytest.Options{Hops: 1,
+		Config: func(_ int, cfg *relay.Config) { cfg.MaxConcurrent = concurrent }}.Approving(t, 0))
 	start := func() (stop func()) {
 		cfg := c.Config(t, 0)
 		cfg.Owners[0].Tasks = limit
@@ -301,6 +304,11 @@ func TestLowerTaskLimit(t *testing.T) {
 	requireProblem(t, problem.OwnerTaskLimit, c.Begin(t.Context(), t, 0, third))
 	fillEpoch(t, one, 0)
 	fillEpoch(t, two, 0)
+	body := two.Seal(t, 0, 1)
+	for i := range concurrent {
+		startReport(t, one, relaytest.Network(900+i), len(body))
+	}
+	require.NoError(t, two.Post(t.Context(), 0, body, relaytest.Network(990)))
 }
 
 // TestApprovedOwnersStream: the tasks of a stream must share one slot, even after a restart. The slot must be free when

@@ -80,6 +80,7 @@ type Set struct {
 	ByID     map[task.ID]*Hosted
 	Order    []*Hosted           // configured tasks, each stream in order, then tasks added later
 	streams  map[task.ID]*stream // by first task; includes streams that this relay waits to join
+	slots    int                 // a stream counts as one
 	keyLists []byte              // answer to GET /v1/keys
 }
 
@@ -98,11 +99,13 @@ func (r *Registry) serve(s *Hosted) error {
 // serveOnly replaces the set of hosted tasks.
 func (r *Registry) serveOnly(order []*Hosted, streams map[task.ID]*stream) error {
 	next := &Set{ByID: map[task.ID]*Hosted{}, Order: order, streams: streams}
-	lists := []*onion.SignedKeyList{}
+	lists, slots := []*onion.SignedKeyList{}, map[task.ID]bool{}
 	for _, t := range order {
 		next.ByID[t.ID] = t
+		slots[t.Slot()] = true
 		lists = append(lists, t.KeyLists[t.Hop])
 	}
+	next.slots = len(slots)
 	var err error
 	if next.keyLists, err = codec.Marshal(&lists); err == nil {
 		r.serving.Store(next)
@@ -125,9 +128,9 @@ func (r *Registry) loadTasks() error {
 	return r.cfg.Fits(r.Hosted().Order, r.TaskLimit())
 }
 
-// TaskLimit returns how many tasks the relay may have at the same time. A stream counts as one task, because its tasks
-// follow each other.
-func (r *Registry) TaskLimit() int { return int(r.limit.Load()) }
+// TaskLimit returns how many tasks the relay may have at the same time. If the operator has lowered a limit below what
+// the relay has, it returns that number. A stream counts as one task, because its tasks follow each other.
+func (r *Registry) TaskLimit() int { return max(int(r.limit.Load()), r.Hosted().slots) }
 
 // limitWith returns what TaskLimit returns with other owners.
 func (r *Registry) limitWith(owners []*owner) int {
