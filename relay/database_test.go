@@ -95,15 +95,25 @@ func TestDatabaseChecks(t *testing.T) {
 	}
 	requireBothRefuse(t, c, as("narrow"), "permission denied for schema public")
 	none := filepath.Join(t.TempDir(), "pgpass")
-	requireBothRefuse(t, c, withParameter(t, store, "passfile", none), "invalid passfile "+none+": want a file that this "+
-		"user can read")
+	const unreadable = ": want a file that this user can read"
+	requireBothRefuse(t, c, withParameter(t, store, "passfile", none), "invalid passfile "+none+unreadable)
+	requireBothRefuse(t, c, store, "invalid passfile "+none+unreadable, "PGPASSFILE="+none)
 	requireBothRefuse(t, c, "postgres://doona@db.example/doona", "the connection to db.example could fall back to plain text")
 	requireBothRefuse(t, c, withParameter(t, store, "default_transaction_read_only", "on"), "read only")
 	status, _, log := run(t, "check-config", "--config", c.RelayConfig(1))
 	require.Zero(t, status, log)
+	for _, statement := range []string{
+		`GRANT CREATE ON SCHEMA public TO narrow`, `REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC`,
+	} {
+		_, err := db.Exec(statement)
+		require.NoError(t, err)
+	}
+	requireBothRefuse(t, c, as("narrow"), "some managed services hide these functions")
 	var tables int
 	require.NoError(t, db.QueryRow(`SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'`).Scan(&tables))
-	require.Zero(t, tables, "check-config must leave no table")
+	require.Zero(t, tables, "both must leave no table")
+	_, err = db.Exec(`REVOKE CREATE ON SCHEMA public FROM narrow`)
+	require.NoError(t, err)
 	c.Start(t, 0)
 }
 

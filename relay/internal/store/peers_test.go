@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -493,4 +495,58 @@ func TestStateRollbackTimeline(t *testing.T) {
 	s, err := rollback.OpenMark(b.path(partKeys))
 	require.NoError(t, err)
 	require.Regexp(t, `/00000002$`, s.Known().Database)
+}
+
+// TestRepeatedTransactions: PostgreSQL ends one of two transactions that wait for each other, or that it cannot put in
+// an order. The store must run it again.
+func TestRepeatedTransactions(t *testing.T) {
+	all := several(t, postgresURL(t), 2)
+	db := raw(t, all[0].description)
+	for _, statement := range []string{
+		`CREATE TABLE pair (id INTEGER, n INTEGER)`, `INSERT INTO pair VALUES (0, 0), (1, 0)`,
+	} {
+		_, err := db.Exec(statement)
+		require.NoError(t, err)
+	}
+	var runs atomic.Int64
+	var both sync.WaitGroup
+	both.Add(2)
+	add := func(tx *transaction, id int) error {
+		_, err := tx.exec(`UPDATE pair SET n = n + 1 WHERE id = $1`, id)
+		return err
+	}
+	ended := make(chan error, 2)
+	for i, h := range all {
+		go func() {
+			first := true
+			ended <- h.store.within(t.Context(), func(tx *transaction) error {
+				runs.Add(1)
+				if err := add(tx, i); err != nil {
+					return err
+				}
+				if first { // Now each has the row that the other one wants.
+					first = false
+					both.Done()
+					both.Wait()
+				}
+				return add(tx, 1-i)
+			})
+		}()
+	}
+	for range all {
+		require.NoError(t, <-ended)
+	}
+	require.GreaterOrEqual(t, runs.Load(), int64(3), "the deadlock ended one or both, which ran again")
+	var sum int
+	require.NoError(t, db.QueryRow(`SELECT sum(n) FROM pair`).Scan(&sum))
+	require.Equal(t, 4, sum)
+	runs.Store(0)
+	require.NoError(t, all[0].store.within(t.Context(), func(tx *transaction) error {
+		if runs.Add(1) == 1 {
+			_, err := tx.exec(`DO $$ BEGIN RAISE SQLSTATE '40001'; END $$`)
+			return err
+		}
+		return nil
+	}))
+	require.EqualValues(t, 2, runs.Load())
 }

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -153,10 +154,15 @@ func checkDurable(ctx context.Context, conn *pgx.Conn) error {
 // migrationLock is the number of the advisory lock that a process holds while it changes the schema.
 const migrationLock = 0x646f6f6e61 // "doona"
 
-// preparePostgres upgrades the tables. If several processes start at once, only one of them does so.
+// preparePostgres upgrades the tables. If several processes start at once, only one of them does so. It changes nothing
+// if the server hides its identity.
 func preparePostgres(d *database) error {
-	return d.within(context.Background(), func(tx *transaction) error {
+	ctx := context.Background()
+	return d.within(ctx, func(tx *transaction) error {
 		if _, err := tx.exec(`SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
+			return err
+		}
+		if _, err := d.history(ctx, tx.tx); err != nil {
 			return err
 		}
 		if _, err := tx.exec(`CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)`); err != nil {
@@ -211,7 +217,13 @@ func (postgres) again(err error) bool {
 func (postgres) history(ctx context.Context, q querier) (out string, err error) {
 	const query = `SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
 		FROM pg_control_system()`
-	if err := q.QueryRowContext(ctx, query).Scan(&out); err != nil {
+	err = q.QueryRowContext(ctx, query).Scan(&out)
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &pg) && strings.HasPrefix(pg.Code, "42"): // no such function, or no right to call it
+		return "", fmt.Errorf("couldn't read the server's identity: %w: some managed services hide these functions, and "+
+			"the relay cannot use such a server (docs/relay.md, Store)", err)
+	case err != nil:
 		return "", fmt.Errorf("couldn't read the server's identity: %w", err)
 	}
 	return out, nil
