@@ -321,12 +321,13 @@ func TestParallelLimit(t *testing.T) {
 	require.Equal(t, []int{1, 39, 40}, []int{accepted, limited, copies})
 }
 
-// TestClockSkew: an epoch must accept reports from Skew before its start to Skew after its end.
+// TestClockSkew: without a setting, an epoch must accept reports from 5 minutes before its start to 5 minutes after its
+// end.
 func TestClockSkew(t *testing.T) {
 	const skew = 5 * time.Minute
 	c := relaytest.New(t, relaytest.Options{
 		Task:   func(t *task.Task) { t.Epochs.Start = uint64(time.Now().Add(time.Hour).Unix()) },
-		Config: func(_ int, cfg *relay.Config) { cfg.Skew = skew },
+		Config: func(_ int, cfg *relay.Config) { cfg.Skew = 0 },
 	})
 	c.Start(t, 0)
 	post := func(epoch uint64, n int) error {
@@ -337,7 +338,7 @@ func TestClockSkew(t *testing.T) {
 	c.Clock.Advance(time.Hour - skew + 2*time.Second)
 	require.NoError(t, post(0, 1))
 	requireProblem(t, problem.EpochNotOpen, post(1, 1))
-	c.Clock.Advance(relaytest.Epoch) // now Skew before the end of epoch 0
+	c.Clock.Advance(relaytest.Epoch) // now 5 minutes before the end of epoch 0
 	require.NoError(t, post(0, 2))
 	require.NoError(t, post(1, 2))
 	c.Clock.Advance(2*skew - 20*time.Second) // just before epoch 0 closes

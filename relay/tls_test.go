@@ -69,6 +69,25 @@ func (a *authority) issue(t *testing.T) *relay.TLSConfig {
 	return out
 }
 
+func (a *authority) roots() *x509.CertPool {
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
+	return roots
+}
+
+// serialOf returns the serial number of the certificate that a relay presents.
+func serialOf(t *testing.T, c *relaytest.Cascade, a *authority) int64 {
+	t.Helper()
+	conn, err := tls.Dial("tcp", c.Config(t, 0).Listen,
+		&tls.Config{RootCAs: a.roots(), NextProtos: []string{"h2", "http/1.1"}})
+	require.NoError(t, err)
+	defer conn.Close()
+	state := conn.ConnectionState()
+	require.EqualValues(t, tls.VersionTLS13, state.Version)
+	require.Equal(t, "http/1.1", state.NegotiatedProtocol)
+	return state.PeerCertificates[0].SerialNumber.Int64()
+}
+
 func writePEM(t *testing.T, path, kind string, raw []byte) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}), 0o600))
@@ -88,27 +107,15 @@ func TestTLS(t *testing.T) {
 	batch, _ := c.Pull(t, 0, 0)
 	require.ElementsMatch(t, span(0, 10), c.Values(t, 0, batch)[0])
 
-	roots := x509.NewCertPool()
-	roots.AddCert(a.cert)
-	serial := func() int64 {
-		conn, err := tls.Dial("tcp", c.Config(t, 0).Listen,
-			&tls.Config{RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}})
-		require.NoError(t, err)
-		defer conn.Close()
-		state := conn.ConnectionState()
-		require.EqualValues(t, tls.VersionTLS13, state.Version)
-		require.Equal(t, "http/1.1", state.NegotiatedProtocol)
-		return state.PeerCertificates[0].SerialNumber.Int64()
-	}
-	require.EqualValues(t, 1, serial())
+	require.EqualValues(t, 1, serialOf(t, c, a))
 	cert, err := os.ReadFile(files.Cert)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(files.Cert, cert[:100], 0o600))
-	require.EqualValues(t, 1, serial(), "the relay must keep the old certificate until the new one is complete")
+	require.EqualValues(t, 1, serialOf(t, c, a), "the relay must keep the old certificate until the new one is complete")
 	a.issue(t)
-	require.EqualValues(t, 2, serial())
+	require.EqualValues(t, 2, serialOf(t, c, a))
 
-	_, err = tls.Dial("tcp", c.Config(t, 0).Listen, &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS12})
+	_, err = tls.Dial("tcp", c.Config(t, 0).Listen, &tls.Config{RootCAs: a.roots(), MaxVersion: tls.VersionTLS12})
 	require.ErrorContains(t, err, "version")
 	resp, err := http.Get("http://" + c.Config(t, 0).Listen + "/v1/keys")
 	if err == nil {
@@ -119,6 +126,32 @@ func TestTLS(t *testing.T) {
 	require.NoError(t, err)
 	_, err = handover.NewRequester(sign, nil).Pull(t.Context(), c.Open, 1, 0, 0)
 	require.ErrorContains(t, err, "certificate", "a client must refuse an unknown authority")
+}
+
+// TestTLSByLinks: Kubernetes replaces the files of a volume at once, by renaming a link to their folder. The relay must
+// then load the new certificate.
+func TestTLSByLinks(t *testing.T) {
+	a := newAuthority(t)
+	volume := t.TempDir()
+	mount := func(version string) {
+		a.dir = filepath.Join(volume, version)
+		require.NoError(t, os.Mkdir(a.dir, 0o700))
+		a.issue(t)
+		link := filepath.Join(volume, "..data_tmp")
+		require.NoError(t, os.Symlink(version, link))
+		require.NoError(t, os.Rename(link, filepath.Join(volume, "..data")))
+	}
+	mount("..1")
+	for _, name := range []string{"cert.pem", "key.pem"} {
+		require.NoError(t, os.Symlink(filepath.Join("..data", name), filepath.Join(volume, name)))
+	}
+	files := &relay.TLSConfig{Cert: filepath.Join(volume, "cert.pem"), Key: filepath.Join(volume, "key.pem")}
+	c := relaytest.New(t, relaytest.Options{Hops: 1, CA: a.file,
+		Config: func(_ int, cfg *relay.Config) { cfg.TLS, cfg.CA = files, a.file }})
+	c.Start(t, 0)
+	require.EqualValues(t, 1, serialOf(t, c, a))
+	mount("..2")
+	require.EqualValues(t, 2, serialOf(t, c, a))
 }
 
 // TestTLSIssuer: the relay must trust the configured authority when it fetches the issuer's keys.

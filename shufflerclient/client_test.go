@@ -176,6 +176,7 @@ func TestSubmitRetriesTheSameBytesOnlyWhereTimeHelps(t *testing.T) {
 		"stored from elsewhere": {[]*problem.Problem{problem.New(problem.Replayed, "")}, 1, ""},
 		"limit":                 {[]*problem.Problem{problem.New(problem.Limit, "")}, 1, problem.Limit},
 		"closed":                {[]*problem.Problem{problem.New(problem.EpochClosed, "")}, 1, problem.EpochClosed},
+		"does not open":         {[]*problem.Problem{problem.New(problem.DoesNotOpen, "")}, 1, problem.DoesNotOpen},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, bodies := flaky(t, c.answers...)
