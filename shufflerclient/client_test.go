@@ -2,13 +2,16 @@ package shufflerclient_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -200,6 +203,71 @@ func TestSubmitRetriesTheSameBytesOnlyWhereTimeHelps(t *testing.T) {
 			require.Equal(t, c.refused, refusal.Name)
 		})
 	}
+}
+
+// goingAway is the listener of an HTTP/2 server. Its first connections end with GOAWAY in the middle of a request.
+type goingAway struct {
+	net.Listener
+	server *httptest.Server
+	last   []byte // for each of these connections: the last stream that it claims to have handled
+	heard  atomic.Int64
+}
+
+func (g *goingAway) Accept() (net.Conn, error) {
+	conn, err := g.Listener.Accept()
+	if n := int(g.heard.Load()); err == nil && n < len(g.last) {
+		if g.end(tls.Server(conn, g.server.TLS), g.last[n]) {
+			g.heard.Add(1)
+		}
+		return g.Accept()
+	}
+	return conn, err
+}
+
+// end reads the header of an HTTP/2 request and answers with GOAWAY. Frames are those of RFC 9113, section 4.1.
+func (g *goingAway) end(conn net.Conn, last byte) bool {
+	defer conn.Close()
+	const preface, headers = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 1
+	begun := make([]byte, len(preface))
+	if _, err := io.ReadFull(conn, begun); err != nil || string(begun) != preface {
+		return false
+	}
+	conn.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}) // SETTINGS
+	for kind := byte(0); kind != headers; {
+		var head [9]byte
+		if _, err := io.ReadFull(conn, head[:]); err != nil {
+			return false
+		}
+		kind = head[3]
+		if _, err := io.CopyN(io.Discard, conn, int64(head[0])<<16|int64(head[1])<<8|int64(head[2])); err != nil {
+			return false
+		}
+	}
+	_, err := conn.Write([]byte{0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, last, 0, 0, 0, 0}) // GOAWAY
+	return err == nil
+}
+
+// TestSubmitAfterGoAway: a balancer may end an HTTP/2 connection in the middle of a report, and say that it has not
+// handled the report, or not say it. The client must send the same bytes again.
+func TestSubmitAfterGoAway(t *testing.T) {
+	server, bodies := flaky(t)
+	away := &goingAway{last: []byte{0, 1, 0}}
+	two := httptest.NewUnstartedServer(server.Config.Handler)
+	away.Listener, away.server, two.EnableHTTP2 = two.Listener, two, true
+	two.Listener = away
+	two.StartTLS()
+	t.Cleanup(two.Close)
+	cascade := newCascade(t, nil)
+	cascade.Open.Relays[0].URL = two.URL
+	o := options(cascade)
+	o.HTTP = two.Client()
+	client, err := shufflerclient.New(cascade.Open, o)
+	require.NoError(t, err)
+	report, err := client.Report(0, []float64{5})
+	require.NoError(t, err)
+	require.NoError(t, client.Submit(t.Context(), report))
+	require.Equal(t, []string{string(report.Body)}, *bodies)
+	require.EqualValues(t, len(away.last), away.heard.Load())
 }
 
 // TestAWrongClockIsNamed: a client whose report is for another epoch must learn by how much its clock differs. If the
