@@ -63,6 +63,7 @@ func printQuota(w io.Writer, c planner.QuotaCost) {
 	for i, s := range c.Shared {
 		fmt.Fprintf(w, "%s %.3g %% of %d", map[bool]string{true: ",", false: ""}[i > 0], 100*s.ShutOut, s.Visitors)
 	}
-	fmt.Fprintf(w, " are shut out.\nOne network of false clients moves an entry of a full batch's answer by up to %s, twenty "+
-		"by up to %s.\n", display.Number(c.OneNetwork), display.Number(c.TwentyNetworks))
+	fmt.Fprintf(w, " are shut out.\nThe answer leans to visitors with a network of their own.\nOne network of false "+
+		"clients moves an entry of a full batch's answer by up to %s, twenty by up to %s.\n",
+		display.Number(c.OneNetwork), display.Number(c.TwentyNetworks))
 }
