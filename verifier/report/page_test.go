@@ -4,7 +4,10 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -99,4 +102,38 @@ func TestBinsHaveNumericEdges(t *testing.T) {
 		require.Len(t, labels, bins)
 		require.NotRegexp(t, `[^\x00-\x7f]`, out.String())
 	}
+}
+
+// TestPagesUnderASubfolder: behind a proxy that serves the pages under a folder and strips its name, all links, files
+// and redirects must stay in that folder.
+func TestPagesUnderASubfolder(t *testing.T) {
+	const folder = "/stats/"
+	c := newCascade(t)
+	v := newVerifier(t, c)
+	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, batchSize))))
+	server := httptest.NewServer(http.StripPrefix(strings.TrimSuffix(folder, "/"), report.NewSite(v).Handler()))
+	defer server.Close()
+	task := server.URL + folder + "tasks/" + c.Open.ID.String()
+	for _, page := range []string{server.URL + folder, task + "/"} {
+		base, err := url.Parse(page)
+		require.NoError(t, err)
+		links := regexp.MustCompile(`(?:href|src)="([^"]*)"`).FindAllStringSubmatch(get(t, page), -1)
+		require.Greater(t, len(links), 3)
+		for _, link := range links {
+			relative, err := url.Parse(link[1])
+			require.NoError(t, err)
+			to := base.ResolveReference(relative)
+			require.True(t, strings.HasPrefix(to.String(), server.URL+folder), "%s: %s", page, link[1])
+			get(t, to.String())
+		}
+	}
+	resp, err := http.Get(task)
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Equal(t, task+"/", resp.Request.URL.String(), "a link without its final slash")
+	resp, err = http.Get(server.URL + folder + "tasks/https:%2f%2fother.example")
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, http.StatusNotFound, resp.StatusCode, "only a known task may be redirected to")
 }
