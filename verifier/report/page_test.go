@@ -10,9 +10,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/verifier/report"
 	"github.com/doona-dp/doona/wire/task"
@@ -136,4 +138,38 @@ func TestPagesUnderASubfolder(t *testing.T) {
 	require.NoError(t, err)
 	resp.Body.Close()
 	require.Equal(t, http.StatusNotFound, resp.StatusCode, "only a known task may be redirected to")
+}
+
+// TestTimesAreInUTC: exports and pages must have times in UTC on a machine of any time zone.
+func TestTimesAreInUTC(t *testing.T) {
+	local := time.Local
+	t.Cleanup(func() { time.Local = local })
+	time.Local = time.FixedZone("twelve hours ahead", 12*60*60) // where each epoch starts on the next day
+	draft, err := planner.Draft(planner.Query{Name: "mean", Query: task.Mean, Hi: 10, Batch: 50, Honest: .9, Epsilon: 1,
+		Delta: 1e-6})
+	require.NoError(t, err)
+	relaytest.InStream()(draft)
+	c := layOut(t, 1, draft)
+	v := newVerifier(t, c)
+	require.NoError(t, v.Add(wholeBatch(t, c, 0, 0, []float64{1})))
+	made, err := v.Report()
+	require.NoError(t, err)
+	var out strings.Builder
+	require.NoError(t, report.WriteCSV(&out, made))
+	rows, err := csv.NewReader(strings.NewReader(out.String())).ReadAll()
+	require.NoError(t, err)
+	const start = "2020-09-13T12:26:40Z"
+	require.Equal(t, start, rows[2][1])
+	encoded, err := json.Marshal(made)
+	require.NoError(t, err)
+	var r struct {
+		Ledger struct{ Epochs []struct{ Start string } }
+	}
+	require.NoError(t, json.Unmarshal(encoded, &r))
+	require.Equal(t, start, r.Ledger.Epochs[0].Start)
+	site := report.NewSite(v)
+	site.Add(v.Fresh(), v)
+	list := httptest.NewRecorder()
+	site.Handler().ServeHTTP(list, httptest.NewRequest(http.MethodGet, "/", nil))
+	require.Contains(t, list.Body.String(), "2020-09-13 to 2020-09-17")
 }
