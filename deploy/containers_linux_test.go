@@ -33,7 +33,6 @@ type container struct {
 	state    string // where the volume is mounted
 	live     []string
 	stopTime time.Duration
-	opened   bool // the volume's files are opened to the group, as fsGroup does
 }
 
 // composeFile has the keys of compose.yaml. Others are an error, so that none goes unchecked.
@@ -192,7 +191,7 @@ func orchestrated(t *testing.T) container {
 	require.Equal(t, pod.SecurityContext.RunAsGroup, pod.SecurityContext.FSGroup)
 	return container{program: "relay", args: c.Args,
 		config: c.VolumeMounts[0].MountPath, state: c.VolumeMounts[1].MountPath,
-		user: fmt.Sprintf("%d:%d", pod.SecurityContext.RunAsUser, pod.SecurityContext.FSGroup), opened: true,
+		user: fmt.Sprintf("%d:%d", pod.SecurityContext.RunAsUser, pod.SecurityContext.FSGroup),
 		live: append([]string{"CMD"}, c.LivenessProbe.Exec.Command...), stopTime: time.Duration(pod.Grace) * time.Second}
 }
 
@@ -328,7 +327,7 @@ func configured(t *testing.T, etc, program string, replace ...string) {
 
 // TestContainers runs relay, issuer and verifier as compose.yaml says, and a relay as kubernetes.yaml says, with the
 // samples as their configurations: keygen, check-config, serve, health check, stop and start again. All keys are made
-// in the containers' volumes.
+// in the containers' volumes. Between commands, all files are opened to the group, as the kubelet does for fsGroup.
 func TestContainers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may mount folders and change the root folder")
@@ -365,6 +364,7 @@ func runContainers(t *testing.T, containers []container) {
 		}
 		sign, keys := c.state+"/"+c.program+".sign", c.state+"/mean.keys"
 		b.do("keygen", "--kind", "sign", "--out", sign)
+		b.openToTheGroup()
 		b.do("keygen", "--kind", kind, "--sign-key", sign, "--epochs", "2", "--out", keys)
 		configured(t, etc, c.program, ports...)
 	}
@@ -425,8 +425,8 @@ func runContainers(t *testing.T, containers []container) {
 		for _, stop := range stops {
 			stop()
 		}
-		if relay.opened {
-			relay.openToTheGroup()
+		for _, b := range boxes {
+			b.openToTheGroup()
 		}
 	}
 	for _, b := range boxes {

@@ -198,6 +198,16 @@ func (c *Config) validate() error {
 	return nil
 }
 
+// closeToGroup closes the files of keys to their group: the configured files, and those in the folders of successors.
+func (c *Config) closeToGroup() error {
+	files := append([]string{c.APIKeys, c.SignKey}, c.OldSignKeys...)
+	var folders []string
+	for _, t := range c.Tasks {
+		files, folders = append(files, t.TokenKeys), append(folders, t.Successors)
+	}
+	return durable.CloseToGroup(c.Log, files, folders)
+}
+
 const minAPIKey = 32
 
 // loadAPIKeys reads the backends' API keys from a file, one per line. It returns none for an empty path.

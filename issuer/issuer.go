@@ -172,6 +172,9 @@ func load(cfg Config) (*Issuer, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	if err := cfg.closeToGroup(); err != nil {
+		return nil, err
+	}
 	i := &Issuer{cfg: cfg, requestLimit: newRequestLimit(cfg.MaxConcurrent, len(cfg.Tasks))}
 	i.serving.Store(&hostedTasks{tasks: map[task.ID]*hostedTask{}})
 	trusted, err := service.ParseTrusted(cfg.TrustedProxies)

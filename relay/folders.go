@@ -63,8 +63,7 @@ func (s *setup) checkFolders() error {
 // checkScratch returns an error while the relay cannot permute a large batch.
 func (s *setup) checkScratch() error { return folder{"scratch", s.cfg.Scratch, false}.check() }
 
-// tighten closes files of keys to their group, to which Kubernetes opens all files of a volume with fsGroup. These are
-// the configured files, and those in the folders of successors and owners.
+// tighten closes files of keys to their group: the configured files, and those in the folders of successors and owners.
 func (s *setup) tighten() error {
 	files := append([]string{s.cfg.SignKey, s.cfg.HPKEKeys, s.cfg.Secret}, s.cfg.OldSignKeys...)
 	var folders []string
@@ -74,25 +73,7 @@ func (s *setup) tighten() error {
 	for _, o := range s.cfg.Owners {
 		folders = append(folders, o.Folder)
 	}
-	for _, root := range folders {
-		_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-			if err == nil && entry.Type().IsRegular() {
-				files = append(files, path)
-			}
-			return nil
-		})
-	}
-	for _, path := range files {
-		done, err := durable.Tighten(path)
-		if err != nil {
-			return err
-		}
-		if done {
-			s.cfg.Log.Warn("closed a key file to its group", "file", path,
-				"do", "with Kubernetes set fsGroupChangePolicy: OnRootMismatch")
-		}
-	}
-	return nil
+	return durable.CloseToGroup(s.cfg.Log, files, folders)
 }
 
 // CheckServer returns an error if the relay could not serve from the database server of its store.

@@ -78,6 +78,9 @@ func (f *keygenFlags) makeTokens(cmd *cobra.Command) error {
 	case f.epochs < 1 || f.epochs > 65536:
 		return cli.Usagef("invalid epochs %d: want 1 to 65536", f.epochs)
 	}
+	if err := cli.CloseToGroup(cmd, f.sign); err != nil {
+		return err
+	}
 	key, err := keyfile.LoadSign(f.sign)
 	if err != nil {
 		return err

@@ -96,7 +96,8 @@ func checkCommand() *cobra.Command {
 		Short: "Check a configuration, its keys and its tasks",
 		Long: `Check-config makes all checks that 'issuer serve' makes before it listens. It reads the configuration,
 the API keys, every task and its keys, and the store if it exists. It checks the owners, and that the
-tasks name these keys. It changes nothing, and prints the tasks.`,
+tasks name these keys, and prints the tasks. It changes nothing, except that it closes key files to
+their group, as serve does.`,
 		Example: "  issuer check-config --config issuer.yaml",
 		Args:    cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

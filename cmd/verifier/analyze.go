@@ -184,7 +184,7 @@ func analyzeCommand() *cobra.Command {
 				return cli.Usagef("invalid shard %q: want --out FILE, and no flags about results: a "+
 					"shard prints none", shard)
 			}
-			open, v, err := newVerifier(taskPath, keysPath)
+			open, v, err := newVerifier(cmd, taskPath, keysPath)
 			if err != nil {
 				return err
 			}
@@ -226,9 +226,12 @@ func takeIn(ctx context.Context, v *verifier.Verifier, paths []string, follow bo
 // later reports whether a task is a later task of a stream. The stream's ledger should then exist.
 func later(open *taskfile.Open) bool { return open.Stream != nil && open.Stream.Position > 0 }
 
-func newVerifier(bundle, keyFile string) (*taskfile.Open, *verifier.Verifier, error) {
+func newVerifier(cmd *cobra.Command, bundle, keyFile string) (*taskfile.Open, *verifier.Verifier, error) {
 	open, err := taskfile.LoadBundle(bundle)
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := cli.CloseToGroup(cmd, keyFile); err != nil {
 		return nil, nil, err
 	}
 	keys, err := keyfile.LoadHPKE(keyFile)

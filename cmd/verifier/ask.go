@@ -74,7 +74,7 @@ The exit status is 1 if a finding is a fault, as for 'verifier analyze'.`,
 			if err != nil {
 				return err
 			}
-			open, v, err := newVerifier(taskPath, keysPath)
+			open, v, err := newVerifier(cmd, taskPath, keysPath)
 			if err != nil {
 				return err
 			}

@@ -72,7 +72,7 @@ func (f *keygenFlags) run(cmd *cobra.Command) error {
 	case "sign":
 		return MakeSign(cmd, f.out)
 	case "hpke":
-		made, err := f.makeHPKE()
+		made, err := f.makeHPKE(cmd)
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (g *keygenOutput) print(cmd *cobra.Command) error {
 	})
 }
 
-func (f *keygenFlags) makeHPKE() (*keygenOutput, error) {
+func (f *keygenFlags) makeHPKE(cmd *cobra.Command) (*keygenOutput, error) {
 	if f.sign == "" {
 		return nil, Usagef("missing flag --sign-key: each party signs its list of HPKE keys")
 	}
@@ -108,6 +108,9 @@ func (f *keygenFlags) makeHPKE() (*keygenOutput, error) {
 	}
 	if _, err := onion.Overhead(f.kem); err != nil {
 		return nil, Usage(err)
+	}
+	if err := CloseToGroup(cmd, f.sign); err != nil {
+		return nil, err
 	}
 	sign, err := keyfile.LoadSign(f.sign)
 	if err != nil {

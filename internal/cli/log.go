@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
 )
 
@@ -18,6 +19,11 @@ func (f *LogFlags) Register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.format, "log-format", "text", "text or json: what each line on standard error is")
 	cmd.Flags().StringVar(&f.level, flagLevel, "info",
 		levels+": what is logged; while the program runs, PUT /log-level at the admin address changes it")
+}
+
+// CloseToGroup closes a command's key file to its group, and says so on standard error, as servers do at their start.
+func CloseToGroup(cmd *cobra.Command, file string) error {
+	return durable.CloseToGroup(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)), []string{file}, nil)
 }
 
 const (

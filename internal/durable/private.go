@@ -4,7 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"log/slog"
 	"os"
+	"path/filepath"
+	"slices"
 )
 
 // ReadPrivate reads a file of secrets. It returns an error if users other than the file's owner may read or write it.
@@ -51,9 +55,34 @@ func ReadAll(f *os.File) ([]byte, error) {
 	return nil, err
 }
 
-// Tighten sets the mode of a file of secrets to 0600, if this user owns it and only its group may read or write it
-// besides. So it undoes what Kubernetes does to the files of a volume with fsGroup. It reports whether it did.
-func Tighten(path string) (done bool, err error) {
+// CloseToGroup closes files of secrets, and all files in folders of secrets, to their group, to which Kubernetes opens
+// all files of a volume with fsGroup. It logs each file that was open. It skips empty paths and missing files.
+func CloseToGroup(log *slog.Logger, files, folders []string) error {
+	files = slices.Clone(files)
+	for _, root := range folders {
+		_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.Type().IsRegular() {
+				files = append(files, path)
+			}
+			return nil
+		})
+	}
+	for _, path := range files {
+		done, err := tighten(path)
+		if err != nil {
+			return err
+		}
+		if done {
+			log.Warn("closed a key file to its group", "file", path,
+				"do", "with Kubernetes set fsGroupChangePolicy: OnRootMismatch")
+		}
+	}
+	return nil
+}
+
+// tighten sets the mode of a file of secrets to 0600, if this user owns it and only its group may read or write it
+// besides. It reports whether it did.
+func tighten(path string) (done bool, err error) {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o007 != 0 || !exposed(info) || !owned(info) {
 		return false, nil // ReadPrivate says what is wrong

@@ -4,12 +4,17 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/verifier/report"
 	"github.com/doona-dp/doona/wire/task"
@@ -99,4 +104,72 @@ func TestBinsHaveNumericEdges(t *testing.T) {
 		require.Len(t, labels, bins)
 		require.NotRegexp(t, `[^\x00-\x7f]`, out.String())
 	}
+}
+
+// TestPagesUnderASubfolder: behind a proxy that serves the pages under a folder and strips its name, all links, files
+// and redirects must stay in that folder.
+func TestPagesUnderASubfolder(t *testing.T) {
+	const folder = "/stats/"
+	c := newCascade(t)
+	v := newVerifier(t, c)
+	require.NoError(t, v.Add(chain(t, c, 0, slots(t, c, batchSize))))
+	server := httptest.NewServer(http.StripPrefix(strings.TrimSuffix(folder, "/"), report.NewSite(v).Handler()))
+	defer server.Close()
+	task := server.URL + folder + "tasks/" + c.Open.ID.String()
+	for _, page := range []string{server.URL + folder, task + "/"} {
+		base, err := url.Parse(page)
+		require.NoError(t, err)
+		links := regexp.MustCompile(`(?:href|src)="([^"]*)"`).FindAllStringSubmatch(get(t, page), -1)
+		require.Greater(t, len(links), 3)
+		for _, link := range links {
+			relative, err := url.Parse(link[1])
+			require.NoError(t, err)
+			to := base.ResolveReference(relative)
+			require.True(t, strings.HasPrefix(to.String(), server.URL+folder), "%s: %s", page, link[1])
+			get(t, to.String())
+		}
+	}
+	resp, err := http.Get(task)
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Equal(t, task+"/", resp.Request.URL.String(), "a link without its final slash")
+	resp, err = http.Get(server.URL + folder + "tasks/https:%2f%2fother.example")
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, http.StatusNotFound, resp.StatusCode, "only a known task may be redirected to")
+}
+
+// TestTimesAreInUTC: exports and pages must have times in UTC on a machine of any time zone.
+func TestTimesAreInUTC(t *testing.T) {
+	local := time.Local
+	t.Cleanup(func() { time.Local = local })
+	time.Local = time.FixedZone("twelve hours ahead", 12*60*60) // where each epoch starts on the next day
+	draft, err := planner.Draft(planner.Query{Name: "mean", Query: task.Mean, Hi: 10, Batch: 50, Honest: .9, Epsilon: 1,
+		Delta: 1e-6})
+	require.NoError(t, err)
+	relaytest.InStream()(draft)
+	c := layOut(t, 1, draft)
+	v := newVerifier(t, c)
+	require.NoError(t, v.Add(wholeBatch(t, c, 0, 0, []float64{1})))
+	made, err := v.Report()
+	require.NoError(t, err)
+	var out strings.Builder
+	require.NoError(t, report.WriteCSV(&out, made))
+	rows, err := csv.NewReader(strings.NewReader(out.String())).ReadAll()
+	require.NoError(t, err)
+	const start = "2020-09-13T12:26:40Z"
+	require.Equal(t, start, rows[2][1])
+	encoded, err := json.Marshal(made)
+	require.NoError(t, err)
+	var r struct {
+		Ledger struct{ Epochs []struct{ Start string } }
+	}
+	require.NoError(t, json.Unmarshal(encoded, &r))
+	require.Equal(t, start, r.Ledger.Epochs[0].Start)
+	site := report.NewSite(v)
+	site.Add(v.Fresh(), v)
+	list := httptest.NewRecorder()
+	site.Handler().ServeHTTP(list, httptest.NewRequest(http.MethodGet, "/", nil))
+	require.Contains(t, list.Body.String(), "2020-09-13 to 2020-09-17")
 }

@@ -60,17 +60,36 @@ func (s *Site) Handler() http.Handler {
 		respond(w, "application/json", s.writeList)
 	})
 	mux.HandleFunc("GET /tasks/{task}/", s.handlePage)
+	mux.HandleFunc("GET /tasks/{task}", s.redirectToPage)
 	return display.Protect(display.PagePolicy("", ""), mux)
 }
 
 func (s *Site) handlePage(w http.ResponseWriter, req *http.Request) {
-	s.mu.Lock()
-	page := s.pages[req.PathValue("task")]
-	s.mu.Unlock()
+	_, page := s.page(req)
 	if page == nil {
 		page = http.NotFoundHandler()
 	}
 	page.ServeHTTP(w, req)
+}
+
+// redirectToPage adds the final slash to the URL of a task's page. [http.ServeMux] would redirect to an absolute path,
+// which leaves the folder under which a proxy serves the pages.
+func (s *Site) redirectToPage(w http.ResponseWriter, req *http.Request) {
+	id, page := s.page(req)
+	if page == nil { // any other value could be the address of another site
+		http.NotFound(w, req)
+		return
+	}
+	w.Header().Set("Location", id+"/")
+	w.WriteHeader(http.StatusTemporaryRedirect)
+}
+
+// page returns the task that a request names, and its pages; nil if the site does not have the task.
+func (s *Site) page(req *http.Request) (id string, page http.Handler) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id = req.PathValue("task")
+	return id, s.pages[id]
 }
 
 func (s *Site) now() []line {

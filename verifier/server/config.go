@@ -8,6 +8,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/decimal"
 	"github.com/doona-dp/doona/internal/display"
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/verifier"
@@ -157,6 +158,19 @@ func LoadConfig(path string) (Config, error) {
 	service.Resolve(filepath.Dir(path), files...)
 	return c, nil
 }
+
+// closeToGroup closes the files of keys to their group: the configured files, and those in the folders of successors.
+func (c *Config) closeToGroup() error {
+	files := append([]string{c.SignKey}, c.OldSignKeys...)
+	folders := []string{c.successors()}
+	for _, t := range c.Tasks {
+		files, folders = append(files, t.HPKEKeys), append(folders, t.Successors)
+	}
+	return durable.CloseToGroup(c.Log, files, folders)
+}
+
+// successors returns the folder of those streams' later tasks whose configuration names no folder.
+func (c *Config) successors() string { return filepath.Join(c.Data, "successors") }
 
 // validate sets defaults and checks ranges.
 func (c *Config) validate() error {

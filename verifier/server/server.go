@@ -106,6 +106,9 @@ func New(cfg Config) (*Server, error) {
 
 // load loads keys, tasks and stored batches. After an error, the caller must call Close.
 func (s *Server) load() (err error) {
+	if err := s.cfg.closeToGroup(); err != nil {
+		return err
+	}
 	if s.signers, err = keyfile.LoadSigners(s.cfg.SignKey, s.cfg.OldSignKeys); err != nil {
 		return err
 	}

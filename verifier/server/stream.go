@@ -37,7 +37,7 @@ func (s *Server) loadStream(c TaskConfig, raw []byte, first *hostedTask) error {
 	case in == nil || in.Position > 0 && c.Successors == "":
 		return nil // a later task may be configured by itself
 	case c.Successors == "":
-		c.Successors = filepath.Join(s.cfg.Data, "successors", first.open.ID.String())
+		c.Successors = filepath.Join(s.cfg.successors(), first.open.ID.String())
 	}
 	recovery, err := taskfile.ParseRecovery(c.Recovery)
 	if err != nil {
