@@ -154,6 +154,17 @@ func shown(t *testing.T, name string) map[string]bool {
 	return out
 }
 
+// TestHealthChecks: whoever restarts what is unhealthy must ask whether the program lives, and not whether it is ready:
+// a restart mends no database.
+func TestHealthChecks(t *testing.T) {
+	for name, want := range map[string]int{"Dockerfile": 1, "compose.yaml": 3, "kubernetes.yaml": 2} {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.Equal(t, want, strings.Count(string(text), `"/program", "health"`), name)
+		require.Equal(t, want, strings.Count(string(text), `"/program", "health", "--live"`), name)
+	}
+}
+
 // buildStatic builds a program as the Dockerfile does, and fails the test if the program needs a shared library.
 func buildStatic(t *testing.T, program, into string) {
 	t.Helper()
