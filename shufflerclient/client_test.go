@@ -210,14 +210,14 @@ type goingAway struct {
 	net.Listener
 	server *httptest.Server
 	last   []byte // for each of these connections: the last stream that it claims to have handled
-	heard  atomic.Int64
+	ended  atomic.Int64
 }
 
 func (g *goingAway) Accept() (net.Conn, error) {
 	conn, err := g.Listener.Accept()
-	if n := int(g.heard.Load()); err == nil && n < len(g.last) {
+	if n := int(g.ended.Load()); err == nil && n < len(g.last) {
 		if g.end(tls.Server(conn, g.server.TLS), g.last[n]) {
-			g.heard.Add(1)
+			g.ended.Add(1)
 		}
 		return g.Accept()
 	}
@@ -267,7 +267,7 @@ func TestSubmitAfterGoAway(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, client.Submit(t.Context(), report))
 	require.Equal(t, []string{string(report.Body)}, *bodies)
-	require.EqualValues(t, len(away.last), away.heard.Load())
+	require.EqualValues(t, len(away.last), away.ended.Load())
 }
 
 // TestAWrongClockIsNamed: a client whose report is for another epoch must learn by how much its clock differs. If the
