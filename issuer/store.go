@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -62,7 +63,7 @@ func openStore(description string) (*store, error) {
 		return nil, err
 	}
 	s, err := connect(path, url.Values{
-		"_busy_timeout": {"10000"}, "_txlock": {"immediate"}, "_journal_mode": {"WAL"}, "_synchronous": {"FULL"},
+		"_busy_timeout": {strconv.Itoa(durable.BusyWait)}, "_txlock": {"immediate"}, "_journal_mode": {"WAL"}, "_synchronous": {"FULL"},
 		"_pragma": {"secure_delete(ON)", "temp_store(MEMORY)",
 			fmt.Sprintf("wal_autocheckpoint(%d)", logSize/pageSize)},
 	})
@@ -77,7 +78,7 @@ func openStore(description string) (*store, error) {
 }
 
 func readStore(description string) (*store, error) {
-	return connect(storePath(description), url.Values{"_busy_timeout": {"10000"}, "_pragma": {"query_only(ON)"}})
+	return connect(storePath(description), url.Values{"_busy_timeout": {strconv.Itoa(durable.BusyWait)}, "_pragma": {"query_only(ON)"}})
 }
 
 func connect(path string, options url.Values) (*store, error) {
@@ -211,16 +212,7 @@ func (s *store) erase(ctx context.Context, task task.ID, epoch uint64) error {
 }
 
 // scrub empties the write-ahead log, which still holds deleted rows and takes disk space.
-func (s *store) scrub(ctx context.Context) error {
-	var busy, log, done int
-	if err := s.db.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &log, &done); err != nil {
-		return fmt.Errorf("couldn't empty the write-ahead log: %w", err)
-	}
-	if busy != 0 {
-		return errors.New("couldn't empty the write-ahead log: a reader is using it")
-	}
-	return nil
-}
+func (s *store) scrub(ctx context.Context) error { return durable.EmptyLog(ctx, s.db) }
 
 // close closes the database, the marks and the claim on the file.
 func (s *store) close() error {

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	lite "modernc.org/sqlite" // registers the driver "sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/service"
 )
 
@@ -79,7 +81,7 @@ func emptySQLite() (*Store, error) {
 
 // connectSQLite opens a file, and sets pragmas on every connection.
 func connectSQLite(path string, v *Vault, prepare func(d *database) error, pragmas ...string) (*Store, error) {
-	query := url.Values{"_busy_timeout": {"10000"}, "_pragma": pragmas}
+	query := url.Values{"_busy_timeout": {strconv.Itoa(durable.BusyWait)}, "_pragma": pragmas}
 	if v != nil {
 		query.Set("_txlock", "immediate")
 		query.Set("_journal_mode", "WAL")
@@ -190,16 +192,7 @@ func (sqlite) again(error) bool { return false }
 
 // scrub empties the write-ahead log, which reveals the order in which pages were written. It fails while a reader needs
 // the log; the relay then repeats it later.
-func (sqlite) scrub(ctx context.Context, write *sql.DB) error {
-	var busy, log, done int
-	if err := write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &log, &done); err != nil {
-		return fmt.Errorf("couldn't empty the write-ahead log: %w", err)
-	}
-	if busy != 0 {
-		return errors.New("couldn't empty the write-ahead log: a reader is using it")
-	}
-	return nil
-}
+func (sqlite) scrub(ctx context.Context, write *sql.DB) error { return durable.EmptyLog(ctx, write) }
 
 // EraseRoom is how many bytes of free disk an SQLite store needs to erase and confirm. It is the sum of the log, which
 // a transaction fills before SQLite copies it into the file; the largest deleting transaction (a merged run, the zeros
