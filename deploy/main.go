@@ -155,6 +155,8 @@ func alerts() []byte {
 			"an approved owner asked for more tasks than it has task slots: see owners in relay status"},
 		{"DoonaRelayReloadFailed", "doona_relay_reload_failed == 1", "0m",
 			"a changed relay.yaml is not applied, and the relay works as before: relay status says why"},
+		{"DoonaRelayUnscrubbed", "doona_relay_unscrubbed == 1", "1h",
+			"another program reads the relay's store, and deleted rows stay in its log: see relay status"},
 		{"DoonaRelayClockInDoubt", "doona_relay_clock_in_doubt > 0", "1m",
 			"the relay does not know the time, and accepts no reports: see docs/relay.md on time"},
 		{"DoonaRelayClock", "abs(doona_relay_clock_offset_seconds) > 30", "5m",

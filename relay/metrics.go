@@ -33,6 +33,7 @@ func (r *Relay) measure(ctx context.Context) {
 	m.Set(monitor.Reserved, float64(usage.Bytes))
 	m.Set(monitor.Connections, float64(r.connections.Count()))
 	m.SetClock(monitor.Prefix, string(r.clock.Read().Doubt), r.clock.Offsets())
+	m.Set(monitor.Unscrubbed, service.Flag(r.epochs.Unscrubbed() != "").Value())
 	if last := r.reloads.status.Load(); last != nil {
 		m.Set(monitor.ReloadFailed, service.Flag(last.Failed != "").Value())
 		if !last.Applied.IsZero() {

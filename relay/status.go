@@ -25,6 +25,10 @@ type Status struct {
 	// Full says which disk is full, as long as the space reserved for erasing on that disk is in use or incomplete.
 	Full string `json:"full,omitempty"`
 
+	// Unscrubbed says why the store's log still holds deleted rows and the order of writes. Only a running relay knows
+	// it.
+	Unscrubbed string `json:"unscrubbed,omitempty"`
+
 	// Refusing lists the tasks whose reports are refused now, although the relay works. Only a running relay knows it.
 	Refusing []Refusal `json:"refusing,omitempty"`
 
@@ -111,6 +115,7 @@ func (r *Relay) Status(ctx context.Context) (*Status, error) {
 		if short := r.monitor.Reserve.Short(); short != nil {
 			out.Full = short.Error()
 		}
+		out.Unscrubbed = r.epochs.Unscrubbed()
 		out.Refusing, _ = r.refusals()
 		out.Reload = r.reloads.status.Load()
 	}

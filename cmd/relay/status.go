@@ -112,6 +112,9 @@ func printStatus(w io.Writer, status *relay.Status) error {
 	if status.Full != "" {
 		fmt.Fprintln(w, status.Full)
 	}
+	if status.Unscrubbed != "" {
+		fmt.Fprintln(w, "the store's log still holds deleted rows:", status.Unscrubbed)
+	}
 	for _, f := range status.Refusing {
 		fmt.Fprintln(w, f)
 	}

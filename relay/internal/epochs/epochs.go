@@ -49,6 +49,7 @@ type Lifecycle struct {
 	scanned     lastScan    // of Loop
 	backlog     backlog     // of Loop
 	unscrubbed  atomic.Bool // the store's log may hold deleted rows
+	scrubFailed atomic.Pointer[string]
 }
 
 // New returns the lifecycle of a host's epochs. The caller sets Store, Whole and Clock.
@@ -199,12 +200,25 @@ func (ep *Lifecycle) scrub(ctx context.Context) {
 	if err == nil {
 		err = ep.Whole.Scrub(ctx)
 	}
-	if err != nil {
-		ep.unscrubbed.Store(true)
-		if ctx.Err() == nil {
-			ep.monitor.Log.Warn("couldn't scrub the store; trying again", "error", err)
-		}
+	if err == nil {
+		ep.scrubFailed.Store(nil)
+		return
 	}
+	ep.unscrubbed.Store(true)
+	if ctx.Err() == nil {
+		why := err.Error()
+		ep.scrubFailed.Store(&why)
+		ep.monitor.Log.Warn("couldn't scrub the store; trying again", "error", err)
+	}
+}
+
+// Unscrubbed returns why the store's log still holds deleted rows and the order of writes, if the last attempt to empty
+// it failed. Otherwise it returns "".
+func (ep *Lifecycle) Unscrubbed() string {
+	if why := ep.scrubFailed.Load(); why != nil {
+		return *why
+	}
+	return ""
 }
 
 func (ep *Lifecycle) sealFull(ctx context.Context) error {

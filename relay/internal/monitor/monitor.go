@@ -45,6 +45,7 @@ const (
 	Owners             = "doona_relay_owners"
 	Reloaded           = "doona_relay_last_reload_timestamp_seconds"
 	ReloadFailed       = "doona_relay_reload_failed"
+	Unscrubbed         = "doona_relay_unscrubbed"
 	OwnerTaskLimit     = "doona_relay_owner_task_limit"
 	OwnerTasks         = "doona_relay_owner_tasks"
 	OwnerTasksRejected = "doona_relay_owner_tasks_rejected_total"
@@ -93,6 +94,8 @@ var definitions = append([]service.Metric{
 		"Time of the last successful reload of the configuration; 0 if none since the start."),
 	service.Gauge(ReloadFailed, service.UnitCount,
 		"1 while the last reload of the configuration has failed, and so changed nothing."),
+	service.Gauge(Unscrubbed, service.UnitCount,
+		"1 while the store's log cannot be emptied, and so still holds deleted rows and the order of writes."),
 	service.Gauge(OwnerTaskLimit, service.UnitCount, "Task slots of all approved owners together."),
 	service.Gauge(OwnerTasks, service.UnitCount,
 		"Task slots in use: by tasks, where a stream counts as one, or by keys waiting for their task.", "by"),
@@ -123,6 +126,7 @@ func New(log *slog.Logger) *Monitor {
 	m.Add(OwnerTasksRejected, 0)
 	m.Set(Reloaded, 0)
 	m.Set(ReloadFailed, 0)
+	m.Set(Unscrubbed, 0)
 	for _, name := range overloads {
 		m.Add(Overload, 0, string(name))
 	}
