@@ -160,6 +160,38 @@ func TestReloadAlert(t *testing.T) {
 	require.Empty(t, fires())
 }
 
+// TestRefusingAlert: the alert must fire if most reports are refused, such as those of a whole site behind one address,
+// and not before.
+func TestRefusingAlert(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: func(draft *task.Task) { draft.Batch.Size = 1000 }})
+	c.Start(t, 0)
+	fires := func() []string {
+		now := scrape(t, c.Config(t, 0).Admin)
+		return without(firing(t, now, now, c.Clock.Now()), "DoonaRelayEpochsEnd")
+	}
+	require.NoError(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(0)))
+	for range 64 {
+		require.ErrorIs(t, c.Post(t.Context(), 0, c.Seal(t, 0, 1), relaytest.Network(0)), problem.New(problem.Limit, ""))
+	}
+	require.Empty(t, fires())
+	c.Clock.Advance(time.Minute)
+	require.Equal(t, []string{"DoonaRelayRefusing"}, fires())
+}
+
+// TestIssuerAlert: the alert must fire two weeks before the end of the issuer's last epoch, and not before.
+func TestIssuerAlert(t *testing.T) {
+	const day = 24 * time.Hour
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: relaytest.Mean(10, relaytest.WithTokens,
+		func(draft *task.Task) { draft.Epochs.Length, draft.Epochs.Count = task.Length(10*day/time.Second), 3 })})
+	c.Start(t, 0)
+	cfg := c.IssuerConfig()
+	cfg.Admin = relaytest.FreeAddress(t)
+	c.StartIssuer(t, cfg)
+	well := scrape(t, cfg.Admin)
+	require.Empty(t, firing(t, well, well, c.Clock.Now().Add(15*day)))
+	require.Equal(t, []string{"DoonaIssuerEpochsEnd"}, firing(t, well, well, c.Clock.Now().Add(17*day)))
+}
+
 // TestRunbook: each alert must have a severity and a section in the runbook, and the runbook no sections of other
 // alerts.
 func TestRunbook(t *testing.T) {

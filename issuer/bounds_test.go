@@ -19,8 +19,8 @@ import (
 )
 
 // TestEveryNumberHasItsBound sends each request that an issuer answers, from an authorized backend, with each value
-// beyond its limit in the table of docs/SPEC.md. Then it sends 10,000 such requests. The issuer must refuse them and
-// change no file.
+// beyond its limit in the table of docs/SPEC.md. Then it sends 10,000 such requests, and 10,000 for other paths. The
+// issuer must refuse them, change no file and show no new metric.
 func TestEveryNumberHasItsBound(t *testing.T) {
 	c := newCascade(t)
 	cfg := accounts(t, c, 1)
@@ -60,8 +60,11 @@ func TestEveryNumberHasItsBound(t *testing.T) {
 		}
 	}
 	require.Len(t, kinds, 7)
+	shown := relaytest.Series(t, i.AdminHandler())
 	relaytest.Flood(t, handler, kinds)
+	relaytest.Scan(t, handler)
 	require.Equal(t, before, sumsIn(t, c.Dir))
+	require.Equal(t, shown, relaytest.Series(t, i.AdminHandler()))
 }
 
 // askFor returns a request for a path pattern, with one of its values replaced.

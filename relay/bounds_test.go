@@ -307,8 +307,8 @@ func (s *signedRequest) requests(pattern, name string) (out []*http.Request) {
 
 // TestEveryNumberHasItsBound sends every kind of request that a relay answers, with each value one above its bound and
 // far above it, signed by a party that may send it. The relay must refuse each as the table in docs/SPEC.md says. Then
-// the test sends 10,000 such requests; in the long form, 10,000 of each kind. Afterwards no file may have changed, no
-// finding or key may be new, and neither metrics nor memory may have grown.
+// the test sends 10,000 such requests; in the long form, 10,000 of each kind. It also asks for 10,000 other paths.
+// Afterwards no file may have changed, no finding or key may be new, and neither metrics nor memory may have grown.
 func TestEveryNumberHasItsBound(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream(), Config: func(_ int, cfg *relay.Config) {
 		folder := filepath.Join(filepath.Dir(cfg.SignKey), "owners")
@@ -325,7 +325,7 @@ func TestEveryNumberHasItsBound(t *testing.T) {
 	last["{epoch}"], last["{seq}"] = "1", "65536"
 	p := relaytest.Answer(handler, s.request("GET "+endpoint.BatchPath, last, nil))
 	require.ErrorIs(t, p, problem.New(problem.NotSealed, ""), "values at their bounds are valid")
-	before, kept, shown := filesIn(t, relayFolder(c, 0)), relay.Kept(r), seriesOf(r)
+	before, kept, shown := filesIn(t, relayFolder(c, 0)), relay.Kept(r), relaytest.Series(t, r.AdminHandler())
 	var kinds [][]*http.Request
 	for _, b := range bounds {
 		for _, pattern := range patterns {
@@ -342,23 +342,12 @@ func TestEveryNumberHasItsBound(t *testing.T) {
 		}
 	}
 	relaytest.Flood(t, handler, kinds)
+	relaytest.Scan(t, handler)
 	require.Equal(t, before, filesIn(t, relayFolder(c, 0)))
 	require.Equal(t, kept, relay.Kept(r))
-	require.Equal(t, shown, seriesOf(r))
+	require.Equal(t, shown, relaytest.Series(t, r.AdminHandler()))
 	status, err := r.Status(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, status.Tasks[0].Findings)
 	require.Empty(t, status.Tasks[0].Epochs)
-}
-
-// seriesOf returns the name and labels of each of a relay's metrics.
-func seriesOf(r *relay.Relay) (series []string) {
-	w := httptest.NewRecorder()
-	r.AdminHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1/metrics", nil))
-	for line := range strings.Lines(w.Body.String()) {
-		if name, _, _ := strings.Cut(line, " "); strings.HasPrefix(name, "doona_") {
-			series = append(series, name)
-		}
-	}
-	return series
 }

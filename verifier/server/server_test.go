@@ -485,3 +485,13 @@ func TestBadConfig(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"stats.example", "scraped"}, append(cfg.Hosts, cfg.AdminHosts...))
 }
+
+// TestScannersMakeNoSeries: requests for 10,000 different paths must add no line to the metrics.
+func TestScannersMakeNoSeries(t *testing.T) {
+	s, err := server.New(config(t, newCascade(t, 1, 1), t.TempDir(), 0))
+	require.NoError(t, err)
+	defer s.Close()
+	shown := relaytest.Series(t, s.AdminHandler())
+	relaytest.Scan(t, s.Handler())
+	require.Equal(t, shown, relaytest.Series(t, s.AdminHandler()))
+}

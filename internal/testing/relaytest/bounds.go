@@ -1,9 +1,11 @@
 package relaytest
 
 import (
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/testing/doctest"
 	"github.com/doona-dp/doona/internal/testing/stattest"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/problem"
 )
 
@@ -106,3 +109,37 @@ func (s *status) Write(p []byte) (int, error) { return len(p), nil }
 
 // WriteHeader implements [http.ResponseWriter].
 func (s *status) WriteHeader(code int) { s.code = code }
+
+// Scan sends 10,000 requests for different paths, such as a scanner for weaknesses sends, to a handler. It must answer
+// none of them.
+func Scan(t testing.TB, handler http.Handler) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(1, 2)) // no line of a test may depend on luck
+	for i := range 10_000 {
+		name := strconv.FormatUint(random.Uint64(), 36)
+		reports := strings.NewReplacer("{task}", name, "{epoch}", "0")
+		path := []string{
+			"/" + name + ".php?" + name, "/v1/" + name + "/", reports.Replace(endpoint.ReportsPath), "/tasks/" + name,
+			"/tasks/" + name + "/", "/%2e%2e/" + name, "/" + strings.Repeat(name+"/", 100), "/metrics/" + name,
+		}[i%8]
+		method := []string{http.MethodGet, http.MethodPost}[i/8%2]
+		w := &status{header: http.Header{}}
+		handler.ServeHTTP(w, httptest.NewRequest(method, "http://127.0.0.1"+path, strings.NewReader(name)))
+		require.GreaterOrEqual(t, w.code, http.StatusMultipleChoices, path)
+	}
+}
+
+// Series returns the lines of /metrics at a party's admin address, without their values.
+func Series(t testing.TB, admin http.Handler) (series []string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1/metrics", nil))
+	require.Equal(t, http.StatusOK, w.Code)
+	for line := range strings.Lines(w.Body.String()) {
+		if !strings.HasPrefix(line, "#") {
+			line = line[:strings.LastIndexByte(line, ' ')]
+		}
+		series = append(series, line)
+	}
+	return series
+}
