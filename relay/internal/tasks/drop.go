@@ -91,9 +91,7 @@ func (h *Host) drop(ctx context.Context, s *Hosted) error {
 	}
 	order := slices.Clone(before.Order)
 	order = slices.DeleteFunc(order, func(t *Hosted) bool { return t == s })
-	if err := h.serveOnly(order, streams); err != nil {
-		return err
-	}
+	h.serving.Store(newSet(order, streams))
 	h.changed()
 	h.monitor.ForgetOf(monitor.ByTask, s.ShortID())
 	h.cfg.Log.Info("task dropped", "task", s.ShortID())

@@ -60,9 +60,7 @@ func (h *Host) begin(ctx context.Context, s *Hosted) error {
 	if s.stream != nil {
 		h.showEnd(s.stream)
 	}
-	if err := h.serve(s); err != nil {
-		return err
-	}
+	h.serve(s)
 	h.changed()
 	return nil
 }
@@ -159,7 +157,11 @@ func (d *Desk) HandleTask(w http.ResponseWriter, req *http.Request) error {
 
 // HandleKeys answers with this relay's key lists for all tasks.
 func (d *Desk) HandleKeys(w http.ResponseWriter, _ *http.Request) error {
-	return service.Write(w, codec.MediaType, d.Hosted().keyLists)
+	lists, err := d.Hosted().keyLists()
+	if err != nil {
+		return err
+	}
+	return service.Write(w, codec.MediaType, lists)
 }
 
 // HandleTime signs the time of this relay's clock. It also signs for a dropped task of a stream: a party that does not

@@ -44,29 +44,27 @@ func (o *owner) config(folder string) Source {
 // mostOwnersTasks is the largest task limit that the operator can give an owner.
 const mostOwnersTasks = 1024
 
-// loadOwners loads the tasks that approved owners have handed over.
-func (r *Registry) loadOwners() error {
+// loadOwners approves the configured owners, and returns the tasks in their folders.
+func (r *Registry) loadOwners() (all []*loading, err error) {
 	for _, c := range r.cfg.Owners {
 		o, err := newOwner(c)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := claim(c, r.ownerOf(o.key), r.paths); err != nil {
-			return err
+			return nil, err
 		}
 		approved := append(slices.Clone(r.approved()), o)
 		r.owners.Store(&approved)
 		tasks, _, err := o.taken()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, id := range tasks {
-			if err := r.loadTask(o.config(o.file(id.String())), o, r.paths); err != nil {
-				return fmt.Errorf("%s: %w", o.file(id.String()), err)
-			}
+			all = append(all, &loading{Source: o.config(o.file(id.String())), owner: o})
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // newOwner returns the owner of a configuration, whose values it checks, except the folder.
