@@ -56,10 +56,6 @@ func (h *Host) begin(ctx context.Context, s *Hosted) error {
 	if err := h.bindKeys(ctx, s); err != nil {
 		return err
 	}
-	h.showTask(s)
-	if s.stream != nil {
-		h.showEnd(s.stream)
-	}
 	h.serve(s)
 	h.changed()
 	return nil
@@ -114,30 +110,10 @@ func (h *Host) SetClockPeers() {
 
 func (h *Host) unixTime() uint64 { return uint64(max(h.Clock.Read().Now.Unix(), 0)) }
 
-// ShowAll creates the metrics of all tasks, so that they exist before their first change.
-func (h *Host) ShowAll() {
-	for _, t := range h.Hosted().Order {
-		h.showTask(t)
-	}
-	for _, l := range h.Hosted().streams {
-		h.showEnd(l)
-	}
-}
-
 // ClearDropped removes the key files of dropped tasks that a crash left behind.
 func (h *Host) ClearDropped(ctx context.Context) {
 	for _, l := range h.Hosted().streams {
 		h.monitor.Logged(ctx, "couldn't remove a dropped task's keys", l.Clear())
-	}
-}
-
-func (h *Host) showTask(s *Hosted) { h.monitor.BeginTask(s.ShortID(), s.Hop, s.Epochs.Over()) }
-
-// showEnd sets, for each task of a stream, the metric that says when the stream's latest task ends.
-func (h *Host) showEnd(l *stream) {
-	tasks := l.Tasks()
-	for _, t := range tasks {
-		h.monitor.Set(monitor.EpochsEnd, float64(tasks[len(tasks)-1].Epochs.Over()), t.ID.String()[:8])
 	}
 }
 

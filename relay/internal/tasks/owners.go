@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -39,6 +40,12 @@ func (o *owner) config(folder string) Source {
 	c := o.source.Load()
 	return Source{File: in(bundleFile), Owner: c.Owner, HPKEKeys: in(keysFile), Successors: in(successorsFolder),
 		Recovery: c.Recovery, Candidates: c.Candidates}
+}
+
+// shortKey returns the first 8 characters of the owner's key after "ed25519:", its name in metrics.
+func (o *owner) shortKey() string {
+	_, key, _ := strings.Cut(taskfile.FormatKey(o.key), ":")
+	return key[:8]
 }
 
 // mostOwnersTasks is the largest task limit that the operator can give an owner.

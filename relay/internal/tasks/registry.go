@@ -266,6 +266,9 @@ func (r *Registry) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys st
 	if s.Hop = r.hopOf(open); s.Hop < 0 {
 		return nil, r.notInTask()
 	}
+	if s.Hop > 0 {
+		s.PulledNow()
+	}
 	s.Sign = r.cfg.Signers.Of(s.Relays[s.Hop].SignKey)
 	s.Upstream = handover.NewRequester(s.Sign, r.cfg.Outgoing)
 	var err error
