@@ -75,10 +75,18 @@ func TestApprovedOwner(t *testing.T) {
 	fillEpoch(t, one, 1)
 	fillEpoch(t, two, 1)
 	require.ElementsMatch(t, []string{one.Open.ID.String(), two.Open.ID.String()}, entriesOf(t, c, 0))
-	var status relay.Status
-	_, text := get(t, c, 0, "/status")
-	require.NoError(t, json.Unmarshal([]byte(text), &status))
-	require.Equal(t, []relay.OwnerStatus{{Owner: c.Owner, TaskLimit: 2, Tasks: 2}}, status.Owners)
+	want := relay.OwnerStatus{Owner: c.Owner, Folder: "relay1", TaskLimit: 2, Tasks: 2, Batches: 4, Confirmed: 4,
+		Reports: 40}
+	requireSoon(t, func() bool { // the second relay confirms a batch after it has mixed it
+		var status relay.Status
+		_, text := get(t, c, 0, "/status")
+		require.NoError(t, json.Unmarshal([]byte(text), &status))
+		return len(status.Owners) == 1 && status.Owners[0] == want
+	})
+	code, table, log := run(t, "owners", "--admin", "http://"+c.Config(t, 0).Admin)
+	require.Zero(t, code, log)
+	require.Equal(t, [][]string{strings.Fields("OWNER FOLDER STATE TASKS KEYS LIMIT BATCHES CONFIRMED REPORTS"),
+		{shortKey(c.Owner), "relay1", "active", "2", "0", "2", "4", "4", "40"}}, fieldsOf(table))
 
 	c.Clock.Advance(relaytest.Epoch)
 	fillEpoch(t, two, 2)
@@ -121,6 +129,14 @@ func TestSlotsInMetrics(t *testing.T) {
 	requireSlots(configured, 0, 0, 0, 0)
 }
 
+// fieldsOf returns the words of each line.
+func fieldsOf(text string) (lines [][]string) {
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.Fields(line))
+	}
+	return lines
+}
+
 // shortKey returns the name of an owner in metrics.
 func shortKey(owner string) string { return strings.TrimPrefix(owner, "ed25519:")[:8] }
 
@@ -155,6 +171,8 @@ func TestOwnersTasksShareSeries(t *testing.T) {
 		require.True(t, shows(hop, "epochs_end_timestamp_seconds", one, all[0].Open.Epochs.Over())())
 	}
 	requireSoon(t, shows(1, "unconfirmed_batches", one, 2))
+	_, status := get(t, c, 1, "/status")
+	require.Contains(t, status, `"batches":2,"confirmed":0,"reports":0`)
 	c.Clock.Advance(2*relaytest.Epoch + time.Minute)
 	requireSoon(t, shows(0, "refused", `owner="`+owner+`",reason="limit",task=""`, 2))
 	requireSoon(t, shows(0, "epochs_end_timestamp_seconds", one, all[1].Open.Epochs.Over()))

@@ -42,10 +42,10 @@ func (o *owner) config(folder string) Source {
 		Recovery: c.Recovery, Candidates: c.Candidates}
 }
 
-// shortKey returns the first 8 characters of the owner's key after "ed25519:", its name in metrics.
-func (o *owner) shortKey() string {
-	_, key, _ := strings.Cut(taskfile.FormatKey(o.key), ":")
-	return key[:8]
+// ShortKey returns the first 8 characters of a key after "ed25519:", the name of an owner in metrics.
+func ShortKey(key string) string {
+	_, text, _ := strings.Cut(key, ":")
+	return text[:min(8, len(text))]
 }
 
 // mostOwnersTasks is the largest task limit that the operator can give an owner.
@@ -138,6 +138,7 @@ func (r *Registry) KeepRoom(in *durable.Reserve) error {
 // ownerTasks counts the task slots that an approved owner uses.
 type ownerTasks struct {
 	Owner     string
+	Folder    string
 	TaskLimit int
 	Tasks     int // a stream counts as one task
 	Asked     int // key lists made for the owner that wait for their task
@@ -152,7 +153,7 @@ func (r *Registry) OwnersTasks() (all []ownerTasks, err error) {
 			return nil, err
 		}
 		c := o.source.Load()
-		all = append(all, ownerTasks{c.Owner, c.Tasks, len(tasks), len(asked), c.Suspended})
+		all = append(all, ownerTasks{c.Owner, c.Folder, c.Tasks, len(tasks), len(asked), c.Suspended})
 	}
 	return all, nil
 }

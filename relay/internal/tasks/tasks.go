@@ -181,10 +181,18 @@ func (s *Hosted) EraseKeys() (failed error) {
 // ShortID returns the first 8 hex digits of the task's id, its name in logs and metrics.
 func (s *Hosted) ShortID() string { return s.ID.String()[:8] }
 
+// Owner returns the key of the approved owner of the task or its stream, or "" if the operator configured it.
+func (s *Hosted) Owner() string {
+	if s.owner == nil {
+		return ""
+	}
+	return s.owner.source.Load().Owner
+}
+
 // Series names the metrics in which the task counts.
 func (s *Hosted) Series() monitor.Series {
 	if s.owner != nil {
-		return monitor.Series{Owner: s.owner.shortKey()}
+		return monitor.Series{Owner: ShortKey(s.Owner())}
 	}
 	return monitor.Series{Task: s.ShortID()}
 }
