@@ -233,11 +233,12 @@ func TestAlerts(t *testing.T) {
 	batches := func(admin, want string) func() bool {
 		return func() bool { return strings.Contains(get(t, "http://"+admin+"/metrics"), want) }
 	}
+	labels := `{owner="",task="` + c.Open.ID.String()[:8] + `"} ` // a relay's task
 	of := `{task="` + c.Open.ID.String()[:8] + `"} `
 	zero := scrape(t, c.Config(t, 0).Admin, first)
 	report(t, c, 20)
 	require.Eventually(t, batches(first, "doona_verifier_batches"+of+"2"), 10*time.Second, 20*time.Millisecond)
-	require.Eventually(t, batches(c.Config(t, 0).Admin, "doona_relay_unconfirmed_batches"+of+"0"), 10*time.Second,
+	require.Eventually(t, batches(c.Config(t, 0).Admin, "doona_relay_unconfirmed_batches"+labels+"0"), 10*time.Second,
 		20*time.Millisecond)
 	require.Eventually(t, batches(first, "doona_verifier_relay_unreachable"+of+"0"), 10*time.Second, 20*time.Millisecond)
 	well := scrape(t, c.Config(t, 0).Admin, first)

@@ -138,8 +138,9 @@ func alerts() []byte {
 		{"DoonaRelayOverloaded", `rate(doona_relay_overloaded_total{problem="overloaded"}[5m]) > 1`, "10m",
 			"the relay is full and refuses reports: see docs/deployment.md on capacity"},
 		{"DoonaRelayEpochsEnd", "doona_relay_epochs_end_timestamp_seconds - time() < 14 * 86400", "1h",
-			"the task's last epoch and its keys end within two weeks: agree on the next task"},
-		{"DoonaRelayNotFetched", "doona_relay_unconfirmed_batches > 0", "24h", "sealed batches have waited a day for the next hop"},
+			"the last epoch of a task, of this owner if one is named, ends within two weeks: agree on the next task"},
+		{"DoonaRelayNotFetched", "doona_relay_unconfirmed_batches > 0", "24h",
+			"sealed batches have waited a day for the next hop: relay status names their tasks"},
 		{"DoonaRelayNoAnswer", "doona_relay_last_answer_timestamp_seconds > 0 and time() - " +
 			"doona_relay_last_answer_timestamp_seconds > 3600", "10m",
 			"the upstream relay has not answered for an hour, or since the start"},

@@ -329,7 +329,7 @@ func TestMetrics(t *testing.T) {
 	c.Clock.Advance(relaytest.Epoch + 2*time.Second)
 	waitState(t, c, 0, 0, "erased")
 	text = metrics()
-	require.Regexp(t, `doona_relay_refused{reason="limit",task="[0-9a-f]{8}"} 4\n`, text)
+	require.Regexp(t, `doona_relay_refused{owner="",reason="limit",task="[0-9a-f]{8}"} 4\n`, text)
 	require.NotContains(t, text, "10.0.")
 	resp, err := http.Get(c.Open.Relays[0].URL + "/metrics")
 	require.NoError(t, err)

@@ -112,7 +112,7 @@ func TestEndlessDestroyed(t *testing.T) {
 			if tt.finding != "" {
 				require.Equal(t, []relay.Finding{{Reason: relay.Reason(tt.finding), Further: comes/2 - 1,
 					Latest: comes/2 - 1}}, c.Status(t, mine).Findings)
-				require.Regexp(t, `doona_relay_findings\{reason="`+tt.finding+`",task="\w+"\} `+
+				require.Regexp(t, `doona_relay_findings\{owner="",reason="`+tt.finding+`",task="\w+"\} `+
 					fmt.Sprint(comes/2), ask(t, admin+"/metrics"))
 			}
 			close(e.goOn)

@@ -408,3 +408,12 @@ func NonceRows(url string) (n int, err error) {
 	defer db.Close()
 	return n, db.QueryRow(`SELECT COUNT(*) FROM nonces`).Scan(&n)
 }
+
+// Times are what a series of metrics shows of its tasks.
+type Times = times
+
+// NewTimes returns times of a task: of the last answer, of the last request, and of its end.
+func NewTimes(pulled, asked, over int64) Times { return times{pulled, asked, over} }
+
+// CombineTimes returns the times of a series of two tasks.
+func CombineTimes(one, other Times, now int64) Times { return one.with(other, now) }

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"sync"
 
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/monitor"
@@ -12,8 +13,16 @@ import (
 // Metrics returns the definitions of a relay's metrics, except those of the Go runtime and the process.
 func Metrics() []service.Metric { return monitor.Definitions() }
 
+// shown remembers which series of tasks and owners the last scrape showed. Its lock is held while gauges are updated.
+type shown struct {
+	mu     sync.Mutex
+	series map[monitor.Series]times
+}
+
 // measure updates the gauges. If the store fails, the gauges that need it keep their values.
 func (r *Relay) measure(ctx context.Context) {
+	r.shown.mu.Lock()
+	defer r.shown.mu.Unlock()
 	m := r.monitor
 	m.Set(monitor.Ready, service.Flag(r.isServing(ctx) == nil).Value())
 	found, _ := r.refusals()
@@ -40,31 +49,88 @@ func (r *Relay) measure(ctx context.Context) {
 			m.Set(monitor.Reloaded, float64(last.Applied.Unix()))
 		}
 	}
+	r.setTimes()
 	status, err := r.Status(ctx)
 	if err != nil {
 		m.Add(monitor.StoreErrors, 1)
 		return
 	}
 	setOwnerTasks(m, status.Owners)
+	r.setSums(status.Tasks)
+}
+
+// times are what a series shows of its tasks, as Unix times.
+type times struct{ pulled, asked, over int64 }
+
+// with adds another task's times to those of a series that has a task already.
+func (t times) with(other times, now int64) times {
+	if t.pulled == 0 || other.pulled > 0 && other.pulled < t.pulled {
+		t.pulled = other.pulled // the oldest, so that an upstream relay of one task that is away shows
+	}
+	t.asked = max(t.asked, other.asked)
+	// The next end, or the last one if all tasks are over: the relay keeps a task that is over for long, and that must
+	// not hide the next end.
+	if t.over <= now && other.over > t.over || other.over > now && other.over < t.over {
+		t.over = other.over
+	}
+	return t
+}
+
+// setTimes sets the gauges that are times, for the series of each task or owner, and removes series without a task.
+func (r *Relay) setTimes() {
+	now, all := r.clock.Read().Now.Unix(), map[monitor.Series]times{}
+	for _, s := range r.Hosted().Order {
+		its := times{s.LastPull(), s.LastAsked(), int64(s.Over())}
+		if before, more := all[s.Series()]; more {
+			its = before.with(its, now)
+		}
+		all[s.Series()] = its
+	}
+	for s, of := range all {
+		r.monitor.Begin(s)
+		r.monitor.Set(monitor.Pulled, float64(of.pulled), s.With()...)
+		r.monitor.Set(monitor.Asked, float64(of.asked), s.With()...)
+		r.monitor.Set(monitor.EpochsEnd, float64(of.over), s.With()...)
+	}
+	for s := range r.shown.series {
+		if _, still := all[s]; !still {
+			r.monitor.End(s)
+		}
+	}
+	r.shown.series = all
+}
+
+// setSums sets the gauges that count batches and slots, for the series of each task or owner.
+func (r *Relay) setSums(all []TaskStatus) {
+	m, series := r.monitor, map[string]monitor.Series{}
+	for _, s := range r.Hosted().Order {
+		series[s.ID.String()] = s.Series()
+	}
 	m.Forget(monitor.Refused)
 	m.Forget(monitor.Findings)
-	for _, t := range status.Tasks {
-		name := t.ID[:8]
-		waiting := uint64(0)
+	waiting := map[monitor.Series]uint64{}
+	for _, t := range all {
+		of, hosted := series[t.ID]
+		if !hosted { // dropped meanwhile
+			continue
+		}
+		waiting[of] += 0 // shown even if no epoch has begun
 		for _, e := range t.Epochs {
-			waiting += e.Batches - e.Confirmed
+			waiting[of] += e.Batches - e.Confirmed
 			for reason, n := range e.Refused {
-				m.Gauge(monitor.Refused, name, reason).Add(float64(n))
+				m.Gauge(monitor.Refused, of.With(reason)...).Add(float64(n))
 			}
 		}
-		m.Set(monitor.Unconfirmed, float64(waiting), name)
 		for _, f := range t.Findings {
-			m.Gauge(monitor.Findings, name, string(f.Reason)).Add(float64(f.Batches()))
+			m.Gauge(monitor.Findings, of.With(string(f.Reason))...).Add(float64(f.Batches()))
 		}
+	}
+	for s, n := range waiting {
+		m.Set(monitor.Unconfirmed, float64(n), s.With()...)
 	}
 }
 
-// setOwnerTasks sets the gauges of task slots. Each gauge sums over all owners, so that metrics do not reveal an owner.
+// setOwnerTasks sets the gauges of task slots. Each gauge sums over all owners: relay owners has those of each.
 func setOwnerTasks(m *monitor.Monitor, owners []OwnerStatus) {
 	var limit, tasks, asked, suspended int
 	for _, o := range owners {

@@ -3,12 +3,13 @@ package relay_test
 import (
 	"bytes"
 	"crypto/ed25519"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -74,10 +75,18 @@ func TestApprovedOwner(t *testing.T) {
 	fillEpoch(t, one, 1)
 	fillEpoch(t, two, 1)
 	require.ElementsMatch(t, []string{one.Open.ID.String(), two.Open.ID.String()}, entriesOf(t, c, 0))
-	var status relay.Status
-	_, text := get(t, c, 0, "/status")
-	require.NoError(t, json.Unmarshal([]byte(text), &status))
-	require.Equal(t, []relay.OwnerStatus{{Owner: c.Owner, TaskLimit: 2, Tasks: 2}}, status.Owners)
+	want := relay.OwnerStatus{Owner: c.Owner, Folder: "relay1", TaskLimit: 2, Tasks: 2, Batches: 4, Confirmed: 4,
+		Reports: 40}
+	requireSoon(t, func() bool { // the second relay confirms a batch after it has mixed it
+		var status relay.Status
+		_, text := get(t, c, 0, "/status")
+		require.NoError(t, json.Unmarshal([]byte(text), &status))
+		return len(status.Owners) == 1 && status.Owners[0] == want
+	})
+	code, table, log := run(t, "owners", "--admin", "http://"+c.Config(t, 0).Admin)
+	require.Zero(t, code, log)
+	require.Equal(t, [][]string{strings.Fields("OWNER FOLDER STATE TASKS KEYS LIMIT BATCHES CONFIRMED REPORTS"),
+		{shortKey(c.Owner), "relay1", "active", "2", "0", "2", "4", "4", "40"}}, fieldsOf(table))
 
 	c.Clock.Advance(relaytest.Epoch)
 	fillEpoch(t, two, 2)
@@ -92,8 +101,7 @@ func TestApprovedOwner(t *testing.T) {
 	fillEpoch(t, three, 0)
 }
 
-// TestSlotsInMetrics: the metrics must show the task limit, the used slots and the rejected tasks, without an owner's
-// name.
+// TestSlotsInMetrics: the metrics must show the task limit, the used slots and the rejected tasks of all owners.
 func TestSlotsInMetrics(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Hops: 1}.Approving(t, 2))
 	c.Start(t, 0)
@@ -106,8 +114,6 @@ func TestSlotsInMetrics(t *testing.T) {
 			fmt.Sprintf("doona_relay_owner_tasks_rejected_total %d", missing)} {
 			require.Contains(t, text, "\n"+line+"\n")
 		}
-		require.NotContains(t, text, hex.EncodeToString(c.Open.Owner[:4]))
-		require.NotContains(t, text, c.Owner[8:16])
 	}
 	requireSlots(c, 2, 0, 0, 0)
 	begin(t, c, c.Named("one"))
@@ -121,6 +127,82 @@ func TestSlotsInMetrics(t *testing.T) {
 	configured := relaytest.New(t, relaytest.Options{Hops: 1})
 	configured.Start(t, 0)
 	requireSlots(configured, 0, 0, 0, 0)
+}
+
+// fieldsOf returns the words of each line.
+func fieldsOf(text string) (lines [][]string) {
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.Fields(line))
+	}
+	return lines
+}
+
+// shortKey returns the name of an owner in metrics.
+func shortKey(owner string) string { return strings.TrimPrefix(owner, "ed25519:")[:8] }
+
+// TestOwnersTasksShareSeries: in the metrics, all tasks of an approved owner must be one series, named by the owner's
+// key. It must sum batches and refusals, and show the next end of a task. A configured task must have its own series.
+func TestOwnersTasksShareSeries(t *testing.T) {
+	c := relaytest.New(t, expiring(relaytest.Options{}).Approving(t, 2))
+	c.StartAll(t)
+	all := []*relaytest.Cascade{begin(t, c, c.Named("one")),
+		begin(t, c, c.Named("two", func(t *task.Task) { t.Epochs.Count = 4 }))}
+	owner := shortKey(c.Owner)
+	shows := func(hop int, metric, labels string, want uint64) func() bool {
+		return func() bool {
+			_, text := get(t, c, hop, "/metrics")
+			series := regexp.MustCompile(`(?m)^doona_relay_` + metric + `\{` + labels + `\} (\S+)$`)
+			found := series.FindAllStringSubmatch(text, -1)
+			if len(found) != 1 {
+				return false
+			}
+			value, err := strconv.ParseFloat(found[0][1], 64)
+			require.NoError(t, err)
+			return value == float64(want)
+		}
+	}
+	one := `owner="` + owner + `",task=""`
+	for _, its := range all {
+		fillEpoch(t, its, 0)
+		requireProblem(t, problem.Limit, its.Post(t.Context(), 0, its.Seal(t, 0, 99), relaytest.Network(1)))
+	}
+	for hop := range 2 {
+		requireSoon(t, shows(hop, "batches_total", `destroyed="no",`+one, 2))
+		require.True(t, shows(hop, "epochs_end_timestamp_seconds", one, all[0].Open.Epochs.Over())())
+	}
+	requireSoon(t, shows(1, "unconfirmed_batches", one, 2))
+	_, status := get(t, c, 1, "/status")
+	require.Contains(t, status, `"batches":2,"confirmed":0,"reports":0`)
+	c.Clock.Advance(2*relaytest.Epoch + time.Minute)
+	requireSoon(t, shows(0, "refused", `owner="`+owner+`",reason="limit",task=""`, 2))
+	requireSoon(t, shows(0, "epochs_end_timestamp_seconds", one, all[1].Open.Epochs.Over()))
+	_, text := get(t, c, 0, "/metrics")
+	require.NotContains(t, text, `task="`+all[0].Open.ID.String()[:8])
+	c.Clock.Advance(100 * time.Hour)
+	requireSoon(t, func() bool {
+		_, text := get(t, c, 0, "/metrics")
+		return !strings.Contains(text, owner)
+	})
+
+	configured := relaytest.New(t, relaytest.Options{Hops: 1})
+	configured.Start(t, 0)
+	_, text = get(t, configured, 0, "/metrics")
+	require.Contains(t, text, `doona_relay_unconfirmed_batches{owner="",task="`+configured.Open.ID.String()[:8]+`"} 0`)
+	require.NotContains(t, text, shortKey(configured.Owner))
+}
+
+// TestSeriesTimes: a series of several tasks must show the oldest answer of an upstream relay, the newest request of
+// the next hop, and the next end of a task, or the last end if all tasks are over.
+func TestSeriesTimes(t *testing.T) {
+	const now = 1000
+	for _, tt := range []struct{ one, other, want relay.Times }{
+		{relay.NewTimes(7, 7, 2000), relay.NewTimes(5, 9, 3000), relay.NewTimes(5, 9, 2000)},
+		{relay.NewTimes(0, 0, 2000), relay.NewTimes(5, 0, 900), relay.NewTimes(5, 0, 2000)}, // first relay of one task
+		{relay.NewTimes(0, 0, 900), relay.NewTimes(0, 0, 800), relay.NewTimes(0, 0, 900)},   // all over
+	} {
+		require.Equal(t, tt.want, relay.CombineTimes(tt.one, tt.other, now))
+		require.Equal(t, tt.want, relay.CombineTimes(tt.other, tt.one, now))
+	}
 }
 
 // TestApprovedOwnersTaskTwice: an owner may hand over a task again. The relay must refuse a second task with the same

@@ -93,6 +93,7 @@ func newScene(t *testing.T, o relaytest.Options, wrap ...func(relaytest.Options)
 	s.name(hex.EncodeToString(s.Open.Owner[:]), "<key of the owner>")
 	s.name(s.Dir, "<folder>")
 	s.name(s.Owner, "<owner>")
+	s.name(shortKey(s.Owner), "<short owner>")
 	return s
 }
 

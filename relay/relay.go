@@ -81,6 +81,7 @@ type Relay struct {
 
 	answers     answers
 	reloads     reloads
+	shown       shown
 	connections *service.Connections // to the public address
 	ready       atomic.Bool
 	once        sync.Once // makes Close close the store only once
@@ -147,7 +148,6 @@ func (r *Relay) assemble() {
 	r.handout = handout.New(r.host, r.monitor, r.epochs, r.cfg.PullInterval)
 	r.answers = answers{now: r.cfg.Clock, blocks: map[task.ID]*block{}}
 	r.use(r.stores, r.clock)
-	r.host.ShowAll()
 }
 
 func (r *Relay) ingressConfig() ingress.Config {

@@ -164,8 +164,11 @@ func TestOwnersChangeUnderLoad(t *testing.T) {
 	requireProblem(t, problem.OwnerTaskLimit, second.Begin(t.Context(), t, 0, waiting))
 	one.Pull(t, 0, 1) // collected before the suspension
 	status := statusOf(t, all.Cascade)
-	require.Equal(t, relay.OwnerStatus{Owner: second.Owner, TaskLimit: 1, Tasks: 1, Asked: 1, Suspended: true},
-		status.Owners[1])
+	require.Equal(t, relay.OwnerStatus{Owner: second.Owner, Folder: filepath.Base(added.Folder), TaskLimit: 1, Tasks: 1,
+		Asked: 1, Suspended: true, Batches: status.Owners[1].Batches, Confirmed: status.Owners[1].Confirmed,
+		Reports: status.Owners[1].Reports}, status.Owners[1])
+	_, table, _ := run(t, "owners", "--json", "--admin", "http://"+all.Config(t, 0).Admin)
+	require.Contains(t, table, `"suspended":true`)
 	require.Empty(t, status.Refusing)
 	_, metrics := get(t, all.Cascade, 0, "/metrics")
 	require.Contains(t, metrics, `doona_relay_owners{state="active"} 1`)
@@ -301,7 +304,8 @@ func TestReloadRefuses(t *testing.T) {
 		require.ErrorContains(t, all.relays[0].Reload(func() (relay.Config, error) { return cfg, read }), want)
 		status := statusOf(t, all.Cascade)
 		require.Contains(t, status.Reload.Failed, want)
-		require.Equal(t, []relay.OwnerStatus{{Owner: all.Owner, TaskLimit: 2}}, status.Owners, want)
+		require.Equal(t, []relay.OwnerStatus{{Owner: all.Owner, Folder: "first", TaskLimit: 2}},
+			status.Owners, want)
 		_, text, _ := run(t, "status", "--admin", "http://"+good.Admin)
 		require.Contains(t, text, want)
 		code, _ := getAdmin(t, all.Cascade, 0, "readyz")

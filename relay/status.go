@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/store"
+	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -40,14 +42,24 @@ type Status struct {
 	Reload *ReloadStatus `json:"reload,omitempty"`
 }
 
-// OwnerStatus is the task limit of an approved owner and how much of it is in use.
+// OwnerStatus is the task limit of an approved owner and how much the owner uses of it and of the relay.
 type OwnerStatus struct {
 	Owner     string `json:"owner"`
+	Folder    string `json:"folder"` // last part of its path
 	TaskLimit int    `json:"task_limit"`
 	Tasks     int    `json:"tasks"` // a stream counts as one
 	Asked     int    `json:"asked"` // key lists made for the owner that wait for their task
 	Suspended bool   `json:"suspended,omitempty"`
+
+	// Batches and Confirmed sum those of EpochStatus over the owner's tasks that the relay serves. Reports is at most
+	// how many reports the confirmed batches hold: the batch size of the task for each.
+	Batches   uint64 `json:"batches"`
+	Confirmed uint64 `json:"confirmed"`
+	Reports   uint64 `json:"reports"`
 }
+
+// Short returns the start of the owner's key after "ed25519:", as in metrics.
+func (o OwnerStatus) Short() string { return tasks.ShortKey(o.Owner) }
 
 // String describes the status in words.
 func (o OwnerStatus) String() string {
@@ -172,12 +184,37 @@ func (r *setup) status(ctx context.Context, kept *store.Store, back *store.State
 		}
 		out.Tasks = append(out.Tasks, t)
 	}
+	out.Owners, err = r.ownersStatus(out.Tasks)
+	return out, err
+}
+
+// ownersStatus returns the status of the approved owners. all has the status of every task.
+func (r *setup) ownersStatus(all []TaskStatus) (out []OwnerStatus, err error) {
 	owners, err := r.OwnersTasks()
 	if err != nil {
 		return nil, err
 	}
+	hosted, used := map[string]*tasks.Hosted{}, map[string]OwnerStatus{}
+	for _, s := range r.Hosted().Order {
+		hosted[s.ID.String()] = s
+	}
+	for _, t := range all {
+		s := hosted[t.ID]
+		if s == nil || s.Owner() == "" { // dropped meanwhile, or configured
+			continue
+		}
+		of := used[s.Owner()]
+		for _, e := range t.Epochs {
+			of.Batches, of.Confirmed = of.Batches+e.Batches, of.Confirmed+e.Confirmed
+			of.Reports += e.Confirmed * s.Batch.Size
+		}
+		used[s.Owner()] = of
+	}
 	for _, o := range owners {
-		out.Owners = append(out.Owners, OwnerStatus(o))
+		of := used[o.Owner]
+		of.Owner, of.Folder, of.TaskLimit, of.Tasks = o.Owner, filepath.Base(o.Folder), o.TaskLimit, o.Tasks
+		of.Asked, of.Suspended = o.Asked, o.Suspended
+		out = append(out, of)
 	}
 	return out, nil
 }

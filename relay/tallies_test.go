@@ -53,7 +53,7 @@ func TestTalliesSurviveRestarts(t *testing.T) {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
-	require.Regexp(t, `doona_relay_refused{reason="limit",task="[0-9a-f]{8}"} 8\n`, string(text))
+	require.Regexp(t, `doona_relay_refused{owner="",reason="limit",task="[0-9a-f]{8}"} 8\n`, string(text))
 }
 
 // TestTalliesOfTwins: two processes share a PostgreSQL database; one refuses 3 reports and restarts, the other refuses

@@ -104,13 +104,16 @@ run_part() {
     size)
       go test -timeout 30m -run TestUniform -v ./relay/internal/spill
       go test -tags long,postgres -timeout 30m -run TestWritten -v ./relay/internal/store
-      local full sizes many
-      full=$(mktemp) sizes=$(mktemp) many=$(mktemp)
+      local full sizes many sites
+      full=$(mktemp) sizes=$(mktemp) many=$(mktemp) sites=$(mktemp)
       DOONA_FIGURES="$full" go test -tags long,postgres -timeout 60m -parallel 3 -run 'TestFull$' -v ./relay/internal/crashtest
       DOONA_SIZE=10000000 DOONA_FIGURES="$sizes" go test -tags long,postgres -timeout 180m -run TestSize -v ./relay
       DOONA_FIGURES="$many" go test -tags long,postgres -timeout 60m -run TestManyTasks -v ./relay
-      printf '{"full": %s, "batches": %s, "tasks": %s}' "$(cat "$full")" "$(cat "$sizes")" "$(cat "$many")" >"$figures"
-      rm "$full" "$sizes" "$many"
+      DOONA_FIGURES="$sites" go test -tags long,postgres -timeout 60m -run TestManySites -v ./relay
+      DOONA_SITES=1000 go test -tags long,postgres -timeout 60m -run TestManySites -v ./relay
+      printf '{"full": %s, "batches": %s, "tasks": %s, "sites": %s}' "$(cat "$full")" "$(cat "$sizes")" \
+        "$(cat "$many")" "$(cat "$sites")" >"$figures"
+      rm "$full" "$sizes" "$many" "$sites"
       ;;
     scale) DOONA_FIGURES="$figures" go test -tags long,postgres -timeout 120m -run TestScale -v ./bench ;;
     bench) # fails if a committed ratio fell by more than 10 % in three runs; BENCH_ROWS selects rows

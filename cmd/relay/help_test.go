@@ -13,6 +13,7 @@ func TestHelp(t *testing.T) {
 		"relay end-epochs --config relay.yaml --confirm": "needs a store that was rolled back, as in " +
 			"TestStateRollbackCommand of package relay",
 		"relay status --admin http://127.0.0.1:9081 --json": running,
+		"relay owners --admin http://127.0.0.1:9081 --json": running,
 		"relay health --admin http://127.0.0.1:9081":        running,
 	}, "doona")
 }

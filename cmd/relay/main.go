@@ -26,6 +26,7 @@ func root() *cobra.Command {
 		serveCommand(),
 		checkCommand(),
 		statusCommand(),
+		ownersCommand(),
 		cli.Health("relay", func(config string) (string, error) {
 			c, err := relay.LoadConfig(config)
 			return c.Admin, err

@@ -19,8 +19,6 @@ import (
 )
 
 func statusCommand() *cobra.Command {
-	var f configFlags
-	var admin string
 	cmd := &cobra.Command{
 		Use:   "status --config relay.yaml | --admin URL",
 		Short: "Show the progress of every task and epoch",
@@ -37,27 +35,37 @@ knows whether other processes on its database have fallen silent.`,
 		Example: `  doona init try && relay status --config try/relay1/relay.yaml
   relay status --admin http://127.0.0.1:9081 --json`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if (f.config == "") == (admin == "") {
-				return cli.Usagef("missing flag: want either --config or --admin")
-			}
-			get := func() (*relay.Status, error) { return localStatus(cmd.Context(), &f) }
-			if admin != "" {
-				if err := cli.Refuse(cmd, "with --admin: the running relay has opened its store", "store"); err != nil {
-					return err
-				}
-				get = func() (*relay.Status, error) { return remoteStatus(cmd.Context(), admin) }
-			}
-			status, err := get()
-			if err != nil {
-				return err
-			}
-			return cli.Print(cmd, status, func(w io.Writer) error { return printStatus(w, status) })
-		},
 	}
+	get := statusFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		status, err := get(cmd)
+		if err != nil {
+			return err
+		}
+		return cli.Print(cmd, status, func(w io.Writer) error { return printStatus(w, status) })
+	}
+	return cmd
+}
+
+// statusFlags adds the flags --config, --store and --admin. It returns a function that gets the status of the relay
+// that they name.
+func statusFlags(cmd *cobra.Command) (get func(*cobra.Command) (*relay.Status, error)) {
+	var f configFlags
+	var admin string
 	f.register(cmd)
 	cmd.Flags().StringVar(&admin, "admin", "", "base URL of a relay's admin address")
-	return cmd
+	return func(cmd *cobra.Command) (*relay.Status, error) {
+		switch {
+		case (f.config == "") == (admin == ""):
+			return nil, cli.Usagef("missing flag: want either --config or --admin")
+		case admin == "":
+			return localStatus(cmd.Context(), &f)
+		}
+		if err := cli.Refuse(cmd, "with --admin: the running relay has opened its store", "store"); err != nil {
+			return nil, err
+		}
+		return remoteStatus(cmd.Context(), admin)
+	}
 }
 
 // localStatus reads a relay's status from its files, without a running relay. It first runs checks, and returns the

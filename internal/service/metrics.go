@@ -108,9 +108,8 @@ func (m *Metrics) Set(name string, value float64, labels ...string) {
 // Forget removes the values of a gauge for all labels.
 func (m *Metrics) Forget(name string) { m.gauges[name].Reset() }
 
-// ForgetOf removes the counters and gauges in which the label has the given value.
-func (m *Metrics) ForgetOf(label, value string) {
-	labels := prometheus.Labels{label: value}
+// ForgetOf removes the counters and gauges that have these labels with these values.
+func (m *Metrics) ForgetOf(labels map[string]string) {
 	for _, g := range m.gauges {
 		g.DeletePartialMatch(labels)
 	}

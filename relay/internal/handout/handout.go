@@ -136,7 +136,7 @@ func (out *Server) HandlePull(w http.ResponseWriter, req *http.Request) error {
 	if err := out.signed(req, ref.Hosted, signing.Pull, body); err != nil {
 		return err
 	}
-	out.monitor.AskedNow(ref.ShortID())
+	ref.AskedNow()
 	if !ref.Approved() { // see SetClockPeers
 		start, _ := ref.Window()
 		out.Clock.RecordPassed(start.Add(-service.MaxSkew)) // the epoch has begun by the next hop's clock

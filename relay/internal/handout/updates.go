@@ -42,7 +42,7 @@ func (out *Server) HandleUpdates(w http.ResponseWriter, req *http.Request) error
 		return err
 	}
 	for _, s := range shared {
-		out.monitor.AskedNow(s.ShortID())
+		s.AskedNow()
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("ETag", handover.StatusTag(raw))

@@ -72,9 +72,9 @@ func (bm *Maker) destroy(m *batchDraft) (*store.Made, error) {
 
 func (bm *Maker) countBatch(s *tasks.Hosted, destroyed bool) {
 	if destroyed {
-		bm.monitor.BatchDestroyed(s.ShortID())
+		bm.monitor.BatchDestroyed(s.Series())
 	} else {
-		bm.monitor.BatchReleased(s.ShortID())
+		bm.monitor.BatchReleased(s.Series())
 	}
 }
 

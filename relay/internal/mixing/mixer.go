@@ -180,7 +180,7 @@ func (mx *Mixer) pullTurn(ctx context.Context, s *tasks.Hosted) (more bool) {
 		more = more || left
 	}
 	if !asked {
-		mx.monitor.PulledNow(s.ShortID())
+		s.PulledNow()
 	}
 	return more
 }
@@ -294,7 +294,7 @@ func (mx *Mixer) pullBatch(ctx context.Context, b tasks.BatchRef) (done bool, er
 			return mx.recordManifest(ctx, b, in, signed)
 		}}, in.take)
 	if answered := new(problem.Problem); err == nil || errors.As(err, &answered) && answered.Name != "" {
-		mx.monitor.PulledNow(b.ShortID())
+		b.PulledNow()
 	}
 	switch outcomeOf(err) {
 	case pullNotSealed:

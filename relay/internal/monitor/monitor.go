@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/service"
@@ -50,6 +49,7 @@ const (
 	OwnerTasks         = "doona_relay_owner_tasks"
 	OwnerTasksRejected = "doona_relay_owner_tasks_rejected_total"
 	ByTask             = "task"
+	ByOwner            = "owner"
 	ByReason           = "reason"
 )
 
@@ -74,21 +74,24 @@ var definitions = append([]service.Metric{
 	service.Histogram(Seal, "Time to permute, sign and store a batch."),
 	service.Histogram(Pull, "Time to transfer a batch from the upstream relay."),
 	service.Gauge(Pulled, service.UnitTime,
-		"Time when the upstream relay last answered a pull, or when none was due. At first the start; 0 at a first relay.",
-		ByTask),
+		"Time when the upstream relay last answered a pull, or when none was due. At first the start; 0 at a first relay. "+
+			"Of an owner's tasks, the oldest.", ByTask, ByOwner),
 	service.Gauge(Asked, service.UnitTime,
-		"Time when the next hop last asked for a batch; 0 if never since the start.", ByTask),
+		"Time when the next hop last asked for a batch; 0 if never since the start. Of an owner's tasks, the newest.",
+		ByTask, ByOwner),
 	service.Counter(StoreErrors, "Failed transactions: the disk is full or the database is unreachable."),
-	service.Counter(Batches, "Batches made since the start; destroyed ones have no slots.", ByTask, "destroyed"),
-	service.Gauge(Unconfirmed, service.UnitCount, "Sealed batches that the next hop has not confirmed.", ByTask),
+	service.Counter(Batches, "Batches made since the start; destroyed ones have no slots.", ByTask, ByOwner,
+		"destroyed"),
+	service.Gauge(Unconfirmed, service.UnitCount, "Sealed batches that the next hop has not confirmed.", ByTask,
+		ByOwner),
 	service.Gauge(EpochsEnd, service.UnitTime,
-		"Time when the last epoch of the task or its stream ends and its keys are erased. Publish a new task before.",
-		ByTask),
+		"Time when the last epoch of the task or its stream ends and its keys are erased. Publish a new task before. "+
+			"Of an owner's tasks, the next end.", ByTask, ByOwner),
 	service.Gauge(Refused, service.UnitCount,
 		"Reports and slots refused in erased epochs, rounded up to a power of two per epoch.", ByTask,
-		ByReason),
+		ByOwner, ByReason),
 	service.Gauge(Findings, service.UnitCount, "Batches of other parties that failed a check.",
-		ByTask, ByReason),
+		ByTask, ByOwner, ByReason),
 	service.Gauge(Owners, service.UnitCount, "Approved owners, by state: active or suspended.", "state"),
 	service.Gauge(Reloaded, service.UnitTime,
 		"Time of the last successful reload of the configuration; 0 if none since the start."),
@@ -133,17 +136,25 @@ func New(log *slog.Logger) *Monitor {
 	return m
 }
 
-// BeginTask initializes the metrics of a task in which this relay has position hop. over is the end of its last epoch,
-// as a Unix time.
-func (m *Monitor) BeginTask(name string, hop int, over uint64) {
-	m.Add(Batches, 0, name, released)
-	m.Add(Batches, 0, name, destroyed)
-	m.Set(Pulled, 0, name)
-	if hop > 0 {
-		m.Set(Pulled, float64(time.Now().Unix()), name)
-	}
-	m.Set(Asked, 0, name)
-	m.Set(EpochsEnd, float64(over), name)
+// Series names the metrics of a task. A task that the operator configured has series of its own. All tasks of an
+// approved owner share one series of each metric, because there may be thousands of them.
+type Series struct {
+	Task  string // first 8 hex digits of the task's id, or "" if Owner is set
+	Owner string // first 8 characters of the owner's key after "ed25519:", or "" if Task is set
+}
+
+// With returns the labels of a series with a further label.
+func (s Series) With(more ...string) []string { return append([]string{s.Task, s.Owner}, more...) }
+
+// Begin shows the counters of a series, also before they first change.
+func (m *Monitor) Begin(s Series) {
+	m.Add(Batches, 0, s.With(released)...)
+	m.Add(Batches, 0, s.With(destroyed)...)
+}
+
+// End removes a series of which no task is left.
+func (m *Monitor) End(s Series) {
+	m.ForgetOf(map[string]string{ByTask: s.Task, ByOwner: s.Owner})
 }
 
 // Logged logs an error, unless the relay is stopping anyway.
@@ -203,23 +214,17 @@ func (m *Monitor) TurnAway(name problem.Name) error {
 	return service.TryLater(name, "")
 }
 
-// AskedNow records that the next hop of a task asked for a batch.
-func (m *Monitor) AskedNow(name string) { m.Set(Asked, float64(time.Now().Unix()), name) }
-
-// PulledNow records that the upstream relay of a task answered, or that no pull was due.
-func (m *Monitor) PulledNow(name string) { m.Set(Pulled, float64(time.Now().Unix()), name) }
-
 // The values of the label "destroyed".
 const (
 	released  = "no"
 	destroyed = "yes"
 )
 
-// BatchReleased counts a batch of a task that has slots.
-func (m *Monitor) BatchReleased(name string) { m.Add(Batches, 1, name, released) }
+// BatchReleased counts a batch that has slots.
+func (m *Monitor) BatchReleased(s Series) { m.Add(Batches, 1, s.With(released)...) }
 
-// BatchDestroyed counts a batch of a task that has no slots.
-func (m *Monitor) BatchDestroyed(name string) { m.Add(Batches, 1, name, destroyed) }
+// BatchDestroyed counts a batch that has no slots.
+func (m *Monitor) BatchDestroyed(s Series) { m.Add(Batches, 1, s.With(destroyed)...) }
 
 // Tally counts n refusals in an epoch for a reason.
 func (m *Monitor) Tally(id store.EpochID, reason string, n int) {

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -91,11 +90,8 @@ func (h *Host) drop(ctx context.Context, s *Hosted) error {
 	}
 	order := slices.Clone(before.Order)
 	order = slices.DeleteFunc(order, func(t *Hosted) bool { return t == s })
-	if err := h.serveOnly(order, streams); err != nil {
-		return err
-	}
+	h.serving.Store(newSet(order, streams))
 	h.changed()
-	h.monitor.ForgetOf(monitor.ByTask, s.ShortID())
 	h.cfg.Log.Info("task dropped", "task", s.ShortID())
 	return h.forgetRings(ctx, before)
 }

@@ -56,13 +56,7 @@ func (h *Host) begin(ctx context.Context, s *Hosted) error {
 	if err := h.bindKeys(ctx, s); err != nil {
 		return err
 	}
-	h.showTask(s)
-	if s.stream != nil {
-		h.showEnd(s.stream)
-	}
-	if err := h.serve(s); err != nil {
-		return err
-	}
+	h.serve(s)
 	h.changed()
 	return nil
 }
@@ -116,30 +110,10 @@ func (h *Host) SetClockPeers() {
 
 func (h *Host) unixTime() uint64 { return uint64(max(h.Clock.Read().Now.Unix(), 0)) }
 
-// ShowAll creates the metrics of all tasks, so that they exist before their first change.
-func (h *Host) ShowAll() {
-	for _, t := range h.Hosted().Order {
-		h.showTask(t)
-	}
-	for _, l := range h.Hosted().streams {
-		h.showEnd(l)
-	}
-}
-
 // ClearDropped removes the key files of dropped tasks that a crash left behind.
 func (h *Host) ClearDropped(ctx context.Context) {
 	for _, l := range h.Hosted().streams {
 		h.monitor.Logged(ctx, "couldn't remove a dropped task's keys", l.Clear())
-	}
-}
-
-func (h *Host) showTask(s *Hosted) { h.monitor.BeginTask(s.ShortID(), s.Hop, s.Epochs.Over()) }
-
-// showEnd sets, for each task of a stream, the metric that says when the stream's latest task ends.
-func (h *Host) showEnd(l *stream) {
-	tasks := l.Tasks()
-	for _, t := range tasks {
-		h.monitor.Set(monitor.EpochsEnd, float64(tasks[len(tasks)-1].Epochs.Over()), t.ID.String()[:8])
 	}
 }
 
@@ -159,7 +133,11 @@ func (d *Desk) HandleTask(w http.ResponseWriter, req *http.Request) error {
 
 // HandleKeys answers with this relay's key lists for all tasks.
 func (d *Desk) HandleKeys(w http.ResponseWriter, _ *http.Request) error {
-	return service.Write(w, codec.MediaType, d.Hosted().keyLists)
+	lists, err := d.Hosted().keyLists()
+	if err != nil {
+		return err
+	}
+	return service.Write(w, codec.MediaType, lists)
 }
 
 // HandleTime signs the time of this relay's clock. It also signs for a dropped task of a stream: a party that does not

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -41,32 +42,36 @@ func (o *owner) config(folder string) Source {
 		Recovery: c.Recovery, Candidates: c.Candidates}
 }
 
+// ShortKey returns the first 8 characters of a key after "ed25519:", the name of an owner in metrics.
+func ShortKey(key string) string {
+	_, text, _ := strings.Cut(key, ":")
+	return text[:min(8, len(text))]
+}
+
 // mostOwnersTasks is the largest task limit that the operator can give an owner.
 const mostOwnersTasks = 1024
 
-// loadOwners loads the tasks that approved owners have handed over.
-func (r *Registry) loadOwners() error {
+// loadOwners approves the configured owners, and returns the tasks in their folders.
+func (r *Registry) loadOwners() (all []*loading, err error) {
 	for _, c := range r.cfg.Owners {
 		o, err := newOwner(c)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := claim(c, r.ownerOf(o.key), r.paths); err != nil {
-			return err
+			return nil, err
 		}
 		approved := append(slices.Clone(r.approved()), o)
 		r.owners.Store(&approved)
 		tasks, _, err := o.taken()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, id := range tasks {
-			if err := r.loadTask(o.config(o.file(id.String())), o, r.paths); err != nil {
-				return fmt.Errorf("%s: %w", o.file(id.String()), err)
-			}
+			all = append(all, &loading{Source: o.config(o.file(id.String())), owner: o})
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // newOwner returns the owner of a configuration, whose values it checks, except the folder.
@@ -133,6 +138,7 @@ func (r *Registry) KeepRoom(in *durable.Reserve) error {
 // ownerTasks counts the task slots that an approved owner uses.
 type ownerTasks struct {
 	Owner     string
+	Folder    string
 	TaskLimit int
 	Tasks     int // a stream counts as one task
 	Asked     int // key lists made for the owner that wait for their task
@@ -147,7 +153,7 @@ func (r *Registry) OwnersTasks() (all []ownerTasks, err error) {
 			return nil, err
 		}
 		c := o.source.Load()
-		all = append(all, ownerTasks{c.Owner, c.Tasks, len(tasks), len(asked), c.Suspended})
+		all = append(all, ownerTasks{c.Owner, c.Folder, c.Tasks, len(tasks), len(asked), c.Suspended})
 	}
 	return all, nil
 }

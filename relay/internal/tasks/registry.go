@@ -2,13 +2,14 @@ package tasks
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -78,51 +79,72 @@ func Load(cfg Config) (*Registry, error) {
 // Set is an immutable set of hosted tasks. The registry replaces the whole set when a task is added or dropped.
 type Set struct {
 	ByID     map[task.ID]*Hosted
-	Order    []*Hosted           // configured tasks, each stream in order, then tasks added later
-	streams  map[task.ID]*stream // by first task; includes streams that this relay waits to join
-	slots    int                 // a stream counts as one
-	keyLists []byte              // answer to GET /v1/keys
+	Order    []*Hosted              // configured tasks, each stream in order, then tasks added later
+	streams  map[task.ID]*stream    // by first task; includes streams that this relay waits to join
+	keyLists func() ([]byte, error) // answer to GET /v1/keys
+	slots    func() int             // number of tasks; a stream counts as one
+}
+
+// newSet returns a set. It encodes the key lists only when a party first asks for them, because with many tasks that
+// takes longer than adding a task. It counts slots once.
+func newSet(order []*Hosted, streams map[task.ID]*stream) *Set {
+	next := &Set{ByID: map[task.ID]*Hosted{}, Order: order, streams: streams}
+	for _, s := range order {
+		next.ByID[s.ID] = s
+	}
+	next.keyLists = sync.OnceValues(func() ([]byte, error) {
+		lists := []*onion.SignedKeyList{} // not nil, which has another encoding
+		for _, s := range next.Order {
+			lists = append(lists, s.KeyLists[s.Hop])
+		}
+		return codec.Marshal(&lists)
+	})
+	next.slots = sync.OnceValue(func() int {
+		slots := map[task.ID]bool{}
+		for _, s := range next.Order {
+			slots[s.Slot()] = true
+		}
+		return len(slots)
+	})
+	return next
+}
+
+// add adds a task, and its stream if it is in one, to a set that no other goroutine uses yet.
+func (n *Set) add(s *Hosted) {
+	n.ByID[s.ID], n.Order = s, append(n.Order, s)
+	if s.stream != nil {
+		n.streams[s.stream.root.ID] = s.stream
+	}
 }
 
 // Hosted returns the current set.
 func (r *Registry) Hosted() *Set { return r.serving.Load() }
 
 // serve adds a task and its stream, if it is in one, to the set.
-func (r *Registry) serve(s *Hosted) error {
-	streams := maps.Clone(r.Hosted().streams)
-	if s.stream != nil {
-		streams[s.stream.root.ID] = s.stream
-	}
-	return r.serveOnly(append(slices.Clone(r.Hosted().Order), s), streams)
-}
-
-// serveOnly replaces the set of hosted tasks.
-func (r *Registry) serveOnly(order []*Hosted, streams map[task.ID]*stream) error {
-	next := &Set{ByID: map[task.ID]*Hosted{}, Order: order, streams: streams}
-	lists, slots := []*onion.SignedKeyList{}, map[task.ID]bool{}
-	for _, t := range order {
-		next.ByID[t.ID] = t
-		slots[t.Slot()] = true
-		lists = append(lists, t.KeyLists[t.Hop])
-	}
-	next.slots = len(slots)
-	var err error
-	if next.keyLists, err = codec.Marshal(&lists); err == nil {
-		r.serving.Store(next)
-	}
-	return err
+func (r *Registry) serve(s *Hosted) {
+	now := r.Hosted()
+	next := newSet(slices.Clone(now.Order), maps.Clone(now.streams))
+	next.add(s)
+	r.serving.Store(next)
 }
 
 func (r *Registry) loadTasks() error {
-	// An empty MessagePack array of key lists: the relay may have no task yet, only a stream to join.
-	r.serving.Store(&Set{streams: map[task.ID]*stream{}, keyLists: []byte{0x90}})
+	set := newSet(nil, map[task.ID]*stream{})
+	r.serving.Store(set) // nobody else has the registry yet
+	var all []*loading
 	for _, c := range r.cfg.Tasks {
-		if err := r.loadTask(c, nil, r.paths); err != nil {
-			return fmt.Errorf("%s: %w", c.File, err)
-		}
+		all = append(all, &loading{Source: c})
 	}
-	if err := r.loadOwners(); err != nil {
+	owned, err := r.loadOwners()
+	if err != nil {
 		return err
+	}
+	all = append(all, owned...)
+	r.readAll(all)
+	for _, l := range all {
+		if err := r.addTask(set, l, r.paths); err != nil {
+			return fmt.Errorf("%s: %w", l.File, err)
+		}
 	}
 	r.limit.Store(int64(r.limitWith(r.approved())))
 	return r.cfg.Fits(r.Hosted().Order, r.TaskLimit())
@@ -130,7 +152,7 @@ func (r *Registry) loadTasks() error {
 
 // TaskLimit returns how many tasks the relay may have at the same time. If the operator has lowered a limit below what
 // the relay has, it returns that number. A stream counts as one task, because its tasks follow each other.
-func (r *Registry) TaskLimit() int { return max(int(r.limit.Load()), r.Hosted().slots) }
+func (r *Registry) TaskLimit() int { return max(int(r.limit.Load()), r.Hosted().slots()) }
 
 // limitWith returns what TaskLimit returns with other owners.
 func (r *Registry) limitWith(owners []*owner) int {
@@ -141,44 +163,73 @@ func (r *Registry) limitWith(owners []*owner) int {
 	return n
 }
 
-// loadTask loads a task and its successors. files holds the paths that are already in use.
-func (r *Registry) loadTask(c Source, o *owner, files map[string]bool) error {
-	raw, open, err := loadBundle(c)
+// loading is a task that is being loaded at the start. readAll sets the fields after owner.
+type loading struct {
+	Source
+	owner  *owner  // the approved owner; nil if the operator configured the task
+	root   task.ID // the task's id
+	first  *Hosted // the task, if this relay is in it
+	joins  *stream // otherwise the stream that this relay waits to join
+	failed error   // why the task cannot be loaded
+}
+
+// readAll reads the files of tasks and checks their signatures and keys, on all cores.
+func (r *Registry) readAll(all []*loading) {
+	var next atomic.Int64
+	var reading sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(all)) {
+		reading.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(all)); i = next.Add(1) - 1 {
+				all[i].failed = r.readTask(all[i])
+			}
+		})
+	}
+	reading.Wait()
+}
+
+func (r *Registry) readTask(l *loading) error {
+	raw, open, err := loadBundle(l.Source)
 	if err != nil {
 		return err
 	}
-	if c.Successors != "" {
-		folder := resolved(c.Successors)
+	l.root = open.ID
+	if r.mayJoin(l.Source, open) {
+		l.joins, err = r.newStream(l.Source, raw, open)
+	} else {
+		l.first, err = r.loadFirst(l.Source, raw, open, l.owner)
+	}
+	return err
+}
+
+// addTask adds a task that was read, and its successors, to the set. files holds the paths that are already in use.
+func (r *Registry) addTask(set *Set, l *loading, files map[string]bool) error {
+	if l.failed != nil {
+		return l.failed
+	}
+	if l.Successors != "" {
+		folder := resolved(l.Successors)
 		if files[folder] {
-			return invalid.Field("successors", c.Successors, "a separate folder for each stream")
+			return invalid.Field("successors", l.Successors, "a separate folder for each stream")
 		}
 		files[folder] = true
 	}
-	if r.Hosted().streams[open.ID] != nil {
-		return invalid.Field("tasks", open.ID.String(), "each task only once")
+	if set.streams[l.root] != nil {
+		return invalid.Field("tasks", l.root.String(), "each task only once")
 	}
-	if r.mayJoin(c, open) {
-		l, err := r.newStream(c, raw, open)
-		if err != nil {
-			return err
-		}
-		streams := maps.Clone(r.Hosted().streams)
-		streams[open.ID] = l
-		return errors.Join(r.serveOnly(r.Hosted().Order, streams), r.loadSuccessors(l))
+	if l.joins != nil {
+		set.streams[l.root] = l.joins
+		return r.loadSuccessors(set, l.joins)
 	}
-	s, err := r.loadFirst(c, raw, open, o)
-	if err != nil {
-		return err
-	}
-	keys, err := filepath.EvalSymlinks(c.HPKEKeys)
-	if err != nil || files[keys] || r.Hosted().ByID[s.ID] != nil {
-		return invalid.Field("hpke_keys", c.HPKEKeys, "a separate file for each task, and each task only once")
+	keys, err := filepath.EvalSymlinks(l.HPKEKeys)
+	if err != nil || files[keys] || set.ByID[l.root] != nil {
+		return invalid.Field("hpke_keys", l.HPKEKeys, "a separate file for each task, and each task only once")
 	}
 	files[keys] = true
-	if err := r.serve(s); err != nil || s.stream == nil {
-		return err
+	set.add(l.first)
+	if l.first.stream == nil {
+		return nil
 	}
-	return r.loadSuccessors(s.stream)
+	return r.loadSuccessors(set, l.first.stream)
 }
 
 // loadFirst loads a task that is no successor, and opens the stream that the task begins, if it begins one.
@@ -222,6 +273,9 @@ func (r *Registry) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys st
 		rolledBack: map[uint64]bool{}}
 	if s.Hop = r.hopOf(open); s.Hop < 0 {
 		return nil, r.notInTask()
+	}
+	if s.Hop > 0 {
+		s.PulledNow()
 	}
 	s.Sign = r.cfg.Signers.Of(s.Relays[s.Hop].SignKey)
 	s.Upstream = handover.NewRequester(s.Sign, r.cfg.Outgoing)

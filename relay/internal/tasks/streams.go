@@ -73,8 +73,8 @@ func parseCandidates(texts []string) (candidates []task.SignKey, err error) {
 	return candidates, nil
 }
 
-// loadSuccessors loads those successors of a stream's first task that this relay serves.
-func (r *Registry) loadSuccessors(l *stream) error {
+// loadSuccessors adds those successors of a stream's first task that this relay serves to the set.
+func (r *Registry) loadSuccessors(set *Set, l *stream) error {
 	for _, t := range l.Tasks()[1:] {
 		if r.hopOf(t.Open) < 0 || l.Dropped(t.Task) {
 			continue
@@ -83,9 +83,7 @@ func (r *Registry) loadSuccessors(l *stream) error {
 		if err != nil {
 			return err
 		}
-		if err := r.serve(next); err != nil {
-			return err
-		}
+		set.add(next)
 	}
 	return nil
 }

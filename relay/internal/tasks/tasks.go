@@ -14,10 +14,12 @@ import (
 	"errors"
 	"iter"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
@@ -48,6 +50,8 @@ type Hosted struct {
 
 	Made  ManifestHashes // hashes of the manifests that this relay made
 	Taken ManifestHashes // hashes of the manifests that the upstream relay sent
+
+	pulled, asked atomic.Int64 // see LastPull and LastAsked
 
 	mu         sync.Mutex // guards the rest
 	openers    map[uint64]*onion.Opener
@@ -176,6 +180,43 @@ func (s *Hosted) EraseKeys() (failed error) {
 
 // ShortID returns the first 8 hex digits of the task's id, its name in logs and metrics.
 func (s *Hosted) ShortID() string { return s.ID.String()[:8] }
+
+// Owner returns the key of the approved owner of the task or its stream, or "" if the operator configured it.
+func (s *Hosted) Owner() string {
+	if s.owner == nil {
+		return ""
+	}
+	return s.owner.source.Load().Owner
+}
+
+// Series names the metrics in which the task counts.
+func (s *Hosted) Series() monitor.Series {
+	if s.owner != nil {
+		return monitor.Series{Owner: ShortKey(s.Owner())}
+	}
+	return monitor.Series{Task: s.ShortID()}
+}
+
+// PulledNow records that the upstream relay answered, or that no pull was due.
+func (s *Hosted) PulledNow() { s.pulled.Store(time.Now().Unix()) }
+
+// LastPull returns the Unix time of the last PulledNow. It is at first the start, and 0 at a first relay.
+func (s *Hosted) LastPull() int64 { return s.pulled.Load() }
+
+// AskedNow records that the next hop asked for a batch.
+func (s *Hosted) AskedNow() { s.asked.Store(time.Now().Unix()) }
+
+// LastAsked returns the Unix time of the last AskedNow, or 0 if there was none.
+func (s *Hosted) LastAsked() int64 { return s.asked.Load() }
+
+// Over returns the Unix time when the last epoch of the task, or of its stream's newest task, ends.
+func (s *Hosted) Over() uint64 {
+	if s.stream == nil {
+		return s.Epochs.Over()
+	}
+	tasks := s.stream.Tasks()
+	return tasks[len(tasks)-1].Epochs.Over()
+}
 
 // Approved reports whether an approved owner handed over the task or its stream's first task. The operator has not
 // checked the relays and issuers that such a task names.
