@@ -15,25 +15,33 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestServeLogs runs the issuer and stops it. No line of its log, also not the last, may have a time finer than the
-// minute.
+// TestServeLogs runs the issuer and stops it, with a log of text and of JSON. No line, also not the last, may have a
+// time finer than the minute.
 func TestServeLogs(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
 	of := c.IssuerConfig()
 	config := filepath.Join(c.Dir, "issuer.yaml")
-	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `listen: %q
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	logOf := func(args ...string) string {
+		require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `listen: %q
 store: %q
 clients: address
 tasks: [{file: %q, owner: %q, token_keys: %q}]
 `, relaytest.FreeAddress(t), of.Store, of.Tasks[0].File, c.Owner, of.Tasks[0].TokenKeys), 0o600))
-	ctx, stop := context.WithCancel(t.Context())
-	stop()
-	var log bytes.Buffer
-	cmd := root()
-	cmd.SetErr(&log)
-	var flags cli.LogFlags
-	flags.Register(cmd)
-	require.NoError(t, serve(ctx, cmd, config, &flags))
-	require.Contains(t, log.String(), "msg=drained")
-	clitest.ByTheMinute(t, log.String())
+		var log bytes.Buffer
+		cmd := root()
+		cmd.SetErr(&log)
+		var flags cli.LogFlags
+		flags.Register(cmd)
+		require.NoError(t, cmd.ParseFlags(args))
+		require.NoError(t, serve(ctx, cmd, config, &flags))
+		return log.String()
+	}
+	text := logOf()
+	require.Contains(t, text, "msg=drained")
+	clitest.ByTheMinute(t, text)
+	lines := logOf("--log-format", "json")
+	require.Contains(t, lines, `"msg":"drained"`)
+	clitest.JSONByTheMinute(t, lines)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -28,11 +27,7 @@ func TestServeLogs(t *testing.T) {
 	t.Run("json", func(t *testing.T) {
 		log := logOf(t, nil, "--log-format", "json")
 		require.Contains(t, log, `"msg":"drained"`)
-		for line := range strings.Lines(log) {
-			var event struct{ Time time.Time }
-			require.NoError(t, json.Unmarshal([]byte(line), &event), line)
-			require.Equal(t, event.Time, event.Time.Truncate(time.Minute))
-		}
+		clitest.JSONByTheMinute(t, log)
 	})
 	t.Run("errors only", func(t *testing.T) {
 		require.Empty(t, logOf(t, func(level string) {

@@ -16,11 +16,11 @@ import (
 	"github.com/doona-dp/doona/verifier/server"
 )
 
-// TestServeLogs: no log line has a time more precise than a minute, not even the last line. A warning names a task for
-// which no owner is configured.
+// TestServeLogs: no line of a log, text or JSON, has a time more precise than a minute, not even the last line. A
+// warning names a task for which no owner is configured.
 func TestServeLogs(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Tasks: 2, Task: relaytest.Mean(10)})
-	config := server.Config{Listen: relaytest.FreeAddress(t), SignKey: c.VerifierSign(), Data: t.TempDir()}
+	config := server.Config{SignKey: c.VerifierSign(), Data: t.TempDir()}
 	for i, owner := range []string{c.Owner, ""} {
 		name := fmt.Sprint("task", i)
 		config.Tasks = append(config.Tasks, server.TaskConfig{File: filepath.Join(c.Dir, name+".bundle"), Owner: owner,
@@ -28,17 +28,27 @@ func TestServeLogs(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	var log bytes.Buffer
-	cmd := root()
-	cmd.SetErr(&log)
-	var flags cli.LogFlags
-	flags.Register(cmd)
-	var err error
-	config.Log, err = flags.Log(cmd)
-	require.NoError(t, err)
-	require.NoError(t, serve(ctx, config))
-	require.Contains(t, log.String(), "msg=drained")
-	clitest.ByTheMinute(t, log.String())
-	require.Equal(t, 1, strings.Count(log.String(), `msg="task without an owner`), log.String())
-	require.Regexp(t, `level=WARN msg="task without an owner[^\n]* task=\S*task1\.bundle`, log.String())
+	logOf := func(args ...string) string {
+		config.Listen = relaytest.FreeAddress(t)
+		var log bytes.Buffer
+		cmd := root()
+		cmd.SetErr(&log)
+		var flags cli.LogFlags
+		flags.Register(cmd)
+		require.NoError(t, cmd.ParseFlags(args))
+		var err error
+		config.Log, err = flags.Log(cmd)
+		require.NoError(t, err)
+		require.NoError(t, serve(ctx, config))
+		return log.String()
+	}
+	text := logOf()
+	require.Contains(t, text, "msg=drained")
+	clitest.ByTheMinute(t, text)
+	require.Equal(t, 1, strings.Count(text, `msg="task without an owner`), text)
+	require.Regexp(t, `level=WARN msg="task without an owner[^\n]* task=\S*task1\.bundle`, text)
+	lines := logOf("--log-format", "json")
+	require.Contains(t, lines, `"msg":"drained"`)
+	require.Regexp(t, `"level":"WARN","msg":"task without an owner[^\n]*"task":"[^"]*task1\.bundle"`, lines)
+	clitest.JSONByTheMinute(t, lines)
 }

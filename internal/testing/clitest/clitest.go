@@ -28,6 +28,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
@@ -67,6 +68,16 @@ func ByTheMinute(t *testing.T, log string) {
 	t.Helper()
 	for line := range strings.Lines(log) {
 		require.Regexp(t, `^time=\S+:00\.000(Z|[+-]\d\d:\d\d) `, line)
+	}
+}
+
+// JSONByTheMinute fails the test if a line of a server's log is no JSON or has a time with seconds.
+func JSONByTheMinute(t *testing.T, log string) {
+	t.Helper()
+	for line := range strings.Lines(log) {
+		var event struct{ Time time.Time }
+		require.NoError(t, json.Unmarshal([]byte(line), &event), line)
+		require.Equal(t, event.Time, event.Time.Truncate(time.Minute))
 	}
 }
 
