@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/internal/testing/stattest"
 	"github.com/doona-dp/doona/verifier"
 	"github.com/doona-dp/doona/verifier/server"
@@ -234,4 +236,39 @@ func TestKilledAnalyze(t *testing.T) {
 	t.Logf("%d kills, of which %d came too late", kills, late)
 	require.EqualValues(t, 1, parsed(t, run(t, 0, slices.Concat(args, f.paths[:1])...)).Ledger.Published.Epochs)
 	require.Empty(t, run(t, 1, slices.Concat(args, f.paths[1:])...), "the budget is of one epoch")
+}
+
+// TestKilledBeforePrinting kills `verifier analyze` after it has charged an epoch and before it can print: its output is
+// a full pipe. The same command must then print, with the epoch charged once.
+func TestKilledBeforePrinting(t *testing.T) {
+	f := ofEpochs(t, 1)
+	folder := filepath.Join(t.TempDir(), "ledger")
+	args := slices.Concat([]string{"analyze", "--task", f.bundle, "--keys", f.VerifierKeys("task0"), "--ledger", folder,
+		"--json", "--total-epsilon", "2", "--total-delta", "1e-4"}, f.paths)
+	out, in, err := os.Pipe()
+	require.NoError(t, err)
+	defer out.Close()
+	require.NoError(t, in.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
+	full, err := in.Write(make([]byte, 4<<20))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	cmd := exec.Command("verifier", args...)
+	cmd.Stdout = in
+	require.NoError(t, cmd.Start())
+	defer cmd.Process.Kill()
+	require.NoError(t, in.Close())
+	require.Eventually(t, func() bool {
+		ledgers, err := filepath.Glob(filepath.Join(folder, "*.ledger"))
+		require.NoError(t, err)
+		marks, err := filepath.Glob(f.VerifierKeys("task0") + ".*.ledger.mark")
+		require.NoError(t, err)
+		return len(ledgers) == 1 && len(marks) == 1
+	}, relaytest.Patience, time.Millisecond)
+	require.NoError(t, cmd.Process.Kill())
+	require.ErrorContains(t, cmd.Wait(), "signal: killed")
+	printed, err := io.ReadAll(out)
+	require.NoError(t, err)
+	require.Len(t, printed, full, "nothing was printed")
+	got := parsed(t, run(t, 0, args...))
+	require.NotNil(t, got.Estimate)
+	require.EqualValues(t, 1, got.Ledger.Published.Epochs)
 }
