@@ -15,8 +15,8 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 )
 
-// TestServeLogs runs the issuer and stops it, with a log of text and of JSON. No line, also not the last, may have a time
-// finer than the minute.
+// TestServeLogs runs the issuer and stops it, with a log of text and of JSON. No line, also not the last, may have a
+// time finer than the minute.
 func TestServeLogs(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.WithTokens})
 	of := c.IssuerConfig()
