@@ -221,17 +221,17 @@ func textBatches(t *testing.T) int {
 	return batches
 }
 
-// byCode draws a batch with new hashes by the code of clients and relays, and returns what holds of what the verifier
-// prints.
+// byCode draws a batch with new hashes by the code of clients and relays, and adds what holds of what the verifier
+// prints. It returns the texts that the verifier lists, too.
 func byCode(t *testing.T, c planner.TextCase, d *task.Task, src *rand.Rand, found *measured) (
-	agg *strings.Aggregate, held map[string]int, asks []string) {
+	agg *strings.Aggregate, held, list map[string]int, asks []string) {
 	held, asks = c.Texts(src.Uint64N)
 	d.Name = fmt.Sprintf("task %x", src.Uint64())
 	secret := randomizer.NewSource()
 	agg = batch(t, d, open(t, d), secret, held, func(int) string {
 		return setting{Length: c.Length, Alphabet: alphabet40}.text(secret, nil)
 	})
-	list := agg.Find(.95)
+	out, list := agg.Find(.95), map[string]int{}
 	listed, asked, none, others := map[string]bool{}, map[string]bool{}, 0, float64(c.Users)
 	check := func(into map[string]bool, x protocols.TextCount) {
 		if math.IsInf(x.Hi, 1) {
@@ -242,7 +242,8 @@ func byCode(t *testing.T, c planner.TextCase, d *task.Task, src *rand.Rand, foun
 		require.LessOrEqual(t, x.Clients, x.Hi)
 		into[x.Text] = x.Lo <= float64(held[x.Text]) && float64(held[x.Text]) <= x.Hi
 	}
-	for _, x := range list.List {
+	for _, x := range out.List {
+		list[x.Text] = held[x.Text]
 		others -= float64(held[x.Text])
 		if len(asks) == 0 {
 			check(listed, x)
@@ -251,45 +252,68 @@ func byCode(t *testing.T, c planner.TextCase, d *task.Task, src *rand.Rand, foun
 	if len(asks) > 0 {
 		counts, rest, err := agg.Ask(asks, .95)
 		require.NoError(t, err)
-		require.Equal(t, list.Rest, rest)
+		require.Equal(t, out.Rest, rest)
 		for _, x := range counts {
 			check(asked, x)
 		}
 	}
-	found.Add(listed, asked, none, max(0, list.Rest.Lo-others, others-list.Rest.Hi))
-	return agg, held, asks
+	found.Add(listed, asked, none, max(0, out.Rest.Lo-others, others-out.Rest.Hi))
+	return agg, held, list, asks
 }
 
-// TestLawIsTheCode compares batches by the law with batches by the code of clients, relays and verifier. For the same
-// counts, both must hold alike, but for one text in a hundred that the beam search misses. The numbers of found texts,
-// of misses and of batches without a miss must have the same means, within 5 standard errors: each check fails by
-// chance once in 10⁶ runs. The long form has 200 batches of the code.
+// mostMissed is the largest share of the texts that pass the checks and that the beam search still misses, over the
+// cases. It is .13 with 100 texts just below the number that is found down to, and .02 at most in the other cases.
+const mostMissed = .16
+
+// TestLawIsTheCode compares batches by the law with batches by the code of clients, relays and verifier.
+//
+// Batches by the law do not search: they propose all texts. For the counts of the code's batches, the two must hold
+// alike, and list the same if only the texts that the code lists are proposed. So the beam search only leaves texts
+// out. It looks at the levels alone, and intervals come from the checks: the share of intervals that hold must not
+// depend on what it leaves out.
+//
+// For counts by the law and by the code, the numbers of found texts, of misses and of batches without a miss must have
+// the same means, within 5 standard errors: each check fails by chance once in 10⁶ runs. The long form has 200 batches
+// of the code of every case.
 func TestLawIsTheCode(t *testing.T) {
-	rows, batches, draws := []int{0, 2}, 1, 40
-	if stattest.Long {
-		rows, batches, draws = []int{0, 1, 2, 3, 4, 8, 11, 14, 16, 17, 18}, 200, 4000
+	cases, batches, draws := planner.TextCases(), 200, 4000
+	if !stattest.Long {
+		cases, batches, draws = []planner.TextCase{cases[0], cases[2]}, 1, 40
 	}
-	for _, i := range rows {
-		c := planner.TextCases()[i]
+	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
 			d, src := caseTask(t, c), rand.New(rand.NewPCG(rand.Uint64(), 1))
 			code := &measured{TextCoverage: &planner.TextCoverage{}}
 			same := &measured{TextCoverage: &planner.TextCoverage{}, from: open(t, d).ProposedFrom(2)}
 			for range batches {
-				agg, held, asked := byCode(t, c, d, src, code)
+				agg, held, list, asked := byCode(t, c, d, src, code)
 				same.add(agg, held, asked)
+				if len(asked) == 0 {
+					requireListed(t, agg, list)
+				}
 			}
 			law := measure(t, c, draws)
 			t.Logf("the code: %+v\nthe same counts: %+v\nthe law: %+v", *code.TextCoverage, *same.TextCoverage,
 				*law.TextCoverage)
-			few := .01*float64(code.Found) + 5*math.Sqrt(.01*float64(code.Found)) + 1
-			require.InDelta(t, same.Found, code.Found, few)
-			require.InDelta(t, same.Covered, code.Covered, few)
+			few := 5*math.Sqrt(.01*float64(same.Found)) + 1
+			require.LessOrEqual(t, float64(code.Found), float64(same.Found)+few)
+			require.GreaterOrEqual(t, float64(code.Found), (1-mostMissed)*float64(same.Found)-few)
 			require.Equal(t, same.Together, code.Together)
 			require.Equal(t, same.None, code.None)
-			requireAlike(t, code, law)
+			requireAlike(t, same, law)
+			misses := float64(law.Found-law.Covered) / max(1, float64(law.Found)) * float64(code.Found)
+			require.InDelta(t, misses, code.Found-code.Covered, 5*math.Sqrt(2*max(misses, 1))+1)
+			rest := float64(law.Rest) / float64(law.Batches) * float64(batches)
+			require.InDelta(t, rest, code.Rest, 5*math.Sqrt(max(float64(batches)-rest, 1))+1)
 		})
 	}
+}
+
+// requireListed requires that the texts that the code lists are listed if they are proposed without a search.
+func requireListed(t *testing.T, agg *strings.Aggregate, list map[string]int) {
+	t.Helper()
+	listed, _, none, _ := agg.Hold(0, list, nil, .95, true)
+	require.Len(t, list, len(listed)+none)
 }
 
 // requireAlike requires that two measurements agree.
