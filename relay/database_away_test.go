@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"context"
 	"database/sql"
 	"io"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -42,8 +44,8 @@ func startOn(t *testing.T, store string) *relaytest.Cascade {
 	return c
 }
 
-// requireUnready requires that a relay soon refuses a report for now and is not ready, and that it lives all the while.
-func requireUnready(t *testing.T, c *relaytest.Cascade, body []byte) {
+// requireUnready requires that a relay soon is not ready, and that it lives all the while.
+func requireUnready(t *testing.T, c *relaytest.Cascade) {
 	t.Helper()
 	lives := func() {
 		status, _ := getAdmin(t, c, 0, "healthz")
@@ -52,7 +54,6 @@ func requireUnready(t *testing.T, c *relaytest.Cascade, body []byte) {
 		require.Zero(t, code, log)
 	}
 	lives()
-	requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, body, relaytest.Network(1)))
 	requireSoon(t, func() bool {
 		status, _ := getAdmin(t, c, 0, "readyz")
 		return status == http.StatusServiceUnavailable
@@ -79,7 +80,8 @@ func TestDatabaseAway(t *testing.T) {
 	c := startOn(t, database)
 	body := c.Seal(t, 0, 1)
 	require.NoError(t, server.Halt())
-	requireUnready(t, c, body)
+	requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, body, relaytest.Network(1)))
+	requireUnready(t, c)
 	require.NoError(t, server.Restart())
 	requireReadyAgain(t, c, body)
 }
@@ -110,7 +112,8 @@ func TestDatabaseTurnsReadOnly(t *testing.T) {
 		})
 	}
 	set("on")
-	requireUnready(t, c, body)
+	requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, body, relaytest.Network(1)))
+	requireUnready(t, c)
 	set("off")
 	requireReadyAgain(t, c, body)
 }
@@ -156,7 +159,8 @@ func (f *frozen) listen(t *testing.T, server string) (folder string) {
 	return folder
 }
 
-// TestDatabaseHangs: the same for a database that no longer answers, although its connections stand.
+// TestDatabaseHangs: a database no longer answers, although its connections stand. The relay must live, say that it is
+// not ready, and acknowledge nothing. Then it must go on.
 func TestDatabaseHangs(t *testing.T) {
 	_, database := startDatabase(t)
 	parsed, err := url.Parse(database)
@@ -168,7 +172,10 @@ func TestDatabaseHangs(t *testing.T) {
 	proxy.Lock()
 	thaw := sync.OnceFunc(proxy.Unlock)
 	t.Cleanup(thaw)
-	requireUnready(t, c, body)
+	requireUnready(t, c)
+	short, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	require.Error(t, c.Post(short, 0, body, relaytest.Network(1)), "what cannot be on disk is not acknowledged")
 	thaw()
 	requireReadyAgain(t, c, body)
 }

@@ -76,12 +76,17 @@ func handleLevel(mux *http.ServeMux, log *slog.Logger) {
 	})
 }
 
+// readyWait is how long /readyz waits for a database that does not answer. Probes wait for 15 seconds.
+const readyWait = 5 * time.Second
+
 // Handler returns /healthz, /readyz, /metrics, /status and, if the level of log can be changed, /log-level.
 func (a *Admin) Handler(log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, req *http.Request) {
-		if err := a.Ready(req.Context()); err != nil {
+		ctx, stop := context.WithTimeout(req.Context(), readyWait)
+		defer stop()
+		if err := a.Ready(ctx); err != nil {
 			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
 			return
 		}
