@@ -50,13 +50,16 @@ func (s *Hosted) slotDropped() bool { return s.owner != nil && s.owner.dropped(s
 // slot of an approved owner. Epochs that the operator ended early expire Retention after their planned end: until then,
 // others can still ask about findings in them.
 func (h *Host) mayDrop(s *Hosted) bool {
+	_, end := s.Epoch(s.Epochs.Count - 1).Window()
+	if !h.Clock.Read().Over(end.Add(h.cfg.Retention)) { // first, because a relay may have thousands of epochs
+		return false
+	}
 	for e := range s.EachEpoch() {
 		if e.State() < store.StateExpired {
 			return false
 		}
 	}
-	_, end := s.Epoch(s.Epochs.Count - 1).Window()
-	return (s.followed() || h.lastInSlot(s)) && h.Clock.Read().Over(end.Add(h.cfg.Retention))
+	return s.followed() || h.lastInSlot(s)
 }
 
 // lastInSlot reports whether the task is an approved owner's and alone in its slot.

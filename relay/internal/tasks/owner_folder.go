@@ -167,11 +167,10 @@ func (p *ownerFolder) remove(name string) error {
 	return errors.Join(err, os.RemoveAll(p.file(workFolder)))
 }
 
-// clear removes the keys that have waited for longer than keysKept.
-func (p *ownerFolder) clear(now clock.Reading) error {
-	_, asked, err := p.taken()
-	if err != nil || len(p.expired(asked, now)) == 0 {
-		return fault(err)
+// clear removes those of the asked keys that have waited for longer than keysKept.
+func (p *ownerFolder) clear(asked []string, now clock.Reading) error {
+	if len(p.expired(asked, now)) == 0 {
+		return nil
 	}
 	return p.change(now, func([]task.ID, []string) error { return nil })
 }

@@ -171,14 +171,16 @@ func (r *Registry) ownerOf(key task.SignKey) *owner {
 // time.
 func (h *Host) followOwners(ctx context.Context) {
 	for _, o := range h.approved() {
-		err := errors.Join(o.clear(h.Clock.Read()), h.takeUpTasks(ctx, o))
+		tasks, asked, err := o.taken()
+		if err == nil {
+			err = errors.Join(o.clear(asked, h.Clock.Read()), h.takeUpTasks(ctx, o, tasks))
+		}
 		h.monitor.Logged(ctx, "couldn't read an owner's tasks", err)
 	}
 }
 
-// takeUpTasks starts to serve all tasks in an owner's folder that this process does not serve yet.
-func (h *Host) takeUpTasks(ctx context.Context, o *owner) error {
-	tasks, _, err := o.taken()
+// takeUpTasks starts to serve those tasks of an owner's folder that this process does not serve yet.
+func (h *Host) takeUpTasks(ctx context.Context, o *owner, tasks []task.ID) (err error) {
 	for _, id := range tasks {
 		err = errors.Join(err, h.takeUpTask(ctx, o, id))
 	}
