@@ -320,9 +320,9 @@ test('drafts of two tabs have the same tags in every layer, and different bytes'
   await draft([2], tab);
   await hide();
   await hide(tab);
-  const [first, second, ...more] = await arrived(1000);
-  assert.deepEqual(more, []);
-  assert.deepEqual([first?.messages, second?.messages], [[['01']], [['02']]]);
+  const all = await arrived(1000);
+  assert.deepEqual(all.map(({ messages }) => messages).sort(), [[['01']], [['02']]], 'in whichever order');
+  const [first, second] = all;
   assert.deepEqual(first?.tags, second?.tags);
   assert.equal(new Set(first?.tags).size, 3, 'a tag for each hop');
   assert.notEqual(first?.body, second?.body);
