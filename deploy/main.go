@@ -157,7 +157,7 @@ func alerts() []byte {
 		{"DoonaRelayReloadFailed", "doona_relay_reload_failed == 1", "0m",
 			"a changed relay.yaml is not applied, and the relay works as before: relay status says why"},
 		{"DoonaRelayUnscrubbed", "doona_relay_unscrubbed == 1", "1h",
-			"another program reads the relay's store, and deleted rows stay in its log: see relay status"},
+			"deleted rows stay in the log of the relay's store, mostly because another program reads it: see relay status"},
 		{"DoonaRelayClockInDoubt", "doona_relay_clock_in_doubt > 0", "1m",
 			"the relay does not know the time, and accepts no reports: see docs/relay.md on time"},
 		{"DoonaRelayClock", "abs(doona_relay_clock_offset_seconds) > 30", "5m",

@@ -170,7 +170,7 @@ func restartSeconds(t *testing.T, p *process) float64 {
 // every 15 seconds.
 func idleMinute(t *testing.T, relays [2]*process) (percent [2]float64) {
 	t.Helper()
-	time.Sleep(20 * time.Second) // After the start a relay still has work for some seconds.
+	time.Sleep(20 * time.Second) // A relay has more to do in the first seconds after its start.
 	var before [2]float64
 	for hop, p := range relays {
 		before[hop] = cpuSeconds(t, p)

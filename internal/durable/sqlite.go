@@ -17,18 +17,13 @@ const scrubWait = 100
 // fails while a reader needs the log; the caller repeats it later. It waits only a moment for readers, because all
 // writers wait meanwhile. The pool db must have one connection.
 func EmptyLog(ctx context.Context, db *sql.DB) error {
-	var busy int
-	err := emptyLog(ctx, db, &busy)
-	if err == nil && busy != 0 {
-		err = errors.New("a reader is using it")
-	}
-	if err != nil {
+	if err := emptyLog(ctx, db); err != nil {
 		return fmt.Errorf("couldn't empty the write-ahead log: %w", err)
 	}
 	return nil
 }
 
-func emptyLog(ctx context.Context, db *sql.DB, busy *int) error {
+func emptyLog(ctx context.Context, db *sql.DB) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return err
@@ -41,7 +36,10 @@ func emptyLog(ctx context.Context, db *sql.DB, busy *int) error {
 	if err := wait(scrubWait); err != nil {
 		return err
 	}
-	var pages, copied int
-	err = conn.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(busy, &pages, &copied)
+	var busy, pages, copied int
+	err = conn.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &pages, &copied)
+	if err == nil && busy != 0 {
+		err = errors.New("a reader is using it")
+	}
 	return errors.Join(err, wait(BusyWait))
 }

@@ -127,7 +127,7 @@ export interface ConnectionParts {
   readonly maySend?: (store: Store) => Promise<boolean>;
   /**
    * Called when a draft begins to wait, with its outcome: the receipt, or undefined if it was dropped. Also called with
-   * a repeated receipt if the report of a default's epoch has left.
+   * a repeated receipt if the report of the epoch was delivered or dropped before its default could be sealed.
    */
   readonly onDraft?: (left: Promise<Receipt | undefined>) => void;
   /** Whether other tasks follow this one, as in a stream. */

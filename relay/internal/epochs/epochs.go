@@ -46,10 +46,10 @@ type Lifecycle struct {
 
 	wake        chan struct{} // wakes Loop: see Wake
 	reconciling durable.Coalescer[struct{}]
-	scanned     lastScan    // of Loop
-	backlog     backlog     // of Loop
-	unscrubbed  atomic.Bool // the store's log may hold deleted rows
-	scrubFailed atomic.Pointer[string]
+	scanned     lastScan               // of Loop
+	backlog     backlog                // of Loop
+	unscrubbed  atomic.Bool            // the store's log may hold deleted rows
+	scrubFailed atomic.Pointer[string] // see Unscrubbed
 }
 
 // New returns the lifecycle of a host's epochs. The caller sets Store, Whole and Clock.

@@ -12,7 +12,7 @@ import (
 )
 
 // TestNoPassword: if the server wants a password and the relay has none, the error must name the file that was
-// searched: that of the URL, that of the environment, or the one in the home folder, if there is one.
+// searched. The URL may name it, or else the environment. Otherwise it is .pgpass in the home folder.
 func TestNoPassword(t *testing.T) {
 	const url = "postgres://doona@localhost/doona"
 	folder := t.TempDir()
