@@ -22,7 +22,6 @@ import (
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/verifier"
-	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
@@ -105,11 +104,7 @@ func newWarehouse(dir string, clients int) (*warehouse, error) {
 		return nil, err
 	}
 	open := w.d.Bundles[0]
-	var list onion.KeyList
-	if err := codec.Unmarshal(open.KeyLists[1].List, &list); err != nil {
-		return nil, err
-	}
-	if w.bare, err = newMinimal(w.key, list.Keys[0], open.ID, 1, 0); err != nil {
+	if w.bare, err = newMinimal(w.key, open.KeyLists[1].Keys[:32], open.ID, 1, 0); err != nil {
 		return nil, err
 	}
 	w.press, err = w.bare.press()

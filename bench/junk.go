@@ -13,7 +13,6 @@ import (
 
 	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/shufflerclient"
-	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/signing"
@@ -106,23 +105,21 @@ func signedJunk(draft *task.Task, owner ed25519.PrivateKey) []byte {
 	b := &taskfile.Bundle{Owner: owner.Public().(ed25519.PublicKey)}
 	for hop := range 3 {
 		public, sign, _ := ed25519.GenerateKey(nil) // fails only if the system has no random bytes
-		list := onion.KeyList{Label: "doona-keys", Version: task.Version, KEM: t.KEM}
+		keys := make([]byte, 32*most)
 		for epoch := range most {
-			key := make([]byte, 32)
-			binary.BigEndian.PutUint64(key, uint64(min(epoch, most-1-hop/2))) // the verifier's last two are equal
-			key[31] = byte(hop)
-			list.Keys = append(list.Keys, key)
+			number := min(epoch, most-1-hop/2) // the verifier's last two are equal
+			binary.BigEndian.PutUint64(keys[32*epoch:], uint64(number))
+			keys[32*epoch+31] = byte(hop)
 		}
-		body, err := codec.Marshal(&list)
+		signed, err := onion.ListOf(t.KEM, keys, sign)
 		if err != nil {
 			panic(err)
 		}
-		signed := &onion.SignedKeyList{List: body, Signature: signing.Sign(sign, signing.KeyList, body)}
-		raw, err := signed.Bytes()
+		head, err := signed.Head()
 		if err != nil {
 			panic(err)
 		}
-		b.KeyLists = append(b.KeyLists, raw)
+		b.KeyLists, b.Keys = append(b.KeyLists, head), append(b.Keys, taskfile.Keys{Keys: keys, Path: []byte{}})
 		party := task.Party{URL: fmt.Sprintf("https://r%d", hop), SignKey: task.SignKey(public), KeyList: signed.Hash()}
 		if hop == 2 {
 			t.Verifier = party

@@ -26,14 +26,15 @@ func NewKeys(path string, epochs uint64, sign ed25519.PrivateKey, progress func(
 		return nil, err
 	}
 	public := make([]*token.PublicKey, len(rsaKeys))
-	ids := make([]onion.KeyID, len(rsaKeys))
+	var ids []byte
 	for i, key := range rsaKeys {
 		if public[i], err = token.NewPublicKey(key); err != nil {
 			return nil, err
 		}
-		ids[i] = public[i].ID()
+		id := public[i].ID()
+		ids = append(ids, id[:]...)
 	}
-	list, err := onion.NewIssuerKeyList(ids, sign)
+	list, err := onion.ListOf(onion.TokenKEM, ids, sign)
 	if err != nil {
 		return nil, err
 	}

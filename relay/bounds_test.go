@@ -189,7 +189,7 @@ type signedRequest struct {
 // named returns valid values for all path parameters.
 func (s *signedRequest) named() map[string]string {
 	return map[string]string{
-		"{task}": s.Open.ID.String(), "{epoch}": "0", "{seq}": "0", "{position}": "1", "{count}": "1", "{kem}": "x25519",
+		"{task}": s.Open.ID.String(), "{block}": "0", "{epoch}": "0", "{seq}": "0", "{position}": "1", "{count}": "1", "{kem}": "x25519",
 		"{label}": strings.Repeat("ab", 32), "{owner}": hex.EncodeToString(s.Open.Owner[:]),
 		"{relay}": hex.EncodeToString(s.Open.Relays[0].SignKey[:]),
 		"{hop}":   hex.EncodeToString(s.Open.Relays[1].SignKey[:]),
@@ -264,6 +264,8 @@ func (s *signedRequest) beyond(name string) []string {
 		return hexes
 	case "{epoch}":
 		return append(far, "2", "3")
+	case "{block}":
+		return append(far, "1", "01", "-1", "1e3")
 	case "{seq}":
 		return append(far, "65537", "18446744073709551616", "01", "-1", "%2B1", "1e3", strings.Repeat("9", 1<<12))
 	case "{position}":

@@ -55,6 +55,8 @@ func (r *Relay) Handler() http.Handler { return display.ProtectPublic(r.mux()) }
 func (r *Relay) mux() *service.Mux {
 	mux := &service.Mux{}
 	mux.HandleFunc("GET "+endpoint.TaskPath, r.open(r.desk.HandleTask))
+	mux.HandleFunc("GET "+endpoint.BlockPath, r.open(r.desk.HandleBlock))
+	mux.HandleFunc("GET "+endpoint.AllKeysPath, r.open(r.desk.HandleAllKeys))
 	mux.HandleFunc("GET "+endpoint.KeysPath, r.open(r.desk.HandleKeys))
 	mux.HandleFunc("OPTIONS "+endpoint.ReportsPath, service.Answer(r.cfg.Log, r.counted(r.ingress.HandlePreflight, true)))
 	mux.HandleFunc("POST "+endpoint.ReportsPath, service.Answer(r.cfg.Log, r.counted(r.ingress.HandleReport, false)))

@@ -41,9 +41,7 @@ func sealEnvelope(t *testing.T, c *relaytest.Cascade, epoch uint64, tag []byte, 
 
 func sealFor(t *testing.T, c *relaytest.Cascade, id task.ID, epoch uint64, tag []byte, lanes [][][]byte) []byte {
 	t.Helper()
-	var list onion.KeyList
-	require.NoError(t, codec.Unmarshal(c.Open.KeyLists[0].List, &list))
-	raw := list.Keys[epoch]
+	raw := c.PublicKey(t, 0, epoch)
 	key, err := hpke.DHKEM(ecdh.X25519()).NewPublicKey(raw)
 	require.NoError(t, err)
 	keyID := sha256.Sum256(append([]byte{0x00, 0x20}, raw...))
@@ -215,11 +213,9 @@ func TestPublicResources(t *testing.T) {
 		require.Equal(t, []string{"no-store"}, resp.Header.Values("Cache-Control"))
 		raw, err = io.ReadAll(resp.Body)
 		require.NoError(t, err)
-		var lists []*onion.SignedKeyList
-		require.NoError(t, codec.Unmarshal(raw, &lists))
-		require.Len(t, lists, 1)
-		_, err = onion.PartyKeys(c.Open.Task, hop, lists[0])
+		head, err := c.Open.KeyLists[hop].Head()
 		require.NoError(t, err)
+		require.Equal(t, append([]byte{0x91}, head...), raw, "a list of one signed list")
 	}
 	req, err := http.NewRequest(http.MethodOptions, c.ReportsURL(0), nil)
 	require.NoError(t, err)

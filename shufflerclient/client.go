@@ -122,21 +122,29 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := fetch(ctx, o.HTTP, o.Task)
+	open, err := fetchTask(ctx, o.HTTP, o.Task, func(open *taskfile.Open) error { return open.CheckOwner(owner) })
+	if err != nil {
+		return nil, err
+	}
+	return New(open, o)
+}
+
+// fetchTask fetches the task at a URL, with all its keys, and checks it and its id. It calls accept before it reads the
+// keys.
+func fetchTask(ctx context.Context, client HTTP, url string, accept func(*taskfile.Open) error) (
+	*taskfile.Open, error) {
+	body, err := fetch(ctx, client, url+endpoint.AllKeys)
 	if err != nil {
 		return nil, err
 	}
 	defer body.Close()
 	_, open, err := taskfile.ReadBundle(body, func(open *taskfile.Open) error {
-		if !strings.HasSuffix(o.Task, endpoint.PathOf(open.ID)) {
+		if !strings.HasSuffix(url, endpoint.PathOf(open.ID)) {
 			return fmt.Errorf("couldn't accept the task: its id is %s", open.ID)
 		}
-		return open.CheckOwner(owner)
+		return accept(open)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return New(open, o)
+	return open, err
 }
 
 // New returns a client of a task that the caller has already opened. It checks the claim as [Connect] does.

@@ -23,6 +23,7 @@ import (
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -570,8 +571,12 @@ func TestADailyVisitorOfAStream(t *testing.T) {
 		draft.Stream = &task.StreamPosition{Name: "years"}
 		begin := time.Unix(1_800_000_000, 0)
 		chain, url := &taskfile.Chain{}, ""
-		serve := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		served := map[string]*taskfile.Bundle{} // by path
+		serve := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			raw, err := chain.Bytes()
+			if b := served[req.URL.Path]; b != nil {
+				raw, err = b.Bytes()
+			}
 			if err == nil {
 				w.Write(raw)
 			}
@@ -581,7 +586,8 @@ func TestADailyVisitorOfAStream(t *testing.T) {
 			task.Epochs{Start: uint64(begin.Unix()), Length: day, Count: 100})
 		require.NoError(t, err)
 		for next := root; len(chain.Tasks) < 5; next = next.Succeed(root.Owner, func(*task.Task) {}) {
-			chain.Tasks = append(chain.Tasks, next.Bundle)
+			chain.Tasks = append(chain.Tasks, next.Bundle.Bare())
+			served[next.Path()+endpoint.AllKeys] = next.Bundle
 		}
 		first, err := root.Bundle.Open(nil)
 		require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -131,7 +132,6 @@ func Follow(ctx context.Context, o Options) (*Stream, error) {
 func (s *Stream) At(ctx context.Context, now time.Time) (*Client, uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// ReadChain kept key lists only for the task that was open at the last fetch.
 	if at := s.current(s.fetched); at != s.current(now) || !sameEpoch(at, s.fetched, now) {
 		if err := s.fetch(ctx, now); err != nil {
 			return nil, 0, err
@@ -142,17 +142,27 @@ func (s *Stream) At(ctx context.Context, now time.Time) (*Client, uint64, error)
 	}
 	open := s.current(now)
 	epoch, is := open.Epochs.At(unix(now))
-	if !is || len(open.KeyLists) == 0 { // no key lists: by the relay's clock the task is over
+	if !is {
 		return nil, 0, invalid.Field("now", now.UTC().Format(time.RFC3339), "a time in an epoch of the stream's tasks")
 	}
 	if s.client == nil || s.client.open.ID != open.ID {
-		client, err := newClient(open, s.options, s.trust.Root, true)
+		client, err := s.connect(ctx, open.ID)
 		if err != nil {
 			return nil, 0, err
 		}
 		s.client = client
 	}
 	return s.client, epoch, nil
+}
+
+// connect fetches a task of the checked stream, with its keys, from the relay that serves the stream.
+func (s *Stream) connect(ctx context.Context, id task.ID) (*Client, error) {
+	base := strings.TrimSuffix(s.options.Stream, strings.Replace(endpoint.StreamPath, "{task}", s.trust.Root.String(), 1))
+	open, err := fetchTask(ctx, s.options.HTTP, base+endpoint.PathOf(id), func(*taskfile.Open) error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	return newClient(open, s.options, s.trust.Root, true)
 }
 
 // fetch fetches the stream and checks it. The caller holds s.mu, so that concurrent calls share one request.
@@ -162,10 +172,7 @@ func (s *Stream) fetch(ctx context.Context, now time.Time) error {
 		return err
 	}
 	defer body.Close()
-	chain, err := taskfile.ReadChain(body, s.trust.Root, func(t *task.Task) bool {
-		_, is := t.Epochs.At(unix(now))
-		return is
-	})
+	chain, err := taskfile.ReadChain(body, s.trust.Root)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package shufflerclient_test
 import (
 	"bytes"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"encoding/hex"
 	"io"
 	"math"
@@ -19,21 +20,29 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/shufflerclient"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// recorder is an HTTP client that records requests. It may answer requests for a stream itself.
+// recorder is an HTTP client that records requests. It may answer requests for a stream and its tasks itself.
 type recorder struct {
 	asked []string
-	chain []byte // answer to requests for a stream; if nil, the relay answers
+	chain []byte             // answer to requests for a stream; if nil, the relay answers
+	later []*taskfile.Bundle // tasks that the relay does not serve
 }
 
 func (r *recorder) Do(req *http.Request) (*http.Response, error) {
 	r.asked = append(r.asked, req.Method+" "+req.URL.String())
 	if r.chain != nil && strings.Contains(req.URL.Path, "/v1/streams/") {
 		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(r.chain))}, nil
+	}
+	for _, b := range r.later {
+		if id := task.ID(sha256.Sum256(b.Task)); strings.HasSuffix(req.URL.Path, endpoint.PathOf(id)+endpoint.AllKeys) {
+			raw, err := b.Bytes()
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(raw))}, err
+		}
 	}
 	return http.DefaultClient.Do(req)
 }
@@ -46,7 +55,7 @@ func ofStream(c *relaytest.Cascade, via *recorder) shufflerclient.Options {
 }
 
 // TestFollow: a client reports in every epoch of a stream's first task and of its two successors. It must ask the first
-// relay for the stream once per epoch.
+// relay for the stream once per epoch, and for the keys once per task.
 func TestFollow(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Task: relaytest.Mean(10, relaytest.InStream("name"))})
 	c.StartAll(t)
@@ -89,15 +98,18 @@ func TestFollow(t *testing.T) {
 	}
 	first := c.Open.Relays[0].URL + "/"
 	require.True(t, slices.ContainsFunc(via.asked, func(s string) bool { return strings.HasPrefix(s, "POST "+first) }))
-	fetched := 0
+	fetched, keys := 0, 0
 	for _, asked := range via.asked {
 		require.Contains(t, asked, " "+first, "only the first relay is asked")
-		if strings.HasPrefix(asked, "GET ") {
-			require.Equal(t, "GET "+o.Stream, asked)
+		switch {
+		case asked == "GET "+o.Stream:
 			fetched++
+		case strings.HasPrefix(asked, "GET "):
+			require.True(t, strings.HasSuffix(asked, endpoint.AllKeys), asked)
+			keys++
 		}
 	}
-	require.Equal(t, epochs, fetched)
+	require.Equal(t, []int{epochs, 3}, []int{fetched, keys})
 
 	require.NoError(t, o.Ledger.Update(func(l *shufflerclient.Ledger) error {
 		require.Equal(t, []shufflerclient.Seen{{Stream: c.Open.ID.String(), Position: 2, Task: now.Open.ID.String()}},
@@ -114,7 +126,11 @@ func TestFollow(t *testing.T) {
 // chainOf returns a stream in the form that relays serve.
 func chainOf(t *testing.T, bundles ...*taskfile.Bundle) []byte {
 	t.Helper()
-	raw, err := (&taskfile.Chain{Tasks: bundles}).Bytes()
+	chain := &taskfile.Chain{}
+	for _, b := range bundles {
+		chain.Tasks = append(chain.Tasks, b.Bare())
+	}
+	raw, err := chain.Bytes()
 	require.NoError(t, err)
 	return raw
 }
@@ -311,7 +327,7 @@ func TestFollowStatements(t *testing.T) {
 	follow := func(all taskfile.Statements, more ...*taskfile.Bundle) (*shufflerclient.Stream, error) {
 		raw, err := (&taskfile.Chain{Tasks: append([]*taskfile.Bundle{c.Bundle(t)}, more...), Statements: all}).Bytes()
 		require.NoError(t, err)
-		via.chain = raw
+		via.chain, via.later = raw, append(more, c.Bundle(t))
 		return shufflerclient.Follow(t.Context(), o)
 	}
 	_, err = follow(nil, bundle)

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
@@ -67,12 +68,13 @@ type Folder struct {
 	dropped    map[uint64]bool // by position, once known
 }
 
-// chain caches the result of Chain, with what it depends on: the numbers of tasks and of tasks that are over, and the
-// authority.
+// chain caches the result of Chain, with what it depends on: the number of tasks, the authority, and the bundles that
+// have keys with their first epochs.
 type chain struct {
-	raw         []byte
-	tasks, over int
-	authority   taskfile.Authority
+	raw       []byte
+	tasks     int
+	firsts    []uint64
+	authority taskfile.Authority
 }
 
 // Open reads a folder, which need not exist yet. root is the bundle of the stream's first task. recovery is the key
@@ -388,28 +390,33 @@ func (f *Folder) file(position uint64, rest string) string {
 	return filepath.Join(f.path, strconv.FormatUint(position, 10)+rest)
 }
 
-// Chain returns the encoded stream for clients. It omits the key lists of tasks that were over at Unix time over.
-func (f *Folder) Chain(over uint64) ([]byte, error) {
+// Chain returns the encoded stream for clients at Unix time now. It omits the keys of tasks that were over for as long
+// as grace, and for the others has those of the block that is open.
+func (f *Folder) Chain(now uint64, grace time.Duration) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	past := 0
-	for past < len(f.tasks) && f.tasks[past].Epochs.Over() <= over {
+	for past < len(f.tasks) && f.tasks[past].Epochs.Over()+uint64(grace.Seconds()) <= now {
 		past++
 	}
-	if f.chain.tasks == len(f.tasks) && f.chain.over == past && f.chain.authority == f.authority {
+	var firsts []uint64
+	for _, t := range f.tasks[past:] {
+		firsts = append(firsts, t.EpochNear(now)/onion.BlockEpochs*onion.BlockEpochs)
+	}
+	if f.chain.tasks == len(f.tasks) && slices.Equal(f.chain.firsts, firsts) && f.chain.authority == f.authority {
 		return f.chain.raw, nil
 	}
 	all := taskfile.Chain{Statements: f.statements}
 	for i, t := range f.tasks {
-		b := *t.Bundle
 		if i < past {
-			b.KeyLists = [][]byte{}
+			all.Tasks = append(all.Tasks, t.Bundle.Bare())
+		} else {
+			all.Tasks = append(all.Tasks, t.Bundle.Block(t.Lists(), firsts[i-past]))
 		}
-		all.Tasks = append(all.Tasks, &b)
 	}
 	raw, err := all.Bytes()
 	if err == nil {
-		f.chain = chain{raw, len(f.tasks), past, f.authority}
+		f.chain = chain{raw, len(f.tasks), firsts, f.authority}
 	}
 	return raw, err
 }

@@ -158,7 +158,7 @@ func newWorld(kem task.KEM, relays int) *world {
 		party.URL = "https://" + name + ".example"
 		w.Relays = append(w.Relays, party)
 	}
-	issuer, err := onion.NewIssuerKeyList([]onion.KeyID{tokenKeys[0].public.ID(), tokenKeys[1].public.ID()},
+	issuer, err := onion.ListOf(onion.TokenKEM, joined(tokenKeys[0].public.ID(), tokenKeys[1].public.ID()),
 		sign("issuer"))
 	check(err)
 	w.lists = append(w.lists, issuer)
@@ -167,6 +167,13 @@ func newWorld(kem task.KEM, relays int) *world {
 	check(w.Validate())
 	w.id = taskfile.ID(w.Task)
 	return w
+}
+
+func joined(ids ...onion.KeyID) (all []byte) {
+	for _, id := range ids {
+		all = append(all, id[:]...)
+	}
+	return all
 }
 
 func (w *world) bundle() []byte {
@@ -304,18 +311,28 @@ func signatures() {
 	write("signature", out)
 }
 
-func publicKeys(s *onion.SignedKeyList) [][]byte {
+func publicKeys(s *onion.SignedKeyList) (keys [][]byte) {
 	var list onion.KeyList
 	check(codec.Unmarshal(s.List, &list))
-	return list.Keys
+	for key := range slices.Chunk(s.Keys, len(s.Keys)/int(list.Count)) {
+		keys = append(keys, key)
+	}
+	return keys
 }
 
 func keyLists(w *world) {
 	var out []object
-	for _, kem := range []task.KEM{task.KEMX25519, task.KEMMLKEM768X25519, task.KEMMLKEM768} {
-		keys := []*onion.PrivateKey{privateKey(kem, "one", 0)}
-		if kem == task.KEMX25519 {
-			keys = w.keys[0]
+	for _, c := range []struct {
+		kem    task.KEM
+		epochs int
+	}{{task.KEMX25519, 2}, {task.KEMX25519, 8}, {task.KEMX25519, 9}, {task.KEMX25519, 43}, {task.KEMMLKEM768X25519, 1},
+		{task.KEMMLKEM768, 1}} {
+		kem, keys := c.kem, w.keys[0]
+		if kem != task.KEMX25519 || c.epochs > 2 {
+			keys = nil
+			for epoch := range c.epochs {
+				keys = append(keys, privateKey(kem, "one", epoch))
+			}
 		}
 		list, err := onion.NewSignedKeyList(kem, keys, sign("one"))
 		check(err)
@@ -330,8 +347,13 @@ func keyLists(w *world) {
 			entries = append(entries, object{"private": hexOf(private), "public": hexOf(serialized),
 				"id": hexOf(id[:])})
 		}
+		var blocks []object
+		for first := 0; first < c.epochs; first += onion.BlockEpochs {
+			block := list.Block(uint64(first))
+			blocks = append(blocks, object{"first": first, "keys": hexOf(block.Keys), "path": hexOf(block.Path)})
+		}
 		out = append(out, object{"kem": kem, "signer": hexOf(public(sign("one"))), "keys": entries,
-			"hash": hexOf(hash[:]), "list": hexOf(raw)})
+			"hash": hexOf(hash[:]), "list": hexOf(raw), "blocks": blocks})
 	}
 	write("keylist", out)
 }
@@ -979,6 +1001,16 @@ func strangers(plain *task.Task, fault faultFunc) {
 type bundle struct {
 	Task, Owner, Signature []byte
 	KeyLists               [][]byte
+	First                  uint64
+	Keys                   []span
+}
+
+type span struct{ Keys, Path []byte }
+
+func headOf(s *onion.SignedKeyList) []byte {
+	out, err := s.Head()
+	check(err)
+	return out
 }
 
 func badBundles(w *world, fault faultFunc) {
@@ -996,19 +1028,28 @@ func badBundles(w *world, fault faultFunc) {
 		}},
 		{"bundle_lists_swapped", "keylist", "the relays' key lists swapped",
 			func(b *bundle) { b.KeyLists[0], b.KeyLists[1] = b.KeyLists[1], b.KeyLists[0] }},
-		{"bundle_list_missing", "keylist", "a key list missing", func(b *bundle) { b.KeyLists = b.KeyLists[:2] }},
+		{"bundle_list_missing", "keylist", "a key list missing", func(b *bundle) { b.KeyLists, b.Keys = b.KeyLists[:2], b.Keys[:2] }},
 		{"bundle_list_stranger", "signer", "a key list signed by a stranger", func(b *bundle) {
 			s := onion.SignedKeyList{List: w.lists[1].List,
 				Signature: signing.Sign(stranger, signing.KeyList, w.lists[1].List)}
-			b.KeyLists[1] = marshal(&s)
+			b.KeyLists[1] = headOf(&s)
 		}},
 		{"bundle_issuer_missing", "keylist", "no key list of the issuer",
-			func(b *bundle) { b.KeyLists = b.KeyLists[:3] }},
+			func(b *bundle) { b.KeyLists, b.Keys = b.KeyLists[:3], b.Keys[:3] }},
 		{"bundle_issuer_stranger", "signer", "the issuer's key list signed by a relay", func(b *bundle) {
 			s := onion.SignedKeyList{List: w.lists[3].List,
 				Signature: signing.Sign(sign("one"), signing.KeyList, w.lists[3].List)}
-			b.KeyLists[3] = marshal(&s)
+			b.KeyLists[3] = headOf(&s)
 		}},
+		{"bundle_keys_swapped", "keylist", "the relays' keys swapped",
+			func(b *bundle) { b.Keys[0], b.Keys[1] = b.Keys[1], b.Keys[0] }},
+		{"bundle_keys_missing", "keylist", "no keys of the verifier", func(b *bundle) { b.Keys = b.Keys[:2] }},
+		{"bundle_keys_cut", "keylist", "a byte of a key missing",
+			func(b *bundle) { b.Keys[0].Keys = b.Keys[0].Keys[:63] }},
+		{"bundle_key_changed", "keylist", "another key", func(b *bundle) { b.Keys[2].Keys[40] ^= 1 }},
+		{"bundle_path_longer", "keylist", "a path where there is one block",
+			func(b *bundle) { b.Keys[1].Path = make([]byte, 32) }},
+		{"bundle_first_wrong", "keylist", "keys that begin after the last epoch", func(b *bundle) { b.First = 8 }},
 	} {
 		var b bundle
 		check(codec.Unmarshal(w.bundle(), &b))
@@ -1020,11 +1061,9 @@ func badBundles(w *world, fault faultFunc) {
 	fault("bundle_trailing_byte", "bundle", "encoding", "a byte after the bundle",
 		object{"bundle": hexOf(append(raw, 0)), "owner": taskfile.FormatKey(signKey(owner))})
 
-	var list onion.KeyList
-	check(codec.Unmarshal(w.lists[0].List, &list))
-	list.Keys[1] = list.Keys[0]
-	body := marshal(&list)
-	signed := &onion.SignedKeyList{List: body, Signature: signing.Sign(sign("one"), signing.KeyList, body)}
+	first := w.lists[0].Keys[:32]
+	signed, err := onion.ListOf(w.KEM, slices.Concat(first, first), sign("one"))
+	check(err)
 	named := *w.Task
 	named.Relays = []task.Party{{URL: w.Relays[0].URL, SignKey: w.Relays[0].SignKey, KeyList: signed.Hash()},
 		w.Relays[1]}
@@ -1034,16 +1073,17 @@ func badBundles(w *world, fault faultFunc) {
 			if i == hop {
 				l = list
 			}
-			b.KeyLists = append(b.KeyLists, marshal(l))
+			b.KeyLists, b.Keys = append(b.KeyLists, headOf(l)), append(b.Keys, span{l.Keys, l.Path})
 		}
 		b.Signature = signing.Sign(owner, signing.Task, b.Task)
 		return object{"bundle": hexOf(marshal(&b)), "owner": taskfile.FormatKey(signKey(owner))}
 	}
 	fault("bundle_key_twice", "bundle", "keylist", "one HPKE key for two epochs", rebundled(&named, 0, signed))
 
+	badBlocks(w, fault)
 	id := tokenKeys[0].public.ID()
 	for name, ids := range map[string][]onion.KeyID{"twice": {id, id}, "epoch_missing": {id}} {
-		list, err := onion.NewIssuerKeyList(ids, sign("issuer"))
+		list, err := onion.ListOf(onion.TokenKEM, joined(ids...), sign("issuer"))
 		check(err)
 		named := *w.Task
 		named.Clients.Issuer.KeyList = list.Hash()
@@ -1053,11 +1093,66 @@ func badBundles(w *world, fault faultFunc) {
 			rebundled(&named, len(w.lists)-1, list))
 	}
 	owns := *w.Task
-	issued, err := onion.NewIssuerKeyList([]onion.KeyID{id, tokenKeys[1].public.ID()}, owner)
+	issued, err := onion.ListOf(onion.TokenKEM, joined(id, tokenKeys[1].public.ID()), owner)
 	check(err)
 	owns.Clients.Issuer = task.Party{URL: owns.Clients.Issuer.URL, SignKey: signKey(owner), KeyList: issued.Hash()}
 	fault("bundle_issuer_owner", "bundle", "field:clients.issuer", "the owner issues the tokens",
 		rebundled(&owns, len(w.lists)-1, issued))
+}
+
+// badBlocks damages the keys of a block of a task of 43 epochs, and their paths.
+func badBlocks(w *world, fault faultFunc) {
+	const count, epoch = 43, 20
+	owner, t := sign("owner"), *w.Task
+	t.Epochs.Count, t.Clients = count, task.Clients{Kind: task.ClientAddress, Quota: 1}
+	t.Relays = slices.Clone(t.Relays)
+	var lists []*onion.SignedKeyList
+	for hop, name := range []string{"one", "two", "verifier"} {
+		var keys []*onion.PrivateKey
+		for epoch := range count {
+			keys = append(keys, privateKey(t.KEM, name, epoch))
+		}
+		list, err := onion.NewSignedKeyList(t.KEM, keys, sign(name))
+		check(err)
+		if lists = append(lists, list); hop < len(t.Relays) {
+			t.Relays[hop].KeyList = list.Hash()
+		} else {
+			t.Verifier.KeyList = list.Hash()
+		}
+	}
+	all, err := taskfile.Sign(&t, owner, lists)
+	check(err)
+	raw, err := all.Block(lists, epoch).Bytes()
+	check(err)
+	write("block", object{"owner": taskfile.FormatKey(signKey(owner)), "epoch": epoch, "bundle": hexOf(raw)})
+	for _, c := range []struct {
+		name, description string
+		change            func(b *bundle)
+	}{
+		{"path", "another node in a path", func(b *bundle) { b.Keys[1].Path[33] ^= 1 }},
+		{"path_short", "a path without its last node", func(b *bundle) { b.Keys[1].Path = b.Keys[1].Path[:64] }},
+		{"path_long", "a path with a node too many",
+			func(b *bundle) { b.Keys[1].Path = append(b.Keys[1].Path, make([]byte, 32)...) }},
+		{"path_byte", "a path with a byte too many", func(b *bundle) { b.Keys[1].Path = append(b.Keys[1].Path, 0) }},
+		{"path_order", "a path from the root down", func(b *bundle) {
+			p := b.Keys[1].Path
+			b.Keys[1].Path = slices.Concat(p[64:], p[32:64], p[:32])
+		}},
+		{"place", "the keys of another block", func(b *bundle) { b.First = 8 }},
+		{"between", "keys that begin within a block", func(b *bundle) { b.First = 17 }},
+		{"beyond", "keys that begin after the last epoch", func(b *bundle) { b.First = 48 }},
+		{"short", "seven keys of a block of eight", func(b *bundle) { b.Keys[0].Keys = b.Keys[0].Keys[:7*32] }},
+		{"order", "two keys of a block swapped", func(b *bundle) {
+			k := b.Keys[0].Keys
+			b.Keys[0].Keys = slices.Concat(k[32:64], k[:32], k[64:])
+		}},
+	} {
+		var b bundle
+		check(codec.Unmarshal(raw, &b))
+		c.change(&b)
+		fault("block_"+c.name, "bundle", "keylist", c.description,
+			object{"bundle": hexOf(marshal(&b)), "owner": taskfile.FormatKey(signKey(owner))})
+	}
 }
 
 func badSubmissions(w *world, fault faultFunc) {

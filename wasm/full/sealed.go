@@ -30,7 +30,7 @@ func OpenBundle(argument []byte) (*Sealed, error) {
 		return nil, err
 	}
 	owner := task.SignKey(argument)
-	open, err := bundle.Open(&owner)
+	open, err := bundle.OpenBlock(&owner)
 	if err != nil {
 		return nil, err
 	}

@@ -92,7 +92,7 @@ func makeWorlds() (out []*world, err error) {
 			if w.task, err = planner.Draft(q); err != nil {
 				return nil, err
 			}
-			w.task.Epochs = task.Epochs{Start: 1_800_000_000, Length: 3600, Count: 3}
+			w.task.Epochs = task.Epochs{Start: 1_800_000_000, Length: 3600, Count: 11}
 			if err := w.addParties(tokens); err != nil {
 				return nil, err
 			}
@@ -134,12 +134,12 @@ func (w *world) addParties(tokens bool) error {
 	}
 	w.task.Clients = task.Clients{Kind: task.ClientAddress, Quota: 1}
 	if tokens {
-		ids := make([]onion.KeyID, w.task.Epochs.Count)
-		for i := range ids {
-			ids[i][0] = byte(i + 1)
+		ids := make([]byte, 32*w.task.Epochs.Count)
+		for i := range w.task.Epochs.Count {
+			ids[32*i] = byte(i + 1)
 		}
 		key := sign()
-		list, err := onion.NewIssuerKeyList(ids, key)
+		list, err := onion.ListOf(onion.TokenKEM, ids, key)
 		if err != nil {
 			return err
 		}
@@ -162,34 +162,42 @@ func (w *world) next(rng *rand.Rand, i int) (*testCase, error) {
 	depth := rng.IntN(5)
 	if depth == 1 { // damage in a key list: its party signs it again, and the task names it
 		hop := rng.IntN(len(lists))
-		list := damageList(rng, lists[hop].List)
-		lists[hop] = &onion.SignedKeyList{List: list, Signature: signing.Sign(w.signs[hop], signing.KeyList, list)}
+		list, err := damageList(rng, lists[hop], w.signs[hop])
+		if err != nil {
+			return nil, err
+		}
+		lists[hop] = list
 		switch {
 		case hop < len(t.Relays):
-			t.Relays[hop].KeyList = sha256.Sum256(list)
+			t.Relays[hop].KeyList = list.Hash()
 		case hop == len(t.Relays):
-			t.Verifier.KeyList = sha256.Sum256(list)
+			t.Verifier.KeyList = list.Hash()
 		default:
-			t.Clients.Issuer.KeyList = sha256.Sum256(list)
+			t.Clients.Issuer.KeyList = list.Hash()
 		}
 		canonical = t.Canonical()
 	}
 	if depth == 2 { // damage in the task: its owner signs it again
 		canonical = damage(rng, canonical)
 	}
-	b := taskfile.Bundle{Task: canonical, Owner: w.owner.Public().(ed25519.PublicKey),
+	all := taskfile.Bundle{Task: canonical, Owner: w.owner.Public().(ed25519.PublicKey),
 		Signature: signing.Sign(w.owner, signing.Task, canonical), KeyLists: [][]byte{}}
 	for _, list := range lists {
-		raw, err := list.Bytes()
+		head, err := list.Head()
 		if err != nil {
 			return nil, err
 		}
-		b.KeyLists = append(b.KeyLists, raw)
+		all.KeyLists, all.Keys = append(all.KeyLists, head), append(all.Keys, taskfile.Keys{Keys: list.Keys})
 	}
-	if hop := rng.IntN(len(lists)); depth == 3 { // damage in the encoding of a signed key list
-		b.KeyLists[hop] = damage(rng, b.KeyLists[hop])
+	b := all.Block(lists, rng.Uint64N(t.Epochs.Count))
+	if hop := rng.IntN(len(lists)); depth == 3 { // damage in the encoding of a signed key list, the keys, or the path
+		for _, part := range []*[]byte{&b.KeyLists[hop], &b.Keys[hop].Keys, &b.Keys[hop].Path} {
+			if rng.IntN(2) == 0 {
+				*part = damage(rng, *part)
+			}
+		}
 	}
-	raw, err := codec.Marshal(&b)
+	raw, err := b.Bytes()
 	if err != nil {
 		return nil, err
 	}
@@ -225,23 +233,28 @@ func bundleCase(raw []byte, owner task.SignKey) *testCase {
 		return c
 	}
 	c.judge(b.Task)
-	_, err = b.Open(&owner)
+	_, err = b.OpenBlock(&owner)
 	c.Accept = err == nil
 	return c
 }
 
-// damageList damages a key list, or overwrites one of its keys with the first.
-func damageList(rng *rand.Rand, in []byte) []byte {
+// damageList damages what a party signs, or lets it sign a list in which a key stands twice.
+func damageList(rng *rand.Rand, of *onion.SignedKeyList, key ed25519.PrivateKey) (
+	*onion.SignedKeyList, error) {
+	if rng.IntN(4) > 0 {
+		list := *of
+		list.List = damage(rng, of.List)
+		list.Signature = signing.Sign(key, signing.KeyList, list.List)
+		return &list, nil
+	}
+	const size = 32 // of X25519, and of an issuer's ids
+	keys := bytes.Clone(of.Keys)
+	copy(keys[size:2*size], keys[:size])
 	var list onion.KeyList
-	if rng.IntN(4) > 0 || codec.Unmarshal(in, &list) != nil {
-		return damage(rng, in)
+	if err := codec.Unmarshal(of.List, &list); err != nil {
+		return nil, err
 	}
-	list.Keys[1+rng.IntN(len(list.Keys)-1)] = list.Keys[0]
-	out, err := codec.Marshal(&list)
-	if err != nil {
-		return in
-	}
-	return out
+	return onion.ListOf(list.KEM, keys, key)
 }
 
 // damage returns a copy with one or two random changes. Bytes are flipped, removed, repeated or added, or a msgpack

@@ -7,8 +7,8 @@ import (
 )
 
 // maxDepth is how many levels of arrays may nest. A stream, [[bundle …], [statement …]], is the deepest value: each
-// bundle in it contains an array of key lists.
-const maxDepth = 4
+// bundle in it contains an array of pairs of keys and path.
+const maxDepth = 5
 
 var (
 	errTruncated = errors.New("a length beyond the end of the input")

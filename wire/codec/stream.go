@@ -65,6 +65,21 @@ func AppendBytes(to, b []byte) []byte { return append(bytesLeads.head(to, uint64
 // AppendSmall appends an integer below 128, which takes one byte.
 func AppendSmall(to []byte, n byte) []byte { return append(to, n) }
 
+// UintSize returns the size of an integer in bytes.
+func UintSize(n uint64) int {
+	switch {
+	case n < 1<<7:
+		return 1
+	case n < 1<<8:
+		return 2
+	case n < 1<<16:
+		return 3
+	case n < 1<<32:
+		return 5
+	}
+	return 9
+}
+
 // Array writes the header of an array of n elements. The caller writes the elements next.
 func (w *Writer) Array(n int) { w.write(AppendArray(nil, n)) }
 
@@ -142,23 +157,32 @@ func (r *Reader) next(n uint64) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Skip reads a byte string of n bytes and discards it. It refuses another length before it reads the content.
-func (r *Reader) Skip(n uint64) error {
-	if err := r.lengthOf(n); err != nil {
-		return err
-	}
-	if _, err := io.CopyN(io.Discard, r.in, int64(n)); err != nil {
-		return fmt.Errorf("couldn't decode bytes: %w", cut(err))
-	}
-	return nil
-}
-
 func (r *Reader) lengthOf(n uint64) error {
 	got, err := r.Length()
 	if err == nil && got != n {
 		err = fmt.Errorf("couldn't decode a byte string: it has %d bytes, want %d", got, n)
 	}
 	return err
+}
+
+// Uint reads an integer.
+func (r *Reader) Uint() (uint64, error) {
+	var head [9]byte
+	if _, err := io.ReadFull(r.in, head[:1]); err != nil {
+		return 0, fmt.Errorf("couldn't decode an integer: %w", cut(err))
+	}
+	width := 0
+	if lead := head[0]; lead >= 0xcc && lead <= 0xcf {
+		width = 1 << (lead - 0xcc)
+	}
+	if _, err := io.ReadFull(r.in, head[1:1+width]); err != nil {
+		return 0, fmt.Errorf("couldn't decode an integer: %w", cut(err))
+	}
+	n, _, err := integer(head[:1+width])
+	if err != nil {
+		return 0, fmt.Errorf("couldn't decode an integer: %w", err)
+	}
+	return n, nil
 }
 
 // End returns an error unless the input ends here.

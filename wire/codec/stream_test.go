@@ -98,11 +98,11 @@ func TestExactly(t *testing.T) {
 	got, err := r.Exactly(2)
 	require.NoError(t, err)
 	require.Equal(t, "ab", string(got))
-	require.NoError(t, r.Skip(2))
+	_, err = r.Exactly(2)
+	require.NoError(t, err)
 	require.NoError(t, r.ArrayOf(2))
 	for _, read := range []func(*codec.Reader) error{
 		func(r *codec.Reader) error { _, err := r.Exactly(3); return err },
-		func(r *codec.Reader) error { return r.Skip(1) },
 		func(r *codec.Reader) error { return r.ArrayOf(2) },
 	} {
 		rest := strings.NewReader(in)
@@ -119,7 +119,26 @@ func TestExactly(t *testing.T) {
 	for _, cut := range []string{"\xc4\x02a", "\xc4\x02"} {
 		_, err := codec.NewReader(strings.NewReader(cut)).Exactly(2)
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-		require.ErrorIs(t, codec.NewReader(strings.NewReader(cut)).Skip(2), io.ErrUnexpectedEOF)
+	}
+}
+
+// TestUint: a reader must read each integer in its shortest form only, of the size that UintSize says.
+func TestUint(t *testing.T) {
+	for _, n := range []uint64{0, 1, 1<<7 - 1, 1 << 7, 1<<8 - 1, 1 << 8, 1<<16 - 1, 1 << 16, 1<<32 - 1, 1 << 32,
+		1<<64 - 1} {
+		raw, err := codec.Marshal(&struct{ N uint64 }{n})
+		require.NoError(t, err)
+		require.Len(t, raw[1:], codec.UintSize(n))
+		got, err := codec.NewReader(bytes.NewReader(append(raw[1:], 1))).Uint()
+		require.NoError(t, err)
+		require.Equal(t, n, got)
+		_, err = codec.NewReader(bytes.NewReader(raw[1 : len(raw)-1])).Uint()
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	}
+	for _, bad := range []string{"\xcc\x7f", "\xcd\x00\xff", "\xcf\x00\x00\x00\x00\xff\xff\xff\xff", "\xff", "\x90",
+		"\xc4\x01a"} {
+		_, err := codec.NewReader(strings.NewReader(bad)).Uint()
+		require.Error(t, err, "%x", bad)
 	}
 }
 

@@ -14,7 +14,9 @@ import (
 const (
 	KeysPath    = "/v1/keys"
 	UpdatesPath = "/v1/updates/{relay}/{hop}" // the relay's open epochs, for a next hop: see [taskfile.UpdatesURL]
-	TaskPath    = "/v1/tasks/{task}"
+	TaskPath    = "/v1/tasks/{task}"          // with the keys of the block of the epoch that is open
+	BlockPath   = "/v1/blocks/{task}/{block}" // the same with the keys of this block of epochs
+	AllKeysPath = TaskPath + AllKeys          // with all keys, for parties and Go clients
 	ReportsPath = epochPath + "/reports"
 	BatchPath   = epochPath + "/batches/{seq}"
 	ConfirmPath = BatchPath + "/confirm"
@@ -34,6 +36,9 @@ const (
 
 	epochPath = TaskPath + "/epochs/{epoch}"
 )
+
+// AllKeys is what follows a task's path where relays serve it with all keys.
+const AllKeys = "/keys"
 
 // TokenRequest is the path for token requests, relative to the path of the issuer's directory.
 const TokenRequest = "token-request"

@@ -26,7 +26,7 @@ func TestJunkAnswers(t *testing.T) {
 	_, owner := c.AsOwner(t)
 	relay, from := c.Open.Relays[0], handover.StreamRelay{Task: c.Open.Task}
 	const epochs = 60_000
-	keys, err := onion.KeyListSize(c.Open.KEM, epochs)
+	_, keys, err := onion.KeySizes(c.Open.KEM, epochs)
 	require.NoError(t, err)
 	for _, asks := range []struct {
 		name string

@@ -68,7 +68,7 @@ func (c *Requester) StreamAt(ctx context.Context, root *taskfile.Open, t *task.T
 		return &RelayStream{}, fmt.Errorf("couldn't fetch the stream of relay %s: %w", t.Relays[hop].URL, err)
 	}
 	defer resp.Body.Close()
-	chain, err := taskfile.ReadChain(resp.Body, trust.Root, func(*task.Task) bool { return false })
+	chain, err := taskfile.ReadChain(resp.Body, trust.Root)
 	if err != nil {
 		return &RelayStream{}, fmt.Errorf("relay %s: %w", t.Relays[hop].URL, err)
 	}
@@ -82,7 +82,7 @@ func (c *Requester) StreamAt(ctx context.Context, root *taskfile.Open, t *task.T
 
 // Bundle fetches a task's bundle from a relay, and checks that the task in it has this id.
 func (c *Requester) Bundle(ctx context.Context, id task.ID, from StreamRelay) ([]byte, *taskfile.Open, error) {
-	resp, err := c.ask(ctx, http.MethodGet, from.URL()+endpoint.PathOf(id), "")
+	resp, err := c.ask(ctx, http.MethodGet, from.URL()+endpoint.PathOf(id)+endpoint.AllKeys, "")
 	if err != nil {
 		return nil, nil, fmt.Errorf("couldn't fetch the task: %w", err)
 	}
@@ -121,11 +121,11 @@ func (c *Requester) NextKeys(ctx context.Context, root *taskfile.Open, last *tas
 	return list, nil
 }
 
-// keys fetches a signed list of count keys. It reads at most as many bytes as such a list has.
+// keys fetches a signed list with count keys. It reads at most as many bytes as such a list has, to within 4.
 func (c *Requester) keys(ctx context.Context, url, signature string, kem task.KEM, count uint64) ([]byte, error) {
 	most := uint64(taskfile.MaxBundle)
-	if size, err := onion.KeyListSize(kem, count); err == nil { // for an unknown KEM, the relay answers with a problem
-		most = min(most, size)
+	if list, keys, err := onion.KeySizes(kem, count); err == nil { // else the relay answers with a problem
+		most = min(most, list+5+keys)
 	}
 	return c.small(ctx, url, signature, int64(most))
 }

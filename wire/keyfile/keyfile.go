@@ -372,7 +372,7 @@ func (h *HPKE) Check(t *task.Task, list *onion.SignedKeyList) error {
 		if err != nil {
 			return err
 		}
-		if k.Epoch >= t.Epochs.Count || key.Public().ID() != public[k.Epoch].ID() {
+		if k.Epoch >= t.Epochs.Count || public[k.Epoch] == nil || key.Public().ID() != public[k.Epoch].ID() {
 			return fmt.Errorf("couldn't use %s: its key of epoch %d is not the one the task names", h.path, k.Epoch)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"io"
+	"math/bits"
 	"runtime"
 	"slices"
 	"testing"
@@ -505,6 +506,8 @@ func TestAdded(t *testing.T) {
 	}
 }
 
+// TestKeyLists: a key list must be refused by name if its party signed another form, or if the keys in it are not those
+// under the root.
 func TestKeyLists(t *testing.T) {
 	w := newWorld(t, task.KEMX25519, 2, nil)
 	keys, err := onion.PartyKeys(w.Task, 1, w.lists[1])
@@ -514,45 +517,152 @@ func TestKeyLists(t *testing.T) {
 	require.NoError(t, err)
 	back, err := onion.ParseKeyList(raw)
 	require.NoError(t, err)
-	require.Equal(t, w.lists[1], back)
+	require.Equal(t, []any{w.lists[1].List, w.lists[1].Signature, w.lists[1].Keys},
+		[]any{back.List, back.Signature, back.Keys})
+	head, err := back.Head()
+	require.NoError(t, err)
+	size, keysSize, err := onion.KeySizes(w.KEM, epochs)
+	require.NoError(t, err)
+	require.Equal(t, []int{int(size), int(keysSize)}, []int{len(head), len(back.Keys)})
 
 	_, err = onion.PartyKeys(w.Task, 0, w.lists[1])
 	require.ErrorContains(t, err, "not the list the task names")
-
-	// Invalid key lists, although the task names their hashes.
+	twice := slices.Concat(back.Keys[:32], back.Keys[:32])
 	for name, c := range map[string]struct {
-		kem    task.KEM
-		keys   []*onion.PrivateKey
 		change func(*onion.KeyList)
+		keys   []byte
 		signer int
 		want   string
 	}{
-		"a stranger's signature": {task.KEMX25519, w.keys[1], func(*onion.KeyList) {}, 0, signing.ErrSigner.Error()},
-		"too few keys": {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Keys = l.Keys[:1] }, 1,
-			"2 keys"},
-		"too many keys": {task.KEMX25519, w.keys[1],
-			func(l *onion.KeyList) { l.Keys = append(l.Keys, l.Keys[0]) }, 1, "2 keys"},
-		"a key twice": {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Keys[1] = l.Keys[0] }, 1,
-			"epochs 0 and 1"},
-		"another kem": {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.KEM = task.KEMMLKEM768 }, 1,
-			"kem x25519"},
-		"another label":   {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Label = "x" }, 1, "version 1"},
-		"another version": {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Version = 2 }, 1, "version 1"},
-		"a short key": {task.KEMX25519, w.keys[1], func(l *onion.KeyList) { l.Keys[1] = l.Keys[1][1:] }, 1,
-			"epoch 1"},
+		"a stranger's signature": {func(*onion.KeyList) {}, back.Keys, 0, signing.ErrSigner.Error()},
+		"fewer keys":             {func(l *onion.KeyList) { l.Count = 1 }, back.Keys, 1, "want 2 keys"},
+		"more keys":              {func(l *onion.KeyList) { l.Count = 3 }, back.Keys, 1, "want 2 keys"},
+		"another kem":            {func(l *onion.KeyList) { l.KEM = task.KEMMLKEM768 }, back.Keys, 1, "of kem x25519"},
+		"another label":          {func(l *onion.KeyList) { l.Label = "x" }, back.Keys, 1, "version 1"},
+		"another version":        {func(l *onion.KeyList) { l.Version = 2 }, back.Keys, 1, "version 1"},
+		"a short root":           {func(l *onion.KeyList) { l.Root = l.Root[1:] }, back.Keys, 1, "other keys"},
+		"another root":           {func(l *onion.KeyList) { l.Root[0] ^= 1 }, back.Keys, 1, "other keys"},
+		"keys swapped":           {func(*onion.KeyList) {}, slices.Concat(back.Keys[32:], back.Keys[:32]), 1, "other keys"},
+		"a key missing":          {func(*onion.KeyList) {}, back.Keys[:32], 1, "32 bytes of keys from epoch 0 on, want 64"},
+		"a byte missing":         {func(*onion.KeyList) {}, back.Keys[:63], 1, "63 bytes of keys from epoch 0 on, want 64"},
+		"a key twice": {func(l *onion.KeyList) {
+			signed, err := onion.ListOf(w.KEM, twice, w.sign[1])
+			require.NoError(t, err)
+			require.NoError(t, codec.Unmarshal(signed.List, l))
+		}, twice, 1, "epochs 0 and 1"},
 	} {
 		var list onion.KeyList
 		require.NoError(t, codec.Unmarshal(w.lists[1].List, &list))
 		c.change(&list)
 		body, err := codec.Marshal(&list)
 		require.NoError(t, err)
-		signed := &onion.SignedKeyList{List: body, Signature: signing.Sign(w.sign[c.signer], signing.KeyList, body)}
+		signed := &onion.SignedKeyList{List: body, Signature: signing.Sign(w.sign[c.signer], signing.KeyList, body),
+			Keys: c.keys}
 		named := *w.Task
 		named.Relays = slices.Clone(w.Relays)
 		named.Relays[1].KeyList = signed.Hash()
 		_, err = onion.PartyKeys(&named, 1, signed)
 		require.ErrorContains(t, err, c.want, name)
 	}
+}
+
+// TestKeyBlocks: each block of a list's keys must be accepted where it stands, and nowhere else, for all numbers of
+// epochs up to 150 and some large ones. A block must stay small.
+func TestKeyBlocks(t *testing.T) {
+	counts := []uint64{256, 365, 1000, 4096, 4097}
+	for count := range uint64(150) {
+		counts = append(counts, count+1)
+	}
+	sign := ed25519.NewKeyFromSeed(make([]byte, 32))
+	for _, count := range counts {
+		keys := make([]byte, 32*count)
+		for epoch := range count {
+			binary.BigEndian.PutUint64(keys[32*epoch:], epoch+1)
+		}
+		whole, err := onion.ListOf(onion.TokenKEM, keys, sign)
+		require.NoError(t, err)
+		named := &task.Task{Epochs: task.Epochs{Count: count}, Clients: task.Clients{Issuer: task.Party{
+			SignKey: task.SignKey(sign.Public().(ed25519.PublicKey)), KeyList: whole.Hash()}}}
+		all, err := onion.IssuerKeys(named, whole)
+		require.NoError(t, err)
+		for _, epoch := range []uint64{0, count / 2, count - 1} {
+			block := whole.Block(epoch)
+			require.LessOrEqual(t, len(block.Keys), 32*onion.BlockEpochs)
+			require.LessOrEqual(t, len(block.Path), 32*bits.Len64(count/onion.BlockEpochs))
+			ids, err := onion.IssuerKeys(named, block)
+			require.NoError(t, err)
+			for i, id := range ids {
+				if in := uint64(i)/onion.BlockEpochs == epoch/onion.BlockEpochs; in {
+					require.Equal(t, all[i], id)
+				} else {
+					require.Zero(t, id)
+				}
+			}
+			for name, change := range map[string]func(*onion.SignedKeyList){
+				"another key":       func(s *onion.SignedKeyList) { s.Keys[0] ^= 1 },
+				"a key more":        func(s *onion.SignedKeyList) { s.Keys = append(s.Keys, make([]byte, 32)...) },
+				"a key less":        func(s *onion.SignedKeyList) { s.Keys = s.Keys[32:] },
+				"another place":     func(s *onion.SignedKeyList) { s.First += onion.BlockEpochs },
+				"an earlier place":  func(s *onion.SignedKeyList) { s.First -= onion.BlockEpochs },
+				"between blocks":    func(s *onion.SignedKeyList) { s.First++ },
+				"another path":      func(s *onion.SignedKeyList) { s.Path = otherNode(s.Path) },
+				"a node more":       func(s *onion.SignedKeyList) { s.Path = append(s.Path, make([]byte, 32)...) },
+				"a byte more":       func(s *onion.SignedKeyList) { s.Path = append(s.Path, 0) },
+				"a node less":       func(s *onion.SignedKeyList) { s.Path = shortened(s.Path) },
+				"a node that hides": func(s *onion.SignedKeyList) { s.Path = append(make([]byte, 32), s.Path...) },
+			} {
+				bad := *block
+				bad.Keys, bad.Path = bytes.Clone(block.Keys), append([]byte{}, block.Path...)
+				change(&bad)
+				_, err := onion.IssuerKeys(named, &bad)
+				require.Error(t, err, "%s, epoch %d of %d", name, epoch, count)
+			}
+		}
+	}
+}
+
+// otherNode returns a path with another bit, or a path of zeros in place of an empty one.
+func otherNode(path []byte) []byte {
+	if len(path) == 0 {
+		return make([]byte, 32)
+	}
+	path[len(path)-1] ^= 1
+	return path
+}
+
+// shortened returns a path without its last node, or a byte in place of an empty one.
+func shortened(path []byte) []byte {
+	if len(path) == 0 {
+		return []byte{0}
+	}
+	return path[:len(path)-32]
+}
+
+// TestSealsOnlyWithKeys: a sealer with the keys of a block must refuse an epoch outside.
+func TestSealsOnlyWithKeys(t *testing.T) {
+	w := newWorld(t, task.KEMX25519, 1, func(t *task.Task) { t.Epochs.Count = 20 })
+	require.EqualValues(t, 20, w.Epochs.Count)
+	blocks := []*onion.SignedKeyList{w.lists[0].Block(9), w.lists[1].Block(9)}
+	s, err := onion.NewSealer(w.Task, w.id, blocks)
+	require.NoError(t, err)
+	whole := w.sealer(t)
+	lanes := make([][]task.Message, w.Slots.Lanes)
+	for lane := range lanes {
+		lanes[lane] = slices.Repeat([]task.Message{{Body: make([]byte, 4)}}, int(w.Slots.PerLane))
+	}
+	for epoch := range w.Epochs.Count {
+		_, err := whole.Seal(epoch, lanes)
+		require.NoError(t, err)
+		if _, err = s.Seal(epoch, lanes); epoch/onion.BlockEpochs == 1 {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "the keys of other epochs")
+			_, err = s.SealSlot(epoch, 1, 0, make([]byte, 4))
+			require.ErrorContains(t, err, "the keys of other epochs")
+		}
+	}
+	_, err = onion.NewSealer(w.Task, w.id, []*onion.SignedKeyList{w.lists[0].Block(9), w.lists[1].Block(0)})
+	require.ErrorContains(t, err, "of other epochs than those of hop 0")
 }
 
 // TestSignaturesAreNotMalleable adds the group order L to the number S of a valid Ed25519 signature. The result must be

@@ -106,7 +106,7 @@ func tagOf(tags [][TagSize]byte, hop, room int) []byte {
 	return tag
 }
 
-// Sealer seals clients' reports for one task. keys[h] holds the public keys of hop h by epoch.
+// Sealer seals clients' reports for one task. keys[h] holds the public keys of hop h by epoch, nil where it has none.
 type Sealer struct {
 	Layout
 	taskID task.ID
@@ -114,7 +114,8 @@ type Sealer struct {
 }
 
 // NewSealer returns a sealer for the task with the given id. lists holds the key lists of all hops in order, with the
-// verifier's last.
+// verifier's last. All have the keys of the same epochs. With the keys of one block it seals reports of these epochs
+// only.
 func NewSealer(t *task.Task, taskID task.ID, lists []*SignedKeyList) (*Sealer, error) {
 	layout, err := NewLayout(t)
 	if err != nil {
@@ -125,6 +126,9 @@ func NewSealer(t *task.Task, taskID task.ID, lists []*SignedKeyList) (*Sealer, e
 	}
 	s := &Sealer{Layout: layout, taskID: taskID}
 	for hop, list := range lists {
+		if list.First != lists[0].First || len(list.Keys) != len(lists[0].Keys) {
+			return nil, fmt.Errorf("invalid keys of hop %d: of other epochs than those of hop 0", hop)
+		}
 		keys, err := PartyKeys(t, hop, list)
 		if err != nil {
 			return nil, err
@@ -140,8 +144,8 @@ func NewSealer(t *task.Task, taskID task.ID, lists []*SignedKeyList) (*Sealer, e
 // Without tags, every layer has a random tag. The drafts of one report have the same tags, one for each hop, so that an
 // honest relay passes at most one draft. Only a task with one slot has drafts (docs/proofs/drafts.md).
 func (s *Sealer) Seal(epoch uint64, lanes [][]task.Message, tags ...[TagSize]byte) ([]byte, error) {
-	if epoch >= s.task.Epochs.Count {
-		return nil, fmt.Errorf("invalid epoch %d: want below %d", epoch, s.task.Epochs.Count)
+	if err := s.checkEpoch(epoch); err != nil {
+		return nil, err
 	}
 	if err := s.checkLanes(lanes); err != nil {
 		return nil, err
@@ -190,10 +194,24 @@ func (s *Sealer) sealFrom(epoch uint64, first, lane int, m task.Message, tags []
 // SealSlot seals a message for hop, hop ≥ 1, and all later hops. The result has the form of a slot that arrives at hop.
 // So a relay's dummies look like slots that the relay has peeled.
 func (s *Sealer) SealSlot(epoch uint64, hop, lane int, message []byte) ([]byte, error) {
+	if err := s.checkEpoch(epoch); err != nil {
+		return nil, err
+	}
 	if len(message) != int(s.task.Slots.MessageBytes) {
 		return nil, fmt.Errorf("invalid message of %d bytes: want %d", len(message), s.task.Slots.MessageBytes)
 	}
 	return s.sealFrom(epoch, hop, lane, task.Message{Body: message}, nil)
+}
+
+// checkEpoch returns an error unless the task has an epoch and the sealer its keys.
+func (s *Sealer) checkEpoch(epoch uint64) error {
+	if epoch >= s.task.Epochs.Count {
+		return fmt.Errorf("invalid epoch %d: want below %d", epoch, s.task.Epochs.Count)
+	}
+	if s.keys[0][epoch] == nil {
+		return fmt.Errorf("couldn't seal for epoch %d: these are the keys of other epochs", epoch)
+	}
+	return nil
 }
 
 func (s *Sealer) checkLanes(lanes [][]task.Message) error {

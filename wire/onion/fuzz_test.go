@@ -145,19 +145,18 @@ func requireChain(t *testing.T, w *world, chain []onion.Manifest) {
 	}
 }
 
-// FuzzPartyKeys signs an arbitrary key list with the key of a party, and makes the task name it. An accepted list must
-// have one valid key for every epoch, all distinct.
+// FuzzPartyKeys signs an arbitrary key list with the key of a party, and makes the task name it. It passes arbitrary
+// keys with it. Accepted keys must be valid and distinct.
 func FuzzPartyKeys(f *testing.F) {
 	w := newWorld(f, task.KEMX25519, 1, nil)
-	f.Add(w.lists[0].List)
-	f.Add([]byte("\x94\xaadoona-keys\x01\xa6x25519\xdd\xff\xff\xff\xff"))
-	f.Add(append([]byte("\x94\xaadoona-keys\x01\xa6x25519\x92\xc4\x20"),
-		append(make([]byte, 32), append([]byte{0xc4, 32}, make([]byte, 32)...)...)...))
-	f.Fuzz(func(t *testing.T, list []byte) {
+	f.Add(w.lists[0].List, uint64(0), w.lists[0].Keys, []byte{})
+	f.Add([]byte("\x95\xaadoona-keys\x01\xa6x25519\x02\xc6\xff\xff\xff\xff"), uint64(1<<63), []byte{}, make([]byte, 32))
+	f.Fuzz(func(t *testing.T, list []byte, first uint64, public, path []byte) {
 		named := *w.Task
 		named.Relays = []task.Party{named.Relays[0]}
 		named.Relays[0].KeyList = sha256.Sum256(list)
-		s := &onion.SignedKeyList{List: list, Signature: signing.Sign(w.sign[0], signing.KeyList, list)}
+		s := &onion.SignedKeyList{List: list, Signature: signing.Sign(w.sign[0], signing.KeyList, list), First: first,
+			Keys: public, Path: path}
 		keys, err := onion.PartyKeys(&named, 0, s)
 		if err != nil {
 			return

@@ -1,6 +1,7 @@
 package onion
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"fmt"
@@ -13,67 +14,91 @@ import (
 // keysLabel is the first field of every key list.
 const keysLabel = "doona-keys"
 
-// KeyList is a party's list of HPKE public keys, exactly one per epoch of a task. The task contains the list's hash, so
-// all clients of a task seal to the same keys. A party cannot give one client a different key to recognize it.
+// KeyList is what a party signs about its HPKE public keys, exactly one per epoch of a task. The task contains the
+// list's hash, so all clients of a task seal to the same keys. A party cannot give one client a different key to
+// recognize it.
 type KeyList struct {
 	Label   string
 	Version uint64
 	KEM     task.KEM
-	Keys    [][]byte // Index = epoch. Serialized public keys; for an issuer, 32-byte key ids.
+	Count   uint64 // the number of keys
+	Root    []byte // of the Merkle tree of the keys (see [hashAll]), 32 bytes
 }
 
-// SignedKeyList is a key list with its party's signature: msgpack [list, signature].
+// SignedKeyList is a key list with its party's signature and some of its keys: all, for parties, or those of one block
+// of epochs, for clients. A key list with all keys has a msgpack form, [list, signature, keys]; see
+// [SignedKeyList.Bytes].
 type SignedKeyList struct {
-	List      []byte
+	List      []byte // A [KeyList] in msgpack.
 	Signature []byte
+
+	// Keys are public keys, one after the other, from the key of epoch First on; for an issuer, their 32-byte ids. Path
+	// is empty for all keys. For those of a block, it proves their place in the tree.
+	First      uint64
+	Keys, Path []byte
+
+	all *allKeys // if Keys are all and were hashed: see Block
 }
 
 // NewSignedKeyList signs the list of the public halves of keys.
-func NewSignedKeyList(kemName task.KEM, keys []*PrivateKey, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
-	public := make([][]byte, len(keys))
-	for i, k := range keys {
-		public[i] = k.public.key.Bytes()
+func NewSignedKeyList(kem task.KEM, keys []*PrivateKey, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
+	var public []byte
+	for _, k := range keys {
+		public = append(public, k.public.key.Bytes()...)
 	}
-	return newList(kemName, public, signKey)
+	return ListOf(kem, public, signKey)
 }
 
-func newList(kem task.KEM, keys [][]byte, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
-	list := KeyList{Label: keysLabel, Version: task.Version, KEM: kem, Keys: keys}
+// ListOf is [NewSignedKeyList] for serialized public keys, or for the ids of an issuer's keys ([TokenKEM]), one after
+// the other. It does not check them.
+func ListOf(kem task.KEM, keys []byte, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
+	size, err := publicSize(kem)
+	if err != nil {
+		return nil, err
+	}
+	all := hashAll(keys, size)
+	root := all.tree.root()
+	list := KeyList{Label: keysLabel, Version: task.Version, KEM: kem, Count: uint64(len(keys) / size), Root: root[:]}
 	body, err := codec.Marshal(&list)
 	if err != nil {
 		return nil, err
 	}
-	return &SignedKeyList{body, signing.Sign(signKey, signing.KeyList, body)}, nil
+	return &SignedKeyList{List: body, Signature: signing.Sign(signKey, signing.KeyList, body), Keys: keys,
+		Path: []byte{}, all: all}, nil
 }
 
 // Hash returns the SHA-256 of the list. A task contains this hash.
 func (s *SignedKeyList) Hash() task.KeyListHash { return sha256.Sum256(s.List) }
 
-// Bytes returns the msgpack form.
-func (s *SignedKeyList) Bytes() ([]byte, error) { return codec.Marshal(s) }
+// Bytes returns the msgpack form, for a list with all its keys.
+func (s *SignedKeyList) Bytes() ([]byte, error) {
+	return codec.Marshal(&struct{ List, Signature, Keys []byte }{s.List, s.Signature, s.Keys})
+}
 
-// ParseKeyList parses a signed key list from msgpack, without checking it against a party; see [PartyKeys]. The result
-// shares memory with in. [KeyListSize] returns how many bytes a task's list must have.
+// Head returns the msgpack form of list and signature alone, which stands in a task's bundle.
+func (s *SignedKeyList) Head() ([]byte, error) {
+	return codec.Marshal(&struct{ List, Signature []byte }{s.List, s.Signature})
+}
+
+// ParseKeyList parses a signed key list with all its keys from msgpack, without checking it against a party; see
+// [PartyKeys]. The result shares memory with in.
 func ParseKeyList(in []byte) (*SignedKeyList, error) {
 	v := codec.NewView(in)
-	v.ArrayOf(2)
-	s := &SignedKeyList{v.Bytes(), v.Bytes()}
+	v.ArrayOf(3)
+	s := &SignedKeyList{List: v.Bytes(), Signature: v.Bytes(), Keys: v.Bytes(), Path: []byte{}}
 	if err := v.End(); err != nil {
 		return nil, fmt.Errorf("couldn't decode a list of keys: %w", err)
 	}
 	return s, nil
 }
 
-// KeyListSize returns the size in bytes of a signed list with this many keys of a KEM. For [TokenKEM], these are ids of
-// an issuer's keys. It returns an error for an unknown KEM.
-func KeyListSize(kem task.KEM, keys uint64) (uint64, error) {
+// KeySizes returns the size in bytes of what [SignedKeyList.Head] returns for a list of this many keys, and of the
+// keys. For [TokenKEM], these are ids of an issuer's keys. It returns an error for an unknown KEM.
+func KeySizes(kem task.KEM, count uint64) (head, keys uint64, err error) {
 	size, err := publicSize(kem)
-	if err != nil {
-		return 0, err
-	}
-	const labels = 1 + 1 + len(keysLabel) + 1 + 1 // headers of outer array and list, label, version, header of the KEM
-	list := labels + len(kem) + arrayHeader(int(keys)) + int(keys)*bytesSize(size)
-	return uint64(1 + bytesSize(list) + bytesSize(ed25519.SignatureSize)), nil
+	const labels = 1 + 1 + len(keysLabel) + 1 + 1 // headers of list and label, label, version, header of the KEM
+	list := labels + len(kem) + codec.UintSize(count) + bytesSize(sha256.Size)
+	return uint64(1 + bytesSize(list) + bytesSize(ed25519.SignatureSize)), count * uint64(size), err
 }
 
 // publicSize returns the size in bytes of a public key of a KEM, or of the id of an issuer's key.
@@ -91,25 +116,23 @@ func publicSize(kem task.KEM) (int, error) {
 }
 
 // PartyKeys returns the public keys of a key list, by epoch. It checks the list against the hash and the signing key
-// that the task names for the party at hop.
+// that the task names for the party at hop. If the list has the keys of one block only, the other keys are nil.
 func PartyKeys(t *task.Task, hop int, s *SignedKeyList) ([]*PublicKey, error) {
-	listed, err := s.open(fmt.Sprintf("the keys of hop %d", hop), t.Party(hop), t.KEM, t.Epochs.Count)
-	if err != nil {
-		return nil, err
-	}
-	keys := make([]*PublicKey, len(listed))
-	epochOf := make(map[KeyID]int, len(keys))
-	for i, serialized := range listed {
-		key, err := ParsePublicKey(t.KEM, serialized)
-		if err != nil {
-			return nil, fmt.Errorf("hop %d, epoch %d: %w", hop, i, err)
-		}
-		if before, seen := epochOf[key.id]; seen { // erasing one epoch's key would leave the other's copy
-			return nil, fmt.Errorf("couldn't accept the keys of hop %d: epochs %d and %d have the same", hop, before, i)
-		}
-		epochOf[key.id], keys[i] = i, key
-	}
-	return keys, nil
+	keys := make([]*PublicKey, t.Epochs.Count)
+	epochOf := make(map[KeyID]uint64, len(keys))
+	err := s.each(fmt.Sprintf("the keys of hop %d", hop), t.Party(hop), t.KEM, t.Epochs.Count,
+		func(epoch uint64, serialized []byte) error {
+			key, err := ParsePublicKey(t.KEM, serialized)
+			if err != nil {
+				return fmt.Errorf("hop %d, epoch %d: %w", hop, epoch, err)
+			}
+			if before, seen := epochOf[key.id]; seen { // erasing one epoch's key would leave the other's copy
+				return fmt.Errorf("couldn't accept the keys of hop %d: epochs %d and %d have the same", hop, before, epoch)
+			}
+			epochOf[key.id], keys[epoch] = epoch, key
+			return nil
+		})
+	return keys, err
 }
 
 // TokenKEM stands in an issuer's key list instead of a KEM. The list's entries are the ids of the issuer's 2048-bit
@@ -119,61 +142,73 @@ func PartyKeys(t *task.Task, hop int, s *SignedKeyList) ([]*PublicKey, error) {
 const TokenKEM = "rsabssa-2048"
 
 // IssuerKeys checks the key list of a task's issuer, as [PartyKeys] does, and returns the ids of the token keys by
-// epoch.
+// epoch. If the list has those of one block only, the other ids are zero.
 func IssuerKeys(t *task.Task, s *SignedKeyList) ([]KeyID, error) {
-	listed, err := s.open("the keys of the issuer", t.Clients.Issuer, TokenKEM, t.Epochs.Count)
-	if err != nil {
-		return nil, err
-	}
-	ids := make([]KeyID, len(listed))
-	epochOf := make(map[KeyID]int, len(ids))
-	for i, id := range listed {
-		ids[i] = KeyID(id)
-		if before, seen := epochOf[ids[i]]; seen { // a token of one epoch would be valid in the other
-			return nil, fmt.Errorf("couldn't accept the keys of the issuer: epochs %d and %d have the same", before, i)
-		}
-		epochOf[ids[i]] = i
-	}
-	return ids, nil
+	ids := make([]KeyID, t.Epochs.Count)
+	epochOf := make(map[KeyID]uint64, len(ids))
+	err := s.each("the keys of the issuer", t.Clients.Issuer, TokenKEM, t.Epochs.Count,
+		func(epoch uint64, id []byte) error {
+			ids[epoch] = KeyID(id)
+			if before, seen := epochOf[ids[epoch]]; seen { // a token of one epoch would be valid in the other
+				return fmt.Errorf("couldn't accept the keys of the issuer: epochs %d and %d have the same", before, epoch)
+			}
+			epochOf[ids[epoch]] = epoch
+			return nil
+		})
+	return ids, err
 }
 
-// NewIssuerKeyList signs an issuer's list of token key ids.
-func NewIssuerKeyList(ids []KeyID, signKey ed25519.PrivateKey) (*SignedKeyList, error) {
-	keys := make([][]byte, len(ids))
-	for i := range ids {
-		keys[i] = ids[i][:]
-	}
-	return newList(TokenKEM, keys, signKey)
-}
-
-// open checks a list's hash, signature and form against a party, and returns its entries. what is the list's name in
-// errors.
-func (s *SignedKeyList) open(what string, party task.Party, kem task.KEM, count uint64) ([][]byte, error) {
+// each checks a list's hash, signature and form against a party, and its keys against the root. Then it calls accept
+// with each key that the list has, by epoch. what is the list's name in errors.
+func (s *SignedKeyList) each(what string, party task.Party, kem task.KEM, count uint64,
+	accept func(epoch uint64, key []byte) error) error {
 	if s.Hash() != party.KeyList {
-		return nil, fmt.Errorf("couldn't accept %s: not the list the task names", what)
+		return fmt.Errorf("couldn't accept %s: not the list the task names", what)
 	}
 	if !signing.Verify(party.SignKey[:], signing.KeyList, s.List, s.Signature) {
-		return nil, fmt.Errorf("couldn't accept %s: %w", what, signing.ErrSigner)
+		return fmt.Errorf("couldn't accept %s: %w", what, signing.ErrSigner)
 	}
 	size, err := publicSize(kem)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	v := codec.NewView(s.List)
-	v.ArrayOf(4)
-	label, version, of, n := string(v.Text()), v.Uint(), task.KEM(v.Text()), v.Array()
-	if label != keysLabel || version != task.Version || of != kem || uint64(n) != count {
-		return nil, fmt.Errorf("couldn't accept %s: %d keys of kem %.20q, version %d; want %d keys of kem %s, "+
-			"version %d", what, n, of, version, count, kem, task.Version)
+	var list KeyList
+	if err := codec.Unmarshal(s.List, &list); err != nil {
+		return fmt.Errorf("couldn't accept %s: %w", what, err)
 	}
-	keys := make([][]byte, n)
-	for i := range keys {
-		if keys[i] = v.Bytes(); len(keys[i]) != size {
-			return nil, fmt.Errorf("couldn't accept %s: epoch %d has a key of %d bytes, want %d", what, i, len(keys[i]), size)
+	if list.Label != keysLabel || list.Version != task.Version || list.KEM != kem || list.Count != count {
+		return fmt.Errorf("couldn't accept %s: %d keys of kem %.20q, version %d; want %d keys of kem %s, version %d", what,
+			list.Count, list.KEM, list.Version, count, kem, task.Version)
+	}
+	root, err := s.root(count, size)
+	if err != nil {
+		return fmt.Errorf("couldn't accept %s: %w", what, err)
+	}
+	if !bytes.Equal(root[:], list.Root) {
+		return fmt.Errorf("couldn't accept %s: other keys, or in other places, than the party signed", what)
+	}
+	for i := range len(s.Keys) / size {
+		if err := accept(s.First+uint64(i), s.Keys[i*size:(i+1)*size]); err != nil {
+			return err
 		}
 	}
-	if err := v.End(); err != nil {
-		return nil, fmt.Errorf("couldn't accept %s: %w", what, err)
+	return nil
+}
+
+// root returns the root that follows from the keys: all, or those of a block with their path.
+func (s *SignedKeyList) root(count uint64, size int) (node, error) {
+	if s.First == 0 && len(s.Path) == 0 && len(s.Keys) == int(count)*size {
+		all := hashAll(s.Keys, size)
+		if s.all == nil { // never changed later: others may read it by then
+			s.all = all
+		}
+		return all.tree.root(), nil
 	}
-	return keys, nil
+	if s.First >= count || s.First%BlockEpochs != 0 {
+		return node{}, fmt.Errorf("keys from epoch %d on, want a multiple of %d below %d", s.First, BlockEpochs, count)
+	}
+	if want := int(min(BlockEpochs, count-s.First)) * size; len(s.Keys) != want {
+		return node{}, fmt.Errorf("%d bytes of keys from epoch %d on, want %d", len(s.Keys), s.First, want)
+	}
+	return rootBy(leafOf(s.Keys), s.First/BlockEpochs, (count+BlockEpochs-1)/BlockEpochs, s.Path)
 }

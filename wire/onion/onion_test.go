@@ -421,7 +421,8 @@ func publicKey(t *testing.T, s *onion.SignedKeyList) []byte { return publicKeyOf
 func publicKeyOf(t *testing.T, s *onion.SignedKeyList, epoch int) []byte {
 	var list onion.KeyList
 	require.NoError(t, codec.Unmarshal(s.List, &list))
-	return list.Keys[epoch]
+	size := len(s.Keys) / int(list.Count)
+	return s.Keys[epoch*size : (epoch+1)*size]
 }
 
 // bodyHeader returns the offset of the envelope in a submission of fewer than 2^16 bytes.

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -90,7 +91,7 @@ func TestJunkStreams(t *testing.T) {
 	chain, root := newChain(t, "owner")
 	for _, c := range fixture.JunkStreams(chain[0], taskfile.MaxStream) {
 		requireCheap(t, c.Name, cheap, func() error {
-			chain, err := taskfile.ReadChain(c.Reader(), root, all)
+			chain, err := taskfile.ReadChain(c.Reader(), root)
 			if err == nil {
 				_, _, err = chain.Open(taskfile.Trust{Root: root, Owner: public(signKey("owner"))})
 			}
@@ -104,12 +105,8 @@ func TestForgedLists(t *testing.T) {
 	chain, root := newChain(t, "owner")
 	streams := fixture.JunkStreams(chain[0], taskfile.MaxStream)
 	forged := streams[len(streams)-1]
-	for _, keep := range []bool{true, false} {
-		asked := 0
-		_, err := taskfile.ReadChain(forged.Reader(), root, func(*task.Task) bool { asked++; return keep })
-		require.ErrorContains(t, err, "epochs.count")
-		require.Equal(t, 1, asked, "of the second task, whose lists are announced")
-	}
+	_, err := taskfile.ReadChain(forged.Reader(), root)
+	require.ErrorContains(t, err, "epochs.count")
 	require.Less(t, forged.Len(), 4<<10)
 }
 
@@ -118,7 +115,7 @@ func TestJunkBehindAStream(t *testing.T) {
 	chain, root := newChain(t, "owner")
 	raw, err := (&taskfile.Chain{Tasks: chain}).Bytes()
 	require.NoError(t, err)
-	_, err = taskfile.ReadChain(bytes.NewReader(append(raw, 0)), root, all)
+	_, err = taskfile.ReadChain(bytes.NewReader(append(raw, 0)), root)
 	require.ErrorContains(t, err, "trailing")
 	many := make([]*taskfile.Bundle, taskfile.MaxTasks+1)
 	for i := range many {
@@ -126,53 +123,46 @@ func TestJunkBehindAStream(t *testing.T) {
 	}
 	raw, err = (&taskfile.Chain{Tasks: many}).Bytes()
 	require.NoError(t, err)
-	_, err = taskfile.ReadChain(bytes.NewReader(raw), root, all)
+	_, err = taskfile.ReadChain(bytes.NewReader(raw), root)
 	require.ErrorContains(t, err, "at most 4096")
 }
 
-// TestListsAreSkipped: ReadChain must parse key lists only for the tasks that keep selects.
-func TestListsAreSkipped(t *testing.T) {
-	chain, root := newChain(t, "owner")
-	trust := taskfile.Trust{Root: root, Owner: public(signKey("owner"))}
-	for _, list := range chain[0].KeyLists {
-		for i := range list {
-			list[i] = 0x91
-		}
+// TestListsOfAChain: a reader must refuse key lists of another number or length than the task implies, and keys of more
+// than a block.
+func TestListsOfAChain(t *testing.T) {
+	for name, change := range map[string]func(*taskfile.Bundle){
+		"want 124":           func(b *taskfile.Bundle) { b.KeyLists[2] = b.KeyLists[2][1:] },
+		"2 key lists":        func(b *taskfile.Bundle) { b.KeyLists = b.KeyLists[:2] },
+		"2 elements, want 4": func(b *taskfile.Bundle) { b.Keys = b.Keys[:2] },
+		"at most 256":        func(b *taskfile.Bundle) { b.Keys[0].Keys = make([]byte, 257) },
+		"at most 416":        func(b *taskfile.Bundle) { b.Keys[0].Path = make([]byte, 417) },
+	} {
+		chain, root := newChain(t, "owner")
+		change(chain[1])
+		raw, err := (&taskfile.Chain{Tasks: chain}).Bytes()
+		require.NoError(t, err)
+		_, err = taskfile.ReadChain(bytes.NewReader(raw), root)
+		require.ErrorContains(t, err, name)
 	}
-	raw, err := (&taskfile.Chain{Tasks: chain}).Bytes()
-	require.NoError(t, err)
-	later := func(t *task.Task) bool { return t.Stream.Position > 0 }
-	read, err := taskfile.ReadChain(bytes.NewReader(raw), root, later)
-	require.NoError(t, err)
-	tasks, _, err := read.Open(trust)
-	require.NoError(t, err)
-	require.Empty(t, tasks[0].KeyLists)
-	require.Len(t, tasks[2].KeyLists, 3)
-	read, err = taskfile.ReadChain(bytes.NewReader(raw), root, all)
-	require.NoError(t, err)
-	_, _, err = read.Open(trust)
-	require.ErrorContains(t, err, "list of keys")
-	chain[1].KeyLists[2] = chain[1].KeyLists[2][1:]
-	raw, err = (&taskfile.Chain{Tasks: chain}).Bytes()
-	require.NoError(t, err)
-	_, err = taskfile.ReadChain(bytes.NewReader(raw), root, func(*task.Task) bool { return false })
-	require.ErrorContains(t, err, "bytes", "of another length than the task implies")
 }
 
-// TestSignedJunk: an owner that controls all parties signs junk lists of the right length. Memory for them must be a
-// small multiple of their bytes.
+// TestSignedJunk: an owner that controls all parties signs junk lists and keys of the right length. Memory for them
+// must be a small multiple of their bytes.
 func TestSignedJunk(t *testing.T) {
 	s, _ := sample(t)
 	s.Epochs.Count, s.Clients = 6_000, task.Clients{Kind: task.ClientAddress, Quota: 1}
-	one, err := onion.KeyListSize(s.KEM, s.Epochs.Count)
+	size, _, err := onion.KeySizes(s.KEM, s.Epochs.Count)
 	require.NoError(t, err)
-	for _, c := range fixture.JunkBehind("a list", nil, int(one)-(1+5+2+64)) {
+	for _, c := range fixture.JunkBehind("a list", nil, int(size)-(1+2+2+64)) {
 		var b taskfile.Bundle
 		party := func(name string, first byte) task.Party {
 			list := c.Bytes()
-			list[len(list)-1] = first // a different key in each entry
+			list[len(list)-1] = first // a different list of each party
 			signed := &onion.SignedKeyList{List: list, Signature: signing.Sign(signKey(name), signing.KeyList, list)}
-			b.KeyLists = append(b.KeyLists, bytesOf(t, signed))
+			head, err := signed.Head()
+			require.NoError(t, err)
+			b.KeyLists = append(b.KeyLists, head)
+			b.Keys = append(b.Keys, taskfile.Keys{Keys: make([]byte, 32*s.Epochs.Count), Path: []byte{}})
 			return task.Party{URL: "https://" + name, SignKey: public(signKey(name)), KeyList: signed.Hash()}
 		}
 		s.Relays = []task.Party{party("one", 1), party("two", 2)}
@@ -180,7 +170,7 @@ func TestSignedJunk(t *testing.T) {
 		b.Task, b.Owner = s.Canonical(), signKey("owner").Public().(ed25519.PublicKey)
 		b.Signature = signing.Sign(signKey("owner"), signing.Task, b.Task)
 		raw := bytesOf(t, &b)
-		require.Greater(t, len(raw), 600_000)
+		require.Greater(t, len(raw), 500_000)
 		requireCheap(t, c.Name, 4*uint64(len(raw)), func() error {
 			_, _, err := taskfile.ReadBundle(bytes.NewReader(raw), func(*taskfile.Open) error { return nil })
 			require.ErrorContains(t, err, "keys of hop 0")
@@ -197,7 +187,7 @@ func TestTasksTooLarge(t *testing.T) {
 		count uint64
 		fits  bool
 	}{
-		{task.KEMX25519, 61_000, true}, {task.KEMX25519, 62_000, false}, // the sample has an issuer, too
+		{task.KEMX25519, 65_000, true}, {task.KEMX25519, 65_536, false}, // the sample has an issuer, too
 		{task.KEMMLKEM768X25519, 365, true}, {task.KEMMLKEM768X25519, 2_200, true},
 		{task.KEMMLKEM768X25519, 2_300, false}, {task.KEMMLKEM768, 2_300, true}, {task.KEMMLKEM768, 2_400, false},
 	} {
@@ -220,19 +210,18 @@ func TestTasksTooLarge(t *testing.T) {
 	}
 }
 
-// TestStreamsTooLarge: a stream may have at most MaxTasks tasks, and the key lists of its last three tasks must fit.
+// TestStreamsTooLarge: a stream may have at most MaxTasks tasks, and a client's form of it must fit.
 func TestStreamsTooLarge(t *testing.T) {
 	s, _ := sample(t)
-	s.Epochs.Count = 30_000 // 4.1 MB
-	stream := slices.Repeat([]*task.Task{s}, 3)
-	require.NoError(t, taskfile.CheckStreamSize(stream))
-	require.NoError(t, taskfile.CheckStreamSize(append(stream, stream...)), "past tasks have no key lists")
-	larger := *s
-	larger.Epochs.Count = 60_000
-	require.NoError(t, taskfile.CheckSize(&larger))
-	require.ErrorContains(t, taskfile.CheckStreamSize([]*task.Task{s, &larger, &larger}), "16777216")
-	s.Epochs.Count = 2
+	s.Epochs.Count = 60_000 // their keys count little: a client gets those of a block
+	require.NoError(t, taskfile.CheckSize(s))
 	long := slices.Repeat([]*task.Task{s}, taskfile.MaxTasks)
 	require.NoError(t, taskfile.CheckStreamSize(long))
 	require.ErrorContains(t, taskfile.CheckStreamSize(append(long, s)), "begin another stream")
+	s.Clients.Origins = nil
+	for i := range 64 {
+		s.Clients.Origins = append(s.Clients.Origins, fmt.Sprintf("https://%02d.%s.example", i, strings.Repeat("x", 60)))
+	}
+	require.NoError(t, taskfile.CheckSize(s))
+	require.ErrorContains(t, taskfile.CheckStreamSize(long), "16777216")
 }

@@ -32,35 +32,48 @@ const (
 	MaxUpstreamStatus = 4 << 20
 )
 
-// signedHead is the largest number of bytes in a bundle besides its task and key lists: headers, the owner's key and
-// the signature.
-const signedHead = 1 + 5 + 2 + 32 + 2 + 64 + 1
+// signedHead is the largest number of bytes in a bundle besides its task, key lists and keys: headers, the owner's key
+// and the signature.
+const signedHead = 1 + 5 + 2 + 32 + 2 + 64
 
 // listSizes returns the size in bytes of each key list that a task names, in the order of [Bundle].
-func listSizes(t *task.Task) ([]uint64, error) {
-	one, err := onion.KeyListSize(t.KEM, t.Epochs.Count)
-	if err != nil {
-		return nil, err
+func listSizes(t *task.Task) (sizes []int) {
+	for hop := range maxLists {
+		if kem := kemOf(t, hop); kem != "" {
+			head, _, _ := onion.KeySizes(kem, t.Epochs.Count) // an unknown KEM is found with its keys
+			sizes = append(sizes, int(head))
+		}
 	}
-	var sizes []uint64
-	for range t.VerifierHop() + 1 {
-		sizes = append(sizes, one)
-	}
-	if t.Clients.Kind != task.ClientToken {
-		return sizes, nil
-	}
-	issuers, err := onion.KeyListSize(onion.TokenKEM, t.Epochs.Count)
-	return append(sizes, issuers), err
+	return sizes
 }
 
-// listsSize returns the size in bytes of all key lists in a task's bundle, with their headers.
-func listsSize(t *task.Task) (sum uint64, err error) {
-	sizes, err := listSizes(t)
-	for _, size := range sizes {
-		sum += uint64(len(codec.AppendLength(nil, size))) + size
+// kemOf returns the KEM of the keys at a place of [Bundle].KeyLists, empty after the last.
+func kemOf(t *task.Task, hop int) task.KEM {
+	switch {
+	case hop <= t.VerifierHop():
+		return t.KEM
+	case hop == t.VerifierHop()+1 && t.Clients.Kind == task.ClientToken:
+		return onion.TokenKEM
 	}
-	return sum, err
+	return ""
 }
+
+// listsSize returns the size in bytes of what follows the signature in a task's bundle: its key lists with the keys of
+// this many epochs, and a path for each.
+func listsSize(t *task.Task, epochs uint64, path int) (sum uint64, err error) {
+	sum = 1 + 1 + 1 // headers of both arrays, of at most ten elements; first epoch 0
+	for hop, size := range listSizes(t) {
+		_, keys, err := onion.KeySizes(kemOf(t, hop), epochs)
+		if err != nil {
+			return 0, err
+		}
+		sum += onBytes(uint64(size)) + 1 + onBytes(keys) + onBytes(uint64(path))
+	}
+	return sum, nil
+}
+
+// onBytes returns the size of a byte string of n bytes in msgpack.
+func onBytes(n uint64) uint64 { return uint64(len(codec.AppendLength(nil, n))) + n }
 
 // CheckSize returns an error if a task's bundle would be too large. The error names the number of epochs, the KEM and
 // the limit.
@@ -72,7 +85,7 @@ func checkSize(t *task.Task, canonical int) error {
 	if head > MaxTask+signedHead {
 		return invalid.Field("task", fmt.Sprintf("of %d bytes", head-signedHead), fmt.Sprintf("at most %d bytes", MaxTask))
 	}
-	lists, err := listsSize(t)
+	lists, err := listsSize(t, t.Epochs.Count, 0)
 	if err != nil {
 		return err
 	}
@@ -87,10 +100,11 @@ func checkSize(t *task.Task, canonical int) error {
 
 // CheckListSize is [CheckSize] for the keys of one party, for use before the task exists.
 func CheckListSize(kem task.KEM, epochs uint64) error {
-	size, err := onion.KeyListSize(kem, epochs)
+	head, size, err := onion.KeySizes(kem, epochs)
 	if err != nil {
 		return err
 	}
+	size += head
 	if size > MaxBundle-signedHead {
 		return invalid.Field("epochs.count", strconv.FormatUint(epochs, 10), fmt.Sprintf(
 			"fewer epochs with kem %s: the keys of one party would have %d bytes, a bundle has at most %d", kem, size,
@@ -99,12 +113,15 @@ func CheckListSize(kem task.KEM, epochs uint64) error {
 	return nil
 }
 
-// recentTasks is the largest number of tasks of a stream that relays serve with key lists: a task that has just ended,
-// an open task, and a task that has not begun.
+// recentTasks is the largest number of tasks of a stream that relays serve with keys: a task that has just ended, an
+// open task, and a task that has not begun.
 const recentTasks = 3
 
+// maxPath is the largest number of bytes of the path of a block of keys: a task has at most 8192 blocks.
+const maxPath = 13 * 32
+
 // CheckStreamSize returns an error if a stream would be too large for clients. tasks are all its tasks by position; the
-// last three count with their key lists.
+// last three count with the keys of a block.
 func CheckStreamSize(tasks []*task.Task) error {
 	canonical := 0
 	for _, t := range tasks {
@@ -123,7 +140,7 @@ func CheckGrownStream(n, canonical int, last []*task.Task) error {
 	const heads = 1 + 3 + 3
 	size := uint64(heads + MaxStatements*MaxStatement + canonical + n*signedHead)
 	for _, t := range last[max(0, len(last)-recentTasks):] {
-		lists, err := listsSize(t)
+		lists, err := listsSize(t, min(t.Epochs.Count, onion.BlockEpochs), maxPath)
 		if err != nil {
 			return err
 		}
@@ -131,7 +148,7 @@ func CheckGrownStream(n, canonical int, last []*task.Task) error {
 	}
 	if size > MaxStream {
 		return invalid.Field("stream", fmt.Sprintf("of %d bytes", size), fmt.Sprintf(
-			"at most %d, with the keys of three tasks: fewer epochs at a time, or another stream", MaxStream))
+			"at most %d: begin another stream", MaxStream))
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -37,7 +38,8 @@ func (o *Open) CheckSuccessor(a Authority, before, next *Open, trust Trust) erro
 }
 
 // Chain is a stream in the form that clients fetch: the bundles of its tasks from the first on, and the statements
-// about who signs them. Bundles of past tasks have no key lists. Its msgpack form is [[bundle …], [statement …]].
+// about who signs them. Bundles of past tasks have no keys, the others have those of a block. Its msgpack form is
+// [[bundle …], [statement …]].
 type Chain struct {
 	Tasks      []*Bundle
 	Statements Statements
@@ -51,12 +53,11 @@ func (c *Chain) Bytes() ([]byte, error) {
 	return codec.Marshal(&whole)
 }
 
-// ReadChain parses a stream. It keeps the key lists of the tasks for which keep returns true. It skips the other key
-// lists, by the lengths that each task implies. ReadChain checks only the form, and that the first task has the id
-// root; see [Chain.Open] for the other checks.
-func ReadChain(in io.Reader, root task.ID, keep func(*task.Task) bool) (*Chain, error) {
+// ReadChain parses a stream, without the keys that it has for pages. It checks only the form, and that the first task
+// has the id root; see [Chain.Open] for the other checks.
+func ReadChain(in io.Reader, root task.ID) (*Chain, error) {
 	limited := &io.LimitedReader{R: in, N: MaxStream + 1}
-	c, err := readChain(codec.NewReader(bufio.NewReader(limited)), root, keep)
+	c, err := readChain(codec.NewReader(bufio.NewReader(limited)), root)
 	if limited.N <= 0 {
 		err = fmt.Errorf("more than %d bytes", MaxStream)
 	}
@@ -66,7 +67,7 @@ func ReadChain(in io.Reader, root task.ID, keep func(*task.Task) bool) (*Chain, 
 	return c, nil
 }
 
-func readChain(r *codec.Reader, root task.ID, keep func(*task.Task) bool) (*Chain, error) {
+func readChain(r *codec.Reader, root task.ID) (*Chain, error) {
 	if err := r.ArrayOf(2); err != nil {
 		return nil, err
 	}
@@ -76,7 +77,7 @@ func readChain(r *codec.Reader, root task.ID, keep func(*task.Task) bool) (*Chai
 	}
 	c := &Chain{}
 	for ; err == nil && n > 0; n-- {
-		err = c.readTask(r, root, keep)
+		err = c.readTask(r, root)
 	}
 	if err == nil {
 		c.Statements, err = readStatements(r)
@@ -87,7 +88,7 @@ func readChain(r *codec.Reader, root task.ID, keep func(*task.Task) bool) (*Chai
 	return c, err
 }
 
-func (c *Chain) readTask(r *codec.Reader, root task.ID, keep func(*task.Task) bool) error {
+func (c *Chain) readTask(r *codec.Reader, root task.ID) error {
 	b, err := readHead(r)
 	if err != nil {
 		return err
@@ -100,39 +101,52 @@ func (c *Chain) readTask(r *codec.Reader, root task.ID, keep func(*task.Task) bo
 	if err != nil {
 		return err
 	}
-	lists, err := r.ArrayUpTo(maxLists)
-	if err == nil && lists > 0 {
-		err = b.readLists(r, t, lists, keep(t))
-	}
-	c.Tasks, c.parsed = append(c.Tasks, b), append(c.parsed, t)
-	return err
-}
-
-// readLists reads key lists, each of the length that the task implies. It keeps them if kept is true. The signature of
-// the task has not been checked yet.
-func (b *Bundle) readLists(r *codec.Reader, t *task.Task, lists uint64, kept bool) error {
 	if err := checkSize(t, len(b.Task)); err != nil {
 		return err
 	}
-	sizes, err := listSizes(t)
-	if err == nil && lists != uint64(len(sizes)) {
+	c.Tasks, c.parsed = append(c.Tasks, b), append(c.parsed, t)
+	return skipKeys(r, t)
+}
+
+// skipKeys reads key lists, each of the length that the task implies, and the keys of a block, or none of both, and
+// discards them. The signature of the task has not been checked yet.
+func skipKeys(r *codec.Reader, t *task.Task) error {
+	lists, err := r.ArrayUpTo(maxLists)
+	sizes := listSizes(t)
+	if err == nil && lists > 0 && lists != uint64(len(sizes)) {
 		err = fmt.Errorf("couldn't accept the task: %d key lists, want %d", lists, len(sizes))
 	}
-	for i := 0; err == nil && i < len(sizes); i++ {
-		if !kept {
-			err = r.Skip(sizes[i])
-			continue
-		}
-		var list []byte
-		list, err = r.Exactly(sizes[i])
-		b.KeyLists = append(b.KeyLists, list)
+	for i := 0; err == nil && i < int(lists); i++ {
+		_, err = r.Exactly(uint64(sizes[i]))
+	}
+	if err == nil {
+		_, err = r.Uint()
+	}
+	if err == nil {
+		err = r.ArrayOf(lists)
+	}
+	for hop := 0; err == nil && hop < int(lists); hop++ {
+		err = skipBlock(r, kemOf(t, hop))
+	}
+	return err
+}
+
+func skipBlock(r *codec.Reader, kem task.KEM) error {
+	_, most, err := onion.KeySizes(kem, onion.BlockEpochs)
+	if err == nil {
+		err = r.ArrayOf(2)
+	}
+	if err == nil {
+		_, err = r.Bytes(int64(most))
+	}
+	if err == nil {
+		_, err = r.Bytes(maxPath)
 	}
 	return err
 }
 
 // Open checks that the chain starts with the trusted task, that the authority's key signed every task after the
-// statements, and that each task may follow the previous one. Then it checks the key lists that the chain contains. It
-// returns the tasks by position.
+// statements, and that each task may follow the previous one. It returns the tasks by position, without keys.
 func (c *Chain) Open(trust Trust) ([]*Open, Authority, error) {
 	a, err := c.Statements.Authority(trust)
 	if err != nil {
@@ -147,14 +161,6 @@ func (c *Chain) Open(trust Trust) ([]*Open, Authority, error) {
 	if a.Position >= uint64(len(tasks)) {
 		return nil, a, invalid.Field("stream", fmt.Sprint(len(tasks), " tasks"),
 			fmt.Sprint("those up to position ", a.Position, ", which the statements name"))
-	}
-	for i, b := range c.Tasks {
-		if len(b.KeyLists) == 0 {
-			continue
-		}
-		if err := b.openKeys(tasks[i]); err != nil {
-			return nil, a, fmt.Errorf("position %d: %w", i, err)
-		}
 	}
 	return tasks, a, nil
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,11 +82,11 @@ func sample(t testing.TB) (*task.Task, []*onion.SignedKeyList) {
 // newIssuerList returns a party's signed list of token key ids: one id for each given byte, which begins it.
 func newIssuerList(t testing.TB, party string, first ...byte) *onion.SignedKeyList {
 	t.Helper()
-	var ids []onion.KeyID
-	for _, b := range first {
-		ids = append(ids, onion.KeyID{b})
+	ids := make([]byte, 32*len(first))
+	for i, b := range first {
+		ids[32*i] = b
 	}
-	list, err := onion.NewIssuerKeyList(ids, signKey(party))
+	list, err := onion.ListOf(onion.TokenKEM, ids, signKey(party))
 	require.NoError(t, err)
 	return list
 }
@@ -168,9 +169,9 @@ func TestOldTasksKeepTheirIDs(t *testing.T) {
 			ids = append(ids, taskfile.ID(parsed).String()[:16])
 		}
 	}
-	require.Equal(t, []string{"1485e30ca953cabf", "3060a31782071e38", "733ea7afabcf4166", "1f782c8adf152a9a",
-		"67a57e685f9283c8", "a8de169f98d1393b", "547d18c908293fbc", "99ac1d1d0f3189d2", "262132d38a64695a",
-		"5f29ddb0230ee765", "386e76aa032a4799"}, ids)
+	require.Equal(t, []string{"0bf9c0e9372263f1", "5fc8ca428b9c1e1a", "96cb0ee568a531e2", "1943690abfc41b10",
+		"4cb8aa252a85a0f4", "b1305cfe0bf33d55", "be4a919b60b78c98", "b8a88f518532b7a2", "c20c7aaffe142b8e",
+		"bbc56fce31b87921", "50c7be4b01bf03cc"}, ids)
 }
 
 // TestChangeableAreFields: the parts that an owner may let later tasks change must be fields of the JSON form. Every
@@ -374,24 +375,29 @@ func TestBundleRejects(t *testing.T) {
 				b.KeyLists[1] = b.KeyLists[1], b.KeyLists[0]
 		}, "not the list the task names"},
 		"a key list less": {func(b *taskfile.Bundle) { b.KeyLists = b.KeyLists[:2] },
-			"2 key lists, want 4"},
+			"2 key lists with the keys of 4, want 4"},
 		"the issuer's key list for the verifier's": {func(b *taskfile.Bundle) { b.KeyLists[2] = b.KeyLists[3] },
-			"the keys of hop 2: a list of 164 bytes, want 158"},
+			"the keys of hop 2: a list of 130 bytes, want 124"},
 		"a key list more": {func(b *taskfile.Bundle) {
 			b.KeyLists = append(b.KeyLists,
 				b.KeyLists[0])
-		}, "5 key lists, want 4"},
+		}, "5 key lists with the keys of 4, want 4"},
 		"another key list": {func(b *taskfile.Bundle) {
-			b.KeyLists[1] = bytesOf(t,
-				newList(t, "two", 2))
+			b.KeyLists[1] = headOf(t, newList(t, "two", 2))
 		}, "not the list the task names"},
 		"a list signed by another": {func(b *taskfile.Bundle) {
-			b.KeyLists[1] = bytesOf(t,
-				&onion.SignedKeyList{List: lists[1].List,
-					Signature: signing.Sign(stranger, signing.KeyList, lists[1].List)})
+			b.KeyLists[1] = headOf(t, &onion.SignedKeyList{List: lists[1].List,
+				Signature: signing.Sign(stranger, signing.KeyList, lists[1].List)})
 		}, signing.ErrSigner.Error()},
+		"keys swapped": {func(b *taskfile.Bundle) { b.Keys[0], b.Keys[1] = b.Keys[1], b.Keys[0] },
+			"the keys of hop 0: other keys"},
+		"a party's keys missing": {func(b *taskfile.Bundle) { b.Keys = b.Keys[:3] },
+			"4 key lists with the keys of 3, want 4"},
+		"a path with all keys": {func(b *taskfile.Bundle) { b.Keys[2].Path = make([]byte, 32) },
+			"the keys of hop 2: a path of 32 bytes"},
+		"another first epoch": {func(b *taskfile.Bundle) { b.First = 8 }, "the keys of hop 0: keys from epoch 8 on"},
 		"a list with trailing bytes": {func(b *taskfile.Bundle) { b.KeyLists[1] = append(b.KeyLists[1], 0) },
-			"the keys of hop 1: a list of 159 bytes, want 158"},
+			"the keys of hop 1: a list of 125 bytes, want 124"},
 	} {
 		b, err := taskfile.Sign(s, owner, lists)
 		require.NoError(t, err)
@@ -407,8 +413,8 @@ func TestBundleRejects(t *testing.T) {
 	_, err = taskfile.Sign(owned, owner, ownedLists)
 	require.ErrorContains(t, err, "clients.issuer", "the owner as issuer")
 	for want, list := range map[string]*onion.SignedKeyList{
-		"a list of 130 bytes": newIssuerList(t, "issuer", 7), "have the same": newIssuerList(t, "issuer", 7, 7),
-		"the keys of hop 3: a list of 158 bytes, want 164": newList(t, "issuer", 2), signing.ErrSigner.Error(): newIssuerList(t, "stranger", 7, 8),
+		"of other epochs": newIssuerList(t, "issuer", 7), "have the same": newIssuerList(t, "issuer", 7, 7),
+		"the keys of hop 3: a list of 124 bytes, want 130": newList(t, "issuer", 2), signing.ErrSigner.Error(): newIssuerList(t, "stranger", 7, 8),
 	} {
 		other, otherLists := sample(t)
 		otherLists[3], other.Clients.Issuer.KeyList = list, list.Hash()
@@ -419,10 +425,17 @@ func TestBundleRejects(t *testing.T) {
 	shortLists[2] = newList(t, "verifier", 1)
 	short.Verifier.KeyList = shortLists[2].Hash()
 	_, err = taskfile.Sign(short, owner, shortLists)
-	require.ErrorContains(t, err, "a list of 124 bytes", "a list with too few keys, rightly named and signed")
+	require.ErrorContains(t, err, "the keys of hop 2: of other epochs", "a list with too few keys, rightly named and signed")
 	short.Name = ""
 	_, err = taskfile.Sign(short, owner, lists)
 	require.Error(t, err)
+}
+
+func headOf(t *testing.T, list *onion.SignedKeyList) []byte {
+	t.Helper()
+	raw, err := list.Head()
+	require.NoError(t, err)
+	return raw
 }
 
 func bytesOf(t *testing.T, list interface{ Bytes() ([]byte, error) }) []byte {
@@ -441,6 +454,54 @@ func TestParseKey(t *testing.T) {
 	var field *invalid.FieldError
 	require.True(t, errors.As(err, &field))
 	require.Equal(t, "owner", field.Field)
+}
+
+// TestBlocks: a bundle with the keys of a block must open for a page, and be refused where all keys are needed.
+func TestBlocks(t *testing.T) {
+	var b *taskfile.Bundle
+	var s *task.Task
+	for count := byte(9); count <= 20; count++ { // with nine epochs, a block and its path are as long as all keys
+		var lists []*onion.SignedKeyList
+		s, lists = sample(t)
+		s.Epochs.Count = uint64(count)
+		ids := make([]byte, count)
+		for i := range ids {
+			ids[i] = byte(i + 1)
+		}
+		for hop, name := range []string{"one", "two", "verifier"} {
+			lists[hop] = newList(t, name, int(count))
+		}
+		lists[3] = newIssuerList(t, "issuer", ids...)
+		s.Relays[0].KeyList, s.Relays[1].KeyList = lists[0].Hash(), lists[1].Hash()
+		s.Verifier.KeyList, s.Clients.Issuer.KeyList = lists[2].Hash(), lists[3].Hash()
+		var err error
+		b, err = taskfile.Sign(s, signKey("owner"), lists)
+		require.NoError(t, err)
+		for epoch := range uint64(count) {
+			raw := bytesOf(t, b.Block(lists, epoch))
+			require.Less(t, len(raw), 3<<10)
+			block, err := taskfile.ParseBundle(raw)
+			require.NoError(t, err)
+			open, err := block.OpenBlock(nil)
+			require.NoError(t, err)
+			for i, id := range open.TokenKeys {
+				require.Equal(t, uint64(i)/onion.BlockEpochs == epoch/onion.BlockEpochs, id == onion.KeyID{byte(i + 1)})
+			}
+			_, err = block.Open(nil)
+			require.ErrorContains(t, err, fmt.Sprintf("as pages get it; want all %d", count))
+			_, _, err = taskfile.ReadBundle(bytes.NewReader(raw), func(*taskfile.Open) error { return nil })
+			require.Error(t, err)
+		}
+	}
+	open, err := b.Open(nil)
+	require.NoError(t, err)
+	start, length := s.Epochs.Start, uint64(s.Epochs.Length)
+	for at, epoch := range map[uint64]uint64{0: 0, start - 1: 0, start: 0, start + length: 1, start + 19*length: 19,
+		start + 20*length: 19, 1 << 50: 19} {
+		require.Equal(t, epoch, open.EpochNear(at), at)
+	}
+	_, err = b.Bare().OpenBlock(nil)
+	require.ErrorContains(t, err, "0 key lists with the keys of 0, want 4 of both")
 }
 
 // FuzzParseBundle: a bundle that parses must encode to the same bytes again, and Open must not panic.

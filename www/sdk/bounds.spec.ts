@@ -92,15 +92,15 @@ test('statements have at most 256 bytes each, and there are at most 16', async (
   await assert.rejects(read(array([one(256 - 3 - 66)])), /want an array/);
 });
 
-/** Returns the error of a call to an engine. Fails if the engine decoded a string or an integer before it. */
+/** Returns the error of a call to an engine. Fails if the engine decoded a string or a flag of a task before it. */
 async function refusal(t: TestContext, ask: (engine: Engine) => Promise<unknown>): Promise<string> {
-  const [texts, numbers] = [t.mock.method(Reader.prototype, 'str'), t.mock.method(Reader.prototype, 'uint')];
+  const [texts, flags] = [t.mock.method(Reader.prototype, 'str'), t.mock.method(Reader.prototype, 'flag')];
   try {
     await ask(localEngine());
     return 'accepted';
   } catch (error) {
     assert.ok(error instanceof DoonaError, String(error));
-    assert.deepEqual([texts.mock.callCount(), numbers.mock.callCount()], [0, 0], 'nothing is decoded');
+    assert.deepEqual([texts.mock.callCount(), flags.mock.callCount()], [0, 0], 'nothing is decoded');
     return error.message;
   } finally {
     t.mock.restoreAll();
@@ -109,7 +109,8 @@ async function refusal(t: TestContext, ask: (engine: Engine) => Promise<unknown>
 
 const key = (await crypto.subtle.generateKey('Ed25519', true, ['sign', 'verify'])) as CryptoKeyPair;
 const owner = new Uint8Array(await crypto.subtle.exportKey('raw', key.publicKey));
-const bundle = (canonical: Bytes, lists: Bytes) => array([bin(canonical), bin(owner), bin(new Uint8Array(64)), lists]);
+const bundle = (canonical: Bytes, lists: Bytes, blocks = array([]), signature = new Uint8Array(64)) =>
+  array([bin(canonical), bin(owner), bin(signature), lists, uint(0), blocks]);
 
 test('a bundle is decoded only after its hash and signature are checked', async (t) => {
   const canonical = taskOf({ params: many(4096, array([text('k'), text('v')])) });
@@ -121,6 +122,10 @@ test('a bundle is decoded only after its hash and signature are checked', async 
   assert.match(await open(bundle(new Uint8Array(maxTask + 1), array([])), id), /want at most 655360/);
   assert.match(await open(bundle(canonical, many(11, bin(canonical))), id), /an array of 11, want at most 10/);
   assert.match(await open(bundle(canonical, many(4, text(''))), id), /want bytes/);
+  const keys = array([bin(canonical), bin(canonical)]);
+  assert.match(await open(bundle(canonical, array([]), many(10, keys)), id), /signature is wrong/);
+  assert.match(await open(bundle(canonical, array([]), many(11, keys)), id), /an array of 11, want at most 10/);
+  assert.match(await open(bundle(canonical, array([]), many(4, array([bin(canonical)]))), id), /want an array of 2/);
 });
 
 test('a stream is decoded only after its signature is checked, and its key lists never', async (t) => {
@@ -130,6 +135,7 @@ test('a stream is decoded only after its signature is checked, and its key lists
   const canonical = taskOf();
   assert.match(await read(many(3, bundle(canonical, many(10, bin(new Uint8Array(1 << 16)))))), /signature is wrong/);
   assert.match(await read(many(1, bundle(canonical, many(1 << 20, text(''))))), /want at most 10/);
+  assert.match(await read(many(1, bundle(canonical, array([]), many(1 << 20, array([]))))), /want at most 10/);
   assert.match(await read(many(1, bundle(canonical, many(10, text(''))))), /want bytes/);
   assert.match(await read(many(4097, bundle(new Uint8Array(), array([])))), /want at most 4096/);
 });
@@ -141,7 +147,7 @@ test('a task that the newest task does not name is not decoded', async (t) => {
   const signed = concat(utf8('doona-v1 task\0'), newest);
   const signature = new Uint8Array(await crypto.subtle.sign('Ed25519', key.privateKey, signed));
   const tasks = array([bundle(taskOf({ stream: stream(0, new Uint8Array()) }), array([])),
-    array([bin(newest), bin(owner), bin(signature), array([])])]);
+    bundle(newest, array([]), array([]), signature)]);
   const arrays = t.mock.method(Reader.prototype, 'flag');
   const root = { id: new Uint8Array(32), owner, recovery: undefined, candidates: [], allow: [] };
   await assert.rejects(localEngine().stream({ chain: array([tasks, array([])]), root, now: 0, fetched: 0 }),

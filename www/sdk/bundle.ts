@@ -1,10 +1,12 @@
 /**
- * The bundle that a relay serves: a signed task and the key lists that the task names by hash. The SDK trusts nothing
- * in it until signatures and hashes tie it to the owner's key and the task id in the page's options.
+ * The bundle that a relay serves: a signed task, the key lists that the task names by hash, and the keys of one block
+ * of epochs with their paths to the lists' Merkle roots. The SDK trusts nothing in it until signatures and hashes tie
+ * it to the owner's key and the task id in the page's options.
  * @module
  */
 
-import { type Bytes, equal } from './bytes.js';
+import { type Bytes, concat, equal } from './bytes.js';
+import { blockOf, blockSize } from './epochs.js';
 import { taskRefused } from './errors.js';
 import { keySize } from './hpke.js';
 import { FormatError, Reader } from './msgpack.js';
@@ -17,7 +19,12 @@ export interface BundleFrame {
   readonly canonical: Bytes;
   readonly owner: Bytes;
   readonly signature: Bytes;
+  /** The signed key list of each party, without its keys. */
   readonly keyLists: readonly Bytes[];
+  /** The first epoch whose keys it has. */
+  readonly first: number;
+  /** Each party's keys of the block, concatenated, and their path to the root in its key list. */
+  readonly blocks: readonly { readonly keys: Bytes; readonly path: Bytes }[];
 }
 
 export interface Bundle extends BundleFrame {
@@ -29,9 +36,10 @@ const maxKeyLists = maxRelays + 2;
 
 /** Reads the encoded parts of a bundle. @throws FormatError */
 export function readFrame(r: Reader): BundleFrame {
-  r.array(4);
+  r.array(6);
   const [canonical, owner, signature] = [checkSize(r.bin()), r.bin(32), r.bin(64)];
-  return { canonical, owner, signature, keyLists: list(r, () => r.bin(), maxKeyLists) };
+  return { canonical, owner, signature, keyLists: list(r, () => r.bin(), maxKeyLists), first: r.uint(),
+    blocks: list(r, () => (r.array(2), { keys: r.bin(), path: r.bin() }), maxKeyLists) };
 }
 
 /** Splits a bundle into its encoded parts. @throws DoonaError `task-refused` if the bytes are not a bundle */
@@ -69,21 +77,29 @@ export async function checkOwner(bundle: BundleFrame, owner: Bytes): Promise<voi
   }
 }
 
-/** All HPKE keys of a task: `keys[hop][epoch]`. The verifier is the last hop. */
-export type Keys = readonly (readonly Bytes[])[];
+/** The HPKE keys of one block of epochs, from the epoch `first` on. The verifier is the last hop. */
+export interface Keys {
+  readonly first: number;
+  /** `hops[hop][i]` is the key of epoch `first + i`. */
+  readonly hops: readonly (readonly Bytes[])[];
+}
 
 /**
  * Checks and returns the X25519 keys of every hop. The task contains the hash of each key list, and the party that
- * holds the keys has signed the list. So nobody can give one client other keys to recognize its reports.
+ * holds the keys has signed the list. The list contains the Merkle root of its keys, and a path leads there from those
+ * of the block. So nobody can give one client other keys to recognize its reports.
  * @throws DoonaError `task-refused`
  */
 export async function checkKeys(bundle: Bundle): Promise<Keys> {
-  const parties = [...bundle.task.relays, bundle.task.verifier];
-  const lists = parties.length + Number(withTokens(bundle.task));
-  if (bundle.keyLists.length !== lists) {
-    throw taskRefused(`it carries ${bundle.keyLists.length} key lists, want ${lists}`);
+  const { relays, verifier, kem } = bundle.task;
+  const parties = [...relays, verifier];
+  const want = parties.length + Number(withTokens(bundle.task));
+  const { keyLists, blocks, first } = bundle;
+  if (keyLists.length !== want || blocks.length !== want) {
+    throw taskRefused(`it carries ${keyLists.length} key lists and ${blocks.length} blocks of keys, want ${want}`);
   }
-  return Promise.all(parties.map((party, hop) => partyKeys(bundle, hop, party, bundle.task.kem, keySize)));
+  const hops = await Promise.all(parties.map((party, hop) => partyKeys(bundle, hop, party, kem, keySize)));
+  return { first, hops };
 }
 
 /** Whether the task requires a token in each report. */
@@ -92,8 +108,8 @@ export function withTokens(task: Task): boolean {
 }
 
 /**
- * Returns the ids of the issuer's token keys, one per epoch, for a task with tokens. With `verified` it does not verify
- * the list's signature: doona-full.wasm has done so, and WebCrypto may lack Ed25519.
+ * Returns the ids of the issuer's token keys, one per epoch of the block, for a task with tokens. With `verified` it
+ * does not verify the list's signature: doona-full.wasm has done so, and WebCrypto may lack Ed25519.
  * @throws DoonaError `task-refused`
  */
 export async function checkIssuer(bundle: Bundle, verified = false): Promise<readonly Bytes[]> {
@@ -104,8 +120,10 @@ export async function checkIssuer(bundle: Bundle, verified = false): Promise<rea
   return partyKeys(bundle, bundle.task.relays.length + 1, bundle.task.clients.issuer, 'rsabssa-2048', 32, verified);
 }
 
+/** Returns a party's keys of the block. It checks the list's hash and signature before it decodes anything. */
 async function partyKeys(bundle: Bundle, hop: number, party: Party, kem: string, size: number,
   verified = false): Promise<readonly Bytes[]> {
+  const { first, task: { epochs: { count } } } = bundle;
   const [keyList, signature] = orRefused('key list', () => {
     const r = new Reader(bundle.keyLists[hop]!);
     r.array(2);
@@ -114,23 +132,49 @@ async function partyKeys(bundle: Bundle, hop: number, party: Party, kem: string,
     return parts;
   });
   if (!equal(await sha256(keyList), party.keyList)) {
-    throw taskRefused(`the keys of hop ${hop} are not those that the task names`);
+    throw taskRefused(`the key list of hop ${hop} is not the one that the task names`);
   }
   if (!verified && !(await verify(party.signKey, 'keys', keyList,
-    signature))) throw taskRefused(`the signature of the keys of hop ${hop} is wrong`);
-  return orRefused('key list', () => {
+    signature))) throw taskRefused(`the signature of the key list of hop ${hop} is wrong`);
+  const root = orRefused('key list', () => {
     const r = new Reader(keyList);
-    r.array(4);
+    r.array(5);
     label(r, 'doona-keys');
-    if (r.str() !== kem) throw new FormatError(`want keys for ${kem}`);
-    const { count } = bundle.task.epochs;
-    const keys = list(r, () => r.bin(size), count);
+    if (r.str() !== kem || r.uint() !== count) throw new FormatError(`want ${count} keys for ${kem}`);
+    const root = r.bin(32);
     r.end();
-    // A relay deletes a key after its epoch. A key shared by two epochs would stay able to open the earlier reports.
-    const distinct = new Set(keys.map((key) => String.fromCharCode(...key)));
-    if (distinct.size !== count) throw new FormatError('want one key per epoch');
-    return keys;
+    return root;
   });
+  const { keys, path } = bundle.blocks[hop]!;
+  if (first % blockSize !== 0 || first >= count || keys.length !== size * Math.min(blockSize, count - first)) {
+    throw taskRefused(`the keys of hop ${hop} are not those of one block`);
+  }
+  if (!equal(await rootOf(keys, path, blockOf(first), blockOf(count - 1)), root)) {
+    throw taskRefused(`the keys of hop ${hop} are not those of its key list`);
+  }
+  // A relay deletes a key after its epoch. A key shared by two epochs would stay able to open the earlier reports.
+  const out: Bytes[] = [];
+  for (let at = 0; at < keys.length; at += size) {
+    const key = keys.subarray(at, at + size);
+    if (out.some((other) => equal(other, key))) throw taskRefused(`the keys of hop ${hop} are not those of one block`);
+    out.push(key);
+  }
+  return out;
+}
+
+/**
+ * Returns the root of the Merkle tree in which `path` belongs to the leaf at `index`; empty if no path has its length
+ * (RFC 9162, section 2.1.3.2). `last` is the index of the last leaf.
+ */
+async function rootOf(leaf: Bytes, path: Bytes, index: number, last: number): Promise<Bytes> {
+  let node = await sha256(concat(Uint8Array.of(0), leaf));
+  let at = 0;
+  for (; last > 0; index >>= 1, last >>= 1) {
+    if (index % 2 === 0 && index === last) continue; // It has no sibling.
+    const sibling = path.subarray(at, at += 32);
+    node = await sha256(index % 2 ? concat(Uint8Array.of(1), sibling, node) : concat(Uint8Array.of(1), node, sibling));
+  }
+  return at === path.length ? node : new Uint8Array();
 }
 
 function orRefused<T>(what: string, read: () => T): T {

@@ -7,7 +7,7 @@ import { checkBudget, checkDelta, checkEpsilon, maxCopies, maxReports, windowOf 
 import { checkBuiltins } from './builtins.js';
 import type { Bytes } from './bytes.js';
 import { type ConnectionParts, Doona } from './doona.js';
-import { maxEpochsIn, startOf } from './epochs.js';
+import { blockOf, blockSize, maxEpochsIn, numberAt, startOf } from './epochs.js';
 import { DoonaError, invalidOption } from './errors.js';
 import { type Guarantee, guaranteeOf, multiple } from './guarantee.js';
 import { type CachedDocument, DocumentCache } from './document-cache.js';
@@ -37,6 +37,8 @@ import { fetchToken } from './token.js';
  * address and its owner's signature; every party's keys must be those that the task names; the claimed guarantee must
  * follow from the parameters; and all epochs together must stay within `maxEpsilon`, `maxDelta` and the budget. It then
  * sends the reports that earlier visits could not deliver, unless `flush` is false.
+ *
+ * It asks for the keys of eight epochs at a time, and stores them. A visit whose epoch has none asks for them at once.
  *
  * For a stream, it connects to the current task. It checks the stream that the first relay serves against the page's
  * options and against what earlier visits saw. It fetches the stream at most once per epoch.
@@ -129,12 +131,24 @@ async function connectTask(options: OpenOptions, pinned: ParsedOptions, leave: L
   const { store, session, signal, kept, keep, starting, fetchFirst } = await prepare(options, pinned, leave);
   const old = await kept();
   throwIfAborted(signal);
-  const bundle = old ?? { bytes: await fetchFirst(), at: Date.now() };
-  const parts = await openParts(options, pinned, bundle.bytes, store, starting);
+  const bundle = old?.bytes ?? await fetchFirst();
+  const keepBundle = (bytes: Bytes) => keep({ bytes, at: Date.now() }, startOf(epochs, epochs.count).getTime());
+  const opened = await openParts(options, pinned, bundle, store, starting, signal, pinned.idText, keepBundle);
+  const { epochs } = opened.task;
   throwIfAborted(signal);
-  const { epochs } = parts.task;
-  if (!old) await keep(bundle, startOf(epochs, epochs.count).getTime());
-  return new Doona({ ...parts, ...session });
+  if (!old) await keepBundle(bundle);
+  const parts = { ...opened, ...session };
+  await getKeys(parts);
+  if (epochs.count <= blockSize) return new Doona(parts);
+  return new StreamDoona(parts, () => getKeys(parts), async () => []);
+}
+
+/** Gets the keys of the current block of epochs. It looks into `bundle`, if given, before it fetches them. */
+async function getKeys(parts: ConnectionParts, bundle?: Bytes): Promise<ConnectionParts> {
+  const { task: { epochs }, keys } = parts;
+  const epoch = numberAt(epochs, Date.now());
+  if (epoch < epochs.count) await keys(Math.max(epoch, 0), bundle);
+  return parts;
 }
 
 /** Connects to the current task of a stream. The connection moves to each later task once that task begins. */
@@ -163,7 +177,7 @@ async function connectStream(options: OpenOptions, pinned: ParsedOptions, leave:
     const { link, chain, end, authority } = stream;
     const same = link.idText === last?.id;
     const opened = same || authority.stopped ? undefined
-      : await openParts(options, { ...pinned, ...link }, link.bundle, store, starting, pinned.idText);
+      : await openParts(options, { ...pinned, ...link }, link.bundle, store, starting, signal, pinned.idText);
     throwIfAborted(signal);
     const parts = opened ? { ...opened, ...session, continues: true } : last;
     // Caches the stream only after openParts: if WebCrypto lacks Ed25519, doona-full.wasm checks the owner's signature
@@ -171,7 +185,7 @@ async function connectStream(options: OpenOptions, pinned: ParsedOptions, leave:
     if (fresh) await keep({ bytes: chain, at: now }, end);
     if (authority.stopped) throw new DoonaError('stream-stopped', "couldn't report: the stream was stopped");
     if (!same) await history.add(link, parts!.task);
-    return parts!;
+    return getKeys(parts!, link.bundle);
   };
   return new StreamDoona(await follow(), follow, () => history.withReports());
 }
@@ -260,14 +274,34 @@ async function prepare(options: OpenOptions, pinned: ParsedOptions, leave: Leave
 
 /**
  * Opens a task, runs all checks and returns the parts of a connection to it. The engine checks signatures while the
- * WASM module loads. `line` is the id of the ledger line.
+ * WASM module loads. `signal` aborts requests for the keys of later blocks; `keep` keeps the bundles that they bring.
+ * `line` is the id of the ledger line.
  */
 async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle: Bytes, store: Store,
-  starting: Promise<StartedEngine>, line = pinned.idText): Promise<Omit<ConnectionParts, keyof Session>> {
-  const opening = starting.then((started) => openTask(options, pinned, bundle, started));
+  starting: Promise<StartedEngine>, signal?: AbortSignal, line = pinned.idText,
+  keep?: (bundle: Bytes) => Promise<void>): Promise<Omit<ConnectionParts, keyof Session>> {
+  const openBundle = (bytes: Bytes) => starting.then((started) => openTask(options, pinned, bytes, started));
+  const opening = openBundle(bundle);
   const running = starting.then((started) => started.running);
   const [{ engine: started }, , open] = await Promise.all([starting, running, opening]);
   const { task, epsilon0, totalEpsilon, tokenKeys } = open.opened;
+  const getBlock = async (block: number, given?: Bytes): Promise<OpenTask> => {
+    let found = given && await openBundle(given);
+    if (found?.opened.block === block) return found;
+    const url = new URL(`../blocks/${pinned.idText}/${block}`, pinned.url);
+    const bytes = await fetchDocument(url, maxBundle, signal);
+    found = await openBundle(bytes);
+    if (found.opened.block !== block) throw new DoonaError('task-refused', 'the keys are of another block');
+    if (block >= blockOf(numberAt(task.epochs, Date.now()))) await keep?.(bytes); // else a later one is kept
+    return found;
+  };
+  // The task is open once for each block of epochs whose keys are here.
+  const blocks: Record<number, Promise<OpenTask>> = { [open.opened.block]: opening };
+  const keys = (epoch: number, given?: Bytes): Promise<OpenTask> => {
+    const block = blockOf(epoch);
+    if (!blocks[block]) (blocks[block] = getBlock(block, given)).catch(() => delete blocks[block]);
+    return blocks[block]!;
+  };
   checkOrigin(task.clients.origins);
   if ((task.epochs.cap || task.epochs.events) && task.stream && task.stream.position > 0 && line === pinned.idText) {
     throw new DoonaError('task-refused', 'the task limits the reports of its whole stream: connect to the stream',
@@ -293,10 +327,11 @@ async function openParts(options: ConnectOptions, pinned: ParsedOptions, bundle:
     sample: pinned.sample,
     inPlace: started.inPlace,
     words: once(() => loadWords(pinned.modules)),
-    check: () => open.check(),
-    submission: (epoch, value) => open.submission(epoch, value),
-    draft: (epoch, value, tags) => open.draft(epoch, value, tags),
-    ...(tokenKeys.length > 0 && { token: tokenGetter(pinned, task, tokenKeys, options.tokens) }),
+    keys,
+    check: async (epoch) => (await keys(epoch)).check(),
+    submission: async (epoch, value) => (await keys(epoch)).submission(epoch, value),
+    draft: async (epoch, value, tags) => (await keys(epoch)).draft(epoch, value, tags),
+    ...(tokenKeys.length > 0 && { token: tokenGetter(pinned, task, keys, options.tokens) }),
   };
 }
 
@@ -357,12 +392,13 @@ function sealingError(): DoonaError {
 }
 
 /** Returns a function that gets a token for an epoch. Its first call loads the script blind.ts. */
-function tokenGetter(pinned: ParsedOptions, task: Task, keys: Bytes,
+function tokenGetter(pinned: ParsedOptions, task: Task, keys: (epoch: number) => Promise<OpenTask>,
   source?: TokenSource): (epoch: number, signal: AbortSignal) => Promise<Bytes> {
   const { id, idText, modules } = pinned;
   const tokens = once(() => loadTokens(modules));
-  return (epoch, signal) => {
-    const keyId = keys.slice(32 * epoch, 32 * epoch + 32);
+  return async (epoch, signal) => {
+    const at = 32 * (epoch % blockSize);
+    const keyId = (await keys(epoch)).opened.tokenKeys.slice(at, at + 32);
     return fetchToken({ id, idText, task, epoch, keyId, source, signal }, tokens());
   };
 }
@@ -373,8 +409,11 @@ const maxEpochs = 65536;
 /** The longest wait for a task or stream, in milliseconds. */
 const maxDocumentWait = 25_000;
 
-/** The size limits of a bundle and of a stream, in bytes. */
-const maxBundle = 8 << 20;
+/**
+ * The size limits of a bundle and of a stream, in bytes. Ten parties' keys of a block and their lists take 100 kB at
+ * most, beside a task of 640 KiB.
+ */
+const maxBundle = 1 << 20;
 const maxStream = 16 << 20;
 
 /**

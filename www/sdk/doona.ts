@@ -115,8 +115,10 @@ export interface ConnectionParts {
   readonly spread: number;
   /** The probability with which this browser takes part in an epoch. */
   readonly sample: number;
-  /** Rejects with `module-failed` if neither WASM module runs any more. */
-  readonly check: () => Promise<void>;
+  /** Gets the keys of an epoch's block, unless they are here. It looks into `bundle`, if given, before it fetches. */
+  readonly keys: (epoch: number, bundle?: Bytes) => Promise<unknown>;
+  /** Gets the keys of an epoch. Rejects with `module-failed` if neither WASM module runs any more. */
+  readonly check: (epoch: number) => Promise<void>;
   /** Randomizes and seals a value. It may transfer the value's buffer to the worker; the buffer is then empty. */
   readonly submission: (epoch: number, value: Float64Array) => Promise<Bytes>;
   /** Seals a provisional value, with the tags of the epoch's first draft. */
@@ -231,9 +233,10 @@ export class Doona<V extends Value = Value> {
    * or at a random moment of the epoch's last 30 minutes. Only for a task whose relays add all the noise.
    *
    * @throws DoonaError `builtin-broken`, `invalid-option` (`final`), `invalid-value`, `budget-exceeded`, `cap-reached`,
-   * `storage-unavailable`, `epoch-not-open`, `task-ended` or `module-failed`; `not-delivered`: the sealed report waits
-   * for {@link flush} or the next visit; `limit-reached`: a quota is used up, and two later visits retry, an hour later
-   * at the earliest; `epoch-closed`, `origin-refused` or `report-refused`: the report was dropped; `withdrawn` after
+   * `storage-unavailable`, `epoch-not-open`, `task-ended` or `module-failed`; `task-unreachable` or `task-refused`: the
+   * epoch's keys are not here, and nothing was used up; `not-delivered`: the sealed report waits for {@link flush} or
+   * the next visit; `limit-reached`: a quota is used up, and two later visits retry, an hour later at the earliest;
+   * `epoch-closed`, `origin-refused` or `report-refused`: the report was dropped; `withdrawn` after
    * {@link forget}; `closed` after {@link close}
    */
   async report(value: V, options: ReportOptions = {}): Promise<Receipt> {
@@ -271,7 +274,7 @@ export class Doona<V extends Value = Value> {
         return receipt;
       }
       const [old, report, replaced] = await this.#inTurn(async () => {
-        await check(); // First, because the claim charges the budget.
+        await check(epoch); // First, because the claim charges the budget.
         throwIfAborted(running);
         const [earlier, stored] = await hold(async () => { // Otherwise close() could lose an epoch that is charged.
           const earlier = await ledger.claim(this.#claimOn(epoch));

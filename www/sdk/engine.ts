@@ -8,6 +8,7 @@
 
 import { checkId, checkIssuer, checkOwner, parseFrame, withTask, withTokens } from './bundle.js';
 import { type Bytes, equal, joined } from './bytes.js';
+import { blockOf } from './epochs.js';
 import { DoonaError } from './errors.js';
 import { modules as assets, checkIntegrity } from './files.js';
 import { type Claim, type Ledger, ledgerOf } from './ledger.js';
@@ -39,9 +40,11 @@ export interface OpenedTask {
   readonly epsilon0: number;
   /** The ε of all epochs of the task together. */
   readonly totalEpsilon: number;
+  /** The block of epochs whose keys the bundle has. */
+  readonly block: number;
   /**
-   * The ids of the issuer's token keys, 32 bytes each, concatenated in the order of epochs. Empty for a task without
-   * tokens.
+   * The ids of the issuer's token keys, 32 bytes each, concatenated in the order of the block's epochs. Empty for a
+   * task without tokens.
    */
   readonly tokenKeys: Bytes;
 }
@@ -75,7 +78,7 @@ export interface Engine extends Ledger {
   /**
    * Randomizes and seals a value, and overwrites the value with zeros. The caller may send at most one result per task
    * and epoch.
-   * @throws DoonaError `invalid-value`; `task-refused` if sealing to the task's keys fails
+   * @throws DoonaError `invalid-value`; `task-refused` for an epoch of another block, or if sealing fails
    */
   submission(handle: number, epoch: number, value: Float64Array): Promise<Bytes | null>;
   /**
@@ -153,7 +156,8 @@ export function localEngine(decides?: () => void, own?: Store): Engine {
       if (!reporter) return reporter;
       const tokenKeys = joined(withTokens(task) ? await checkIssuer(bundle, name === 'full') : []);
       const { epsilon0, totalEpsilon } = reporter;
-      const opened = { handle: tasks.length, task, epsilon0, totalEpsilon, tokenKeys };
+      const block = blockOf(bundle.first);
+      const opened = { handle: tasks.length, task, epsilon0, totalEpsilon, block, tokenKeys };
       tasks.push({ bundle: raw.slice(), owner: owner.slice(), id: id.slice(), module: name, reporter, opened });
       return opened;
     }),

@@ -9,6 +9,14 @@ import type { Task } from './task.js';
 
 type Epochs = Task['epochs'];
 
+/** The number of epochs in a block: a bundle has the keys of one block. The last block may have fewer. */
+export const blockSize = 8;
+
+/** Returns the number of the block that contains an epoch. */
+export function blockOf(epoch: number): number {
+  return Math.floor(epoch / blockSize);
+}
+
 /** The length of calendar months in UTC. Each epoch then begins when a month does. */
 const month = 2 ** 32;
 

@@ -375,15 +375,16 @@ export class DoonaClient<V extends Value = Value> {
     this.#waits = found?.waits === true;
     if (!found) return false;
     this.#failure = undefined;
-    const { epoch, end, events } = found;
-    // A page that is open in the next epoch seals its default, also if it reports no event. Drawn once, so that the
-    // number of values does not change the time.
-    if (events && typeof document !== 'undefined' && this.#awaited !== end) {
-      this.#awaited = end;
-      const begins = end + this.#pinned!.spread * randomFraction();
-      untilShown(begins, this.#closing.signal).then(() => this.#advance(), () => {});
-    }
+    const { epoch, end } = found;
     const next = found.next === null ? (this.#pinned!.allow && new Date(end)) ?? null : new Date(1000 * found.next);
+    // A page that is open in the next epoch connects at a moment of its own. Its values wait for that: a request for
+    // keys would tell of them. With events it then seals its default, also if it reports no event. Drawn once, so that
+    // the number of values does not change the time.
+    if (next && typeof document !== 'undefined' && this.#awaited !== end) {
+      this.#awaited = end;
+      this.#retryAt = Infinity;
+      untilShown(end + this.#pinned!.spread * randomFraction(), this.#closing.signal).then(this.#retry, () => {});
+    }
     const failure = new DoonaError('not-delivered', reasons['not-delivered']!);
     if (this.#waits) this.#failure = { code: failure.code, reason: failure.message };
     this.#say('This epoch has its report already. Nothing is loaded.');
@@ -471,7 +472,7 @@ export class DoonaClient<V extends Value = Value> {
     try {
       this.#receive(await doona.report(value, { final }));
     } catch (error) {
-      // A stream could not be followed: nothing was used up, and the value waits for the next attempt.
+      // The epoch's task or keys could not be fetched: nothing was used up, and the value waits for the next attempt.
       const waits = (error as { code?: unknown } | null)?.code === 'task-unreachable' && this.#isReady();
       if (waits && this.#queue.length < maxQueued) this.#queue.push({ value, final });
       this.#fail(error);

@@ -14,8 +14,9 @@ import { type Engine, type OpenRequest, localEngine } from './engine.js';
 import { DoonaError } from './errors.js';
 import { Module, maxGrowth } from './module.js';
 import { OpenTask } from './open-task.js';
-import { sha256 } from './signature.js';
+import { parseKey, sha256 } from './signature.js';
 import { parseTask } from './task.js';
+import { fakeRelay } from './testing.js';
 
 const built = '../build/www/';
 const vectors = '../testdata/v1/';
@@ -175,6 +176,35 @@ test('a page that connects again uses the task that is open', async () => {
     await assert.rejects(open({ [what]: changed }), { code: 'task-refused' }, what);
   }
   assert.ok(await engine.submission(first!.handle, 0, Float64Array.of(1)));
+});
+
+test('a report is sealed only for an epoch whose keys are here', async (t) => {
+  const relay = await fakeRelay();
+  t.after(() => relay.close());
+  const served = async (url: string) => new Uint8Array(await (await fetch(url)).arrayBuffer());
+  const engine = localEngine();
+  await engine.start('browser', browser);
+  await engine.start('full', full);
+  const [first, last] = [await served(relay.options.task),
+    await served(`${relay.options.task.replace('/tasks/', '/blocks/')}/2`)];
+  const wanted = { owner: parseKey(relay.options.owner)!, id: await sha256(parseBundle(first).canonical) };
+  for (const module of ['browser', 'full'] as const) {
+    for (const [given, block] of [[first, 0], [last, 2]] as const) {
+      const opened = (await engine.open({ ...wanted, bundle: given, module }))!;
+      assert.equal(opened.block, block);
+      for (let epoch = 0; epoch < 24; epoch++) {
+        const sealing = engine.submission(opened.handle, epoch, Float64Array.of(1));
+        if (epoch >= 8 * block && epoch < 8 * block + 8) assert.ok(await sealing);
+        else await assert.rejects(sealing, { code: 'task-refused' }, `${module}: epoch ${epoch}`);
+      }
+    }
+    for (const at of [1, 32 + 2 + 1, 32 + 2 + 256]) { // the last party's path, and both ends of its keys
+      const damaged = last.slice();
+      damaged[damaged.length - at]! ^= 1;
+      const opening = engine.open({ ...wanted, bundle: damaged, module });
+      await assert.rejects(opening, { code: 'task-refused' }, `${module}: ${at}`);
+    }
+  }
 });
 
 test('if doona-full.wasm stops too, the error says so', async () => {

@@ -14,8 +14,6 @@ export interface Reported extends Latest {
   readonly end: number;
   /** Whether a sealed report waits for the relay to recover. */
   readonly waits: boolean;
-  /** Whether the task has events, so that the next epoch needs a default. */
-  readonly events: boolean;
 }
 
 /** Returns the reports of a task, or of all tasks of a stream, that are sealed and not delivered. */
@@ -39,8 +37,7 @@ export async function reportOf(store: Store, line: string): Promise<Reported | u
   const [now, end] = [Date.now(), 1000 * addEpochs(length, latest.start, 1)];
   if (now < 1000 * latest.start || now >= end) return undefined;
   const waiting = await waitingReports(store, line);
-  return waiting.some((report) => isDue(report, now)) ? undefined : { ...latest, end, waits: waiting.length > 0,
-    events: found.price.events === true };
+  return waiting.some((report) => isDue(report, now)) ? undefined : { ...latest, end, waits: waiting.length > 0 };
 }
 
 /** The longest pause after a failed delivery, in milliseconds. */

@@ -35,9 +35,11 @@ export class Sealer {
   /**
    * Returns the body to post: msgpack [version, envelope]. Without `tags`, every layer has a random tag. The drafts of
    * one report share their tags, one for each hop. Only a task with one slot has drafts.
+   * @throws Error for an epoch of another block than that of the keys
    */
   async submission(epoch: number, lanes: Lanes, tags?: Bytes): Promise<Bytes> {
-    const hops = await Promise.all(this.#keys.map((_, hop) => this.#hop(hop, epoch)));
+    const hops = await Promise.all(this.#keys.hops.map((keys, hop) =>
+      this.#hop(hop, epoch, keys[epoch - this.#keys.first]!))); // An epoch of another block has none.
     const sealed = await Promise.all(
       lanes.map((slots, lane) => Promise.all(slots.map((slot) => sealSlot(hops, lane, slot, tags)))),
     );
@@ -46,8 +48,7 @@ export class Sealer {
     return array([uint(version), bin(envelope)]);
   }
 
-  async #hop(hop: number, epoch: number): Promise<Hop> {
-    const serialized = this.#keys[hop]![epoch]!;
+  async #hop(hop: number, epoch: number, serialized: Bytes): Promise<Hop> {
     return { key: await importKey(serialized), info: await infoOf(this.#taskId, epoch, hop, serialized) };
   }
 }

@@ -1,12 +1,13 @@
 /**
- * A connection to a stream. When a task of the stream ends, the connection moves to the next task.
+ * A connection to a stream. When a task of the stream ends, the connection moves to the next task. A task of several
+ * blocks of epochs is followed like a stream of one task: each block has keys of its own.
  * @module
  */
 
 import { checkBuiltins } from './builtins.js';
 import { type ConnectionParts, Doona, type Flushed, type Forgotten, type Receipt, type ReportOptions, forgotten,
   maxReport, storeLate } from './doona.js';
-import { numberAt, startOf } from './epochs.js';
+import { blockOf, blockSize, numberAt, startOf } from './epochs.js';
 import { DoonaError } from './errors.js';
 import type { ExplainOptions, Explanation } from './explain.js';
 import type { Guarantee } from './guarantee.js';
@@ -17,8 +18,8 @@ import type { Value } from './value.js';
 import { markWithdrawal } from './marks.js';
 
 /**
- * A connection to a stream. `task` and `guarantee` belong to the task of the last report, or to the task that `connect`
- * opened.
+ * A connection to a stream, or to a task of several blocks. `task` and `guarantee` belong to the task of the last
+ * report, or to the task that `connect` opened.
  */
 export class StreamDoona extends Doona {
   readonly #follow: (last: ConnectionParts) => Promise<ConnectionParts>;
@@ -32,16 +33,16 @@ export class StreamDoona extends Doona {
   #closed = false;
   readonly #closing = new AbortController();
   /**
-   * For a task with events on a page: the last attempt to follow the stream, the next one, and the time, in Unix
-   * milliseconds, from which reports wait for the next one.
+   * On a page that follows at times of its own: the last attempt, the next one, and the time, in Unix milliseconds,
+   * from which reports wait for the next one.
    */
   #followed: Promise<ConnectionParts> | undefined;
   #following: Promise<ConnectionParts> | undefined;
   #until = 0;
 
   /**
-   * @internal `follow` returns the parts for the current task: its argument if the task is the same. `opened` returns
-   * tasks that may have unsent reports.
+   * @internal `follow` gets the keys of the current epoch, and returns the parts for the current task: its argument if
+   * the task is the same. `opened` returns tasks that may have unsent reports.
    */
   constructor(parts: ConnectionParts, follow: (last: ConnectionParts) => Promise<ConnectionParts>,
     opened: () => Promise<OpenedTask[]>) {
@@ -83,7 +84,7 @@ export class StreamDoona extends Doona {
     });
     return within(abortable(following, signal), this.#parts.spread + maxReport, () => follows
       ? new DoonaError('not-delivered', `couldn't deliver the report within ${maxReport / 1000} seconds`)
-      : new DoonaError('task-unreachable', `couldn't follow the stream within ${maxReport / 1000} seconds`));
+      : new DoonaError('task-unreachable', `couldn't get the epoch's keys within ${maxReport / 1000} seconds`));
   }
 
   async #report(parts: ConnectionParts, value: Value, options: ReportOptions): Promise<Receipt> {
@@ -102,15 +103,15 @@ export class StreamDoona extends Doona {
   }
 
   /**
-   * Returns the parts for the current task. With events, a page asks for them at times of its own, and a report waits
-   * for them only if the task is over: a request by a report would tell of the event.
+   * Returns the parts for the current task. A page that follows at times of its own asks for them then, and a report
+   * waits for them only if the task or its block is over: a request by a report would tell when the page reports.
    */
   #current(): Promise<ConnectionParts> {
     if (!this.#following) return this.#follow(this.#parts);
     return Date.now() < this.#until ? this.#followed! : this.#following;
   }
 
-  /** Follows the stream at a random moment of each later epoch in which the page is visible, whatever it reports. */
+  /** Follows at a random moment of each later epoch in which the page is visible, whatever it reports. */
   async #followEach(): Promise<void> {
     this.#followed = Promise.resolve(this.#parts);
     for (let failures = 0; !this.#closed;) {
@@ -119,8 +120,10 @@ export class StreamDoona extends Doona {
         time = Date.now() + waitAfter(failures);
       } else {
         const { epochs } = this.task;
-        const end = startOf(epochs, numberAt(epochs, Date.now()) + 1).getTime();
-        this.#until = Math.max(end, startOf(epochs, epochs.count).getTime());
+        const now = numberAt(epochs, Date.now());
+        const end = startOf(epochs, now + 1).getTime();
+        const next = blockSize * (blockOf(now) + 1);
+        this.#until = Math.max(end, startOf(epochs, Math.min(next, epochs.count)).getTime());
         time = end + this.#parts.spread * randomFraction();
       }
       const following = untilShown(time, this.#closing.signal).then(() => this.#follow(this.#parts));
@@ -171,7 +174,9 @@ export class StreamDoona extends Doona {
 
   /** @internal */
   override draftUsual(): Promise<void> {
-    if (this.task.epochs.events && typeof document !== 'undefined') void this.#followEach();
+    // In a stream without events every client reports in each epoch, and asks then.
+    const ofItsOwn = this.task.epochs.events || !this.#parts.continues;
+    if (ofItsOwn && typeof document !== 'undefined') void this.#followEach();
     return this.#now.draftUsual();
   }
 

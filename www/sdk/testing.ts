@@ -16,7 +16,8 @@
  */
 
 import type { Budget } from './budget.js';
-import { type Bytes, concat, toHex, utf8 } from './bytes.js';
+import { type Bytes, concat, joined, toHex, utf8 } from './bytes.js';
+import { blockOf, blockSize } from './epochs.js';
 import { newKey, open } from './hpke.js';
 import { FormatError, Reader, array, bin, uint } from './msgpack.js';
 import { tagSize } from './module.js';
@@ -87,11 +88,15 @@ export async function fakeRelay(question: Question = {}): Promise<FakeRelay> {
   const origin = `https://relay-${++relayCount}.test`;
   const task = await makeTask(coding, [origin, 'https://second.relay.test', '']);
   const relay = new Inbox(task, coding);
-  const path = `/v1/tasks/${toHex(task.id)}`;
+  const id = toHex(task.id);
+  const path = `/v1/tasks/${id}`;
   listen(origin, async (at, body) => {
-    if (at === path) return new Response(task.bundle);
     const [, epoch] = new RegExp(`^${path}/epochs/(\\d+)/reports$`).exec(at) ?? [];
-    return epoch === undefined ? problem('not-found') : relay.post(Number(epoch), body);
+    if (epoch !== undefined) return relay.post(Number(epoch), body);
+    const now = Math.min(Math.max((Date.now() / 1000 - task.start) / epochLength, 0), epochs - 1);
+    const [, block = at === path && blockOf(now)] = new RegExp(`^/v1/blocks/${id}/(\\d+)$`).exec(at) ?? [];
+    const bundle = block === false ? undefined : task.bundle(Number(block));
+    return bundle ? new Response(bundle) : problem('not-found');
   });
   return {
     options: {
@@ -215,18 +220,23 @@ type KeyPair = Awaited<ReturnType<typeof newKey>>;
 interface SignedTask {
   readonly id: Bytes;
   readonly owner: Bytes;
-  readonly bundle: Bytes;
+  /** When the first epoch begins, in Unix seconds. */
+  readonly start: number;
+  /** Returns the bundle with the keys of a block; undefined if there is no such block. */
+  readonly bundle: (block: number) => Bytes | undefined;
   readonly keys: readonly (readonly KeyPair[])[];
 }
 
-/** The task's number of epochs, one hour each. The first began a minute ago. */
+/** The task's number of epochs, and the length of each in seconds. The first began a minute ago. */
 const epochs = 24;
+const epochLength = 3600;
 
 async function makeTask(coding: Coding, urls: readonly string[]): Promise<SignedTask> {
   const { query, range: [lo, hi] } = coding.question;
   const labels = query === 'histogram';
   const parties = await Promise.all(urls.map(makeParty));
   const owner = await Signer.make();
+  const start = Math.floor(Date.now() / 1000) - 60;
   const width = coding.symbols <= 256 ? 1 : coding.symbols <= 65536 ? 2 : 4;
   const nobody = array([text(''), bin(new Uint8Array(32)), bin(new Uint8Array(32))]);
   const canonical = array([
@@ -238,26 +248,46 @@ async function makeTask(coding: Coding, urls: readonly string[]): Promise<Signed
     array([text('100'), text('1e-9'), array([]), text('min-honest')]),
     array([uint(1), text('1'), uint(1)]),
     array([text('full'), uint(1), uint(1), uint(width), uint(0)]),
-    array([uint(Math.floor(Date.now() / 1000) - 60), uint(3600), uint(epochs)]),
+    array([uint(start), uint(epochLength), uint(epochs)]),
     array([text('address'), uint(65535), nobody, array([])]),
     array(parties.slice(0, -1).map((party) => party.encoded)),
     parties.at(-1)!.encoded,
     text('x25519'), array([]), array([]),
   ]);
-  const bundle = array([bin(canonical), bin(owner.publicKey), bin(await owner.sign('task', canonical)),
-    array(parties.map(({ list }) => bin(list)))]);
-  return { id: await sha256(canonical), owner: owner.publicKey, bundle, keys: parties.map(({ keys }) => keys) };
+  const signature = await owner.sign('task', canonical);
+  const bundle = (block: number) => block in parties[0]!.blocks ? array([bin(canonical), bin(owner.publicKey),
+    bin(signature), array(parties.map(({ list }) => bin(list))), uint(blockSize * block),
+    array(parties.map(({ blocks }) => blocks[block]!))]) : undefined;
+  return { id: await sha256(canonical), owner: owner.publicKey, start, bundle, keys: parties.map(({ keys }) => keys) };
 }
 
 async function makeParty(url: string) {
   const signer = await Signer.make();
   const keys = await Promise.all(Array.from({ length: epochs }, newKey));
-  const body = array([text('doona-keys'), uint(version), text('x25519'),
-    array(keys.map(({ serialized }) => bin(serialized)))]);
+  const leaves: Bytes[] = [];
+  for (let first = 0; first < epochs; first += blockSize) {
+    leaves.push(joined(keys.slice(first, first + blockSize).map(({ serialized }) => serialized)));
+  }
+  const { root, paths } = await treeOf(leaves);
+  const body = array([text('doona-keys'), uint(version), text('x25519'), uint(epochs), bin(root)]);
   return {
     keys,
     list: array([bin(body), bin(await signer.sign('keys', body))]),
+    blocks: leaves.map((leaf, block) => array([bin(leaf), bin(paths[block]!)])),
     encoded: array([text(url), bin(signer.publicKey), bin(await sha256(body))]),
+  };
+}
+
+/** Returns the root of a Merkle tree, and the path to it from each leaf (RFC 9162, section 2.1). */
+async function treeOf(leaves: readonly Bytes[]): Promise<{ root: Bytes; paths: readonly Bytes[] }> {
+  if (leaves.length === 1) return { root: await sha256(concat(Uint8Array.of(0), leaves[0]!)), paths: [concat()] };
+  let half = 1;
+  while (2 * half < leaves.length) half *= 2;
+  const [left, right] = await Promise.all([treeOf(leaves.slice(0, half)), treeOf(leaves.slice(half))]);
+  return {
+    root: await sha256(concat(Uint8Array.of(1), left.root, right.root)),
+    paths: [...left.paths.map((path) => concat(path, right.root)),
+      ...right.paths.map((path) => concat(path, left.root))],
   };
 }
 

@@ -133,10 +133,13 @@ export function waitAfter(failures: number): number {
   return Math.min(30_000 * 2 ** (failures - 1), maxTimer);
 }
 
-/** Waits until a time, in Unix milliseconds, and then until the page is visible. Rejects on an abort. */
+/**
+ * Waits until a time, in Unix milliseconds, and then until the page is visible. Rejects on an abort. It looks at the
+ * clock every 30 seconds: a timer stops while the device sleeps, and reports may wait for this.
+ */
 export async function untilShown(time: number, signal: AbortSignal): Promise<void> {
   while (Date.now() < time || isHidden()) {
-    await (isHidden() ? whenVisible(signal) : pause(Math.min(time - Date.now(), maxTimer), signal));
+    await (isHidden() ? whenVisible(signal) : pause(Math.min(time - Date.now(), 30_000), signal));
   }
 }
 

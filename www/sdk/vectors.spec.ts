@@ -9,7 +9,7 @@ import { test } from 'node:test';
 
 import { blind, parseKey as parseTokenKey } from './blind.js';
 import { type Bytes, concat, equal, fromHex, toBase64url } from './bytes.js';
-import { checkId, checkIssuer, checkKeys, checkOwner, parseBundle } from './bundle.js';
+import { checkId, checkIssuer, checkKeys, checkOwner, parseBundle, withTokens } from './bundle.js';
 import { DoonaError } from './errors.js';
 import { Module, ModuleError } from './module.js';
 import { FormatError, Reader } from './msgpack.js';
@@ -145,16 +145,20 @@ test('signature.json: signatures verify for their own purpose only', async () =>
   }
 });
 
-test('bundle.json: every check passes', async () => {
-  const { bundle, owner, id } = read('bundle.json');
-  const parsed = parseBundle(hex(bundle));
-  await checkId(parsed, hex(id));
-  await checkOwner(parsed, parseKey(owner)!);
-  const keys = await checkKeys(parsed);
-  assert.equal(keys.length, parsed.task.relays.length + 1);
-  assert.equal(keys[0]?.length, parsed.task.epochs.count);
-  assert.equal((await checkIssuer(parsed)).length, parsed.task.epochs.count);
-});
+for (const [name, block] of [['bundle', 0], ['block', 2]] as const) {
+  test(`${name}.json: every check passes`, async () => {
+    const { bundle, owner, id } = read(`${name}.json`);
+    const parsed = parseBundle(hex(bundle));
+    if (id) await checkId(parsed, hex(id));
+    await checkOwner(parsed, parseKey(owner)!);
+    const keys = await checkKeys(parsed);
+    const { relays, epochs: { count } } = parsed.task;
+    assert.equal(keys.first, 8 * block);
+    const inBlock = Math.min(8, count - 8 * block);
+    assert.deepEqual(keys.hops.map((hop) => hop.length), [...relays, 'verifier'].map(() => inBlock));
+    if (withTokens(parsed.task)) assert.equal((await checkIssuer(parsed)).length, keys.hops[0]!.length);
+  });
+}
 
 test('slot.json: info and aad are the same as in Go', async () => {
   const slot = read('slot.json').find((s: any) => s.kem === 'x25519');
@@ -195,7 +199,7 @@ for (const [name, { task, expect }] of bad('task')) {
   });
 }
 
-for (const [name, { bundle, owner }] of bad('bundle')) {
+for (const [name, { bundle, owner }] of [...bad('bundle'), ...bad('block')]) {
   test(`${name}: refused on both paths`, async () => {
     const key = parseKey(owner)!;
     await assert.rejects(async () => {
@@ -204,7 +208,9 @@ for (const [name, { bundle, owner }] of bad('bundle')) {
       await checkKeys(parsed);
       await checkIssuer(parsed);
     }, (error) => error instanceof DoonaError && error.code === 'task-refused');
-    assert.throws(() => full.openBundle(key, hex(read('bundle.json').id), hex(bundle)), ModuleError);
+    const { canonical } = parseBundle(hex(read(name.startsWith('bad_block') ? 'block.json' : 'bundle.json').bundle));
+    const id = await sha256(canonical);
+    assert.throws(() => full.openBundle(key, id, hex(bundle)), ModuleError);
   });
 }
 

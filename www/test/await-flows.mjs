@@ -136,7 +136,7 @@ export function flowsOf({ it, sdk, tasks, options, pause, until }) {
   });
   /** A stream of 200 tasks without content. */
   const manyTasks = () => {
-    const empty = [0x94, 0xc4, 0, 0xc4, 32, ...Array(32).fill(0), 0xc4, 64, ...Array(64).fill(0), 0x90];
+    const empty = [0x96, 0xc4, 0, 0xc4, 32, ...Array(32).fill(0), 0xc4, 64, ...Array(64).fill(0), 0x90, 0, 0x90];
     return new Response(new Uint8Array([0x92, 0xdc, 0, 200, ...Array(200).fill(empty).flat(), 0x90]));
   };
   /** Lets the browser close the connection to IndexedDB before its next transaction. */
@@ -175,6 +175,8 @@ export function flowsOf({ it, sdk, tasks, options, pause, until }) {
       report('done', 'report again')],
     'part of a bundle in place': () => [
       ['bundle', () => void Object.assign(globalThis, { ServiceWorkerGlobalScope: {} })], ...strict('tokens')],
+    'a later block': () => [connecting('year'), report(), close, turnClock(200 * hour),
+      connecting('year', {}, 'connect again'), report('done', 'report again'), close],
     'a full cache': () => [['fill', () => fillCache('truthful')], ...strict('truthful')],
     'the browser closes IndexedDB': () => [connecting('truthful'), ['lose', closeConnection], report()],
     'not sampled': () => strict('truthful', { sample: 0 }),
@@ -218,6 +220,8 @@ export function flowsOf({ it, sdk, tasks, options, pause, until }) {
     'a stream with events': () => [connecting('years with events'), ['wait', () => pause(300)], report(), flush, close],
     'a stream goes on': () => [connecting('stream'), report(), turnClock(1.5 * hour), report('done', 'report again'),
       flush, forget, close],
+    "a stream's later block": () => [['offer', () => void delete tasks['years'].stride], // It is for other tests.
+      connecting('years'), report(), turnClock(200 * hour), report('done', 'report again'), close],
     'a stream that is over': () => [turnClock(5 * hour), connecting('stream'), report('task-ended'), flush],
     'a stream with statements': () => [serve('rescued'), ...strict('stream')],
     // The test server's relay does not know the task with the new key.

@@ -378,22 +378,25 @@ async function onAFakeClock(body) {
 for (const name of ['year', 'year, noise by relays']) {
   cases[`"${name}": whoever comes every day reports every day, within (10, 1e-5)`] = (host) =>
     onAFakeClock(async (set, arrived) => {
-      const doona = await within(host, name, { epsilon: 10, delta: 1e-5, days: 365 });
-      same(doona.guarantee.totalEpsilon <= 10 && doona.guarantee.totalDelta <= 1e-5, true);
+      const visit = () => within(host, name, { epsilon: 10, delta: 1e-5, days: 365 });
+      const { guarantee } = await visit();
+      same(guarantee.totalEpsilon <= 10 && guarantee.totalDelta <= 1e-5, true);
       // Every day in long runs outside browsers; otherwise every 14th day.
       const step = /** @type {any} */ (globalThis).doonaLong ? 1 : 14;
       const days = Array.from({ length: Math.ceil(365 / step) }, (_, i) => i * step);
       for (const day of days) {
         set(day);
+        const doona = await visit();
         same((await doona.report(day % 16)).repeated, false);
         if (day % 50 === 0) same((await doona.report(3)).repeated, true);
+        doona.close();
       }
       const task = host.tasks[name]?.task.split('/').at(-1);
       same(arrived, days.map((day) => `${task}/epochs/${day}`));
       set(-3650);
-      await refused(host, doona.report(1), 'epoch-not-open');
+      await refused(host, (await visit()).report(1), 'epoch-not-open');
       set(3650);
-      await refused(host, doona.report(1), 'task-ended');
+      await refused(host, (await visit()).report(1), 'task-ended');
       set(7); // The ledger still has the earlier reports.
       const other = await within(host, name === 'year' ? 'year, noise by relays' : 'year',
         { epsilon: 10, delta: 1e-5, days: 365 });
@@ -1227,6 +1230,34 @@ async function wipe(host) {
   await new Promise((resolve) => (clearing.oncomplete = resolve));
   db.close();
 }
+
+cases['a stream brings the keys of its current block, and a page asks only for keys that it lacks'] = async (host) => {
+  const { stream = '', owner = '' } = host.tasks['years'] ?? {};
+  await control(host, 'renew', { stream: 'years', chain: 0 });
+  const { fetch } = globalThis;
+  const asked = /** @type {string[]} */ ([]);
+  let block = 0; // that the stream's task has
+  globalThis.fetch = async (to, how) => {
+    const [, path = ''] = /\/(streams|blocks)\//.exec(String(to)) ?? [];
+    if (path) asked.push(path === 'blocks' ? String(to).replace(/.*\//, 'block ') : path);
+    if (path !== 'streams') return fetch(to, how);
+    const bundle = await fetch(`${stream.replace('/streams/', '/blocks/')}/${block}`);
+    return new Response(Uint8Array.of(0x92, 0x91, ...new Uint8Array(await bundle.arrayBuffer()), 0x90));
+  };
+  try {
+    const page = { ...host.options, stream, owner, budget: yearly, spread: 0, flush: false, ...ownStore(host) };
+    const doona = await host.sdk.connect(page);
+    for (const [day, served, want] of /** @type {[number, number, string][]} */ ([[0, 0, 'streams'], [7, 0, 'streams'],
+      [8, 1, 'streams'], [9, 0, 'streams'], [16, 1, 'streams,block 2'], [17, 2, 'streams']])) {
+      block = served;
+      await later(24 * day, async () => same((await doona.report(1)).epoch, day));
+      same(asked.splice(0).join(), want, `day ${day}`);
+    }
+  } finally {
+    globalThis.fetch = fetch;
+  }
+  same((await take(host)).map(({ error }) => error), ['', '', '', '', '', '']);
+};
 
 /**
  * Runs `body` with a page in two tabs and a clock that `visit` sets to a day of the stream "years".

@@ -799,3 +799,105 @@ test('a report that another tab forgets is not sent', async () => {
   assert.deepEqual(await server.take(), []);
   assert.deepEqual((await stored()).map(({ state }) => state), ['dropped']);
 });
+
+/** Notes what the page asks of a task, by paths after the task's id. */
+function noteRequests() {
+  const asked = /** @type {string[]} */ ([]);
+  page.on('request', (request) => {
+    const [, kind, path = ''] = /\/v1\/(tasks|blocks)\/[0-9a-f]+(.*)/.exec(request.url()) ?? [];
+    if (kind && request.method() !== 'OPTIONS') asked.push(kind === 'blocks' ? `/blocks${path}` : path);
+  });
+  return asked;
+}
+
+const sleep = (/** @type {number} */ days) => page.clock.setSystemTime(Date.now() + days * 86_400_000);
+
+/** Lets the page look at its clock, and waits for a request. */
+async function look(/** @type {string[]} */ asked) {
+  await page.clock.fastForward(30_000);
+  for (let i = 0; i < 100 && asked.length === 0; i++) await page.waitForTimeout(50);
+}
+
+test('a page whose epoch had its report gets the next keys at a moment of its own, values or none', async () => {
+  await page.clock.install();
+  const asked = noteRequests();
+  const visit = () => page.evaluate(async (offer) => {
+    const file = '/doona.js';
+    /** @type {SDK} */
+    const { init } = await import(file);
+    const client = init({ ...offer, budget: { epsilon: 20, delta: 1, days: 365 }, when: 'now' });
+    Object.assign(globalThis, { client });
+  }, /** @type {any} */ (server.tasks.year));
+  const until = async (/** @type {string} */ state) => {
+    for (let i = 0; i < 200; i++) {
+      if (await page.evaluate('client.status.state') === state) return;
+      await page.waitForTimeout(50);
+    }
+    assert.fail(String(await page.evaluate('JSON.stringify(client.status)')));
+  };
+  await sleep(7);
+  await visit();
+  await page.evaluate('client.report(1)');
+  await until('reported');
+  assert.ok(asked.splice(0).includes('/epochs/7/reports'));
+  for (const values of [3, 0]) {
+    await page.reload();
+    await sleep(values ? 7 : 15);
+    await visit();
+    if (!values) {
+      await page.evaluate('client.report(1)');
+      await until('reported');
+      await page.reload();
+      await visit();
+    }
+    await until('reported');
+    asked.length = 0;
+    await sleep(values ? 8 : 16);
+    for (let i = 0; i < values; i++) await page.evaluate('client.report(1)');
+    await page.waitForTimeout(1000);
+    assert.deepEqual(asked, [], 'a value asks for no keys');
+    await look(asked);
+    assert.deepEqual(asked[0], `/blocks/${values ? 1 : 2}`);
+    if (values) await until('reported');
+    assert.deepEqual(asked.slice(1), values ? ['/epochs/8/reports'] : []);
+  }
+  assertQuiet();
+});
+
+test("an open page gets a later block's keys at a moment of its own, and a later visit has them", async () => {
+  await page.clock.install();
+  const asked = noteRequests();
+  const visit = () => page.evaluate(async (offer) => {
+    const file = '/doona.js';
+    /** @type {SDK} */
+    const { connect } = await import(file);
+    const doona = await connect({ ...offer, budget: { epsilon: 20, delta: 1, days: 365 }, when: 'now' });
+    Object.assign(globalThis, { doona });
+  }, /** @type {any} */ (server.tasks.year));
+  const report = () => page.evaluate('doona.report(1).then(({ epoch }) => epoch, String)');
+  await visit();
+  assert.equal(await report(), 0);
+  assert.deepEqual(asked.splice(0), ['', '/epochs/0/reports']);
+
+  await sleep(8);
+  const waiting = report();
+  await page.waitForTimeout(1000);
+  assert.deepEqual(asked, [], 'a report asks for no keys');
+  await look(asked);
+  assert.deepEqual(asked, ['/blocks/1']);
+  assert.equal(await waiting, 8);
+  assert.deepEqual(asked.splice(0), ['/blocks/1', '/epochs/8/reports']);
+  await sleep(16);
+  await look(asked);
+  assert.deepEqual(asked.splice(0), ['/blocks/2'], 'a page asks whether it reports or not');
+  assert.equal(await report(), 16);
+  assert.deepEqual(asked.splice(0), ['/epochs/16/reports']);
+
+  for (const [days, want] of /** @type {[number, string[]][]} */ ([[17, []], [25, ['/blocks/3']], [26, []]])) {
+    await page.reload();
+    await sleep(days);
+    await visit();
+    assert.deepEqual(asked.splice(0), want, `day ${days}`);
+  }
+  assertQuiet();
+});

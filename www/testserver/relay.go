@@ -13,6 +13,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/wire/endpoint"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -68,6 +69,7 @@ func newRelay(all map[string]*scenario) *relay {
 func (r *relay) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+endpoint.TaskPath, r.serveTask)
+	mux.HandleFunc("GET "+endpoint.BlockPath, r.serveTask)
 	mux.HandleFunc("GET "+endpoint.StreamPath, r.serveStream)
 	mux.HandleFunc("POST "+endpoint.ReportsPath, r.receive)
 	mux.HandleFunc("OPTIONS /", func(w http.ResponseWriter, _ *http.Request) {
@@ -82,13 +84,22 @@ func (r *relay) handler() http.Handler {
 }
 
 func (r *relay) serveTask(w http.ResponseWriter, req *http.Request) {
-	s := r.tasks[req.URL.Path]
+	s := r.tasks[strings.Replace(endpoint.TaskPath, "{task}", req.PathValue("task"), 1)]
 	if s == nil {
 		problem.New(problem.UnknownTask, "").Write(w)
 		return
 	}
+	block := blockNow(s.SignedTask)
+	if i, err := strconv.ParseUint(req.PathValue("block"), 10, 16); err == nil && i*onion.BlockEpochs < s.Epochs.Count {
+		block = s.Block(i * onion.BlockEpochs)
+	}
+	raw, err := s.bundle(block)
+	if err != nil {
+		problem.New(problem.Malformed, "%v", err).Write(w)
+		return
+	}
 	w.Header().Set("Content-Type", "application/msgpack")
-	w.Write(s.bundle)
+	w.Write(raw)
 }
 
 func (r *relay) receive(w http.ResponseWriter, req *http.Request) {

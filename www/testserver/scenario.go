@@ -21,10 +21,24 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// scenario is a signed task, and the bundle that the server serves for it. The bundle may be invalid on purpose.
+// scenario is a signed task, and how the server changes its bundle. The result may be invalid on purpose.
 type scenario struct {
 	*fixture.SignedTask
-	bundle []byte // served at the task's path
+	change func(bundle []byte, t *fixture.SignedTask) []byte // nil for no change
+}
+
+// blockNow returns a task's bundle as a relay serves it to pages now.
+func blockNow(t *fixture.SignedTask) *taskfile.Bundle {
+	return t.Block((&taskfile.Open{Task: t.Task}).EpochNear(uint64(time.Now().Unix())))
+}
+
+// bundle returns what the server answers with, for a bundle with the keys of a block.
+func (s *scenario) bundle(block *taskfile.Bundle) ([]byte, error) {
+	raw, err := block.Bytes()
+	if err == nil && s.change != nil {
+		raw = s.change(raw, s.SignedTask)
+	}
+	return raw, err
 }
 
 // hour returns count epochs of one hour each. The first began a minute ago, so a test does not see it end.
@@ -85,7 +99,10 @@ func scenarios(relay, site, proxy string) (map[string]*scenario, error) {
 		{name: "trailing", draft: truthful(), relays: two, epochs: hour(1), serve: trail},
 		{name: "endless", draft: truthful(), relays: two, epochs: hour(1), serve: lengthen},
 		{name: "swapped", draft: truthful(), relays: two, epochs: hour(1),
-			serve: func([]byte, *fixture.SignedTask) []byte { return all["truthful"].bundle }},
+			serve: func([]byte, *fixture.SignedTask) []byte {
+				raw, _ := all["truthful"].bundle(blockNow(all["truthful"].SignedTask))
+				return raw
+			}},
 	} {
 		if c.epochs.Count == 0 {
 			c.epochs = limitedDays(c.draft)
@@ -94,14 +111,7 @@ func scenarios(relay, site, proxy string) (map[string]*scenario, error) {
 		if err != nil {
 			return nil, err
 		}
-		bundle, err := signed.Bundle.Bytes()
-		if err != nil {
-			return nil, err
-		}
-		if c.serve != nil {
-			bundle = c.serve(bundle, signed)
-		}
-		all[c.name] = &scenario{signed, bundle}
+		all[c.name] = &scenario{signed, c.serve}
 	}
 	return all, nil
 }
@@ -129,11 +139,7 @@ func addDrafts(all map[string]*scenario, path, relay string) error {
 		if err != nil {
 			return err
 		}
-		bundle, err := signed.Bundle.Bytes()
-		if err != nil {
-			return err
-		}
-		all[name] = &scenario{signed, bundle}
+		all[name] = &scenario{signed, nil}
 	}
 	return nil
 }
@@ -221,7 +227,7 @@ func lengthen(bundle []byte, _ *fixture.SignedTask) []byte {
 // "junk sizes" has the largest allowed number of tasks.
 func junkStreams(root *fixture.SignedTask) map[string][]byte {
 	const most, mostTasks = 16 << 20, 4096
-	head := slices.Concat([]byte{0x92, 0x91, 0x94}, blob(root.Canonical()), blob(root.Bundle.Owner[:]),
+	head := slices.Concat([]byte{0x92, 0x91, 0x96}, blob(root.Canonical()), blob(root.Bundle.Owner[:]),
 		blob(root.Bundle.Signature))
 	many := func(head, one []byte) []byte {
 		count := (most - len(head) - 6) / len(one)
@@ -229,8 +235,8 @@ func junkStreams(root *fixture.SignedTask) map[string][]byte {
 			bytes.Repeat(one, count), []byte{0x90})
 	}
 	empty := func(size int) []byte {
-		return slices.Concat([]byte{0x94}, blob(make([]byte, size)), blob(make([]byte, 32)), blob(make([]byte, 64)),
-			[]byte{0x90})
+		return slices.Concat([]byte{0x96}, blob(make([]byte, size)), blob(make([]byte, 32)), blob(make([]byte, 64)),
+			[]byte{0x90, 0, 0x90})
 	}
 	full := bytes.Repeat(empty(most/mostTasks-200), mostTasks)
 	return map[string][]byte{

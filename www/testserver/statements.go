@@ -64,7 +64,7 @@ func (r *relay) addStatements(root, one *fixture.SignedTask) (recovery string, e
 	} {
 		chain := &taskfile.Chain{Statements: c.said}
 		for _, t := range c.tasks {
-			chain.Tasks = append(chain.Tasks, t.Bundle)
+			chain.Tasks = append(chain.Tasks, blockNow(t))
 			r.tasks[t.Path()] = &scenario{SignedTask: t}
 		}
 		if r.variants[name], err = chain.Bytes(); err != nil {

@@ -66,7 +66,7 @@ func (r *relay) addStream(url string) (offer, error) {
 	}
 	unsigned := *one.Bundle
 	unsigned.Signature = root.Bundle.Signature
-	if r.variants["unsigned"], err = chainOf([]*fixture.SignedTask{root, {Bundle: &unsigned}}); err != nil {
+	if r.variants["unsigned"], err = chainOf([]*fixture.SignedTask{root, {Task: one.Task, Bundle: &unsigned}}); err != nil {
 		return offer{}, err
 	}
 	maps.Copy(r.variants, junkStreams(root))
@@ -135,7 +135,7 @@ func (r *relay) addKeys(root, one *fixture.SignedTask, stranger ed25519.PrivateK
 func chainOf(tasks []*fixture.SignedTask) ([]byte, error) {
 	chain := &taskfile.Chain{}
 	for _, t := range tasks {
-		chain.Tasks = append(chain.Tasks, t.Bundle)
+		chain.Tasks = append(chain.Tasks, blockNow(t))
 	}
 	return chain.Bytes()
 }

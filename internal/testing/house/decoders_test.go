@@ -123,7 +123,7 @@ var reads = map[string]func(in []byte) error{
 		return err
 	},
 	"stream": func(in []byte) error {
-		_, err := taskfile.ReadChain(bytes.NewReader(in), task.ID{}, func(*task.Task) bool { return true })
+		_, err := taskfile.ReadChain(bytes.NewReader(in), task.ID{})
 		return err
 	},
 	"statement":       func(in []byte) error { _, err := taskfile.ParseStatement(in, task.ID{}); return err },

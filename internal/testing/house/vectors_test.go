@@ -152,6 +152,10 @@ func TestVectorsKeyList(t *testing.T) {
 		KEM                task.KEM
 		Signer, Hash, List hexBytes
 		Keys               []struct{ Private, Public, ID hexBytes }
+		Blocks             []struct {
+			First      uint64
+			Keys, Path hexBytes
+		}
 	}
 	readVectors(t, "keylist", &vectors)
 	for _, v := range vectors {
@@ -170,7 +174,32 @@ func TestVectorsKeyList(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, onion.KeyID(k.ID), public.ID())
 		}
+		require.Len(t, v.Blocks, (len(v.Keys)+onion.BlockEpochs-1)/onion.BlockEpochs)
+		for _, b := range v.Blocks {
+			block := list.Block(b.First)
+			require.Equal(t, [2][]byte{b.Keys, b.Path}, [2][]byte{block.Keys, block.Path})
+			got, err := onion.PartyKeys(named, 0, &onion.SignedKeyList{List: list.List, Signature: list.Signature,
+				First: b.First, Keys: b.Keys, Path: b.Path})
+			require.NoError(t, err)
+			require.Equal(t, keys[b.First].ID(), got[b.First].ID())
+		}
 	}
+}
+
+func TestVectorsBlock(t *testing.T) {
+	var v struct {
+		Bundle hexBytes
+		Owner  string
+		Epoch  uint64
+	}
+	readVectors(t, "block", &v)
+	owner, err := taskfile.ParseKey("owner", v.Owner)
+	require.NoError(t, err)
+	bundle, err := taskfile.ParseBundle(v.Bundle)
+	require.NoError(t, err)
+	open, err := bundle.OpenBlock(&owner)
+	require.NoError(t, err)
+	require.Equal(t, v.Epoch/onion.BlockEpochs*onion.BlockEpochs, open.KeyLists[0].First)
 }
 
 func TestVectorsBundle(t *testing.T) {
@@ -478,7 +507,7 @@ func (f *fault) run(t *testing.T) error {
 		if err != nil {
 			return err
 		}
-		_, err = bundle.Open(&owner)
+		_, err = bundle.OpenBlock(&owner)
 		return err
 	case "submission":
 		_, err := opener(t, f.Task, f.Hop, f.Epoch, f.Private).OpenEnvelope(f.Body)

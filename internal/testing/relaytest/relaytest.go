@@ -29,7 +29,6 @@ import (
 	"github.com/doona-dp/doona/internal/testing/pgtest"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/relay"
-	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
@@ -423,7 +422,7 @@ func (c *Cascade) VerifierOpener(t testing.TB, epoch uint64) *onion.Opener {
 // PublicKey returns the serialized HPKE public key of a hop for an epoch.
 func (c *Cascade) PublicKey(t testing.TB, hop int, epoch uint64) []byte {
 	t.Helper()
-	var list onion.KeyList
-	require.NoError(t, codec.Unmarshal(c.Open.KeyLists[hop].List, &list))
-	return list.Keys[epoch]
+	keys := c.Open.KeyLists[hop].Keys
+	size := len(keys) / int(c.Open.Epochs.Count)
+	return keys[int(epoch)*size : int(epoch+1)*size]
 }

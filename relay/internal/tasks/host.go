@@ -10,6 +10,7 @@ import (
 	"github.com/doona-dp/doona/relay/internal/monitor"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -117,21 +118,63 @@ func (h *Host) ClearDropped(ctx context.Context) {
 	}
 }
 
-// HandleTask answers with the bundle of a task, even if the task belongs to a stream and the relay no longer serves it.
+// HandleTask answers with the bundle of a task for pages: with the keys of the block of epochs that is open.
 func (d *Desk) HandleTask(w http.ResponseWriter, req *http.Request) error {
-	var bundle []byte
-	s, err := service.PathTask(req, d.Hosted().ByID)
-	if err == nil {
-		bundle = s.bundle
-	} else if t := d.streamTask(req); t != nil {
-		bundle = t.Raw
-	} else {
+	t, raw, err := d.pathTask(req)
+	if err != nil {
 		return err
 	}
-	return service.Write(w, codec.MediaType, bundle)
+	return writeBlock(w, raw, t, t.EpochNear(d.unixTime()))
 }
 
-// HandleKeys answers with this relay's key lists for all tasks.
+// HandleBlock is HandleTask for the block of keys that the path names.
+func (d *Desk) HandleBlock(w http.ResponseWriter, req *http.Request) error {
+	t, raw, err := d.pathTask(req)
+	if err != nil {
+		return err
+	}
+	block, err := service.PathNumber(req, "block", 0, (t.Epochs.Count-1)/onion.BlockEpochs)
+	if err != nil {
+		return err
+	}
+	return writeBlock(w, raw, t, block*onion.BlockEpochs)
+}
+
+// HandleAllKeys answers with the bundle of a task with all keys, for parties.
+func (d *Desk) HandleAllKeys(w http.ResponseWriter, req *http.Request) error {
+	_, raw, err := d.pathTask(req)
+	if err != nil {
+		return err
+	}
+	return service.Write(w, codec.MediaType, raw)
+}
+
+// pathTask returns the task that a request names and its bundle, even if the task belongs to a stream and the relay no
+// longer serves it.
+func (d *Desk) pathTask(req *http.Request) (*taskfile.Open, []byte, error) {
+	s, err := service.PathTask(req, d.Hosted().ByID)
+	if err == nil {
+		return s.Open, s.bundle, nil
+	}
+	if t := d.streamTask(req); t != nil {
+		return t.Open, t.Raw, nil
+	}
+	return nil, nil, err
+}
+
+func writeBlock(w http.ResponseWriter, raw []byte, t *taskfile.Open, epoch uint64) error {
+	all, err := taskfile.ParseBundle(raw)
+	if err != nil {
+		return err
+	}
+	block, err := all.Block(t.Lists(), epoch).Bytes()
+	if err != nil {
+		return err
+	}
+	return service.Write(w, codec.MediaType, block)
+}
+
+// HandleKeys answers with this relay's signed key lists for all tasks, without the keys.
 func (d *Desk) HandleKeys(w http.ResponseWriter, _ *http.Request) error {
 	lists, err := d.Hosted().keyLists()
 	if err != nil {

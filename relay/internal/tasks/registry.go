@@ -93,11 +93,15 @@ func newSet(order []*Hosted, streams map[task.ID]*stream) *Set {
 		next.ByID[s.ID] = s
 	}
 	next.keyLists = sync.OnceValues(func() ([]byte, error) {
-		lists := []*onion.SignedKeyList{} // not nil, which has another encoding
+		lists := codec.AppendArray(nil, len(next.Order))
 		for _, s := range next.Order {
-			lists = append(lists, s.KeyLists[s.Hop])
+			list, err := s.KeyLists[s.Hop].Head()
+			if err != nil {
+				return nil, err
+			}
+			lists = append(lists, list...)
 		}
-		return codec.Marshal(&lists)
+		return lists, nil
 	})
 	next.slots = sync.OnceValue(func() int {
 		slots := map[task.ID]bool{}

@@ -152,8 +152,7 @@ func (d *Desk) HandleStream(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	// Both the client's clock and this relay's clock may be slow, by MaxSkew each.
-	over := d.Clock.Read().Now.Add(-2 * service.MaxSkew).Unix()
-	chain, err := l.Chain(uint64(max(over, 0)))
+	chain, err := l.Chain(d.unixTime(), 2*service.MaxSkew)
 	if err != nil {
 		return err
 	}
