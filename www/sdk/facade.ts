@@ -130,7 +130,7 @@ export class DoonaClient<V extends Value = Value> {
   #retryAt = 0;
   /** Attempts to connect that failed. */
   #failures = 0;
-  /** The end of the epoch, in Unix milliseconds, after which the page connects by itself. */
+  /** The end of the epoch, in Unix milliseconds, after which the page connects by itself; values wait for that. Or 0. */
   #awaited = 0;
   #sending = 0;
   /** When the epoch of the last report ends, in Unix milliseconds. */
@@ -353,7 +353,8 @@ export class DoonaClient<V extends Value = Value> {
         };
         if (!this.#closing.signal.aborted) await this.#readOptOut(this.#options.store, read);
         if (!this.#isReady() || this.#isHopeless) continue;
-        if (!this.#doona && !this.#isReported(found) && Date.now() >= this.#retryAt) {
+        if (!this.#doona && !this.#isReported(found) && Date.now() >= this.#retryAt &&
+          (this.#wantsTask || !this.#awaited)) {
           await this.#connect();
           await this.#readOptOut(); // Another tab may have opted out meanwhile.
         }
@@ -382,7 +383,6 @@ export class DoonaClient<V extends Value = Value> {
     // the number of values does not change the time.
     if (next && typeof document !== 'undefined' && this.#awaited !== end) {
       this.#awaited = end;
-      this.#retryAt = Infinity;
       untilShown(end + this.#pinned!.spread * randomFraction(), this.#closing.signal).then(this.#retry, () => {});
     }
     const failure = new DoonaError('not-delivered', reasons['not-delivered']!);
@@ -451,7 +451,7 @@ export class DoonaClient<V extends Value = Value> {
   }
 
   readonly #retry = (): void => {
-    this.#retryAt = 0;
+    this.#retryAt = this.#awaited = 0;
     void this.#advance();
   };
 
