@@ -179,3 +179,41 @@ func TestDatabaseHangs(t *testing.T) {
 	thaw()
 	requireReadyAgain(t, c, body)
 }
+
+// requireUndecided requires that a relay soon refuses a report for now, although its store has not decided.
+func requireUndecided(t *testing.T, c *relaytest.Cascade, body []byte) {
+	t.Helper()
+	begun := time.Now()
+	got := requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, body, relaytest.Network(1)))
+	require.Less(t, time.Since(begun), 10*time.Second)
+	require.NotZero(t, got.RetryAfter)
+}
+
+// requireOne requires that a store has one report in the open batch of a relay's first task.
+func requireOne(t *testing.T, c *relaytest.Cascade, store string) {
+	t.Helper()
+	cfg := c.Config(t, 0)
+	cfg.Store = store
+	n, err := relay.Submissions(cfg, c.Open.ID)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+}
+
+// TestCommitHangs: a commit hangs. The relay must refuse the report for now, and keep its memory reserved. When the
+// commit succeeds after all, the relay must acknowledge the same bytes, and count them once.
+func TestCommitHangs(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1})
+	r, err := relay.New(c.Config(t, 0))
+	require.NoError(t, err)
+	goOn := relay.HangCommits(r)
+	c.Serve(t, r, c.Config(t, 0).Admin)
+	t.Cleanup(goOn)
+	all := relay.FreeMemory(r)
+	body := c.Seal(t, 0, 1)
+	requireUndecided(t, c, body)
+	require.Less(t, relay.FreeMemory(r), all)
+	goOn()
+	require.NoError(t, c.Post(t.Context(), 0, body, relaytest.Network(1)))
+	requireOne(t, c, c.Config(t, 0).Store)
+	requireSoon(t, func() bool { return relay.FreeMemory(r) == all })
+}
