@@ -135,6 +135,8 @@ func alerts() []byte {
 			"state rollback: the store or key files are older copies, and the relay or an epoch has stopped: see relay end-epochs --help"},
 		{"DoonaRelayStoreErrors", "rate(doona_relay_store_errors_total[5m]) > 0", "2m",
 			"transactions fail: the disk is full, or the database does not answer"},
+		{"DoonaRelayStoreUnreadable", "doona_relay_store_unreadable == 1", "1m",
+			"the store does not answer: relay status lacks the tasks, and their metrics keep their last values"},
 		{"DoonaRelayOverloaded", `rate(doona_relay_overloaded_total{problem="overloaded"}[5m]) > 1`, "10m",
 			"the relay is full and refuses reports: see docs/deployment.md on capacity"},
 		{"DoonaRelayEpochsEnd", "doona_relay_epochs_end_timestamp_seconds - time() < 14 * 86400", "1h",

@@ -1,7 +1,6 @@
 package relay_test
 
 import (
-	"context"
 	"database/sql"
 	"io"
 	"net"
@@ -159,23 +158,89 @@ func (f *frozen) listen(t *testing.T, server string) (folder string) {
 	return folder
 }
 
-// TestDatabaseHangs: a database no longer answers, although its connections stand. The relay must live, say that it is
-// not ready, and acknowledge nothing. Then it must go on.
+// TestDatabaseHangs: a database no longer answers, although its connections stand. The relay must live, say soon that
+// it is not ready and what it cannot read, and refuse reports for now. Then it must go on, and count the report once.
 func TestDatabaseHangs(t *testing.T) {
 	_, database := startDatabase(t)
 	parsed, err := url.Parse(database)
 	require.NoError(t, err)
 	proxy := &frozen{}
-	store := withParameter(t, database, "host", proxy.listen(t, parsed.Query().Get("host")))
-	c := startOn(t, withParameter(t, store, "connect_timeout", "1"))
+	store := withParameter(t, withParameter(t, database, "host", proxy.listen(t, parsed.Query().Get("host"))),
+		"connect_timeout", "6")
+	c := startOn(t, store)
 	body := c.Seal(t, 0, 1)
 	proxy.Lock()
 	thaw := sync.OnceFunc(proxy.Unlock)
 	t.Cleanup(thaw)
+	requireUndecided(t, c, body)
 	requireUnready(t, c)
-	short, stop := context.WithTimeout(t.Context(), time.Second)
-	defer stop()
-	require.Error(t, c.Post(short, 0, body, relaytest.Network(1)), "what cannot be on disk is not acknowledged")
+	begun, admin := time.Now(), "http://"+c.Config(t, 0).Admin
+	metrics := metricsOf(t, c)
+	require.Contains(t, metrics, "\ndoona_relay_ready 0\n")
+	require.Contains(t, metrics, "\ndoona_relay_store_unreadable 1\n")
+	require.Less(t, time.Since(begun), 7*time.Second)
+	for _, command := range []string{"status", "owners"} {
+		begun = time.Now()
+		code, _, log := run(t, command, "--admin", admin)
+		require.Equal(t, 1, code)
+		require.Contains(t, log, "couldn't read the tasks and owners: the store does not answer")
+		require.Less(t, time.Since(begun), 7*time.Second)
+	}
+	begun = time.Now()
+	code, _, log := run(t, "status", "--config", c.RelayConfig(1), "--store", store)
+	require.Equal(t, 1, code)
+	require.Contains(t, log, "couldn't open the store")
+	require.Less(t, time.Since(begun), 12*time.Second, "it must not connect repeatedly")
 	thaw()
 	requireReadyAgain(t, c, body)
+	requireOne(t, c, database)
+	require.Contains(t, metricsOf(t, c), "\ndoona_relay_store_unreadable 0\n")
+	code, out, log := run(t, "status", "--admin", admin)
+	require.Zero(t, code, log)
+	require.Contains(t, out, c.Open.Name)
+}
+
+func metricsOf(t *testing.T, c *relaytest.Cascade) string {
+	t.Helper()
+	status, metrics := getAdmin(t, c, 0, "metrics")
+	require.Equal(t, http.StatusOK, status)
+	return metrics
+}
+
+// requireUndecided requires that a relay soon refuses a report for now, although its store has not decided.
+func requireUndecided(t *testing.T, c *relaytest.Cascade, body []byte) {
+	t.Helper()
+	begun := time.Now()
+	got := requireProblem(t, problem.Overloaded, c.Post(t.Context(), 0, body, relaytest.Network(1)))
+	require.Less(t, time.Since(begun), 10*time.Second)
+	require.NotZero(t, got.RetryAfter)
+}
+
+// requireOne requires that a store has one report in the open batch of a relay's first task.
+func requireOne(t *testing.T, c *relaytest.Cascade, store string) {
+	t.Helper()
+	cfg := c.Config(t, 0)
+	cfg.Store = store
+	n, err := relay.Submissions(cfg, c.Open.ID)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+}
+
+// TestCommitHangs: a commit hangs. The relay must refuse the report for now, and keep its memory reserved. When the
+// commit succeeds after all, the relay must acknowledge the same bytes, and count them once.
+func TestCommitHangs(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1})
+	r, err := relay.New(c.Config(t, 0))
+	require.NoError(t, err)
+	goOn := relay.HangCommits(r)
+	c.Serve(t, r, c.Config(t, 0).Admin)
+	t.Cleanup(goOn)
+	all := relay.FreeMemory(r)
+	body := c.Seal(t, 0, 1)
+	requireUndecided(t, c, body)
+	require.Less(t, relay.FreeMemory(r), all)
+	goOn()
+	require.NoError(t, c.Post(t.Context(), 0, body, relaytest.Network(1)))
+	requireOne(t, c, c.Config(t, 0).Store)
+	requireSoon(t, func() bool { return relay.FreeMemory(r) == all })
 }

@@ -359,6 +359,24 @@ func (t *limitRecorder) Commit(ctx context.Context, group []*store.Submission) (
 	return t.Store.Commit(ctx, group)
 }
 
+// HangCommits makes a relay's commits of reports wait until goOn is called. Call it before Run.
+func HangCommits(r *Relay) (goOn func()) {
+	h := &hangingCommits{Store: r.store, hangs: make(chan struct{})}
+	r.stores.Ingress = h
+	r.use(r.stores, r.clock)
+	return sync.OnceFunc(func() { close(h.hangs) })
+}
+
+type hangingCommits struct {
+	*store.Store
+	hangs chan struct{}
+}
+
+func (h *hangingCommits) Commit(ctx context.Context, group []*store.Submission) (bool, error) {
+	<-h.hangs
+	return h.Store.Commit(ctx, group)
+}
+
 // RowBytes returns the number of rows, and the bytes in them, of each table in an SQLite store.
 func RowBytes(path string) (rows, bytes map[string]int, err error) {
 	db, err := sql.Open("sqlite", path)

@@ -51,6 +51,7 @@ func (r *Relay) measure(ctx context.Context) {
 	}
 	r.setTimes()
 	status, err := r.Status(ctx)
+	m.Set(monitor.StoreUnreadable, service.Flag(err != nil).Value())
 	if err != nil {
 		m.Add(monitor.StoreErrors, 1)
 		return

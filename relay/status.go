@@ -34,12 +34,32 @@ type Status struct {
 	// Refusing lists the tasks whose reports are refused now, although the relay works. Only a running relay knows it.
 	Refusing []Refusal `json:"refusing,omitempty"`
 
+	// Unread says why the tasks and owners are missing: mostly, the database does not answer.
+	Unread string `json:"unread,omitempty"`
+
 	Tasks []TaskStatus `json:"tasks"`
 
 	Owners []OwnerStatus `json:"owners,omitempty"` // the approved owners
 
 	// Reload is set once a running relay has read its configuration again.
 	Reload *ReloadStatus `json:"reload,omitempty"`
+}
+
+// newStatus returns a status without tasks and owners. back is a detected state rollback, or nil.
+func newStatus(back *store.StateRollbackError) *Status {
+	out := &Status{Tasks: []TaskStatus{}}
+	if back != nil {
+		out.StateRollback = fmt.Sprintf("%s: %s", back.Cause, back.Detail)
+	}
+	return out
+}
+
+// Err returns an error if the tasks and owners are missing.
+func (s *Status) Err() error {
+	if s.Unread == "" {
+		return nil
+	}
+	return fmt.Errorf("couldn't read the tasks and owners: %s", s.Unread)
 }
 
 // OwnerStatus is the task limit of an approved owner and how much the owner uses of it and of the relay.
@@ -119,18 +139,24 @@ func (f Finding) Batches() uint64 { return 1 + f.Further }
 // Reason is the kind of a finding.
 type Reason = store.Reason
 
-// Status returns the relay's state as the store has it.
+// Status returns the relay's state as the store has it. After an error it returns what the relay knows without the
+// store, too.
 func (r *Relay) Status(ctx context.Context) (*Status, error) {
-	out, err := r.status(ctx, r.store, r.store.StateRollback())
-	if err == nil {
-		out.Joining = string(r.store.Joining())
-		if short := r.monitor.Reserve.Short(); short != nil {
-			out.Full = short.Error()
+	back := r.store.StateRollback()
+	out, err := r.status(ctx, r.store, back)
+	if err != nil {
+		out = newStatus(back)
+		if out.Unread = err.Error(); errors.Is(err, context.DeadlineExceeded) {
+			out.Unread = "the store does not answer: " + out.Unread
 		}
-		out.Unscrubbed = r.epochs.Unscrubbed()
-		out.Refusing, _ = r.refusals()
-		out.Reload = r.reloads.status.Load()
 	}
+	out.Joining = string(r.store.Joining())
+	if short := r.monitor.Reserve.Short(); short != nil {
+		out.Full = short.Error()
+	}
+	out.Unscrubbed = r.epochs.Unscrubbed()
+	out.Refusing, _ = r.refusals()
+	out.Reload = r.reloads.status.Load()
 	return out, err
 }
 
@@ -152,10 +178,7 @@ func (r *setup) status(ctx context.Context, kept *store.Store, back *store.State
 	if err != nil {
 		return nil, err
 	}
-	out := &Status{Tasks: []TaskStatus{}}
-	if back != nil {
-		out.StateRollback = fmt.Sprintf("%s: %s", back.Cause, back.Detail)
-	}
+	out := newStatus(back)
 	epochs := map[task.ID][]store.Progress{}
 	for _, p := range all {
 		epochs[p.ID.Task] = append(epochs[p.ID.Task], p)
@@ -243,9 +266,12 @@ func refusedIn(ctx context.Context, kept *store.Store, all []store.Progress) (ma
 // AdminHandler returns the operator's HTTP interface: /healthz, /readyz, /metrics and /status. Do not make it public.
 func (r *Relay) AdminHandler() http.Handler {
 	admin := service.Admin{
-		Ready:        r.isServing,
-		Warnings:     r.warnings,
-		Status:       func(ctx context.Context) (any, error) { return r.Status(ctx) },
+		Ready:    r.isServing,
+		Warnings: r.warnings,
+		Status: func(ctx context.Context) (any, error) {
+			status, _ := r.Status(ctx) // it says why something is missing
+			return status, nil
+		},
 		UpdateGauges: func(ctx context.Context) { r.measure(ctx) },
 		Metrics:      r.monitor.Metrics,
 		Address:      r.cfg.Admin,

@@ -32,6 +32,9 @@ relay.yaml, the owners' folders and the store, also while the relay runs. --admi
 	get := statusFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		status, err := get(cmd)
+		if err == nil {
+			err = status.Err()
+		}
 		if err != nil {
 			return err
 		}

@@ -42,7 +42,10 @@ knows whether other processes on its database have fallen silent.`,
 		if err != nil {
 			return err
 		}
-		return cli.Print(cmd, status, func(w io.Writer) error { return printStatus(w, status) })
+		if err := cli.Print(cmd, status, func(w io.Writer) error { return printStatus(w, status) }); err != nil {
+			return err
+		}
+		return status.Err()
 	}
 	return cmd
 }

@@ -111,14 +111,24 @@ func (r *Reserve) Short() error {
 	return nil
 }
 
-// CheckSpace returns the error of Short, or an error if a disk has no free space beside the reserve.
+// CheckSpace returns the error of Short, or an error if a disk has no free space beside the reserve. It writes to each
+// disk once, however many folders the disk has.
 func (r *Reserve) CheckSpace() error {
 	if short := r.Short(); short != nil { // check first, because WithReserve may hold the lock for long
 		return short
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	checked := map[string]bool{}
 	for _, p := range r.files {
+		disk, err := diskOf(p.folder)
+		if err != nil {
+			return fmt.Errorf("couldn't check the free disk space: %w", err)
+		}
+		if checked[disk] {
+			continue
+		}
+		checked[disk] = true
 		if err := CheckSpace(strings.TrimSuffix(p.path, reserveSuffix)); err != nil {
 			return err
 		}
@@ -157,6 +167,9 @@ const minStep = 64 << 10
 
 // fill extends the reserve file to its wanted size, or as far as the disk has space.
 func (p *reserveFile) fill() error {
+	if info, err := os.Stat(p.path); err == nil && info.Size() >= p.size { // mostly: a relay asks each second
+		return nil
+	}
 	f, err := os.OpenFile(p.path, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("couldn't reserve disk space: %w", err)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -30,6 +31,9 @@ func TestReserve(t *testing.T) {
 	require.NoError(t, r.Add(file, 1<<20))
 	require.NoError(t, r.Add(filepath.Join(disk, "another"), 2<<20), "the largest size of a folder must count")
 	require.NoError(t, r.Add(filepath.Join(other, "file"), 1<<20))
+	beside := filepath.Join(other, "beside")
+	require.NoError(t, os.Mkdir(beside, 0o700))
+	require.NoError(t, r.Add(filepath.Join(beside, "file"), 1<<20))
 	all := free()
 	require.NoError(t, r.Fill())
 	require.Equal(t, all-2<<20, free())
@@ -56,7 +60,12 @@ func TestReserve(t *testing.T) {
 	require.Error(t, r.Short(), "the reserve must stay short until Fill")
 	require.NoError(t, r.Fill())
 	require.NoError(t, r.Short())
+	past := time.Now().Add(-time.Hour)
+	require.NoError(t, os.Chtimes(beside, past, past))
 	require.NoError(t, r.CheckSpace())
 	require.Equal(t, all-3<<20, free(), "CheckSpace must delete its file")
+	info, err := os.Stat(beside)
+	require.NoError(t, err)
+	require.True(t, past.Equal(info.ModTime()), "CheckSpace must write to one folder of a disk")
 	require.Error(t, r.Add(filepath.Join(disk, "none", "file"), 1))
 }

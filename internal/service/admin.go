@@ -76,17 +76,25 @@ func handleLevel(mux *http.ServeMux, log *slog.Logger) {
 	})
 }
 
-// readyWait is how long /readyz waits for a database that does not answer. Probes wait for 15 seconds.
-const readyWait = 5 * time.Second
+// adminWait is how long an answer waits for a database that does not answer. Probes wait for 15 seconds, and Prometheus
+// for 10.
+const adminWait = 5 * time.Second
+
+// within serves requests whose context ends after adminWait.
+func within(handle http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		ctx, stop := context.WithTimeout(req.Context(), adminWait)
+		defer stop()
+		handle(w, req.WithContext(ctx))
+	}
+}
 
 // Handler returns /healthz, /readyz, /metrics, /status and, if the level of log can be changed, /log-level.
 func (a *Admin) Handler(log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, req *http.Request) {
-		ctx, stop := context.WithTimeout(req.Context(), readyWait)
-		defer stop()
-		if err := a.Ready(ctx); err != nil {
+	mux.HandleFunc("GET /readyz", within(func(w http.ResponseWriter, req *http.Request) {
+		if err := a.Ready(req.Context()); err != nil {
 			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
 			return
 		}
@@ -97,13 +105,13 @@ func (a *Admin) Handler(log *slog.Logger) http.Handler {
 			}
 		}
 		w.WriteHeader(http.StatusNoContent)
-	})
+	}))
 	scrape := a.Metrics.Handler()
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, req *http.Request) {
+	mux.HandleFunc("GET /metrics", within(func(w http.ResponseWriter, req *http.Request) {
 		a.UpdateGauges(req.Context())
 		scrape.ServeHTTP(w, req)
-	})
-	mux.HandleFunc("GET /status", Answer(log, func(w http.ResponseWriter, req *http.Request) error {
+	}))
+	mux.HandleFunc("GET /status", within(Answer(log, func(w http.ResponseWriter, req *http.Request) error {
 		status, err := a.Status(req.Context())
 		if err != nil {
 			return err
@@ -113,7 +121,7 @@ func (a *Admin) Handler(log *slog.Logger) http.Handler {
 			return fmt.Errorf("couldn't encode the status: %w", err)
 		}
 		return Write(w, "application/json", display.JSON(out))
-	}))
+	})))
 	handleLevel(mux, log)
 	return display.Protect(display.Bare, display.NewHosts(settingAdminHosts, log, a.Address, a.Hosts).Guard(mux))
 }

@@ -327,7 +327,7 @@ func (ep *Lifecycle) each(ctx context.Context, all []due, end func(due) error) (
 // that expire because their retention is over.
 func (ep *Lifecycle) over() (closing, complete, rolledBack, expired []due) {
 	read := ep.Clock.Read()
-	for _, s := range ep.Hosted().Order {
+	for _, s := range ep.Due(read.Latest) {
 		for epoch := range s.EachEpoch() {
 			_, end := epoch.Window()
 			if read.Latest.Before(end) {

@@ -199,7 +199,17 @@ func (in *Ingress) takeReport(w http.ResponseWriter, req *http.Request, e tasks.
 	if name := in.admission.take(e.Hosted, client, size); name != "" {
 		return in.monitor.TurnAway(name)
 	}
-	defer in.admission.leave(e.Hosted, client, size)
+	var undecided <-chan bool // of a report that the store may still take
+	defer func() {
+		if undecided == nil {
+			in.admission.leave(e.Hosted, client, size)
+			return
+		}
+		go func() {
+			<-undecided
+			in.admission.leave(e.Hosted, client, size)
+		}()
+	}()
 	var tok []byte
 	if e.WithTokens() { // before reading the body: a request without a token then uses no memory
 		var err error
@@ -215,7 +225,8 @@ func (in *Ingress) takeReport(w http.ResponseWriter, req *http.Request, e tasks.
 	if err != nil {
 		return err
 	}
-	return in.enqueue(sub)
+	undecided, err = in.enqueue(sub)
+	return err
 }
 
 // checkHeader refuses a wrong media type or a body of more than most bytes before the body is read. A report may lack a
@@ -318,20 +329,32 @@ func unstored() error {
 	return service.TryLater(problem.Overloaded, "not stored; send the same bytes again")
 }
 
+// storeWait is how long a report waits for a store that does not answer.
+const storeWait = 8 * time.Second
+
 // enqueue puts a submission into the queue, waits until CommitLoop has stored it, and returns the answer. The queue has
-// room for all reports in flight, so it never blocks. A client that leaves meanwhile can send the same report again.
-func (in *Ingress) enqueue(sub *store.Submission) error {
+// room for all reports in flight, so it never blocks. A client that leaves meanwhile can send the same report again. If
+// the store does not answer in time, enqueue refuses the report for now, and returns a channel that gets a value when
+// the store has decided. The report uses memory until then.
+func (in *Ingress) enqueue(sub *store.Submission) (undecided <-chan bool, err error) {
 	p := &pending{sub, make(chan bool, 1)}
 	if !in.hand(p) {
-		return in.monitor.TurnAway(problem.Overloaded)
+		return nil, in.monitor.TurnAway(problem.Overloaded)
 	}
-	if stored := <-p.done; !stored {
-		if back := in.Store.StateRollback(); back != nil {
-			return back
+	late := time.NewTimer(storeWait)
+	defer late.Stop()
+	select {
+	case stored := <-p.done:
+		if stored {
+			return nil, answer(sub)
 		}
-		return unstored()
+	case <-late.C:
+		return p.done, unstored()
 	}
-	return answer(sub)
+	if back := in.Store.StateRollback(); back != nil {
+		return nil, back
+	}
+	return nil, unstored()
 }
 
 // hand puts a submission into the queue and reports whether there was room. Every queued submission gets a value on

@@ -36,6 +36,7 @@ const (
 	Pulled             = "doona_relay_last_answer_timestamp_seconds"
 	Asked              = "doona_relay_last_asked_timestamp_seconds"
 	StoreErrors        = "doona_relay_store_errors_total"
+	StoreUnreadable    = "doona_relay_store_unreadable"
 	Batches            = "doona_relay_batches_total"
 	Unconfirmed        = "doona_relay_unconfirmed_batches"
 	EpochsEnd          = "doona_relay_epochs_end_timestamp_seconds"
@@ -80,6 +81,8 @@ var definitions = append([]service.Metric{
 		"Time when the next hop last asked for a batch; 0 if never since the start. Of an owner's tasks, the newest.",
 		ByTask, ByOwner),
 	service.Counter(StoreErrors, "Failed transactions: the disk is full or the database is unreachable."),
+	service.Gauge(StoreUnreadable, service.UnitCount,
+		"1 while the store cannot be read within 5 s: the gauges of tasks and owners then keep their last values."),
 	service.Counter(Batches, "Batches made since the start; destroyed ones have no slots.", ByTask, ByOwner,
 		"destroyed"),
 	service.Gauge(Unconfirmed, service.UnitCount, "Sealed batches that the next hop has not confirmed.", ByTask,

@@ -14,7 +14,7 @@ import (
 // every position, and in the store the state of each epoch. Of an approved owner's last task it keeps nothing, and the
 // owner's task slot is free again.
 func (h *Host) dropExpired(ctx context.Context) {
-	for _, s := range h.Hosted().Order {
+	for _, s := range h.Due(h.Clock.Read().Latest) {
 		if h.mayDrop(s) {
 			h.monitor.Logged(ctx, "couldn't drop a task", h.drop(ctx, s))
 		}
@@ -51,7 +51,7 @@ func (s *Hosted) slotDropped() bool { return s.owner != nil && s.owner.dropped(s
 // others can still ask about findings in them.
 func (h *Host) mayDrop(s *Hosted) bool {
 	_, end := s.Epoch(s.Epochs.Count - 1).Window()
-	if !h.Clock.Read().Over(end.Add(h.cfg.Retention)) { // first, because a relay may have thousands of epochs
+	if !h.Clock.Read().Over(end.Add(h.cfg.Retention)) {
 		return false
 	}
 	for e := range s.EachEpoch() {

@@ -74,6 +74,21 @@ func (p *ownerFolder) taken() (tasks []task.ID, asked []string, err error) {
 	return tasks, asked, nil
 }
 
+// settleTime is how long ago a folder's last change must be. Several changes within the granularity of a file system's
+// clock have one time, and a file server's clock may be slow.
+const settleTime = 10 * time.Second
+
+// lastChange returns when an entry was last added or removed. It returns the present time if that is unknown, or so
+// recent that another change may have the same time.
+func (p *ownerFolder) lastChange() time.Time {
+	now := time.Now()
+	info, err := os.Stat(p.path)
+	if err != nil || now.Sub(info.ModTime()) < settleTime {
+		return now
+	}
+	return info.ModTime()
+}
+
 // prepare creates the folder and its lock. It runs only at the start, and when the operator adds the owner. If the
 // folder is missing later, its disk volume is missing: with a new, empty folder and lock all processes would conclude
 // that the tasks were dropped.

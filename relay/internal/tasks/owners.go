@@ -32,6 +32,8 @@ type owner struct {
 	source atomic.Pointer[OwnerSource] // a reload may change its Tasks and Suspended
 	key    task.SignKey
 	posted chan struct{} // holds a value while the relay handles a request of the owner
+
+	upToDate time.Time // of [Host.followOwners]: the folder's last change when nothing was left to do, or zero
 }
 
 // config returns the configuration of the owner's task that is stored in folder.
@@ -168,12 +170,19 @@ func (r *Registry) ownerOf(key task.SignKey) *owner {
 }
 
 // followOwners serves the tasks that other processes accepted from owners, and removes keys whose task has not come in
-// time.
+// time. It does not read a folder again in which it left nothing to do and which has not changed since.
 func (h *Host) followOwners(ctx context.Context) {
 	for _, o := range h.approved() {
+		changed := o.lastChange()
+		if changed.Equal(o.upToDate) {
+			continue
+		}
 		tasks, asked, err := o.taken()
 		if err == nil {
 			err = errors.Join(o.clear(asked, h.Clock.Read()), h.takeUpTasks(ctx, o, tasks))
+		}
+		if o.upToDate = changed; err != nil || len(asked) > 0 {
+			o.upToDate = time.Time{}
 		}
 		h.monitor.Logged(ctx, "couldn't read an owner's tasks", err)
 	}

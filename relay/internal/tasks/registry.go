@@ -83,6 +83,9 @@ type Set struct {
 	streams  map[task.ID]*stream    // by first task; includes streams that this relay waits to join
 	keyLists func() ([]byte, error) // answer to GET /v1/keys
 	slots    func() int             // number of tasks; a stream counts as one
+
+	mu    sync.Mutex  // guards dueAt
+	dueAt []time.Time // for each task in Order: see Due
 }
 
 // newSet returns a set. It encodes the key lists only when a party first asks for them, because with many tasks that
@@ -123,6 +126,27 @@ func (n *Set) add(s *Hosted) {
 
 // Hosted returns the current set.
 func (r *Registry) Hosted() *Set { return r.serving.Load() }
+
+// Due returns the tasks that may need work by the clock: an epoch to end, erase or expire, or the task to drop. latest
+// is [clock.Reading.Latest]. For each task it remembers the moment before which nothing can be due, so that an idle
+// relay reads none of the tasks. That moment does not depend on a clock, and is never too late: see nextDue.
+func (r *Registry) Due(latest time.Time) (due []*Hosted) {
+	set := r.Hosted()
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	if set.dueAt == nil {
+		set.dueAt = make([]time.Time, len(set.Order))
+	}
+	for i, s := range set.Order {
+		if latest.Before(set.dueAt[i]) {
+			continue
+		}
+		if set.dueAt[i] = s.nextDue(r.cfg.Retention); !latest.Before(set.dueAt[i]) {
+			due = append(due, s)
+		}
+	}
+	return due
+}
 
 // serve adds a task and its stream, if it is in one, to the set.
 func (r *Registry) serve(s *Hosted) {

@@ -236,6 +236,28 @@ func (e Epoch) Reached(to store.State) {
 	e.states[e.Number] = max(e.states[e.Number], to)
 }
 
+// nextDue returns the earliest moment at which the relay may have to end, erase or expire an epoch, or drop the task.
+// When a state changes, that moment can only become later.
+func (s *Hosted) nextDue(retention time.Duration) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, last := s.Epoch(s.Epochs.Count - 1).Window()
+	next := last.Add(retention) // to drop the task
+	for e := range s.EachEpoch() {
+		_, end := e.Window()
+		if !end.Before(next) {
+			break
+		}
+		switch state := s.states[e.Number]; {
+		case state < store.StateErased:
+			next = end
+		case state < store.StateExpired && end.Add(retention).Before(next):
+			next = end.Add(retention)
+		}
+	}
+	return next
+}
+
 // Sealed returns how many batches of the epoch were sealed when this process last read the store.
 func (e Epoch) Sealed() uint64 {
 	e.mu.Lock()
