@@ -130,7 +130,7 @@ export class DoonaClient<V extends Value = Value> {
   #retryAt = 0;
   /** Attempts to connect that failed. */
   #failures = 0;
-  /** The end of the epoch, in Unix milliseconds, after which the page connects by itself; values wait for that. Or 0. */
+  /** The end of the epoch, in Unix milliseconds, after which the page connects by itself, and values wait; or 0. */
   #awaited = 0;
   #sending = 0;
   /** When the epoch of the last report ends, in Unix milliseconds. */

@@ -1,4 +1,4 @@
-// Tests a site that serves what pages fetch from its own server (doona task files): by a log of all sockets of Chromium,
+// Tests a site that serves what pages fetch from its own server (doona task files): by Chromium's log of all sockets,
 // the browser contacts no relay before it reports.
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
