@@ -214,7 +214,7 @@ func (r *Result) withoutRelay(b *strings.Builder, spent []spending) {
 			}
 		}
 		fmt.Fprintf(b, `
-The bare server of `+"`relay/ingest`"+` only opens a report and stores it. It takes %.4g microseconds there. In the first relay's place, all parties together would take %.3g times their cryptography. That is the cost of HTTP with one request for each report.
+The bare server of relay/ingest only opens a report and stores it. It takes %.4g microseconds there. In the first relay's place, all parties together would take %.3g times their cryptography. That is the cost of HTTP with one request for each report.
 `, bare, all/cryptography)
 	}
 }
