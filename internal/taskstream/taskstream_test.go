@@ -16,6 +16,7 @@ import (
 	"github.com/doona-dp/doona/internal/taskstream"
 	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
@@ -353,38 +354,35 @@ func check(f *taskstream.Folder, raw []byte, now uint64) (*taskstream.StreamTask
 	return f.Check(raw, open, now)
 }
 
-// TestStreamTooLarge: a successor that would make the stream too large for clients must get no position. The keys here
-// are arbitrary bytes.
-func TestStreamTooLarge(t *testing.T) {
+// signedTasks returns the bundles of the first n tasks of a stream, each of this many epochs, after change modified
+// them. The keys are arbitrary bytes.
+func signedTasks(t *testing.T, n, epochs uint64, change func(*task.Task)) (tasks [][]byte, last task.Task) {
+	t.Helper()
 	c := relaytest.New(t, relaytest.Options{Hops: 2, Task: relaytest.InStream()})
 	owner, _ := c.AsOwner(t)
 	verifier, err := keyfile.LoadSign(c.VerifierSign())
 	require.NoError(t, err)
-	var lists, tasks [][]byte
+	last = *c.Open.Task
+	last.Epochs.Length, last.Epochs.Count, last.Relays = 120, epochs, slices.Clone(last.Relays)
+	change(&last)
+	b := &taskfile.Bundle{Owner: owner.Public().(ed25519.PublicKey)}
 	for hop, sign := range []ed25519.PrivateKey{c.SignKey(t, 0), c.SignKey(t, 1), verifier} {
-		lists = append(lists, anyKeys(t, sign, byte(hop), 60_000))
-	}
-	last := *c.Open.Task
-	last.Epochs.Length = 120
-	for position := range uint64(3) {
-		next := last
-		next.Stream, next.Relays = &task.StreamPosition{Name: "site", Position: position}, slices.Clone(last.Relays)
-		if next.Epochs.Count = 60_000; position > 0 {
-			next.Stream.Before, next.Epochs.Start = taskfile.ID(&last), last.Epochs.Over()
+		list := anyKeys(t, sign, byte(hop), int(epochs))
+		head, err := list.Head()
+		require.NoError(t, err)
+		b.KeyLists = append(b.KeyLists, head)
+		b.Keys = append(b.Keys, taskfile.Keys{Keys: list.Keys, Path: list.Path})
+		party := &last.Verifier
+		if hop < 2 {
+			party = &last.Relays[hop]
 		}
-		b := &taskfile.Bundle{Owner: owner.Public().(ed25519.PublicKey)}
-		for hop := range 3 {
-			list, err := onion.ParseKeyList(lists[hop])
-			require.NoError(t, err)
-			head, err := list.Head()
-			require.NoError(t, err)
-			b.KeyLists = append(b.KeyLists, head)
-			b.Keys = append(b.Keys, taskfile.Keys{Keys: list.Keys, Path: list.Path})
-			party := &next.Verifier
-			if hop < 2 {
-				party = &next.Relays[hop]
-			}
-			party.KeyList = list.Hash()
+		party.KeyList = list.Hash()
+	}
+	for position := range n {
+		next := last
+		next.Stream = &task.StreamPosition{Name: "site", Position: position}
+		if position > 0 {
+			next.Stream.Before, next.Epochs.Start = taskfile.ID(&last), last.Epochs.Over()
 		}
 		b.Task = next.Canonical()
 		b.Signature = signing.Sign(owner, signing.Task, b.Task)
@@ -392,6 +390,12 @@ func TestStreamTooLarge(t *testing.T) {
 		require.NoError(t, err)
 		tasks, last = append(tasks, raw), next
 	}
+	return tasks, last
+}
+
+// TestManyKeys: to check many valid keys must take little memory, and a page must fetch few of them.
+func TestManyKeys(t *testing.T) {
+	tasks, last := signedTasks(t, 2, 60_000, func(*task.Task) {})
 	f, err := taskstream.Open(t.TempDir(), tasks[0], task.SignKey{})
 	require.NoError(t, err)
 	before := fixture.Allocated()
@@ -404,6 +408,31 @@ func TestStreamTooLarge(t *testing.T) {
 		require.NoError(t, err)
 		require.Less(t, len(chain), 8<<10, "bytes that a page fetches of 360,000 keys")
 	}
+}
+
+// TestStreamTooLarge: a successor that would make the stream too large for clients must get no position.
+func TestStreamTooLarge(t *testing.T) {
+	const most = 60
+	tasks, last := signedTasks(t, most, 1, func(t *task.Task) {
+		t.Params = nil
+		for i := range 4096 {
+			t.Params = append(t.Params, task.Param{Key: fmt.Sprintf("%064d", i), Value: randomizer.NewRational(1, 1<<62-1)})
+		}
+	})
+	f, err := taskstream.Open(t.TempDir(), tasks[0], task.SignKey{})
+	require.NoError(t, err)
+	for _, raw := range tasks[1:] {
+		var next *taskstream.StreamTask
+		if next, _, err = check(f, raw, last.Epochs.Start); err != nil {
+			break
+		}
+		require.NoError(t, f.Take(next))
+	}
+	require.ErrorContains(t, err, "at most 16777216")
+	chain, err := f.Chain(last.Epochs.Over(), 0)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(chain), taskfile.MaxStream)
+	require.Greater(t, len(chain)+len(tasks[0]), taskfile.MaxStream-8<<10)
 }
 
 // TestLongStreamIsReadOnce: opening a folder must take the same memory per successor, however many there are.
@@ -433,7 +462,7 @@ func TestLongStreamIsReadOnce(t *testing.T) {
 	require.Less(t, cost[long]/uint64(long), cost[short]/uint64(short)*5/4, "bytes allocated per successor")
 }
 
-func anyKeys(t *testing.T, sign ed25519.PrivateKey, hop byte, epochs int) []byte {
+func anyKeys(t *testing.T, sign ed25519.PrivateKey, hop byte, epochs int) *onion.SignedKeyList {
 	t.Helper()
 	keys := make([]byte, 32*epochs)
 	for epoch := range epochs {
@@ -442,7 +471,5 @@ func anyKeys(t *testing.T, sign ed25519.PrivateKey, hop byte, epochs int) []byte
 	}
 	list, err := onion.ListOf(task.KEMX25519, keys, sign)
 	require.NoError(t, err)
-	raw, err := list.Bytes()
-	require.NoError(t, err)
-	return raw
+	return list
 }
