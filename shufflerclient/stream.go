@@ -96,8 +96,9 @@ func Follow(ctx context.Context, o Options) (*Stream, error) {
 	}
 	at := strings.LastIndexByte(o.Stream, '/')
 	raw, err := hex.DecodeString(o.Stream[at+1:])
-	if err != nil || len(raw) != len(task.ID{}) {
-		return nil, invalid.Field("Stream", strconv.Quote(o.Stream), "an address that ends in the id of the first task")
+	if err != nil || len(raw) != len(task.ID{}) || !strings.HasSuffix(o.Stream, streamPath(task.ID(raw))) {
+		return nil, invalid.Field("Stream", strconv.Quote(o.Stream),
+			"an address that ends in /v1/streams/ and the id of the first task")
 	}
 	for _, name := range o.Allow {
 		if !slices.Contains(Changeable, name) {
@@ -126,9 +127,9 @@ func Follow(ctx context.Context, o Options) (*Stream, error) {
 }
 
 // At returns the client of the task that is open at a time, and the number of the epoch at that time. It fetches the
-// stream once per epoch, from the first relay only. It returns an error if no task has an epoch at that time, or if the
-// stream or its new task breaks a rule. It returns [ErrForked] or [ErrReplayed] if the stream contradicts what the
-// client saw before.
+// stream once per epoch and a task's keys once, from the first relay only. It returns an error if no task has an epoch
+// at that time, or if the stream or its new task breaks a rule. It returns [ErrForked] or [ErrReplayed] if the stream
+// contradicts what the client saw before.
 func (s *Stream) At(ctx context.Context, now time.Time) (*Client, uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,12 +158,17 @@ func (s *Stream) At(ctx context.Context, now time.Time) (*Client, uint64, error)
 
 // connect fetches a task of the checked stream, with its keys, from the relay that serves the stream.
 func (s *Stream) connect(ctx context.Context, id task.ID) (*Client, error) {
-	base := strings.TrimSuffix(s.options.Stream, strings.Replace(endpoint.StreamPath, "{task}", s.trust.Root.String(), 1))
+	base := strings.TrimSuffix(s.options.Stream, streamPath(s.trust.Root))
 	open, err := fetchTask(ctx, s.options.HTTP, base+endpoint.PathOf(id), func(*taskfile.Open) error { return nil })
 	if err != nil {
 		return nil, err
 	}
 	return newClient(open, s.options, s.trust.Root, true)
+}
+
+// streamPath returns the path under which relays serve the stream with this first task.
+func streamPath(root task.ID) string {
+	return strings.Replace(endpoint.StreamPath, "{task}", root.String(), 1)
 }
 
 // fetch fetches the stream and checks it. The caller holds s.mu, so that concurrent calls share one request.

@@ -63,6 +63,13 @@ func TestFollow(t *testing.T) {
 	o := ofStream(c, via)
 	o.Ledger = shufflerclient.LedgerFile(filepath.Join(t.TempDir(), "ledger"))
 	o.Budget = shufflerclient.Budget{Epsilon: 1000, Delta: 1e-2, Days: 30}
+	for _, bad := range []string{"", "https://r.example/v1/streams/", c.Open.URL(),
+		"https://r.example/" + c.Open.ID.String()} {
+		other := o
+		other.Stream = bad
+		_, err := shufflerclient.Follow(t.Context(), other)
+		require.ErrorContains(t, err, "an address that ends in /v1/streams/", bad)
+	}
 	stream, err := shufflerclient.Follow(t.Context(), o)
 	require.NoError(t, err)
 	now, epochs := c, 0

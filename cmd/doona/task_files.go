@@ -46,7 +46,7 @@ Access-Control-Allow-Origin, and name the path that the command prints:
 
   init({ task: '/doona/v1/tasks/6d0c…', owner: 'ed25519:…', … })
 
-A page fetches some 3 kB, and again in every eighth epoch. Names without an ending have no media type:
+A page fetches some 2 kB, and again in every eighth epoch. Names without an ending have no media type:
 any, or none, will do.
 
 If FILE is the first task of a stream, the command asks the stream's relays for the later tasks. Run it
@@ -78,22 +78,22 @@ func (r *filesResult) print(w io.Writer, folder string) error {
 }
 
 func (f *filesFlags) run(ctx context.Context, file string) (*filesResult, error) {
-	open, err := taskfile.LoadBundle(file)
-	if err != nil {
-		return nil, err
-	}
-	if open.Stream != nil {
-		return f.writeStream(ctx, file)
-	}
 	raw, err := taskfile.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
 	bundle, err := taskfile.ParseBundle(raw)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	r := &filesResult{Page: endpoint.PathOf(open.ID)}
+	open, err := bundle.Open(nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if open.Stream != nil {
+		return f.writeStream(ctx, file)
+	}
+	r := &filesResult{Page: endpoint.PathOf(open.ID), Until: until(open)}
 	if err := f.writeBlocks(r, open, bundle); err != nil {
 		return nil, err
 	}
@@ -132,6 +132,7 @@ func (f *filesFlags) writeStream(ctx context.Context, file string) (*filesResult
 	chain := &taskfile.Chain{Statements: served.Statements}
 	r := &filesResult{Page: strings.Replace(endpoint.StreamPath, "{task}", root.ID.String(), 1)}
 	for _, t := range served.Tasks {
+		r.Until = until(t)
 		raw, open, err := client.BundleOf(ctx, t)
 		if err != nil {
 			return nil, err
@@ -161,8 +162,12 @@ func (f *filesFlags) writeBlocks(r *filesResult, open *taskfile.Open, bundle *ta
 			return err
 		}
 	}
-	r.Until = time.Unix(int64(open.Epochs.Over()), 0).UTC().Format(time.RFC3339)
 	return nil
+}
+
+// until returns when the last epoch of a task ends.
+func until(open *taskfile.Open) string {
+	return time.Unix(int64(open.Epochs.Over()), 0).UTC().Format(time.RFC3339)
 }
 
 func (f *filesFlags) write(r *filesResult, path string, document interface{ Bytes() ([]byte, error) }) error {

@@ -121,7 +121,7 @@ func (c *Requester) NextKeys(ctx context.Context, root *taskfile.Open, last *tas
 	return list, nil
 }
 
-// keys fetches a signed list with count keys. It reads at most as many bytes as such a list has, to within 4.
+// keys fetches a signed list with count keys. It reads at most three bytes more than such a list has.
 func (c *Requester) keys(ctx context.Context, url, signature string, kem task.KEM, count uint64) ([]byte, error) {
 	most := uint64(taskfile.MaxBundle)
 	if list, keys, err := onion.KeySizes(kem, count); err == nil { // else the relay answers with a problem

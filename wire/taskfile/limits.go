@@ -67,13 +67,13 @@ func listsSize(t *task.Task, epochs uint64, path int) (sum uint64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		sum += onBytes(uint64(size)) + 1 + onBytes(keys) + onBytes(uint64(path))
+		sum += bytesSize(uint64(size)) + 1 + bytesSize(keys) + bytesSize(uint64(path))
 	}
 	return sum, nil
 }
 
-// onBytes returns the size of a byte string of n bytes in msgpack.
-func onBytes(n uint64) uint64 { return uint64(len(codec.AppendLength(nil, n))) + n }
+// bytesSize returns the size of a byte string of n bytes in msgpack.
+func bytesSize(n uint64) uint64 { return uint64(len(codec.AppendLength(nil, n))) + n }
 
 // CheckSize returns an error if a task's bundle would be too large. The error names the number of epochs, the KEM and
 // the limit.

@@ -504,6 +504,22 @@ func TestBlocks(t *testing.T) {
 	require.ErrorContains(t, err, "0 key lists with the keys of 0, want 4 of both")
 }
 
+// TestYearOfKeys prints what a page fetches of a task of a year, and what parties exchange.
+func TestYearOfKeys(t *testing.T) {
+	s, lists := sample(t)
+	s.Epochs.Count, s.Clients = 365, task.Clients{Kind: task.ClientAddress, Quota: 1}
+	for hop, name := range []string{"one", "two", "verifier"} {
+		lists[hop] = newList(t, name, 365)
+	}
+	s.Relays[0].KeyList, s.Relays[1].KeyList, s.Verifier.KeyList = lists[0].Hash(), lists[1].Hash(), lists[2].Hash()
+	b, err := taskfile.Sign(s, signKey("owner"), lists[:3])
+	require.NoError(t, err)
+	page, all := len(bytesOf(t, b.Block(lists[:3], 200))), len(bytesOf(t, b))
+	t.Logf("a page fetches %d bytes, of %d that parties exchange", page, all)
+	require.Less(t, page, 2500)
+	require.Greater(t, all, 35_000)
+}
+
 // FuzzParseBundle: a bundle that parses must encode to the same bytes again, and Open must not panic.
 func FuzzParseBundle(f *testing.F) {
 	s, lists := sample(f)

@@ -35,7 +35,7 @@ export class Sealer {
   /**
    * Returns the body to post: msgpack [version, envelope]. Without `tags`, every layer has a random tag. The drafts of
    * one report share their tags, one for each hop. Only a task with one slot has drafts.
-   * @throws Error for an epoch of another block than that of the keys
+   * @throws Error for an epoch outside the block whose keys it has
    */
   async submission(epoch: number, lanes: Lanes, tags?: Bytes): Promise<Bytes> {
     const hops = await Promise.all(this.#keys.hops.map((keys, hop) =>

@@ -11,8 +11,8 @@ import (
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
-// TestDue: a task must be due from the moment at which an epoch, in its present state, is to be ended, erased or
-// expired, or the task dropped. A clock that jumps ahead and back must not change that moment.
+// TestDue: a task must be due as soon as one of its epochs has to be ended, erased or expired, or the task dropped. It
+// must not be due before. After a jump of the clock, forth and back, the same moments must hold.
 func TestDue(t *testing.T) {
 	const skew, length, retention = time.Minute, time.Hour, 90 * time.Minute
 	begin := time.Unix(1_800_000_000, 0)
