@@ -55,7 +55,7 @@ func sealFor(t *testing.T, c *relaytest.Cascade, id task.ID, epoch uint64, tag [
 	}{tag, lanes}
 	plain, err := codec.Marshal(&content)
 	require.NoError(t, err)
-	sealed, err := sender.Seal([]byte{0, 0, byte(onion.KindEnvelope)}, plain)
+	sealed, err := sender.Seal([]byte{0, 0, 1}, plain)
 	require.NoError(t, err)
 	return submission(t, append(enc, sealed...))
 }

@@ -120,7 +120,7 @@ func privateKey(kem task.KEM, party string, epoch int) *onion.PrivateKey {
 	if kem == task.KEMMLKEM768 {
 		raw = append(raw, seed(fmt.Sprint("hpke z ", party, epoch))...)
 	}
-	key, err := onion.ParsePrivateKey(kem, raw)
+	key, err := onion.OwnPrivateKey(kem, bytes.Clone(raw))
 	check(err)
 	return key
 }
@@ -510,9 +510,16 @@ func info(id task.ID, epoch uint64, hop int, key *onion.PrivateKey) []byte {
 	return append(out, keyID[:]...)
 }
 
-func aad(lane int, kind onion.Kind) []byte { return []byte{byte(lane >> 8), byte(lane), byte(kind)} }
+// The kinds of ciphertext.
+const (
+	kindSlot byte = iota
+	kindEnvelope
+	kindSet
+)
 
-func (w *world) seal(name string, epoch uint64, hop, lane int, kind onion.Kind, plain []byte) []byte {
+func aad(lane int, kind byte) []byte { return []byte{byte(lane >> 8), byte(lane), kind} }
+
+func (w *world) seal(name string, epoch uint64, hop, lane int, kind byte, plain []byte) []byte {
 	key := w.keys[hop][epoch]
 	out, err := fixture.Seal(kemIDs[w.KEM], publicKeys(w.lists[hop])[epoch], ephemeral(name),
 		info(w.id, epoch, hop, key), aad(lane, kind), plain)
@@ -542,9 +549,9 @@ func slots() {
 		e := ephemeral("slot " + string(kem))
 		out = append(out, object{"kem": kem, "task": hexOf(w.Canonical()), "epoch": 1, "hop": 1, "lane": 1, "kind": 0,
 			"private": hexOf(private), "public": hexOf(publicKeys(w.lists[1])[1]),
-			"info": hexOf(info(w.id, 1, 1, key)), "aad": hexOf(aad(1, onion.KindSlot)),
+			"info": hexOf(info(w.id, 1, 1, key)), "aad": hexOf(aad(1, kindSlot)),
 			"ephemeralX25519": hexOf(e.X25519), "ephemeralMLKEM": hexOf(e.MLKEM), "plaintext": hexOf(plain),
-			"sealed": hexOf(w.seal("slot "+string(kem), 1, 1, 1, onion.KindSlot, plain))})
+			"sealed": hexOf(w.seal("slot "+string(kem), 1, 1, 1, kindSlot, plain))})
 	}
 	write("slot", out)
 }
@@ -572,7 +579,7 @@ func (w *world) content() content {
 				if hop < w.VerifierHop() {
 					plain = append(tag(fmt.Sprint(name, " hop ", hop)), plain...)
 				}
-				plain = w.seal(fmt.Sprint(name, " hop ", hop), 0, hop, lane, onion.KindSlot, plain)
+				plain = w.seal(fmt.Sprint(name, " hop ", hop), 0, hop, lane, kindSlot, plain)
 			}
 			c.Lanes[lane] = append(c.Lanes[lane], plain)
 		}
@@ -581,7 +588,7 @@ func (w *world) content() content {
 }
 
 func (w *world) body(c content) []byte {
-	return marshal(&submission{task.Version, w.seal("envelope", 0, 0, 0, onion.KindEnvelope, marshal(&c))})
+	return marshal(&submission{task.Version, w.seal("envelope", 0, 0, 0, kindEnvelope, marshal(&c))})
 }
 
 func (w *world) private() (out []string) {
@@ -1169,9 +1176,9 @@ func badSubmissions(w *world, fault faultFunc) {
 		at(append(bytes.Clone(good), 0)))
 	c := w.content()
 	c.Tag = append(c.Tag[:15:15], 0) // the same size as in the right epoch
-	wrong := marshal(&submission{task.Version, w.seal("envelope", 1, 0, 0, onion.KindEnvelope, marshal(&c))})
+	wrong := marshal(&submission{task.Version, w.seal("envelope", 1, 0, 0, kindEnvelope, marshal(&c))})
 	fault("submission_wrong_epoch", "submission", "open", "sealed for epoch 1, sent in epoch 0", at(wrong))
-	kind := marshal(&submission{task.Version, w.seal("envelope", 0, 0, 0, onion.KindSlot, marshal(&c))})
+	kind := marshal(&submission{task.Version, w.seal("envelope", 0, 0, 0, kindSlot, marshal(&c))})
 	fault("submission_wrong_kind", "submission", "open", "an envelope sealed with the kind of a slot", at(kind))
 	version := w.body(c)
 	version[1] = 2
@@ -1191,7 +1198,7 @@ func badSubmissions(w *world, fault faultFunc) {
 
 	plain := marshal(&content{Tag: tag("envelope"), Lanes: w.content().Lanes})
 	sealed := fixture.SealZero(publicKeys(w.lists[0])[0], make([]byte, 32), info(w.id, 0, 0, w.keys[0][0]),
-		aad(0, onion.KindEnvelope), plain)
+		aad(0, kindEnvelope), plain)
 	fault("submission_zero_share", "submission", "open", "the key share is 0, so that the shared secret is all zeros",
 		at(marshal(&submission{task.Version, sealed})))
 }
@@ -1207,25 +1214,25 @@ func badSlots(w *world, fault faultFunc) {
 	check(err)
 	public := publicKeys(w.lists[hop])[0]
 	for name, share := range map[string][]byte{"slot_zero_share": make([]byte, 32), "slot_order_8_share": order8} {
-		sealed := fixture.SealZero(public, share, info(w.id, 0, hop, w.keys[hop][0]), aad(0, onion.KindSlot), plain)
+		sealed := fixture.SealZero(public, share, info(w.id, 0, hop, w.keys[hop][0]), aad(0, kindSlot), plain)
 		fault(name, "slot", "open", "a key share of low order, so that the shared secret is all zeros", at(sealed))
 	}
 	fault("slot_wrong_lane", "slot", "open", "sealed for lane 1, found in lane 0",
-		at(w.seal("slot", 0, hop, 1, onion.KindSlot, plain)))
+		at(w.seal("slot", 0, hop, 1, kindSlot, plain)))
 	fault("slot_wrong_hop", "slot", "open", "sealed to the last relay",
-		at(w.seal("slot", 0, hop-1, 0, onion.KindSlot, plain)))
+		at(w.seal("slot", 0, hop-1, 0, kindSlot, plain)))
 	other := *w.Task
 	other.Name = "another task"
 	elsewhere := *w
 	elsewhere.Task, elsewhere.id = &other, taskfile.ID(&other)
 	fault("slot_wrong_task", "slot", "open", "sealed for another task with the same keys",
-		at(elsewhere.seal("slot", 0, hop, 0, onion.KindSlot, plain)))
+		at(elsewhere.seal("slot", 0, hop, 0, kindSlot, plain)))
 	fault("slot_kind", "slot", "content", "a plaintext of kind 2",
-		at(w.seal("slot", 0, hop, 0, onion.KindSlot, append(tag("slot"), 2, 0))))
+		at(w.seal("slot", 0, hop, 0, kindSlot, append(tag("slot"), 2, 0))))
 	fault("slot_cover_not_zero", "slot", "content", "a cover that carries a message",
-		at(w.seal("slot", 0, hop, 0, onion.KindSlot, append(tag("slot"), 0, 1))))
+		at(w.seal("slot", 0, hop, 0, kindSlot, append(tag("slot"), 0, 1))))
 	fault("slot_long", "slot", "content", "a message of two bytes",
-		at(w.seal("slot", 0, hop, 0, onion.KindSlot, append(bytes.Clone(plain), 0))))
+		at(w.seal("slot", 0, hop, 0, kindSlot, append(bytes.Clone(plain), 0))))
 }
 
 // badChunks writes batches whose manifest is valid, but whose hashes or chunks do not match it.

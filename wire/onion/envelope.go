@@ -171,19 +171,24 @@ func (s *Sealer) Seal(epoch uint64, lanes [][]task.Message, tags ...[TagSize]byt
 			plain = codec.AppendBytes(plain, slot)
 		}
 	}
-	sealed, err := seal(s.keys[0][epoch], Context{s.taskID, epoch, 0}, 0, KindEnvelope, plain)
+	sealed, err := seal(s.keys[0][epoch], Context{s.taskID, epoch, 0}, 0, kindEnvelope, plain)
 	if err != nil {
 		return nil, err
 	}
-	body := codec.AppendSmall(codec.AppendArray(make([]byte, 0, 2+bytesSize(len(sealed))), 2), task.Version)
-	return codec.AppendBytes(body, sealed), nil
+	return bodyOf(sealed), nil
+}
+
+// bodyOf returns the submission body with an envelope: msgpack [version, envelope].
+func bodyOf(envelope []byte) []byte {
+	body := codec.AppendSmall(codec.AppendArray(make([]byte, 0, 2+bytesSize(len(envelope))), 2), task.Version)
+	return codec.AppendBytes(body, envelope)
 }
 
 // sealFrom seals a message in one layer for each hop from first to the verifier.
 func (s *Sealer) sealFrom(epoch uint64, first, lane int, m task.Message, tags [][TagSize]byte) ([]byte, error) {
 	plain := s.plaintext(m, tags)
 	for hop := s.task.VerifierHop(); ; hop-- {
-		slot, err := seal(s.keys[hop][epoch], Context{s.taskID, epoch, hop}, lane, KindSlot, plain)
+		slot, err := seal(s.keys[hop][epoch], Context{s.taskID, epoch, hop}, lane, kindSlot, plain)
 		if err != nil || hop == first {
 			return slot, err
 		}
@@ -280,7 +285,7 @@ func (o *Opener) OpenEnvelope(body []byte) (*Envelope, error) {
 	if err != nil {
 		return nil, err
 	}
-	plain, err := o.sealed.open(aad(0, KindEnvelope), sealed)
+	plain, err := o.sealed.open(aad(0, kindEnvelope), sealed)
 	if err != nil {
 		return nil, err
 	}
@@ -338,7 +343,7 @@ func (o *Opener) readEnvelope(plain []byte) (*Envelope, error) {
 // OpenSlot opens a slot at a later relay. It returns the tag, by which the relay recognizes a replay, and the slot for
 // the next hop.
 func (o *Opener) OpenSlot(lane int, slot []byte) (tag [TagSize]byte, next []byte, err error) {
-	plain, err := o.sealed.open(aad(lane, KindSlot), slot)
+	plain, err := o.sealed.open(aad(lane, kindSlot), slot)
 	if err != nil {
 		return tag, nil, err
 	}
@@ -352,7 +357,7 @@ func (o *Opener) OpenSlot(lane int, slot []byte) (tag [TagSize]byte, next []byte
 // OpenMessage opens a slot at the verifier. It returns the tag, by which the verifier recognizes a replay, and the
 // message.
 func (o *Opener) OpenMessage(lane int, slot []byte) (tag [TagSize]byte, m task.Message, err error) {
-	plain, err := o.sealed.open(aad(lane, KindSlot), slot)
+	plain, err := o.sealed.open(aad(lane, kindSlot), slot)
 	if err != nil {
 		return tag, m, err
 	}

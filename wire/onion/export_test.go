@@ -22,3 +22,13 @@ func (c Context) Info(keyID KeyID) []byte { return c.info(keyID) }
 func OpenWith(key *PrivateKey, info, aad, sealed []byte) ([]byte, error) {
 	return newUnsealer(key, info).open(aad, sealed)
 }
+
+// Kind is [kind].
+type Kind = kind
+
+// The kinds of ciphertext.
+const (
+	KindSlot     = kindSlot
+	KindEnvelope = kindEnvelope
+	KindSet      = kindSet
+)

@@ -19,14 +19,15 @@ var infoLabel = fmt.Sprintf("doona-v%d onion", task.Version)
 // does not tell which.
 var ErrOpen = errors.New("ciphertext does not open")
 
-// Kind says what a ciphertext contains. It is part of the associated data, so a ciphertext does not open as another
+// kind says what a ciphertext contains. It is part of the associated data, so a ciphertext does not open as another
 // kind.
-type Kind uint8
+type kind uint8
 
 // The kinds of ciphertext.
 const (
-	KindSlot     Kind = 0 // One slot, for a later relay or the verifier.
-	KindEnvelope Kind = 1 // All slots of one client, for the first relay.
+	kindSlot     kind = 0 // One slot, for a later relay or the verifier.
+	kindEnvelope kind = 1 // All slots of one client, for the first relay.
+	kindSet      kind = 2 // The slots of one client for all tables of a set, for the first relay.
 )
 
 // Context says for which task, epoch and hop a ciphertext is sealed. It does not open in another context.
@@ -45,8 +46,8 @@ func (c Context) info(key KeyID) []byte {
 }
 
 // aad returns the associated data: lane (2 bytes) ‖ kind (1 byte).
-func aad(lane int, kind Kind) []byte {
-	return append(binary.BigEndian.AppendUint16(nil, uint16(lane)), byte(kind))
+func aad(lane int, of kind) []byte {
+	return append(binary.BigEndian.AppendUint16(nil, uint16(lane)), byte(of))
 }
 
 // kem returns the mechanism with a task's name for it, and the size of its encapsulated key in bytes.
@@ -104,8 +105,8 @@ func (k *PublicKey) ID() KeyID { return k.id }
 
 // seal encrypts plaintext to key with a fresh encapsulation. It returns enc, the encapsulated key, followed by the
 // ciphertext.
-func seal(key *PublicKey, c Context, lane int, kind Kind, plaintext []byte) ([]byte, error) {
-	if sealed, ok, err := fastSeal(key, c.info(key.id), aad(lane, kind), plaintext); ok {
+func seal(key *PublicKey, c Context, lane int, of kind, plaintext []byte) ([]byte, error) {
+	if sealed, ok, err := fastSeal(key, c.info(key.id), aad(lane, of), plaintext); ok {
 		if err != nil {
 			return nil, fmt.Errorf("couldn't seal: %w", err)
 		}
@@ -115,7 +116,7 @@ func seal(key *PublicKey, c Context, lane int, kind Kind, plaintext []byte) ([]b
 	if err != nil {
 		return nil, fmt.Errorf("couldn't encapsulate: %w", err)
 	}
-	ciphertext, err := sender.Seal(aad(lane, kind), plaintext)
+	ciphertext, err := sender.Seal(aad(lane, of), plaintext)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't seal: %w", err)
 	}

@@ -80,6 +80,14 @@ func (s *SignedKeyList) Head() ([]byte, error) {
 	return codec.Marshal(&struct{ List, Signature []byte }{s.List, s.Signature})
 }
 
+// ParseHead sets list and signature from what [SignedKeyList.Head] returns. They share memory with in.
+func (s *SignedKeyList) ParseHead(in []byte) error {
+	v := codec.NewView(in)
+	v.ArrayOf(2)
+	s.List, s.Signature = v.Bytes(), v.Bytes()
+	return v.End()
+}
+
 // ParseKeyList parses a signed key list with all its keys from msgpack, without checking it against a party; see
 // [PartyKeys]. The result shares memory with in.
 func ParseKeyList(in []byte) (*SignedKeyList, error) {

@@ -441,7 +441,7 @@ func TestRFC9180Vector(t *testing.T) {
 		require.NoError(t, err)
 		return b
 	}
-	key, err := onion.ParsePrivateKey(task.KEMX25519,
+	key, err := onion.OwnPrivateKey(task.KEMX25519,
 		unhex("4612c550263fc8ad58375df3f557aac531d26850903e55a9f23f21d8534e8ac8"))
 	require.NoError(t, err)
 	sealed := unhex("37fda3567bdbd628e88668c3c8d7e97d1d1253b6d4ea6d44c150f741f1bf4431" + // enc

@@ -145,11 +145,11 @@ func TestOtherKEMsOpenPlainly(t *testing.T) {
 // TestOpeningAllocatesLittle: opening a message must take at most 10 allocations.
 func TestOpeningAllocatesLittle(t *testing.T) {
 	key := newX25519(t)
-	sealed, err := seal(key.public, Context{}, 3, KindSlot, make([]byte, 40))
+	sealed, err := seal(key.public, Context{}, 3, kindSlot, make([]byte, 40))
 	require.NoError(t, err)
 	fast, _ := unsealers(t, key, Context{}.info(key.public.id))
 	require.LessOrEqual(t, testing.AllocsPerRun(200, func() {
-		_, err = fast.open(aad(3, KindSlot), sealed)
+		_, err = fast.open(aad(3, kindSlot), sealed)
 	}), 10.)
 	require.NoError(t, err)
 }
@@ -191,14 +191,14 @@ func requireNeither(t *testing.T, key *PrivateKey, info, aad, sealed []byte) {
 func BenchmarkOpen(b *testing.B) {
 	key := newX25519(b)
 	info := Context{}.info(key.public.id)
-	sealed, err := seal(key.public, Context{}, 3, KindSlot, make([]byte, 40))
+	sealed, err := seal(key.public, Context{}, 3, kindSlot, make([]byte, 40))
 	require.NoError(b, err)
 	fast, plain := unsealers(b, key, info)
 	for name, u := range map[string]unsealer{"fast": fast, "plain": plain} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_, err := u.open(aad(3, KindSlot), sealed)
+				_, err := u.open(aad(3, kindSlot), sealed)
 				require.NoError(b, err)
 			}
 		})

@@ -45,13 +45,8 @@ func GenerateKey(kemName task.KEM) (*PrivateKey, error) {
 	return OwnPrivateKey(kemName, serialized)
 }
 
-// ParsePrivateKey parses a serialized private key.
-func ParsePrivateKey(kemName task.KEM, serialized []byte) (*PrivateKey, error) {
-	return OwnPrivateKey(kemName, bytes.Clone(serialized))
-}
-
-// OwnPrivateKey is [ParsePrivateKey], but takes ownership of the slice. [PrivateKey.Clear] erases the slice; after an
-// error, OwnPrivateKey has already erased it.
+// OwnPrivateKey parses a serialized private key, and takes ownership of the slice. [PrivateKey.Clear] erases the slice;
+// after an error, OwnPrivateKey has already erased it.
 func OwnPrivateKey(kemName task.KEM, serialized []byte) (*PrivateKey, error) {
 	_, enc, err := kem(kemName)
 	if err != nil {

@@ -17,6 +17,7 @@ type Purpose string
 // The purposes of signatures.
 const (
 	Task      Purpose = "task"
+	Set       Purpose = "set"
 	KeyList   Purpose = "keys"
 	Manifest  Purpose = "manifest"
 	Pull      Purpose = "pull"

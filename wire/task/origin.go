@@ -54,18 +54,19 @@ func isListed(origin, listed string) bool {
 	return ok && isDomain(labels)
 }
 
-func (t *Task) validateOrigins() error {
-	origins := t.Clients.Origins
+// CheckOrigins returns an error unless the origins are valid. field is their name in the error.
+func (c Clients) CheckOrigins(field string) error {
+	origins := c.Origins
 	if len(origins) > maxOrigins {
-		return invalid.Field("clients.origins", strconv.Itoa(len(origins))+" origins",
+		return invalid.Field(field, strconv.Itoa(len(origins))+" origins",
 			"at most "+strconv.Itoa(maxOrigins))
 	}
 	for i, origin := range origins {
 		if !isOrigin(origin) {
-			return invalid.Field("clients.origins", invalid.Quote(origin), wantOrigin)
+			return invalid.Field(field, invalid.Quote(origin), wantOrigin)
 		}
 		if i > 0 && origins[i-1] >= origin {
-			return invalid.Field("clients.origins", invalid.Quote(origin), "origins in ascending order, each once")
+			return invalid.Field(field, invalid.Quote(origin), "origins in ascending order, each once")
 		}
 	}
 	return nil

@@ -215,7 +215,7 @@ func (b *Bundle) openKeys(open *Open) error {
 	}
 	for hop, raw := range b.KeyLists {
 		list := &onion.SignedKeyList{First: b.First, Keys: b.Keys[hop].Keys, Path: b.Keys[hop].Path}
-		if err := parseHead(raw, list); err != nil {
+		if err := list.ParseHead(raw); err != nil {
 			return fmt.Errorf("couldn't accept the keys of hop %d: %w", hop, err)
 		}
 		if hop > t.VerifierHop() {
@@ -232,14 +232,6 @@ func (b *Bundle) openKeys(open *Open) error {
 		open.KeyLists = append(open.KeyLists, list)
 	}
 	return nil
-}
-
-// parseHead parses what [onion.SignedKeyList.Head] returns.
-func parseHead(in []byte, list *onion.SignedKeyList) error {
-	v := codec.NewView(in)
-	v.ArrayOf(2)
-	list.List, list.Signature = v.Bytes(), v.Bytes()
-	return v.End()
 }
 
 // Bytes returns the bundle in msgpack.

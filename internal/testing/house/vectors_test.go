@@ -166,7 +166,7 @@ func TestVectorsKeyList(t *testing.T) {
 		keys, err := onion.PartyKeys(named, 0, list)
 		require.NoError(t, err)
 		for i, k := range v.Keys {
-			private, err := onion.ParsePrivateKey(v.KEM, k.Private)
+			private, err := onion.OwnPrivateKey(v.KEM, bytes.Clone(k.Private))
 			require.NoError(t, err)
 			require.Equal(t, onion.KeyID(k.ID), private.Public().ID())
 			require.Equal(t, onion.KeyID(k.ID), keys[i].ID())
@@ -222,7 +222,7 @@ func TestVectorsBundle(t *testing.T) {
 func opener(t *testing.T, canonical []byte, hop int, epoch uint64, private []byte) *onion.Opener {
 	t.Helper()
 	parsed, id := parseTask(t, canonical)
-	key, err := onion.ParsePrivateKey(parsed.KEM, private)
+	key, err := onion.OwnPrivateKey(parsed.KEM, bytes.Clone(private))
 	require.NoError(t, err)
 	o, err := onion.NewOpener(parsed, id, hop, epoch, key)
 	require.NoError(t, err)

@@ -58,7 +58,7 @@ func isBinary(text []byte) bool {
 
 // families lists, for the glossary's terms, the packages whose type of that name means the term.
 var families = map[string][]string{
-	"bundle":    {"testdata/v1", "wire/taskfile"},
+	"bundle":    {"testdata/v1", "wire/tableset", "wire/taskfile"},
 	"batch":     {"testdata/v1", "wire/onion", "wire/task"},
 	"cap":       {"wire/task"},
 	"client":    {"shufflerclient", "wasm/internal/client"},
