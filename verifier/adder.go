@@ -109,8 +109,8 @@ func (a *adder) count(t *total, one *signedVersion) error {
 	return nil
 }
 
-// reporting returns how many clients of a batch reported. Where relays add all noise, a client sends one message. A cover
-// in its place is of a submission of a set that had nothing for this table (docs/SPEC.md, section 15).
+// reporting returns how many clients of a batch reported. Where relays add all noise, a client sends one message. A
+// cover in its place is of a submission of a set that had nothing for this table (docs/SPEC.md, section 15).
 func (a *adder) reporting(submissions, covers uint64) uint64 {
 	if !maySkip(a.open.Task) {
 		return submissions
