@@ -26,7 +26,7 @@ func setOf(size uint64, epochs ...task.Epochs) *quickstart.Set {
 		Total: tableset.Total{Epsilon: task.NewEpsilon("100"), Delta: task.NewDelta("1e-3"), Days: 1}}}
 	for i, e := range epochs {
 		t := fixture.Table(4, e)
-		t.Batch.Size = size
+		t.Name, t.Batch.Size = "table "+string(rune('a'+i)), size
 		s.Tables = append(s.Tables, t)
 		s.Set.Tables = append(s.Set.Tables, tableset.Table{Name: string(rune('a' + i))})
 	}
