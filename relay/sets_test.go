@@ -1,11 +1,14 @@
 package relay_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +21,10 @@ import (
 	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/internal/testing/stattest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/internal/epochs"
+	"github.com/doona-dp/doona/relay/internal/storage"
+	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
@@ -372,4 +379,64 @@ func TestSetsOnTwoProcesses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// stuckWhole is a store that cannot permute open batches while stuck is set.
+type stuckWhole struct {
+	epochs.WholeStore
+	stuck *atomic.Bool
+}
+
+func (s stuckWhole) Reshuffle(ctx context.Context, b store.BatchID, size uint64) error {
+	if s.stuck.Load() {
+		return errors.New("a damaged run")
+	}
+	return s.WholeStore.Reshuffle(ctx, b, size)
+}
+
+// TestSetIsPermutedWhenADayEnds: until a day ends, the disk shows which slots of a week came in one transaction. Then
+// the relay must permute them. If it cannot, the status and a metric must say so, and the relay must try again, while
+// the days go on. A relay that starts again must do what it may have missed.
+func TestSetIsPermutedWhenADayEnds(t *testing.T) {
+	var stuck atomic.Bool
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Set: setOf(100, epochsOf(0, 1, 4), epochsOf(0, 4, 1)),
+		Config: func(_ int, cfg *relay.Config) {
+			cfg.Seam = &storage.Seam{Store: func(_ *store.Store, all *storage.Stores) {
+				all.Whole = stuckWhole{all.Whole, &stuck}
+			}}
+		}})
+	week := fmt.Sprintf("SELECT COUNT(*) FROM runs r JOIN epochs e ON e.id = r.epoch WHERE r.seq < 4294967296 AND e.task = x'%s'",
+		c.OpenSet().Tables[1].Task)
+	requireRuns := func(want int) {
+		t.Helper()
+		require.Eventually(t, func() bool { return query(t, c, 0, week) == want }, relaytest.Patience, 10*time.Millisecond)
+	}
+	stop := c.Start(t, 0)
+	postDay(t, c, 0, 0, 3)
+	require.Equal(t, 3, query(t, c, 0, week))
+	c.Clock.Advance(aDay)
+	requireRuns(1)
+
+	stuck.Store(true)
+	postDay(t, c, 1, 0, 3)
+	c.Clock.Advance(aDay)
+	waitState(t, c.Table(t, 0), 0, 1, "erased")
+	require.Eventually(t, func() bool {
+		_, status := getAdmin(t, c, 0, "status")
+		_, metrics := getAdmin(t, c, 0, "metrics")
+		return strings.Contains(status, "a damaged run") && strings.Contains(metrics, `doona_relay_sets{state="unpermuted"} 1`)
+	}, relaytest.Patience, 10*time.Millisecond)
+	require.Equal(t, 4, query(t, c, 0, week))
+	stuck.Store(false)
+	requireRuns(1)
+	require.Eventually(t, func() bool {
+		_, metrics := getAdmin(t, c, 0, "metrics")
+		return strings.Contains(metrics, `doona_relay_sets{state="served"} 1`)
+	}, relaytest.Patience, 10*time.Millisecond)
+
+	postDay(t, c, 2, 0, 3)
+	stop()
+	require.Equal(t, 4, query(t, c, 0, week))
+	c.Start(t, 0)
+	requireRuns(1)
 }
