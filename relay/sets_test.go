@@ -1,8 +1,16 @@
 package relay_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,7 +21,12 @@ import (
 	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/internal/testing/stattest"
+	"github.com/doona-dp/doona/relay"
+	"github.com/doona-dp/doona/relay/internal/epochs"
+	"github.com/doona-dp/doona/relay/internal/storage"
+	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/handover"
+	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/tableset"
@@ -245,4 +258,185 @@ func TestSetRefusals(t *testing.T) {
 	require.NoError(t, post(1, first, 1), "the same bytes again")
 	requireProblem(t, problem.Replayed, post(1, draft, 1))
 	require.EqualValues(t, 1, query(t, c, 0, `SELECT submissions FROM open WHERE epoch = (SELECT MAX(id) FROM epochs)`))
+}
+
+// TestSetKeptByADishonestRelay: a first relay that keeps two drafts of a day, which have the same tags, gets one slot of
+// each table through the second relay.
+func TestSetKeptByADishonestRelay(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Set: setOf(2, epochsOf(0, 1, 2), epochsOf(0, 2, 1))})
+	set, sealer := c.OpenSet(), c.SetSealer(t)
+	keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, "relay1", "site-a.keys"))
+	require.NoError(t, err)
+	key, err := keys.Key(0)
+	require.NoError(t, err)
+	opener, err := onion.NewOpener(set.Tasks[0], set.ID, 0, 0, key)
+	require.NoError(t, err)
+	var layouts []onion.Layout
+	for _, table := range set.Tasks {
+		layout, err := onion.NewLayout(table)
+		require.NoError(t, err)
+		layouts = append(layouts, layout)
+	}
+	kept := make([][][]byte, len(set.Tables))
+	for tags, draft := sealer.Tags(), 0; draft < 2; draft++ {
+		body, err := sealer.Seal(0, cells(set, 0, 1+draft, 1+draft), tags...)
+		require.NoError(t, err)
+		envelope, err := opener.OpenSet(body, layouts)
+		require.NoError(t, err)
+		for i, slots := range envelope.Lanes {
+			kept[i] = append(kept[i], slots[0])
+		}
+	}
+	batches := map[string][]byte{}
+	for i, table := range set.Tables {
+		least, _ := set.Tasks[i].Noise.Support()
+		dummies := c.Table(t, i).Slots(t, 0, slices.Repeat([]uint64{3}, int(least))...)[0]
+		batch, err := onion.NewBatch(c.SignKey(t, 0), onion.BatchDraft{
+			Context: onion.Context{TaskID: table.Task}, Submissions: 2, In: []uint64{2}, Added: []uint64{least},
+		}, onion.Lanes{append(kept[i], dummies...)})
+		require.NoError(t, err)
+		batches[table.Task.String()], err = batch.Bytes()
+		require.NoError(t, err)
+	}
+	c.StartFirst(t).Answer(0, 0, func(w http.ResponseWriter, req *http.Request) {
+		if raw := batches[req.PathValue("task")]; raw != nil {
+			w.Write(raw)
+			return
+		}
+		problem.New(problem.NotSealed, "").Write(w)
+	})
+	c.Start(t, 1)
+	for i := range set.Tables {
+		_, chain := c.Table(t, i).Pull(t, 0, 0)
+		require.EqualValues(t, 1, chain[1].Lanes[0].Dropped)
+		require.Equal(t, chain[0].Lanes[0].Added+1, chain[1].Lanes[0].Out-chain[1].Lanes[0].Added)
+	}
+}
+
+// hoursOf returns epochs of some hours each that have just begun.
+func hoursOf(hours, count int) task.Epochs {
+	return task.Epochs{Start: uint64(time.Now().Unix()) - 60, Length: task.Length(hours * 3600), Count: uint64(count)}
+}
+
+// TestSetsOnTwoProcesses: two processes of a first relay share a database, and are killed at random. Each table must
+// get one slot of every acknowledged submission, and so for one process with its own file.
+func TestSetsOnTwoProcesses(t *testing.T) {
+	for _, postgres := range []bool{false, true} {
+		t.Run(fmt.Sprint("postgres ", postgres), func(t *testing.T) {
+			const n, kills = 400, 4
+			first, second := hoursOf(1, 2), hoursOf(2, 1)
+			c := relaytest.New(t, relaytest.Options{Postgres: postgres, Set: setOf(n/4, first, second, second)})
+			processes, seen := []*process{startProcess(t, c, 0)}, []*relaytest.Cascade{c}
+			if postgres {
+				config, twin := c.Twin(t, 0)
+				processes, seen = append(processes, startConfig(t, twin, 0, config)), append(seen, twin)
+			}
+			c.Start(t, 1)
+			sealer, set := c.SetSealer(t), c.OpenSet()
+			var acked atomic.Int64
+			var clients sync.WaitGroup
+			for client := range 8 {
+				clients.Go(func() {
+					for i := client; i < n; i += 8 {
+						body, err := sealer.Seal(0, cells(set, 0, 1, 2, 3))
+						if err == nil {
+							err = untilTaken(t.Context(), func() error {
+								return seen[i%len(seen)].PostSet(t.Context(), 0, body, relaytest.Network(i))
+							})
+						}
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						acked.Add(1)
+					}
+				})
+			}
+			for k := range int64(kills) {
+				for acked.Load() < (k*n+n/2)/kills && !t.Failed() {
+					time.Sleep(time.Millisecond)
+				}
+				processes[rand.IntN(len(processes))].crash(t)
+			}
+			clients.Wait()
+			for i := range set.Tables {
+				of := c.Table(t, i)
+				messages, opener := 0, of.VerifierOpener(t, 0)
+				for seq := range uint64(4) {
+					batch, chain := of.Pull(t, 0, seq)
+					require.Zero(t, chain[1].Lanes[0].Dropped)
+					for _, slot := range batch.Ciphertexts[0] {
+						_, m, err := opener.OpenMessage(0, slot)
+						require.NoError(t, err)
+						require.False(t, m.Cover)
+						messages++
+					}
+					for _, m := range chain {
+						messages -= int(m.Lanes[0].Added)
+					}
+				}
+				require.Equal(t, n, messages, "table %d", i)
+			}
+		})
+	}
+}
+
+// stuckWhole is a store that cannot permute open batches while stuck is set.
+type stuckWhole struct {
+	epochs.WholeStore
+	stuck *atomic.Bool
+}
+
+func (s stuckWhole) Reshuffle(ctx context.Context, b store.BatchID, size uint64) error {
+	if s.stuck.Load() {
+		return errors.New("a damaged run")
+	}
+	return s.WholeStore.Reshuffle(ctx, b, size)
+}
+
+// TestSetIsPermutedWhenADayEnds: until a day ends, the disk shows which slots of a week came in one transaction. Then
+// the relay must permute them. If it cannot, the status and a metric must say so, and the relay must try again, while
+// the days go on. A relay that starts again must do what it may have missed.
+func TestSetIsPermutedWhenADayEnds(t *testing.T) {
+	var stuck atomic.Bool
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Set: setOf(100, epochsOf(0, 1, 4), epochsOf(0, 4, 1)),
+		Config: func(_ int, cfg *relay.Config) {
+			cfg.Seam = &storage.Seam{Store: func(_ *store.Store, all *storage.Stores) {
+				all.Whole = stuckWhole{all.Whole, &stuck}
+			}}
+		}})
+	week := fmt.Sprintf("SELECT COUNT(*) FROM runs r JOIN epochs e ON e.id = r.epoch WHERE r.seq < 4294967296 AND e.task = x'%s'",
+		c.OpenSet().Tables[1].Task)
+	requireRuns := func(want int) {
+		t.Helper()
+		require.Eventually(t, func() bool { return query(t, c, 0, week) == want }, relaytest.Patience, 10*time.Millisecond)
+	}
+	stop := c.Start(t, 0)
+	postDay(t, c, 0, 0, 3)
+	require.Equal(t, 3, query(t, c, 0, week))
+	c.Clock.Advance(aDay)
+	requireRuns(1)
+
+	stuck.Store(true)
+	postDay(t, c, 1, 0, 3)
+	c.Clock.Advance(aDay)
+	waitState(t, c.Table(t, 0), 0, 1, "erased")
+	require.Eventually(t, func() bool {
+		_, status := getAdmin(t, c, 0, "status")
+		_, metrics := getAdmin(t, c, 0, "metrics")
+		return strings.Contains(status, "a damaged run") && strings.Contains(metrics, `doona_relay_sets{state="unpermuted"} 1`)
+	}, relaytest.Patience, 10*time.Millisecond)
+	require.Equal(t, 4, query(t, c, 0, week))
+	stuck.Store(false)
+	requireRuns(1)
+	require.Eventually(t, func() bool {
+		_, metrics := getAdmin(t, c, 0, "metrics")
+		return strings.Contains(metrics, `doona_relay_sets{state="served"} 1`)
+	}, relaytest.Patience, 10*time.Millisecond)
+
+	postDay(t, c, 2, 0, 3)
+	stop()
+	require.Equal(t, 4, query(t, c, 0, week))
+	c.Start(t, 0)
+	requireRuns(1)
 }

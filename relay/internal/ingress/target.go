@@ -75,7 +75,7 @@ func (e targetEpoch) open(body []byte) (envelope *onion.Envelope, err error) {
 			envelope, err = opener.OpenEnvelope(body)
 		}
 	} else if opener, err = e.SetOpener(e.set); err == nil {
-		envelope, err = opener.OpenSet(body, e.set.Layouts)
+		envelope, err = opener.OpenSet(body, e.set.SlotLayouts)
 	}
 	switch {
 	case errors.Is(err, keyfile.ErrErased): // perhaps meanwhile

@@ -29,7 +29,7 @@ type SetSource struct {
 // first relay also takes its submissions.
 type HostedSet struct {
 	*tableset.Open
-	Layouts []onion.Layout // by table
+	SlotLayouts []onion.Layout // by table: see [tableset.Open.Layouts]
 
 	raw   []byte                   // answer to GET /v1/sets/{set}
 	owner *owner                   // approved owner who handed it over; nil if the operator configured it
@@ -48,14 +48,8 @@ func newHostedSet(raw []byte, key task.SignKey, o *owner) (*HostedSet, error) {
 		return nil, err
 	}
 	s := &HostedSet{Open: open, raw: raw, owner: o}
-	for _, t := range open.Tasks {
-		layout, err := onion.NewLayout(t)
-		if err != nil {
-			return nil, err
-		}
-		s.Layouts = append(s.Layouts, layout)
-	}
-	return s, nil
+	s.SlotLayouts, err = open.Layouts()
+	return s, err
 }
 
 // withTables returns the set with its tables, if all of them are among the hosted tasks. It returns s itself if a table
@@ -98,7 +92,7 @@ func (n *Set) Missing(s *HostedSet) []string {
 func (s *HostedSet) First() *Hosted { return s.first }
 
 // BodySize returns the size of the set's submissions, in bytes.
-func (s *HostedSet) BodySize() int { return onion.SetBody(s.Layouts) }
+func (s *HostedSet) BodySize() int { return onion.SetBody(s.SlotLayouts) }
 
 // ShortID returns the first 8 hex digits of the set's id, its name in logs.
 func (s *HostedSet) ShortID() string { return s.ID.String()[:8] }
