@@ -19,16 +19,16 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// newSet returns a cascade with a set whose days take an hour. It has a bare table and one with values for each day, and
-// one whose epochs take two hours and begin an hour later.
+// newSet returns a cascade with a set whose days take an hour. It has a bare table and one with values for each day,
+// and one whose epochs take two hours and begin an hour later.
 func newSet(t *testing.T, epsilon string) *relaytest.Cascade {
 	t.Helper()
 	set := &quickstart.Set{Name: "site", Set: tableset.Set{Name: "a site",
 		Total:  tableset.Total{Epsilon: task.NewEpsilon(epsilon), Delta: task.NewDelta("1e-4"), Days: 1},
 		Tables: []tableset.Table{{Name: "visits", Bare: true}, {Name: "day"}, {Name: "week"}}}}
 	begun := uint64(time.Now().Unix()) - 60
-	for i, epochs := range []task.Epochs{{Start: begun, Length: 3600, Count: 20}, {Start: begun, Length: 3600, Count: 20},
-		{Start: begun + 3600, Length: 7200, Count: 9}} {
+	for i, epochs := range []task.Epochs{{Start: begun, Length: 3600, Count: 20},
+		{Start: begun, Length: 3600, Count: 20}, {Start: begun + 3600, Length: 7200, Count: 9}} {
 		table := fixture.Table(4, epochs)
 		table.Name, table.Batch.Size = set.Set.Tables[i].Name, 2
 		set.Tables = append(set.Tables, table)
@@ -40,8 +40,8 @@ func setOptions(c *relaytest.Cascade) shufflerclient.Options {
 	return shufflerclient.Options{Task: c.OpenSet().URL(), Owner: c.Owner, MaxEpsilon: 100}
 }
 
-// TestSetClient: a client's submissions must reach the verifier, a table without a value gets a cover, and the keys of a
-// block are fetched once.
+// TestSetClient: a client's submissions must reach the verifier, a table without a value gets a cover, and the keys of
+// a block are fetched once.
 func TestSetClient(t *testing.T) {
 	c := newSet(t, "60")
 	c.StartAll(t)

@@ -53,7 +53,8 @@ func newHostedSet(raw []byte, key task.SignKey, o *owner) (*HostedSet, error) {
 }
 
 // withTables returns the set with its tables, if all of them are among the hosted tasks. It returns s itself if a table
-// is missing, or if s had all tables before: they expire together, so the relay still needs s when the first is dropped.
+// is missing, or if s had all tables before: they expire together, so the relay still needs s when the first is
+// dropped.
 func (s *HostedSet) withTables(hosted map[task.ID]*Hosted) *HostedSet {
 	if s.first != nil || len(s.missing(hosted)) > 0 {
 		return s
@@ -148,6 +149,16 @@ func (n *Set) keepSet(s *HostedSet) {
 	}
 }
 
+// nameSeries makes the tables of each set count in the set's series of metrics.
+func (n *Set) nameSeries() {
+	for table, s := range n.tables {
+		if hosted := n.ByID[table]; hosted != nil {
+			name := s.RootID().String()[:8]
+			hosted.series.Store(&name)
+		}
+	}
+}
+
 // errSetTaken means that another set has a renewal's position.
 var errSetTaken = errors.New("another set has this position, or the set before is missing")
 
@@ -163,7 +174,8 @@ func checkSet(s *HostedSet, others map[task.ID]*HostedSet) error {
 		}
 		for _, t := range other.Tables {
 			if slices.ContainsFunc(s.Tables, func(own tableset.Table) bool { return own.Task == t.Task }) {
-				return invalid.Field("tables.task", t.Task.String(), "a task of no other set; it is in "+other.ID.String())
+				return invalid.Field("tables.task", t.Task.String(),
+					"a task of no other set; it is in "+other.ID.String())
 			}
 		}
 	}
@@ -177,7 +189,8 @@ func checkSet(s *HostedSet, others map[task.ID]*HostedSet) error {
 	return root.CheckRenewal(before.Open, s.Open)
 }
 
-// loadSets adds the sets that the operator configured, and then those of approved owners, to the tasks that were loaded.
+// loadSets adds the sets that the operator configured, and then those of approved owners, to the tasks that were
+// loaded.
 func (r *Registry) loadSets(n *Set) error {
 	for _, c := range r.cfg.Sets {
 		if err := r.loadSet(n, c); err != nil {
@@ -215,7 +228,8 @@ func (r *Registry) loadSet(n *Set, c SetSource) error {
 	for _, t := range s.Tables {
 		hosted := n.ByID[t.Task]
 		if hosted == nil || hosted.owner != nil || hosted.Open.Owner != key {
-			return invalid.Field("sets.tables."+t.Name, t.Task.String(), "a task that is listed under tasks, of the set's owner")
+			return invalid.Field("sets.tables."+t.Name, t.Task.String(),
+				"a task that is listed under tasks, of the set's owner")
 		}
 	}
 	return n.addSet(s)
