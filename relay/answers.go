@@ -125,7 +125,7 @@ func (r *Relay) counted(handle service.Handler, onlyRefusals bool) service.Handl
 		case onlyRefusals:
 			return nil
 		}
-		if s, unknown := service.PathTask(req, r.Hosted().ByID); unknown == nil {
+		if s := r.reportedTo(req); s != nil {
 			if s.IsSuspended() { // its answers say nothing about the time after the suspension
 				return err
 			}
@@ -136,10 +136,25 @@ func (r *Relay) counted(handle service.Handler, onlyRefusals bool) service.Handl
 	}
 }
 
+// reportedTo returns the task that decides about a report, or nil: the task in the path, or the first table of the set.
+func (r *Relay) reportedTo(req *http.Request) *tasks.Hosted {
+	all := r.Hosted()
+	if req.PathValue("set") == "" {
+		s, _ := service.PathTask(req, all.ByID)
+		return s
+	}
+	id, err := service.PathKey[task.ID](req, "set")
+	if set := all.SetByID(id); err == nil && set != nil {
+		return set.First()
+	}
+	return nil
+}
+
 // advice says, for each problem that most reports of a task may get, what the operator should look at.
 var advice = map[problem.Name]string{
 	problem.UnknownTask:  "pages report to a task that this relay does not serve: has it been removed from relay.yaml?",
 	problem.NotIngress:   "pages report to this relay, which is not the task's first: check the proxy's address",
+	problem.SetOnly:      "pages report to a table of a set by itself: ask the owner what the pages report to",
 	problem.EpochNotOpen: "compare this machine's clock with another one",
 	problem.EpochClosed: "the epoch is over, full or its task has ended: compare clocks, and ask the owner what the pages " +
 		"report to",

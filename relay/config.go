@@ -124,6 +124,10 @@ type Config struct {
 	// [Relay.Reload] applies changes of Owners, and of nothing else. Default: none.
 	Owners []OwnerConfig `yaml:"owners"`
 
+	// Sets lists sets of tables: tasks in Tasks that clients answer by one submission a day. The sets of approved owners
+	// are not listed. Default: none.
+	Sets []SetConfig `yaml:"sets"`
+
 	// Listener and AdminListener replace Listen and Admin where another program embeds the relay.
 	Listener      net.Listener `yaml:"-"`
 	AdminListener net.Listener `yaml:"-"`
@@ -172,6 +176,16 @@ type TaskConfig struct {
 	// issuer (`issuer keygen` writes FILE.directory). Default: the relay fetches each epoch's key from the issuer. For
 	// later tasks of a stream it always fetches the keys.
 	IssuerKeys string `yaml:"issuer_keys"`
+}
+
+// SetConfig names one set of tables that the operator has agreed to serve.
+type SetConfig struct {
+	// File is the set's bundle. Each of its tables must be in Config.Tasks. Keep the set until its last day is over: the
+	// relay takes no single reports to its tables. Required.
+	File string `yaml:"file"`
+
+	// Owner is the key of the set's owner, "ed25519:…", who also signed its tables. Required.
+	Owner string `yaml:"owner"`
 }
 
 // OwnerConfig approves an owner, who may then add tasks without asking the operator.
@@ -252,6 +266,9 @@ func (c *Config) resolve(folder string) {
 	}
 	for i := range c.Owners {
 		files = append(files, &c.Owners[i].Folder)
+	}
+	for i := range c.Sets {
+		files = append(files, &c.Sets[i].File)
 	}
 	service.Resolve(folder, files...)
 	service.ResolveStore(folder, &c.Store)

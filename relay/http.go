@@ -60,6 +60,12 @@ func (r *Relay) mux() *service.Mux {
 	mux.HandleFunc("GET "+endpoint.KeysPath, r.open(r.desk.HandleKeys))
 	mux.HandleFunc("OPTIONS "+endpoint.ReportsPath, service.Answer(r.cfg.Log, r.counted(r.ingress.HandlePreflight, true)))
 	mux.HandleFunc("POST "+endpoint.ReportsPath, service.Answer(r.cfg.Log, r.counted(r.ingress.HandleReport, false)))
+	mux.HandleFunc("GET "+endpoint.SetPath, r.open(r.desk.HandleSet))
+	mux.HandleFunc("GET "+endpoint.SetKeysPath, r.open(r.desk.HandleSetKeys))
+	mux.HandleFunc("OPTIONS "+endpoint.SetReportsPath,
+		service.Answer(r.cfg.Log, r.counted(r.ingress.HandleSetPreflight, true)))
+	mux.HandleFunc("POST "+endpoint.SetReportsPath,
+		service.Answer(r.cfg.Log, r.counted(r.ingress.HandleSetReport, false)))
 	mux.HandleFunc("GET "+endpoint.BatchPath, r.answer(r.handout.HandlePull))
 	mux.HandleFunc("POST "+endpoint.ConfirmPath, r.answer(r.handout.HandleConfirm))
 	mux.HandleFunc("GET "+endpoint.EndPath, r.answer(r.handout.HandleEnd))

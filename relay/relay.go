@@ -296,6 +296,9 @@ func (s *setup) tasksConfig() tasks.Config {
 		service.Default(&t.HPKEKeys, s.cfg.HPKEKeys)
 		c.Tasks = append(c.Tasks, tasks.Source(t))
 	}
+	for _, set := range s.cfg.Sets {
+		c.Sets = append(c.Sets, tasks.SetSource(set))
+	}
 	c.Owners = s.cfg.ownerSources()
 	return c
 }

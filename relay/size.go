@@ -48,11 +48,16 @@ func (s Size) ceil() Size { return (s + 1<<20 - 1) &^ (1<<20 - 1) }
 
 // checkMemory returns an error unless every task can still take its largest report within MaxMemory while all other
 // tasks use their whole share of it. There may be up to limit tasks, where a stream counts as one.
-func (c *Config) checkMemory(all []*tasks.Hosted, limit int) error {
+func (c *Config) checkMemory(all []*tasks.Hosted, sets []*tasks.HostedSet, limit int) error {
 	need := int64(0)
 	for _, s := range all {
 		if s.Hop == 0 {
 			need = max(need, int64(limit)*ingress.MostReportBytes(s))
+		}
+	}
+	for _, s := range sets {
+		if s.First() != nil && s.First().Hop == 0 {
+			need = max(need, int64(limit)*ingress.ReportBytes(int64(s.BodySize())))
 		}
 	}
 	if int64(c.MaxMemory) < need {

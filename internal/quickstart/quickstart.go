@@ -11,11 +11,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/tableset"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -37,11 +39,20 @@ type Draft struct {
 	Task *task.Task
 }
 
+// Set is a set before its tables are signed, and the name of its file. The tables in Set have names, and Tables has their
+// drafts in the same order; Write fills in the rest.
+type Set struct {
+	Name   string
+	Set    tableset.Set
+	Tables []*task.Task
+}
+
 // Deployment is a deployment that [Write] has written.
 type Deployment struct {
 	Dir     string
 	Owner   string           // The task owner's public key, "ed25519:…".
-	Bundles []*taskfile.Open // The signed tasks, in the order of the drafts.
+	Bundles []*taskfile.Open // The signed tasks, in the order of the drafts; then those of the sets' tables.
+	Sets    []*tableset.Open
 }
 
 type party struct {
@@ -57,7 +68,10 @@ type party struct {
 //	relayI/sign.key, relayI/NAME.keys, relayI/relay.yaml
 //	verifier/sign.key, verifier/NAME.keys
 //	issuer/sign.key, issuer/NAME.keys        for tasks with tokens
-func Write(dir string, relays []Relay, drafts []Draft) (*Deployment, error) {
+//	NAME.set                                 for sets; the tables' files have the name NAME-TABLE
+//
+// Tables whose epochs are the same have the same keys, each in its own files.
+func Write(dir string, relays []Relay, drafts []Draft, sets ...Set) (*Deployment, error) {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return nil, fmt.Errorf("couldn't write to %s: it is not empty", dir)
 	}
@@ -77,13 +91,94 @@ func Write(dir string, relays []Relay, drafts []Draft) (*Deployment, error) {
 		}
 		d.Bundles = append(d.Bundles, open)
 	}
+	for _, set := range sets {
+		tables, err := d.writeSet(set, parties, owner)
+		if err != nil {
+			return nil, err
+		}
+		drafts = append(slices.Clip(drafts), tables...)
+	}
 	for i, relay := range relays {
-		if err := os.WriteFile(filepath.Join(parties[i].folder, "relay.yaml"), relay.config(d.Owner, drafts),
+		if err := os.WriteFile(filepath.Join(parties[i].folder, "relay.yaml"), relay.config(d.Owner, drafts, sets),
 			0o600); err != nil {
 			return nil, fmt.Errorf("couldn't write the configuration: %w", err)
 		}
 	}
 	return d, nil
+}
+
+// writeSet signs the tables of a set and the set, and writes their files. It returns the tables as drafts.
+func (d *Deployment) writeSet(set Set, parties []party, owner ed25519.PrivateKey) (drafts []Draft, err error) {
+	signed := set.Set
+	signed.Tables = slices.Clone(signed.Tables)
+	made := map[task.Epochs]madeKeys{} // by clock
+	var tables []*taskfile.Open
+	for i, t := range set.Tables {
+		name := set.Name + "-" + signed.Tables[i].Name
+		clock := task.Epochs{Start: t.Epochs.Start, Length: t.Epochs.Length, Count: t.Epochs.Count}
+		keys, has := made[clock]
+		if has {
+			err = keys.copyTo(name, parties)
+		} else {
+			keys, err = makeKeys(name, t, parties)
+			made[clock] = keys
+		}
+		if err != nil {
+			return nil, err
+		}
+		open, err := signTask(d.Dir, name, t, parties, keys.lists, owner)
+		if err != nil {
+			return nil, err
+		}
+		signed.Tables[i].Task = open.ID
+		tables, drafts = append(tables, open), append(drafts, Draft{name, t})
+	}
+	bundle, err := tableset.Sign(&signed, owner, tables)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := bundle.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(d.Dir, set.Name+".set"), raw, 0o644); err != nil {
+		return nil, fmt.Errorf("couldn't write the set: %w", err)
+	}
+	open, err := bundle.Open(nil)
+	d.Bundles, d.Sets = append(d.Bundles, tables...), append(d.Sets, open)
+	return drafts, err
+}
+
+// madeKeys are the key lists of all parties for a task, and the name of the files with their private keys.
+type madeKeys struct {
+	name  string
+	lists []*onion.SignedKeyList
+}
+
+func makeKeys(name string, t *task.Task, parties []party) (made madeKeys, err error) {
+	made.name = name
+	for _, p := range parties {
+		list, err := keyfile.NewHPKE(filepath.Join(p.folder, name+".keys"), t.KEM, t.Epochs.Count, p.sign)
+		if err != nil {
+			return made, err
+		}
+		made.lists = append(made.lists, list)
+	}
+	return made, nil
+}
+
+// copyTo copies all parties' private keys for another task.
+func (k madeKeys) copyTo(name string, parties []party) error {
+	for _, p := range parties {
+		raw, err := os.ReadFile(filepath.Join(p.folder, k.name+".keys"))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(p.folder, name+".keys"), raw, 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("couldn't copy keys: %w", err)
+		}
+	}
+	return nil
 }
 
 // VerifierKeys returns the path of the verifier's HPKE keys for a task.
@@ -122,16 +217,21 @@ func makeParties(dir string, relays []Relay) ([]party, error) {
 
 // writeTask makes the keys of all parties for a task, signs the task and writes its files.
 func writeTask(dir, name string, draft *task.Task, parties []party, owner ed25519.PrivateKey) (*taskfile.Open, error) {
+	made, err := makeKeys(name, draft, parties)
+	if err != nil {
+		return nil, err
+	}
+	return signTask(dir, name, draft, parties, made.lists, owner)
+}
+
+// signTask signs a task with the parties' key lists and writes its files.
+func signTask(dir, name string, draft *task.Task, parties []party, lists []*onion.SignedKeyList,
+	owner ed25519.PrivateKey) (*taskfile.Open, error) {
 	t := *draft
-	var lists []*onion.SignedKeyList
+	lists = slices.Clip(lists)
 	for i, p := range parties {
-		list, err := keyfile.NewHPKE(filepath.Join(p.folder, name+".keys"), t.KEM, t.Epochs.Count, p.sign)
-		if err != nil {
-			return nil, err
-		}
-		lists = append(lists, list)
 		public := task.Party{URL: p.url, SignKey: task.SignKey(p.sign.Public().(ed25519.PublicKey)),
-			KeyList: list.Hash()}
+			KeyList: lists[i].Hash()}
 		if i < len(parties)-1 {
 			t.Relays = append(t.Relays, public)
 		} else {
@@ -189,7 +289,7 @@ func addIssuer(dir, name string, t *task.Task) (*onion.SignedKeyList, error) {
 }
 
 // config returns the content of relay.yaml. relay.Config documents every field.
-func (r Relay) config(owner string, tasks []Draft) []byte {
+func (r Relay) config(owner string, tasks []Draft, sets []Set) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Every field is documented in relay/config.go; relative paths start here.\n")
 	fmt.Fprintf(&b, "listen: %q\nadmin: %q\nsign_key: sign.key\nstore: %q\nsecret: relay.secret\n", r.Listen, r.Admin,
@@ -210,6 +310,12 @@ func (r Relay) config(owner string, tasks []Draft) []byte {
 			successors = fmt.Sprintf(", successors: %s.next", t.Name)
 		}
 		fmt.Fprintf(&b, "  - {file: ../%s.bundle, owner: %q, hpke_keys: %s.keys%s}\n", t.Name, owner, t.Name, successors)
+	}
+	if len(sets) > 0 {
+		fmt.Fprintf(&b, "sets:\n")
+	}
+	for _, set := range sets {
+		fmt.Fprintf(&b, "  - {file: ../%s.set, owner: %q}\n", set.Name, owner)
 	}
 	return []byte(b.String())
 }

@@ -30,6 +30,11 @@ const (
 
 	OwnersTasksPath = "/v1/owners/{owner}/tasks" // {owner} is the owner's key
 	OwnersKeysPath  = "/v1/owners/{owner}/keys/{label}/{kem}/{count}"
+	OwnersSetsPath  = "/v1/owners/{owner}/sets"
+
+	SetPath        = "/v1/sets/{set}" // {set} is a set's id, or the id of the set at position 0
+	SetKeysPath    = SetPath + "/keys/{clock}/{block}"
+	SetReportsPath = SetPath + "/epochs/{epoch}/reports"
 
 	DirectoryPath    = epochPath + "/issuer-directory"
 	TokenRequestPath = epochPath + "/" + TokenRequest

@@ -28,6 +28,7 @@ const (
 	NotFound        Name = "not-found"         // No such resource or method.
 	UnknownTask     Name = "unknown-task"      // The relay does not serve this task.
 	NotIngress      Name = "not-ingress"       // This relay is not the task's first relay, which accepts the reports.
+	SetOnly         Name = "set-only"          // The task is a table of a set, which takes no single reports.
 	EpochNotOpen    Name = "epoch-not-open"    // The epoch has not begun; the same bytes may be sent later.
 	EpochClosed     Name = "epoch-closed"      // The epoch is over; the report cannot be accepted any more.
 	MediaType       Name = "media-type"        // The body is not application/msgpack.
@@ -60,6 +61,7 @@ var kinds = map[Name]struct {
 	NotFound:        {http.StatusNotFound, "no such resource or method"},
 	UnknownTask:     {http.StatusNotFound, "the task is not served here"},
 	NotIngress:      {http.StatusNotFound, "this relay is not the task's first"},
+	SetOnly:         {http.StatusNotFound, "the task takes reports only through its set"},
 	EpochNotOpen:    {http.StatusConflict, "the epoch is not open yet"},
 	EpochClosed:     {http.StatusGone, "the epoch is over"},
 	MediaType:       {http.StatusUnsupportedMediaType, "the body is of another media type than is wanted here"},

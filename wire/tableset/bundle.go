@@ -3,6 +3,7 @@ package tableset
 import (
 	"crypto/ed25519"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
@@ -36,6 +38,47 @@ type BlockKeys struct {
 
 // Bytes returns the keys in msgpack.
 func (k *BlockKeys) Bytes() ([]byte, error) { return codec.Marshal(k) }
+
+// Handed is a set that an owner hands to a relay. Its msgpack form is [set, [table …]].
+type Handed struct {
+	Set    []byte   // The set's bundle.
+	Tables [][]byte // The bundles of the tables' tasks, with all keys.
+}
+
+// Bytes returns the handed set in msgpack.
+func (h *Handed) Bytes() ([]byte, error) { return codec.Marshal(h) }
+
+// ParseHanded parses a handed set from msgpack without checking its bundles.
+func ParseHanded(in []byte) (*Handed, error) {
+	h := &Handed{}
+	if err := codec.Unmarshal(in, h); err != nil {
+		return nil, fmt.Errorf("couldn't read the set: %w", err)
+	}
+	return h, nil
+}
+
+// URL returns the set's URL at its first relay. With the id of the set at position 0, a relay answers with the latest
+// renewal that has begun.
+func (o *Open) URL() string { return o.url(endpoint.SetPath, nil) }
+
+// KeysURL returns the URL of the keys of a clock's block of epochs.
+func (o *Open) KeysURL(clock int, block uint64) string {
+	return o.url(endpoint.SetKeysPath, []string{"{clock}", strconv.Itoa(clock), "{block}", strconv.FormatUint(block, 10)})
+}
+
+// ReportsURL returns the URL to which clients post the submissions of a day.
+func (o *Open) ReportsURL(day uint64) string {
+	return o.url(endpoint.SetReportsPath, []string{"{epoch}", strconv.FormatUint(day, 10)})
+}
+
+func (o *Open) url(path string, names []string) string {
+	return o.Tasks[0].Relays[0].URL + strings.NewReplacer(append(names, "{set}", o.ID.String())...).Replace(path)
+}
+
+// OwnersURL returns the URL at which a relay accepts sets of an owner that it has approved.
+func OwnersURL(relay task.Party, owner task.SignKey) string {
+	return relay.URL + strings.Replace(endpoint.OwnersSetsPath, "{owner}", hex.EncodeToString(owner[:]), 1)
+}
 
 // Open is a set from a bundle whose signature and tasks have been checked. It says nothing of the total: whether
 // that follows from the tables' laws, package wire cannot know.

@@ -82,7 +82,7 @@ func (c *Cascade) Token(t testing.TB, epoch uint64) []byte {
 // TokenFor is Token for a challenge that the caller chooses.
 func (c *Cascade) TokenFor(t testing.TB, epoch uint64, challenge []byte) []byte {
 	t.Helper()
-	keys, err := keyfile.LoadRSA(filepath.Join(c.Dir, "issuer", taskName(c.index)+".keys"))
+	keys, err := keyfile.LoadRSA(filepath.Join(c.Dir, "issuer", c.fileName()+".keys"))
 	require.NoError(t, err)
 	defer keys.Close()
 	private, err := keys.Key(epoch)

@@ -46,6 +46,8 @@ type Options struct {
 	Each   func(i int, draft *task.Task)    // Changes the draft of task i, after Task.
 	Config func(hop int, cfg *relay.Config) // Changes the configurations of relays that run in this process.
 
+	Set *quickstart.Set // A set of tables, beside the tasks: see [Cascade.Table] and [Cascade.PostSet].
+
 	Pull     string // How often relays poll. Default "20ms".
 	Postgres bool   // Each relay stores its state in a PostgreSQL database. Default SQLite.
 	CA       string // Certificate file of the authority. If set, URLs are https, and Config must set TLS.
@@ -131,7 +133,11 @@ func New(t testing.TB, o Options) *Cascade {
 		}
 		drafts[i] = quickstart.Draft{Name: taskName(i), Task: &copied}
 	}
-	c.Deployment, err = quickstart.Write(filepath.Join(t.TempDir(), "deployment"), relays, drafts)
+	var sets []quickstart.Set
+	if o.Set != nil {
+		sets = append(sets, *o.Set)
+	}
+	c.Deployment, err = quickstart.Write(filepath.Join(t.TempDir(), "deployment"), relays, drafts, sets...)
 	require.NoError(t, err)
 	c.use(t, 0)
 	sign, err := keyfile.LoadSign(c.VerifierSign())
@@ -321,7 +327,11 @@ func (c *Cascade) Post(ctx context.Context, epoch uint64, body []byte, client st
 
 // PostWith is Post with headers that the caller chooses.
 func (c *Cascade) PostWith(ctx context.Context, epoch uint64, body []byte, header http.Header) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.ReportsURL(epoch), bytes.NewReader(body))
+	return c.postTo(ctx, c.ReportsURL(epoch), body, header)
+}
+
+func (c *Cascade) postTo(ctx context.Context, url string, body []byte, header http.Header) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -342,7 +352,10 @@ func (c *Cascade) PostWith(ctx context.Context, epoch uint64, body []byte, heade
 
 // ReportsURL returns the URL to which clients post reports of an epoch.
 func (c *Cascade) ReportsURL(epoch uint64) string {
-	url := c.Open.ReportsURL(epoch)
+	return c.atTwin(c.Open.ReportsURL(epoch))
+}
+
+func (c *Cascade) atTwin(url string) string {
 	if c.twin != "" {
 		url = "http://" + c.twin + strings.TrimPrefix(url, c.Open.Relays[0].URL)
 	}
@@ -410,7 +423,7 @@ func (c *Cascade) Values(t testing.TB, epoch uint64, b *onion.Batch) [][]uint64 
 // VerifierOpener returns an opener with the verifier's key of an epoch.
 func (c *Cascade) VerifierOpener(t testing.TB, epoch uint64) *onion.Opener {
 	t.Helper()
-	keys, err := keyfile.LoadHPKE(c.VerifierKeys(taskName(c.index)))
+	keys, err := keyfile.LoadHPKE(c.VerifierKeys(c.fileName()))
 	require.NoError(t, err)
 	key, err := keys.Key(epoch)
 	require.NoError(t, err)

@@ -238,7 +238,7 @@ func (c *Cascade) Slots(t testing.TB, epoch uint64, values ...uint64) onion.Lane
 // Opener returns an opener with a relay's key of an epoch.
 func (c *Cascade) Opener(t testing.TB, hop int, epoch uint64) *onion.Opener {
 	t.Helper()
-	keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1), taskName(c.index)+".keys"))
+	keys, err := keyfile.LoadHPKE(filepath.Join(c.Dir, fmt.Sprintf("relay%d", hop+1), c.fileName()+".keys"))
 	require.NoError(t, err)
 	key, err := keys.Key(epoch)
 	require.NoError(t, err)

@@ -34,7 +34,7 @@ func (c *Cascade) AsOwner(t testing.TB) (ed25519.PrivateKey, *handover.Requester
 
 // Successors returns the verifier's or issuer's folder with keys of the stream's later tasks.
 func (c *Cascade) Successors(party string) string {
-	return filepath.Join(c.Dir, party, taskName(c.index)+".next")
+	return filepath.Join(c.Dir, party, c.fileName()+".next")
 }
 
 // nextKeys returns the key file of a party for a position in the stream, and creates its folder.
@@ -70,7 +70,7 @@ func (c *Cascade) NextIssuerKeys(t testing.TB, position, count uint64) *onion.Si
 // Bundle returns the task's bundle, as its file holds it.
 func (c *Cascade) Bundle(t testing.TB) *taskfile.Bundle {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(c.Dir, taskName(c.index)+".bundle"))
+	raw, err := os.ReadFile(filepath.Join(c.Dir, c.fileName()+".bundle"))
 	require.NoError(t, err)
 	bundle, err := taskfile.ParseBundle(raw)
 	require.NoError(t, err)

@@ -77,8 +77,8 @@ func (a *admission) left() room {
 }
 
 // MostReportBytes returns how many bytes of memory a task's largest report takes until it is stored.
-func MostReportBytes(s *tasks.Hosted) int64 { return reportBytes(int64(s.Layout.MaxBody())) }
+func MostReportBytes(s *tasks.Hosted) int64 { return ReportBytes(int64(s.Layout.MaxBody())) }
 
-// reportBytes returns how many bytes of memory a report with a body of body bytes takes until it is stored: the body,
+// ReportBytes returns how many bytes of memory a report with a body of body bytes takes until it is stored: the body,
 // its plaintext, the rows made of it, and 16 KiB for the request.
-func reportBytes(body int64) int64 { return 4*body + 16<<10 }
+func ReportBytes(body int64) int64 { return 4*body + 16<<10 }

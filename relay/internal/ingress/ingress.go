@@ -23,8 +23,6 @@ import (
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/codec"
-	"github.com/doona-dp/doona/wire/keyfile"
-	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
 )
 
@@ -88,7 +86,17 @@ type Store interface {
 // It checks the origin (the page that sends) before anything that depends on earlier reports. Otherwise any page could
 // learn, through its visitors' browsers, whether their networks have reported.
 func (in *Ingress) HandleReport(w http.ResponseWriter, req *http.Request) error {
-	s, err := in.reportTask(req)
+	return in.handleReport(w, req, in.reportTask)
+}
+
+// HandleSetReport accepts a submission of a set. It is HandleReport for the set's first table, except how the body is
+// opened.
+func (in *Ingress) HandleSetReport(w http.ResponseWriter, req *http.Request) error {
+	return in.handleReport(w, req, in.reportSet)
+}
+
+func (in *Ingress) handleReport(w http.ResponseWriter, req *http.Request, find findTarget) error {
+	s, err := find(req)
 	if err != nil {
 		service.AllowOrigins(w)
 		return err
@@ -117,7 +125,16 @@ func (in *Ingress) HandleReport(w http.ResponseWriter, req *http.Request) error 
 
 // HandlePreflight answers a browser that asks whether a page may send a report with a token.
 func (in *Ingress) HandlePreflight(w http.ResponseWriter, req *http.Request) error {
-	s, err := in.reportTask(req)
+	return handlePreflight(w, req, in.reportTask)
+}
+
+// HandleSetPreflight is HandlePreflight for a submission of a set.
+func (in *Ingress) HandleSetPreflight(w http.ResponseWriter, req *http.Request) error {
+	return handlePreflight(w, req, in.reportSet)
+}
+
+func handlePreflight(w http.ResponseWriter, req *http.Request, find findTarget) error {
+	s, err := find(req)
 	if err != nil {
 		service.AllowOrigins(w) // so that the page can send, and read why the relay refuses
 	} else if err := service.CheckOrigin(w, req, s.Clients); err != nil {
@@ -127,21 +144,9 @@ func (in *Ingress) HandlePreflight(w http.ResponseWriter, req *http.Request) err
 	return nil
 }
 
-// reportTask returns the task that a report is for, if this is its first relay.
-func (in *Ingress) reportTask(req *http.Request) (*tasks.Hosted, error) {
-	s, err := service.PathTask(req, in.Hosted().ByID)
-	if err != nil {
-		return nil, err
-	}
-	if s.Hop != 0 {
-		return nil, problem.New(problem.NotIngress, "send reports to %s", s.Relays[0].URL)
-	}
-	return s, nil
-}
-
 // tallyForeign counts a report from a foreign page among an epoch's refusals, if the epoch is current by the clock. It
 // ignores the epoch's state, which the time to answer would reveal. It stores nothing of the origin.
-func (in *Ingress) tallyForeign(req *http.Request, s *tasks.Hosted) {
+func (in *Ingress) tallyForeign(req *http.Request, s target) {
 	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
 		return
@@ -154,12 +159,12 @@ func (in *Ingress) tallyForeign(req *http.Request, s *tasks.Hosted) {
 }
 
 // reportEpoch returns the epoch that a report is for, if it is open.
-func (in *Ingress) reportEpoch(req *http.Request, s *tasks.Hosted) (e tasks.Epoch, err error) {
+func (in *Ingress) reportEpoch(req *http.Request, s target) (e targetEpoch, err error) {
 	epoch, err := service.PathEpoch(req, s.Task)
 	if err != nil {
 		return e, err
 	}
-	e = s.Epoch(epoch)
+	e = targetEpoch{s.Epoch(epoch), s.set}
 	start, end := e.Window()
 	now, err := in.now()
 	if err != nil {
@@ -187,15 +192,15 @@ func (in *Ingress) now() (time.Time, error) {
 	return read.Now, nil
 }
 
-func (in *Ingress) takeReport(w http.ResponseWriter, req *http.Request, e tasks.Epoch) error {
-	most := int64(e.Layout.MaxBody())
+func (in *Ingress) takeReport(w http.ResponseWriter, req *http.Request, e targetEpoch) error {
+	most := e.maxBody()
 	if err := checkHeader(req, most); err != nil {
 		return err
 	}
 	if req.ContentLength >= 0 {
 		most = req.ContentLength
 	}
-	client, size := service.Network(in.cfg.Proxies.Client(req)), reportBytes(most)
+	client, size := service.Network(in.cfg.Proxies.Client(req)), ReportBytes(most)
 	if name := in.admission.take(e.Hosted, client, size); name != "" {
 		return in.monitor.TurnAway(name)
 	}
@@ -213,7 +218,7 @@ func (in *Ingress) takeReport(w http.ResponseWriter, req *http.Request, e tasks.
 	var tok []byte
 	if e.WithTokens() { // before reading the body: a request without a token then uses no memory
 		var err error
-		if tok, err = in.checkToken(w, req, e); err != nil {
+		if tok, err = in.checkToken(w, req, e.Epoch); err != nil {
 			return err
 		}
 	}
@@ -276,24 +281,11 @@ func readReport(w http.ResponseWriter, req *http.Request, most int64) ([]byte, e
 const usualReport = 16 << 10
 
 // openReport decrypts a report. It identifies the client by its token or, without tokens, by its network.
-func (in *Ingress) openReport(e tasks.Epoch, body []byte, network netip.Prefix, tok []byte) (*store.Submission,
+func (in *Ingress) openReport(e targetEpoch, body []byte, network netip.Prefix, tok []byte) (*store.Submission,
 	error) {
-	opener, err := e.Opener()
-	if errors.Is(err, keyfile.ErrErased) {
-		return nil, problem.New(problem.EpochClosed, "")
-	}
+	envelope, err := e.open(body)
 	if err != nil {
 		return nil, err
-	}
-	envelope, err := opener.OpenEnvelope(body)
-	if errors.Is(err, keyfile.ErrErased) { // the key was erased meanwhile
-		return nil, problem.New(problem.EpochClosed, "")
-	}
-	if errors.Is(err, onion.ErrOpen) {
-		return nil, problem.New(problem.DoesNotOpen, "sealed to another key, task or epoch, or damaged")
-	}
-	if err != nil {
-		return nil, problem.New(problem.Malformed, "%v", err)
 	}
 	id := e.ID()
 	key, err := in.vault.EpochKey(id)
@@ -306,6 +298,9 @@ func (in *Ingress) openReport(e tasks.Epoch, body []byte, network netip.Prefix, 
 	sub := &store.Submission{
 		ID: id, Size: e.Task.Batch.Size, Quota: 1, Batches: e.MostBatches(), Lanes: envelope.Lanes,
 		Tag: key.Tag(envelope.Tag[:]),
+	}
+	if e.set != nil {
+		sub.Lanes, sub.Others = in.setSlots(e, envelope.Lanes)
 	}
 	if tok != nil {
 		sub.Client = key.Token(tok) // a token allows one report
@@ -454,6 +449,9 @@ func (in *Ingress) commitGroup(ctx context.Context, group []*pending) {
 		in.monitor.Log.Error("couldn't store reports", "error", err)
 	}
 	for _, p := range group {
+		if err == nil {
+			in.tallyDropped(p.Submission)
+		}
 		p.done <- err == nil
 	}
 	if full {

@@ -60,7 +60,7 @@ func newMixer(t *testing.T, cfg relay.Config) (*mixing.Mixer, *mixing.Maker) {
 	source := tasks.Source(cfg.Tasks[0])
 	source.HPKEKeys = cmp.Or(source.HPKEKeys, cfg.HPKEKeys)
 	hosted, err := tasks.Load(tasks.Config{Tasks: []tasks.Source{source}, Signers: signers, Clock: time.Now,
-		Log: slog.New(slog.DiscardHandler), Fits: func([]*tasks.Hosted, int) error { return nil }})
+		Log: slog.New(slog.DiscardHandler), Fits: func([]*tasks.Hosted, []*tasks.HostedSet, int) error { return nil }})
 	require.NoError(t, err)
 	vault, err := store.OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
 	require.NoError(t, err)

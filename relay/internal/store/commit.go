@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/doona-dp/doona/wire/onion"
 )
 
 // reports is the part of a store that keeps clients' reports.
@@ -16,60 +18,146 @@ func (d *reports) Commit(ctx context.Context, group []*Submission) (full bool, e
 	if short := d.reserve.Short(); short != nil {
 		return false, short
 	}
-	epochs := map[EpochID][]*Submission{}
+	epochs := map[EpochID]*epochCommit{}
 	for _, sub := range group {
-		epochs[sub.ID] = append(epochs[sub.ID], sub)
+		of := epochOfGroup(epochs, sub.ID)
+		of.decides = append(of.decides, sub)
+		for i := range sub.Others {
+			if sub.Others[i].Open {
+				epochOfGroup(epochs, sub.Others[i].ID)
+			}
+		}
 	}
 	order := slices.SortedFunc(maps.Keys(epochs), EpochID.compare)
 	if d.index != nil {
 		d.index.mu.Lock()
 		defer d.index.mu.Unlock()
 		for _, id := range order {
+			if len(epochs[id].decides) == 0 {
+				continue
+			}
 			if err := d.index.recall(ctx, d.database, id); err != nil {
 				return false, fmt.Errorf("couldn't read tags and clients: %w", err)
 			}
 		}
 	}
 	err = d.within(ctx, func(tx *transaction) error {
-		full = false
-		for _, id := range order {
-			one, err := tx.commitTx().commitEpoch(id, epochs[id])
-			if err != nil {
-				return err
-			}
-			full = full || one
-		}
-		return nil
+		full, err = tx.commitTx().commitAll(order, epochs)
+		return err
 	})
 	return full, err
 }
 
-// commitEpoch is Commit for submissions of one epoch.
-func (t commitTx) commitEpoch(id EpochID, group []*Submission) (full bool, err error) {
-	e, filling, fresh, m, err := t.lockAndRead(id, group)
-	if err != nil {
-		return false, err
+// epochCommit is what one transaction of Commit does in one epoch.
+type epochCommit struct {
+	decides []*Submission // submissions about which the epoch decides
+
+	// The transaction sets the rest.
+	row     epochRow
+	filling OpenBatch
+	fresh   int           // bytes of the filling batch's level 0 runs
+	size    uint64        // submissions per batch
+	left    uint64        // how many more submissions the epoch can take; only of sets' other tables
+	slots   []onion.Lanes // to store: one for each submission
+}
+
+func epochOfGroup(epochs map[EpochID]*epochCommit, id EpochID) *epochCommit {
+	if epochs[id] == nil {
+		epochs[id] = &epochCommit{}
 	}
-	if t.index != nil && e.state == StateOpen {
-		m, err = t.index.remember(t.transaction, e, id, reportsOf(group[0].Size, filling, e.next), group)
-		if err != nil {
+	return epochs[id]
+}
+
+// commitAll is Commit for the epochs of a group, in order. It locks all rows before it decides anything: a set's
+// submission changes the epochs of several tables, and writers that lock in one order cannot deadlock.
+func (t commitTx) commitAll(order []EpochID, epochs map[EpochID]*epochCommit) (full bool, err error) {
+	memories := map[EpochID]*memory{}
+	for _, id := range order {
+		of := epochs[id]
+		*of = epochCommit{decides: of.decides}
+		if of.row, of.filling, of.fresh, memories[id], err = t.lockAndRead(id, of.decides); err != nil {
 			return false, err
 		}
 	}
-	taken := m.decide(group, e.state > StateOpen, room(group[0].Size, group[0].Batches, filling, e.next))
+	for _, id := range order {
+		if of := epochs[id]; len(of.decides) > 0 {
+			if err := t.decideEpoch(id, of, memories[id], epochs); err != nil {
+				return false, err
+			}
+		}
+	}
+	for _, id := range order {
+		of := epochs[id]
+		if len(of.slots) == 0 {
+			continue
+		}
+		if len(of.decides) == 0 { // otherwise decideEpoch has counted the step
+			if err := t.step(of.row, id); err != nil {
+				return false, err
+			}
+		}
+		one, err := t.fillEpoch(of)
+		if err != nil {
+			return false, err
+		}
+		full = full || one
+	}
+	return full, nil
+}
+
+// decideEpoch decides about the submissions of one epoch. It stores the tags and clients of the accepted ones, and
+// assigns their slots to the epochs of their tables.
+func (t commitTx) decideEpoch(id EpochID, of *epochCommit, m *memory, epochs map[EpochID]*epochCommit) (err error) {
+	group := of.decides
+	of.size = group[0].Size
+	if t.index != nil && of.row.state == StateOpen {
+		m, err = t.index.remember(t.transaction, of.row, id, reportsOf(of.size, of.filling, of.row.next), group)
+		if err != nil {
+			return err
+		}
+	}
+	taken := m.decide(group, of.row.state > StateOpen, room(of.size, group[0].Batches, of.filling, of.row.next))
+	for _, sub := range group {
+		for i := range sub.Others {
+			sub.Others[i].Stored = false // an earlier attempt at this transaction may have set it
+		}
+	}
 	if len(taken) == 0 {
-		return false, t.ensureMarked(e, id)
+		return t.ensureMarked(of.row, id)
 	}
-	if err := t.step(e, id); err != nil {
-		return false, err
+	if err := t.step(of.row, id); err != nil {
+		return err
 	}
-	if err := t.learn(e, id, m, taken); err != nil {
-		return false, err
+	for _, sub := range taken {
+		of.slots = append(of.slots, sub.Lanes)
+		for i := range sub.Others {
+			if o := &sub.Others[i]; o.Open {
+				o.Stored = epochs[o.ID].take(o)
+			}
+		}
 	}
-	grown, into := assign(taken, filling, e.next)
+	return t.learn(of.row, id, m, taken)
+}
+
+// take adds the slot of a set's table to the epoch, unless the epoch takes no more.
+func (of *epochCommit) take(o *TableSlot) bool {
+	if of.size == 0 {
+		of.size, of.left = o.Size, room(o.Size, o.Batches, of.filling, of.row.next)
+	}
+	if of.row.state > StateOpen || len(of.decides) > 0 || uint64(len(of.slots)) >= of.left {
+		return false
+	}
+	of.slots = append(of.slots, onion.Lanes{{o.Slot}})
+	return true
+}
+
+// fillEpoch stores an epoch's new slots in its batches.
+func (t commitTx) fillEpoch(of *epochCommit) (full bool, err error) {
+	e, fresh := of.row, of.fresh
+	grown, into := assign(of.slots, of.size, of.filling, e.next)
 	for i, b := range grown {
-		full = full || b.Submissions == taken[0].Size
-		if b.Seq != filling.Seq {
+		full = full || b.Submissions == of.size
+		if b.Seq != of.filling.Seq {
 			fresh = 0
 		}
 		if err := t.fill(e.id, b, fresh, into[i]); err != nil {
@@ -199,7 +287,7 @@ func (t commitTx) count(epoch int64, m *memory, taken []*Submission) error {
 
 // fill stores the slots of accepted submissions as runs, and the new size of their batch. fresh is the size of the
 // batch's earlier level 0 runs, in bytes.
-func (t commitTx) fill(epoch int64, b OpenBatch, fresh int, subs []*Submission) error {
+func (t commitTx) fill(epoch int64, b OpenBatch, fresh int, subs []onion.Lanes) error {
 	c, err := t.vault.batchCipher(kindRows, b.BatchID)
 	if err != nil {
 		return err

@@ -3,6 +3,8 @@ package store
 import (
 	"crypto/subtle"
 	"math"
+
+	"github.com/doona-dp/doona/wire/onion"
 )
 
 // memory has what the store knows about a group's tags and clients in one epoch. New ones are absent.
@@ -63,23 +65,23 @@ func reportsOf(size uint64, filling OpenBatch, next uint64) uint64 {
 	return next * size
 }
 
-// assign distributes accepted submissions: first to the batch that is filling, then to new batches numbered from next.
-// It returns the batches that grew, with their new sizes, and the submissions of each.
-func assign(taken []*Submission, filling OpenBatch, next uint64) (grown []OpenBatch, into [][]*Submission) {
+// assign distributes the slots of accepted submissions: first to the batch that is filling, then to new batches numbered
+// from next, of size submissions each. It returns the batches that grew, with their new sizes, and the slots of each.
+func assign(taken []onion.Lanes, size uint64, filling OpenBatch, next uint64) (grown []OpenBatch, into [][]onion.Lanes) {
 	b := filling
-	var here []*Submission
+	var here []onion.Lanes
 	flush := func() {
 		if len(here) > 0 {
 			grown, into, here = append(grown, b), append(into, here), nil
 		}
 	}
-	for _, sub := range taken {
-		if b.Submissions == sub.Size {
+	for _, lanes := range taken {
+		if b.Submissions == size {
 			flush()
 			b = OpenBatch{filling.Batch(max(next, b.Seq+1)), 0}
 		}
 		b.Submissions++
-		here = append(here, sub)
+		here = append(here, lanes)
 	}
 	flush()
 	return grown, into

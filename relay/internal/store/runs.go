@@ -10,6 +10,7 @@ import (
 	"iter"
 
 	"github.com/doona-dp/doona/randomizer"
+	"github.com/doona-dp/doona/wire/onion"
 )
 
 // The store keeps clients' slots in runs. A run is one encrypted value with many rows of equal size. A transaction
@@ -176,10 +177,10 @@ func packRows(rows []Row) []byte {
 }
 
 // rowsOf returns the slots of submissions in a uniformly random order.
-func rowsOf(subs []*Submission) []Row {
+func rowsOf(subs []onion.Lanes) []Row {
 	rows := make([]Row, 0, len(subs)) // each has at least one slot
-	for _, sub := range subs {
-		for lane, slots := range sub.Lanes {
+	for _, lanes := range subs {
+		for lane, slots := range lanes {
 			for _, slot := range slots {
 				rows = append(rows, Row{lane, slot})
 			}

@@ -17,14 +17,15 @@ import (
 
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/internal/testing/stattest"
+	"github.com/doona-dp/doona/wire/onion"
 )
 
 // TestRowsAreInRandomOrder: the slots of submissions, two each, must go to the database in a uniformly random order.
 // Otherwise a report's slots could be recognized.
 func TestRowsAreInRandomOrder(t *testing.T) {
-	var subs []*Submission
+	var subs []onion.Lanes
 	for i := range byte(stattest.Things / 2) {
-		subs = append(subs, &Submission{Lanes: [][][]byte{{{2 * i}}, {{2*i + 1}}}})
+		subs = append(subs, onion.Lanes{{{2 * i}}, {{2*i + 1}}})
 	}
 	stattest.Uniform(t, stattest.Trials, func() (order []int) {
 		for _, row := range rowsOf(subs) {

@@ -80,7 +80,8 @@ const (
 	Late             // The epoch accepts no more reports, or all its batches are full.
 )
 
-// Submission is a report that the relay has decrypted and that waits to be stored.
+// Submission is a report that the relay has decrypted and that waits to be stored, or the submission of a set. A set's
+// submission is one of the first table: that table's epoch alone decides the verdict.
 type Submission struct {
 	ID      EpochID
 	Size    uint64 // submissions per batch
@@ -90,7 +91,18 @@ type Submission struct {
 	Tag     Short
 	Receipt Short       // hash of client and envelope: tells a client's retry from another client's copy
 	Lanes   onion.Lanes // slots for the next hop, all of one size
+	Others  []TableSlot // of a set's submission: the slots of the other tables
 	Verdict Verdict     // set by Commit
+}
+
+// TableSlot is the slot of one table, except the first, in a set's submission.
+type TableSlot struct {
+	ID      EpochID
+	Size    uint64 // submissions per batch
+	Batches uint64 // maximum number of batches per epoch; 0 for no limit
+	Open    bool   // the table has an epoch now; otherwise the store drops the slot
+	Slot    []byte
+	Stored  bool // set by Commit
 }
 
 // OpenBatch is a batch that accepts submissions or waits to be sealed.

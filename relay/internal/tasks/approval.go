@@ -117,7 +117,7 @@ func (h *Host) planOwners(sources []OwnerSource) (*ownersPlan, error) {
 		plan.removed = append(plan.removed, o)
 		delete(plan.paths, resolved(o.path))
 	}
-	return plan, h.cfg.Fits(h.Hosted().Order, limit)
+	return plan, h.cfg.Fits(h.Hosted().Order, h.Hosted().Sets(), limit)
 }
 
 // prepareOwners creates the folders of new owners and reserves space there. After an error nothing is reserved.

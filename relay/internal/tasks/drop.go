@@ -93,7 +93,7 @@ func (h *Host) drop(ctx context.Context, s *Hosted) error {
 	}
 	order := slices.Clone(before.Order)
 	order = slices.DeleteFunc(order, func(t *Hosted) bool { return t == s })
-	h.serving.Store(newSet(order, streams))
+	h.serving.Store(newSet(order, streams, before.sets))
 	h.changed()
 	h.cfg.Log.Info("task dropped", "task", s.ShortID())
 	return h.forgetRings(ctx, before)

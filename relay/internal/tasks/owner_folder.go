@@ -36,6 +36,7 @@ const (
 	keysFile         = "hpke.keys"
 	successorsFolder = "next"
 	askedPrefix      = "asked-"
+	setPrefix        = "set-"
 	workFolder       = "work"
 	ownerFile        = "owner" // base name of the lock and of the reserved space
 	noncesFile       = "owner.nonces"

@@ -1,10 +1,12 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -42,6 +44,27 @@ func (o *owner) config(folder string) Source {
 	c := o.source.Load()
 	return Source{File: in(bundleFile), Owner: c.Owner, HPKEKeys: in(keysFile), Successors: in(successorsFolder),
 		Recovery: c.Recovery, Candidates: c.Candidates}
+}
+
+// sets returns the sets in the owner's folder. Each follows the set that it renews.
+func (o *owner) sets() (all []*HostedSet, err error) {
+	files, err := filepath.Glob(o.file(setPrefix + "*"))
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		s, err := newHostedSet(raw, o.key, o)
+		if err == nil && setPrefix+s.ID.String() != filepath.Base(file) {
+			err = invalid.Field("set", s.ID.String(), "the set that its file names")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *HostedSet) int { return cmp.Compare(a.Position, b.Position) })
+	return all, err
 }
 
 // ShortKey returns the first 8 characters of a key after "ed25519:", the name of an owner in metrics.
@@ -382,7 +405,7 @@ func (d *Desk) takeTask(o *owner, raw []byte, open *taskfile.Open, limit int) er
 	return o.take(open.ID, list, raw, limit, d.Clock.Read(), func(folder string) error {
 		s, err := d.loadFirst(o.config(folder), raw, open, o)
 		if err == nil {
-			err = d.cfg.Fits(append([]*Hosted{s}, d.Hosted().Order...), d.TaskLimit())
+			err = d.cfg.Fits(append([]*Hosted{s}, d.Hosted().Order...), nil, d.TaskLimit())
 		}
 		return err
 	})

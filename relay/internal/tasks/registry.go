@@ -48,6 +48,7 @@ type OwnerSource struct {
 type Config struct {
 	Tasks        []Source
 	Owners       []OwnerSource
+	Sets         []SetSource
 	Signers      *keyfile.Signers
 	Outgoing     http.RoundTripper // carries all requests that the relay sends
 	Skew         time.Duration
@@ -57,8 +58,8 @@ type Config struct {
 	Log          *slog.Logger
 
 	// Fits returns an error if the memory limit is too small for the largest report of every task at once, for up to
-	// limit tasks.
-	Fits func(all []*Hosted, limit int) error
+	// limit tasks. A table's reports are the submissions of its set.
+	Fits func(all []*Hosted, sets []*HostedSet, limit int) error
 }
 
 // Registry holds the tasks that a relay serves, their streams, and the approved owners. It is safe for concurrent use.
@@ -81,6 +82,8 @@ type Set struct {
 	ByID     map[task.ID]*Hosted
 	Order    []*Hosted              // configured tasks, each stream in order, then tasks added later
 	streams  map[task.ID]*stream    // by first task; includes streams that this relay waits to join
+	sets     map[task.ID]*HostedSet // by id
+	tables   map[task.ID]*HostedSet // by task of a table
 	keyLists func() ([]byte, error) // answer to GET /v1/keys
 	slots    func() int             // number of tasks; a stream counts as one
 
@@ -90,10 +93,14 @@ type Set struct {
 
 // newSet returns a set. It encodes the key lists only when a party first asks for them, because with many tasks that
 // takes longer than adding a task. It counts slots once.
-func newSet(order []*Hosted, streams map[task.ID]*stream) *Set {
-	next := &Set{ByID: map[task.ID]*Hosted{}, Order: order, streams: streams}
+func newSet(order []*Hosted, streams map[task.ID]*stream, sets map[task.ID]*HostedSet) *Set {
+	next := &Set{ByID: map[task.ID]*Hosted{}, Order: order, streams: streams, sets: map[task.ID]*HostedSet{},
+		tables: map[task.ID]*HostedSet{}}
 	for _, s := range order {
 		next.ByID[s.ID] = s
+	}
+	for _, s := range sets {
+		next.keepSet(s)
 	}
 	next.keyLists = sync.OnceValues(func() ([]byte, error) {
 		lists := codec.AppendArray(nil, len(next.Order))
@@ -119,6 +126,10 @@ func newSet(order []*Hosted, streams map[task.ID]*stream) *Set {
 // add adds a task, and its stream if it is in one, to a set that no other goroutine uses yet.
 func (n *Set) add(s *Hosted) {
 	n.ByID[s.ID], n.Order = s, append(n.Order, s)
+	n.addStream(s)
+}
+
+func (n *Set) addStream(s *Hosted) {
 	if s.stream != nil {
 		n.streams[s.stream.root.ID] = s.stream
 	}
@@ -151,13 +162,13 @@ func (r *Registry) Due(latest time.Time) (due []*Hosted) {
 // serve adds a task and its stream, if it is in one, to the set.
 func (r *Registry) serve(s *Hosted) {
 	now := r.Hosted()
-	next := newSet(slices.Clone(now.Order), maps.Clone(now.streams))
-	next.add(s)
+	next := newSet(append(slices.Clone(now.Order), s), maps.Clone(now.streams), now.sets)
+	next.addStream(s)
 	r.serving.Store(next)
 }
 
 func (r *Registry) loadTasks() error {
-	set := newSet(nil, map[task.ID]*stream{})
+	set := newSet(nil, map[task.ID]*stream{}, nil)
 	r.serving.Store(set) // nobody else has the registry yet
 	var all []*loading
 	for _, c := range r.cfg.Tasks {
@@ -174,8 +185,11 @@ func (r *Registry) loadTasks() error {
 			return fmt.Errorf("%s: %w", l.File, err)
 		}
 	}
+	if err := r.loadSets(set); err != nil {
+		return err
+	}
 	r.limit.Store(int64(r.limitWith(r.approved())))
-	return r.cfg.Fits(r.Hosted().Order, r.TaskLimit())
+	return r.cfg.Fits(set.Order, set.Sets(), r.TaskLimit())
 }
 
 // TaskLimit returns how many tasks the relay may have at the same time. If the operator has lowered a limit below what
@@ -296,7 +310,7 @@ func (r *Registry) mayJoin(c Source, open *taskfile.Open) bool {
 // loadOpen loads a task with the keys in the given files, ready to be served.
 func (r *Registry) loadOpen(raw []byte, open *taskfile.Open, keys, issuerKeys string) (*Hosted, error) {
 	s := &Hosted{Open: open, bundle: raw, skew: r.cfg.Skew,
-		openers: map[uint64]*onion.Opener{}, tokens: map[uint64]*TokenKey{},
+		openers: map[uint64]*onion.Opener{}, setOpeners: map[uint64]*onion.Opener{}, tokens: map[uint64]*TokenKey{},
 		states: map[uint64]store.State{}, batches: map[uint64]uint64{},
 		rolledBack: map[uint64]bool{}}
 	if s.Hop = r.hopOf(open); s.Hop < 0 {

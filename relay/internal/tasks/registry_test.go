@@ -36,7 +36,7 @@ func TestDue(t *testing.T) {
 		open := &taskfile.Open{Task: &task.Task{Epochs: epochs}}
 		s := &Hosted{Open: open, skew: skew, states: map[uint64]store.State{}}
 		r := &Registry{cfg: Config{Retention: retention}}
-		r.serving.Store(newSet([]*Hosted{s}, nil))
+		r.serving.Store(newSet([]*Hosted{s}, nil, nil))
 		isDue := func(latest time.Time) bool { return len(r.Due(latest)) > 0 }
 		before, jumped := tt.want.Add(-time.Second), tt.want.Add(1000*time.Hour)
 		require.False(t, isDue(begin))

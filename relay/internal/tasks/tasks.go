@@ -24,6 +24,7 @@ import (
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/task/dummies"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -55,10 +56,11 @@ type Hosted struct {
 
 	mu         sync.Mutex // guards the rest
 	openers    map[uint64]*onion.Opener
-	tokens     map[uint64]*TokenKey   // by epoch; only at the first relay of a task with tokens
-	states     map[uint64]store.State // by epoch; a copy of the store's states, so that a report costs no query
-	batches    map[uint64]uint64      // sealed batches by epoch; also a copy of the store's numbers
-	rolledBack map[uint64]bool        // epochs of which the next hop has a batch that the store lost
+	setOpeners map[uint64]*onion.Opener // only at the first relay, of the first table of a set
+	tokens     map[uint64]*TokenKey     // by epoch; only at the first relay of a task with tokens
+	states     map[uint64]store.State   // by epoch; a copy of the store's states, so that a report costs no query
+	batches    map[uint64]uint64        // sealed batches by epoch; also a copy of the store's numbers
+	rolledBack map[uint64]bool          // epochs of which the next hop has a batch that the store lost
 }
 
 // Epoch is one epoch of a hosted task.
@@ -138,16 +140,28 @@ func (s *Hosted) loadKeys(path string) (err error) {
 func (e Epoch) Opener() (*onion.Opener, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if o := e.openers[e.Number]; o != nil {
+	return e.opener(e.openers, e.Hosted.ID)
+}
+
+// SetOpener is Opener for the submissions of a set whose first table is this task.
+func (e Epoch) SetOpener(s *HostedSet) (*onion.Opener, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.opener(e.setOpeners, s.ID)
+}
+
+// opener returns the opener for ciphertexts under an id. It keeps the opener in made.
+func (e Epoch) opener(made map[uint64]*onion.Opener, id task.ID) (*onion.Opener, error) {
+	if o := made[e.Number]; o != nil {
 		return o, nil
 	}
 	key, err := e.Keys.Key(e.Number)
 	if err != nil {
 		return nil, err
 	}
-	o, err := onion.NewOpener(e.Task, e.Hosted.ID, e.Hop, e.Number, key)
+	o, err := onion.NewOpener(e.Task, id, e.Hop, e.Number, key)
 	if err == nil {
-		e.openers[e.Number] = o
+		made[e.Number] = o
 	}
 	return o, err
 }
@@ -161,6 +175,7 @@ func (e Epoch) EraseKey() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.openers, e.Number)
+	delete(e.setOpeners, e.Number)
 	delete(e.tokens, e.Number)
 	return nil
 }
