@@ -189,7 +189,8 @@ type signedRequest struct {
 // named returns valid values for all path parameters.
 func (s *signedRequest) named() map[string]string {
 	return map[string]string{
-		"{task}": s.Open.ID.String(), "{block}": "0", "{epoch}": "0", "{seq}": "0", "{position}": "1", "{count}": "1", "{kem}": "x25519",
+		"{task}": s.Open.ID.String(), "{block}": "0", "{epoch}": "0", "{seq}": "0", "{position}": "1", "{count}": "1",
+		"{kem}": "x25519", "{set}": s.OpenSet().ID.String(), "{clock}": "0",
 		"{label}": strings.Repeat("ab", 32), "{owner}": hex.EncodeToString(s.Open.Owner[:]),
 		"{relay}": hex.EncodeToString(s.Open.Relays[0].SignKey[:]),
 		"{hop}":   hex.EncodeToString(s.Open.Relays[1].SignKey[:]),
@@ -242,7 +243,7 @@ func (s *signedRequest) signed(path string, named map[string]string, header http
 	case endpoint.OwnersKeysPath:
 		return s.owner, signing.Owner, handover.OwnersKeysBody(relay, key("{label}"), task.KEM(named["{kem}"]),
 			number("{count}"))
-	case endpoint.OwnersTasksPath:
+	case endpoint.OwnersTasksPath, endpoint.OwnersSetsPath:
 		return s.owner, signing.Owner, handover.OwnersTaskBody(relay)
 	}
 	return nil, "", nil
@@ -258,12 +259,14 @@ func (s *signedRequest) beyond(name string) []string {
 	hexes := []string{id[:62], id + "00", strings.ToUpper(id), strings.Repeat("g", 64), strings.Repeat("ab", 1<<12)}
 	of := func(n int) string { return base64.RawURLEncoding.EncodeToString(make([]byte, n)) }
 	switch name {
-	case "{task}":
+	case "{task}", "{set}":
 		return append(hexes, strings.Repeat("0", 64))
 	case "{relay}", "{hop}", "{owner}", "{label}":
 		return hexes
 	case "{epoch}":
 		return append(far, "2", "3")
+	case "{clock}":
+		return append(far, "2", "01", "-1")
 	case "{block}":
 		return append(far, "1", "01", "-1", "1e3")
 	case "{seq}":
@@ -312,10 +315,11 @@ func (s *signedRequest) requests(pattern, name string) (out []*http.Request) {
 // the test sends 10,000 such requests; in the long form, 10,000 of each kind. It also asks for 10,000 other paths.
 // Afterwards no file may have changed, no finding or key may be new, and neither metrics nor memory may have grown.
 func TestEveryNumberHasItsBound(t *testing.T) {
-	c := relaytest.New(t, relaytest.Options{Task: relaytest.InStream(), Config: func(_ int, cfg *relay.Config) {
-		folder := filepath.Join(filepath.Dir(cfg.SignKey), "owners")
-		cfg.Owners = []relay.OwnerConfig{{Owner: cfg.Tasks[0].Owner, Tasks: 2, Folder: folder}}
-	}})
+	c := relaytest.New(t, relaytest.Options{Set: setOf(10, hoursOf(1, 2), hoursOf(2, 1)),
+		Task: relaytest.InStream(), Config: func(_ int, cfg *relay.Config) {
+			folder := filepath.Join(filepath.Dir(cfg.SignKey), "owners")
+			cfg.Owners = []relay.OwnerConfig{{Owner: cfg.Tasks[0].Owner, Tasks: 2, Folder: folder}}
+		}})
 	owner, _ := c.AsOwner(t)
 	s := &signedRequest{t, c, c.SignKey(t, 1), owner}
 	r := stillRelay(t, c, 0)

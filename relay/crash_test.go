@@ -122,8 +122,13 @@ func postAll(ctx context.Context, c *relaytest.Cascade, bodies [][]byte, connect
 }
 
 func postUntilTaken(ctx context.Context, c *relaytest.Cascade, body []byte, from string) error {
+	return untilTaken(ctx, func() error { return c.Post(ctx, 0, body, from) })
+}
+
+// untilTaken calls post until the relay accepts or refuses the report.
+func untilTaken(ctx context.Context, post func() error) error {
 	for {
-		err := c.Post(ctx, 0, body, from)
+		err := post()
 		var p *problem.Problem
 		if err == nil || ctx.Err() != nil ||
 			errors.As(err, &p) && p.Name != problem.Overloaded && p.Name != problem.ClockInDoubt {

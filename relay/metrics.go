@@ -57,6 +57,7 @@ func (r *Relay) measure(ctx context.Context) {
 		return
 	}
 	setOwnerTasks(m, status.Owners)
+	setSets(m, status.Sets)
 	r.setSums(status.Tasks)
 }
 
@@ -128,6 +129,24 @@ func (r *Relay) setSums(all []TaskStatus) {
 	}
 	for s, n := range waiting {
 		m.Set(monitor.Unconfirmed, float64(n), s.With()...)
+	}
+}
+
+// setSets sets the gauges of sets. The status names the sets.
+func setSets(m *monitor.Monitor, sets []SetStatus) {
+	states := map[string]int{"served": 0, "incomplete": 0, "unpermuted": 0}
+	for _, s := range sets {
+		switch {
+		case len(s.Missing) > 0:
+			states["incomplete"]++
+		case s.Unpermuted != "":
+			states["unpermuted"]++
+		default:
+			states["served"]++
+		}
+	}
+	for state, n := range states {
+		m.Set(monitor.Sets, float64(n), state)
 	}
 }
 

@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/doona-dp/doona/internal/service"
+	"github.com/doona-dp/doona/relay/internal/ingress"
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/relay/internal/tasks"
 	"github.com/doona-dp/doona/wire/onion"
@@ -40,6 +42,8 @@ type Status struct {
 	Tasks []TaskStatus `json:"tasks"`
 
 	Owners []OwnerStatus `json:"owners,omitempty"` // the approved owners
+
+	Sets []SetStatus `json:"sets,omitempty"` // by root and position
 
 	// Reload is set once a running relay has read its configuration again.
 	Reload *ReloadStatus `json:"reload,omitempty"`
@@ -89,6 +93,51 @@ func (o OwnerStatus) String() string {
 	}
 	return fmt.Sprintf("owner %s: %d tasks and %d waiting key lists, limit %d%s", o.Owner, o.Tasks, o.Asked,
 		o.TaskLimit, suspended)
+}
+
+// SetStatus is the status of one set.
+type SetStatus struct {
+	ID       string        `json:"id"`       // lower-case hex
+	Name     string        `json:"name"`     // the name in the set
+	Position uint64        `json:"position"` // 0 for a new set, otherwise of a renewal
+	Tables   []TableStatus `json:"tables"`
+
+	// Missing lists the tables that the relay does not have: the set is not served until the owner hands it over again.
+	Missing []string `json:"missing,omitempty"`
+
+	// Unpermuted says why the open batches of the tables could not be permuted anew after a day. The relay tries again.
+	// Only a running relay knows it.
+	Unpermuted string `json:"unpermuted,omitempty"`
+}
+
+// TableStatus is the status of one table of a set.
+type TableStatus struct {
+	Name string `json:"name"`
+	Task string `json:"task"` // first 8 hex digits of the task's id
+
+	// Dropped is how many slots of submissions the table did not take: it was closed or full. It sums the erased epochs,
+	// each rounded up to a power of two. A first table takes every slot.
+	Dropped uint64 `json:"dropped,omitempty"`
+}
+
+// String describes the status in words.
+func (s SetStatus) String() string {
+	var tables []string
+	for _, t := range s.Tables {
+		text := t.Name + " " + t.Task
+		if t.Dropped > 0 {
+			text += fmt.Sprintf(" (dropped %d)", t.Dropped)
+		}
+		tables = append(tables, text)
+	}
+	text := fmt.Sprintf("set %.8s %s: %s", s.ID, s.Name, strings.Join(tables, ", "))
+	if len(s.Missing) > 0 {
+		text += "; not served, as tables are missing: " + strings.Join(s.Missing, ", ") + ": the owner must hand it over again"
+	}
+	if s.Unpermuted != "" {
+		text += "; open batches are not permuted anew: " + s.Unpermuted
+	}
+	return text
 }
 
 // TaskStatus is the status of one task.
@@ -155,6 +204,11 @@ func (r *Relay) Status(ctx context.Context) (*Status, error) {
 		out.Full = short.Error()
 	}
 	out.Unscrubbed = r.epochs.Unscrubbed()
+	for i, s := range r.Hosted().Sets() {
+		if i < len(out.Sets) && out.Sets[i].ID == s.ID.String() { // otherwise a set came meanwhile
+			out.Sets[i].Unpermuted = r.epochs.Unpermuted(s.ID)
+		}
+	}
 	out.Refusing, _ = r.refusals()
 	out.Reload = r.reloads.status.Load()
 	return out, err
@@ -207,8 +261,32 @@ func (r *setup) status(ctx context.Context, kept *store.Store, back *store.State
 		}
 		out.Tasks = append(out.Tasks, t)
 	}
+	out.Sets = r.setsStatus(out.Tasks)
 	out.Owners, err = r.ownersStatus(out.Tasks)
 	return out, err
+}
+
+// setsStatus returns the status of the sets. all has the status of every task.
+func (r *setup) setsStatus(all []TaskStatus) (out []SetStatus) {
+	dropped := map[string]uint64{} // by task
+	for _, t := range all {
+		for _, e := range t.Epochs {
+			dropped[t.ID] += e.Refused[ingress.SlotDropped]
+		}
+	}
+	hosted := r.Hosted()
+	for _, s := range hosted.Sets() {
+		of := SetStatus{ID: s.ID.String(), Name: s.Name, Position: s.Position, Tables: []TableStatus{}}
+		if missing := hosted.Missing(s); s.Tasks[0].Epochs.Over() > uint64(max(r.cfg.Clock().Unix(), 0)) {
+			of.Missing = missing // after the last day the relay drops the tables
+		}
+		for _, t := range s.Tables {
+			id := t.Task.String()
+			of.Tables = append(of.Tables, TableStatus{t.Name, id[:8], dropped[id]})
+		}
+		out = append(out, of)
+	}
+	return out
 }
 
 // ownersStatus returns the status of the approved owners. all has the status of every task.

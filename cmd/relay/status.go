@@ -146,6 +146,9 @@ func printStatus(w io.Writer, status *relay.Status) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	for _, s := range status.Sets {
+		fmt.Fprintln(w, s)
+	}
 	for _, o := range status.Owners {
 		fmt.Fprintln(w, o)
 	}

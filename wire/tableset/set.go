@@ -51,6 +51,9 @@ const (
 	MaxDays   = 36_525 // A hundred years.
 	// MaxBundle is the largest number of bytes of a set's bundle.
 	MaxBundle = 2 << 20
+	// MaxHanded is the largest number of bytes of a set that is handed over. 32 tables with a year of days and
+	// post-quantum keys of three parties take 45 MB.
+	MaxHanded = 64 << 20
 )
 
 const (

@@ -23,7 +23,7 @@ func (o Options) Approving(t testing.TB, tasks int) Options {
 	o.Config = func(hop int, cfg *relay.Config) {
 		owner := relay.OwnerConfig{Owner: cfg.Tasks[0].Owner, Tasks: tasks,
 			Folder: filepath.Join(folder, filepath.Base(filepath.Dir(cfg.SignKey)))}
-		cfg.Tasks, cfg.Owners = nil, []relay.OwnerConfig{owner}
+		cfg.Tasks, cfg.Sets, cfg.Owners = nil, nil, []relay.OwnerConfig{owner}
 		if change != nil {
 			change(hop, cfg)
 		}

@@ -46,8 +46,9 @@ type Lifecycle struct {
 
 	wake        chan struct{} // wakes Loop: see Wake
 	reconciling durable.Coalescer[struct{}]
-	scanned     lastScan               // of Loop
-	backlog     backlog                // of Loop
+	scanned     lastScan // of Loop
+	backlog     backlog  // of Loop
+	reshuffles  reshuffles
 	unscrubbed  atomic.Bool            // the store's log may hold deleted rows
 	scrubFailed atomic.Pointer[string] // see Unscrubbed
 }
@@ -70,12 +71,13 @@ type Store interface {
 	Findings(ctx context.Context) ([]store.Finding, error)
 }
 
-// WholeStore has the methods that scan, sweep and scrub the whole store.
+// WholeStore has the methods that scan, sweep, scrub and permute the whole store.
 type WholeStore interface {
 	Reconcile(ctx context.Context) ([]store.Progress, error)
 	Progress(ctx context.Context) ([]store.Progress, error)
 	Version() uint64
 	Sweep(ctx context.Context) error
+	Reshuffle(ctx context.Context, b store.BatchID, size uint64) error
 	Scrub(ctx context.Context) error
 	StateRollback() *store.StateRollbackError
 }
@@ -276,7 +278,9 @@ func (ep *Lifecycle) endEpochs(ctx context.Context) {
 	closing, complete, expired = ep.backlog.ofTick(closing), ep.backlog.ofTick(complete), ep.backlog.ofTick(expired)
 	ep.each(ctx, rolledBack, func(e due) error { return ep.endRolledBack(ctx, e.Epoch, e.end) })
 	ep.each(ctx, expired, func(e due) error { return ep.expireEpoch(ctx, e.Epoch) })
-	closed := ep.each(ctx, closing, func(e due) error { return ep.closeEpoch(ctx, e.Epoch) })
+	days, others := ep.days(closing)
+	end := func(e due) error { return ep.closeEpoch(ctx, e.Epoch) }
+	closed := append(ep.each(ctx, days, end), ep.each(ctx, others, end)...)
 	erase := func(e due) error { return ep.eraseEpoch(ctx, e.Epoch) }
 	ep.each(ctx, complete, erase)
 	slices.SortFunc(closed, func(a, b due) int { return a.end.Compare(b.end) })
@@ -289,6 +293,12 @@ func (ep *Lifecycle) endEpochs(ctx context.Context) {
 		ep.monitor.Logged(ctx, "couldn't seal batches", err)
 		ep.each(ctx, ep.each(ctx, some, func(e due) error { return ep.Complete(ctx, e.Epoch, nil) }), erase)
 	}
+	for _, e := range closed {
+		if s := ep.Hosted().SetWith(e.Hosted.ID); s != nil && s.First() == e.Hosted {
+			ep.reshuffles.add(s)
+		}
+	}
+	ep.reshuffle(ctx)
 	if ep.unscrubbed.Load() {
 		ep.scrub(ctx)
 	}
@@ -321,6 +331,19 @@ func (ep *Lifecycle) each(ctx context.Context, all []due, end func(due) error) (
 	working.Wait()
 	ep.backlog.tried(all, done)
 	return done
+}
+
+// days returns those epochs that are days of a set, and the others. Days close first: otherwise a submission could be
+// stored whose slot for another table comes too late.
+func (ep *Lifecycle) days(all []due) (days, others []due) {
+	for _, e := range all {
+		if s := ep.Hosted().SetWith(e.Hosted.ID); s != nil && s.First() == e.Hosted {
+			days = append(days, e)
+		} else {
+			others = append(others, e)
+		}
+	}
+	return days, others
 }
 
 // over lists the epochs to end: those to close at a first relay, complete ones to erase, rolled back ones, and those

@@ -89,7 +89,8 @@ func (e targetEpoch) open(body []byte) (envelope *onion.Envelope, err error) {
 }
 
 // setSlots returns the slot of a set's first table, and those of the other tables on the day.
-func (in *Ingress) setSlots(e targetEpoch, slots onion.Lanes) (first onion.Lanes, others []store.TableSlot) {
+func (in *Ingress) setSlots(e targetEpoch, slots onion.Lanes) (first onion.Lanes,
+	others []store.TableSlot) {
 	all := in.Hosted().ByID
 	for i, t := range e.set.Tasks[1:] {
 		number, open := e.set.At(i+1, e.Number)
@@ -101,10 +102,10 @@ func (in *Ingress) setSlots(e targetEpoch, slots onion.Lanes) (first onion.Lanes
 	return slots[:1], others
 }
 
-// The reasons in tallies for a table's slot that was not stored.
+// The reasons in tallies for a slot of a set's submission that was not stored.
 const (
-	slotNotOpen = "set-slot-not-open" // The table has no epoch on the day: the slot is a cover.
-	slotDropped = "set-slot-dropped"  // The table's epoch takes no more, or all its batches are full.
+	SlotNotOpen = "set-slot-not-open" // The table has no epoch on the day: the slot is a cover.
+	SlotDropped = "set-slot-dropped"  // The table's epoch takes no more, or all its batches are full.
 )
 
 // tallyDropped counts the slots of a stored submission that its tables did not take. A slot for a table that is not open
@@ -116,9 +117,9 @@ func (in *Ingress) tallyDropped(sub *store.Submission) {
 	for _, o := range sub.Others {
 		switch {
 		case !o.Open:
-			in.monitor.Tally(sub.ID, slotNotOpen, 1)
+			in.monitor.Tally(sub.ID, SlotNotOpen, 1)
 		case !o.Stored:
-			in.monitor.Tally(o.ID, slotDropped, 1)
+			in.monitor.Tally(o.ID, SlotDropped, 1)
 		}
 	}
 }

@@ -43,6 +43,7 @@ const (
 	Refused            = "doona_relay_refused"
 	Findings           = "doona_relay_findings"
 	Owners             = "doona_relay_owners"
+	Sets               = "doona_relay_sets"
 	Reloaded           = "doona_relay_last_reload_timestamp_seconds"
 	ReloadFailed       = "doona_relay_reload_failed"
 	Unscrubbed         = "doona_relay_unscrubbed"
@@ -96,6 +97,9 @@ var definitions = append([]service.Metric{
 	service.Gauge(Findings, service.UnitCount, "Batches of other parties that failed a check.",
 		ByTask, ByOwner, ByReason),
 	service.Gauge(Owners, service.UnitCount, "Approved owners, by state: active or suspended.", "state"),
+	service.Gauge(Sets, service.UnitCount,
+		"Sets, by state: served; incomplete, as a table is missing; or unpermuted, as permuting their open batches after a "+
+			"day failed.", "state"),
 	service.Gauge(Reloaded, service.UnitTime,
 		"Time of the last successful reload of the configuration; 0 if none since the start."),
 	service.Gauge(ReloadFailed, service.UnitCount,

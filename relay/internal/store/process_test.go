@@ -76,9 +76,10 @@ func TestReserveIsInside(t *testing.T) {
 	}
 	r.used, r.short = 0, errors.New("the disk is full")
 	makes := map[string]func() error{
-		"Store.Commit": func() error { _, err := s.Commit(ctx, []*Submission{aSubmission(2, 2)}); return err },
-		"Store.Mix":    func() error { return s.Mix(ctx, mixed.Batch(1), nil, build) },
-		"Store.Seal":   func() error { return s.Seal(ctx, b, nil) },
+		"Store.Commit":    func() error { _, err := s.Commit(ctx, []*Submission{aSubmission(2, 2)}); return err },
+		"Store.Mix":       func() error { return s.Mix(ctx, mixed.Batch(1), nil, build) },
+		"Store.Reshuffle": func() error { return s.Reshuffle(ctx, b, 10) },
+		"Store.Seal":      func() error { return s.Seal(ctx, b, nil) },
 	}
 	for name, do := range makes {
 		require.ErrorIs(t, do(), r.short, name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/task"
@@ -51,6 +52,9 @@ func (s *Hosted) slotDropped() bool { return s.owner != nil && s.owner.dropped(s
 // others can still ask about findings in them.
 func (h *Host) mayDrop(s *Hosted) bool {
 	_, end := s.Epoch(s.Epochs.Count - 1).Window()
+	if set := h.Hosted().SetWith(s.ID); set != nil { // submissions have a slot for this table until the set's last day
+		end = time.Unix(int64(set.Tasks[0].Epochs.Over()), 0).Add(s.skew)
+	}
 	if !h.Clock.Read().Over(end.Add(h.cfg.Retention)) {
 		return false
 	}
@@ -76,7 +80,7 @@ func (h *Host) drop(ctx context.Context, s *Hosted) error {
 	defer h.joining.Unlock()
 	h.vault.Unwatch(s.ID)
 	before := h.Hosted()
-	streams := before.streams
+	streams, sets := before.streams, before.sets
 	switch {
 	case s.owner != nil && (!s.followed() || s.slotDropped()):
 		if !s.slotDropped() { // otherwise the other process has removed the folder
@@ -86,6 +90,10 @@ func (h *Host) drop(ctx context.Context, s *Hosted) error {
 		}
 		streams = maps.Clone(streams)
 		delete(streams, s.Slot())
+		var err error
+		if sets, err = h.withoutDroppedSets(s.owner, sets); err != nil {
+			return err
+		}
 	case s.Stream.Position > 0:
 		if err := s.stream.Drop(s.Task); err != nil {
 			return err
@@ -93,7 +101,7 @@ func (h *Host) drop(ctx context.Context, s *Hosted) error {
 	}
 	order := slices.Clone(before.Order)
 	order = slices.DeleteFunc(order, func(t *Hosted) bool { return t == s })
-	h.serving.Store(newSet(order, streams, before.sets))
+	h.serving.Store(newSet(order, streams, sets))
 	h.changed()
 	h.cfg.Log.Info("task dropped", "task", s.ShortID())
 	return h.forgetRings(ctx, before)

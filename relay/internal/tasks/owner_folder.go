@@ -27,6 +27,8 @@ import (
 //	ID                         a task, with this relay's keys for it, and its successors if it begins a stream
 //	asked-LABEL-KEM-N-HASH     keys for N epochs that wait for their task; HASH is the hash of their list
 //
+// A file set-ID is a set whose tables are tasks of the owner. It takes no slot.
+//
 // An entry with one of these names is complete and durable: the relay creates it in the folder "work", and then renames
 // "work". Several processes of the relay share the owner's folder.
 type ownerFolder struct{ path string }
@@ -245,23 +247,23 @@ func (p *ownerFolder) make(name string, kem task.KEM, count uint64, now time.Tim
 func (p *ownerFolder) take(id task.ID, list task.KeyListHash, raw []byte, limit int, now clock.Reading,
 	check func(folder string) error) error {
 	return p.change(now, func(tasks []task.ID, asked []string) error {
-		at := slices.IndexFunc(asked, func(name string) bool { return strings.HasSuffix(name, hashName(list)) })
 		switch {
 		case slices.Contains(tasks, id):
 			return nil // the owner handed it over again
 		case len(tasks) >= limit:
 			return fmt.Errorf("%w: %d tasks, limit %d", errTaskLimit, len(tasks), limit)
-		case at < 0:
-			return invalid.Field("relays.keyList", hashName(list),
-				"a key list that this relay made for the owner in the last 24 hours and that no other task uses")
 		}
-		if err := check(p.file(asked[at])); err != nil {
+		folder, err := askedFor(asked, list)
+		if err != nil {
 			return err
 		}
-		if err := durable.WriteFile(p.file(asked[at], bundleFile), raw, 0o600); err != nil {
+		if err := check(p.file(folder)); err != nil {
+			return err
+		}
+		if err := durable.WriteFile(p.file(folder, bundleFile), raw, 0o600); err != nil {
 			return fault(err)
 		}
-		return fault(durable.Rename(p.file(asked[at]), p.file(id.String())))
+		return fault(durable.Rename(p.file(folder), p.file(id.String())))
 	})
 }
 
@@ -284,3 +286,101 @@ func (p *ownerFolder) away() error {
 }
 
 func hashName(list task.KeyListHash) string { return hex.EncodeToString(list[:]) }
+
+// tableChecks are what takeSet calls before it stores anything; an error stops it.
+type tableChecks struct {
+	set   func() error                             // for the set
+	table func(folder string, t handedTable) error // for each table that is not there yet, with a folder that has its keys
+}
+
+// takeSet stores a new set and its tables durably, each table in a slot of its own. Tables with the same epochs share
+// one list of keys: each gets a copy of its private keys, and the last one gets the folder. The set's file comes first,
+// so that no table is ever served alone. After a crash, handing the set over again completes it.
+func (p *ownerFolder) takeSet(s *HostedSet, tables []handedTable, limit int, now clock.Reading,
+	checks tableChecks) error {
+	return p.change(now, func(tasks []task.ID, asked []string) error {
+		if err := checks.set(); err != nil {
+			return err
+		}
+		tables = slices.DeleteFunc(slices.Clone(tables), func(t handedTable) bool { return slices.Contains(tasks, t.ID) })
+		if len(tasks)+len(tables) > limit {
+			return fmt.Errorf("%w: %d tasks and %d new tables, limit %d", errTaskLimit, len(tasks), len(tables), limit)
+		}
+		from := make([]string, len(tables))
+		for i, t := range tables {
+			var err error
+			if from[i], err = askedFor(asked, t.list); err == nil {
+				err = p.tryTable(from[i], t, checks.table)
+			}
+			if err != nil {
+				return fmt.Errorf("table %s: %w", t.table, err)
+			}
+		}
+		if err := p.storeSet(s); err != nil {
+			return err
+		}
+		for i, t := range tables {
+			folder := from[i]
+			if slices.Contains(from[i+1:], folder) {
+				if err := p.copyKeys(folder); err != nil {
+					return fault(err)
+				}
+				folder = workFolder
+			}
+			if err := durable.WriteFile(p.file(folder, bundleFile), t.raw, 0o600); err != nil {
+				return fault(err)
+			}
+			if err := durable.Rename(p.file(folder), p.file(t.ID.String())); err != nil {
+				return fault(err)
+			}
+		}
+		return nil
+	})
+}
+
+// storeSet stores a set's bundle durably.
+func (p *ownerFolder) storeSet(s *HostedSet) error {
+	return fault(durable.WriteFile(p.file(setPrefix+s.ID.String()), s.raw, 0o600))
+}
+
+// tryTable calls check with a copy of a table's keys, and removes the copy.
+func (p *ownerFolder) tryTable(asked string, t handedTable, check func(folder string, t handedTable) error) error {
+	if err := p.copyKeys(asked); err != nil {
+		return fault(err)
+	}
+	err := check(p.file(workFolder), t)
+	return errors.Join(err, fault(os.RemoveAll(p.file(workFolder))))
+}
+
+// copyKeys copies keys that wait for a task into "work".
+func (p *ownerFolder) copyKeys(asked string) error {
+	if err := durable.MakeFolder(p.file(workFolder), 0o700); err != nil {
+		return err
+	}
+	for _, name := range []string{keysFile, keysFile + ".pub"} {
+		if err := copyFile(p.file(workFolder, name), p.file(asked, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyFile copies a file durably, with mode 0600, and leaves none of it in memory.
+func copyFile(to, from string) error {
+	raw, err := os.ReadFile(from)
+	if err == nil {
+		err = durable.WriteFile(to, raw, 0o600)
+	}
+	clear(raw)
+	return err
+}
+
+// askedFor returns the folder of the keys that wait for a task with this list.
+func askedFor(asked []string, list task.KeyListHash) (name string, err error) {
+	at := slices.IndexFunc(asked, func(name string) bool { return strings.HasSuffix(name, hashName(list)) })
+	if at < 0 {
+		return "", invalid.Field("relays.keyList", hashName(list),
+			"a key list that this relay made for the owner in the last 24 hours and that no other task uses")
+	}
+	return asked[at], nil
+}

@@ -202,7 +202,7 @@ func (h *Host) followOwners(ctx context.Context) {
 		}
 		tasks, asked, err := o.taken()
 		if err == nil {
-			err = errors.Join(o.clear(asked, h.Clock.Read()), h.takeUpTasks(ctx, o, tasks))
+			err = errors.Join(o.clear(asked, h.Clock.Read()), h.takeUpSets(o), h.takeUpTasks(ctx, o, tasks))
 		}
 		if o.upToDate = changed; err != nil || len(asked) > 0 {
 			o.upToDate = time.Time{}

@@ -3,7 +3,6 @@ package tasks
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -286,41 +285,4 @@ func (d *Desk) HandleSetKeys(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	return service.Write(w, codec.MediaType, keys)
-}
-
-// readHanded reads the set and the tables' bundles in a request's body.
-func readHanded(w http.ResponseWriter, req *http.Request, o *owner) (s *HostedSet, tables []handedTable, err error) {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, taskfile.MaxBundle))
-	if err != nil {
-		return nil, nil, problem.New(problem.TooLarge, "at most %d bytes", taskfile.MaxBundle)
-	}
-	handed, err := tableset.ParseHanded(raw)
-	if err == nil {
-		s, err = newHostedSet(handed.Set, o.key, o)
-	}
-	if err != nil {
-		return nil, nil, problem.New(problem.Malformed, "%s", err)
-	}
-	var opened []*taskfile.Open
-	for _, raw := range handed.Tables {
-		bundle, err := taskfile.ParseBundle(raw)
-		if err != nil {
-			return nil, nil, problem.New(problem.Malformed, "%s", err)
-		}
-		open, err := bundle.Open(&o.key)
-		if err != nil {
-			return nil, nil, problem.New(problem.Malformed, "%s", err)
-		}
-		opened, tables = append(opened, open), append(tables, handedTable{raw, open})
-	}
-	if err := checkTables(s, opened); err != nil {
-		return nil, nil, problem.New(problem.Malformed, "%s", err)
-	}
-	return s, tables, nil
-}
-
-// handedTable is a table of a set that an approved owner hands over.
-type handedTable struct {
-	raw []byte
-	*taskfile.Open
 }

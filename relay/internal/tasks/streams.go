@@ -378,7 +378,7 @@ func (d *Desk) takeSuccessor(l *stream, raw []byte, open *taskfile.Open) error {
 // gets no details of them.
 func refusal(err error) error {
 	switch {
-	case errors.Is(err, taskstream.ErrTaken), errors.Is(err, taskfile.ErrStatements):
+	case errors.Is(err, taskstream.ErrTaken), errors.Is(err, taskfile.ErrStatements), errors.Is(err, errSetTaken):
 		return problem.New(problem.WrongPosition, "")
 	case errors.Is(err, errTaskLimit):
 		return problem.New(problem.OwnerTaskLimit, "%s", err)
