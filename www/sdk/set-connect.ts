@@ -81,34 +81,36 @@ function optedOut(why: string): DoonaError {
 async function connect(options: SetOptions, pinned: ParsedSetOptions, onStop: (stop: () => void) => void): Promise<SetConnection> {
   const requests = new AbortController();
   const store = await indexedDBStore();
-  let engine: SetEngineClient | undefined;
-  let isStopped = false;
+  const isOut = await hasOptedOut(store).catch((error) => {
+    store.close();
+    throw error;
+  });
+  if (isOut) {
+    store.close();
+    throw optedOut('the visitor has opted out at this site');
+  }
+  const starting = startSetEngine(pinned.modules);
   const stop = () => {
-    isStopped = true;
     requests.abort();
     store.close();
-    engine?.stop();
+    starting.then((engine) => engine.stop(), () => {});
     forgetModules(pinned.modules);
   };
   onStop(stop);
-  if (await hasOptedOut(store)) throw optedOut('the visitor has opted out at this site');
-  const starting = startSetEngine(pinned.modules);
-  starting.catch(() => {}); // until it is awaited
   const module: ModuleName = 'small'; // The build names doona-set.wasm so in this script.
   const loading = startModule(module, starting, pinned.modules);
   loading.catch(() => {});
   if (!(await canSeal())) {
     throw new DoonaError('module-failed', 'WebCrypto lacks X25519 or Ed25519, with which sets are sealed and checked');
   }
-  engine = await starting;
-  if (isStopped) engine.stop();
+  const engine = await starting;
   throwIfAborted(requests.signal);
   const cache = new DocumentCache(store);
   const set = await openSet(pinned, engine, cache, requests.signal, async () => (await loading).running);
   await engine.fit(set.handle, pinned.limit);
   checkOrigin(set.tables[0]!.task.clients.origins);
   const move = async () => {
-    await (await startModule('full', starting, pinned.modules)).running;
+    await (await startModule('full', Promise.resolve(engine), pinned.modules)).running;
     await engine.move(set.handle);
   };
   return SetConnection.begin({ engine, set, store, limit: pinned.limit, usual: usualOf(set, options.defaults),

@@ -52,7 +52,7 @@ func setTables() []fixture.SetTable {
 	start, count := uint64(first.Unix()), uint64(first.AddDate(0, 2, 0).Sub(first).Hours())/24
 	days := task.Epochs{Start: start, Length: oneDay, Count: count}
 	capped, goals := days, days
-	capped.Cap, capped.Pace = task.Cap{Reports: 4, Window: 8}, task.Cap{Reports: 1, Window: 4}
+	capped.Cap, capped.Pace = task.Cap{Reports: 4, Window: 365}, task.Cap{Reports: 1, Window: 122}
 	goals.Events = task.Events{Most: 1, Window: 30, Default: 3}
 	monday := start + uint64((8-int(first.Weekday()))%7)*oneDay
 	weeks := task.Epochs{Start: monday, Length: 7 * oneDay, Count: (start + count*oneDay - monday) / (7 * oneDay),
