@@ -301,6 +301,43 @@ test('a page that is back from the back-forward cache seals anew, and one whose 
   }
 });
 
+test('pages that are closed at random moments: all submissions of a day have one tag, and no other bytes follow', async () => {
+  const rounds = 40;
+  let [closedEarly, resent] = [0, 0];
+  for (let round = 0; round < rounds; round++) {
+    await newVisitor();
+    const { own, owner } = /** @type {any} */ (server.sets.set);
+    await page.evaluate((given) => {
+      const file = '/doona-set.js';
+      void import(file).then(async ({ connectSet }) => {
+        const set = await connectSet(given);
+        for (let i = 1; i < 20; i++) await set.report({ entry: i, goals: i % 5 });
+      });
+    }, /** @type {any} */ ({ url: own, owner, defaults, budget, when: 'now' }));
+    await page.waitForTimeout(350 * Math.random());
+    await page.close({ runBeforeUnload: true });
+    const first = await arrived(400);
+    ({ page } = await open(context, `${server.site}/blank.html`));
+    await connect();
+    await report({ entry: 19, vitals: 4 });
+    await page.evaluate(hide);
+    const later = await arrived(400);
+    const all = [...first, ...later];
+    assert.ok(all.every(({ error }) => error === ''));
+    assert.ok(first.length <= 1 && later.length <= 1, `${first.length}, ${later.length}`);
+    assert.ok(all.length >= 1, 'a day with a visit has a submission');
+    assert.equal(new Set(all.map(({ tags }) => String(tags))).size, 1);
+    if (first.length === 0) closedEarly++;
+    for (const { body } of first.length > 0 ? later : []) {
+      assert.equal(body, first[0]?.body);
+      resent++;
+    }
+    await context.close();
+  }
+  console.log(`${closedEarly} of ${rounds} pages sealed nothing before they were closed, ${resent} were sent again`);
+  await newVisitor();
+});
+
 test('what was not delivered is sent again at a later leaving, the same bytes', async () => {
   await server.fail('hostile-name'); // It says Retry-After: 60, so there is no second attempt.
   await connect();

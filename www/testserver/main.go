@@ -29,8 +29,9 @@ func main() {
 	pages := flag.Bool("pages", false, "serve the verifier's pages in many states instead")
 	proxy := flag.String("proxy", "", "URL of a site's path that leads to the relay; adds the task \"first party\", which names it")
 	drafts := flag.String("drafts", "", `file of drafts to sign: {name: {"epochs": count, "draft": task}}`)
+	withSite := flag.Bool("site", false, "also serve the set \"site\": the tables of a site of 5,000 visitors a day")
 	flag.Parse()
-	serve := func() error { return run(*dir, *proxy, *drafts) }
+	serve := func() error { return run(*dir, *proxy, *drafts, *withSite) }
 	if *pages {
 		serve = runPages
 	}
@@ -40,7 +41,7 @@ func main() {
 	}
 }
 
-func run(dir, proxy, drafts string) error {
+func run(dir, proxy, drafts string, withSite bool) error {
 	relayAt, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("couldn't listen: %w", err)
@@ -58,7 +59,7 @@ func run(dir, proxy, drafts string) error {
 		return err
 	}
 	r := newRelay(all)
-	if r.sets, err = newSets(relayURL, siteURL); err != nil {
+	if r.sets, err = newSets(relayURL, siteURL, withSite); err != nil {
 		return err
 	}
 	offered, err := r.addStream(relayURL)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/internal/testing/fixture"
+	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/randomizer"
 	realrelay "github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/endpoint"
@@ -66,13 +67,62 @@ func setTables() []fixture.SetTable {
 	}
 }
 
+// siteTables returns the drafts of the tables that `doona site new` writes for 5,000 visitors a day: their cells, limits
+// and shares of (10, 10⁻⁵) in 365 days.
+func siteTables() ([]fixture.SetTable, error) {
+	start := uint64(time.Date(time.Now().UTC().Year(), 1, 1, 0, 0, 0, 0, time.UTC).Unix())
+	monday := start + uint64((8-int(time.Unix(int64(start), 0).UTC().Weekday()))%7)*oneDay
+	days := task.Epochs{Start: start, Length: oneDay, Count: 365}
+	tables := []fixture.SetTable{{Name: "visitors", Draft: fixture.Table(2, days), Bare: true}}
+	for _, t := range []struct {
+		name    string
+		cells   uint64
+		length  task.Length
+		cap     uint64
+		events  uint64
+		epsilon float64 // Of the table alone, at δ = 10⁻⁵.
+	}{{"entry", 251, oneDay, 56, 0, 4.9}, {"sources", 64, oneDay, 56, 0, 3.8}, {"visit", 15, oneDay, 56, 0, 2.7},
+		{"goals", 25, oneDay, 0, 6, 2.7}, {"vitals", 144, 7 * oneDay, 28, 0, 2.8}, {"countries", 60, task.Month, 0, 0, 2}} {
+		epochs := map[task.Length]task.Epochs{oneDay: days, 7 * oneDay: {Start: monday, Length: 7 * oneDay, Count: 51},
+			task.Month: {Start: start, Length: task.Month, Count: 12}}[t.length]
+		most := t.length.MostIn(365*oneDay, 1<<20)
+		q := planner.Query{Name: t.name, Query: task.Histogram, Bins: t.cells, Labels: true, Batch: 100_000, Honest: 1,
+			TotalEpsilon: t.epsilon, TotalDelta: 1e-5, Epochs: most, Relays: &planner.RelayNoise{}}
+		if t.events > 0 {
+			q.Events = task.Events{Most: t.events, Window: most}
+		} else if t.cap > 0 {
+			q.Cap = task.Cap{Reports: t.cap, Window: most}
+		}
+		draft, err := planner.Draft(q)
+		if err != nil {
+			return nil, fmt.Errorf("table %s: %w", t.name, err)
+		}
+		limits := draft.Epochs
+		draft.Epochs = epochs
+		draft.Epochs.Cap, draft.Epochs.Events = limits.Cap, limits.Events
+		tables = append(tables, fixture.SetTable{Name: t.name, Draft: draft})
+	}
+	return tables, nil
+}
+
 // newSets signs the sets that the fake relay serves, by name.
-func newSets(relayURL, siteURL string) (map[string]*signedSet, error) {
+func newSets(relayURL, siteURL string, withSite bool) (map[string]*signedSet, error) {
 	all := map[string]*signedSet{}
-	for _, name := range []string{"set", "trial", "other"} {
+	names := []string{"set", "trial", "other"}
+	if withSite {
+		names = append(names, "site")
+	}
+	for _, name := range names {
 		set := tableset.Set{Name: name, Trial: name == "trial", Through: []string{"https://pay.example"}, Total: tableset.Total{
 			Epsilon: task.NewEpsilon("60"), Delta: task.NewDelta("1e-3"), Days: 365}}
 		tables := setTables()
+		if name == "site" {
+			var err error
+			if tables, err = siteTables(); err != nil {
+				return nil, err
+			}
+			set.Total.Epsilon, set.Total.Delta = task.NewEpsilon("10.5"), task.NewDelta("1e-5")
+		}
 		for i := range tables {
 			tables[i].Draft.Clients.Origins = []string{siteURL}
 		}
