@@ -74,8 +74,9 @@ func bundleSDK(out string, files assets) error {
 	for _, s := range []struct {
 		file, entry string
 		options
-	}{{moduleFile, "index.ts", options{mapped: moduleFile}}, {setFile, "set-index.ts", options{files: sets}}, {globalFile, "index.ts", options{mapped: globalFile,
-		global: true}}, {moduleCommonJS, "index.ts", options{commonJS: true}}, {testingFile, "testing.ts", options{}},
+	}{{moduleFile, "index.ts", options{mapped: moduleFile}},
+		{setFile, "set-index.ts", options{files: sets}}, {globalFile, "index.ts", options{mapped: globalFile,
+			global: true}}, {moduleCommonJS, "index.ts", options{commonJS: true}}, {testingFile, "testing.ts", options{}},
 		{testingCommonJS, "testing.ts", options{commonJS: true}}} {
 		if s.files == nil {
 			s.files = files

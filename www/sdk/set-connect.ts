@@ -78,7 +78,8 @@ function optedOut(why: string): DoonaError {
   return new DoonaError('opted-out', `couldn't report: ${why}`);
 }
 
-async function connect(options: SetOptions, pinned: ParsedSetOptions, onStop: (stop: () => void) => void): Promise<SetConnection> {
+async function connect(options: SetOptions, pinned: ParsedSetOptions,
+  onStop: (stop: () => void) => void): Promise<SetConnection> {
   const requests = new AbortController();
   const store = await indexedDBStore();
   const isOut = await hasOptedOut(store).catch((error) => {

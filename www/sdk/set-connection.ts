@@ -116,7 +116,8 @@ export class SetConnection {
     const { state, due } = this.#view;
     const of = { draft: 'draft', left: 'waiting', delivered: 'reported', dropped: 'dropped', none: 'dropped' } as const;
     const now = this.#running.signal.aborted ? 'closed' : this.#error ?? (this.#sending ? 'sending' : of[state]);
-    return { state: now, due: Object.fromEntries(this.#parts.set.tables.map(({ name }, i) => [name, due[i] === true])) };
+    const named = this.#parts.set.tables.map(({ name }, i) => [name, due[i] === true]);
+    return { state: now, due: Object.fromEntries(named) as Record<string, boolean> };
   }
 
   /** Says in English what the set does and does not promise. */
@@ -129,8 +130,8 @@ export class SetConnection {
    * submission leaves when the visitor leaves the site, or at a random moment of the day's last 30 minutes. A value for
    * a table to which this browser does not report today is not used: the receipt says so.
    *
-   * @throws DoonaError `builtin-broken`, `closed`, `storage-unavailable`, `module-failed`; `invalid-value` for an unknown
-   * table or a value that its task does not take, and then nothing changes; `withdrawn` after `forget`
+   * @throws DoonaError `builtin-broken`, `closed`, `storage-unavailable`, `module-failed`, `task-ended`; `invalid-value`
+   * for an unknown table or a value that its task does not take, and then nothing changes; `withdrawn` after `forget`
    */
   report(values: Readonly<Record<string, Value>>): Promise<SetReceipt>;
   report(table: string, value: Value): Promise<SetReceipt>;
@@ -231,7 +232,7 @@ export class SetConnection {
     this.#checkMark();
   }
 
-  /** Notes whether the visitor has withdrawn since the bytes were sealed. A page that is left must not read the mark. */
+  /** Notes whether the visitor has withdrawn since the bytes were sealed. A page that is left cannot read the mark. */
   #checkMark(): void {
     if (this.#held && this.#held.mark !== withdrawalMark()) this.#held = { ...this.#held, mark: '' };
   }

@@ -81,7 +81,8 @@ export interface SetEngine {
   /** Claims the day unless it is claimed, and seals its draft anew. @throws DoonaError as claimDay */
   today(request: DayRequest): Promise<DayView | null>;
   /** Puts values into the draft and seals it anew; also without values. @throws DoonaError `invalid-value` */
-  change(request: DayRequest, values: readonly (readonly [table: number, value: Float64Array])[]): Promise<DayView | null>;
+  change(request: DayRequest,
+    values: readonly (readonly [table: number, value: Float64Array])[]): Promise<DayView | null>;
   /** Returns the day's state, and bytes that have left. */
   state(handle: number, day: number): Promise<DayView>;
   left(handle: number, day: number, body: Bytes): Promise<void>;
@@ -197,8 +198,8 @@ function unusable(field: string, got: string, want: string): DoonaError {
 }
 
 /**
- * Opens the set's tables in a module, which checks their claims. Returns their handles, or undefined if the module lacks
- * a protocol.
+ * Opens the set's tables in a module, which checks their claims. Returns their handles, or undefined if the module
+ * lacks a protocol.
  * @throws DoonaError `claim-refused` or `task-refused`
  */
 function openTables(module: SetModule, { tables }: TableSet, name: ModuleName): number[] | undefined {
@@ -254,7 +255,8 @@ function sizeOf({ tables }: TableSet, table: number): number {
 }
 
 /** Seals a draft anew and stores its bytes. If another tab changes the draft meanwhile, seals that. */
-async function sealed(transact: Transact, held: Held, module: SetModule, record: DayRecord | undefined): Promise<DayView> {
+async function sealed(transact: Transact, held: Held, module: SetModule,
+  record: DayRecord | undefined): Promise<DayView> {
   for (let turns = 0; turns < maxTurns; turns++) {
     if (!isDraft(record)) return viewOf(record);
     const body = await seal(held, module, record);

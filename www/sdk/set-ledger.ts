@@ -95,8 +95,8 @@ export interface DayRecord extends Report {
   /** Counts the changes of this record. */
   readonly version: number;
   /**
-   * For each table, whether the browser reports to it on this day, and its value; only in a draft. A change seals all of
-   * them anew, also those of earlier pages.
+   * For each table, whether the browser reports to it on this day, and its value; only in a draft. A change seals all
+   * of them anew, also those of earlier pages.
    */
   readonly due?: readonly boolean[];
   readonly values?: readonly (readonly number[])[];
@@ -171,7 +171,8 @@ export function rootsOf(transact: Transact, root: string): Promise<readonly stri
 }
 
 /** Returns a table's state with a report in the day's epoch; undefined if the table is not due. */
-function withReport({ open, start, length, cap, pace }: TableDay, old: TableState = { runs: [] }): TableState | undefined {
+function withReport({ open, start, length, cap, pace }: TableDay,
+  old: TableState = { runs: [] }): TableState | undefined {
   const line = lineOf(old, length);
   if (!open || overlapsReport(line, start, length)) return undefined;
   const block = pace && (old.block ?? drawBlock(start, length, pace));

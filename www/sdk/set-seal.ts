@@ -25,7 +25,7 @@ export interface TableKeys {
   readonly keys: Keys;
 }
 
-/** Returns how many tags the submissions of a day have: the envelope's, and for each table one for each hop from 1 on. */
+/** Returns how many tags a day's submissions have: the envelope's, and for each table one for each hop from 1 on. */
 export function tagsOf(tables: number, hops: number): number {
   return 1 + tables * hops;
 }
@@ -41,8 +41,8 @@ export class SetSealer {
     const first = tables[0]!.keys;
     this.#envelope = hopOf(id, day, 0, first.hops[0]![day - first.first]!);
     this.#tables = tables.map(({ id: task, epoch, keys }) => {
-      const hops = keys.hops.map((all, hop) => (hop === 0 ? this.#envelope : hopOf(task, epoch, hop, all[epoch - keys.first]!)));
-      return Promise.all(hops);
+      const at = epoch - keys.first;
+      return Promise.all(keys.hops.map((all, hop) => (hop === 0 ? this.#envelope : hopOf(task, epoch, hop, all[at]!))));
     });
     for (const waiting of [this.#envelope, ...this.#tables]) waiting.catch(() => {}); // submission() awaits them.
   }

@@ -26,7 +26,7 @@ const code = (pattern: RegExp) =>
 const wasm = await code(/^doona-set-[0-9a-f]+\.wasm$/);
 const full = await code(/^doona-full-/);
 
-interface Offer { readonly url: string; readonly own: string; readonly owner: string; readonly id: string; readonly start: number }
+interface Offer { url: string; own: string; owner: string; id: string; start: number }
 let site = '';
 let sets: Record<string, Offer> = {};
 let stop = () => {};
@@ -46,7 +46,11 @@ const idOf = ({ id }: Offer) => fromHex(id, 32)!;
 const ownerOf = ({ owner }: Offer) => parseKey(owner)!;
 
 /** An engine with an open set, and the requests of its days. */
-interface Open { readonly engine: SetEngine; readonly set: OpenedSet; readonly on: (day: number, more?: Partial<DayRequest>) => Promise<DayRequest> }
+interface Open {
+  readonly engine: SetEngine;
+  readonly set: OpenedSet;
+  readonly on: (day: number, more?: Partial<DayRequest>) => Promise<DayRequest>;
+}
 
 async function open(name = 'set', module: 'small' | 'full' = 'small'): Promise<Open> {
   const offer = sets[name]!;
@@ -66,7 +70,8 @@ async function open(name = 'set', module: 'small' | 'full' = 'small'): Promise<O
   return { engine, set, on };
 }
 
-async function opened(name: string, day: number, body: Bytes): Promise<{ messages: string[][]; tags: string[]; error: string }> {
+async function opened(name: string, day: number,
+  body: Bytes): Promise<{ messages: string[][]; tags: string[]; error: string }> {
   return (await fetch(`${site}/test/openset/${name}/${day}`, { method: 'POST', body })).json() as never;
 }
 
@@ -110,7 +115,8 @@ test('another owner, another id and damaged bundles are refused', async () => {
     error instanceof DoonaError && error.code === 'set-refused' && error.field === field;
   await assert.rejects(parseSet(good, ownerOf(sets.other!), idOf(offer)), refused('owner'));
   await assert.rejects(parseSet(good, ownerOf(offer), idOf(sets.other!)), refused('id'));
-  for (const damaged of [new Uint8Array(), good.subarray(0, -1), new Uint8Array([...good, 0]), new Uint8Array(2 ** 21 + 1)]) {
+  const longer = new Uint8Array([...good, 0]);
+  for (const damaged of [new Uint8Array(), good.subarray(0, -1), longer, new Uint8Array(2 ** 21 + 1)]) {
     await assert.rejects(parseSet(damaged, ownerOf(offer), idOf(offer)), refused('bundle'));
   }
   for (let i = 0; i < 300; i++) { // No damaged byte is accepted, or makes another error.

@@ -56,7 +56,8 @@ test('a site\'s set is checked, sealed and sealed again in little time', async (
           out.keys += (await call('keys', set.handle, table.clock, await get(`${own}/keys/${table.clock}/${block}`))).time;
         }
         const usual = set.tables.map((/** @type {any} */ table) => (table.bare ? [] : [0]));
-        const request = { handle: set.handle, day, usual, now: Date.now(), limit: { epsilon: 100, delta: .1, days: 30, option: 'budget' } };
+        const request = { handle: set.handle, day, usual, now: Date.now(), 
+          limit: { epsilon: 100, delta: .1, days: 30, option: 'budget' } };
         out.first = (await call('today', request)).time;
         const again = [];
         for (let n = 0; n < 9; n++) again.push((await call('change', request, [[1, new Float64Array([n])]])).time);

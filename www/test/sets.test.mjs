@@ -1,5 +1,5 @@
-// Tests sets of tables in Chromium: what a visit sends, and when; that nothing depends on values; tabs, crashes, and the
-// back-forward cache. The fake relay opens what arrives. One test reports to two real relays.
+// Tests sets of tables in Chromium: what a visit sends, and when; that nothing depends on values; tabs, crashes, and
+// the back-forward cache. The fake relay opens what arrives. One test reports to two real relays.
 import assert from 'node:assert/strict';
 import { after, afterEach, beforeEach, test } from 'node:test';
 
@@ -142,7 +142,9 @@ test('later values replace the defaults, and every submission has one size', asy
   for (const values of [{}, { entry: 7 }, { entry: 19, goals: 0, vitals: 5, countries: 29 }]) {
     await newVisitor();
     await connect();
-    for (const [table, value] of Object.entries(values)) assert.deepEqual(await report({ [table]: value }), { [table]: 'kept' });
+    for (const [table, value] of Object.entries(values)) {
+      assert.deepEqual(await report({ [table]: value }), { [table]: 'kept' });
+    }
     await page.evaluate(hide);
     await reaches('reported');
     const [sent] = await arrived(0);
@@ -155,7 +157,8 @@ test('later values replace the defaults, and every submission has one size', asy
 
 test('a value that is unknown, invalid, or for a bare table is refused, and the default stays', async () => {
   await connect();
-  for (const values of [{ nothing: 1 }, { visitors: 1 }, { entry: 20 }, { entry: .5 }, { entry: NaN }, { entry: 3, vitals: 6 }]) {
+  for (const values of [{ nothing: 1 }, { visitors: 1 }, { entry: 20 }, { entry: .5 }, { entry: NaN },
+    { entry: 3, vitals: 6 }]) {
     assert.equal(await report(/** @type {any} */ (values)), 'invalid-value');
   }
   await page.evaluate(hide);
@@ -235,7 +238,8 @@ test('two worlds that differ in all values, with a crash and two tabs, look the 
     await newVisitor();
     /** @type {unknown[]} */
     const seen = [];
-    const look = async () => seen.push((await arrived()).map(({ path, epoch, body, error }) => [path, epoch, body.length, error]));
+    const look = async () => seen.push((await arrived()).map(({ path, epoch, body, error }) =>
+      [path, epoch, body.length, error]));
     for (let day = 0; day < 3; day++) {
       const { page: tab } = await open(context, `${server.site}/blank.html`);
       await turnClock(day * 86_400_000);
@@ -284,7 +288,8 @@ test('a page that is back from the back-forward cache seals anew, and one whose 
     await connect();
     await report({ vitals: 3 });
     await page.goBack({ waitUntil: 'commit' });
-    for (const end = Date.now() + patience / 2; !(await page.evaluate('globalThis.persisted'));) assert.ok(Date.now() < end);
+    const end = Date.now() + patience / 2;
+    while (!(await page.evaluate('globalThis.persisted'))) assert.ok(Date.now() < end);
     await report({ countries: 9 });
     await page.goto('about:blank');
     const sent = await arrived(1000);

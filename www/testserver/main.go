@@ -2,8 +2,8 @@
 // policy. On another origin it runs a fake first relay, which has the keys of all hops and opens every submission. The
 // fake relay can also answer like a dishonest one. cmd/demo, by contrast, runs real relays and a verifier.
 //
-// It prints {"site", "relay", "tasks": {name: {task, owner}}, "sets": {name: {url, owner}}} on one line and serves until it is killed. With -pages it
-// serves the verifier's pages instead (pages.go).
+// It prints {"site", "relay", "tasks": {name: {task, owner}}, "sets": {name: {url, owner}}} on one line and serves until
+// it is killed. With -pages it serves the verifier's pages instead (pages.go).
 package main
 
 import (

@@ -45,8 +45,8 @@ type setOffer struct {
 
 const oneDay = 86400
 
-// setTables returns the drafts of a set's tables: days from the first of this month to the end of the next, weeks within
-// them, and the two months.
+// setTables returns the drafts of a set's tables: days from the first of this month to the end of the next, weeks
+// within them, and the two months.
 func setTables() []fixture.SetTable {
 	now := time.Now().UTC()
 	first := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
@@ -67,8 +67,8 @@ func setTables() []fixture.SetTable {
 	}
 }
 
-// siteTables returns the drafts of the tables that `doona site new` writes for 5,000 visitors a day: their cells, limits
-// and shares of (10, 10⁻⁵) in 365 days.
+// siteTables returns the drafts of the tables of a site with 5,000 visitors a day. Their cells and limits are those of
+// the default set, and their noise has about its shares of (10, 10⁻⁵) in 365 days.
 func siteTables() ([]fixture.SetTable, error) {
 	start := uint64(time.Date(time.Now().UTC().Year(), 1, 1, 0, 0, 0, 0, time.UTC).Unix())
 	monday := start + uint64((8-int(time.Unix(int64(start), 0).UTC().Weekday()))%7)*oneDay
