@@ -17,13 +17,14 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestTablesOfASet: of 40 submissions to a set, 25 have a report for the second table and covers for the first, which is
-// bare. The covers must be in no estimate, and no report may count as lost; all submissions count as visits.
+// TestTablesOfASet: of 40 submissions to a set, 25 have a report for the second table, and all have covers for the first,
+// which is bare. The covers must be in no estimate, and no report may count as lost; all submissions count as visits.
 func TestTablesOfASet(t *testing.T) {
 	const submissions, reports = 40, 25
 	days := task.Epochs{Start: uint64(time.Now().UTC().Truncate(24 * time.Hour).Unix()), Length: 86400, Count: 2}
-	set := &quickstart.Set{Name: "site", Set: tableset.Set{Name: "a site", Tables: []tableset.Table{{Name: "visitors",
-		Bare: true}, {Name: "page"}}, Total: tableset.Total{Epsilon: task.NewEpsilon("3"), Delta: task.NewDelta("1e-5"), Days: 2}}}
+	set := &quickstart.Set{Name: "site", Set: tableset.Set{Name: "a site",
+		Total:  tableset.Total{Epsilon: task.NewEpsilon("3"), Delta: task.NewDelta("1e-5"), Days: 2},
+		Tables: []tableset.Table{{Name: "visitors", Bare: true}, {Name: "page"}}}}
 	for _, of := range set.Set.Tables {
 		table := fixture.Table(4, days)
 		table.Name, table.Batch.Size = of.Name, submissions

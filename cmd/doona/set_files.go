@@ -1,15 +1,17 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/tableset"
 	"github.com/doona-dp/doona/wire/task"
@@ -46,8 +48,8 @@ again, on the day on which the renewal begins.`,
 	return cmd
 }
 
-// writeSetFiles writes a set and its renewals below a folder. Pages name the first set, whose file has the last that has
-// begun.
+// writeSetFiles writes a set and its renewals below a folder. Pages name the first set. Its file has the last one that
+// has begun.
 func writeSetFiles(all []*setFolder, out string) (*filesResult, error) {
 	last := all[len(all)-1].set.Tasks[0].Epochs
 	r := &filesResult{Page: setPath(all[0].set.ID), Until: dayOf(last.Over())}
@@ -84,7 +86,7 @@ func (f *setFolder) writeKeys(r *filesResult, out string) error {
 		for first := uint64(0); first < open.Epochs.Count; first += onion.BlockEpochs {
 			raw, err := tableset.KeysOf(open.Lists(), first).Bytes()
 			if err == nil {
-				err = r.writeFile(out, fmt.Sprintf("/v1/blocks/%s/%d/%d", f.set.ID, clock, first/onion.BlockEpochs), raw)
+				err = r.writeFile(out, keysPath(f.set.ID, clock, first/onion.BlockEpochs), raw)
 			}
 			if err != nil {
 				return err
@@ -105,4 +107,10 @@ func (r *filesResult) writeFile(out, path string, raw []byte) error {
 }
 
 // setPath returns the path under which relays serve a set.
-func setPath(id task.ID) string { return "/v1/sets/" + id.String() }
+func setPath(id task.ID) string { return strings.Replace(endpoint.SetPath, "{set}", id.String(), 1) }
+
+// keysPath returns the path under which relays serve a block of keys of a set's clock.
+func keysPath(id task.ID, clock int, block uint64) string {
+	return strings.NewReplacer("{set}", id.String(), "{clock}", strconv.Itoa(clock), "{block}",
+		strconv.FormatUint(block, 10)).Replace(endpoint.SetKeysPath)
+}

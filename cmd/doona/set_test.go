@@ -134,7 +134,8 @@ func sealDay(t *testing.T, set *tableset.Open, day uint64) []byte {
 		require.NoError(t, err)
 		sealer, err := onion.NewSealer(of, set.Tables[i].Task, lists)
 		require.NoError(t, err)
-		sealers, slots = append(sealers, sealer), append(slots, onion.SetSlot{Epoch: epoch, Message: task.Message{Cover: true}})
+		sealers = append(sealers, sealer)
+		slots = append(slots, onion.SetSlot{Epoch: epoch, Message: task.Message{Cover: true}})
 	}
 	body, err := onion.NewSetSealer(set.ID, sealers).Seal(day, slots)
 	require.NoError(t, err)
