@@ -15,6 +15,7 @@ import { markWithdrawal } from './marks.js';
 import type { ModuleName } from './module.js';
 import { checkFrame, checkOrigin } from './origin.js';
 import { epochOn, maxSet } from './set.js';
+import { readBody } from './response.js';
 import { type SetEngineClient, startSetEngine } from './set-client.js';
 import { SetConnection } from './set-connection.js';
 import type { OpenedSet } from './set-engine.js';
@@ -132,11 +133,26 @@ async function openSet({ url, id, idText, owner, modules }: ParsedSetOptions, en
   const kept = await cache.get(name);
   const old = kept && await open(kept.bytes).catch(() => undefined);
   if (old && numberAt(daysOf(old), Date.now()) < daysOf(old).count) return old;
-  const bytes = await fetchDocument(url, maxSet, signal);
+  const bytes = await unpack(await fetchDocument(url, maxSet, signal));
   const set = await open(bytes);
   const days = daysOf(set);
   await cache.put(name, { bytes, at: Date.now() }, startOf(days, days.count).getTime()).catch(() => {});
   return set;
+}
+
+/**
+ * Unpacks a document that gzip has compressed. Returns another as it is: something on the way may have unpacked it.
+ * @throws DoonaError `set-refused`
+ */
+async function unpack(bytes: Bytes): Promise<Bytes> {
+  if (bytes[0] !== 0x1f || bytes[1] !== 0x8b) return bytes;
+  try {
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+    return await readBody(new Response(stream), maxSet);
+  } catch (cause) {
+    throw new DoonaError('set-refused', `couldn't accept the set: couldn't unpack it: ${(cause as Error).message}`,
+      'bundle', { cause });
+  }
 }
 
 function daysOf({ tables }: OpenedSet): OpenedSet['tables'][number]['task']['epochs'] {
