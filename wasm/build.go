@@ -2,8 +2,9 @@
 // exports.
 //
 // doona.wasm (folder browser) is small enough for every page; WebCrypto seals the slots for it. doona-small.wasm is the
-// same with fewer protocols. doona-full.wasm (folder full) seals the slots itself. All link the Go packages that the
-// verifier also uses, so each randomizer has one implementation.
+// same with fewer protocols, and doona-set.wasm the same as that, with the δ of a set. doona-full.wasm (folder full)
+// seals the slots itself. All link the Go packages that the verifier also uses, so each randomizer has one
+// implementation.
 package wasm
 
 import (
@@ -18,13 +19,14 @@ import (
 	"github.com/doona-dp/doona/wasm/postlink"
 )
 
-// Module is a module's name: of its folder, or small.
+// Module is a module's name: of its folder, or small or set.
 type Module string
 
 const (
 	Browser Module = "browser"
 	Small   Module = "small" // doona.wasm with the protocols of few messages alone.
-	Full    Module = "full"
+	Set     Module = "set"   // doona-small.wasm with set_delta.
+	Full    Module = "full"  // Has set_delta, too.
 )
 
 // MostGrowth is how many bytes the memory of doona.wasm may grow before the host must start a new instance: 64 MiB.
@@ -34,7 +36,7 @@ const modulePath = "github.com/doona-dp/doona"
 
 // Package returns the import path of a module's main package.
 func (m Module) Package() string {
-	if m == Small {
+	if m == Small || m == Set {
 		m = Browser
 	}
 	return modulePath + "/wasm/" + string(m)
@@ -48,10 +50,16 @@ func (m Module) File() string {
 	return "doona-" + string(m) + ".wasm"
 }
 
-// tags returns the flags of go build that choose the protocols of a module (protocols/registry).
+// tags returns the flags of go build that choose the protocols of a module (protocols/registry), and its exports
+// (wasm/internal/client).
 func (m Module) tags() []string {
-	if m == Small {
+	switch m {
+	case Small:
 		return []string{"-tags=doona_small"}
+	case Set:
+		return []string{"-tags=doona_small,doona_set"}
+	case Full:
+		return []string{"-tags=doona_set"}
 	}
 	return nil
 }
@@ -104,7 +112,7 @@ type Options = postlink.Options
 // Build compiles a module to a file. The working directory must be inside this Go module.
 func Build(ctx context.Context, m Module, file string, o Options) error {
 	if m == Full {
-		return compile(ctx, m.Package(), file, Environment(), flags(""))
+		return compile(ctx, m.Package(), file, Environment(), append(flags(""), m.tags()...))
 	}
 	return BuildFrozen(ctx, m.Package(), file, o, m.tags()...)
 }

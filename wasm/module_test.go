@@ -356,3 +356,35 @@ func openArgument(t *testing.T, f *fixture.SignedTask) []byte {
 	require.NoError(t, err)
 	return append(append(bytes.Clone(f.Bundle.Owner), f.ID[:]...), bundle...)
 }
+
+// TestSetDelta: doona-set.wasm and doona-full.wasm compose the laws of a set's tables to the same δ. They refuse an
+// unknown handle and an argument of another form by NaN.
+func TestSetDelta(t *testing.T) {
+	days := task.Epochs{Start: 86400, Length: 86400, Count: 30}
+	var all []float64
+	for _, m := range []wasm.Module{wasm.Set, wasm.Full} {
+		module := start(t, m)
+		delta := func(copies ...uint32) float64 {
+			argument := value(10, 1e-5)
+			for handle, n := range copies {
+				argument = binary.LittleEndian.AppendUint32(argument, uint32(handle))
+				argument = binary.LittleEndian.AppendUint32(argument, n)
+			}
+			address := module.export("input", uint64(len(argument)))
+			require.True(t, module.module.Memory().Write(uint32(address), argument))
+			return math.Float64frombits(module.export("set_delta"))
+		}
+		for _, bins := range []uint64{20, 6} {
+			f, err := fixture.Sign(fixture.Table(bins, days), []string{"https://a.example", "https://b.example"}, days)
+			require.NoError(t, err)
+			module.open(f.Task)
+		}
+		all = append(all, delta(5, 5))
+		require.Greater(t, all[len(all)-1], 0.0)
+		require.Greater(t, delta(6, 5), all[len(all)-1])
+		require.True(t, math.IsNaN(delta(5, 5, 1)))
+		module.export("input", 12)
+		require.True(t, math.IsNaN(math.Float64frombits(module.export("set_delta"))))
+	}
+	require.InEpsilon(t, all[0], all[1], 1e-9)
+}

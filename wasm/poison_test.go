@@ -27,6 +27,7 @@ import (
 var linkedOnce = map[wasm.Module]func() ([]byte, error){
 	wasm.Browser: sync.OnceValues(func() ([]byte, error) { return linkSymbols(wasm.Browser) }),
 	wasm.Small:   sync.OnceValues(func() ([]byte, error) { return linkSymbols(wasm.Small) }),
+	wasm.Set:     sync.OnceValues(func() ([]byte, error) { return linkSymbols(wasm.Set) }),
 }
 
 func linkSymbols(m wasm.Module) ([]byte, error) {
@@ -197,7 +198,7 @@ func badTasks(t *testing.T) (all []badTask) {
 
 // TestUnreachedDataIsUnused: doona.wasm with a pattern in all memory that the steps after linking clear makes the same
 // reports, claims and refusals, byte by byte, as doona.wasm. So no call read any byte that was cleared. The long form
-// also compares with a module in which no data are cleared, and does the same for doona-small.wasm.
+// also compares with a module in which no data are cleared, and does the same for the two smaller modules.
 func TestUnreachedDataIsUnused(t *testing.T) {
 	if !stattest.Long {
 		poisoned := frozen(t, wasm.Browser, wasm.Options{Poison: postlink.Poison})
@@ -205,7 +206,7 @@ func TestUnreachedDataIsUnused(t *testing.T) {
 		return
 	}
 	const reports, damaged = 1_000_000, 20_000 // a half of the damaged documents are tasks
-	for _, m := range []wasm.Module{wasm.Browser, wasm.Small} {
+	for _, m := range []wasm.Module{wasm.Browser, wasm.Small, wasm.Set} {
 		t.Run(string(m), func(t *testing.T) {
 			seed := rand.Uint64()
 			t.Logf("seed %d", seed)

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 		engine = wazero.NewRuntime(ctx)
 		defer engine.Close(ctx)
 		wasi_snapshot_preview1.MustInstantiate(ctx, engine)
-		for _, module := range []wasm.Module{wasm.Browser, wasm.Small, wasm.Full} {
+		for _, module := range []wasm.Module{wasm.Browser, wasm.Small, wasm.Set, wasm.Full} {
 			file := filepath.Join(dir, module.File())
 			if *rewriteRan && module == wasm.Browser {
 				must(wasm.LinkFrozen(ctx, module.Package(), file))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 	"github.com/evanw/esbuild/pkg/api"
 
 	"github.com/doona-dp/doona/internal/display"
+	"github.com/doona-dp/doona/wasm"
 )
 
 // The names of the SDK's scripts. A page imports moduleFile or loads globalFile with a script tag.
@@ -25,6 +27,11 @@ const (
 	wordsFile  = "doona-words.js" // for explanations
 
 	inPlaceFile = "doona-in-place.js" // the engine for the page's thread
+
+	// The same for pages with a set: the page's script, the worker's, and the engine for the page's thread.
+	setFile        = "doona-set.js"
+	setWorkerFile  = "doona-set-worker.js"
+	setInPlaceFile = "doona-set-in-place.js"
 
 	testingFile = "testing.js" // The package's export doona/testing, a fake relay for unit tests.
 
@@ -54,26 +61,26 @@ type assets map[string]asset
 // bundleSDK writes the SDK's scripts to out. It writes the scripts that others load first, because those contain their
 // hashes.
 func bundleSDK(out string, files assets) error {
-	for _, s := range []struct{ asset, entry, file string }{{"worker", "worker.ts", workerFile},
-		{"tokens", "blind.ts", tokensFile}, {"words", "explain.ts", wordsFile}, {"inPlace", "in-place.ts", inPlaceFile}} {
-		code, err := script(s.entry, options{files: files})
-		if err != nil {
+	for _, s := range []loaded{{"worker", "worker.ts", workerFile}, {"tokens", "blind.ts", tokensFile},
+		{"words", "explain.ts", wordsFile}, {"inPlace", "in-place.ts", inPlaceFile}} {
+		if err := s.bundle(out, files); err != nil {
 			return err
 		}
-		if err := write(out, s.file, code); err != nil {
-			return err
-		}
-		if files[s.asset], err = addHash(filepath.Join(out, s.file)); err != nil {
-			return err
-		}
+	}
+	sets, err := bundleSets(out, files)
+	if err != nil {
+		return err
 	}
 	for _, s := range []struct {
 		file, entry string
 		options
-	}{{moduleFile, "index.ts", options{mapped: moduleFile}}, {globalFile, "index.ts", options{mapped: globalFile,
-		global: true}}, {moduleCommonJS, "index.ts", options{commonJS: true}}, {testingFile, "testing.ts", options{}},
+	}{{moduleFile, "index.ts", options{mapped: moduleFile}},
+		{setFile, "set-index.ts", options{files: sets}}, {globalFile, "index.ts", options{mapped: globalFile,
+			global: true}}, {moduleCommonJS, "index.ts", options{commonJS: true}}, {testingFile, "testing.ts", options{}},
 		{testingCommonJS, "testing.ts", options{commonJS: true}}} {
-		s.files = files
+		if s.files == nil {
+			s.files = files
+		}
 		result, err := bundle(s.entry, s.options)
 		if err != nil {
 			return err
@@ -89,6 +96,36 @@ func bundleSDK(out string, files assets) error {
 		}
 	}
 	return writeIntegrity(out)
+}
+
+// loaded is a script that another one loads: its name in www/sdk/files.ts, its source, and its file.
+type loaded struct{ asset, entry, file string }
+
+// bundle writes the script to out under a name with its hash, and adds it to files.
+func (s loaded) bundle(out string, files assets) error {
+	code, err := script(s.entry, options{files: files})
+	if err != nil {
+		return err
+	}
+	if err := write(out, s.file, code); err != nil {
+		return err
+	}
+	files[s.asset], err = addHash(filepath.Join(out, s.file))
+	return err
+}
+
+// bundleSets writes the scripts that the page's script for sets loads. It returns the files as that script names them:
+// the module, worker and engine in place are those of sets.
+func bundleSets(out string, files assets) (assets, error) {
+	sets := maps.Clone(files)
+	sets[string(wasm.Small)] = files[string(wasm.Set)]
+	for _, s := range []loaded{{"worker", "set-worker.ts", setWorkerFile},
+		{"inPlace", "set-in-place.ts", setInPlaceFile}} {
+		if err := s.bundle(out, sets); err != nil {
+			return nil, err
+		}
+	}
+	return sets, nil
 }
 
 // bundlePages writes the demo and the web-vitals example. Their scripts must be in the folder of the SDK's files, which

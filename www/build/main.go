@@ -119,7 +119,7 @@ func parseSteps(names string) (o wasm.Options, err error) {
 func buildModules(ctx context.Context, out string, o wasm.Options) (assets, error) {
 	var (
 		wait  sync.WaitGroup
-		names = []wasm.Module{wasm.Browser, wasm.Small, wasm.Full}
+		names = []wasm.Module{wasm.Browser, wasm.Small, wasm.Set, wasm.Full}
 		built = make([]asset, len(names))
 		errs  = make([]error, len(names))
 	)

@@ -152,13 +152,14 @@ func readManifest() (*packageFile, error) {
 	}
 	m.Exports = map[string]any{
 		".":                exportsOf("doona", moduleFile, moduleCommonJS),
+		"./set":            typedExports{"./types/set.d.ts", "./" + setFile}, // Only pages use it.
 		"./testing":        exportsOf("testing", testingFile, testingCommonJS),
 		"./" + globalFile:  "./" + globalFile,
 		"./package.json":   "./package.json",
 		"./integrity.json": "./" + integrityFile,
 	}
 	m.Types, m.Unpkg, m.JSDelivr = "./types/doona.d.ts", "./"+globalFile, "./"+globalFile
-	m.TypesVersions = map[string]map[string][]string{"*": {"testing": {"./types/testing.d.ts"}}}
+	m.TypesVersions = map[string]map[string][]string{"*": {"testing": {"./types/testing.d.ts"}, "set": {"./types/set.d.ts"}}}
 	m.Main, m.Module = "./"+moduleCommonJS, "./"+moduleFile
 	m.Keywords = []string{"analytics", "differential-privacy", "privacy", "shuffle-model", "statistics", "telemetry"}
 	m.Homepage = projectURL + "#readme"
@@ -183,7 +184,7 @@ func (m *packageFile) add(file string) {
 	switch {
 	case strings.HasSuffix(file, ".wasm"):
 		m.Exports["./"+file[:strings.LastIndex(file, "-")]+".wasm"] = "./" + file
-	case strings.HasPrefix(file, "doona-worker-"), file == globalFile:
+	case strings.HasPrefix(file, "doona-worker-"), strings.HasPrefix(file, "doona-set-worker-"), file == globalFile:
 		m.SideEffects = append(m.SideEffects, "./"+file)
 	}
 }

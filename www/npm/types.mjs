@@ -1,6 +1,6 @@
 // Joins the type declarations that tsc wrote for each module into one file for each export of the package, with only
-// the public types and what these use: types.mjs FROM TO. It writes doona.d.ts and testing.d.ts to the folder TO, and
-// the same for CommonJS as .d.cts. www/pack.sh runs it. `types.mjs FROM --report` prints the API report instead: the
+// the public types and what these use: types.mjs FROM TO. It writes doona.d.ts, set.d.ts and testing.d.ts to the folder
+// TO, and the first and the last for CommonJS as .d.cts. www/pack.sh runs it. `types.mjs FROM --report` prints the API report instead: the
 // same without comments, which www/sdk/API.md records.
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -131,6 +131,7 @@ function report(of) {
 
 const [from = '', to = ''] = process.argv.slice(2);
 const main = collect(from, 'index');
+const set = collect(from, 'set-index');
 const testing = collect(from, 'testing', main.names);
 if (to === '--report') {
   process.stdout.write(`# The API of the package doona
@@ -145,6 +146,12 @@ change of this file that makes a page's code wrong is a new major version, an ad
 ${report(main)}
 \`\`\`
 
+## doona/set
+
+\`\`\`ts
+${report(set)}
+\`\`\`
+
 ## doona/testing
 
 \`\`\`ts
@@ -154,6 +161,7 @@ ${report(testing)}
 } else {
   rmSync(to, { recursive: true, force: true });
   mkdirSync(to, { recursive: true });
+  writeFileSync(join(to, 'set.d.ts'), print(set, ''));
   for (const ext of ['ts', 'cts']) {
     writeFileSync(join(to, `doona.d.${ext}`), print(main, ''));
     writeFileSync(join(to, `testing.d.${ext}`), print(testing, `./doona.${ext === 'ts' ? 'js' : 'cjs'}`));

@@ -124,7 +124,7 @@ export function admit(lines: readonly Line[], first: LineStart, start: number, l
  * Checks that one more report in the epoch that begins at `start` keeps the cap. It reads no clock.
  * @throws DoonaError `cap-reached` if some `cap.window` consecutive epochs would have more than `cap.reports` reports
  */
-function checkCap(line: Line, start: number, { reports, window }: Cap): void {
+export function checkCap(line: Line, start: number, { reports, window }: Cap): void {
   const after = (from: number, n: number) => addEpochs(line.length, from, n);
   const near = [...epochStarts(line, after(start, -window), after(start, window)), start];
   for (const from of near) {
@@ -141,7 +141,7 @@ function checkCap(line: Line, start: number, { reports, window }: Cap): void {
  * Draws when a block of a pace begins: in the epoch that begins at `start`, or in one of those before. Otherwise all
  * browsers would fall silent together. The draw knows no value, and no claim counts on the pace.
  */
-function drawBlock(start: number, length: number, { window }: Cap): number {
+export function drawBlock(start: number, length: number, { window }: Cap): number {
   return addEpochs(length, start, -Math.floor(window * crypto.getRandomValues(new Uint32Array(1))[0]! / 2 ** 32));
 }
 
@@ -149,7 +149,7 @@ function drawBlock(start: number, length: number, { window }: Cap): number {
  * Checks that the block of the pace that contains `start` has room for a report. It reads no clock.
  * @throws DoonaError `cap-reached`
  */
-function checkPace(line: Line, start: number, { reports, window }: Cap, block: number): void {
+export function checkPace(line: Line, start: number, { reports, window }: Cap, block: number): void {
   const { length } = line;
   const from = addEpochs(length, block, Math.floor(epochsBetween(length, block, start) / window) * window);
   const made = epochStarts(line, from - 1, addEpochs(length, from, window)).length;
@@ -199,7 +199,7 @@ export function overlapsReport(line: Line, start: number, length: number): boole
  * Returns the last of `lines` if all together are within the budget in every window around a time.
  * @throws DoonaError `budget-exceeded` otherwise
  */
-function checkWindows(lines: readonly Line[], around: number, limit: Limit): Line {
+export function checkWindows(lines: readonly Line[], around: number, limit: Limit): Line {
   const { epsilon, delta } = worstWindow(lines, around, limit);
   if (fits(epsilon, limit.epsilon) && (fits(delta, limit.delta) || limit.delta === 1)) return lines.at(-1)!;
   const days = limit.days === Infinity ? '' : ` in ${limit.days} days`;
@@ -274,7 +274,7 @@ function groupCost({ first, reports, all }: Price, stepped: boolean, n: number):
 }
 
 /** Adds the epoch that begins at `start` to a line's runs. The result is ascending and disjoint. */
-function withEpoch(runs: readonly Run[], start: number, length: number): Run[] {
+export function withEpoch(runs: readonly Run[], start: number, length: number): Run[] {
   const out: Run[] = [];
   for (const run of [...runs, { start, count: 1 }].sort((a, b) => a.start - b.start)) {
     const last = out.at(-1);

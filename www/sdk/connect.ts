@@ -421,7 +421,7 @@ const maxStream = 16 << 20;
  * answer, a relay could recognize a browser.
  * @throws DoonaError `task-unreachable`
  */
-async function fetchDocument(url: URL, most: number, signal?: AbortSignal): Promise<Bytes> {
+export async function fetchDocument(url: URL, most: number, signal?: AbortSignal): Promise<Bytes> {
   try {
     return await withTimeout(async (request) => {
       const response = await fetch(url, {

@@ -16,7 +16,7 @@ import type { Store } from './store.js';
 import { within } from './timing.js';
 
 /** Sends calls to an engine and returns its answers. */
-interface Port {
+export interface Port {
   /** Whether the engine runs in a worker, which shares no builtins with the page. */
   readonly isWorker: boolean;
   /** Why the engine runs in the page's thread; undefined if it does not. */
@@ -80,13 +80,13 @@ const script: Asset = { file: DOONA.worker.file, integrity: DOONA.worker.integri
  * milliseconds.
  */
 const maxStart = 10_000;
-const maxCall = 25_000;
+export const maxCall = 25_000;
 
 function late(): DoonaError {
   return scriptFailed(script, new Error(`it did not start within ${maxStart / 1000} seconds`));
 }
 
-async function start(folder?: URL): Promise<Port> {
+export async function start(folder?: URL): Promise<Port> {
   // Without a page there is nothing to block, and a worker would keep Deno and Bun from ending.
   const tried = typeof document === 'undefined' ? undefined : await tryWorker(folder);
   if (typeof tried === 'object') return tried;

@@ -180,7 +180,7 @@ export function localEngine(decides?: () => void, own?: Store): Engine {
  * Runs `work`. Returns null if another module than doona-full.wasm stopped.
  * @throws DoonaError `module-failed` if doona-full.wasm stopped
  */
-async function nullIfStopped<T>(name: ModuleName, work: () => Promise<T>): Promise<T | null> {
+export async function nullIfStopped<T>(name: ModuleName, work: () => Promise<T>): Promise<T | null> {
   try {
     return await work();
   } catch (cause) {
@@ -190,7 +190,7 @@ async function nullIfStopped<T>(name: ModuleName, work: () => Promise<T>): Promi
   }
 }
 
-async function compile(name: ModuleName, code: ModuleCode): Promise<WebAssembly.Module> {
+export async function compile(name: ModuleName, code: ModuleCode): Promise<WebAssembly.Module> {
   if (!(code instanceof Uint8Array)) return code;
   const asset = assets[name];
   try {

@@ -16,6 +16,8 @@ export type ErrorCode =
   | 'stream-forked' // An earlier visit saw another task at a position of the stream, or another statement.
   | 'stream-replayed' // The stream lacks a task or a statement that an earlier visit saw.
   | 'stream-stopped' // The stream's owner has ended it.
+  | 'set-refused' // Wrong owner, hash, signature or encoding of a set, or a table that a set may not have.
+  | 'set-forked' // An earlier visit saw another set at a position, or a renewal changes what must stay.
   | 'claim-refused' // The task's parameters do not derive the guarantee it claims.
   | 'epsilon-too-large' // All epochs of the task together exceed maxEpsilon or the budget.
   | 'delta-too-large' // All epochs of the task together exceed maxDelta.
@@ -31,6 +33,7 @@ export type ErrorCode =
   | 'limit-reached' // A quota of the epoch is used up: two later visits retry, an hour apart. Or the token is spent.
   | 'report-refused' // The relay will never accept this report; it was dropped.
   | 'withdrawn' // The report was dropped before it was delivered, because the page called forget() or optOut().
+  | 'opted-out' // The visitor has opted out of reports at this site, or the browser sends Global Privacy Control.
   | 'closed'; // The page has closed the connection.
 
 /** An error of the SDK. The message names the allowed range if a field is at fault. */

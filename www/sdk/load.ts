@@ -28,7 +28,7 @@ let downloads: Map<string, AbortController> | undefined;
  * Fetches a WASM module from `folder`, by default this script's folder, and starts it in `engine`. Once per page and
  * folder.
  */
-export function startModule(name: ModuleName, engine: Promise<Engine>, folder?: URL,
+export function startModule(name: ModuleName, engine: Promise<Pick<Engine, 'start'>>, folder?: URL,
   compiled?: WebAssembly.Module): Promise<ModuleStart> {
   const starts = (moduleStarts ??= new Map<string, Promise<ModuleStart>>());
   const key = `${name} ${folder}`;
@@ -53,7 +53,7 @@ export function forgetModules(folder?: URL): void {
   for (const name in modules) moduleStarts?.delete(`${name} ${folder}`);
 }
 
-async function start(name: ModuleName, engine: Promise<Engine>, folder?: URL,
+async function start(name: ModuleName, engine: Promise<Pick<Engine, 'start'>>, folder?: URL,
   compiled?: WebAssembly.Module): Promise<ModuleStart> {
   const all = (downloads ??= new Map<string, AbortController>());
   const key = String(folder);

@@ -8,7 +8,7 @@
 const key = 'doona-withdrawn';
 
 /** Returns undefined where storage is denied or full. Then the tabs' channel and the store must do. */
-function withStorage<T>(work: (storage: Storage) => T): T | undefined {
+export function withStorage<T>(work: (storage: Storage) => T): T | undefined {
   try {
     const { localStorage: storage } = globalThis;
     return storage && work(storage);

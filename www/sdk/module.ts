@@ -16,7 +16,7 @@ export const tagSize = 16;
 export type ModuleName = 'browser' | 'small' | 'full';
 
 /** The exports of the modules. Only doona-full.wasm has the last two. */
-interface Exports {
+export interface Exports {
   memory: WebAssembly.Memory;
   _initialize(): void;
   input(size: number): number;
@@ -213,18 +213,18 @@ export class Module {
   }
 }
 
-type Host = ReturnType<typeof wasi>;
+export type Host = ReturnType<typeof wasi>;
 
-const importsOf = (host: Host): WebAssembly.Imports => ({ wasi_snapshot_preview1: host.imports });
+export const importsOf = (host: Host): WebAssembly.Imports => ({ wasi_snapshot_preview1: host.imports });
 
-function initialize(host: Host, instance: WebAssembly.Instance): Exports {
+export function initialize(host: Host, instance: WebAssembly.Instance): Exports {
   const exports = instance.exports as unknown as Exports;
   host.attach(exports.memory);
   exports._initialize();
   return exports;
 }
 
-function readLanes(result: Bytes, slotSize: number): Lanes {
+export function readLanes(result: Bytes, slotSize: number): Lanes {
   const view = new DataView(result.buffer);
   const lanes: Bytes[][] = [];
   for (let at = 0; at < result.length; ) {
@@ -237,7 +237,7 @@ function readLanes(result: Bytes, slotSize: number): Lanes {
   return lanes;
 }
 
-function readStrings(result: Bytes): string[] {
+export function readStrings(result: Bytes): string[] {
   const view = new DataView(result.buffer);
   const out: string[] = [];
   for (let at = 0; at < result.length; ) {

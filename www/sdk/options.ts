@@ -325,11 +325,11 @@ export function checkExplainOptions({ devices = 2, language = '' }: ExplainOptio
 }
 
 /** Whether x is a number from low to high. Callers without TypeScript may pass anything. */
-function isBetween(x: unknown, low: number, high: number): x is number {
+export function isBetween(x: unknown, low: number, high: number): x is number {
   return typeof x === 'number' && x >= low && x <= high;
 }
 
-function parseURL(option: string, text: string | URL, also?: string): URL {
+export function parseURL(option: string, text: string | URL, also?: string): URL {
   try {
     const url = new URL(text, globalThis.location?.href);
     const folder = also === undefined || url.pathname.endsWith('/'); // Else new URL() replaces its last part.

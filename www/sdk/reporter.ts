@@ -80,7 +80,7 @@ export function withFullModule(module: Module, raw: Bytes, expected: ExpectedTas
   };
 }
 
-function withOpenErrors(open: () => number): number {
+export function withOpenErrors(open: () => number): number {
   try {
     return open();
   } catch (cause) {
@@ -92,7 +92,7 @@ function withOpenErrors(open: () => number): number {
   }
 }
 
-function withRandomizeErrors<T>(randomize: () => T): T {
+export function withRandomizeErrors<T>(randomize: () => T): T {
   try {
     return randomize();
   } catch (cause) {

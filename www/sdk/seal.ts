@@ -17,7 +17,7 @@ export const kindSlot = 0;
 export const kindEnvelope = 1;
 
 /** The key of one hop for one epoch, and the HPKE info string for that key. */
-interface Hop {
+export interface Hop {
   readonly key: PublicKey;
   readonly info: Bytes;
 }
@@ -63,7 +63,7 @@ export async function infoOf(taskId: Bytes, epoch: number, hop: number, key: Byt
 }
 
 /** Seals tag ‖ slot to the verifier, then tag ‖ ciphertext to each relay from the last to the second. */
-async function sealSlot(hops: readonly Hop[], lane: number, slot: Bytes, tags?: Bytes): Promise<Bytes> {
+export async function sealSlot(hops: readonly Hop[], lane: number, slot: Bytes, tags?: Bytes): Promise<Bytes> {
   let inner = slot;
   for (let hop = hops.length - 1; hop >= 1; hop--) {
     const plain = concat(tagOf(hop, tags), inner);

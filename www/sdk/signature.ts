@@ -18,8 +18,8 @@ export function formatKey(key: Uint8Array): string {
 }
 
 /** Verifies the signature of `key` over `body` for a purpose. */
-export async function verify(key: Bytes, purpose: 'task' | 'keys' | 'statement' | 'rotation', body: Uint8Array,
-  signature: Bytes): Promise<boolean> {
+export async function verify(key: Bytes, purpose: 'task' | 'keys' | 'set' | 'statement' | 'rotation',
+  body: Uint8Array, signature: Bytes): Promise<boolean> {
   const imported = await crypto.subtle.importKey('raw', key, 'Ed25519', false, ['verify']);
   const signed = concat(utf8(`doona-v${version} ${purpose}\0`), body);
   return crypto.subtle.verify('Ed25519', imported, signature, signed);

@@ -297,6 +297,55 @@ class IndexedDBStore implements Store {
   }
 }
 
+/** What a transaction of {@link transact} reads and writes. */
+export interface Records {
+  /** All lines of the ledger. */
+  lines(): Promise<Line[]>;
+  report(task: string, epoch: number): Promise<Report | undefined>;
+  putLine(line: Line): void;
+  putReport(report: Report): void;
+}
+
+/**
+ * Runs `work` in one transaction over the ledger and the reports, and resolves once it is committed. It opens a
+ * connection of its own. A class method would be in the scripts of every page; only pages with a set use this.
+ * @throws DoonaError `storage-unavailable`
+ */
+export async function transact<T>(durability: IDBTransactionDurability,
+  work: (records: Records) => Promise<T>): Promise<T> {
+  for (;;) {
+    const before = suspensions;
+    let [db, tx]: [IDBDatabase | undefined, IDBTransaction | undefined] = [undefined, undefined];
+    try {
+      await shown;
+      db = await openDatabase();
+      if (shown) continue; // It opened while the page was suspended.
+      tx = db.transaction([reports, ledger], 'readwrite', { durability });
+      running.push(tx);
+      const committed = whenCommitted(tx);
+      const result = await answered(work(recordsOf(tx)));
+      await answered(committed);
+      return result;
+    } catch (error) {
+      abort(tx);
+      if (before === suspensions) throw error instanceof DoonaError ? error : unavailable('write to', error);
+    } finally {
+      running = running.filter((other) => other !== tx);
+      db?.close();
+    }
+  }
+}
+
+function recordsOf(tx: IDBTransaction): Records {
+  const [all, lines] = [tx.objectStore(reports), tx.objectStore(ledger)];
+  return {
+    lines: () => resultOf(lines.getAll()),
+    report: (task, epoch) => resultOf(all.get([task, epoch])),
+    putLine: (line) => void lines.put(line),
+    putReport: (report) => void all.put(report),
+  };
+}
+
 export function whenCommitted(tx: IDBTransaction): Promise<void> {
   const committed = new Promise<void>((resolve, reject) => {
     tx.oncomplete = () => resolve();

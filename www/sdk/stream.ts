@@ -94,7 +94,7 @@ const shape: readonly Shape[] = [
 ];
 
 /** Lists the parts of a canonical task with their names from `shape`. */
-function taskParts(canonical: Bytes): Part[] {
+export function taskParts(canonical: Bytes): Part[] {
   const out: Part[] = [];
   const r = new Reader(canonical);
   const walk = (at: Shape): void => {
@@ -250,7 +250,7 @@ function onlyIn(parts: readonly Part[], others: readonly Part[]): string | undef
 }
 
 /** Returns the key in an encoded part of a task. It follows the two bytes of the msgpack header. */
-function keyOf(form: Bytes): Bytes {
+export function keyOf(form: Bytes): Bytes {
   return form.subarray(2);
 }
 

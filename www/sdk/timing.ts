@@ -175,7 +175,7 @@ export async function waitWhileVisible(milliseconds: number, signal?: AbortSigna
 let goingOn: Event | undefined;
 
 /** How long a navigation may take, in milliseconds. It may have ended in a download. */
-const maxNavigation = 10_000;
+export const maxNavigation = 10_000;
 
 /** Whether the visitor is on the way to another page of the same origin. */
 function isGoingOn(): boolean {
@@ -219,7 +219,7 @@ export function watchNavigation(onReturn: () => void): () => void {
  * Calls `callback` when the page is hidden or left. Returns a function that stops this. On phones, being hidden is
  * often a page's last event.
  */
-function onHide(callback: () => void): () => void {
+export function onHide(callback: () => void): () => void {
   if (typeof document === 'undefined') return () => {};
   const hidden = () => isHidden() && callback();
   document.addEventListener('visibilitychange', hidden);

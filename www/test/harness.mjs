@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { chromium, firefox } from 'playwright-core';
 
 /** @typedef {{task: string, owner: string}} Offer */
+/** @typedef {{url: string, own: string, owner: string, id: string, start: number}} SetOffer */
 /**
  * @typedef {{path: string, epoch: number, body: string, answer: string, messages: string[][],
  *   tags: string[], error: string, header: Record<string, string[]>}} Submission
@@ -83,7 +84,7 @@ export async function startServer(file, args, stream, ready) {
 /** Starts www/testserver. @param {...string} flags */
 export async function startTestServer(...flags) {
   const { match, stop } = await startServer('build/testserver', flags, 'stdout', /^.*\n/);
-  /** @type {{site: string, relay: string, tasks: Record<string, Offer>}} */
+  /** @type {{site: string, relay: string, tasks: Record<string, Offer>, sets: Record<string, SetOffer>}} */
   const offers = JSON.parse(match[0]);
   const control = (/** @type {string} */ name, /** @type {unknown} */ body) =>
     fetch(`${offers.site}/test/${name}`, { method: 'POST', body: JSON.stringify(body) });

@@ -2,8 +2,8 @@
 // policy. On another origin it runs a fake first relay, which has the keys of all hops and opens every submission. The
 // fake relay can also answer like a dishonest one. cmd/demo, by contrast, runs real relays and a verifier.
 //
-// It prints {"site", "relay", "tasks": {name: {task, owner}}} on one line and serves until it is killed. With -pages it
-// serves the verifier's pages instead (pages.go).
+// It prints {"site", "relay", "tasks": {name: {task, owner}}, "sets": {name: {url, owner}}} on one line and serves until
+// it is killed. With -pages it serves the verifier's pages instead (pages.go).
 package main
 
 import (
@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -28,8 +29,9 @@ func main() {
 	pages := flag.Bool("pages", false, "serve the verifier's pages in many states instead")
 	proxy := flag.String("proxy", "", "URL of a site's path that leads to the relay; adds the task \"first party\", which names it")
 	drafts := flag.String("drafts", "", `file of drafts to sign: {name: {"epochs": count, "draft": task}}`)
+	withSite := flag.Bool("site", false, "also serve the set \"site\": the tables of a site of 5,000 visitors a day")
 	flag.Parse()
-	serve := func() error { return run(*dir, *proxy, *drafts) }
+	serve := func() error { return run(*dir, *proxy, *drafts, *withSite) }
 	if *pages {
 		serve = runPages
 	}
@@ -39,7 +41,7 @@ func main() {
 	}
 }
 
-func run(dir, proxy, drafts string) error {
+func run(dir, proxy, drafts string, withSite bool) error {
 	relayAt, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("couldn't listen: %w", err)
@@ -57,6 +59,9 @@ func run(dir, proxy, drafts string) error {
 		return err
 	}
 	r := newRelay(all)
+	if r.sets, err = newSets(relayURL, siteURL, withSite); err != nil {
+		return err
+	}
 	offered, err := r.addStream(relayURL)
 	if err != nil {
 		return err
@@ -85,16 +90,20 @@ func run(dir, proxy, drafts string) error {
 	defer os.RemoveAll(temp)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	t, err := startTokens(ctx, temp, wa)
+	t, err := startTokens(ctx, filepath.Join(temp, "tokens"), wa)
 	if err != nil {
 		return err
 	}
-	if err := announce(siteURL, relayURL, all,
+	real, err := startSetRelays(ctx, filepath.Join(temp, "set"), wa)
+	if err != nil {
+		return err
+	}
+	if err := announce(siteURL, relayURL, all, r.offerSets(siteURL, real),
 		map[string]offer{"tokens": t.offer, "stream": offered, "years": years, "capped years": capped,
 			"years with events": eventful}); err != nil {
 		return err
 	}
-	go http.Serve(siteAt, site(dir, relayURL, r, t, wa))
+	go http.Serve(siteAt, site(dir, relayURL+" "+real.relayURL, r, t, wa))
 	<-ctx.Done()
 	return nil
 }
@@ -111,11 +120,11 @@ type offer struct {
 	Stride     int      `json:"stride,omitempty"` // days between two visits, in the tests of the stream "years"
 }
 
-func announce(site, relay string, all map[string]*scenario, tasks map[string]offer) error {
+func announce(site, relay string, all map[string]*scenario, sets map[string]setOffer, tasks map[string]offer) error {
 	for name, s := range all {
 		tasks[name] = offer{Task: s.Relays[0].URL + s.Path(), Owner: s.OwnerText()}
 	}
-	return json.NewEncoder(os.Stdout).Encode(map[string]any{"site": site, "relay": relay, "tasks": tasks})
+	return json.NewEncoder(os.Stdout).Encode(map[string]any{"site": site, "relay": relay, "tasks": tasks, "sets": sets})
 }
 
 // serviceWorker is a script that passes on and counts all requests of the site's pages, including those to the relay.
@@ -148,6 +157,10 @@ func site(dir, relayURL string, r *relay, t *tokens, wa *watch) http.Handler {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		io.WriteString(w, "<!doctype html><html lang=en><title>blank</title><p>blank</p></html>")
 	})
+	mux.HandleFunc("GET /doona"+endpoint.SetPath, r.serveSet)
+	mux.HandleFunc("GET /doona"+endpoint.SetKeysPath, r.serveSet)
+	mux.HandleFunc("GET /test/badsets", r.badSets)
+	mux.HandleFunc("POST /test/openset/{set}/{day}", r.openSet)
 	mux.HandleFunc("GET /frame.html", frame)
 	mux.HandleFunc("GET /service-worker.js", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/javascript")

@@ -30,6 +30,8 @@ type relay struct {
 	variant  string            // the name of the variant to serve
 	fetches  int               // how often the stream was fetched since variant was set
 	years    []*years          // other streams, to which a test adds tasks
+
+	sets map[string]*signedSet // by name
 }
 
 // submission is a body that arrived, the messages in it or the error of opening it, and the relay's answer.
@@ -72,6 +74,9 @@ func (r *relay) handler() http.Handler {
 	mux.HandleFunc("GET "+endpoint.BlockPath, r.serveTask)
 	mux.HandleFunc("GET "+endpoint.StreamPath, r.serveStream)
 	mux.HandleFunc("POST "+endpoint.ReportsPath, r.receive)
+	mux.HandleFunc("GET "+endpoint.SetPath, r.serveSet)
+	mux.HandleFunc("GET "+endpoint.SetKeysPath, r.serveSet)
+	mux.HandleFunc("POST "+endpoint.SetReportsPath, r.receiveSet)
 	mux.HandleFunc("OPTIONS /", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Access-Control-Allow-Headers", "Content-Type")
 		w.Header().Set("Access-Control-Max-Age", "86400")
@@ -134,7 +139,12 @@ func (r *relay) receive(w http.ResponseWriter, req *http.Request) {
 			y.note(s, epoch, body)
 		}
 	}
-	if name := r.record(&sub); name == stall {
+	answer(w, req, r.record(&sub))
+}
+
+// answer accepts a submission, or refuses it by a problem or in the way of a dishonest relay.
+func answer(w http.ResponseWriter, req *http.Request, name problem.Name) {
+	if name == stall {
 		<-req.Context().Done()
 		return
 	} else if name == stallBody {
