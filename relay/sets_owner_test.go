@@ -1,8 +1,10 @@
 package relay_test
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -202,4 +204,24 @@ func TestOwnersSetExpires(t *testing.T) {
 		_, err := os.Stat(left)
 		return os.IsNotExist(err)
 	}, relaytest.Patience, 10*time.Millisecond)
+}
+
+// TestTwinsFollowOwnersSets: one process of a relay takes a set. The other must serve it without a restart.
+func TestTwinsFollowOwnersSets(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Postgres: true}.Approving(t, 2))
+	cfg := c.Config(t, 0)
+	c.Start(t, 0)
+	beside := cfg
+	beside.Listen, beside.Admin = relaytest.FreeAddress(t), relaytest.FreeAddress(t)
+	runBeside(t, c, beside)
+	settle(t, c, 0)
+	set, handed := c.SignSet(t, setOf(3, epochsOf(0, 1, 2), epochsOf(0, 2, 1)))
+	require.NoError(t, c.BeginSet(t.Context(), t, 0, handed))
+	url := strings.Replace(set.OpenSet().URL(), cfg.Listen, beside.Listen, 1)
+	requireSoon(t, func() bool {
+		resp, err := http.Get(url)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
 }
