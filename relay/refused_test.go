@@ -30,7 +30,8 @@ func TestRefusalsShow(t *testing.T) {
 	var provoked []problem.Name
 	for name, provoke := range map[string]func(t *testing.T) []problem.Name{"reports": wrongReports,
 		"tokens": wrongTokens, "addresses": wrongAddresses, "capacity": noCapacity, "clock": wrongClock,
-		"rolled back": rolledBack, "failing": programFails} {
+		"rolled back": rolledBack, "failing": programFails,
+		"set": singleReports} {
 		t.Run(name, func(t *testing.T) { provoked = append(provoked, provoke(t)...) })
 	}
 	slices.Sort(provoked)
@@ -268,5 +269,21 @@ func programFails(t *testing.T) []problem.Name {
 		defer resp.Body.Close()
 		return problem.Read(resp)
 	}, func() error { return f.next(t, 0, c.Seal(t, 0, 1)) })
+	return f.provoked
+}
+
+// singleReports: pages report to the first table of a set, in place of the set.
+func singleReports(t *testing.T) []problem.Name {
+	c := relaytest.New(t, relaytest.Options{Hops: 1, Task: large, Set: setOf(10_000, hoursOf(1, 2))})
+	c.Start(t, 0)
+	f, table, sealer := &refusing{Cascade: c}, c.Table(t, 0), c.SetSealer(t)
+	f.shows(t, problem.SetOnly, mostly(problem.SetOnly), func() error {
+		return table.Post(t.Context(), 0, table.Seal(t, 0, 1), relaytest.Network(1))
+	}, func() error {
+		f.n++
+		body, err := sealer.Seal(0, cells(c.OpenSet(), 0, 1))
+		require.NoError(t, err)
+		return c.PostSet(t.Context(), 0, body, relaytest.Network(f.n))
+	})
 	return f.provoked
 }
