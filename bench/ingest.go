@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -91,13 +92,26 @@ func measureIngest(ctx context.Context, s *Setup) (rows []Row, err error) {
 type field struct {
 	*quickstart.Deployment
 	listen, admin string
+	url           string // takes the reports
 	reports       []*openloop.LoadReport
 	opens         float64 // envelopes that HPKE alone opens per second of CPU time
 }
 
 // newField writes the files of a deployment with two relays, and seals reports with that number of slots each.
 func newField(dir string, slots, reports int) (*field, error) {
-	f := &field{reports: make([]*openloop.LoadReport, reports)}
+	f, err := deploy(dir, []quickstart.Draft{{Name: "ingest", Task: ingestTask(slots, reports)}})
+	if err != nil {
+		return nil, err
+	}
+	f.reports = make([]*openloop.LoadReport, reports)
+	if err := f.seal(slots); err != nil {
+		return nil, err
+	}
+	return f, f.measureOpens()
+}
+
+// deploy writes the files of a deployment with two relays. The first draft's task takes the reports.
+func deploy(dir string, drafts []quickstart.Draft, sets ...quickstart.Set) (*field, error) {
 	var addresses [4]string
 	for i := range addresses {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -107,20 +121,17 @@ func newField(dir string, slots, reports int) (*field, error) {
 		addresses[i] = l.Addr().String()
 		l.Close()
 	}
-	f.listen, f.admin = addresses[0], addresses[1]
+	f := &field{listen: addresses[0], admin: addresses[1]}
 	var err error
 	f.Deployment, err = quickstart.Write(dir, []quickstart.Relay{
 		{URL: "http://" + addresses[0], Listen: addresses[0], Admin: addresses[1],
 			TrustedProxies: []string{"127.0.0.0/8"}},
 		{URL: "http://" + addresses[2], Listen: addresses[2], Admin: addresses[3]},
-	}, []quickstart.Draft{{Name: "ingest", Task: ingestTask(slots, reports)}})
-	if err != nil {
-		return nil, err
+	}, drafts, sets...)
+	if err == nil {
+		f.url = f.Bundles[0].ReportsURL(0)
 	}
-	if err := f.seal(slots); err != nil {
-		return nil, err
-	}
-	return f, f.measureOpens()
+	return f, err
 }
 
 // ingestTask returns a task whose batch never fills, so that the relay seals no batch during the measurement.
@@ -195,10 +206,10 @@ func (f *field) opener() (*onion.Opener, error) {
 func (f *field) keys() string { return filepath.Join(f.Dir, "relay1", "ingest.keys") }
 
 // side is one of the two measured servers: the relay or bench/bare. For each run it has the rate, in reports per second
-// of CPU time, and the 99th percentile of latency in ms.
+// of CPU time, the 99th percentile of latency in ms, and the bytes that the server wrote to disk for each report.
 type side struct {
-	args        func(folder string) []string
-	rates, p99s []float64
+	args                 func(folder string) []string
+	rates, p99s, written []float64
 }
 
 // measure sends all reports to the relay and to the bare server, alternately, each time with a new store.
@@ -271,12 +282,26 @@ func (f *field) take(ctx context.Context, one *side, store func(string) (string,
 	}
 	after, err := openloop.CPUSeconds(cmd.Process.Pid)
 	one.rates, one.p99s = append(one.rates, float64(len(f.reports))/(after-before)), append(one.p99s, p99)
+	one.written = append(one.written, float64(writtenBytes(cmd.Process.Pid))/float64(len(f.reports)))
 	return err
+}
+
+// writtenBytes returns how many bytes a process has written to disk, in whole pages, as Linux counts them; 0 where no
+// system counts them.
+func writtenBytes(pid int) (n int64) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		fmt.Sscanf(line, "write_bytes: %d", &n)
+	}
+	return n
 }
 
 // post sends all reports, each from a different client network, and returns the 99th percentile of latency in ms.
 func (f *field) post(ctx context.Context) (float64, error) {
-	target, err := url.Parse(f.Bundles[0].ReportsURL(0))
+	target, err := url.Parse(f.url)
 	if err != nil {
 		return 0, fmt.Errorf("couldn't parse the first relay's address: %w", err)
 	}

@@ -25,8 +25,8 @@ import (
 )
 
 // groups lists all measurements in the order in which they run.
-var groups = []Group{downloads, imports, native, node, chromium, firstReport, arrives, hostPage, ingest, relayNoise,
-	relayNoiseCPU, mixing, noiseError, edgeWorker, calculations, analyzing, endToEnd,
+var groups = []Group{downloads, imports, native, node, chromium, firstReport, arrives, hostPage, ingest, setIngest,
+	relayNoise, relayNoiseCPU, mixing, noiseError, edgeWorker, calculations, analyzing, endToEnd,
 	endToEnd6, manySlots, growing, accuracy, servers, junk}
 
 // options holds the command-line flags.

@@ -361,3 +361,10 @@ func (w *Way) fill(g Goal) error {
 	w.Shift, err = shift(w.Task, m)
 	return err
 }
+
+// WorstRMSE returns the root mean square error of an entry of a task's answer from one batch, with the values for which
+// it is largest.
+func WorstRMSE(t *task.Task, m protocols.Mechanism) (float64, error) {
+	variance, err := worstCase(t, m, DefaultRelays)
+	return math.Sqrt(mean(variance)), err
+}

@@ -86,3 +86,21 @@ func EpochsSpend(t *task.Task, law func() (*compose.Law, error), reports uint64)
 	}
 	return best, nil
 }
+
+// SetDelta returns an upper bound on δ at eps of all reports to the tables of a set: the product of copies[i] copies of
+// the law of table i (docs/proofs/sets.md). 0 copies leave a table out. delta is the δ that the caller wants to know
+// of.
+func SetDelta(laws []func() (*compose.Law, error), copies []uint64, eps, delta float64) (float64, error) {
+	var seen []compose.Observation
+	for i, law := range laws {
+		if copies[i] == 0 {
+			continue
+		}
+		one, err := law()
+		if err != nil {
+			return 1, err
+		}
+		seen = append(seen, one.Observation(copies[i]))
+	}
+	return compose.Delta(seen, eps, delta), nil
+}

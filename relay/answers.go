@@ -139,15 +139,13 @@ func (r *Relay) counted(handle service.Handler, onlyRefusals bool) service.Handl
 // reportedTo returns the task that decides about a report, or nil: the task in the path, or the first table of the set.
 func (r *Relay) reportedTo(req *http.Request) *tasks.Hosted {
 	all := r.Hosted()
-	if req.PathValue("set") == "" {
-		s, _ := service.PathTask(req, all.ByID)
-		return s
+	if id, err := service.PathKey[task.ID](req, "set"); err == nil {
+		if set := all.SetByID(id); set != nil {
+			return set.First()
+		}
 	}
-	id, err := service.PathKey[task.ID](req, "set")
-	if set := all.SetByID(id); err == nil && set != nil {
-		return set.First()
-	}
-	return nil
+	s, _ := service.PathTask(req, all.ByID)
+	return s
 }
 
 // advice says, for each problem that most reports of a task may get, what the operator should look at.

@@ -124,8 +124,8 @@ type Config struct {
 	// [Relay.Reload] applies changes of Owners, and of nothing else. Default: none.
 	Owners []OwnerConfig `yaml:"owners"`
 
-	// Sets lists sets of tables: tasks in Tasks that clients answer by one submission a day. The sets of approved owners
-	// are not listed. Default: none.
+	// Sets lists sets of tables: tasks in Tasks that clients answer by one submission a day. The sets of approved
+	// owners are not listed. Default: none.
 	Sets []SetConfig `yaml:"sets"`
 
 	// Listener and AdminListener replace Listen and Admin where another program embeds the relay.
@@ -180,8 +180,8 @@ type TaskConfig struct {
 
 // SetConfig names one set of tables that the operator has agreed to serve.
 type SetConfig struct {
-	// File is the set's bundle. Each of its tables must be in Config.Tasks. Keep the set until its last day is over: the
-	// relay takes no single reports to its tables. Required.
+	// File is the set's bundle. Each of its tables must be in Config.Tasks. Keep the set until its last day is over:
+	// the relay takes no single reports to its tables. Required.
 	File string `yaml:"file"`
 
 	// Owner is the key of the set's owner, "ed25519:…", who also signed its tables. Required.

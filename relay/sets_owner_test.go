@@ -109,8 +109,9 @@ func inStreams(of *tableset.Set, tables []*task.Task) {
 	}
 }
 
-// TestRenewalOfASet: a relay must take a set's renewal, serve both, and answer a request for the first with the one that
-// has begun. It must refuse another renewal of the same position, also after a restart, and a set with a common table.
+// TestRenewalOfASet: a relay must take a set's renewal, serve both, and answer a request for the first with the one
+// that has begun. It must refuse another renewal of the same position, also after a restart, and a set with a common
+// table.
 func TestRenewalOfASet(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{}.Approving(t, 6))
 	stops := []func(){c.Start(t, 0), c.Start(t, 1)}

@@ -59,7 +59,8 @@ func epochsOf(after, days, count int) task.Epochs {
 		Length: task.Length(days * 86400), Count: uint64(count)}
 }
 
-// cells returns the slots of a submission on a day: for each table the message of a cell, or a cover for a negative one.
+// cells returns the slots of a submission on a day: for each table the message of a cell, or a cover for a negative
+// one.
 func cells(s *tableset.Open, day uint64, values ...int) (slots []onion.SetSlot) {
 	for i, v := range values {
 		epoch, open := s.At(i, day)
@@ -250,7 +251,8 @@ func TestSetRefusals(t *testing.T) {
 	requireProblem(t, problem.TooLarge, post(1, append(body, 0), 1))
 	other := c.Table(t, 1)
 	requireProblem(t, problem.SetOnly, other.Post(t.Context(), 0, other.Seal(t, 0, 1), relaytest.Network(1)))
-	requireProblem(t, problem.SetOnly, c.Table(t, 0).Post(t.Context(), 1, c.Table(t, 0).Seal(t, 1, 1), relaytest.Network(1)))
+	days := c.Table(t, 0)
+	requireProblem(t, problem.SetOnly, days.Post(t.Context(), 1, days.Seal(t, 1, 1), relaytest.Network(1)))
 
 	tags := sealer.Tags()
 	first, draft := seal(1, tags...), seal(1, tags...)
@@ -260,8 +262,8 @@ func TestSetRefusals(t *testing.T) {
 	require.EqualValues(t, 1, query(t, c, 0, `SELECT submissions FROM open WHERE epoch = (SELECT MAX(id) FROM epochs)`))
 }
 
-// TestSetKeptByADishonestRelay: a first relay that keeps two drafts of a day, which have the same tags, gets one slot of
-// each table through the second relay.
+// TestSetKeptByADishonestRelay: a first relay that keeps two drafts of a day, which have the same tags, gets one slot
+// of each table through the second relay.
 func TestSetKeptByADishonestRelay(t *testing.T) {
 	c := relaytest.New(t, relaytest.Options{Set: setOf(2, epochsOf(0, 1, 2), epochsOf(0, 2, 1))})
 	set, sealer := c.OpenSet(), c.SetSealer(t)
@@ -405,11 +407,12 @@ func TestSetIsPermutedWhenADayEnds(t *testing.T) {
 				all.Whole = stuckWhole{all.Whole, &stuck}
 			}}
 		}})
-	week := fmt.Sprintf("SELECT COUNT(*) FROM runs r JOIN epochs e ON e.id = r.epoch WHERE r.seq < 4294967296 AND e.task = x'%s'",
-		c.OpenSet().Tables[1].Task)
+	week := fmt.Sprintf(`SELECT COUNT(*) FROM runs r JOIN epochs e ON e.id = r.epoch
+		WHERE r.seq < 4294967296 AND e.task = x'%s'`, c.OpenSet().Tables[1].Task)
 	requireRuns := func(want int) {
 		t.Helper()
-		require.Eventually(t, func() bool { return query(t, c, 0, week) == want }, relaytest.Patience, 10*time.Millisecond)
+		found := func() bool { return query(t, c, 0, week) == want }
+		require.Eventually(t, found, relaytest.Patience, 10*time.Millisecond)
 	}
 	stop := c.Start(t, 0)
 	postDay(t, c, 0, 0, 3)
@@ -424,7 +427,8 @@ func TestSetIsPermutedWhenADayEnds(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, status := getAdmin(t, c, 0, "status")
 		_, metrics := getAdmin(t, c, 0, "metrics")
-		return strings.Contains(status, "a damaged run") && strings.Contains(metrics, `doona_relay_sets{state="unpermuted"} 1`)
+		return strings.Contains(status, "a damaged run") &&
+			strings.Contains(metrics, `doona_relay_sets{state="unpermuted"} 1`)
 	}, relaytest.Patience, 10*time.Millisecond)
 	require.Equal(t, 4, query(t, c, 0, week))
 	stuck.Store(false)

@@ -115,8 +115,8 @@ type TableStatus struct {
 	Name string `json:"name"`
 	Task string `json:"task"` // first 8 hex digits of the task's id
 
-	// Dropped is how many slots of submissions the table did not take: it was closed or full. It sums the erased epochs,
-	// each rounded up to a power of two. A first table takes every slot.
+	// Dropped is how many slots of submissions the table did not take: it was closed or full. It sums the erased
+	// epochs, each rounded up to a power of two. A first table takes every slot.
 	Dropped uint64 `json:"dropped,omitempty"`
 }
 
@@ -132,7 +132,8 @@ func (s SetStatus) String() string {
 	}
 	text := fmt.Sprintf("set %.8s %s: %s", s.ID, s.Name, strings.Join(tables, ", "))
 	if len(s.Missing) > 0 {
-		text += "; not served, as tables are missing: " + strings.Join(s.Missing, ", ") + ": the owner must hand it over again"
+		text += "; not served, as tables are missing: " + strings.Join(s.Missing, ", ") +
+			": the owner must hand it over again"
 	}
 	if s.Unpermuted != "" {
 		text += "; open batches are not permuted anew: " + s.Unpermuted

@@ -46,7 +46,7 @@ func (c *Client) Submit(ctx context.Context, r *Report) error {
 			return err
 		}
 	}
-	return c.retry(ctx, func() error { return c.post(ctx, r) })
+	return c.retry(ctx, func() error { return c.postTo(ctx, c.open.ReportsURL(r.Epoch), r) })
 }
 
 // retry calls do until it succeeds or another attempt is useless.
@@ -73,8 +73,8 @@ func (c *Client) retry(ctx context.Context, do func() error) error {
 	}
 }
 
-func (c *Client) post(ctx context.Context, r *Report) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.open.ReportsURL(r.Epoch), bytes.NewReader(r.Body))
+func (c *Client) postTo(ctx context.Context, url string, r *Report) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(r.Body))
 	if err != nil {
 		return fmt.Errorf("couldn't submit: %w", err)
 	}

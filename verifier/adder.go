@@ -4,6 +4,7 @@ import (
 	"github.com/doona-dp/doona/protocols"
 	"github.com/doona-dp/doona/verifier/finding"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // adder adds up the batches of an epoch that count. It adds them in the order of their numbers, in whatever order they
@@ -84,7 +85,8 @@ func (a *adder) count(t *total, one *signedVersion) error {
 		t.counts.add(c)
 		return nil
 	}
-	batch.aggregate.AddUsers(last.Submissions)
+	users := a.reporting(last.Submissions, batch.covers)
+	batch.aggregate.AddUsers(users)
 	if dummies := protocols.CapabilitiesOf(a.mechanism).Dummies; dummies != nil {
 		addDummies(dummies(batch.aggregate), one.chain)
 	}
@@ -98,7 +100,7 @@ func (a *adder) count(t *total, one *signedVersion) error {
 	if err := t.aggregate.Merge(batch.aggregate); err != nil {
 		return err
 	}
-	c.Batches, c.Users, c.Verified, c.Lost = 1, last.Submissions, batch.messages, c.Rejected
+	c.Batches, c.Users, c.Verified, c.Lost = 1, users, batch.messages, c.Rejected
 	if onion.HasMinClients(a.open.Task, one.chain, batch.valid) {
 		c.HonestBatches = 1
 	}
@@ -106,6 +108,18 @@ func (a *adder) count(t *total, one *signedVersion) error {
 	t.counts.add(c)
 	return nil
 }
+
+// reporting returns how many clients of a batch reported. Where relays add all noise, a client sends one message. A
+// cover in its place is of a submission of a set that had nothing for this table (docs/SPEC.md, section 15).
+func (a *adder) reporting(submissions, covers uint64) uint64 {
+	if !maySkip(a.open.Task) {
+		return submissions
+	}
+	return submissions - min(covers, submissions)
+}
+
+// maySkip reports whether a client that sends a cover makes no report. Of other tasks, a cover may be a value.
+func maySkip(t *task.Task) bool { return t.Noise != nil && t.Noise.Kind == task.NoiseCells }
 
 // addDummies tells an aggregate how often relays drew dummies for a batch, and how many dummies the relays say that
 // they added.

@@ -32,7 +32,7 @@ func newHops(relays int) []HopCounts {
 // Counts counts the slots that the first relay accepted, by their fate. It counts each slot once, no matter how many
 // hops the slot passed.
 type Counts struct {
-	Users         uint64 // Submissions in released batches.
+	Users         uint64 // Submissions in released batches, without those whose only slot is a cover.
 	Batches       uint64 // Released batches.
 	HonestBatches uint64 // Released batches that may have n_min honest clients; see [onion.HasMinClients].
 	Sent          uint64 // Slots that the first relay accepted: Covers + Verified + Rejected + Withheld.

@@ -116,7 +116,7 @@ type Report struct {
 	Visits        uint64 `json:"visits,omitempty"`
 	CountedVisits uint64 `json:"counted_visits,omitempty"`
 
-	Users         uint64 `json:"users"` // Submissions in released batches.
+	Users         uint64 `json:"users"` // Submissions in released batches that are not a cover alone.
 	Batches       uint64 `json:"batches"`
 	HonestBatches uint64 `json:"honest_batches"` // Batches that may have n_min honest clients.
 	Hops          int    `json:"hops"`

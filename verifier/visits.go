@@ -5,7 +5,8 @@ package verifier
 // before the first report. Its number of reports tells nothing new: participation is public.
 func (v *Verifier) CountVisits(visits func() (map[int64]uint64, error)) { v.visits = visits }
 
-// ReportsByStart returns the number of reports in each epoch with a batch, by the epoch's start in Unix seconds.
+// ReportsByStart returns the number of reports in each epoch with a batch, by the epoch's start in Unix seconds. For a
+// table of a set it is the number of submissions, which count visits whether or not they had a report for the table.
 func (v *Verifier) ReportsByStart() (map[int64]uint64, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -14,8 +15,12 @@ func (v *Verifier) ReportsByStart() (map[int64]uint64, error) {
 		if err := v.adder.addUp(e); err != nil {
 			return nil, err
 		}
-		if e.total.counts.Users > 0 {
-			out[epochStart(v.open.Task, number).Unix()] = e.total.counts.Users
+		n := e.total.counts.Users
+		if maySkip(v.open.Task) && e.total.counts.Batches > 0 {
+			n += e.total.counts.Covers
+		}
+		if n > 0 {
+			out[epochStart(v.open.Task, number).Unix()] = n
 		}
 	}
 	return out, nil

@@ -9,6 +9,7 @@ import (
 
 func TestHelp(t *testing.T) {
 	const (
+		sets    = "needs the parties' keys, as TestScripts/sets makes them"
 		serves  = "runs until it is stopped"
 		renew   = "needs relays, as TestRenew has them"
 		state   = "needs relays, as TestStatementCommands has them"
@@ -39,8 +40,15 @@ func TestHelp(t *testing.T) {
 		"doona plan --table --json":                              "takes a minute; TestDocumentedTablesHaveEveryExample has it",
 		"doona plan --set site.json --out tasks":                 "needs a file, as TestScripts/set has it",
 		"doona plan --set site.json --explain --plot shares.svg": "needs a file, as TestScripts/set has it",
-		"doona simulate --table --repeat 5000":                   "takes minutes",
-		load + "--rate 0 --clients 20000 --duration 10s":         running,
+		"doona set new site.yaml --owner-key owner.key --relay https://r1.example,ed25519:KEY " +
+			"--relay https://r2.example,ed25519:KEY --verifier ed25519:KEY,day.pub,week.pub --out site": sets,
+		"doona set new site.yaml --name example.org --owner-key owner.key --origin https://example.org " +
+			"--relay https://r1.example,ed25519:KEY --relay https://r2.example,ed25519:KEY " +
+			"--verifier ed25519:KEY,days.keys.pub,months.keys.pub --quota 500 --out site": sets,
+		"doona set check site":                           sets,
+		"doona set files site --out public/doona":        sets,
+		"doona simulate --table --repeat 5000":           "takes minutes",
+		load + "--rate 0 --clients 20000 --duration 10s": running,
 		load + "--rate 0 --clients 10000 --values zipf --report http://127.0.0.1:8090/tasks/ID": "needs a running " +
 			"relay and verifier, as TestLoadCompares of package relay has them",
 		load + "--rate 8000 --clients 50000 --duration 1m --admin http://127.0.0.1:9081 --json": running,

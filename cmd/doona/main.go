@@ -26,6 +26,7 @@ func root() *cobra.Command {
 		initCommand(),
 		keygenCommand(),
 		taskCommand(),
+		setCommand(),
 		planCommand(),
 		simulateCommand(),
 		gammaCommand(), amplifyCommand(), composeCommand(),

@@ -39,7 +39,8 @@ doona task new --query count --batch 10 --epsilon 1 --delta 1e-6 --epochs 2 --st
   --allow relays.url,relays.signKey --owner-key owner.key --relay http://127.0.0.1:1,$relay,$DIR/relay.keys.pub \
   --verifier $verifier,$DIR/verifier.keys.pub --out stream.bundle
 cp $DIR/*.keys.pub .
-printf '0.5\n0.25\n1\n' >three.csv`,
+printf '0.5\n0.25\n1\n' >three.csv
+echo '{"users": 9, "days": 2, "total_epsilon": 9, "total_delta": 1e-5, "queries": [{"name": "a", "query": "count"}]}' >set.json`,
 		Lines: []string{
 			"doona gamma --k 4 --users 1000 --epsilon 1 --delta 1e-6",
 			"doona gamma --k 2 --users 1000 --epsilon 1 --delta 1e-6 --rule others",
@@ -84,6 +85,9 @@ printf '0.5\n0.25\n1\n' >three.csv`,
 				"--epoch-length 1h --out t.bundle",
 			signed + "--noise relays --total-epsilon 1 --total-delta 1e-6 --epochs 2 --events 1/2 --default 1 " +
 				"--epoch-length 1h --out t.bundle",
+			"doona set new ../given/set.json --owner-key ../given/owner.key --relay http://127.0.0.1:1," + os.Getenv("relay") +
+				",../given/relay.keys.pub --verifier " + os.Getenv("verifier") + ",../given/verifier.keys.pub --days 2 --quota 1 " +
+				"--out site",
 			fmt.Sprintf("doona task renew ../given/stream.bundle --owner-key ../given/owner.key --verifier-keys "+
 				"../given/verifier.keys.pub --epochs 2 --replace 1=http://127.0.0.1:1,%s --out t.bundle", key),
 		},

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
@@ -30,19 +31,22 @@ type setFile struct {
 	Users        uint64     `json:"users"`         // Reports of each query in an epoch.
 	Epochs       uint64     `json:"epochs"`        // Of each query; or Days.
 	Days         uint64     `json:"days"`          // Days of the total. Each query then says per day, week or month.
-	TotalEpsilon float64    `json:"total_epsilon"` // Over all queries and epochs together.
-	TotalDelta   float64    `json:"total_delta"`
-	Honest       *float64   `json:"honest"` // Default .9.
+	TotalEpsilon setNumber  `json:"total_epsilon"` // Over all queries and epochs together.
+	TotalDelta   setNumber  `json:"total_delta"`
+	Honest       *setNumber `json:"honest"` // Default .9.
 	Hops         int        `json:"hops"`   // Default 2.
 	Queries      []setQuery `json:"queries"`
+
+	valued []*setQuery // Those that are not bare.
 }
 
 // setQuery is one query, with its own limits.
 type setQuery struct {
 	Name         string        `json:"name"`
 	Query        task.Query    `json:"query"`
-	Weight       float64       `json:"weight"`  // Default 1, if no query has a share.
-	Share        float64       `json:"share"`   // Part of the budget, in place of a weight.
+	Weight       setNumber     `json:"weight"`  // Default 1, if no query has a share.
+	Share        setNumber     `json:"share"`   // Part of the budget, in place of a weight.
+	Bare         bool          `json:"bare"`    // With doona set new: a table without values, which counts visits.
 	Per          planner.Clock `json:"per"`     // With days: how long an epoch is. Default day.
 	Cap          string        `json:"cap"`     // R/W: at most R reports of a browser in any W epochs.
 	Pace         string        `json:"pace"`    // r/w, with a cap: at most r reports in each w epochs.
@@ -57,9 +61,17 @@ type setQuery struct {
 	NoClip       bool          `json:"no_clip"`
 	Noise        planner.Noise `json:"noise"` // Default any.
 	MaxSlots     uint64        `json:"max_slots"`
-	MaxMessages  float64       `json:"max_messages"`
-	MaxDummies   float64       `json:"max_dummies"`
-	LocalEpsilon float64       `json:"local_epsilon"`
+	MaxMessages  setNumber     `json:"max_messages"`
+	MaxDummies   setNumber     `json:"max_dummies"`
+	LocalEpsilon setNumber     `json:"local_epsilon"`
+}
+
+// setNumber is a number, which YAML may have as a text: it takes 1e-5 for one.
+type setNumber float64
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (n *setNumber) UnmarshalJSON(raw []byte) error {
+	return json.Unmarshal(bytes.Trim(raw, `"`), (*float64)(n))
 }
 
 // setResult is what `doona plan --set` prints.
@@ -116,50 +128,80 @@ const setTheorem = "all tasks are fixed before the first report, so the laws of 
 	"compose as one " +
 	"product (docs/proofs/loss-laws.md, Theorem 3)"
 
-// readSet reads the file of a set.
+// parseSetFile parses the file of a set, in JSON or YAML.
+func parseSetFile(raw []byte) (*setFile, error) {
+	raw, err := codec.Document(raw)
+	if err != nil {
+		return nil, err
+	}
+	locate := taskfile.Locate
+	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
+		if raw, err = yaml.YAMLToJSON(raw); err != nil {
+			return nil, err
+		}
+		locate = func(_ []byte, err error) error { return err } // Its lines are not those of the file.
+	}
+	half := setNumber(.9)
+	f := &setFile{Hops: planner.DefaultRelays, Honest: &half}
+	in := json.NewDecoder(bytes.NewReader(raw))
+	in.DisallowUnknownFields()
+	if err := locate(raw, in.Decode(f)); err != nil {
+		return nil, err
+	}
+	return f, taskfile.CheckKeys(raw, func(_, key string) bool { return key == strings.ToLower(key) })
+}
+
+// readSet reads the file of a set. Bare queries are in the file alone, because they cost nothing.
 func readSet(path string) (*setFile, planner.Set, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return nil, planner.Set{}, fmt.Errorf("couldn't read the set: %w", err)
 	}
-	if raw, err = codec.Document(raw); err != nil {
-		return nil, planner.Set{}, fmt.Errorf("couldn't read the set %s: %w", path, err)
-	}
-	f, half := &setFile{Hops: planner.DefaultRelays}, .9
-	f.Honest = &half
-	in := json.NewDecoder(bytes.NewReader(raw))
-	in.DisallowUnknownFields()
-	if err = taskfile.Locate(raw, in.Decode(f)); err == nil {
-		err = taskfile.CheckKeys(raw, func(_, key string) bool { return key == strings.ToLower(key) })
-	}
+	f, err := parseSetFile(raw)
 	if err != nil {
 		return nil, planner.Set{}, fmt.Errorf("couldn't read the set %s: %w", path, err)
 	}
-	s := planner.Set{Users: f.Users, Epsilon: f.TotalEpsilon, Delta: f.TotalDelta}
+	s := planner.Set{Users: f.Users, Epsilon: float64(f.TotalEpsilon), Delta: float64(f.TotalDelta)}
 	shared := slices.ContainsFunc(f.Queries, func(q setQuery) bool { return q.Share != 0 })
 	names := map[string]bool{}
 	for i := range f.Queries {
-		g, err := f.goal(&f.Queries[i])
+		q := &f.Queries[i]
+		if names[q.Name] || !plain(q.Name) {
+			return nil, s, cli.Usagef("invalid name %q: want a different one for each query, of letters, "+
+				"digits, - and _",
+				q.Name)
+		}
+		names[q.Name] = true
+		if q.Bare {
+			if err := q.checkBare(); err != nil {
+				return nil, s, err
+			}
+			continue
+		}
+		f.valued = append(f.valued, q)
+		g, err := f.goal(q)
 		if err != nil {
 			return nil, s, err
 		}
-		if names[g.Name] || !plain(g.Name) {
-			return nil, s, cli.Usagef("invalid name %q: want a different one for each query, of letters, "+
-				"digits, - and _",
-				g.Name)
-		}
-		names[g.Name] = true
 		s.Goals = append(s.Goals, g)
-		switch q := f.Queries[i]; {
+		switch {
 		case shared && q.Weight != 0:
 			return nil, s, cli.Usagef("invalid weight %g of query %s: want a share, as the others have", q.Weight, q.Name)
 		case shared:
-			s.Shares = append(s.Shares, q.Share)
+			s.Shares = append(s.Shares, float64(q.Share))
 		default:
-			s.Weights = append(s.Weights, cmp.Or(q.Weight, 1))
+			s.Weights = append(s.Weights, float64(cmp.Or(q.Weight, 1)))
 		}
 	}
 	return f, s, nil
+}
+
+// checkBare returns an error if a bare query has more than a name and a clock.
+func (q *setQuery) checkBare() error {
+	if *q != (setQuery{Name: q.Name, Bare: true, Per: q.Per}) {
+		return cli.Usagef("invalid query %s: want only name and per with bare, because it has no values", q.Name)
+	}
+	return nil
 }
 
 // plain reports whether a name may be used as a file name: 1 to 64 letters, digits, - and _.
@@ -189,11 +231,12 @@ func (f *setFile) goal(q *setQuery) (g planner.Goal, err error) {
 	}); err != nil {
 		return g, err
 	}
-	g = planner.Goal{Noise: q.Noise, Sparse: q.Sparse, Hops: f.Hops, LeastLocal: q.LocalEpsilon, MaxSlots: q.MaxSlots,
-		MaxMessages: q.MaxMessages, MaxDummies: q.MaxDummies, Batches: defaultBatches}
+	g = planner.Goal{Noise: q.Noise, Sparse: q.Sparse, Hops: f.Hops, LeastLocal: float64(q.LocalEpsilon),
+		MaxSlots: q.MaxSlots, MaxMessages: float64(q.MaxMessages), MaxDummies: float64(q.MaxDummies),
+		Batches: defaultBatches}
 	g.Query = planner.Query{Name: q.Name, Query: q.Query, Bins: q.Bins, Labels: q.Labels, Dim: q.Dim, Length: q.Length,
 		Clip:   !q.NoClip,
-		Honest: *f.Honest}
+		Honest: float64(*f.Honest)}
 	if q.Events == "" && q.Default != 0 {
 		return g, cli.Usagef("invalid default %d of query %s: want events with it", q.Default, q.Name)
 	}
@@ -250,7 +293,7 @@ func (f *planFlags) runSet(cmd *cobra.Command) error {
 		r.Bytes += plan.Ways[i].Bytes
 		out := setRow{Name: s.Goals[i].Name, Share: s.Part(i), Epochs: s.Goals[i].Epochs, Reports: s.Reports(i),
 			planRow: row}
-		out.describe(&file.Queries[i], file.Days > 0, &s, i)
+		out.describe(file.valued[i], file.Days > 0, &s, i)
 		if f.explain {
 			if out.Explained, err = explainSet(s, plan, i); err != nil {
 				return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/onion"
@@ -175,10 +173,5 @@ func (f *filesFlags) write(r *filesResult, path string, document interface{ Byte
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(f.out, filepath.FromSlash(path))
-	if err := durable.MakeFolder(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	r.Files, r.Bytes = r.Files+1, r.Bytes+len(raw)
-	return durable.WriteFile(file, raw, 0o644)
+	return r.writeFile(f.out, path, raw)
 }

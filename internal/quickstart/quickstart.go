@@ -39,8 +39,8 @@ type Draft struct {
 	Task *task.Task
 }
 
-// Set is a set before its tables are signed, and the name of its file. The tables in Set have names, and Tables has their
-// drafts in the same order; Write fills in the rest.
+// Set is a set before its tables are signed, and the name of its file. The tables in Set have names, and Tables has
+// their drafts in the same order; Write fills in the rest.
 type Set struct {
 	Name   string
 	Set    tableset.Set

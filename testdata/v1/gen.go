@@ -301,7 +301,7 @@ func signatures() {
 	var out []object
 	for _, p := range []signing.Purpose{signing.Task, signing.KeyList, signing.Manifest, signing.Pull,
 		signing.Confirm, signing.AskEnd, signing.End, signing.Time, signing.Succeed, signing.Statement,
-		signing.Rotation, signing.Updates} {
+		signing.Rotation, signing.Updates, signing.Set} {
 		body := []byte("body of " + string(p))
 		out = append(out, object{"seed": hexOf(seed("sign one")), "public": hexOf(public(sign("one"))),
 			"purpose": string(p), "body": hexOf(body),
@@ -769,6 +769,7 @@ func bad(w *world) {
 	badStatements(fault)
 	badTokens(w, fault)
 	protocolVectors(w, fault)
+	sets(fault)
 }
 
 type faultFunc = func(name, kind, expect, description string, v object)

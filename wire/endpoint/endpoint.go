@@ -33,7 +33,7 @@ const (
 	OwnersSetsPath  = "/v1/owners/{owner}/sets"
 
 	SetPath        = "/v1/sets/{set}" // {set} is a set's id, or the id of the set at position 0
-	SetKeysPath    = SetPath + "/keys/{clock}/{block}"
+	SetKeysPath    = "/v1/blocks/{set}/{clock}/{block}"
 	SetReportsPath = SetPath + "/epochs/{epoch}/reports"
 
 	DirectoryPath    = epochPath + "/issuer-directory"

@@ -43,8 +43,8 @@ func (c *Requester) Begin(ctx context.Context, relay task.Party, bundle []byte) 
 	return resp.Body.Close()
 }
 
-// BeginSet is Begin for a set and its tables, in the form of [tableset.Handed]. The relay must have made the keys of each
-// clock of the set.
+// BeginSet is Begin for a set and its tables, in the form of [tableset.Handed]. The relay must have made the keys of
+// each clock of the set.
 func (c *Requester) BeginSet(ctx context.Context, relay task.Party, handed []byte) error {
 	header := http.Header{Header: {Signed(c.key, signing.Owner, OwnersTaskBody(relay.SignKey))}}
 	resp, err := c.send(ctx, http.MethodPost, tableset.OwnersURL(relay, c.public()), header, bytes.NewReader(handed))
@@ -56,8 +56,8 @@ func (c *Requester) BeginSet(ctx context.Context, relay task.Party, handed []byt
 
 func (c *Requester) public() task.SignKey { return task.SignKey(c.key.Public().(ed25519.PublicKey)) }
 
-// OwnersTaskBody returns what an owner signs to send a task or a set to a relay, before the nonce: the relay's key. So the relay
-// cannot forward the request to another relay.
+// OwnersTaskBody returns what an owner signs to send a task or a set to a relay, before the nonce: the relay's key. So
+// the relay cannot forward the request to another relay.
 func OwnersTaskBody(relay task.SignKey) []byte { return relay[:] }
 
 // OwnersKeysBody returns what an owner signs to ask a relay for keys, before the nonce: the relay's key ‖ label ‖

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -360,6 +361,31 @@ func (o *Open) At(table int, day uint64) (epoch uint64, open bool) {
 		epoch = t.Epochs.Count - 1
 	}
 	return epoch, open
+}
+
+// Layouts returns the sizes of the tables' slots.
+func (o *Open) Layouts() ([]onion.Layout, error) {
+	layouts := make([]onion.Layout, len(o.Tasks))
+	for i, t := range o.Tasks {
+		var err error
+		if layouts[i], err = onion.NewLayout(t); err != nil {
+			return nil, err
+		}
+	}
+	return layouts, nil
+}
+
+// Copies returns, for each table, how many copies of the privacy law of one epoch cover a browser's reports to it in
+// any stretch of the total's days: 0 for a bare table. A renewal may follow, so the number of the task's epochs is no
+// limit.
+func (o *Open) Copies() []uint64 {
+	copies := make([]uint64, len(o.Tasks))
+	for i, t := range o.Tasks {
+		if !o.Tables[i].Bare {
+			copies[i] = t.MostCopies(t.Epochs.Length.MostIn(float64(o.Total.Days)*86400, math.MaxUint32))
+		}
+	}
+	return copies
 }
 
 // Keys checks the keys of one block of epochs of a clock. It returns the clock's key lists with these keys, in the

@@ -54,6 +54,8 @@ var decoders = map[string][2]string{
 	"shufflerclient/token.go":           {another, "256 bytes"},
 	"shufflerclient/ledgerfile.go":      {own, "the ledger"},
 	"relay/internal/ingress/ingress.go": {another, "the size of every report of the task, and the network's share in flight"},
+	"relay/internal/tasks/handed.go":    {another, "MaxHanded, of an approved owner"},
+	"shufflerclient/set.go":             {another, "MaxBundle of a set, or of a task's keys"},
 	"relay/internal/tasks/streams.go":   {another, "MaxStatement"},
 	"relay/internal/epochs/epochs.go":   {own, "the store's manifests"},
 	"relay/internal/mixing/mixer.go":    {own, "the store's manifests"},

@@ -139,7 +139,7 @@ func TestVectorsSignature(t *testing.T) {
 		Purpose                               signing.Purpose
 	}
 	readVectors(t, "signature", &vectors)
-	require.Len(t, vectors, 12)
+	require.Len(t, vectors, 13)
 	for _, v := range vectors {
 		require.True(t, signing.Verify([]byte(v.Public), v.Purpose, v.Body, v.Signature), v.Purpose)
 		require.Equal(t, "doona-v"+strconv.Itoa(task.Version)+" "+string(v.Purpose)+"\x00"+string(v.Body),
@@ -402,10 +402,10 @@ type fault struct {
 	Task, Bundle, Private, Body, Slot, Batch hexBytes
 	Before                                   hexBytes
 	End                                      hexBytes
-	Key, Token, Request, Message             hexBytes
+	Key, Token, Request, Message, Keys       hexBytes
 	Value                                    []float64
 	Epoch, Seq, Users                        uint64
-	Hop, Lane                                int
+	Hop, Lane, Clock                         int
 	Lanes                                    [][]hexBytes
 	statedStream
 }
@@ -509,6 +509,8 @@ func (f *fault) run(t *testing.T) error {
 		}
 		_, err = bundle.OpenBlock(&owner)
 		return err
+	case "set", "set_keys", "set_submission":
+		return f.runSet(t)
 	case "submission":
 		_, err := opener(t, f.Task, f.Hop, f.Epoch, f.Private).OpenEnvelope(f.Body)
 		return err
@@ -574,6 +576,8 @@ func requireReason(t *testing.T, expect string, err error) {
 	case "ciphertexts":
 		require.ErrorIs(t, err, onion.ErrCiphertexts)
 	case "statement":
+	case "set":
+		require.Regexp(t, "couldn't accept the set|another list of keys", err.Error())
 	case "encoding":
 		require.Regexp(t, "couldn't (parse|decode|read) |trailing", err.Error())
 		require.NotErrorIs(t, err, onion.ErrCiphertexts)
@@ -582,7 +586,7 @@ func requireReason(t *testing.T, expect string, err error) {
 	case "owner":
 		require.ErrorContains(t, err, "its owner is")
 	case "keylist":
-		require.Regexp(t, "key lists|accept the keys", err.Error())
+		require.Regexp(t, "key lists|accept (the )?keys", err.Error())
 	case "token":
 		require.ErrorIs(t, err, token.ErrInvalid)
 	case "key":
@@ -594,7 +598,7 @@ func requireReason(t *testing.T, expect string, err error) {
 	case "message":
 		requireMessageReason(t, err)
 	case "content":
-		require.Regexp(t, "^invalid (version|number of slots|slot|message|tag)", err.Error())
+		require.Regexp(t, "^invalid (version|number of slots|slot|message|tag|envelope)", err.Error())
 		require.NotErrorIs(t, err, onion.ErrOpen)
 	case "manifest":
 		require.Regexp(t, "couldn't accept (batch|the end)", err.Error())

@@ -11,9 +11,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// reshuffles are the sets whose open batches wait to be permuted anew: a day has ended, so what lies together on the disk
-// must no longer tell which slots came in one submission. At the start all sets wait, because a crash may have come
-// between the end of a day and this work.
+// reshuffles are the sets whose open batches wait to be permuted anew: a day has ended, so what lies together on the
+// disk must no longer tell which slots came in one submission. At the start all sets wait, because a crash may have
+// come between the end of a day and this work.
 type reshuffles struct {
 	begun bool // of Loop: the sets of the start have been added
 

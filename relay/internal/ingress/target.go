@@ -75,7 +75,7 @@ func (e targetEpoch) open(body []byte) (envelope *onion.Envelope, err error) {
 			envelope, err = opener.OpenEnvelope(body)
 		}
 	} else if opener, err = e.SetOpener(e.set); err == nil {
-		envelope, err = opener.OpenSet(body, e.set.Layouts)
+		envelope, err = opener.OpenSet(body, e.set.SlotLayouts)
 	}
 	switch {
 	case errors.Is(err, keyfile.ErrErased): // perhaps meanwhile
@@ -108,8 +108,8 @@ const (
 	SlotDropped = "set-slot-dropped"  // The table's epoch takes no more, or all its batches are full.
 )
 
-// tallyDropped counts the slots of a stored submission that its tables did not take. A slot for a table that is not open
-// counts in the day's epoch: the table's last epoch may be over, and its tallies would reach the disk at once.
+// tallyDropped counts the slots of a stored submission that its tables did not take. A slot for a table that is not
+// open counts in the day's epoch: the table's last epoch may be over, and its tallies would reach the disk at once.
 func (in *Ingress) tallyDropped(sub *store.Submission) {
 	if sub.Verdict != store.Accepted {
 		return

@@ -143,10 +143,10 @@ func New(log *slog.Logger) *Monitor {
 	return m
 }
 
-// Series names the metrics of a task. A task that the operator configured has series of its own. All tasks of an
-// approved owner share one series of each metric, because there may be thousands of them.
+// Series names the metrics of a task. A task that the operator configured has series of its own. All tables of a set,
+// and all tasks of an approved owner, share one series of each metric, because there may be many of them.
 type Series struct {
-	Task  string // first 8 hex digits of the task's id, or "" if Owner is set
+	Task  string // first 8 hex digits of the id of the task, or of a set at position 0; "" if Owner is set
 	Owner string // first 8 characters of the owner's key after "ed25519:", or "" if Task is set
 }
 

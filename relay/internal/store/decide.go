@@ -65,9 +65,11 @@ func reportsOf(size uint64, filling OpenBatch, next uint64) uint64 {
 	return next * size
 }
 
-// assign distributes the slots of accepted submissions: first to the batch that is filling, then to new batches numbered
-// from next, of size submissions each. It returns the batches that grew, with their new sizes, and the slots of each.
-func assign(taken []onion.Lanes, size uint64, filling OpenBatch, next uint64) (grown []OpenBatch, into [][]onion.Lanes) {
+// assign distributes the slots of accepted submissions: first to the batch that is filling, then to new batches
+// numbered from next, of size submissions each. It returns the batches that grew, with their new sizes, and the slots
+// of each.
+func assign(taken []onion.Lanes, size uint64, filling OpenBatch, next uint64) (grown []OpenBatch,
+	into [][]onion.Lanes) {
 	b := filling
 	var here []onion.Lanes
 	flush := func() {

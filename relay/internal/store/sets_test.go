@@ -70,7 +70,7 @@ func TestSetFillsItsTables(t *testing.T) {
 			require.Equal(t, []uint64{2}, openIn(t, s, id))
 			require.Len(t, slotsIn(t, s, id.Batch(0)), 2)
 			var marks int
-			const count = `SELECT COUNT(*) FROM rollback_marks WHERE epoch = (SELECT id FROM epochs WHERE task = $1 AND epoch = $2)`
+			const count = `SELECT COUNT(*) FROM rollback_marks WHERE epoch = ` + epochOf
 			require.NoError(t, s.read.QueryRow(count, id.Task[:], id.Epoch).Scan(&marks))
 			require.Positive(t, marks, "every changed epoch counts a step")
 		}
@@ -155,7 +155,7 @@ func TestSetsLockInOneOrder(t *testing.T) {
 func runsOf(t *testing.T, s *Store, id EpochID) map[int]int {
 	t.Helper()
 	out := map[int]int{}
-	const query = `SELECT level FROM runs WHERE seq = 0 AND epoch = (SELECT id FROM epochs WHERE task = $1 AND epoch = $2)`
+	const query = `SELECT level FROM runs WHERE seq = 0 AND epoch = ` + epochOf
 	rows, err := s.read.Query(query, id.Task[:], id.Epoch)
 	require.NoError(t, err)
 	defer rows.Close()
@@ -208,7 +208,7 @@ func TestReshuffle(t *testing.T) {
 		require.Len(t, levels, 1)
 		require.LessOrEqual(t, levels[1], 12, "about 23 kB in buckets of half of mergeRoom")
 		var fresh int
-		const query = `SELECT fresh FROM open WHERE epoch = (SELECT id FROM epochs WHERE task = $1 AND epoch = $2)`
+		const query = `SELECT fresh FROM open WHERE epoch = ` + epochOf
 		require.NoError(t, s.read.QueryRow(query, weekTable.Task[:], weekTable.Epoch).Scan(&fresh))
 		require.Zero(t, fresh)
 
@@ -255,7 +255,8 @@ func TestReshuffledSlotsAreInRandomOrder(t *testing.T) {
 				for trial := range stattest.FewTrials {
 					sub := setSubmission(trial, i*stattest.FewTrials+trial)
 					sub.Size, sub.Quota = 1<<20, stattest.Things
-					sub.Others = []TableSlot{{ID: table(trial), Size: 1000, Open: true, Slot: fmt.Appendf(nil, "%c%99d", 'a'+i, 0)}}
+					sub.Others = []TableSlot{{ID: table(trial), Size: 1000, Open: true,
+						Slot: fmt.Appendf(nil, "%c%99d", 'a'+i, 0)}}
 					group = append(group, sub)
 				}
 				verdicts(t, s, group...)

@@ -101,7 +101,7 @@ func (h *Host) drop(ctx context.Context, s *Hosted) error {
 	}
 	order := slices.Clone(before.Order)
 	order = slices.DeleteFunc(order, func(t *Hosted) bool { return t == s })
-	h.serving.Store(newSet(order, streams, sets))
+	h.publish(newSet(order, streams, sets))
 	h.changed()
 	h.cfg.Log.Info("task dropped", "task", s.ShortID())
 	return h.forgetRings(ctx, before)

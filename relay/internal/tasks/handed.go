@@ -29,8 +29,8 @@ type handedTable struct {
 	list  task.KeyListHash // this relay's key list
 }
 
-// HandleOwnersSet accepts a set from an approved owner, with the tasks of all its tables. Status 204 means that the relay
-// stored all of it durably and serves it.
+// HandleOwnersSet accepts a set from an approved owner, with the tasks of all its tables. Status 204 means that the
+// relay stored all of it durably and serves it.
 func (d *Desk) HandleOwnersSet(w http.ResponseWriter, req *http.Request) error {
 	o, nonce, err := d.fromApproved(req, handover.OwnersTaskBody)
 	if err != nil {
@@ -142,8 +142,8 @@ func (d *Desk) takeSet(o *owner, s *HostedSet, tables []handedTable, limit int) 
 	return o.takeSet(s, tables, limit, d.Clock.Read(), tableChecks{begin, check})
 }
 
-// otherSets returns the sets that this relay has, also those that another process has just accepted, and checks that the
-// set may join them. The caller has locked the owner's folder.
+// otherSets returns the sets that this relay has, also those that another process has just accepted, and checks that
+// the set may join them. The caller has locked the owner's folder.
 func (d *Desk) otherSets(o *owner, s *HostedSet) (map[task.ID]*HostedSet, error) {
 	others := maps.Clone(d.Hosted().sets)
 	stored, err := o.sets()
@@ -265,12 +265,12 @@ func (h *Host) takeUpSets(o *owner) error {
 		}
 		h.cfg.Log.Info("owner's set accepted", "set", s.ShortID(), "position", s.Position)
 	}
-	h.serving.Store(next)
+	h.publish(next)
 	return err
 }
 
-// withoutDroppedSets returns the sets without those of an owner whose slots are all gone. It removes their files, except
-// if the whole folder is missing.
+// withoutDroppedSets returns the sets without those of an owner whose slots are all gone. It removes their files,
+// except if the whole folder is missing.
 func (h *Host) withoutDroppedSets(o *owner, sets map[task.ID]*HostedSet) (map[task.ID]*HostedSet, error) {
 	kept := maps.Clone(sets)
 	var failed error

@@ -290,7 +290,7 @@ func hashName(list task.KeyListHash) string { return hex.EncodeToString(list[:])
 // tableChecks are what takeSet calls before it stores anything; an error stops it.
 type tableChecks struct {
 	set   func() error                             // for the set
-	table func(folder string, t handedTable) error // for each table that is not there yet, with a folder that has its keys
+	table func(folder string, t handedTable) error // for each new table, with a folder that has its keys
 }
 
 // takeSet stores a new set and its tables durably, each table in a slot of its own. Tables with the same epochs share
@@ -302,7 +302,8 @@ func (p *ownerFolder) takeSet(s *HostedSet, tables []handedTable, limit int, now
 		if err := checks.set(); err != nil {
 			return err
 		}
-		tables = slices.DeleteFunc(slices.Clone(tables), func(t handedTable) bool { return slices.Contains(tasks, t.ID) })
+		has := func(t handedTable) bool { return slices.Contains(tasks, t.ID) }
+		tables = slices.DeleteFunc(slices.Clone(tables), has)
 		if len(tasks)+len(tables) > limit {
 			return fmt.Errorf("%w: %d tasks and %d new tables, limit %d", errTaskLimit, len(tasks), len(tables), limit)
 		}

@@ -164,6 +164,12 @@ func (r *Registry) serve(s *Hosted) {
 	now := r.Hosted()
 	next := newSet(append(slices.Clone(now.Order), s), maps.Clone(now.streams), now.sets)
 	next.addStream(s)
+	r.publish(next)
+}
+
+// publish replaces the current set of tasks.
+func (r *Registry) publish(next *Set) {
+	next.nameSeries()
 	r.serving.Store(next)
 }
 
@@ -188,6 +194,7 @@ func (r *Registry) loadTasks() error {
 	if err := r.loadSets(set); err != nil {
 		return err
 	}
+	set.nameSeries()
 	r.limit.Store(int64(r.limitWith(r.approved())))
 	return r.cfg.Fits(set.Order, set.Sets(), r.TaskLimit())
 }

@@ -29,7 +29,7 @@ type SetSource struct {
 // first relay also takes its submissions.
 type HostedSet struct {
 	*tableset.Open
-	Layouts []onion.Layout // by table
+	SlotLayouts []onion.Layout // by table: see [tableset.Open.Layouts]
 
 	raw   []byte                   // answer to GET /v1/sets/{set}
 	owner *owner                   // approved owner who handed it over; nil if the operator configured it
@@ -48,18 +48,13 @@ func newHostedSet(raw []byte, key task.SignKey, o *owner) (*HostedSet, error) {
 		return nil, err
 	}
 	s := &HostedSet{Open: open, raw: raw, owner: o}
-	for _, t := range open.Tasks {
-		layout, err := onion.NewLayout(t)
-		if err != nil {
-			return nil, err
-		}
-		s.Layouts = append(s.Layouts, layout)
-	}
-	return s, nil
+	s.SlotLayouts, err = open.Layouts()
+	return s, err
 }
 
 // withTables returns the set with its tables, if all of them are among the hosted tasks. It returns s itself if a table
-// is missing, or if s had all tables before: they expire together, so the relay still needs s when the first is dropped.
+// is missing, or if s had all tables before: they expire together, so the relay still needs s when the first is
+// dropped.
 func (s *HostedSet) withTables(hosted map[task.ID]*Hosted) *HostedSet {
 	if s.first != nil || len(s.missing(hosted)) > 0 {
 		return s
@@ -98,7 +93,7 @@ func (n *Set) Missing(s *HostedSet) []string {
 func (s *HostedSet) First() *Hosted { return s.first }
 
 // BodySize returns the size of the set's submissions, in bytes.
-func (s *HostedSet) BodySize() int { return onion.SetBody(s.Layouts) }
+func (s *HostedSet) BodySize() int { return onion.SetBody(s.SlotLayouts) }
 
 // ShortID returns the first 8 hex digits of the set's id, its name in logs.
 func (s *HostedSet) ShortID() string { return s.ID.String()[:8] }
@@ -154,6 +149,16 @@ func (n *Set) keepSet(s *HostedSet) {
 	}
 }
 
+// nameSeries makes the tables of each set count in the set's series of metrics.
+func (n *Set) nameSeries() {
+	for table, s := range n.tables {
+		if hosted := n.ByID[table]; hosted != nil {
+			name := s.RootID().String()[:8]
+			hosted.series.Store(&name)
+		}
+	}
+}
+
 // errSetTaken means that another set has a renewal's position.
 var errSetTaken = errors.New("another set has this position, or the set before is missing")
 
@@ -169,7 +174,8 @@ func checkSet(s *HostedSet, others map[task.ID]*HostedSet) error {
 		}
 		for _, t := range other.Tables {
 			if slices.ContainsFunc(s.Tables, func(own tableset.Table) bool { return own.Task == t.Task }) {
-				return invalid.Field("tables.task", t.Task.String(), "a task of no other set; it is in "+other.ID.String())
+				return invalid.Field("tables.task", t.Task.String(),
+					"a task of no other set; it is in "+other.ID.String())
 			}
 		}
 	}
@@ -183,7 +189,8 @@ func checkSet(s *HostedSet, others map[task.ID]*HostedSet) error {
 	return root.CheckRenewal(before.Open, s.Open)
 }
 
-// loadSets adds the sets that the operator configured, and then those of approved owners, to the tasks that were loaded.
+// loadSets adds the sets that the operator configured, and then those of approved owners, to the tasks that were
+// loaded.
 func (r *Registry) loadSets(n *Set) error {
 	for _, c := range r.cfg.Sets {
 		if err := r.loadSet(n, c); err != nil {
@@ -221,7 +228,8 @@ func (r *Registry) loadSet(n *Set, c SetSource) error {
 	for _, t := range s.Tables {
 		hosted := n.ByID[t.Task]
 		if hosted == nil || hosted.owner != nil || hosted.Open.Owner != key {
-			return invalid.Field("sets.tables."+t.Name, t.Task.String(), "a task that is listed under tasks, of the set's owner")
+			return invalid.Field("sets.tables."+t.Name, t.Task.String(),
+				"a task that is listed under tasks, of the set's owner")
 		}
 	}
 	return n.addSet(s)

@@ -52,7 +52,8 @@ type Hosted struct {
 	Made  ManifestHashes // hashes of the manifests that this relay made
 	Taken ManifestHashes // hashes of the manifests that the upstream relay sent
 
-	pulled, asked atomic.Int64 // see LastPull and LastAsked
+	pulled, asked atomic.Int64           // see LastPull and LastAsked
+	series        atomic.Pointer[string] // of a set's table: the name of the set's series; see Series
 
 	mu         sync.Mutex // guards the rest
 	openers    map[uint64]*onion.Opener
@@ -204,10 +205,13 @@ func (s *Hosted) Owner() string {
 	return s.owner.source.Load().Owner
 }
 
-// Series names the metrics in which the task counts.
+// Series names the metrics in which the task counts. All tables of a set share one series of each metric.
 func (s *Hosted) Series() monitor.Series {
 	if s.owner != nil {
 		return monitor.Series{Owner: ShortKey(s.Owner())}
+	}
+	if set := s.series.Load(); set != nil {
+		return monitor.Series{Task: *set}
 	}
 	return monitor.Series{Task: s.ShortID()}
 }

@@ -26,11 +26,11 @@ const inBlock = 8;
 /** The sizes of public keys, and of the ids of token keys, in bytes. */
 const sizes: Record<string, number> = { x25519: 32, mlkem768x25519: 1216, 'rsabssa-2048': 32 };
 
-const sha256 = (...parts: Bytes[]) => createHash('sha256').update(Buffer.concat(parts)).digest();
+export const sha256 = (...parts: Bytes[]) => createHash('sha256').update(Buffer.concat(parts)).digest();
 // The bytes of a SubjectPublicKeyInfo before an Ed25519 key of 32 bytes (RFC 8410).
 const prefix = Buffer.from('302a300506032b6570032100', 'hex');
 
-function isSigned(key: Bytes, purpose: string, body: Bytes, signature: Bytes): boolean {
+export function isSigned(key: Bytes, purpose: string, body: Bytes, signature: Bytes): boolean {
   const imported = createPublicKey({ key: Buffer.concat([prefix, key]), format: 'der', type: 'spki' });
   return verify(null, Buffer.concat([Buffer.from(`doona-v1 ${purpose}\0`), body]), imported, signature);
 }
