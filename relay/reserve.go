@@ -43,16 +43,24 @@ func (s *setup) reserveSpace(in *durable.Reserve) error {
 	return s.KeepRoom(in)
 }
 
+// recheckReserve is how often refillLoop looks for reserve files that somebody has removed. With many owners these are
+// hundreds of files.
+const recheckReserve = 10 * time.Second
+
 // refillLoop reserves released space again as soon as the disk has it. It does not wait for the ticks of the epochs'
 // loop, which take long if many epochs have ended.
 func (r *Relay) refillLoop(ctx context.Context) {
 	tick := time.NewTicker(r.beat())
 	defer tick.Stop()
-	for {
+	for filled := time.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			if r.monitor.Reserve.Whole() && time.Since(filled) < recheckReserve {
+				continue
+			}
+			filled = time.Now()
 			r.monitor.Logged(ctx, "couldn't reserve disk space for erasing", r.monitor.Reserve.Fill())
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -158,4 +159,47 @@ func TestRenewalOfASet(t *testing.T) {
 	for hop := range 2 {
 		requireProblem(t, problem.WrongPosition, c.BeginSet(t.Context(), t, hop, fork))
 	}
+}
+
+// TestOwnersSetExpires: no table of a set may be dropped before the set's last day, as every submission has a slot for
+// it. When the set's retention is over, all task slots must be free again, and nothing of the set may remain.
+func TestOwnersSetExpires(t *testing.T) {
+	c := relaytest.New(t, expiring(relaytest.Options{Hops: 1}).Approving(t, 2))
+	stop := c.Start(t, 0)
+	set, handed := c.SignSet(t, setOf(3, epochsOf(0, 1, 9), epochsOf(0, 2, 1)))
+	require.NoError(t, c.BeginSet(t.Context(), t, 0, handed))
+	files := filepath.Join(c.Config(t, 0).Owners[0].Folder, "set-*")
+	for day := range 8 {
+		c.Clock.Advance(aDay)
+		require.Eventually(t, func() bool {
+			for _, of := range set.Statuses(t, 0) {
+				if of.ID == set.OpenSet().Tables[0].Task.String() {
+					return len(of.Epochs) > day && (of.Epochs[day].State == "erased" || of.Epochs[day].State == "expired")
+				}
+			}
+			return false
+		}, relaytest.Patience, 10*time.Millisecond)
+	}
+	require.Len(t, entriesOf(t, c, 0), 2, "the table of one epoch has expired days ago")
+	postDay(t, set, 8, 0, 3)
+	stop()
+	stop = c.Start(t, 0)
+	postDay(t, set, 8, 3, 3)
+	c.Clock.Advance(4 * aDay)
+	require.Eventually(t, func() bool {
+		left, err := filepath.Glob(files)
+		return err == nil && len(left) == 0 && len(entriesOf(t, c, 0)) == 0
+	}, relaytest.Patience, 10*time.Millisecond)
+	body, err := set.SetSealer(t).Seal(8, cells(set.OpenSet(), 8, 1, 1))
+	require.NoError(t, err)
+	requireProblem(t, problem.UnknownTask, set.PostSet(t.Context(), 8, body, relaytest.Network(9)))
+	stop()
+
+	left := filepath.Join(filepath.Dir(files), "set-"+set.OpenSet().ID.String()) // as a crash may leave it
+	require.NoError(t, os.WriteFile(left, handed.Set, 0o600))
+	c.Start(t, 0)
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(left)
+		return os.IsNotExist(err)
+	}, relaytest.Patience, 10*time.Millisecond)
 }

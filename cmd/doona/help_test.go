@@ -45,7 +45,10 @@ func TestHelp(t *testing.T) {
 		"doona set new site.yaml --name example.org --owner-key owner.key --origin https://example.org " +
 			"--relay https://r1.example,ed25519:KEY --relay https://r2.example,ed25519:KEY " +
 			"--verifier ed25519:KEY,days.keys.pub,months.keys.pub --quota 500 --out site": sets,
-		"doona set check site":                           sets,
+		"doona set check site": sets,
+		"doona set renew site --owner-key owner.key --verifier ed25519:KEY,days2.keys.pub,months2.keys.pub": "needs relays, as " +
+			"TestSetCommands has them",
+		"doona set withdraw site --owner-key owner.key":  "needs relays, as TestSetCommands has them",
 		"doona set files site --out public/doona":        sets,
 		"doona simulate --table --repeat 5000":           "takes minutes",
 		load + "--rate 0 --clients 20000 --duration 10s": running,

@@ -40,7 +40,9 @@ doona task new --query count --batch 10 --epsilon 1 --delta 1e-6 --epochs 2 --st
   --verifier $verifier,$DIR/verifier.keys.pub --out stream.bundle
 cp $DIR/*.keys.pub .
 printf '0.5\n0.25\n1\n' >three.csv
-echo '{"users": 9, "days": 2, "total_epsilon": 9, "total_delta": 1e-5, "queries": [{"name": "a", "query": "count"}]}' >set.json`,
+echo '{"users": 9, "days": 2, "total_epsilon": 9, "total_delta": 1e-5, "queries": [{"name": "a", "query": "count"}]}' >set.json
+doona set new set.json --owner-key owner.key --relay http://127.0.0.1:1,$relay,$DIR/relay.keys.pub \
+  --verifier $verifier,$DIR/verifier.keys.pub --days 2 --out site`,
 		Lines: []string{
 			"doona gamma --k 4 --users 1000 --epsilon 1 --delta 1e-6",
 			"doona gamma --k 2 --users 1000 --epsilon 1 --delta 1e-6 --rule others",
@@ -88,6 +90,8 @@ echo '{"users": 9, "days": 2, "total_epsilon": 9, "total_delta": 1e-5, "queries"
 			"doona set new ../given/set.json --owner-key ../given/owner.key --relay http://127.0.0.1:1," + os.Getenv("relay") +
 				",../given/relay.keys.pub --verifier " + os.Getenv("verifier") + ",../given/verifier.keys.pub --days 2 --quota 1 " +
 				"--out site",
+			"doona set renew ../given/site --owner-key ../given/owner.key --verifier " + os.Getenv("verifier") +
+				",../given/verifier.keys.pub --days 2 --quota 1",
 			fmt.Sprintf("doona task renew ../given/stream.bundle --owner-key ../given/owner.key --verifier-keys "+
 				"../given/verifier.keys.pub --epochs 2 --replace 1=http://127.0.0.1:1,%s --out t.bundle", key),
 		},

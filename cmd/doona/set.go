@@ -1,15 +1,21 @@
 package main
 
 import (
+	"context"
+	"crypto/ed25519"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/handover"
 	"github.com/doona-dp/doona/wire/tableset"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -19,7 +25,7 @@ func setCommand() *cobra.Command {
 		Example: `  doona set new site.yaml --owner-key owner.key --relay https://r1.example,ed25519:KEY \
       --relay https://r2.example,ed25519:KEY --verifier ed25519:KEY,day.pub,week.pub --out site
   doona set check site`}
-	cmd.AddCommand(setNewCommand(), setCheckCommand(), setFilesCommand())
+	cmd.AddCommand(setNewCommand(), setRenewCommand(), setWithdrawCommand(), setCheckCommand(), setFilesCommand())
 	return cmd
 }
 
@@ -29,7 +35,7 @@ const (
 	bundleSuffix  = ".bundle"
 )
 
-// setFolder is a folder with a signed set.
+// setFolder is a folder with a signed set. Its renewals are in folders below the first set's, named by their positions.
 type setFolder struct {
 	path   string
 	raw    []byte // The set's bundle.
@@ -50,9 +56,7 @@ func readSetFolder(path string) (*setFolder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.raw, err = codec.Document(raw); err != nil {
-		return nil, err
-	}
+	f.raw = raw
 	bundle, err := tableset.ParseBundle(f.raw)
 	if err == nil {
 		f.set, err = bundle.Open(nil)
@@ -61,6 +65,33 @@ func readSetFolder(path string) (*setFolder, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return f, nil
+}
+
+// readRenewals reads the first set in a folder and its renewals, in order. It checks that each may follow.
+func readRenewals(path string) ([]*setFolder, error) {
+	first, err := readSetFolder(path)
+	if err != nil {
+		return nil, err
+	}
+	all := []*setFolder{first}
+	for {
+		next, err := readSetFolder(first.renewal(len(all)))
+		if errors.Is(err, fs.ErrNotExist) {
+			return all, nil
+		}
+		if err == nil {
+			err = first.set.CheckRenewal(all[len(all)-1].set, next.set)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", first.renewal(len(all)), err)
+		}
+		all = append(all, next)
+	}
+}
+
+// renewal returns the folder of the renewal at a position.
+func (f *setFolder) renewal(position int) string {
+	return filepath.Join(f.path, strconv.Itoa(position))
 }
 
 // readTables reads the bundles of the set's tables from its folder.
@@ -95,4 +126,29 @@ func dayOf(unix uint64) string {
 		return at.Format(time.DateOnly)
 	}
 	return at.Format(time.RFC3339)
+}
+
+// handOver sends the set to relays, to the first one last, because pages find it there.
+func (f *setFolder) handOver(ctx context.Context, hops []int, key ed25519.PrivateKey, ca string) error {
+	if len(hops) == 0 {
+		return nil
+	}
+	if err := f.readTables(); err != nil {
+		return err
+	}
+	transport, err := handover.LoadTransport(ca)
+	if err != nil {
+		return err
+	}
+	raw, err := (&tableset.Handed{Set: f.raw, Tables: f.raws}).Bytes()
+	if err != nil {
+		return err
+	}
+	owner, relays := handover.NewRequester(key, transport), f.set.Tasks[0].Relays
+	for _, hop := range slices.Backward(hops) {
+		if err := owner.BeginSet(ctx, relays[hop], raw); err != nil {
+			return fmt.Errorf("%w (%s has the signed set: run the command again to send it)", err, f.path)
+		}
+	}
+	return nil
 }

@@ -27,17 +27,18 @@ func setCheckCommand() *cobra.Command {
 		Short: "Check a set's signature, tables and total",
 		Long: `Check does what a browser does before it sends a submission: it checks the set's signature, that its
 tables may be in one set, each table's claim, and the total of all tables together. It prints the tables with
-their clocks, limits and errors. FOLDER is what 'doona set new' wrote, or its file set.bundle.
+their clocks, limits and errors. FOLDER is what 'doona set new' wrote, or its file set.bundle. Of
+several renewals it prints the last, after it has checked that each may follow.
 
 If the total is not proven, Check prints the reason and exits with status 1.`,
 		Example: `  doona set check site`,
 		Args:    oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			folder, err := readSetFolder(args[0])
+			all, err := readRenewals(args[0])
 			if err != nil {
 				return err
 			}
-			return printSetFolder(cmd, folder)
+			return printSetFolder(cmd, all[len(all)-1])
 		},
 	}
 }
@@ -93,7 +94,12 @@ func summarizeSet(f *setFolder) (*setSummary, error) {
 	s.Bytes = onion.SetBody(layouts)
 	copies := set.Copies()
 	var laws []func() (*compose.Law, error)
-	alone := 0.0
+	alone, valued := 0.0, 0
+	for _, table := range set.Tables {
+		if !table.Bare {
+			valued++
+		}
+	}
 	for i, t := range set.Tasks {
 		m, err := registry.Open(t)
 		if err == nil {
@@ -112,7 +118,7 @@ func summarizeSet(f *setFolder) (*setSummary, error) {
 				return nil, err
 			}
 			row.Error = &rmse
-			one, err := aloneEpsilon(m.Law, copies[i], set.Total.Delta.Value()/float64(len(set.Tasks)))
+			one, err := aloneEpsilon(m.Law, copies[i], set.Total.Delta.Value()/float64(valued))
 			if err != nil {
 				return nil, err
 			}

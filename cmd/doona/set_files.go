@@ -1,14 +1,17 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/durable"
+	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/tableset"
 	"github.com/doona-dp/doona/wire/task"
@@ -29,14 +32,11 @@ again, on the day on which the renewal begins.`,
 		Example: `  doona set files site --out public/doona`,
 		Args:    oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			folder, err := readSetFolder(args[0])
-			if err == nil {
-				err = folder.readTables()
-			}
+			all, err := readRenewals(args[0])
 			if err != nil {
 				return err
 			}
-			result, err := folder.writeFiles(out)
+			result, err := writeSetFiles(all, out)
 			if err != nil {
 				return err
 			}
@@ -48,19 +48,34 @@ again, on the day on which the renewal begins.`,
 	return cmd
 }
 
-// writeFiles writes the set and every block of keys of its clocks below a folder.
-func (f *setFolder) writeFiles(out string) (*filesResult, error) {
-	days := f.set.Tasks[0].Epochs
-	r := &filesResult{Page: setPath(f.set.RootID()), Until: dayOf(days.Over())}
-	if err := r.writeFile(out, r.Page, f.raw); err != nil {
-		return nil, err
-	}
-	own := setPath(f.set.ID)
-	if own != r.Page {
-		if err := r.writeFile(out, own, f.raw); err != nil {
+// writeSetFiles writes a set and its renewals below a folder. Pages name the first set. Its file has the last one that
+// has begun.
+func writeSetFiles(all []*setFolder, out string) (*filesResult, error) {
+	last := all[len(all)-1].set.Tasks[0].Epochs
+	r := &filesResult{Page: setPath(all[0].set.ID), Until: dayOf(last.Over())}
+	now := uint64(time.Now().Unix())
+	newest := all[0]
+	for _, f := range all {
+		if err := f.readTables(); err != nil {
 			return nil, err
 		}
+		if err := f.writeKeys(r, out); err != nil {
+			return nil, err
+		}
+		if f.set.Position > 0 {
+			if err := r.writeFile(out, setPath(f.set.ID), f.raw); err != nil {
+				return nil, err
+			}
+		}
+		if f.set.Tasks[0].Epochs.Start <= now {
+			newest = f
+		}
 	}
+	return r, r.writeFile(out, r.Page, newest.raw)
+}
+
+// writeKeys writes every block of keys of the set's clocks.
+func (f *setFolder) writeKeys(r *filesResult, out string) error {
 	done := map[int]bool{}
 	for i, open := range f.tables {
 		clock := f.set.Clock[i]
@@ -70,16 +85,15 @@ func (f *setFolder) writeFiles(out string) (*filesResult, error) {
 		done[clock] = true
 		for first := uint64(0); first < open.Epochs.Count; first += onion.BlockEpochs {
 			raw, err := tableset.KeysOf(open.Lists(), first).Bytes()
-			if err != nil {
-				return nil, err
+			if err == nil {
+				err = r.writeFile(out, keysPath(f.set.ID, clock, first/onion.BlockEpochs), raw)
 			}
-			path := fmt.Sprintf("/v1/blocks/%s/%d/%d", f.set.ID, clock, first/onion.BlockEpochs)
-			if err := r.writeFile(out, path, raw); err != nil {
-				return nil, err
+			if err != nil {
+				return err
 			}
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // writeFile writes one file below a folder and counts it.
@@ -93,4 +107,10 @@ func (r *filesResult) writeFile(out, path string, raw []byte) error {
 }
 
 // setPath returns the path under which relays serve a set.
-func setPath(id task.ID) string { return "/v1/sets/" + id.String() }
+func setPath(id task.ID) string { return strings.Replace(endpoint.SetPath, "{set}", id.String(), 1) }
+
+// keysPath returns the path under which relays serve a block of keys of a set's clock.
+func keysPath(id task.ID, clock int, block uint64) string {
+	return strings.NewReplacer("{set}", id.String(), "{clock}", strconv.Itoa(clock), "{block}",
+		strconv.FormatUint(block, 10)).Replace(endpoint.SetKeysPath)
+}

@@ -59,7 +59,8 @@ days is not counted.
 
 A relay's operator can give you its key lists, one for each clock with as many keys as the clock has epochs,
 and list the tables and the set. Or it has approved you: then leave the key lists out, and New asks the relay
-for keys, and sends it the set. The verifier's key lists are given in any order.
+for keys, and sends it the set; each table takes one of your task slots. The verifier's key lists are given
+in any order.
 
 FOLDER gets set.bundle, and NAME.bundle and NAME.json of each table. If it has a set already, New signs
 nothing and sends that set again. So run the same command again after a relay could not be reached.`
@@ -114,7 +115,11 @@ func (f *setNewFlags) run(cmd *cobra.Command, file string) error {
 		return fmt.Errorf("%s has the set %s of %s: name another folder", f.out, folder.set.Name,
 			taskfile.FormatKey(folder.set.Owner))
 	}
-	if err := f.handOver(cmd.Context(), folder, key); err != nil {
+	parties, err := f.parties()
+	if err == nil {
+		err = folder.handOver(cmd.Context(), asked(parties), key, f.ca)
+	}
+	if err != nil {
 		return err
 	}
 	return printSetFolder(cmd, folder)
@@ -159,6 +164,10 @@ func (f *setNewFlags) make(cmd *cobra.Command, path string, key ed25519.PrivateK
 	if err != nil {
 		return cli.FlagError(err)
 	}
+	return f.writeSet(bundle)
+}
+
+func (f *setNewFlags) writeSet(bundle *tableset.Bundle) error {
 	raw, err := bundle.Bytes()
 	if err != nil {
 		return err
@@ -418,15 +427,12 @@ func (p *setParty) take(kem task.KEM, count uint64, clock planner.Clock) (*onion
 	return list, nil
 }
 
-// handOver sends the set to the relays that have approved the owner, to the first relay last, because pages find it
-// there.
-func (f *setNewFlags) handOver(ctx context.Context, folder *setFolder, key ed25519.PrivateKey) error {
-	parties, err := f.parties()
-	if err != nil {
-		return err
+// asked returns the hops of the relays without key lists, which have approved the owner.
+func asked(parties []setParty) (hops []int) {
+	for hop, p := range parties {
+		if p.asked {
+			hops = append(hops, hop)
+		}
 	}
-	if !slices.ContainsFunc(parties, func(p setParty) bool { return p.asked }) {
-		return nil
-	}
-	return errors.New("not yet")
+	return hops
 }

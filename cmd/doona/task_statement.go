@@ -128,45 +128,50 @@ func (f *statementFlags) recoveryKey() (task.SignKey, error) {
 }
 
 func (f *statementFlags) run(cmd *cobra.Command, first string) error {
+	result, err := f.send(cmd.Context(), first)
+	if err != nil {
+		return err
+	}
+	return cli.Print(cmd, result, func(w io.Writer) error { return result.print(w) })
+}
+
+// send signs the statement, unless its file exists, and sends it to all relays.
+func (f *statementFlags) send(ctx context.Context, first string) (*statementResult, error) {
 	if (f.to == "") != f.stop {
-		return cli.Usagef("missing flag: want one of --to and --stop")
+		return nil, cli.Usagef("missing flag: want one of --to and --stop")
 	}
 	root, err := loadRoot(first)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	latest, err := loadNewest(root, f.latest)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	recovery, err := f.recoveryKey()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	transport, err := handover.LoadTransport(f.ca)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	client, trust := handover.NewRequester(nil, transport), root.Trust(recovery)
-	served, err := client.FetchMergedStream(cmd.Context(), root, latest, trust)
+	served, err := client.FetchMergedStream(ctx, root, latest, trust)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	raw, err := os.ReadFile(f.out)
 	if errors.Is(err, fs.ErrNotExist) {
 		raw, err = f.state(trust, served)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := f.writeMissing(cmd.Context(), client, served); err != nil {
-		return err
+	if err := f.writeMissing(ctx, client, served); err != nil {
+		return nil, err
 	}
-	result, err := f.handOver(cmd.Context(), client, root, served, raw)
-	if err != nil {
-		return err
-	}
-	return cli.Print(cmd, result, func(w io.Writer) error { return result.print(w) })
+	return f.handOver(ctx, client, root, served, raw)
 }
 
 // state signs the statement and writes it. Unlike a statement of the recovery key, an owner's statement needs all

@@ -19,6 +19,7 @@ type Reserve struct {
 	mu    sync.Mutex // guards files and their content
 	files []*reserveFile
 	short atomic.Pointer[error]
+	whole atomic.Bool // see Whole
 }
 
 // reserveFile is one file of a reserve.
@@ -47,6 +48,7 @@ func (r *Reserve) Add(file string, size int64) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.whole.Store(false)
 	for _, p := range r.files {
 		if p.folder == folder {
 			p.size = max(p.size, size)
@@ -99,8 +101,13 @@ func (r *Reserve) Fill() error {
 		short = errors.Join(short, p.fill())
 	}
 	r.short.Store(&short)
+	r.whole.Store(short == nil)
 	return short
 }
+
+// Whole reports whether the last Fill reserved all space, and nothing was added or used since. Then another Fill is
+// only to find a file that somebody has removed.
+func (r *Reserve) Whole() bool { return r.whole.Load() }
 
 // Short returns an error while the reserve is incomplete: the last Fill found the disk full, or WithReserve has used
 // the space since.
@@ -151,6 +158,7 @@ func (r *Reserve) WithReserve(full func(error) bool, do func() error) error {
 	}
 	used := errors.New("the disk is full: the space reserved for erasing is in use: free disk space")
 	r.short.Store(&used)
+	r.whole.Store(false)
 	for _, p := range r.files {
 		if err := os.Remove(p.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("couldn't free the reserved space: %w", err)

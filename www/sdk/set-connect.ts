@@ -160,7 +160,7 @@ function keysOf({ url }: ParsedSetOptions, set: OpenedSet, engine: SetEngineClie
     for (const { name } of wanted) kept.push((await cache.get(name))?.bytes);
     const fetched = wanted.map(({ clock, block }, i) => {
       const address = new URL(url);
-      address.pathname = `${url.pathname}/keys/${clock}/${block}`;
+      address.pathname = url.pathname.replace(/\/sets\/\w+$/, `/blocks/${set.id}/${clock}/${block}`);
       return kept[i] ?? fetchDocument(address, maxKeys, signal);
     });
     const all = await Promise.all(fetched);

@@ -130,7 +130,7 @@ export function claimDay(transact: Transact, claim: DayClaim): Promise<DayRecord
     const old = lines.find(({ id }) => id === claim.root) as SetLine | undefined;
     if (old) checkSeen(old, claim);
     if (old && claim.start < old.set.day) {
-      throw new DoonaError('cap-reached', "couldn't claim the day: a later one was claimed, so the clock was set back");
+      throw new DoonaError('cap-reached', "couldn't claim the day: a later one was claimed, so the clock was turned back");
     }
     if (old?.set.day === claim.start) {
       const record = (await records.report(claim.root, 0)) as DayRecord | undefined;

@@ -43,6 +43,8 @@ after(() => stop());
 
 const get = async (url: string): Promise<Bytes> => new Uint8Array(await (await fetch(url)).arrayBuffer());
 const idOf = ({ id }: Offer) => fromHex(id, 32)!;
+/** The address below which the keys of a set are. */
+const blocksOf = ({ own }: Offer) => own.replace('/sets/', '/blocks/');
 const ownerOf = ({ owner }: Offer) => parseKey(owner)!;
 
 /** An engine with an open set, and the requests of its days. */
@@ -62,7 +64,7 @@ async function open(name = 'set', module: 'small' | 'full' = 'small'): Promise<O
   const on = async (day: number, more: Partial<DayRequest> = {}) => {
     for (let clock = 0; clock < clocks; clock++) {
       const { epoch } = epochOn(set, set.tables.findIndex((table) => table.clock === clock), day);
-      await engine.keys(set.handle, clock, await get(`${offer.own}/keys/${clock}/${Math.floor(epoch / 8)}`));
+      await engine.keys(set.handle, clock, await get(`${blocksOf(offer)}/${clock}/${Math.floor(epoch / 8)}`));
     }
     return { handle: set.handle, day, usual, now: 1000 * (offer.start + day * 86_400),
       limit: { epsilon: 100, delta: .01, days: 30, option: 'budget' as const }, ...more };
@@ -123,7 +125,7 @@ test('another owner, another id and damaged bundles are refused', async () => {
     const damaged = good.slice();
     damaged[Math.floor(Math.random() * good.length)]! ^= 1 << Math.floor(8 * Math.random());
     const error = await parseSet(damaged, ownerOf(offer), idOf(offer)).then(async (set) => {
-      for (const clock of [0, 1, 2]) await parseKeys(set, clock, await get(`${offer.own}/keys/${clock}/0`));
+      for (const clock of [0, 1, 2]) await parseKeys(set, clock, await get(`${blocksOf(offer)}/${clock}/0`));
     }).then(() => undefined, (found) => found);
     assert.ok(error instanceof DoonaError && /refused/.test(error.code), `${error}`);
   }
@@ -132,14 +134,14 @@ test('another owner, another id and damaged bundles are refused', async () => {
 test('keys of another clock, of another set and damaged keys are refused', async () => {
   const offer = sets.set!;
   const set = await parseSet(await get(offer.own), ownerOf(offer), idOf(offer));
-  const keys = await get(`${offer.own}/keys/0/3`);
+  const keys = await get(`${blocksOf(offer)}/0/3`);
   const found = await parseKeys(set, 0, keys);
   assert.equal(found.first, 24);
   assert.equal(found.hops.length, 3);
   assert.ok(keys.length < 2048, `${keys.length} bytes`);
   const refused = (error: unknown) => error instanceof DoonaError && /refused/.test(error.code);
   await assert.rejects(parseKeys(set, 1, keys), refused);
-  await assert.rejects(parseKeys(set, 0, await get(`${sets.other!.own}/keys/0/3`)), refused);
+  await assert.rejects(parseKeys(set, 0, await get(`${blocksOf(sets.other!)}/0/3`)), refused);
   for (let i = 0; i < 200; i++) {
     const damaged = keys.slice();
     damaged[Math.floor(Math.random() * keys.length)]! ^= 1 << Math.floor(8 * Math.random());

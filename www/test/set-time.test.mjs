@@ -53,7 +53,7 @@ test('a site\'s set is checked, sealed and sealed again in little time', async (
           const at = days.start + day * days.length;
           const epoch = length === 2 ** 32 ? new Date(1000 * at).getUTCMonth() : Math.floor((at - start) / length);
           const block = Math.floor(Math.min(Math.max(epoch, 0), count - 1) / 8);
-          out.keys += (await call('keys', set.handle, table.clock, await get(`${own}/keys/${table.clock}/${block}`))).time;
+          out.keys += (await call('keys', set.handle, table.clock, await get(`${own.replace('/sets/', '/blocks/')}/${table.clock}/${block}`))).time;
         }
         const usual = set.tables.map((/** @type {any} */ table) => (table.bare ? [] : [0]));
         const request = { handle: set.handle, day, usual, now: Date.now(), 

@@ -123,7 +123,7 @@ type lastScan struct {
 
 // rescanAfter is how often Loop rescans an unchanged store. A scan reads every epoch of every task, which would be most
 // of the work of a relay with a thousand idle tasks.
-const rescanAfter = 30 * time.Second
+const rescanAfter = 5 * time.Minute
 
 // runEpochTick runs one tick of Loop.
 func (ep *Lifecycle) runEpochTick(ctx context.Context) {

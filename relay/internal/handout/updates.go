@@ -2,7 +2,6 @@ package handout
 
 import (
 	"net/http"
-	"slices"
 
 	"github.com/doona-dp/doona/internal/service"
 	"github.com/doona-dp/doona/relay/internal/store"
@@ -25,9 +24,7 @@ func (out *Server) HandleUpdates(w http.ResponseWriter, req *http.Request) error
 		return err
 	}
 	nonce, ok := handover.Verify(hop, signing.Updates, handover.UpdatesBody(own, hop), req.Header.Get(handover.Header))
-	shared := slices.DeleteFunc(slices.Clone(out.Hosted().Order), func(s *tasks.Hosted) bool {
-		return s.Relays[s.Hop].SignKey != own || s.Party(s.Hop+1).SignKey != hop
-	})
+	shared := out.Hosted().SharedWith(own, hop)
 	if !ok || len(shared) == 0 { // before Fresh: strangers' nonces take no space
 		return problem.New(problem.Unauthorized, "")
 	}

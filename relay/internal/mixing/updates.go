@@ -61,11 +61,11 @@ func (p *polls) task(s *tasks.Hosted) *polling {
 	return p.of[s]
 }
 
-// keep deletes the polling state of all tasks except hosted.
-func (p *polls) keep(hosted []*tasks.Hosted) {
+// keep deletes the polling state of all tasks that are not in the set.
+func (p *polls) keep(hosted *tasks.Set) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.of, func(s *tasks.Hosted, _ *polling) bool { return !slices.Contains(hosted, s) })
+	maps.DeleteFunc(p.of, func(s *tasks.Hosted, _ *polling) bool { return hosted.ByID[s.ID] != s })
 }
 
 // polling is the polling state of one task.
@@ -102,7 +102,7 @@ func (mx *Mixer) updatesLoop(ctx context.Context, n upstream) {
 			s := mx.Hosted().ByID[id.Task]
 			return s != nil && id.Epoch < s.Epochs.Count
 		})
-		mx.polls.keep(mx.Hosted().Order)
+		mx.polls.keep(mx.Hosted())
 		for _, s := range all {
 			p := mx.polls.task(s)
 			p.lastPoll.Store(snapshot)

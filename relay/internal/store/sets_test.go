@@ -146,6 +146,12 @@ func TestSetsLockInOneOrder(t *testing.T) {
 			})
 		}
 		both.Wait()
+		if s := open(); s.index == nil {
+			var deadlocks int
+			const count = `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`
+			require.NoError(t, s.read.QueryRow(count).Scan(&deadlocks))
+			require.Zero(t, deadlocks, "the store repeats such transactions, after a second each")
+		}
 		require.Equal(t, []uint64{2 * n}, openIn(t, open(), weekTable))
 		require.Equal(t, []uint64{2 * n}, openIn(t, open(), monthEnds))
 	})
@@ -206,7 +212,8 @@ func TestReshuffle(t *testing.T) {
 		}
 		levels := runsOf(t, s, weekTable)
 		require.Len(t, levels, 1)
-		require.LessOrEqual(t, levels[1], 12, "about 23 kB in buckets of half of mergeRoom")
+		require.Greater(t, levels[1], 2, "about 23 kB in buckets of half of mergeRoom")
+		require.LessOrEqual(t, levels[1], 12)
 		var fresh int
 		const query = `SELECT fresh FROM open WHERE epoch = ` + epochOf
 		require.NoError(t, s.read.QueryRow(query, weekTable.Task[:], weekTable.Epoch).Scan(&fresh))

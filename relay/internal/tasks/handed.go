@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -252,9 +250,17 @@ func (h *Host) takeUpSets(o *owner) error {
 	h.joining.Lock()
 	defer h.joining.Unlock()
 	all, err := o.sets()
+	if err != nil {
+		return err
+	}
+	stored := map[task.ID]*HostedSet{}
+	for _, s := range all {
+		stored[s.ID] = s
+	}
+	kept, err := h.withoutDroppedSets(o, stored) // a crash may have left the file of a dropped set
 	now := h.Hosted()
-	all = slices.DeleteFunc(all, func(s *HostedSet) bool { return now.sets[s.ID] != nil })
-	if err != nil || len(all) == 0 {
+	all = slices.DeleteFunc(all, func(s *HostedSet) bool { return now.sets[s.ID] != nil || kept[s.ID] == nil })
+	if len(all) == 0 {
 		return err
 	}
 	next := newSet(slices.Clone(now.Order), maps.Clone(now.streams), now.sets)
@@ -276,16 +282,11 @@ func (h *Host) withoutDroppedSets(o *owner, sets map[task.ID]*HostedSet) (map[ta
 	var failed error
 	for id, s := range sets {
 		root := sets[s.RootID()]
-		if s.owner != o || root == nil || slices.ContainsFunc(root.Tables, func(t tableset.Table) bool {
-			return !o.dropped(t.Task)
-		}) {
+		if s.owner != o || root == nil || !o.droppedAll(root) {
 			continue
 		}
 		delete(kept, id)
-		err := o.alone(func() error { return os.Remove(o.file(setPrefix + id.String())) })
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // otherwise another process has removed it
-			failed = errors.Join(failed, err)
-		}
+		failed = errors.Join(failed, o.removeSet(s, root))
 	}
 	return kept, failed
 }

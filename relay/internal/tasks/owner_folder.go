@@ -18,6 +18,7 @@ import (
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/signing"
+	"github.com/doona-dp/doona/wire/tableset"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -342,6 +343,27 @@ func (p *ownerFolder) takeSet(s *HostedSet, tables []handedTable, limit int, now
 // storeSet stores a set's bundle durably.
 func (p *ownerFolder) storeSet(s *HostedSet) error {
 	return fault(durable.WriteFile(p.file(setPrefix+s.ID.String()), s.raw, 0o600))
+}
+
+// droppedAll reports whether no slot of a set's tables exists: the set was dropped, or a crash came before its first
+// table was stored. If the owner's folder is missing, it returns false.
+func (p *ownerFolder) droppedAll(s *HostedSet) bool {
+	return !slices.ContainsFunc(s.Tables, func(t tableset.Table) bool { return !p.dropped(t.Task) })
+}
+
+// removeSet removes a dropped set's file, unless the owner has handed over its tables meanwhile. root is the set at
+// position 0.
+func (p *ownerFolder) removeSet(s, root *HostedSet) error {
+	return p.alone(func() error {
+		if !p.droppedAll(root) {
+			return nil
+		}
+		err := os.Remove(p.file(setPrefix + s.ID.String()))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // another process has removed it
+		}
+		return fault(err)
+	})
 }
 
 // tryTable calls check with a copy of a table's keys, and removes the copy.

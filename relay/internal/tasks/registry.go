@@ -87,8 +87,9 @@ type Set struct {
 	keyLists func() ([]byte, error) // answer to GET /v1/keys
 	slots    func() int             // number of tasks; a stream counts as one
 
-	mu    sync.Mutex  // guards dueAt
-	dueAt []time.Time // for each task in Order: see Due
+	mu     sync.Mutex                    // guards the rest
+	dueAt  []time.Time                   // for each task in Order: see Due
+	shared map[[2]task.SignKey][]*Hosted // see SharedWith
 }
 
 // newSet returns a set. It encodes the key lists only when a party first asks for them, because with many tasks that
@@ -133,6 +134,30 @@ func (n *Set) addStream(s *Hosted) {
 	if s.stream != nil {
 		n.streams[s.stream.root.ID] = s.stream
 	}
+}
+
+// SharedWith returns the tasks in which this relay has the key own, and its next hop the key hop.
+func (n *Set) SharedWith(own, hop task.SignKey) []*Hosted {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	pair := [2]task.SignKey{own, hop}
+	found, known := n.shared[pair]
+	if known {
+		return found
+	}
+	for _, s := range n.Order {
+		if s.Relays[s.Hop].SignKey == own && s.Party(s.Hop+1).SignKey == hop {
+			found = append(found, s)
+		}
+	}
+	if len(found) == 0 { // anybody may ask with any keys
+		return nil
+	}
+	if n.shared == nil {
+		n.shared = map[[2]task.SignKey][]*Hosted{}
+	}
+	n.shared[pair] = found
+	return found
 }
 
 // Hosted returns the current set.
