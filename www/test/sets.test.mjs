@@ -407,13 +407,13 @@ test('documents and keys are asked for once, and keys again when a new block beg
   /** @type {string[]} */
   const documents = [];
   context.on('request', (request) => {
-    const [, path] = /\/v1\/sets\/[0-9a-f]{64}(.*)/.exec(request.url()) ?? [];
+    const [, path] = /\/v1\/(?:sets|blocks)\/[0-9a-f]{64}(.*)/.exec(request.url()) ?? [];
     if (path !== undefined && request.method() === 'GET') documents.push(path);
   });
   const { start } = /** @type {any} */ (server.sets.set);
   const day = Math.floor((Date.now() / 1000 - start) / 86_400);
   await connect();
-  assert.deepEqual([documents.length, documents[0], documents[1]], [4, '', `/keys/0/${Math.floor(day / 8)}`]);
+  assert.deepEqual([documents.length, documents[0], documents[1]], [4, '', `/0/${Math.floor(day / 8)}`]);
   await report({ entry: 3, vitals: 1 });
   for (const days of [0, 8 - day % 8]) {
     documents.length = 0;
@@ -421,8 +421,8 @@ test('documents and keys are asked for once, and keys again when a new block beg
     await turnClock(days * 86_400_000);
     assert.notEqual(await connect(), 'task-unreachable');
     await report({ entry: 2 });
-    assert.deepEqual(documents.filter((path) => path.startsWith('/keys/0/')),
-      days === 0 ? [] : [`/keys/0/${Math.floor(day / 8) + 1}`]);
+    assert.deepEqual(documents.filter((path) => path.startsWith('/0/')),
+      days === 0 ? [] : [`/0/${Math.floor(day / 8) + 1}`]);
     assert.ok(!documents.includes(''), 'the set is kept');
   }
 });
