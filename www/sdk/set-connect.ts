@@ -3,7 +3,6 @@
  * @module
  */
 
-import { checkBuiltins } from './builtins.js';
 import type { Bytes } from './bytes.js';
 import { checkRuntime, fetchDocument } from './connect.js';
 import { hasOptedOut, hasPrivacyControl, dropSealed, setOptOut, withStore } from './consent.js';
@@ -16,6 +15,7 @@ import type { ModuleName } from './module.js';
 import { checkFrame, checkOrigin } from './origin.js';
 import { epochOn, maxSet } from './set.js';
 import { readBody } from './response.js';
+import { checkSetBuiltins } from './set-builtins.js';
 import { type SetEngineClient, startSetEngine } from './set-client.js';
 import { SetConnection } from './set-connection.js';
 import type { OpenedSet } from './set-engine.js';
@@ -42,7 +42,7 @@ const maxKeys = 1 << 20;
  * signal's reason when it is aborted
  */
 export async function connectSet(options: SetOptions): Promise<SetConnection> {
-  checkBuiltins();
+  checkSetBuiltins();
   checkRuntime();
   const pinned = parseSetOptions(options);
   if (!options.frames) checkFrame();
@@ -167,11 +167,11 @@ function keysOf({ url }: ParsedSetOptions, set: OpenedSet, engine: SetEngineClie
   signal: AbortSignal): (day: number) => Promise<void> {
   const have = new Set<string>();
   return async (day) => {
-    const clocks = new Map(set.tables.map(({ clock }, table) => [clock, table] as const).reverse());
-    const wanted = [...clocks].map(([clock, table]) => {
+    const wanted = set.tables.map(({ clock }, table) => {
       const block = blockOf(epochOn(set, table, day).epoch);
       return { clock, table, block, name: `set keys ${set.id} ${clock} ${block}` };
-    }).filter(({ name }) => !have.has(name));
+    }).filter(({ clock, table, name }) =>
+      !have.has(name) && set.tables.findIndex((other) => other.clock === clock) === table);
     const kept: (Bytes | undefined)[] = [];
     for (const { name } of wanted) kept.push((await cache.get(name))?.bytes);
     const fetched = wanted.map(({ clock, block }, i) => {
