@@ -4,6 +4,7 @@ package tableset
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -177,8 +178,8 @@ func (s *Set) Validate() error {
 	if !isText(s.Name) {
 		return invalid.Field("name", invalid.Quote(s.Name), "1 to 64 printable ASCII characters")
 	}
-	if err := (task.Claim{Epsilon: s.Total.Epsilon, Delta: s.Total.Delta}).CheckAs("total"); err != nil {
-		return err
+	if err := (task.Claim{Epsilon: s.Total.Epsilon, Delta: s.Total.Delta}).Check(); err != nil {
+		return inSet(err, "claim", "total")
 	}
 	if s.Total.Days < 1 || s.Total.Days > MaxDays {
 		return invalid.Field("total.days", strconv.FormatUint(s.Total.Days, 10), "1 to "+strconv.Itoa(MaxDays))
@@ -197,13 +198,22 @@ func (s *Set) Validate() error {
 		}
 		names[t.Name], tasks[t.Task] = true, true
 	}
-	if err := (task.Clients{Origins: s.Through}).CheckOrigins("through"); err != nil {
-		return err
+	if err := (&task.Task{Clients: task.Clients{Origins: s.Through}}).ValidateOrigins(); err != nil {
+		return inSet(err, "clients.origins", "through")
 	}
 	if zero := (task.ID{}); s.Position > 0 && (s.Root == zero || s.Before == zero) {
 		return invalid.Field("renewal", "without an id", "the ids of the set at position 0 and of the set before")
 	}
 	return nil
+}
+
+// inSet returns an error about a task's field as one about the set's.
+func inSet(err error, field, inSet string) error {
+	var refused *invalid.FieldError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	return invalid.Field(inSet+strings.TrimPrefix(refused.Field, field), refused.Got, refused.Want)
 }
 
 // isText reports whether s has 1 to 64 printable ASCII characters.

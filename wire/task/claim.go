@@ -61,14 +61,11 @@ func newNumber(text string, max float64) number {
 
 // Check returns an error if ε or δ is out of range, in the claim for one epoch or in the total.
 func (c Claim) Check() error {
-	if err := c.CheckAs("claim"); err != nil || c.Total.IsZero() {
+	if err := checkPair("claim", c.Epsilon, c.Delta); err != nil || c.Total.IsZero() {
 		return err
 	}
 	return checkPair("claim.total", c.Total.Epsilon, c.Total.Delta)
 }
-
-// CheckAs is [Claim.Check] without the total. field is the claim's name in the error.
-func (c Claim) CheckAs(field string) error { return checkPair(field, c.Epsilon, c.Delta) }
 
 func checkPair(field string, epsilon Epsilon, delta Delta) error {
 	if epsilon.value == 0 {

@@ -54,19 +54,19 @@ func isListed(origin, listed string) bool {
 	return ok && isDomain(labels)
 }
 
-// CheckOrigins returns an error unless the origins are valid. field is their name in the error.
-func (c Clients) CheckOrigins(field string) error {
-	origins := c.Origins
+// ValidateOrigins returns an error unless [Clients.Origins] is valid.
+func (t *Task) ValidateOrigins() error {
+	origins := t.Clients.Origins
 	if len(origins) > maxOrigins {
-		return invalid.Field(field, strconv.Itoa(len(origins))+" origins",
+		return invalid.Field("clients.origins", strconv.Itoa(len(origins))+" origins",
 			"at most "+strconv.Itoa(maxOrigins))
 	}
 	for i, origin := range origins {
 		if !isOrigin(origin) {
-			return invalid.Field(field, invalid.Quote(origin), wantOrigin)
+			return invalid.Field("clients.origins", invalid.Quote(origin), wantOrigin)
 		}
 		if i > 0 && origins[i-1] >= origin {
-			return invalid.Field(field, invalid.Quote(origin), "origins in ascending order, each once")
+			return invalid.Field("clients.origins", invalid.Quote(origin), "origins in ascending order, each once")
 		}
 	}
 	return nil

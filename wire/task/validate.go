@@ -129,7 +129,7 @@ func (t *Task) validateWords() error {
 	if err := inRange("clients.quota", t.Clients.Quota, 1, 65535); err != nil {
 		return err
 	}
-	if err := t.Clients.CheckOrigins("clients.origins"); err != nil {
+	if err := t.ValidateOrigins(); err != nil {
 		return err
 	}
 	return t.validateParams()
