@@ -146,10 +146,10 @@ func TestRenewalOfASet(t *testing.T) {
 	}
 	c.Clock.Advance(aDay)
 	postDay(t, set, 1, 0, 3)
-	require.Equal(t, string(handed.Set), relaytest.Get(t, set.OpenSet().URL()))
+	require.Equal(t, string(tableset.Pack(handed.Set)), relaytest.Get(t, set.OpenSet().URL()))
 	c.Clock.Advance(aDay)
-	require.Equal(t, string(renewed.Set), relaytest.Get(t, set.OpenSet().URL()))
-	require.Equal(t, string(renewed.Set), relaytest.Get(t, next.OpenSet().URL()))
+	require.Equal(t, string(tableset.Pack(renewed.Set)), relaytest.Get(t, set.OpenSet().URL()))
+	require.Equal(t, string(tableset.Pack(renewed.Set)), relaytest.Get(t, next.OpenSet().URL()))
 	postDay(t, next, 0, 0, 3)
 	next.Table(t, 1).Pull(t, 0, 0)
 	for hop, stop := range stops {

@@ -17,8 +17,9 @@ import (
 	"github.com/doona-dp/doona/wire/task"
 )
 
-// TestTablesOfASet: of 40 submissions to a set, 25 have a report for the second table, and all have covers for the first,
-// which is bare. The covers must be in no estimate, and no report may count as lost; all submissions count as visits.
+// TestTablesOfASet: of 40 submissions to a set, 25 have a report for the second table, and all have covers for the
+// first, which is bare. The covers must be in no estimate, and no report may count as lost. All submissions count as
+// visits.
 func TestTablesOfASet(t *testing.T) {
 	const submissions, reports = 40, 25
 	days := task.Epochs{Start: uint64(time.Now().UTC().Truncate(24 * time.Hour).Unix()), Length: 86400, Count: 2}

@@ -63,7 +63,7 @@ func writeSetFiles(all []*setFolder, out string) (*filesResult, error) {
 			return nil, err
 		}
 		if f.set.Position > 0 {
-			if err := r.writeFile(out, setPath(f.set.ID), f.raw); err != nil {
+			if err := r.writeFile(out, setPath(f.set.ID), tableset.Pack(f.raw)); err != nil {
 				return nil, err
 			}
 		}
@@ -71,7 +71,7 @@ func writeSetFiles(all []*setFolder, out string) (*filesResult, error) {
 			newest = f
 		}
 	}
-	return r, r.writeFile(out, r.Page, newest.raw)
+	return r, r.writeFile(out, r.Page, tableset.Pack(newest.raw))
 }
 
 // writeKeys writes every block of keys of the set's clocks.

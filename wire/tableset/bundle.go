@@ -1,11 +1,14 @@
 package tableset
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -145,8 +148,41 @@ func clocksOf(tables []*task.Task) (clocks []int) {
 // Bytes returns the bundle in msgpack.
 func (b *Bundle) Bytes() ([]byte, error) { return codec.Marshal(b) }
 
-// ParseBundle parses a set's bundle from msgpack without checking it; see [Bundle.Open].
+// Pack compresses a set's bundle, in the form that clients fetch: gzip. Tables' tasks have many bytes in common.
+func Pack(bundle []byte) []byte {
+	var out bytes.Buffer
+	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err == nil {
+		_, err = w.Write(bundle)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		panic("tableset: " + err.Error()) // the level is valid, and memory takes all bytes
+	}
+	return out.Bytes()
+}
+
+// unpack reverses Pack. It returns other bytes as they are: something on the way may have unpacked them.
+func unpack(in []byte) ([]byte, error) {
+	if !bytes.HasPrefix(in, []byte{0x1f, 0x8b}) {
+		return in, nil
+	}
+	r, err := gzip.NewReader(bytes.NewReader(in))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(r, MaxBundle+1))
+}
+
+// ParseBundle parses a set's bundle from msgpack, which [Pack] may have compressed, without checking it; see
+// [Bundle.Open].
 func ParseBundle(in []byte) (*Bundle, error) {
+	in, err := unpack(in)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the set: %w", err)
+	}
 	if len(in) > MaxBundle {
 		return nil, fmt.Errorf("couldn't read the set: a bundle of %d bytes, at most %d", len(in), MaxBundle)
 	}

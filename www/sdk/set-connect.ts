@@ -3,7 +3,6 @@
  * @module
  */
 
-import { checkBuiltins } from './builtins.js';
 import type { Bytes } from './bytes.js';
 import { checkRuntime, fetchDocument } from './connect.js';
 import { hasOptedOut, hasPrivacyControl, dropSealed, setOptOut, withStore } from './consent.js';
@@ -15,6 +14,8 @@ import { markWithdrawal } from './marks.js';
 import type { ModuleName } from './module.js';
 import { checkFrame, checkOrigin } from './origin.js';
 import { epochOn, maxSet } from './set.js';
+import { readBody } from './response.js';
+import { checkSetBuiltins } from './set-builtins.js';
 import { type SetEngineClient, startSetEngine } from './set-client.js';
 import { SetConnection } from './set-connection.js';
 import type { OpenedSet } from './set-engine.js';
@@ -41,7 +42,7 @@ const maxKeys = 1 << 20;
  * signal's reason when it is aborted
  */
 export async function connectSet(options: SetOptions): Promise<SetConnection> {
-  checkBuiltins();
+  checkSetBuiltins();
   checkRuntime();
   const pinned = parseSetOptions(options);
   if (!options.frames) checkFrame();
@@ -132,11 +133,26 @@ async function openSet({ url, id, idText, owner, modules }: ParsedSetOptions, en
   const kept = await cache.get(name);
   const old = kept && await open(kept.bytes).catch(() => undefined);
   if (old && numberAt(daysOf(old), Date.now()) < daysOf(old).count) return old;
-  const bytes = await fetchDocument(url, maxSet, signal);
+  const bytes = await unpack(await fetchDocument(url, maxSet, signal));
   const set = await open(bytes);
   const days = daysOf(set);
   await cache.put(name, { bytes, at: Date.now() }, startOf(days, days.count).getTime()).catch(() => {});
   return set;
+}
+
+/**
+ * Unpacks a document that gzip has compressed. Returns another as it is: something on the way may have unpacked it.
+ * @throws DoonaError `set-refused`
+ */
+async function unpack(bytes: Bytes): Promise<Bytes> {
+  if (bytes[0] !== 0x1f || bytes[1] !== 0x8b) return bytes;
+  try {
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+    return await readBody(new Response(stream), maxSet);
+  } catch (cause) {
+    throw new DoonaError('set-refused', `couldn't accept the set: couldn't unpack it: ${(cause as Error).message}`,
+      'bundle', { cause });
+  }
 }
 
 function daysOf({ tables }: OpenedSet): OpenedSet['tables'][number]['task']['epochs'] {
@@ -151,11 +167,11 @@ function keysOf({ url }: ParsedSetOptions, set: OpenedSet, engine: SetEngineClie
   signal: AbortSignal): (day: number) => Promise<void> {
   const have = new Set<string>();
   return async (day) => {
-    const clocks = new Map(set.tables.map(({ clock }, table) => [clock, table] as const).reverse());
-    const wanted = [...clocks].map(([clock, table]) => {
+    const wanted = set.tables.map(({ clock }, table) => {
       const block = blockOf(epochOn(set, table, day).epoch);
       return { clock, table, block, name: `set keys ${set.id} ${clock} ${block}` };
-    }).filter(({ name }) => !have.has(name));
+    }).filter(({ clock, table, name }) =>
+      !have.has(name) && set.tables.findIndex((other) => other.clock === clock) === table);
     const kept: (Bytes | undefined)[] = [];
     for (const { name } of wanted) kept.push((await cache.get(name))?.bytes);
     const fetched = wanted.map(({ clock, block }, i) => {

@@ -5,12 +5,12 @@
  */
 
 import type { Limit } from './budget.js';
-import { checkBuiltins } from './builtins.js';
 import type { Bytes } from './bytes.js';
 import { epochAt, numberAt, startOf } from './epochs.js';
 import { DoonaError, type ErrorCode } from './errors.js';
 import { markAtSealing, markWithdrawal, watchWithdrawals, withdrawalMark } from './marks.js';
 import { allowsOrigin } from './origin.js';
+import { checkSetBuiltins } from './set-builtins.js';
 import type { SetEngineClient } from './set-client.js';
 import type { DayRequest, DayView, OpenedSet } from './set-engine.js';
 import { type SetExplanation, explainSet } from './set-explain.js';
@@ -83,6 +83,8 @@ export class SetConnection {
   #day: number;
   #held: Held | undefined;
   #view: DayView;
+  /** What this page has sent last, on which day. A change of the draft that ends later must not undo that. */
+  #sent: { readonly day: number; readonly body: Bytes; readonly state: DayView['state'] } | undefined;
   /** The last change of the draft, running or finished. */
   #turns: Promise<unknown> = Promise.resolve();
   #sending: Promise<void> | undefined;
@@ -136,7 +138,7 @@ export class SetConnection {
   report(values: Readonly<Record<string, Value>>): Promise<SetReceipt>;
   report(table: string, value: Value): Promise<SetReceipt>;
   async report(first: string | Readonly<Record<string, Value>>, value?: Value): Promise<SetReceipt> {
-    checkBuiltins();
+    checkSetBuiltins();
     const { signal } = this.#running;
     throwIfAborted(signal);
     const given = typeof first === 'string' ? [[first, value!] as const] : Object.entries(Object(first) as object);
@@ -154,7 +156,7 @@ export class SetConnection {
 
   /** Sends a submission that has left and was not delivered. A draft waits. Returns whether nothing waits. */
   async flush(): Promise<boolean> {
-    checkBuiltins();
+    checkSetBuiltins();
     throwIfAborted(this.#running.signal);
     await within(abortable(this.#inTurn(() => this.#refresh()), this.#running.signal), maxReport, late);
     if (this.#held?.left) await abortable(this.#send(true).catch(() => {}), this.#running.signal);
@@ -217,6 +219,10 @@ export class SetConnection {
       await this.#parts.move();
       view = (await engine.change(request, copies))!;
     }
+    if (this.#sent?.day === request.day && view.state === 'draft') {
+      const { body, state } = this.#sent;
+      view = { ...view, state, outcomes: view.outcomes.map(() => 'late' as const), ...(state === 'left' && { body }) };
+    }
     this.#view = view;
     this.#hold(view, mark);
     return view;
@@ -228,7 +234,7 @@ export class SetConnection {
   }
 
   #hold({ state, body, version }: DayView, mark: string | null): void {
-    this.#held = body && { body, version, mark, left: state === 'left' };
+    this.#held = body && (state === 'draft' || state === 'left') ? { body, version, mark, left: state === 'left' } : undefined;
     this.#checkMark();
   }
 
@@ -319,7 +325,12 @@ export class SetConnection {
 
   async #drop(day: number): Promise<void> {
     await this.#parts.engine.closed(this.#parts.set.handle, day, 'dropped');
-    if (day === this.#day) this.#view = { ...this.#view, state: 'dropped' };
+    this.#close(day, 'dropped');
+  }
+
+  #close(day: number, state: 'delivered' | 'dropped'): void {
+    if (this.#sent?.day === day) this.#sent = { ...this.#sent, state };
+    if (day === this.#day) this.#view = { ...this.#view, state };
   }
 
   #send(hasTime: boolean): Promise<void> {
@@ -337,6 +348,7 @@ export class SetConnection {
     const note = () => {
       if (!held.left) markLeft(set.root, start, held.version);
       this.#held = { ...held, left: true };
+      this.#sent = { day, body: held.body, state: 'left' };
       this.#view = { ...this.#view, state: 'left' };
       return engine.left(set.handle, day, held.body).catch(() => {});
     };
@@ -358,7 +370,7 @@ export class SetConnection {
       throw error;
     }
     await engine.closed(set.handle, day, 'delivered').catch(() => {});
-    if (day === this.#day) this.#view = { ...this.#view, state: 'delivered' };
+    this.#close(day, 'delivered');
   }
 }
 

@@ -4,12 +4,12 @@
  * @module
  */
 
-import { checkBuiltins } from './builtins.js';
 import { checkEngineBuiltins, checkWebCrypto } from './engine-builtins.js';
+import { checkSetBuiltins } from './set-builtins.js';
 import { type SetCall, setAnswers } from './set-protocol.js';
 import type { Answer } from './worker-protocol.js';
 
-const run = setAnswers(checkBuiltins);
+const run = setAnswers(checkSetBuiltins);
 
 /** Answers a call. Tests the shared builtins first. Never rejects. */
 export function answer(call: SetCall): Promise<Answer> {

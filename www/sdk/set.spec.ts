@@ -58,7 +58,7 @@ async function open(name = 'set', module: 'small' | 'full' = 'small'): Promise<O
   const offer = sets[name]!;
   const engine = localSetEngine(undefined, memoryTransact());
   await engine.start(module, module === 'full' ? full : wasm);
-  const set = (await engine.open({ bundle: await get(offer.own), owner: ownerOf(offer), id: idOf(offer), module }))!;
+  const set = (await engine.open({ bundle: await get(`${offer.own}?unpacked`), owner: ownerOf(offer), id: idOf(offer), module }))!;
   const usual = set.tables.map(({ bare, task }) => (bare ? [] : task.epochs.events ? [...usualInput(task)] : [0]));
   const clocks = set.tables.reduce((max, { clock }) => Math.max(max, clock + 1), 0);
   const on = async (day: number, more: Partial<DayRequest> = {}) => {
@@ -79,7 +79,7 @@ async function opened(name: string, day: number,
 
 test('a set is read as in Go', async () => {
   const offer = sets.set!;
-  const set = await parseSet(await get(offer.own), ownerOf(offer), idOf(offer));
+  const set = await parseSet(await get(`${offer.own}?unpacked`), ownerOf(offer), idOf(offer));
   assert.equal(toHex(set.id), offer.id);
   assert.deepEqual(set.tables.map(({ name, clock, bare }) => [name, clock, bare]), [['visitors', 0, true],
     ['entry', 0, false], ['goals', 0, false], ['vitals', 1, false], ['countries', 2, false]]);
@@ -112,7 +112,7 @@ test('every set that Go refuses is refused, by the same field', async () => {
 
 test('another owner, another id and damaged bundles are refused', async () => {
   const offer = sets.set!;
-  const good = await get(offer.own);
+  const good = await get(`${offer.own}?unpacked`);
   const refused = (field: string) => (error: unknown) =>
     error instanceof DoonaError && error.code === 'set-refused' && error.field === field;
   await assert.rejects(parseSet(good, ownerOf(sets.other!), idOf(offer)), refused('owner'));
@@ -133,7 +133,7 @@ test('another owner, another id and damaged bundles are refused', async () => {
 
 test('keys of another clock, of another set and damaged keys are refused', async () => {
   const offer = sets.set!;
-  const set = await parseSet(await get(offer.own), ownerOf(offer), idOf(offer));
+  const set = await parseSet(await get(`${offer.own}?unpacked`), ownerOf(offer), idOf(offer));
   const keys = await get(`${blocksOf(offer)}/0/3`);
   const found = await parseKeys(set, 0, keys);
   assert.equal(found.first, 24);
@@ -190,7 +190,7 @@ test('doona-full.wasm takes over from a module that stops, and the draft goes on
   assert.deepEqual((await opened('set', 2, body!)).messages[1], ['04']);
   const broken = localSetEngine(undefined, memoryTransact());
   await broken.start('small', await code(/^doona-small-/)); // It has no set_delta, so it stops there.
-  const asked = { bundle: await get(sets.set!.own), owner: ownerOf(sets.set!), id: idOf(sets.set!) };
+  const asked = { bundle: await get(`${sets.set!.own}?unpacked`), owner: ownerOf(sets.set!), id: idOf(sets.set!) };
   assert.equal(await broken.open({ ...asked, module: 'small' }), null);
   await broken.start('full', full);
   assert.equal((await broken.open({ ...asked, module: 'full' }))!.id, sets.set!.id);

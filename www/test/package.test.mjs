@@ -110,6 +110,7 @@ test('ESM in Node', async () => {
 test('types, strictly, for both ways of resolving modules', async () => {
   const source = `import { type Doona, type DoonaClient, type ErrorCode, type Explanation, type Forgotten, type InitOptions,
   type Status, type StreamOptions, type TaskOptions, DoonaError, connect, init } from 'doona';
+import { connectSet } from 'doona/set';
 import { type FakeRelay, fakeRelay } from 'doona/testing';
 const doona: Doona = await connect({ task: '', owner: '', maxEpsilon: 1, maxTotalEpsilon: 1, when: 'now', flush: true });
 const { bytes, sampled }: { bytes: number; sampled: boolean } = await doona.report([1, 2], { signal: AbortSignal.timeout(1) });
@@ -161,6 +162,11 @@ await (await connect({ ...choice, maxEpsilon: 1, maxTotalEpsilon: 1 })).report('
 await (await connect({ ...({} as StreamOptions<string>), maxEpsilon: 1, maxTotalEpsilon: 1 })).report('/page');
 // @ts-expect-error owner is required
 await connect({ task: '', maxEpsilon: 1, maxTotalEpsilon: 1 });
+const asSet = { url: '', owner: '', defaults: { entry: 0 } };
+const set = await connectSet({ ...asSet, budget: { epsilon: 10, delta: 1e-5, days: 365 } });
+const outcome: 'kept' | 'not-due' | 'allowance' | 'late' | undefined = (await set.report('entry', 3)).tables['entry'];
+// @ts-expect-error a budget is required
+await connectSet(asSet);
 `;
   await writeFile(join(project, 'typed.ts'), source);
   for (const [module, resolution] of [['nodenext', 'nodenext'], ['esnext', 'bundler']]) {
@@ -210,6 +216,20 @@ test('vite, which finds worker and modules by itself', async () => {
   await writeFile(join(folder, 'app.js'), `import { connect } from 'doona';\n${program('')}`);
   await run(process.execPath, [join(tools, 'vite/bin/vite.js'), 'build', '--logLevel', 'warn'], { cwd: folder });
   await reports(join(folder, 'dist'), 1);
+});
+
+test('vite finds worker and module of sets, and not those of tasks', async () => {
+  const folder = join(project, 'set-with-vite');
+  await mkdir(folder);
+  await writeFile(join(folder, 'index.html'), '<!doctype html><script type="module" src="./app.js"></script>');
+  await writeFile(join(folder, 'app.js'), "import { connectSet } from 'doona/set';\nglobalThis.used = connectSet;");
+  await run(process.execPath, [join(tools, 'vite/bin/vite.js'), 'build', '--logLevel', 'warn'], { cwd: folder });
+  const files = await readdir(join(folder, 'dist/assets'));
+  for (const name of ['doona-set-worker-', 'doona-set-in-place-']) {
+    assert.ok(files.some((file) => file.startsWith(name)), `${name}: ${files}`);
+  }
+  assert.ok(files.some((file) => /^doona-set-[0-9a-f]{12}.*\.wasm$/.test(file)), String(files));
+  assert.ok(!files.some((file) => /^doona-(worker|small|in-place)-/.test(file)), String(files));
 });
 
 test('esbuild and doona copy: the bundle finds the files beside it, and contains no script twice', async () => {

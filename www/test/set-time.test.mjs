@@ -38,7 +38,7 @@ test('a site\'s set is checked, sealed and sealed again in little time', async (
         const bytes = (/** @type {string} */ text) => Uint8Array.from(text, (c) => c.charCodeAt(0));
         const hex = Uint8Array.from(id.match(/../g), (/** @type {string} */ x) => parseInt(x, 16));
         const raw = bytes(atob(key.slice(8).replaceAll('-', '+').replaceAll('_', '/')));
-        const bundle = await get(own);
+        const bundle = await get(`${own}?unpacked`);
         await call('start', 'small', await get(wasm));
         /** @type {Record<string, number>} */
         const out = { bundle: bundle.length };

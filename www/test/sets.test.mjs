@@ -386,6 +386,78 @@ test('a page that stays open claims the next day', async () => {
   assert.deepEqual(sent.at(-1)?.messages[2], ['01']);
 });
 
+test('a visit goes on at an origin of through, and ends at another one', async () => {
+  for (const [origin, most] of /** @type {const} */ ([['https://pay.example', 0], ['https://else.example', 1]])) {
+    await newVisitor();
+    await context.route(`${origin}/**`, (route) => route.fulfill({ contentType: 'text/html', body: '<title>other</title>' }));
+    await connect();
+    await page.evaluate((to) => void (location.href = to), `${origin}/x`);
+    await page.waitForURL(`${origin}/x`);
+    assert.equal((await arrived(1000)).length, most, origin);
+    if (most > 0) continue;
+    await page.goto(`${server.site}/blank.html`);
+    assert.equal(await connect(), 'draft');
+    await page.evaluate(hide);
+    await reaches('reported');
+    assert.equal((await arrived(0)).length, 1);
+  }
+});
+
+test('documents and keys are asked for once, and keys again when a new block begins', async () => {
+  /** @type {string[]} */
+  const documents = [];
+  context.on('request', (request) => {
+    const [, path] = /\/v1\/(?:sets|blocks)\/[0-9a-f]{64}(.*)/.exec(request.url()) ?? [];
+    if (path !== undefined && request.method() === 'GET') documents.push(path);
+  });
+  const { start } = /** @type {any} */ (server.sets.set);
+  const day = Math.floor((Date.now() / 1000 - start) / 86_400);
+  await connect();
+  assert.deepEqual([documents.length, documents[0], documents[1]], [4, '', `/0/${Math.floor(day / 8)}`]);
+  await report({ entry: 3, vitals: 1 });
+  for (const days of [0, 8 - day % 8]) {
+    documents.length = 0;
+    await page.reload();
+    await turnClock(days * 86_400_000);
+    assert.notEqual(await connect(), 'task-unreachable');
+    await report({ entry: 2 });
+    assert.deepEqual(documents.filter((path) => path.startsWith('/0/')),
+      days === 0 ? [] : [`/0/${Math.floor(day / 8) + 1}`]);
+    assert.ok(!documents.includes(''), 'the set is kept');
+  }
+});
+
+test('in the back-forward cache, a worker holds no transaction; it goes on when its page is back', async () => {
+  const turn = (/** @type {string} */ type) => page.evaluate((type) =>
+    void dispatchEvent(new PageTransitionEvent(type, { persisted: true })), type);
+  await connect();
+  const before = (await stored()).record.version;
+  await page.evaluate(() => {
+    const { postMessage } = Worker.prototype;
+    Worker.prototype.postMessage = function (/** @type {any[]} */ ...given) {
+      if (given[0].method === 'change') { // The page is left before the worker has changed anything.
+        Worker.prototype.postMessage = postMessage;
+        dispatchEvent(new PageTransitionEvent('pagehide', { persisted: true }));
+      }
+      Reflect.apply(postMessage, this, given);
+    };
+    const { set } = /** @type {any} */ (globalThis);
+    void set.report('entry', 5).catch(() => {});
+  });
+  const sent = await arrived(1000); // The page was left: its submission leaves.
+  assert.equal(sent.length, 1);
+  assert.equal((await stored()).record.version, before, 'the worker has changed the record');
+  await turn('pageshow');
+  for (const end = Date.now() + patience / 4; (await stored()).record.tags;) {
+    assert.ok(Date.now() < end, 'the worker does not go on');
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  await page.evaluate(hide);
+  const again = await arrived(1000);
+  assert.ok(again.every(({ body }) => body === sent[0]?.body), 'other bytes follow');
+  assert.equal(await page.evaluate('set.status.state'), 'reported');
+});
+
 test('an opt-out, Global Privacy Control, another owner, budget and default are refused by name', async () => {
   const offers = /** @type {any} */ (server.sets);
   assert.equal(await connect({ owner: offers.other.owner }), 'set-refused');

@@ -168,7 +168,10 @@ func (r *relay) serveSet(w http.ResponseWriter, req *http.Request) {
 		problem.New(problem.UnknownTask, "").Write(w)
 		return
 	}
-	raw := s.raw
+	raw := tableset.Pack(s.raw)
+	if req.URL.Query().Has("unpacked") {
+		raw = s.raw
+	}
 	if req.PathValue("clock") != "" {
 		clock, bad := strconv.Atoi(req.PathValue("clock"))
 		block, err := strconv.ParseUint(req.PathValue("block"), 10, 32)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/internal/service"
@@ -31,10 +32,11 @@ type HostedSet struct {
 	*tableset.Open
 	SlotLayouts []onion.Layout // by table: see [tableset.Open.Layouts]
 
-	raw   []byte                   // answer to GET /v1/sets/{set}
-	owner *owner                   // approved owner who handed it over; nil if the operator configured it
-	first *Hosted                  // the first table; nil while a table is missing
-	lists [][]*onion.SignedKeyList // by clock: its key lists with all keys; nil while a table is missing
+	raw    []byte                   // the set's bundle
+	packed func() []byte            // answer to GET /v1/sets/{set}
+	owner  *owner                   // approved owner who handed it over; nil if the operator configured it
+	first  *Hosted                  // the first table; nil while a table is missing
+	lists  [][]*onion.SignedKeyList // by clock: its key lists with all keys; nil while a table is missing
 }
 
 // newHostedSet checks a set's bundle. Its tables need not be served yet: see [HostedSet.withTables].
@@ -47,7 +49,8 @@ func newHostedSet(raw []byte, key task.SignKey, o *owner) (*HostedSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &HostedSet{Open: open, raw: raw, owner: o}
+	s := &HostedSet{Open: open, raw: raw, owner: o,
+		packed: sync.OnceValue(func() []byte { return tableset.Pack(raw) })}
 	s.SlotLayouts, err = open.Layouts()
 	return s, err
 }
@@ -258,7 +261,7 @@ func (d *Desk) HandleSet(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return service.Write(w, codec.MediaType, s.raw)
+	return service.Write(w, codec.MediaType, s.packed())
 }
 
 func (d *Desk) pathSet(req *http.Request) (*HostedSet, error) {
