@@ -208,12 +208,12 @@ func (s *Set) Validate() error {
 }
 
 // inSet returns an error about a task's field as one about the set's.
-func inSet(err error, field, inSet string) error {
+func inSet(err error, field, name string) error {
 	var refused *invalid.FieldError
 	if !errors.As(err, &refused) {
 		return err
 	}
-	return invalid.Field(inSet+strings.TrimPrefix(refused.Field, field), refused.Got, refused.Want)
+	return invalid.Field(name+strings.TrimPrefix(refused.Field, field), refused.Got, refused.Want)
 }
 
 // isText reports whether s has 1 to 64 printable ASCII characters.
