@@ -15,11 +15,14 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/internal/quickstart"
 	"github.com/doona-dp/doona/internal/testing/clitest"
+	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/verifier/server"
 	"github.com/doona-dp/doona/wire/problem"
+	"github.com/doona-dp/doona/wire/tableset"
 	"github.com/doona-dp/doona/wire/task"
 )
 
@@ -158,6 +161,28 @@ func TestReloadAlert(t *testing.T) {
 	require.Equal(t, []string{"DoonaRelayReloadFailed"}, fires())
 	require.NoError(t, r.Reload(func() (relay.Config, error) { return c.Config(t, 0), nil }))
 	require.Empty(t, fires())
+}
+
+// TestSetAlerts: an alert must fire for each state in which a set is not well, and none while it is.
+func TestSetAlerts(t *testing.T) {
+	table := fixture.Table(4, task.Epochs{Start: uint64(time.Now().Unix()), Length: 86400, Count: 30})
+	table.Name = "visits"
+	set := tableset.Set{Name: "site", Tables: []tableset.Table{{Name: "visits"}},
+		Total: tableset.Total{Epsilon: task.NewEpsilon("100"), Delta: task.NewDelta("1e-3"), Days: 1}}
+	c := relaytest.New(t, relaytest.Options{Hops: 1,
+		Set: &quickstart.Set{Name: "site", Set: set, Tables: []*task.Task{table}}})
+	c.Start(t, 0)
+	now := scrape(t, c.Config(t, 0).Admin)
+	fires := func() []string { return without(firing(t, now, now, time.Now()), "DoonaRelayEpochsEnd") }
+	require.Empty(t, fires())
+	states := now["doona_relay_sets"]
+	require.Equal(t, map[string]float64{`state="served"`: 1, `state="incomplete"`: 0, `state="unpermuted"`: 0}, states)
+	for state, alert := range map[string]string{`state="incomplete"`: "DoonaRelaySetIncomplete",
+		`state="unpermuted"`: "DoonaRelaySetUnpermuted"} {
+		states[state] = 1
+		require.Equal(t, []string{alert}, fires())
+		states[state] = 0
+	}
 }
 
 // TestRefusingAlert: the alert must fire if most reports are refused, such as those of a whole site behind one address,
