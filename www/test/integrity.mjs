@@ -17,7 +17,7 @@ export function isLoaded(name) {
 }
 
 // The page's first script checks all other files. Only integrity in its script tag checks the first script itself.
-const first = ['doona.js', 'doona.global.js'];
+const first = ['doona.js', 'doona.global.js', 'doona-set.js'];
 
 /** The files that the SDK checks before they run. */
 export const checkedFiles = (await readdir(built)).filter((name) => isLoaded(name) && !first.includes(name));
@@ -29,6 +29,10 @@ export const checkedFiles = (await readdir(built)).filter((name) => isLoaded(nam
 export const sources = /** @type {const} */ ({
   site: "the page's origin", modules: 'the option modules', tag: "the script tag's origin",
 });
+
+/** Where a file can come from: sets have no script tag. @param {string} file */
+export const sourcesOf = (file) => /** @type {[keyof typeof sources, string][]} */ (Object.entries(sources))
+  .filter(([from]) => from !== 'tag' || !/-set-/.test(file));
 
 /**
  * A visit: where the SDK comes from; which directive of the page's policy admits blob: addresses; whether the page
@@ -94,7 +98,7 @@ export async function startSites(server) {
   const [cdn, site] = await Promise.all([serve(fromCDN), serve(fromSite)]);
 
   /**
-   * Loads the SDK in a page and reports 1. Resolves to the outcome.
+   * Loads the SDK in a page and reports 1. Resolves to the outcome. For the name "set", connects to a set instead.
    * @param {Browse} browse @param {string} name of the task @param {Visit} [how]
    * @returns {Promise<{code: string, message: string, ran: number}>}
    */
@@ -103,16 +107,25 @@ export async function startSites(server) {
     const tag = from === 'tag';
     const integrity = JSON.parse(await readFile(join(built, 'integrity.json'), 'utf8'))['doona.global.js'];
     const { task, owner } = server.tasks[name] ?? { task: '', owner: '' };
+    const set = name === 'set' ? server.sets['set'] : undefined;
     const worker = workers[inPlace ? 'none' : from === 'site' ? 'site' : blob];
     page.policy = `default-src 'self'; connect-src *; worker-src ${worker};
       script-src 'self' 'wasm-unsafe-eval' ${tag ? cdn.url : ''} ${blob === 'script-src' ? 'blob:' : ''}`
       .replace('\n', '');
     page.script = tag ? `<script src="${cdn.url}/doona.global.js" integrity="${integrity}" crossorigin></script>` : '';
-    const result = await browse(site.url, async ({ offer, tag, modules, explains }) => {
+    const result = await browse(site.url, async ({ offer, set, tag, modules, explains }) => {
       const file = '/doona.js';
       /** @type {import('../sdk/options.js').TokenSource} */
       const tokens = (body, { uri }) => fetch(`/test/token?uri=${encodeURIComponent(uri)}`, { method: 'POST', body });
       try {
+        if (set) {
+          const script = '/doona-set.js';
+          /** @type {typeof import('../sdk/set-index.js')} */
+          const { connectSet } = await import(script);
+          await connectSet({ ...set, ...(modules && { modules }), when: 'now', spread: 0,
+            defaults: { entry: 0, vitals: 0, countries: 0 }, budget: { epsilon: 100, delta: .01, days: 365 } });
+          return { code: 'reported', message: '' };
+        }
         /** @type {typeof import('../sdk/index.js')} */
         const { connect } = tag ? /** @type {any} */ (globalThis).doona : await import(file);
         const doona = await connect({ ...offer, ...(modules && { modules }), maxEpsilon: 10, maxDelta: 1,
@@ -124,7 +137,7 @@ export async function startSites(server) {
         const { code, message } = /** @type {any} */ (error);
         return { code, message };
       }
-    }, { offer: { task, owner }, tag, explains, modules: from === 'modules' ? `${cdn.url}/` : null });
+    }, { offer: { task, owner }, set: set && { url: set.url, owner: set.owner }, tag, explains, modules: from === 'modules' ? `${cdn.url}/` : null });
     return { ...result, ran: changed.ran };
   };
 
@@ -136,7 +149,7 @@ export async function startSites(server) {
     await fetch(`${server.site}/test/login`, { method: 'POST', body: crypto.randomUUID() });
     changed.file = new RegExp(`${file}$`);
     // doona.wasm is loaded only for protocols that doona-small.wasm lacks.
-    const task = /full/.test(file) ? 'post-quantum' : /tokens/.test(file) ? 'tokens'
+    const task = /-set-/.test(file) ? 'set' : /full/.test(file) ? 'post-quantum' : /tokens/.test(file) ? 'tokens'
       : /small|worker|words|in-place/.test(file) ? 'truthful' : 'shares';
     return report(browse, task, { from, explains: /words/.test(file), inPlace: /in-place/.test(file) });
   };

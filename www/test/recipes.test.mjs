@@ -325,13 +325,15 @@ test('Consent Mode: a choice before the script is read', async () => {
   await arrives('0007', complaints);
 });
 
-/** A stub of a consent platform, as TCF 2 describes it. */
-const platform = `const listeners = []; let id = 0;
+/** A stub of a consent platform, as TCF 2 describes it: a listener that comes late is told at once how things stand. */
+const platform = `const listeners = []; let last;
 function __tcfapi(command, version, callback) {
   if (command !== 'addEventListener' || version !== 2) return callback(null, false);
   listeners.push(callback);
+  if (last) callback({ ...last, listenerId: listeners.length - 1 }, true);
 }
 function tell(data) {
+  last = { purpose: { consents: {} }, ...data };
   listeners.forEach((callback, listenerId) => callback({ purpose: { consents: {} }, ...data, listenerId }, true));
 }`;
 

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 
 import { hide, long, startTestServer } from '../harness.mjs';
-import { checkedFiles, startSites } from '../integrity.mjs';
+import { checkedFiles, sourcesOf, startSites } from '../integrity.mjs';
 import { browsers } from './browsers.mjs';
 
 /** @typedef {import('./browsers.mjs').Browser} Browser */
@@ -140,6 +140,7 @@ for (const [name, start] of Object.entries(browsers)) {
       const browse = async (url, work, value) => (await open(url), call(work, value));
       for (const from of /** @type {const} */ (['modules', 'tag'])) {
         for (const file of ['', ...checkedFiles]) {
+          if (!sourcesOf(file).some(([source]) => source === from)) continue;
           const sites = await startSites(server); // New origins: no browser knows them.
           try {
             if (!file) {
