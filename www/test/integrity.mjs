@@ -137,7 +137,8 @@ export async function startSites(server) {
         const { code, message } = /** @type {any} */ (error);
         return { code, message };
       }
-    }, { offer: { task, owner }, set: set && { url: set.url, owner: set.owner }, tag, explains, modules: from === 'modules' ? `${cdn.url}/` : null });
+    }, { offer: { task, owner }, set: set && { url: set.url, owner: set.owner }, tag, explains,
+      modules: from === 'modules' ? `${cdn.url}/` : null });
     return { ...result, ran: changed.ran };
   };
 
