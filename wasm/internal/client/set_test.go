@@ -1,3 +1,5 @@
+//go:build doona_set || !wasip1
+
 package client
 
 import (
