@@ -40,7 +40,7 @@ type SetClient struct {
 const mostKept = 64
 
 // ConnectSet fetches a set and checks it: the id in the URL, the owner's signature, the tables, the claim of each table
-// and the total of all. [Options.Task] is the URL of the set at its first relay: …/v1/sets/ID. If ID is that of the set
+// and the total of all. [Options.Task] is the URL of the set at its first relay: …/v1/sets/ID. If ID names the set
 // at position 0, the relay answers with the latest renewal that has begun. MaxEpsilon and MaxDelta limit the total.
 // Stream, Budget and Ledger do not apply.
 func ConnectSet(ctx context.Context, o Options) (*SetClient, error) {

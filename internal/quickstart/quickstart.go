@@ -174,6 +174,7 @@ func (k madeKeys) copyTo(name string, parties []party) error {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(p.folder, name+".keys"), raw, 0o600)
 		}
+		clear(raw)
 		if err != nil {
 			return fmt.Errorf("couldn't copy keys: %w", err)
 		}

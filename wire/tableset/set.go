@@ -83,7 +83,7 @@ func (s *Set) Canonical() []byte {
 	}
 	out, err := codec.Marshal(&d)
 	if err != nil {
-		panic("taskfile: " + err.Error()) // its types all have a form
+		panic("tableset: " + err.Error()) // its types all have a form
 	}
 	return out
 }

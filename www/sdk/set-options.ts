@@ -13,8 +13,8 @@ import type { Value } from './value.js';
 /** The options of `connectSet`. */
 export interface SetOptions {
   /**
-   * Address of the set: https://relay.example/v1/sets/ and its id, or a path of the site's own host that ends so. The
-   * id may be that of the set at position 0, whose renewals are then followed.
+   * Address of the set: https://relay.example/v1/sets/ and its id, or a path of the site's own host that ends so. If
+   * the id names the set at position 0, its renewals are followed.
    */
   readonly url: string | URL;
   /** The owner's key, "ed25519:" and base64url. */

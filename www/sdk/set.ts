@@ -74,7 +74,7 @@ interface Document extends Pick<TableSet, 'position' | 'name' | 'trial' | 'total
 }
 
 /**
- * Checks a bundle of a set. `id` is the set's, or that of the set at position 0 whose renewal it is.
+ * Checks a bundle of a set. `id` is its own, or names the set at position 0 whose renewal it is.
  * @throws DoonaError `set-refused`, which names the field
  */
 export async function parseSet(input: Bytes, owner: Bytes, id: Bytes): Promise<TableSet> {

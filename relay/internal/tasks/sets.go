@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -107,7 +108,7 @@ func (n *Set) Sets() []*HostedSet {
 		if c := strings.Compare(a.RootID().String(), b.RootID().String()); c != 0 {
 			return c
 		}
-		return int(a.Position) - int(b.Position)
+		return cmp.Compare(a.Position, b.Position)
 	})
 }
 
@@ -236,22 +237,6 @@ func (r *Registry) loadSet(n *Set, c SetSource) error {
 		}
 	}
 	return n.addSet(s)
-}
-
-// checkTableKeys returns an error unless the tables' bundles are those of the set.
-func checkTables(s *HostedSet, tables []*taskfile.Open) error {
-	if len(tables) != len(s.Tables) {
-		return invalid.Field("tables", fmt.Sprintf("%d bundles", len(tables)), fmt.Sprintf("%d", len(s.Tables)))
-	}
-	for i, t := range tables {
-		if t.ID != s.Tables[i].Task {
-			return invalid.Field("tables."+s.Tables[i].Name, t.ID.String(), s.Tables[i].Task.String())
-		}
-		if err := t.CheckOwner(s.Owner); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // HandleSet answers with the bundle of a set, or of the latest renewal that has begun if the path names the set at
