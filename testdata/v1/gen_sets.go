@@ -283,6 +283,9 @@ func badSets(w *setWorld, good *tableset.Bundle, fault faultFunc) {
 			d[1].Noise = &task.Noise{Kind: task.NoisePool, Cells: 20, Pool: 9}
 			d[1].Epochs.Cap, d[1].Epochs.Pace = task.Cap{}, task.Cap{}
 		}},
+		{"total", "tables.page.claim.total", "a table that claims a total of its own", func(d []*task.Task) {
+			d[1].Claim.SetTotal("9", "1e-5")
+		}},
 		{"gamma", "tables.page.params.gamma", "a table whose clients randomize", func(d []*task.Task) {
 			d[1].Params = []task.Param{{Key: "gamma", Value: randomizer.NewRational(1, 4)}}
 		}},

@@ -339,6 +339,8 @@ func checkTable(field string, t *task.Task) error {
 	switch {
 	case t.Noise == nil || t.Noise.Kind != task.NoiseCells || t.Claim.Assumption != task.NoneHonest:
 		return invalid.Field(field+".noise", "another", "noise by relays of kind cells, which needs no honest client")
+	case !t.Claim.Total.IsZero():
+		return invalid.Field(field+".claim.total", "given", "none: a set has one total, for all tables")
 	case local:
 		return invalid.Field(field+".params.gamma", "given", "none: clients of a table draw nothing that hides a value")
 	case t.Slots.Lanes != 1 || t.Slots.PerLane != 1 || t.Slots.Padding != task.PaddingFull:

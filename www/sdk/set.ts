@@ -199,6 +199,7 @@ function checkTable(field: string, first: Task, task: Task, set: Around): void {
   if (noise?.kind !== 'cells' || claim.assumption !== 'none') {
     throw refused(`${field}.noise`, 'another', 'noise by relays of kind cells, which needs no honest client');
   }
+  if (claim.total) throw refused(`${field}.claim.total`, 'given', 'none: a set has one total, for all tables');
   if (params.has('gamma')) {
     throw refused(`${field}.params.gamma`, 'given', 'none: clients of a table draw nothing that hides a value');
   }

@@ -97,6 +97,9 @@ func siteTables() ([]fixture.SetTable, error) {
 		if err != nil {
 			return nil, fmt.Errorf("table %s: %w", t.name, err)
 		}
+		claim := task.NewClaim(draft.Claim.Epsilon.String(), draft.Claim.Delta.String()) // The total is the set's.
+		claim.Assumption = draft.Claim.Assumption
+		draft.Claim = claim
 		limits := draft.Epochs
 		draft.Epochs = epochs
 		draft.Epochs.Cap, draft.Epochs.Events = limits.Cap, limits.Events
@@ -233,7 +236,16 @@ func (r *relay) openSet(w http.ResponseWriter, req *http.Request) {
 	}
 	sub := submission{Epoch: day}
 	s.open(&sub, body)
-	json.NewEncoder(w).Encode(sub)
+	answer := struct {
+		submission
+		Ciphertexts []string `json:"ciphertexts"` // the slots that the first relay sees, hexadecimal
+	}{submission: sub}
+	if envelope, err := s.OpenEnvelope(day, body); err == nil {
+		for _, lane := range envelope.Lanes {
+			answer.Ciphertexts = append(answer.Ciphertexts, hex.EncodeToString(lane[0]))
+		}
+	}
+	json.NewEncoder(w).Encode(answer)
 }
 
 // badSet is a bundle of a set that clients must refuse, and the field that they must name.
@@ -324,6 +336,8 @@ var setChanges = []setChange{
 	{"a task too few", "tasks", unchanged, func(b *tableset.Bundle) { b.Tasks = b.Tasks[1:] }, false},
 	{"noise of honest clients", "tables.entry.noise", ofTable(1, func(t *task.Task) { t.Claim.Assumption = task.MinHonest }),
 		nil, false},
+	{"a promise of a table alone", "tables.entry.claim.total", ofTable(1, func(t *task.Task) { t.Claim.SetTotal("9", "1e-5") }), nil,
+		false},
 	{"no noise", "tables.entry.noise", ofTable(1, func(t *task.Task) { t.Noise = nil }), nil, false},
 	{"randomized clients", "tables.entry.params.gamma", ofTable(1, func(t *task.Task) {
 		t.Params = append(slices.Clone(t.Params), task.Param{Key: "gamma", Value: randomizer.NewRational(1, 10)})
