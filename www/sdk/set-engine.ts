@@ -6,7 +6,7 @@
 
 import type { Keys } from './bundle.js';
 import { type Limit, checkBudget } from './budget.js';
-import { type Bytes, fromHex, toHex } from './bytes.js';
+import { type Bytes, equal, fromHex, toHex } from './bytes.js';
 import { type ModuleCode, compile, nullIfStopped } from './engine.js';
 import { addEpochs, blockOf } from './epochs.js';
 import { DoonaError } from './errors.js';
@@ -100,6 +100,23 @@ interface Held {
   handles: readonly number[];
   /** What seals the submissions of a day. */
   sealer?: { readonly day: number; readonly sealer: SetSealer } | undefined;
+  /** The sealed slots of the draft that this engine stored last. */
+  kept?: Kept | undefined;
+  /** The last day on which this page has sent its submission. */
+  left?: number | undefined;
+}
+
+/** The sealed slots of a stored draft, with its version and tags. */
+interface Kept {
+  readonly version: number;
+  readonly tags: Bytes;
+  readonly slots: readonly Bytes[];
+}
+
+/** What a call has changed: the version of the draft before, and the tables. */
+interface Changed {
+  readonly version: number;
+  readonly tables: readonly number[];
 }
 
 /** How often one call seals the day at most: each turn takes a change by another tab. */
@@ -168,20 +185,26 @@ export function localSetEngine(decides: () => void = () => {}, transact: Transac
         const roots = await rootsOf(transact, root);
         await checkRotations(set, (roots ?? []).map((text) => fromHex(text, 32)!));
       }
-      return sealed(transact, held, await running(held.module), await claimDay(transact, claimOf(held, request)));
+      sealerOf(held, request.day); // It imports the keys while the store answers.
+      const record = await claimDay(transact, claimOf(held, request));
+      return sealed(transact, held, await running(held.module), record, { version: record?.version ?? 0, tables: [] });
     }),
     change: (request, values) => nullIfNeeded(request.handle, async (held) => {
       const module = await running(held.module);
       try {
         const changes = values.map(([table, value]) => changeOf(held, module, table, value));
         const { record, outcomes } = await putValues(transact, claimOf(held, request), changes);
-        return { ...await sealed(transact, held, module, record), outcomes };
+        const changed = { version: (record?.version ?? 0) - 1, tables: values.map(([table]) => table) };
+        return { ...await sealed(transact, held, module, record, changed), outcomes };
       } finally {
         for (const [, value] of values) value.fill(0);
       }
     }),
     state: async (handle, day) => viewOf(await recordOf(transact, nameOf(sets[handle]!, day))),
-    left: async (handle, day, body) => void (await putLeft(transact, nameOf(sets[handle]!, day), body)),
+    async left(handle, day, body) {
+      sets[handle]!.left = day;
+      await putLeft(transact, nameOf(sets[handle]!, day), body);
+    },
     closed: async (handle, day, state) => void (await putClosed(transact, nameOf(sets[handle]!, day), state)),
   };
 }
@@ -254,45 +277,66 @@ function sizeOf({ tables }: TableSet, table: number): number {
   return 1 + tables[table]!.task.slots.messageBytes;
 }
 
-/** Seals a draft anew and stores its bytes. If another tab changes the draft meanwhile, seals that. */
-async function sealed(transact: Transact, held: Held, module: SetModule,
-  record: DayRecord | undefined): Promise<DayView> {
+/** Seals a draft and stores its bytes. If another tab changes the draft meanwhile, seals that. */
+async function sealed(transact: Transact, held: Held, module: SetModule, record: DayRecord | undefined,
+  changed: Changed): Promise<DayView> {
   for (let turns = 0; turns < maxTurns; turns++) {
     if (!isDraft(record)) return viewOf(record);
-    const body = await seal(held, module, record);
+    const { body, slots } = await seal(held, module, record, turns === 0 ? keptOf(held, record, changed) : []);
     const now = await putBody(transact, record, body);
-    if (isDraft(now) && now.version === record.version + 1 && now.body === body) return { ...viewOf(now), body };
+    if (isDraft(now) && now.version === record.version + 1 && now.body === body) {
+      held.kept = { version: now.version, tags: now.tags, slots };
+      return { ...viewOf(now), body };
+    }
     record = now;
   }
   throw new DoonaError('storage-unavailable', `the day's draft changed ${maxTurns} times while it was sealed`, 'store');
 }
 
-async function seal(held: Held, module: SetModule, { day, due, values, tags }: DayDraft): Promise<Bytes> {
-  const { set, handles, keys } = held;
+/**
+ * Returns the sealed slots of tables that have not changed since this engine stored them. Slots that may have left are
+ * never kept: a first relay that has two submissions of a day must not see which tables differ.
+ */
+function keptOf({ kept, left }: Held, { day, tags }: DayDraft, { version, tables }: Changed): readonly (Bytes | undefined)[] {
+  if (!kept || kept.version !== version || !equal(kept.tags, tags) || left === day) return [];
+  return kept.slots.map((slot, i) => (tables.includes(i) ? undefined : slot));
+}
+
+/** Seals the tables that are not in `kept`, and all slots together. */
+async function seal(held: Held, module: SetModule, { day, due, values, tags }: DayDraft,
+  kept: readonly (Bytes | undefined)[]): Promise<{ readonly body: Bytes; readonly slots: readonly Bytes[] }> {
+  const { set, handles } = held;
   const slots = set.tables.map((_, i) => {
-    if (!due[i]) return new Uint8Array(sizeOf(set, i)); // a cover
+    if (kept[i] || !due[i]) return new Uint8Array(sizeOf(set, i)); // a cover, unless it is kept
     const value = new Float64Array(values[i]!);
     const slot = withRandomizeErrors(() => module.slot(handles[i]!, value, sizeOf(set, i)));
     value.fill(0);
     return slot;
   });
   try {
-    if (held.sealer?.day !== day) {
-      const tables = set.tables.map(({ id, clock }, i) => {
-        const { epoch } = epochOn(set, i, day);
-        const block = keys.get(`${clock} ${blockOf(epoch)}`);
-        if (!block) throw new DoonaError('module-failed', `couldn't seal: the keys of clock ${clock} are not here`);
-        return { id, epoch, keys: block };
-      });
-      held.sealer = { day, sealer: new SetSealer(set.id, day, tables) };
-    }
-    return await held.sealer.sealer.submission(slots, tags);
+    const sealer = sealerOf(held, day);
+    const all = await Promise.all(slots.map((slot, i) => kept[i] ?? sealer.slot(i, slot, tags)));
+    return { body: await sealer.submission(all, tags), slots: all };
   } catch (cause) {
     if (cause instanceof DoonaError) throw cause;
     throw new DoonaError('task-refused', `couldn't seal to the set's keys: ${(cause as Error).message}`, undefined, { cause });
   } finally {
     for (const slot of slots) slot.fill(0);
   }
+}
+
+function sealerOf(held: Held, day: number): SetSealer {
+  const { set, keys } = held;
+  if (held.sealer?.day === day) return held.sealer.sealer;
+  const tables = set.tables.map(({ id, clock }, i) => {
+    const { epoch } = epochOn(set, i, day);
+    const block = keys.get(`${clock} ${blockOf(epoch)}`);
+    if (!block) throw new DoonaError('module-failed', `couldn't seal: the keys of clock ${clock} are not here`);
+    return { id, epoch, keys: block };
+  });
+  const sealer = new SetSealer(set.id, day, tables);
+  held.sealer = { day, sealer };
+  return sealer;
 }
 
 function nameOf({ set, root }: Held, day: number): Pick<DayRecord, 'task' | 'start'> {

@@ -95,8 +95,8 @@ export interface DayRecord extends Report {
   /** Counts the changes of this record. */
   readonly version: number;
   /**
-   * For each table, whether the browser reports to it on this day, and its value; only in a draft. A change seals all
-   * of them anew, also those of earlier pages.
+   * For each table, whether the browser reports to it on this day, and its value; only in a draft. A later page seals
+   * all of them anew.
    */
   readonly due?: readonly boolean[];
   readonly values?: readonly (readonly number[])[];

@@ -47,17 +47,16 @@ export class SetSealer {
     for (const waiting of [this.#envelope, ...this.#tables]) waiting.catch(() => {}); // submission() awaits them.
   }
 
-  /**
-   * Returns the body to post. `slots` are the plaintexts, one for each table. The drafts of a day share their tags.
-   * @throws Error if a key cannot be sealed to
-   */
+  /** Seals a table's slot. The drafts of a day share their tags. @throws Error if a key cannot be sealed to */
+  async slot(table: number, plain: Bytes, tags: Bytes): Promise<Bytes> {
+    const hops = await this.#tables[table]!;
+    const from = tagSize * table * (hops.length - 1); // Its tag of hop 1 is one further: the first tag is the envelope's.
+    return sealSlot(hops, 0, plain, tags.subarray(from));
+  }
+
+  /** Returns the body to post, with the sealed slots of all tables. @throws Error if the key cannot be sealed to */
   async submission(slots: readonly Bytes[], tags: Bytes): Promise<Bytes> {
-    const sealed = await Promise.all(slots.map(async (slot, i) => {
-      const hops = await this.#tables[i]!;
-      const from = tagSize * i * (hops.length - 1); // Its tag of hop 1 is one further: the first tag is the envelope's.
-      return sealSlot(hops, 0, slot, tags.subarray(from));
-    }));
-    const content = array([bin(tags.subarray(0, tagSize)), array(sealed.map(bin))]);
+    const content = array([bin(tags.subarray(0, tagSize)), array(slots.map(bin))]);
     const { key, info } = await this.#envelope;
     return array([uint(version), bin(await seal(key, info, aadOf(0, kindSet), content))]);
   }

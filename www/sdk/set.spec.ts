@@ -16,7 +16,7 @@ import { Module } from './module.js';
 import { copiesOf, epochOn, parseKeys, parseSet } from './set.js';
 import { type DayRequest, type OpenedSet, type SetEngine, localSetEngine } from './set-engine.js';
 import { explainSet } from './set-explain.js';
-import { memoryTransact } from './set-memory.js';
+import { type MemoryRecords, memoryTransact } from './set-memory.js';
 import { parseKey } from './signature.js';
 import { usualInput } from './value.js';
 
@@ -54,9 +54,9 @@ interface Open {
   readonly on: (day: number, more?: Partial<DayRequest>) => Promise<DayRequest>;
 }
 
-async function open(name = 'set', module: 'small' | 'full' = 'small'): Promise<Open> {
+async function open(name = 'set', module: 'small' | 'full' = 'small', records?: MemoryRecords): Promise<Open> {
   const offer = sets[name]!;
-  const engine = localSetEngine(undefined, memoryTransact());
+  const engine = localSetEngine(undefined, memoryTransact(records));
   await engine.start(module, module === 'full' ? full : wasm);
   const set = (await engine.open({ bundle: await get(`${offer.own}?unpacked`), owner: ownerOf(offer), id: idOf(offer), module }))!;
   const usual = set.tables.map(({ bare, task }) => (bare ? [] : task.epochs.events ? [...usualInput(task)] : [0]));
@@ -73,7 +73,7 @@ async function open(name = 'set', module: 'small' | 'full' = 'small'): Promise<O
 }
 
 async function opened(name: string, day: number,
-  body: Bytes): Promise<{ messages: string[][]; tags: string[]; error: string }> {
+  body: Bytes): Promise<{ messages: string[][]; tags: string[]; ciphertexts: string[]; error: string }> {
   return (await fetch(`${site}/test/openset/${name}/${day}`, { method: 'POST', body })).json() as never;
 }
 
@@ -177,6 +177,45 @@ test('Go opens what is sealed: one size, one slot per table, the same tags in al
     }
     assert.equal(sizes.size, 1);
   }
+});
+
+test('a change seals its table anew and keeps the others, but none that may have left', async () => {
+  const records = { lines: new Map(), reports: new Map() };
+  const [{ engine, on }, other] = [await open('set', 'small', records), await open('set', 'small', records)];
+  const request = await on(8);
+  const ciphers = async (body: Bytes) => (await opened('set', 8, body)).ciphertexts;
+  const differ = (a: readonly string[], b: readonly string[]) => a.flatMap((text, i) => (text === b[i] ? [] : [i]));
+  const all = [0, 1, 2, 3, 4];
+  const first = await ciphers((await engine.today(request))!.body!);
+  const change = async (of: SetEngine, ...values: [number, Float64Array][]) =>
+    ciphers((await of.change(request, values))!.body!);
+  const second = await change(engine, [1, new Float64Array([7])]);
+  assert.deepEqual(differ(first, second), [1]);
+  assert.deepEqual(differ(second, await change(engine)), []);
+  await other.on(8);
+  const third = await change(other.engine, [1, new Float64Array([3])]); // Another tab has sealed none of it.
+  assert.deepEqual(differ(second, third), all);
+  const fourth = await change(engine, [4, new Float64Array([2])]); // It must not keep what the other tab has changed.
+  assert.deepEqual(differ(third, fourth), all);
+  assert.deepEqual(differ(second, fourth), all);
+  assert.deepEqual(differ(fourth, (await ciphers((await engine.today(request))!.body!))), []);
+  const before = structuredClone(records);
+  await engine.left(request.handle, 8, new Uint8Array(1));
+  Object.assign(records, before); // The store lost that it has left.
+  assert.deepEqual(differ(fourth, await change(engine)), all);
+});
+
+test('where the store was cleared, no slot of the draft before is kept: it has other tags', async () => {
+  const records = { lines: new Map(), reports: new Map() };
+  const [a, b] = [await open('set', 'small', records), await open('set', 'small', records)];
+  const [request] = [await a.on(8), await b.on(8)];
+  await a.engine.today(request);
+  Object.assign(records, { lines: new Map(), reports: new Map() });
+  await b.engine.today(request);
+  const { body } = (await a.engine.change(request, [[1, new Float64Array([7])]]))!;
+  const { tags, error } = await opened('set', 8, body!);
+  assert.equal(error, '');
+  assert.deepEqual(tags, (await opened('set', 8, (await b.engine.change(request, []))!.body!)).tags);
 });
 
 test('doona-full.wasm takes over from a module that stops, and the draft goes on', async () => {
