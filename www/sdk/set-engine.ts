@@ -297,7 +297,8 @@ async function sealed(transact: Transact, held: Held, module: SetModule, record:
  * Returns the sealed slots of tables that have not changed since this engine stored them. Slots that may have left are
  * never kept: a first relay that has two submissions of a day must not see which tables differ.
  */
-function keptOf({ kept, left }: Held, { day, tags }: DayDraft, { version, tables }: Changed): readonly (Bytes | undefined)[] {
+function keptOf({ kept, left }: Held, { day, tags }: DayDraft,
+  { version, tables }: Changed): readonly (Bytes | undefined)[] {
   if (!kept || kept.version !== version || !equal(kept.tags, tags) || left === day) return [];
   return kept.slots.map((slot, i) => (tables.includes(i) ? undefined : slot));
 }

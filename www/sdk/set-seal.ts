@@ -50,7 +50,7 @@ export class SetSealer {
   /** Seals a table's slot. The drafts of a day share their tags. @throws Error if a key cannot be sealed to */
   async slot(table: number, plain: Bytes, tags: Bytes): Promise<Bytes> {
     const hops = await this.#tables[table]!;
-    const from = tagSize * table * (hops.length - 1); // Its tag of hop 1 is one further: the first tag is the envelope's.
+    const from = tagSize * table * (hops.length - 1); // Hop 1's tag is one further: the first tag is the envelope's.
     return sealSlot(hops, 0, plain, tags.subarray(from));
   }
 
