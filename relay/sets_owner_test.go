@@ -124,7 +124,7 @@ func TestRenewalOfASet(t *testing.T) {
 	renew := func(name string) (*relaytest.Cascade, *tableset.Handed) {
 		next := setOf(3, epochsOf(2, 1, 2), epochsOf(2, 2, 1))
 		root := set.OpenSet()
-		next.Set.Position, next.Set.Root, next.Set.Before = 1, root.ID, root.ID
+		next.Set.Position, next.Set.Root, next.Set.Before, next.Set.First = 1, root.ID, root.ID, root.FirstTasks()
 		for i := range next.Tables {
 			next.Tables[i].Stream = &task.StreamPosition{Name: root.Tables[i].Name, Position: 1,
 				Before: root.Tables[i].Task, Allow: []string{"clients.origins"}}

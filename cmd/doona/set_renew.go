@@ -98,6 +98,7 @@ func (f *setRenewFlags) sign(ctx context.Context, first, last *setFolder, key ed
 	}
 	set := *last.set.Set
 	set.Position, set.Root, set.Before, set.Tables = last.set.Position+1, first.set.ID, last.set.ID, nil
+	set.First = first.set.FirstTasks()
 	drafts, err := f.drafts(last)
 	if err != nil {
 		return nil, err

@@ -208,8 +208,12 @@ func sets(fault faultFunc) {
 			"slots": slots, "body": hexOf(w.body(c.day, kindSet, content))})
 	}
 	write("set", object{"owner": taskfile.FormatKey(signKey(sign("owner"))), "set": hexOf(bundle.Set),
-		"id": hexOf(w.open.ID[:]), "bundle": hexOf(raw), "clocks": clocks, "submissions": submissions})
+		"id": hexOf(w.open.ID[:]), "bundle": hexOf(raw), "clocks": clocks, "submissions": submissions,
+		"renewal": hexOf(renewal(func(first *setWorld, table int) task.ID { return first.Tables[table].Task }))})
 	badSets(w, bundle, fault)
+	fault("set_rotation", "set", "field:tables.page.stream.rotations", "a replaced key that signed for another table only",
+		object{"owner": taskfile.FormatKey(signKey(sign("owner"))),
+			"bundle": hexOf(renewal(func(first *setWorld, _ int) task.ID { return first.Tables[0].Task }))})
 	badSetKeys(w, raw, fault)
 	badSetSubmissions(w, raw, fault)
 }
@@ -246,7 +250,9 @@ func badSets(w *setWorld, good *tableset.Bundle, fault faultFunc) {
 		{"table_twice", "field:tables.name", "two tables with one name", "\xa7country", "\xa4page"},
 		{"through", "field:through", "no origin", "https://pay", "https:/ pay"},
 		{"renewal_zero", "field:renewal", "a renewal at position 0", "pay.example\x90",
-			"pay.example\x91\x93\x00\xc4\x20" + string(seed("a")) + "\xc4\x20" + string(seed("b"))},
+			"pay.example\x91\x94\x00\xc4\x20" + string(seed("a")) + "\xc4\x20" + string(seed("b")) + "\x90"},
+		{"renewal_first", "field:renewal", "a renewal without the tables' first tasks", "pay.example\x90",
+			"pay.example\x91\x94\x01\xc4\x20" + string(seed("a")) + "\xc4\x20" + string(seed("b")) + "\x90"},
 	} {
 		at(c.name, c.expect, c.description, signed(replaced(good.Set, c.old, c.new), sign("owner")))
 	}
@@ -323,6 +329,38 @@ func badSets(w *setWorld, good *tableset.Bundle, fault faultFunc) {
 		}
 		at("table_"+c.name, "field:"+c.field, c.description, x.unchecked())
 	}
+}
+
+// renewal returns a bundle of a renewal in which a relay's key was replaced. root returns the id under which the old key
+// signed the new one for a table.
+func renewal(root func(first *setWorld, table int) task.ID) []byte {
+	first := newSetWorld(func(drafts []*task.Task) {
+		for _, t := range drafts {
+			t.Stream = &task.StreamPosition{Name: t.Name, Allow: []string{}}
+		}
+	})
+	first.sign()
+	w := newSetWorld(func(drafts []*task.Task) {
+		for i, t := range drafts {
+			t.Stream = &task.StreamPosition{Name: t.Name, Position: 1, Before: first.Tables[i].Task, Allow: []string{}}
+			t.Epochs.Start = uint64(t.Epochs.Length.Add(int64(t.Epochs.Start), map[task.Length]int64{oneDay: 56, 7 * oneDay: 8,
+				task.Month: 2}[t.Epochs.Length]))
+			if t.Epochs.Length == oneDay {
+				t.Epochs.Count = 70 // All of September is in it.
+			}
+		}
+	})
+	w.Position, w.Root, w.Before, w.First = 1, first.open.ID, first.open.ID, first.open.FirstTasks()
+	for i, opened := range w.tables {
+		t := *opened.Task
+		t.Relays, t.Stream = slices.Clone(t.Relays), &task.StreamPosition{Name: t.Name, Position: 1, Before: t.Stream.Before,
+			Allow: []string{}, Rotations: []task.Rotation{taskfile.NewRotation(root(first, i), sign("two"), signKey(sign("later")))}}
+		t.Relays[1].SignKey = signKey(sign("later"))
+		opened.Task, w.Tables[i].Task = &t, taskfile.ID(&t)
+	}
+	raw, err := w.unchecked().Bytes()
+	check(err)
+	return raw
 }
 
 // unchecked signs the set as tableset.Sign does, without its checks.

@@ -309,8 +309,24 @@ func (o *Open) checkTables() error {
 		if err := checkAllow(field, t); err != nil {
 			return err
 		}
+		if err := o.checkRotations(field, i); err != nil {
+			return err
+		}
 		if o.Tables[i].Bare && (!t.Epochs.Cap.IsZero() || !t.Epochs.Events.IsZero()) {
 			return invalid.Field(field+".epochs", "a cap or events", "none for a table without values")
+		}
+	}
+	return nil
+}
+
+// checkRotations checks that each replaced key of a table's parties signed its successor. The first task has none.
+func (o *Open) checkRotations(field string, table int) error {
+	if o.Position == 0 {
+		return nil
+	}
+	for _, rotation := range o.Tasks[table].Stream.Rotations {
+		if err := taskfile.CheckRotation(o.First[table], rotation); err != nil {
+			return invalid.Field(field+".stream.rotations", "a replaced key that did not sign its successor", "its signature")
 		}
 	}
 	return nil
@@ -480,6 +496,8 @@ func (o *Open) CheckRenewal(before, next *Open) error {
 	case next.Position != before.Position+1 || next.Root != o.ID || next.Before != before.ID:
 		return invalid.Field("renewal", fmt.Sprintf("position %d after %s", next.Position, next.Before),
 			fmt.Sprintf("position %d after %s, the set before", before.Position+1, before.ID))
+	case !slices.Equal(next.First, o.FirstTasks()):
+		return invalid.Field("renewal", "other first tasks", "the tasks of the set at position 0")
 	case next.Name != o.Name || next.Trial != o.Trial || next.Total != o.Total ||
 		!slices.Equal(next.Through, o.Through):
 		return invalid.Field("set", "another name, trust, total or through", "those of the set at position 0")
@@ -494,11 +512,6 @@ func (o *Open) CheckRenewal(before, next *Open) error {
 			nil)
 		if err != nil {
 			return fmt.Errorf("tables.%s: %w", t.Name, err)
-		}
-		for _, rotation := range next.Tasks[i].Stream.Rotations {
-			if err := taskfile.CheckRotation(o.Tables[i].Task, rotation); err != nil {
-				return fmt.Errorf("tables.%s: %w", t.Name, err)
-			}
 		}
 	}
 	return nil

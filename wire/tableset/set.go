@@ -26,9 +26,10 @@ type Set struct {
 	Tables  []Table  // 1 to MaxTables. The first has the shortest epochs, the days.
 	Through []string // Origins that belong to a visit, such as a checkout's; as [task.Clients.Origins].
 
-	Position uint64  // 0 for a new set; of a renewal, the position of its tasks in their streams.
-	Root     task.ID // Of a renewal: the id of the set at position 0. Otherwise zero.
-	Before   task.ID // Of a renewal: the id of the set at the previous position. Otherwise zero.
+	Position uint64    // 0 for a new set; of a renewal, the position of its tasks in their streams.
+	Root     task.ID   // Of a renewal: the id of the set at position 0. Otherwise zero.
+	Before   task.ID   // Of a renewal: the id of the set at the previous position. Otherwise zero.
+	First    []task.ID // Of a renewal: the tables' tasks at position 0, which keys are replaced under. Otherwise nil.
 }
 
 // Total is the (ε, δ) that a set promises for all reports of a browser to all its tables whose epochs begin in any
@@ -69,7 +70,7 @@ const (
 //	 [epsilon, delta, days],
 //	 [[name, task, bare] …],                   // bare 0 or 1
 //	 [origin …],                               // through
-//	 [[position, root, before]]]               // empty for a new set
+//	 [[position, root, before, [task …]]]]     // empty for a new set; the tables' tasks at position 0
 func (s *Set) Canonical() []byte {
 	d := setDocument{Label: setLabel, Version: task.Version, Name: s.Name, Trust: s.trust(),
 		Total:   totalDocument{s.Total.Epsilon.String(), s.Total.Delta.String(), s.Total.Days},
@@ -79,7 +80,11 @@ func (s *Set) Canonical() []byte {
 		d.Tables = append(d.Tables, tableDocument{t.Name, t.Task[:], flagOf(t.Bare)})
 	}
 	if s.Position > 0 {
-		d.Renewal = append(d.Renewal, renewalDocument{s.Position, s.Root[:], s.Before[:]})
+		r := renewalDocument{s.Position, s.Root[:], s.Before[:], [][]byte{}}
+		for _, id := range s.First {
+			r.First = append(r.First, id[:])
+		}
+		d.Renewal = append(d.Renewal, r)
 	}
 	out, err := codec.Marshal(&d)
 	if err != nil {
@@ -110,6 +115,7 @@ type (
 	renewalDocument struct {
 		Position     uint64
 		Root, Before []byte
+		First        [][]byte
 	}
 )
 
@@ -129,6 +135,17 @@ func flagOf(b bool) uint64 {
 
 // ID returns the set's id.
 func (s *Set) ID() task.ID { return sha256.Sum256(s.Canonical()) }
+
+// FirstTasks returns the ids of the tables' tasks at position 0.
+func (s *Set) FirstTasks() (ids []task.ID) {
+	if s.Position > 0 {
+		return s.First
+	}
+	for _, t := range s.Tables {
+		ids = append(ids, t.Task)
+	}
+	return ids
+}
 
 // RootID returns the id of the set at position 0: it names the ledger line of all renewals.
 func (s *Set) RootID() task.ID {
@@ -170,6 +187,12 @@ func parseSet(in []byte) (*Set, error) {
 		return nil, invalid.Field("renewal", strconv.Itoa(len(d.Renewal)), "none, or a position above 0 and two ids")
 	}
 	s.Position, s.Root, s.Before = r.Position, task.ID(r.Root), task.ID(r.Before)
+	for _, id := range r.First {
+		if len(id) != len(task.ID{}) {
+			return nil, invalid.Field("renewal", fmt.Sprintf("a first task of %d bytes", len(id)), "32 bytes")
+		}
+		s.First = append(s.First, task.ID(id))
+	}
 	return s, nil
 }
 
@@ -203,6 +226,10 @@ func (s *Set) Validate() error {
 	}
 	if zero := (task.ID{}); s.Position > 0 && (s.Root == zero || s.Before == zero) {
 		return invalid.Field("renewal", "without an id", "the ids of the set at position 0 and of the set before")
+	}
+	if want := len(s.Tables); s.Position > 0 && len(s.First) != want {
+		return invalid.Field("renewal", strconv.Itoa(len(s.First))+" first tasks", "one for each of "+
+			strconv.Itoa(want)+" tables")
 	}
 	return nil
 }

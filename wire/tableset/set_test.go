@@ -245,6 +245,7 @@ func TestRenewal(t *testing.T) {
 	renew := func(change func(set *tableset.Set, tables []*task.Task)) (*tableset.Open, error) {
 		s := *first.Set
 		s.Position, s.Root, s.Before, s.Tables = 1, first.ID, first.ID, slices.Clone(first.Tables)
+		s.First = first.FirstTasks()
 		var tasks []*task.Task
 		for i, old := range first.Tasks {
 			next := *old
@@ -265,7 +266,21 @@ func TestRenewal(t *testing.T) {
 		b.Signature = signing.Sign(first.Key, signing.Set, b.Set)
 		return b.Open(nil)
 	}
+	rotate := func(tables []*task.Task, root func(table int) task.ID) {
+		public, _, err := ed25519.GenerateKey(rand.Reader)
+		require.NoError(t, err)
+		for i, next := range tables {
+			next.Relays = slices.Clone(next.Relays)
+			next.Relays[1].SignKey = task.SignKey(public)
+			next.Stream.Rotations = []task.Rotation{taskfile.NewRotation(root(i), first.Signs[1], task.SignKey(public))}
+		}
+	}
 	next, err := renew(func(_ *tableset.Set, tables []*task.Task) {
+		rotate(tables, func(table int) task.ID { return first.Tables[table].Task })
+	})
+	require.NoError(t, err)
+	require.NoError(t, first.CheckRenewal(first.Open, next), "a relay's key was replaced")
+	next, err = renew(func(_ *tableset.Set, tables []*task.Task) {
 		for _, next := range tables {
 			next.Clients.Origins = []string{"https://www.example.org"}
 		}
@@ -275,8 +290,16 @@ func TestRenewal(t *testing.T) {
 	require.Equal(t, first.ID, next.RootID())
 
 	for want, change := range map[string]func(set *tableset.Set, tables []*task.Task){
-		"another name, trust, total":   func(s *tableset.Set, _ []*task.Task) { s.Total.Epsilon = task.NewEpsilon("11") },
-		"invalid set another name":     func(s *tableset.Set, _ []*task.Task) { s.Trial = true },
+		"another name, trust, total":    func(s *tableset.Set, _ []*task.Task) { s.Total.Epsilon = task.NewEpsilon("11") },
+		"invalid set another name":      func(s *tableset.Set, _ []*task.Task) { s.Trial = true },
+		"invalid renewal 2 first tasks": func(s *tableset.Set, _ []*task.Task) { s.First = s.First[:2] },
+		"invalid renewal other first tasks": func(s *tableset.Set, _ []*task.Task) {
+			s.First = slices.Clone(s.First)
+			s.First[1] = task.ID{1}
+		},
+		"tables.entry.stream.rotations": func(_ *tableset.Set, tables []*task.Task) {
+			rotate(tables, func(int) task.ID { return first.Tables[0].Task }) // Signed for another table's stream.
+		},
 		"the tables of the set before": func(s *tableset.Set, _ []*task.Task) { s.Tables[1].Name = "pages" },
 		"the set before":               func(s *tableset.Set, _ []*task.Task) { s.Before = task.ID{1} },
 		"tables.entry: invalid noise": func(_ *tableset.Set, tables []*task.Task) {

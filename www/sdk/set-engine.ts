@@ -6,15 +6,15 @@
 
 import type { Keys } from './bundle.js';
 import { type Limit, checkBudget } from './budget.js';
-import { type Bytes, equal, fromHex, toHex } from './bytes.js';
+import { type Bytes, equal, toHex } from './bytes.js';
 import { type ModuleCode, compile, nullIfStopped } from './engine.js';
 import { addEpochs, blockOf } from './epochs.js';
 import { DoonaError } from './errors.js';
 import { type ModuleName, ModuleStopped } from './module.js';
 import { withOpenErrors, withRandomizeErrors } from './reporter.js';
-import { type TableSet, checkRotations, copiesOf, epochOn, parseKeys, parseSet } from './set.js';
+import { type TableSet, copiesOf, epochOn, parseKeys, parseSet } from './set.js';
 import { type DayClaim, type DayDraft, type DayRecord, type Outcome, type Transact, type ValueChange, claimDay, isDraft,
-  putBody, putClosed, putLeft, putValues, recordOf, rootsOf } from './set-ledger.js';
+  putBody, putClosed, putLeft, putValues, recordOf } from './set-ledger.js';
 import { SetModule } from './set-module.js';
 import { SetSealer } from './set-seal.js';
 import { transact as withIndexedDB } from './store-indexeddb.js';
@@ -180,11 +180,6 @@ export function localSetEngine(decides: () => void = () => {}, transact: Transac
       return true;
     },
     today: (request) => nullIfNeeded(request.handle, async (held) => {
-      const { set, root } = held;
-      if (set.tables.some(({ task }) => task.stream?.rotations.length)) {
-        const roots = await rootsOf(transact, root);
-        await checkRotations(set, (roots ?? []).map((text) => fromHex(text, 32)!));
-      }
       sealerOf(held, request.day); // It imports the keys while the store answers.
       const record = await claimDay(transact, claimOf(held, request));
       return sealed(transact, held, await running(held.module), record, { version: record?.version ?? 0, tables: [] });
@@ -259,7 +254,7 @@ function claimOf({ set, root }: Held, { day, limit, usual, now, left }: DayReque
       cap: epochs.cap, pace: epochs.pace, events: epochs.events, usual: open && !bare ? usual[i]! : [] };
   });
   const [start, end] = [day, day + 1].map((n) => addEpochs(days.length, days.start, n));
-  return { root, set: toHex(set.id), position: set.position, pin: set.pin, tasks: set.tables.map(({ id }) => toHex(id)),
+  return { root, set: toHex(set.id), position: set.position, pin: set.pin,
     day, start: start!, end: end!, length: days.length, total: { epsilon, delta }, limit, tables,
     hops: set.tables[0]!.task.relays.length, now, left };
 }

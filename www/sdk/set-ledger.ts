@@ -40,8 +40,6 @@ export interface DayClaim {
   readonly position: number;
   /** The fingerprint of what a renewal may not change. */
   readonly pin: string;
-  /** The ids of the tables' tasks, in hexadecimal. */
-  readonly tasks: readonly string[];
   /** The number of the day, when it begins and ends in Unix seconds, and the length of a day as in the first task. */
   readonly day: number;
   readonly start: number;
@@ -75,8 +73,6 @@ export interface SetLine extends Line {
     /** The last set that was seen: its position and its id. */
     readonly position: number;
     readonly id: string;
-    /** The tables' first tasks, if the set at position 0 was seen. */
-    readonly roots?: readonly string[] | undefined;
     /** When the highest day begins that was claimed, in Unix seconds. */
     readonly day: number;
     readonly tables: readonly TableState[];
@@ -162,14 +158,6 @@ function forked(why: string): DoonaError {
   return new DoonaError('set-forked', `couldn't accept the set: ${why}`);
 }
 
-/** Returns the ids of the tables' first tasks, in hexadecimal, or undefined if they were not seen. */
-export function rootsOf(transact: Transact, root: string): Promise<readonly string[] | undefined> {
-  return transact('relaxed', async (records) => {
-    const line = (await records.lines()).find(({ id }) => id === root) as SetLine | undefined;
-    return line?.set.roots;
-  });
-}
-
 /** Returns a table's state with a report in the day's epoch; undefined if the table is not due. */
 function withReport({ open, start, length, cap, pace }: TableDay,
   old: TableState = { runs: [] }): TableState | undefined {
@@ -194,11 +182,10 @@ function lineOf(state: TableState, length: number): Line {
 /** Returns the set's line with a submission on the day. @throws DoonaError `budget-exceeded` */
 function admitDay(lines: readonly Line[], old: SetLine | undefined, claim: DayClaim,
   states: readonly (TableState | undefined)[]): SetLine {
-  const { root, set: id, position, pin, tasks, start, length, total, limit } = claim;
+  const { root, set: id, position, pin, start, length, total, limit } = claim;
   const tables = states.map((state, i) => state ?? old?.set.tables[i] ?? { runs: [] });
-  const roots = old?.set.roots ?? (position === 0 ? tasks : undefined);
   let line: SetLine = { id: root, price: { first: total, reports: allReports, all: total }, stepped: false, length,
-    runs: old?.runs ?? [], set: { pin, position, id, day: start, tables, ...(roots && { roots }) } };
+    runs: old?.runs ?? [], set: { pin, position, id, day: start, tables } };
   const counted = [start, ...claim.tables.filter((_, i) => states[i]).map((table) => table.start)];
   for (const at of counted) {
     if (!overlapsReport(line, at, length)) line = { ...line, runs: withEpoch(line.runs, at, length) };

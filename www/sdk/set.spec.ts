@@ -13,11 +13,12 @@ import { after, before, test } from 'node:test';
 import { type Bytes, equal, fromHex, toHex } from './bytes.js';
 import { DoonaError } from './errors.js';
 import { Module } from './module.js';
+import { Reader } from './msgpack.js';
 import { copiesOf, epochOn, parseKeys, parseSet } from './set.js';
 import { type DayRequest, type OpenedSet, type SetEngine, localSetEngine } from './set-engine.js';
 import { explainSet } from './set-explain.js';
 import { type MemoryRecords, memoryTransact } from './set-memory.js';
-import { parseKey } from './signature.js';
+import { parseKey, sha256 } from './signature.js';
 import { usualInput } from './value.js';
 
 const built = '../build/www/';
@@ -105,6 +106,30 @@ test('every set that Go refuses is refused, by the same field', async () => {
       assert.ok(error instanceof DoonaError, `${name}: ${error}`);
       assert.equal(error.field, field, `${name}: ${error.message}`);
       assert.equal(error.code, /claims|total/.test(name) ? 'claim-refused' : 'set-refused', error.message);
+      return true;
+    });
+  }
+});
+
+test('the vectors of sets: a renewal with a replaced key is accepted, and each wrong set is refused', async () => {
+  const read = (name: string) => JSON.parse(readFileSync(`../testdata/v1/${name}`, 'utf8'));
+  const parse = async ({ bundle, owner }: { bundle: string; owner: string }) => {
+    const raw = fromHex(bundle, bundle.length / 2)!;
+    const r = new Reader(raw);
+    r.array(5);
+    return parseSet(raw, parseKey(owner)!, await sha256(r.bin()));
+  };
+  const { owner, bundle, renewal } = read('set.json');
+  assert.equal((await parse({ owner, bundle })).position, 0);
+  const next = await parse({ owner, bundle: renewal });
+  assert.deepEqual([next.position, next.tables[1]!.task.stream!.rotations.length], [1, 1]);
+  const names = readdirSync('../testdata/v1').filter((name) => name.startsWith('bad_set_'));
+  const bad = names.map(read).filter(({ kind }) => kind === 'set');
+  assert.ok(bad.length >= 30, `${bad.length}`);
+  for (const { expect, description, ...vector } of bad) {
+    await assert.rejects(parse(vector), (error: unknown) => {
+      assert.ok(error instanceof DoonaError && error.code === 'set-refused', `${description}: ${error}`);
+      if (expect.startsWith('field:')) assert.equal(error.field, expect.slice('field:'.length), description);
       return true;
     });
   }

@@ -71,6 +71,8 @@ interface Document extends Pick<TableSet, 'position' | 'name' | 'trial' | 'total
   readonly tables: readonly { readonly name: string; readonly task: Bytes; readonly bare: boolean }[];
   /** The id of the set at position 0; undefined for that set itself. */
   readonly root: Bytes | undefined;
+  /** The ids of the tables' tasks at position 0. */
+  readonly first: readonly Bytes[];
 }
 
 /**
@@ -94,7 +96,8 @@ export async function parseSet(input: Bytes, owner: Bytes, id: Bytes): Promise<T
     const canonical = frame.tasks[i]!;
     if (!equal(await sha256(canonical), want)) throw refused(`tables.${name}`, 'another task', 'the one that the set names');
     const task = orRefused(`tables.${name}`, () => parseTask(canonical));
-    checkTable(`tables.${name}`, tables[0]?.task ?? task, task, { ...document, bare, first: i === 0 });
+    checkTable(`tables.${name}`, tables[0]?.task ?? task, task, { position: document.position, bare, first: i === 0 });
+    await checkRotations(`tables.${name}`, document.first[i]!, task);
     const { epochs } = task;
     let clock = clocks.findIndex(({ start, length, count }) =>
       start === epochs.start && length === epochs.length && count === epochs.count);
@@ -133,13 +136,17 @@ function readDocument(canonical: Bytes): Document {
     if (!isOrigin(origin)) throw refused('through', quoted(origin), 'an origin, such as https://pay.example');
     if (i > 0 && through[i - 1]! >= origin) throw refused('through', quoted(origin), 'origins in ascending order, each once');
   });
-  const [renewal] = list(r, () => (r.array(3), { position: r.uint(), root: r.bin(32), before: r.bin(32) }), 1);
+  const [renewal] = list(r, () => (r.array(4), { position: r.uint(), root: r.bin(32), before: r.bin(32),
+    first: list(r, () => r.bin(32), maxTables) }), 1);
   r.end();
   const isZero = (id: Bytes) => id.every((byte) => byte === 0);
   if (renewal && (renewal.position === 0 || isZero(renewal.root) || isZero(renewal.before))) {
     throw refused('renewal', renewal.position, 'a position above 0, and the ids of the first set and of the set before');
   }
-  return { name, trial: trust === 'trial', total, tables, through, position: renewal?.position ?? 0, root: renewal?.root };
+  const first = renewal?.first ?? tables.map(({ task }) => task);
+  if (first.length !== tables.length) throw refused('renewal', `${first.length} first tasks`, `${tables.length}, as tables`);
+  return { name, trial: trust === 'trial', total, tables, through, position: renewal?.position ?? 0, root: renewal?.root,
+    first };
 }
 
 function readTotal(r: Reader): TableSet['total'] {
@@ -159,7 +166,9 @@ function readTables(r: Reader): Document['tables'] {
   const [names, tasks] = [new Set<string>(), new Set<string>()];
   const tables = list(r, () => {
     r.array(3);
-    const table = { name: r.str(), task: r.bin(32), bare: r.flag() };
+    const [name, task, bare] = [r.str(), r.bin(32), r.uint()];
+    if (bare > 1) throw refused('tables.bare', bare, '0 or 1');
+    const table = { name, task, bare: bare === 1 };
     if (!/^[A-Za-z][A-Za-z0-9_-]{0,63}$/.test(table.name) || names.has(table.name)) {
       throw refused('tables.name', quoted(table.name),
         '1 to 64 letters, digits, - and _, beginning with a letter, and each name once');
@@ -333,7 +342,7 @@ export function copiesOf({ total }: TableSet, { bare, task }: SetTable): number 
 async function pinOf(document: Document, tables: readonly SetTable[], owner: Bytes): Promise<string> {
   const { name, trial, total, through } = document;
   const kept: Bytes[] = [owner, utf8(JSON.stringify([name, trial, total.epsilon, total.delta, total.days, through,
-    tables.map((table) => [table.name, table.bare, table.clock])]))];
+    tables.map((table) => [table.name, table.bare, table.clock])])), ...document.first];
   for (const { canonical, task } of tables) {
     const original = (key: Bytes) => (task.stream?.rotations ?? []).reduceRight((at, { old, key: next }) =>
       (equal(at, next) ? old : at), key);
@@ -345,18 +354,11 @@ async function pinOf(document: Document, tables: readonly SetTable[], owner: Byt
   return toHex(await sha256(joined(kept)));
 }
 
-/**
- * Checks that every replaced key of a table's parties signed its successor. `roots` are the ids of the tables' first
- * tasks.
- * @throws DoonaError `set-forked`
- */
-export async function checkRotations({ tables }: TableSet, roots: readonly Bytes[]): Promise<void> {
-  for (const [i, { task: { stream } }] of tables.entries()) {
-    for (const { old, key, signature } of stream?.rotations ?? []) {
-      const root = roots[i];
-      if (root && await verify(old, 'rotation', concat(root, key), signature)) continue;
-      throw new DoonaError('set-forked', "couldn't accept the set: a replaced key did not sign its successor");
-    }
+/** Checks that each replaced key of a table's parties signed its successor. `first` is the id of the table's first task. */
+async function checkRotations(field: string, first: Bytes, { stream }: Task): Promise<void> {
+  for (const { old, key, signature } of stream?.rotations ?? []) {
+    if (await verify(old, 'rotation', concat(first, key), signature)) continue;
+    throw refused(`${field}.stream.rotations`, 'a replaced key that did not sign its successor', 'its signature');
   }
 }
 

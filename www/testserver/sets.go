@@ -330,14 +330,18 @@ var setChanges = []setChange{
 	{"a renewal without a root", "renewal", ofSet(func(s *tableset.Set) { s.Position, s.Before = 1, task.ID{1} }), nil,
 		false},
 	{"another position than the tables", "tables.visitors.stream.position", ofSet(func(s *tableset.Set) {
-		s.Position, s.Root, s.Before = 1, task.ID{1}, task.ID{1}
+		s.Position, s.Root, s.Before, s.First = 1, task.ID{1}, task.ID{1}, s.FirstTasks()
+	}), nil, false},
+	{"a renewal with too few first tasks", "renewal", ofSet(func(s *tableset.Set) {
+		s.Position, s.Root, s.Before, s.First = 1, task.ID{1}, task.ID{1}, s.FirstTasks()[1:]
 	}), nil, false},
 	{"another task", "tables.entry", unchanged, func(b *tableset.Bundle) { b.Tasks[1] = b.Tasks[2] }, false},
 	{"a task too few", "tasks", unchanged, func(b *tableset.Bundle) { b.Tasks = b.Tasks[1:] }, false},
 	{"noise of honest clients", "tables.entry.noise", ofTable(1, func(t *task.Task) { t.Claim.Assumption = task.MinHonest }),
 		nil, false},
-	{"a promise of a table alone", "tables.entry.claim.total", ofTable(1, func(t *task.Task) { t.Claim.SetTotal("9", "1e-5") }), nil,
-		false},
+	{"a promise of a table alone", "tables.entry.claim.total", ofTable(1, func(t *task.Task) {
+		t.Claim.SetTotal("9", "1e-5")
+	}), nil, false},
 	{"no noise", "tables.entry.noise", ofTable(1, func(t *task.Task) { t.Noise = nil }), nil, false},
 	{"randomized clients", "tables.entry.params.gamma", ofTable(1, func(t *task.Task) {
 		t.Params = append(slices.Clone(t.Params), task.Param{Key: "gamma", Value: randomizer.NewRational(1, 10)})

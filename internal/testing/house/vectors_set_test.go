@@ -36,9 +36,9 @@ func setOpener(t *testing.T, of *task.Task, id task.ID, hop int, epoch uint64, p
 // TestVectorsSet: a set, the keys of all blocks, and submissions of days on which some tables are not open.
 func TestVectorsSet(t *testing.T) {
 	var v struct {
-		Owner           string
-		Set, ID, Bundle hexBytes
-		Clocks          []struct {
+		Owner                    string
+		Set, ID, Bundle, Renewal hexBytes
+		Clocks                   []struct {
 			Blocks []struct {
 				First uint64
 				Keys  hexBytes
@@ -60,6 +60,9 @@ func TestVectorsSet(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []byte(v.ID), set.ID[:])
 	require.Equal(t, []byte(v.Set), set.Canonical())
+	renewal, err := openSet(t, v.Renewal, v.Owner)
+	require.NoError(t, err)
+	require.Len(t, renewal.First, 4)
 	require.Len(t, v.Clocks, 3)
 	for clock, c := range v.Clocks {
 		for _, b := range c.Blocks {

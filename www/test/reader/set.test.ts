@@ -13,9 +13,10 @@ import { epochOn, openKeys, openSet, openSlot, openSubmission } from './set.ts';
 const keyOf = (text: string) => Uint8Array.from(Buffer.from(text.replace('ed25519:', ''), 'base64url'));
 
 test('set.json: the set, the keys of every block, and submissions', () => {
-  const { owner, bundle, id, clocks, submissions } = read('set');
+  const { owner, bundle, id, clocks, submissions, renewal } = read('set');
   const set = openSet(hex(bundle), keyOf(owner));
   assert.equal(toHex(set.id), id);
+  assert.equal(openSet(hex(renewal), keyOf(owner)).tables[3]!.task.stream!.position, 1n);
   clocks.forEach(({ blocks }: any, clock: number) => {
     for (const { first, keys } of blocks) assert.equal(openKeys(set, clock, hex(keys)).first, first);
   });

@@ -53,7 +53,8 @@ export function openSet(raw: Bytes, owner: Bytes): Set {
   if (!through.every((origin: string, i: number) => isOrigin(origin) && !(i > 0 && through[i - 1] >= origin))) {
     refuse('field:through');
   }
-  if (renewal.length > 1 || renewal.some(([position]: any) => position === 0n)) refuse('field:renewal');
+  const isRenewal = ([position, , , first]: any) => position > 0n && first.length === tables.length;
+  if (renewal.length > 1 || !renewal.every(isRenewal)) refuse('field:renewal');
   if (tasks.length !== tables.length) refuse('set', 'a task too few or too many');
   const position = renewal[0]?.[0] ?? 0n;
   const clocks: string[] = [];
@@ -64,7 +65,15 @@ export function openSet(raw: Bytes, owner: Bytes): Set {
     if (!clocks.includes(epochs)) clocks.push(epochs);
     return { name: table, id, bare: bare === 1n, task: parseTask(tasks[i]), fields, clock: clocks.indexOf(epochs) };
   });
-  for (const table of opened) checkTable(table, opened[0]!, position);
+  opened.forEach((table, i) => {
+    checkTable(table, opened[0]!, position);
+    for (const { old, new: next, signature } of table.task.stream?.rotations ?? []) {
+      const bytes = (text: string) => Buffer.from(text.replace('ed25519:', ''), 'base64url');
+      const body = Buffer.concat([renewal[0][3][i], bytes(next)]);
+      if (isSigned(bytes(old), 'rotation', body, bytes(signature))) continue;
+      refuse(`field:tables.${table.name}.stream.rotations`);
+    }
+  });
   if (lists.length !== clocks.length) refuse('set', 'a clock too few or too many');
   for (const { fields, clock } of opened) {
     const parties = [...fields[13], fields[14]];
@@ -79,6 +88,7 @@ export function openSet(raw: Bytes, owner: Bytes): Set {
 function checkTable({ name, bare, task, fields }: Table, first: Table, position: bigint): void {
   const field = (part = '') => `field:tables.${name}${part}`;
   if (task.noise?.kind !== 'cells' || task.assumption !== 'none') refuse(field('.noise'));
+  if (task.total) refuse(field('.claim.total'));
   if (task.params.has('gamma')) refuse(field('.params.gamma'));
   if (task.lanes !== 1n || task.perLane !== 1n || task.padding !== 'full') refuse(field('.slots'));
   const parties = ({ fields }: { fields: any[] }) =>
