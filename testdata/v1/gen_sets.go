@@ -211,8 +211,8 @@ func sets(fault faultFunc) {
 		"id": hexOf(w.open.ID[:]), "bundle": hexOf(raw), "clocks": clocks, "submissions": submissions,
 		"renewal": hexOf(renewal(func(first *setWorld, table int) task.ID { return first.Tables[table].Task }))})
 	badSets(w, bundle, fault)
-	fault("set_rotation", "set", "field:tables.page.stream.rotations", "a replaced key that signed for another table only",
-		object{"owner": taskfile.FormatKey(signKey(sign("owner"))),
+	fault("set_rotation", "set", "field:tables.page.stream.rotations",
+		"a replaced key that signed for another table only", object{"owner": taskfile.FormatKey(signKey(sign("owner"))),
 			"bundle": hexOf(renewal(func(first *setWorld, _ int) task.ID { return first.Tables[0].Task }))})
 	badSetKeys(w, raw, fault)
 	badSetSubmissions(w, raw, fault)
@@ -331,8 +331,8 @@ func badSets(w *setWorld, good *tableset.Bundle, fault faultFunc) {
 	}
 }
 
-// renewal returns a bundle of a renewal in which a relay's key was replaced. root returns the id under which the old key
-// signed the new one for a table.
+// renewal returns a bundle of a renewal in which a relay's key was replaced. For each table the old key signed the new
+// one under the id that root returns.
 func renewal(root func(first *setWorld, table int) task.ID) []byte {
 	first := newSetWorld(func(drafts []*task.Task) {
 		for _, t := range drafts {
@@ -343,8 +343,8 @@ func renewal(root func(first *setWorld, table int) task.ID) []byte {
 	w := newSetWorld(func(drafts []*task.Task) {
 		for i, t := range drafts {
 			t.Stream = &task.StreamPosition{Name: t.Name, Position: 1, Before: first.Tables[i].Task, Allow: []string{}}
-			t.Epochs.Start = uint64(t.Epochs.Length.Add(int64(t.Epochs.Start), map[task.Length]int64{oneDay: 56, 7 * oneDay: 8,
-				task.Month: 2}[t.Epochs.Length]))
+			later := map[task.Length]int64{oneDay: 56, 7 * oneDay: 8, task.Month: 2}[t.Epochs.Length]
+			t.Epochs.Start = uint64(t.Epochs.Length.Add(int64(t.Epochs.Start), later))
 			if t.Epochs.Length == oneDay {
 				t.Epochs.Count = 70 // All of September is in it.
 			}
@@ -353,9 +353,10 @@ func renewal(root func(first *setWorld, table int) task.ID) []byte {
 	w.Position, w.Root, w.Before, w.First = 1, first.open.ID, first.open.ID, first.open.FirstTasks()
 	for i, opened := range w.tables {
 		t := *opened.Task
-		t.Relays, t.Stream = slices.Clone(t.Relays), &task.StreamPosition{Name: t.Name, Position: 1, Before: t.Stream.Before,
-			Allow: []string{}, Rotations: []task.Rotation{taskfile.NewRotation(root(first, i), sign("two"), signKey(sign("later")))}}
-		t.Relays[1].SignKey = signKey(sign("later"))
+		position, next := *t.Stream, signKey(sign("later"))
+		position.Rotations = []task.Rotation{taskfile.NewRotation(root(first, i), sign("two"), next)}
+		t.Relays, t.Stream = slices.Clone(t.Relays), &position
+		t.Relays[1].SignKey = next
 		opened.Task, w.Tables[i].Task = &t, taskfile.ID(&t)
 	}
 	raw, err := w.unchecked().Bytes()
