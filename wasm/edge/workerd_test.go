@@ -696,15 +696,21 @@ func TestPropertiesOfPassingRequests(t *testing.T) {
 	}
 	status, _, _ = send(t, p, "POST", "/doona/doona.global.js", "", change)
 	require.Equal(t, http.StatusNotFound, status)
-	o.reports(t, 9)
+	submission := "\x92\x01\xc5\x03\xe2" + strings.Repeat("\xff\x00", 497) // A page's, of a set; it is not for the worker.
+	path := "/v1/sets/" + strings.Repeat("ab", 32) + "/epochs/7/reports"
+	status, _, _ = send(t, p, "POST", path, submission, change)
+	require.Equal(t, http.StatusTeapot, status)
+	o.reports(t, 12)
 	mu.Lock()
 	require.Equal(t, "/doona/doona.global.js", arrived[2].Path)
-	require.Len(t, arrived, 3)
+	require.Len(t, arrived, 4)
+	require.Equal(t, path, arrived[3].Path)
+	require.Equal(t, submission, arrived[3].Body)
 	arrived = arrived[:1]
 	mu.Unlock()
 
 	// The expected categories: NZ is 1, HIT is 1, 4xx is 3.
-	requireValues(t, []int{1, 1, 3, 1, 1, 3, 1, 1, 3}, o.reports(t, 9))
+	requireValues(t, []int{1, 1, 3, 1, 1, 3, 1, 1, 3, 1, 1, 3}, o.reports(t, 12))
 	got := arrived[0]
 	require.Equal(t, "PUT", got.Method)
 	require.Equal(t, "/a/b%20c?d=e&f", got.Path)
@@ -718,7 +724,7 @@ func TestPropertiesOfPassingRequests(t *testing.T) {
 	delete(got.Header, "Content-Length")
 	require.Empty(t, got.Header, "the worker must not add headers")
 
-	for _, r := range o.reports(t, 9) {
+	for _, r := range o.reports(t, 12) {
 		require.NotContains(t, r.head, "NZ")
 		require.NotContains(t, r.head, "secret")
 	}
@@ -731,7 +737,7 @@ func TestPropertiesOfPassingRequests(t *testing.T) {
 	once := &http.Transport{DisableKeepAlives: true} // does not retry
 	_, err = once.RoundTrip(req)
 	require.Error(t, err, "the visitor's connection must end without an answer")
-	requireValues(t, []int{1, 1, 3, 1, 1, 3, 1, 1, 3, 5, 5, 5}, o.reports(t, 12))
+	requireValues(t, []int{1, 1, 3, 1, 1, 3, 1, 1, 3, 1, 1, 3, 5, 5, 5}, o.reports(t, 15))
 }
 
 // TestLatency: a latency is the milliseconds until the headers of the site's answer. The histogram has 300 bins over
