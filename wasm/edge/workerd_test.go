@@ -103,7 +103,7 @@ func newOutsideIn(t *testing.T, draft *task.Task, epochs task.Epochs) *outside {
 	o.bundle, err = o.relay.Bundle.Bytes()
 	require.NoError(t, err)
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET relay.example/v1/tasks/{id}",
+	mux.HandleFunc("GET relay.example/v1/tasks/{id}/keys",
 		func(w http.ResponseWriter, _ *http.Request) { w.Write(o.bundle) })
 	mux.HandleFunc("POST relay.example/v1/tasks/{id}/epochs/{epoch}/reports", o.receive)
 	mux.HandleFunc(site+"/", func(w http.ResponseWriter, r *http.Request) { o.origin.ServeHTTP(w, r) })
