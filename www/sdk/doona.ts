@@ -18,6 +18,7 @@ import { abortable, isHidden, maxTimer, randomFraction, throwIfAborted, untilSho
   watchNavigation, withEither, within } from './timing.js';
 import { type LineStart, type Report, type Store, dropReport } from './store.js';
 import { submit } from './submit.js';
+import { withLock } from './token.js';
 import type { Task } from './task.js';
 import { hasLeft, markAtSealing, markLeaving, markWithdrawal, watchWithdrawals, withdrawalMark } from './marks.js';
 import { type Value, isUsual, toInput, usualInput } from './value.js';
@@ -858,10 +859,4 @@ function leftDraft({ tags: _tags, leaveAt: _leaveAt, final: _final, ...report }:
 /** Whether a report is a draft that a later value may replace, with the same tags as `old`. */
 function isSameDraft({ state, tags, final }: Report, old: Report): boolean {
   return state === 'sealed' && !final && tags !== undefined && equal(tags, old.tags!);
-}
-
-/** Runs `work` while no other tab of the site holds the lock `name`. Without Web Locks it just runs `work`. */
-async function withLock<T>(name: string, work: () => Promise<T>): Promise<T> {
-  const locks = globalThis.navigator?.locks;
-  return locks ? ((await locks.request(name, work)) as T) : work();
 }

@@ -43,6 +43,8 @@ export async function startSetEngine(folder?: URL): Promise<SetEngineClient> {
     today: (request) => call('today', [request]),
     change: (request, values) => call('change', [request, values]),
     state: (handle, day) => call('state', [handle, day]),
+    tokenKey: (handle, day) => call('tokenKey', [handle, day]),
+    token: (handle, day, token) => call('token', [handle, day, token]),
     left: (handle, day, body) => call('left', [handle, day, body]),
     closed: (handle, day, state) => call('closed', [handle, day, state]),
   };

@@ -3,7 +3,8 @@
  * @module
  */
 
-import type { Bytes } from './bytes.js';
+import { withTokens } from './bundle.js';
+import { type Bytes, toHex } from './bytes.js';
 import { checkRuntime, fetchDocument } from './connect.js';
 import { hasOptedOut, hasPrivacyControl, dropSealed, setOptOut, withStore } from './consent.js';
 import { DocumentCache } from './document-cache.js';
@@ -12,6 +13,8 @@ import { DoonaError, invalidOption } from './errors.js';
 import { forgetModules, startModule } from './load.js';
 import { markWithdrawal } from './marks.js';
 import type { ModuleName } from './module.js';
+import { loadTokens, once } from './on-demand.js';
+import { type TokenSource } from './options.js';
 import { checkFrame, checkOrigin } from './origin.js';
 import { epochOn, maxSet } from './set.js';
 import { readBody } from './response.js';
@@ -22,6 +25,7 @@ import type { OpenedSet } from './set-engine.js';
 import { type ParsedSetOptions, type SetOptions, parseSetOptions } from './set-options.js';
 import { indexedDBStore } from './store-indexeddb.js';
 import { abortable, throwIfAborted, whenIdle, within } from './timing.js';
+import { fetchToken } from './token.js';
 import { toInput, usualInput } from './value.js';
 import { canSeal } from './webcrypto.js';
 
@@ -117,7 +121,17 @@ async function connect(options: SetOptions, pinned: ParsedSetOptions,
   };
   return SetConnection.begin({ engine, set, store, limit: pinned.limit, usual: usualOf(set, options.defaults),
     spread: pinned.spread, keys: keysOf(pinned, set, engine, cache, requests.signal), move,
-    isOut: () => hasOptedOut(store), stop });
+    isOut: () => hasOptedOut(store), stop, ...(withTokens(set.tables[0]!.task) && {
+      token: tokenGetter(pinned, set, engine, options.tokens) }) });
+}
+
+/** Returns a function that gets a day's token. Its first call loads the script blind.ts. */
+function tokenGetter({ modules }: ParsedSetOptions, { handle, tables }: OpenedSet, engine: SetEngineClient,
+  source?: TokenSource): (day: number, signal: AbortSignal) => Promise<Bytes> {
+  const tokens = once(() => loadTokens(modules));
+  const { id, task } = tables[0]!;
+  return async (day, signal) => fetchToken({ id, idText: toHex(id), task, epoch: day,
+    keyId: await engine.tokenKey(handle, day), source, signal }, tokens());
 }
 
 /** Opens the set that an earlier visit kept, unless it is over, or fetches it. */

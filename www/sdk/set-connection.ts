@@ -18,6 +18,7 @@ import { leftVersion, markLeft, untilLeaving, watchVisit } from './set-leave.js'
 import type { Outcome } from './set-ledger.js';
 import { type Store, dropReport } from './store.js';
 import { submit } from './submit.js';
+import { withLock } from './token.js';
 import { abortable, isHidden, pause, randomFraction, throwIfAborted, untilShown, within } from './timing.js';
 import { type Value, toInput } from './value.js';
 
@@ -54,6 +55,8 @@ export interface SetParts {
   readonly keys: (day: number) => Promise<void>;
   /** Starts doona-full.wasm and opens the set in it. */
   readonly move: () => Promise<void>;
+  /** Gets a day's token; only in a set with tokens. */
+  readonly token?: (day: number, signal: AbortSignal) => Promise<Bytes>;
   /** Whether the visitor has opted out. */
   readonly isOut: () => Promise<boolean>;
   readonly stop: () => void;
@@ -88,6 +91,8 @@ export class SetConnection {
   /** The last change of the draft, running or finished. */
   #turns: Promise<unknown> = Promise.resolve();
   #sending: Promise<void> | undefined;
+  /** The token of the day's submission, and the request for it. */
+  #token: { readonly day: number; readonly bytes: Promise<Bytes | undefined> } | undefined;
   #error: ErrorCode | undefined;
   /** Tells the calls that wait for the next day. */
   #begun = (): void => {};
@@ -109,6 +114,7 @@ export class SetConnection {
     const mark = markAtSealing();
     const view = await today(parts, day);
     const connection = new SetConnection(parts, day, view, mark);
+    connection.#tokenOf(day).catch(() => {}); // It is asked for again when the submission leaves.
     void connection.#run();
     return connection;
   }
@@ -301,6 +307,7 @@ export class SetConnection {
       this.#view = await today(this.#parts, day);
       this.#hold(this.#view, mark);
     });
+    this.#tokenOf(day).catch(() => {});
     const begun = this.#begun;
     this.#begun = () => {};
     begun();
@@ -333,6 +340,30 @@ export class SetConnection {
     if (day === this.#day) this.#view = { ...this.#view, state };
   }
 
+  /**
+   * Returns the token of a day's submission; undefined in a set without tokens, or if there is nothing to send. It is
+   * asked for right after the claim: a page that is left has no time, and the issuer must not see when values change.
+   */
+  #tokenOf(day: number): Promise<Bytes | undefined> {
+    const { token } = this.#parts;
+    if (!token) return Promise.resolve(undefined);
+    if (this.#token?.day !== day) {
+      const bytes = withLock(`doona token ${this.#parts.set.root} ${day}`, () => this.#getToken(day, token));
+      this.#token = { day, bytes };
+      bytes.catch((error) => {
+        if (this.#token?.bytes === bytes && (error as DoonaError).code !== 'limit-reached') this.#token = undefined;
+      });
+    }
+    return this.#token!.bytes;
+  }
+
+  async #getToken(day: number, token: NonNullable<SetParts['token']>): Promise<Bytes | undefined> {
+    const { engine, set: { handle }, isOut } = this.#parts;
+    const now = await engine.state(handle, day);
+    if (now.token || (now.state !== 'draft' && now.state !== 'left') || (await isOut())) return now.token;
+    return (await engine.token(handle, day, await token(day, this.#running.signal))).token;
+  }
+
   #send(hasTime: boolean): Promise<void> {
     this.#sending ??= this.#deliver(hasTime).finally(() => (this.#sending = undefined));
     return this.#sending;
@@ -341,8 +372,13 @@ export class SetConnection {
   /** Sends the bytes that this page holds. A page that is left has no time to ask the store. */
   async #deliver(hasTime: boolean): Promise<void> {
     const { engine, set, isOut } = this.#parts;
-    const [held, day] = [this.#held, this.#day];
-    if (!held || held.mark === '') return;
+    const day = this.#day;
+    const token = await this.#tokenOf(day).catch((error) => {
+      this.#fail(error);
+      throw error;
+    });
+    const held = this.#held;
+    if (!held || held.mark === '' || (this.#parts.token && !token) || day !== this.#day) return;
     if (hasTime && (await isOut())) return this.#drop(day);
     const start = startOf(set.tables[0]!.task.epochs, day).getTime() / 1000;
     const note = () => {
@@ -358,12 +394,13 @@ export class SetConnection {
       ((await engine.state(set.handle, day)).state === 'left' && !(await isOut()));
     try {
       const onRequest = hasTime ? undefined : () => void note();
-      if (!(await submit(url, held.body, { signal: this.#running.signal, isWanted, onRequest }))) {
+      if (!(await submit(url, held.body, { token, signal: this.#running.signal, isWanted, onRequest }))) {
         this.#view = { ...this.#view, state: (await engine.state(set.handle, day)).state };
         return;
       }
     } catch (error) {
-      if (error instanceof DoonaError && permanent.includes(error.code)) {
+      const isSpent = token !== undefined && (error as DoonaError).code === 'limit-reached';
+      if (error instanceof DoonaError && (isSpent || permanent.includes(error.code))) {
         this.#fail(error);
         await this.#drop(day);
       }

@@ -4,7 +4,6 @@
  * @module
  */
 
-import type { Keys } from './bundle.js';
 import { type Limit, checkBudget } from './budget.js';
 import { type Bytes, equal, toHex } from './bytes.js';
 import { type ModuleCode, compile, nullIfStopped } from './engine.js';
@@ -12,9 +11,9 @@ import { addEpochs, blockOf } from './epochs.js';
 import { DoonaError } from './errors.js';
 import { type ModuleName, ModuleStopped } from './module.js';
 import { withOpenErrors, withRandomizeErrors } from './reporter.js';
-import { type TableSet, copiesOf, epochOn, parseKeys, parseSet } from './set.js';
+import { type ClockKeys, type TableSet, copiesOf, epochOn, parseKeys, parseSet } from './set.js';
 import { type DayClaim, type DayDraft, type DayRecord, type Outcome, type Transact, type ValueChange, claimDay, isDraft,
-  putBody, putClosed, putLeft, putValues, recordOf } from './set-ledger.js';
+  putBody, putClosed, putLeft, putToken, putValues, recordOf } from './set-ledger.js';
 import { SetModule } from './set-module.js';
 import { SetSealer } from './set-seal.js';
 import { transact as withIndexedDB } from './store-indexeddb.js';
@@ -61,6 +60,8 @@ export interface DayView {
   /** For each table of a draft, whether the browser reports to it. */
   readonly due: readonly boolean[];
   readonly outcomes: readonly Outcome[];
+  /** The submission's token, once the issuer has signed it. */
+  readonly token?: Bytes | undefined;
 }
 
 /**
@@ -86,6 +87,10 @@ export interface SetEngine {
   /** Returns the day's state, and bytes that have left. */
   state(handle: number, day: number): Promise<DayView>;
   left(handle: number, day: number, body: Bytes): Promise<void>;
+  /** Returns the id of the issuer's key of a day, in a set with tokens. The day's keys must be here. */
+  tokenKey(handle: number, day: number): Promise<Bytes>;
+  /** Stores the submission's token, unless it has one. Returns the day's state. */
+  token(handle: number, day: number, token: Bytes): Promise<DayView>;
   closed(handle: number, day: number, state: 'delivered' | 'dropped'): Promise<void>;
 }
 
@@ -94,7 +99,7 @@ interface Held {
   readonly set: TableSet;
   readonly root: string;
   /** The keys of the blocks that were given, by clock and block. */
-  readonly keys: Map<string, Keys>;
+  readonly keys: Map<string, ClockKeys>;
   module: ModuleName;
   /** The tables' handles in the module. */
   handles: readonly number[];
@@ -196,6 +201,11 @@ export function localSetEngine(decides: () => void = () => {}, transact: Transac
       }
     }),
     state: async (handle, day) => viewOf(await recordOf(transact, nameOf(sets[handle]!, day))),
+    async tokenKey(handle, day) {
+      const { first, tokenKeys } = sets[handle]!.keys.get(`0 ${blockOf(day)}`)!;
+      return tokenKeys[day - first]!;
+    },
+    token: async (handle, day, token) => viewOf(await putToken(transact, nameOf(sets[handle]!, day), token)),
     async left(handle, day, body) {
       sets[handle]!.left = day;
       await putLeft(transact, nameOf(sets[handle]!, day), body);
@@ -206,13 +216,10 @@ export function localSetEngine(decides: () => void = () => {}, transact: Transac
 
 /** @throws DoonaError `set-refused` for a set that this version cannot use */
 function checkUsable({ tables }: TableSet): void {
-  const { kem, clients } = tables[0]!.task;
-  if (kem !== 'x25519') throw unusable('kem', kem, 'x25519: this version seals no set by another KEM');
-  if (clients.kind !== 'address') throw unusable('clients.kind', clients.kind, 'address: this version gets no tokens for sets');
-}
-
-function unusable(field: string, got: string, want: string): DoonaError {
-  return new DoonaError('set-refused', `couldn't use the set: invalid ${field} ${got}: want ${want}`, field);
+  const { kem } = tables[0]!.task;
+  if (kem === 'x25519') return;
+  throw new DoonaError('set-refused', `couldn't use the set: invalid kem ${kem}: want x25519: this version seals no set ` +
+    'by another KEM', 'kem');
 }
 
 /**
@@ -345,5 +352,6 @@ function viewOf(record: DayRecord | undefined): DayView {
   const { version = 0, leaveAt = 0, due = [] } = record ?? {};
   const state = isDraft(record) ? 'draft' : record?.state === 'sealed' ? 'left'
     : record?.state === 'delivered' || record?.state === 'dropped' ? record.state : 'none';
-  return { state, version, leaveAt, due, outcomes: [], ...(state === 'left' && record?.body && { body: record.body }) };
+  return { state, version, leaveAt, due, outcomes: [], ...(state === 'left' && record?.body && { body: record.body }),
+    ...(record?.token && { token: record.token }) };
 }

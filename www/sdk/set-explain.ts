@@ -50,6 +50,9 @@ export function explainSet({ name, trial, total, tables }: Pick<OpenedSet, 'name
     'That a browser came, at which time it left, and from which network: the first relay sees this.',
     'A visitor who clears the storage counts as a new browser, and may then answer again in the same week or month.',
     'The first relay and the verifier together can learn whether a browser had come earlier in the week or month.',
+    ...(tables[0]!.task.clients.kind === 'token'
+      ? ['That this browser asked for a token, and when: the issuer sees this. It cannot tell whose token a message carries.']
+      : []),
     'Somebody with the device sees on which days it reported, and when its last rare answers were.',
   ];
   const text = [`Statistics of ${name}: once a day your browser sends one sealed message with ${tables.length} parts.`,

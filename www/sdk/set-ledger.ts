@@ -210,8 +210,8 @@ function afterLoss(draft: DayDraft, version: number): DayRecord {
   return version === draft.version && draft.body ? leftRecord(draft, draft.body) : closedRecord(draft, 'dropped');
 }
 
-function leftRecord({ task, set, day, start, version }: DayRecord, body: Bytes): DayRecord {
-  return { task, epoch: 0, state: 'sealed', set, day, start, version, body };
+function leftRecord({ task, set, day, start, version, token }: DayRecord, body: Bytes): DayRecord {
+  return { task, epoch: 0, state: 'sealed', set, day, start, version, body, ...(token && { token }) };
 }
 
 function closedRecord({ task, set, day, start, version }: DayRecord, state: 'delivered' | 'dropped'): DayRecord {
@@ -276,6 +276,12 @@ export function putBody(transact: Transact, draft: DayDraft, body: Bytes): Promi
 export function putLeft(transact: Transact, day: Pick<DayRecord, 'task' | 'start'>,
   body: Bytes): Promise<DayRecord | undefined> {
   return change(transact, day, (now) => (isDraft(now) ? leftRecord(now, body) : undefined));
+}
+
+/** Stores the token of a submission that has none and was not delivered. */
+export function putToken(transact: Transact, day: Pick<DayRecord, 'task' | 'start'>,
+  token: Bytes): Promise<DayRecord | undefined> {
+  return change(transact, day, (now) => (now.state === 'sealed' && !now.token ? { ...now, token } : undefined));
 }
 
 /** Records that the day's submission was delivered or dropped. */

@@ -6,7 +6,7 @@
 import type { Budget, Limit } from './budget.js';
 import { type Bytes, fromHex } from './bytes.js';
 import { DoonaError, invalidOption } from './errors.js';
-import { isBetween, parseURL } from './options.js';
+import { type TokenSource, isBetween, parseURL } from './options.js';
 import { parseKey } from './signature.js';
 import type { Value } from './value.js';
 
@@ -42,6 +42,8 @@ export interface SetOptions {
    * milliseconds after the day begins. Default 60000. Range 0 to 3600000.
    */
   readonly spread?: number;
+  /** Passes the request for a token on to the issuer, in a set with tokens: see `connect`. */
+  readonly tokens?: TokenSource;
   /** Aborts connecting. */
   readonly signal?: AbortSignal;
 }
@@ -58,7 +60,8 @@ export interface ParsedSetOptions {
   readonly spread: number;
 }
 
-const known = ['url', 'owner', 'defaults', 'budget', 'consent', 'when', 'modules', 'frames', 'spread', 'signal'];
+const known = ['url', 'owner', 'defaults', 'budget', 'consent', 'when', 'modules', 'frames', 'spread', 'tokens',
+  'signal'];
 
 /** Parses the options. @throws DoonaError `invalid-option` */
 export function parseSetOptions(options: SetOptions): ParsedSetOptions {

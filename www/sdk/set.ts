@@ -6,7 +6,7 @@
  */
 
 import { maxCopies } from './budget.js';
-import { type Keys, checkKeys } from './bundle.js';
+import { type Keys, checkIssuer, checkKeys, withTokens } from './bundle.js';
 import { type Bytes, concat, equal, joined, toHex, utf8 } from './bytes.js';
 import { addEpochs, epochsBetween, maxEpochsIn } from './epochs.js';
 import { DoonaError } from './errors.js';
@@ -55,6 +55,14 @@ export interface TableSet {
   readonly lists: readonly (readonly Bytes[])[];
   /** A fingerprint of all that a renewal may not change. */
   readonly pin: string;
+  /** The owner's key. */
+  readonly owner: Bytes;
+}
+
+/** The keys of one block of epochs of a clock. */
+export interface ClockKeys extends Keys {
+  /** The ids of the issuer's token keys, one per epoch of the block; none for a clock without tokens. */
+  readonly tokenKeys: readonly Bytes[];
 }
 
 /** The encoded parts of a set's bundle. */
@@ -107,7 +115,7 @@ export async function parseSet(input: Bytes, owner: Bytes, id: Bytes): Promise<T
   await checkLists(tables, clocks.length, frame.lists);
   const { position, name, trial, total, through } = document;
   return { id: own, root, position, name, trial, total, tables, through, lists: frame.lists,
-    pin: await pinOf(document, tables, owner) };
+    pin: await pinOf(document, tables, owner), owner };
 }
 
 function readFrame(input: Bytes): Frame {
@@ -304,7 +312,7 @@ async function checkLists(tables: readonly SetTable[], clocks: number, lists: Fr
  * Checks the keys of one block of epochs of a clock.
  * @throws DoonaError `set-refused` or `task-refused`
  */
-export async function parseKeys(set: TableSet, clock: number, input: Bytes): Promise<Keys> {
+export async function parseKeys(set: TableSet, clock: number, input: Bytes): Promise<ClockKeys> {
   const { first, blocks } = orRefused('keys', () => {
     const r = new Reader(input);
     r.array(2);
@@ -314,8 +322,9 @@ export async function parseKeys(set: TableSet, clock: number, input: Bytes): Pro
     return out;
   });
   const { task, canonical } = set.tables.find((table) => table.clock === clock)!;
-  const none = new Uint8Array();
-  return checkKeys({ task, canonical, owner: none, signature: none, keyLists: set.lists[clock]!, first, blocks });
+  const { owner, lists } = set;
+  const bundle = { task, canonical, owner, signature: new Uint8Array(), keyLists: lists[clock]!, first, blocks };
+  return { ...await checkKeys(bundle), tokenKeys: withTokens(task) ? await checkIssuer(bundle) : [] };
 }
 
 /**

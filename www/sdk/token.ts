@@ -59,6 +59,12 @@ export async function fetchToken(wanted: TokenPurpose, loading: Promise<typeof i
   }
 }
 
+/** Runs `work` while no other tab of the site holds the lock `name`. Without Web Locks it just runs `work`. */
+export async function withLock<T>(name: string, work: () => Promise<T>): Promise<T> {
+  const locks = globalThis.navigator?.locks;
+  return locks ? ((await locks.request(name, work)) as T) : work();
+}
+
 /** Returns the TokenChallenge of a task's epoch (RFC 9577, section 2.1). */
 export async function challengeOf(task: Task, id: Bytes, epoch: number): Promise<Bytes> {
   const context = await sha256(concat(utf8(`doona-v${version} token`), id, bigEndian(epoch, 8)));

@@ -55,7 +55,9 @@ async function connect(options = {}, on = page, name = 'set') {
     const { connectSet } = await import(file);
     const all = /** @type {any} */ (globalThis);
     try {
-      all.set = await connectSet(given);
+      const tokens = (/** @type {BodyInit} */ body, /** @type {{uri: string}} */ { uri }) =>
+        fetch(`/test/token?uri=${encodeURIComponent(uri)}`, { method: 'POST', body });
+      all.set = await connectSet({ ...given, ...(given.tokens && { tokens }) });
       return all.set.status.state;
     } catch (error) {
       return /** @type {any} */ (error).code ?? String(error);
@@ -97,8 +99,8 @@ const turnClock = (by, on = page) => on.evaluate((by) => {
   Date.now = () => now() + by;
 }, by);
 
-/** Returns the day's record and the set's line. @param {Page} [on] @returns {Promise<any>} */
-function stored(on = page) {
+/** Returns the day's record and the set's line. @param {Page} [on] @param {string} [name] @returns {Promise<any>} */
+function stored(on = page, name = 'set') {
   return on.evaluate((id) => new Promise((resolve) => {
     const opening = indexedDB.open('doona');
     opening.onsuccess = () => {
@@ -109,7 +111,7 @@ function stored(on = page) {
         resolve({ record: record.result, line: line.result });
       };
     };
-  }), String(server.sets.set?.id));
+  }), String(server.sets[name]?.id));
 }
 
 /** The tables that are due on the first visit: all with values whose first epoch has begun. @returns {string[][]} */
@@ -504,4 +506,44 @@ test('real relays take the submission of a set', async () => {
   const posts = (await server.requests()).filter(({ method }) => method === 'POST');
   assert.equal(posts.length, 1);
   assert.match(String(posts[0]?.path), /^\/v1\/sets\/[0-9a-f]{64}\/epochs\/\d+\/reports$/);
+});
+
+test('a set with tokens asks for one a day, right after the claim, and sends it with the submission', async () => {
+  const { url } = /** @type {any} */ (server.sets.tokens);
+  const logIn = () => fetch(`${server.site}/test/login`, { method: 'POST', body: crypto.randomUUID() });
+  const visit = () => connect({ url, tokens: true }, page, 'tokens');
+  /** The requests to the issuer and the first relay. @param {RegExp} path */
+  const taken = async (path) => (await server.requests()).filter((request) => path.test(request.path));
+  const hasToken = async () => {
+    while (!(await stored(page, 'tokens')).record.token) await new Promise((resolve) => setTimeout(resolve, 20));
+  };
+  await logIn();
+  await server.requests();
+  assert.equal(await visit(), 'draft');
+  await hasToken();
+  assert.deepEqual((await taken(/issuer-directory|token-request|reports/)).map(({ method }) => method), ['GET', 'POST']);
+  await goOn(); // The next page has the same token.
+  assert.equal(await visit(), 'draft');
+  assert.deepEqual(await report({ entry: 3 }), { entry: 'kept' });
+  await page.evaluate(hide);
+  await reaches('reported');
+  const asked = (await taken(/issuer-directory|token-request|reports/)).filter(({ method }) => method !== 'OPTIONS');
+  assert.equal(asked.length, 1);
+  assert.match(String(asked[0]?.header.Authorization), /^PrivateToken token="[\w-]{400,}"$/);
+  const { record } = await stored(page, 'tokens');
+  assert.equal(record.state, 'delivered');
+  assert.ok(!('token' in record));
+
+  await context.close(); // Another browser of the same person, and a third one, for which the issuer has no token.
+  await newVisitor();
+  await visit();
+  await hasToken();
+  await context.close();
+  await newVisitor();
+  await server.requests();
+  assert.equal(await visit(), 'draft');
+  await page.evaluate(hide);
+  await reaches('limit-reached');
+  const refused = await taken(/token-request|reports/);
+  assert.deepEqual(refused.map(({ path }) => path.endsWith('token-request')), [true], 'it asks once, and sends nothing');
 });

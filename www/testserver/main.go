@@ -98,7 +98,7 @@ func run(dir, proxy, drafts string, withSite bool) error {
 	if err != nil {
 		return err
 	}
-	if err := announce(siteURL, relayURL, all, r.offerSets(siteURL, real),
+	if err := announce(siteURL, relayURL, all, r.offerSets(siteURL, real, t),
 		map[string]offer{"tokens": t.offer, "stream": offered, "years": years, "capped years": capped,
 			"years with events": eventful}); err != nil {
 		return err

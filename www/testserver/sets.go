@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -18,7 +17,6 @@ import (
 	"github.com/doona-dp/doona/internal/testing/fixture"
 	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/randomizer"
-	realrelay "github.com/doona-dp/doona/relay"
 	"github.com/doona-dp/doona/wire/endpoint"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/problem"
@@ -142,8 +140,8 @@ func newSets(relayURL, siteURL string, withSite bool) (map[string]*signedSet, er
 	return all, nil
 }
 
-func (r *relay) offerSets(siteURL string, real *setRelays) map[string]setOffer {
-	offers := map[string]setOffer{"real": real.offer}
+func (r *relay) offerSets(siteURL string, real *setRelays, t *tokens) map[string]setOffer {
+	offers := map[string]setOffer{"real": real.offer, "tokens": t.set}
 	for name, s := range r.sets {
 		offers[name] = offerOf(s.Open, siteURL)
 	}
@@ -392,6 +390,18 @@ type setRelays struct {
 	relayURL string
 }
 
+// newSet returns a set that real relays serve, in files named set.
+func newSet(name string) quickstart.Set {
+	set := quickstart.Set{Name: "set", Set: tableset.Set{Name: name, Total: tableset.Total{
+		Epsilon: task.NewEpsilon("60"), Delta: task.NewDelta("1e-3"), Days: 365}}}
+	for _, table := range setTables() {
+		table.Draft.Batch.Size = 20
+		set.Tables = append(set.Tables, table.Draft)
+		set.Set.Tables = append(set.Set.Tables, tableset.Table{Name: table.Name, Bare: table.Bare})
+	}
+	return set
+}
+
 // startSetRelays writes the deployment to dir and starts its relays. The proxy wa records all requests to the first.
 func startSetRelays(ctx context.Context, dir string, wa *watch) (*setRelays, error) {
 	firstAt, firstURL, err := listenBehind(wa)
@@ -402,13 +412,7 @@ func startSetRelays(ctx context.Context, dir string, wa *watch) (*setRelays, err
 	if err != nil {
 		return nil, err
 	}
-	set := quickstart.Set{Name: "site", Set: tableset.Set{Name: "a site", Total: tableset.Total{
-		Epsilon: task.NewEpsilon("60"), Delta: task.NewDelta("1e-3"), Days: 365}}}
-	for _, table := range setTables() {
-		table.Draft.Batch.Size = 20
-		set.Tables = append(set.Tables, table.Draft)
-		set.Set.Tables = append(set.Set.Tables, tableset.Table{Name: table.Name, Bare: table.Bare})
-	}
+	set := newSet("a site")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("couldn't make a folder: %w", err)
 	}
@@ -416,17 +420,8 @@ func startSetRelays(ctx context.Context, dir string, wa *watch) (*setRelays, err
 	if err != nil {
 		return nil, err
 	}
-	for i, at := range []net.Listener{firstAt, secondAt} {
-		cfg, err := realrelay.LoadConfig(d.RelayConfig(i + 1))
-		if err != nil {
-			return nil, err
-		}
-		cfg.Listener, cfg.Listen, cfg.Admin = at, "", ""
-		r, err := realrelay.New(cfg)
-		if err != nil {
-			return nil, err
-		}
-		go r.Run(ctx)
+	if err := startRelays(ctx, d, firstAt, secondAt); err != nil {
+		return nil, err
 	}
 	return &setRelays{offerOf(d.Sets[0], ""), firstURL}, nil
 }

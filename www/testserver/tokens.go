@@ -23,16 +23,17 @@ import (
 // apiKey is the API key with which the site's backend authenticates to the issuer.
 const apiKey = "the API key of the test server's site"
 
-// tokens is a task that requires tokens, with a real relay and a real issuer. The issuer gives each account of the site
-// two tokens.
+// tokens is a task and a set that require tokens, with a real relay and a real issuer. The issuer gives each account of
+// the site two tokens.
 type tokens struct {
 	offer               offer
+	set                 setOffer
 	issuerURL, relayURL string
 	account             atomic.Value // string; the visitor's account at the site
 }
 
-// startTokens writes the deployment to dir and starts its relay and its issuer. The proxy wa records all requests to
-// both.
+// startTokens writes the deployment to dir and starts its relays and its issuer. The proxy wa records all requests to
+// the issuer and to the first relay.
 func startTokens(ctx context.Context, dir string, wa *watch) (*tokens, error) {
 	relayAt, relayURL, err := listenBehind(wa)
 	if err != nil {
@@ -42,22 +43,28 @@ func startTokens(ctx context.Context, dir string, wa *watch) (*tokens, error) {
 	if err != nil {
 		return nil, err
 	}
+	secondAt, secondURL, err := listenBehind(&watch{})
+	if err != nil {
+		return nil, err
+	}
 	t := &tokens{issuerURL: issuerURL, relayURL: relayURL}
 	t.account.Store("nobody")
 	draft := fixture.Draft(task.Histogram, 4)
 	draft.Epochs = hour(1)
 	draft.Clients = task.Clients{Kind: task.ClientToken, Quota: 1, Issuer: task.Party{URL: t.issuerURL}}
-	d, err := quickstart.Write(dir, []quickstart.Relay{{URL: t.relayURL}, {URL: "http://127.0.0.1:1"}},
-		[]quickstart.Draft{{Name: "tokens", Task: draft}})
+	set := newSet("token set")
+	set.Tables[0].Clients = draft.Clients
+	d, err := quickstart.Write(dir, []quickstart.Relay{{URL: t.relayURL}, {URL: secondURL}},
+		[]quickstart.Draft{{Name: "tokens", Task: draft}}, set)
 	if err != nil {
 		return nil, err
 	}
-	t.offer = offer{Task: d.TaskURL(0), Owner: d.Owner}
+	t.offer, t.set = offer{Task: d.TaskURL(0), Owner: d.Owner}, offerOf(d.Sets[0], "")
 	// The issuer must start first: a relay that cannot fetch the issuer's key retries only after five seconds.
 	if err := t.startIssuer(ctx, d, issuerAt); err != nil {
 		return nil, err
 	}
-	return t, t.startRelay(ctx, d, relayAt)
+	return t, startRelays(ctx, d, relayAt, secondAt)
 }
 
 // listenBehind returns a listener for a server, and the URL of a proxy of wa that forwards to it.
@@ -77,17 +84,21 @@ func listenBehind(wa *watch) (server net.Listener, public string, err error) {
 	return server, "http://" + at.Addr().String(), nil
 }
 
-func (t *tokens) startRelay(ctx context.Context, d *quickstart.Deployment, at net.Listener) error {
-	cfg, err := realrelay.LoadConfig(d.RelayConfig(1))
-	if err != nil {
-		return err
-	}
-	cfg.Listener, cfg.Listen, cfg.Admin = at, "", ""
-	r, err := realrelay.New(cfg)
-	if err == nil {
+// startRelays starts the relays of a deployment.
+func startRelays(ctx context.Context, d *quickstart.Deployment, at ...net.Listener) error {
+	for i, at := range at {
+		cfg, err := realrelay.LoadConfig(d.RelayConfig(i + 1))
+		if err != nil {
+			return err
+		}
+		cfg.Listener, cfg.Listen, cfg.Admin = at, "", ""
+		r, err := realrelay.New(cfg)
+		if err != nil {
+			return err
+		}
 		go r.Run(ctx)
 	}
-	return err
+	return nil
 }
 
 func (t *tokens) startIssuer(ctx context.Context, d *quickstart.Deployment, at net.Listener) error {
@@ -95,11 +106,13 @@ func (t *tokens) startIssuer(ctx context.Context, d *quickstart.Deployment, at n
 	if err := os.WriteFile(keys, []byte(apiKey), 0o600); err != nil {
 		return fmt.Errorf("couldn't write the API key: %w", err)
 	}
-	i, err := issuer.New(issuer.Config{
-		Store: "sqlite:" + filepath.Join(d.Dir, "issuer", "issuer.db"), Clients: "account", APIKeys: keys, Listener: at,
-		Tasks: []issuer.TaskConfig{{File: filepath.Join(d.Dir, "tokens.bundle"), Owner: d.Owner,
-			TokenKeys: filepath.Join(d.Dir, "issuer", "tokens.keys"), Quota: 2}},
-	})
+	var tasks []issuer.TaskConfig
+	for _, name := range []string{"tokens", "set-visitors"} {
+		tasks = append(tasks, issuer.TaskConfig{File: filepath.Join(d.Dir, name+".bundle"), Owner: d.Owner,
+			TokenKeys: filepath.Join(d.Dir, "issuer", name+".keys"), Quota: 2})
+	}
+	i, err := issuer.New(issuer.Config{Store: "sqlite:" + filepath.Join(d.Dir, "issuer", "issuer.db"),
+		Clients: "account", APIKeys: keys, Listener: at, Tasks: tasks})
 	if err == nil {
 		go i.Run(ctx)
 	}
