@@ -33,6 +33,7 @@ import (
 // setNewFlags are the flags of `doona set new`.
 type setNewFlags struct {
 	name, owner, verifier, start, out, ca string
+	issuer                                string
 	relays, origins, through              []string
 	days, quota                           uint64
 	trial                                 bool
@@ -62,6 +63,9 @@ and list the tables and the set. Or it has approved you: then leave the key list
 for keys, and sends it the set; each table takes one of your task slots. The verifier's key lists are given
 in any order.
 
+With --issuer every submission needs an anonymous token, as in 'doona task new'. The issuer's key list has as
+many keys as the set has days.
+
 FOLDER gets set.bundle, and NAME.bundle and NAME.json of each table. If it has a set already, New signs
 nothing and sends that set again. So run the same command again after a relay could not be reached.`
 
@@ -83,10 +87,11 @@ func setNewCommand() *cobra.Command {
 	flags.StringArrayVar(&f.relays, "relay", nil, "URL,ed25519:KEY,LIST… of a relay, in order, with a key list for each "+
 		"clock; without lists if the relay has approved you; may be repeated")
 	flags.StringVar(&f.verifier, "verifier", "", "ed25519:KEY,LIST… of the verifier, with a key list for each clock")
+	flags.StringVar(&f.issuer, "issuer", "", "URL,ed25519:KEY,KEYLIST of an issuer of tokens: one submission per token")
 	flags.StringVar(&f.start, "start", "", "first day, such as 2026-12-01 (default: tomorrow in UTC)")
 	flags.Uint64Var(&f.days, "days", 365, "number of days, 1 to 65536")
 	flags.Uint64Var(&f.quota, "quota", 1, "q, submissions per client network (IPv4 /24, IPv6 /48) and day, 1 to 65535; "+
-		"above 1 each network's is drawn from q to 2q−1")
+		"above 1 each network's is drawn from q to 2q−1; with --issuer 1")
 	flags.StringArrayVar(&f.origins, "origin", nil, originUsage)
 	flags.StringArrayVar(&f.through, "through", nil, "origin that belongs to a visit, such as a checkout's; may be repeated")
 	flags.BoolVar(&f.trial, "trial", false, "one operator runs all relays: nothing is promised, and no ε is shown")
@@ -97,6 +102,9 @@ func setNewCommand() *cobra.Command {
 }
 
 func (f *setNewFlags) run(cmd *cobra.Command, file string) error {
+	if f.issuer != "" && f.quota != 1 {
+		return cli.Usagef("invalid quota %d: want 1 with --issuer, who decides how many tokens a person gets", f.quota)
+	}
 	key, err := keyfile.LoadSign(f.owner)
 	if err != nil {
 		return err
@@ -288,6 +296,10 @@ func (f *setNewFlags) sign(ctx context.Context, set *tableset.Set, drafts []tabl
 	if err != nil {
 		return nil, err
 	}
+	issuer, tokens, err := f.issuerOf()
+	if err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(f.out, 0o755); err != nil {
 		return nil, fmt.Errorf("couldn't make the folder: %w", err)
 	}
@@ -298,7 +310,7 @@ func (f *setNewFlags) sign(ctx context.Context, set *tableset.Set, drafts []tabl
 	owner := handover.NewRequester(key, transport)
 	keys := map[task.Length][]*onion.SignedKeyList{} // By clock, in the order of parties.
 	var tables []*taskfile.Open
-	for _, d := range drafts {
+	for i, d := range drafts {
 		for hop, p := range parties {
 			if hop < len(parties)-1 {
 				d.Relays = append(d.Relays, task.Party{URL: p.URL, SignKey: p.SignKey})
@@ -321,6 +333,10 @@ func (f *setNewFlags) sign(ctx context.Context, set *tableset.Set, drafts []tabl
 			d.Relays[hop].KeyList = lists[hop].Hash()
 		}
 		d.Verifier.KeyList = lists[len(d.Relays)].Hash()
+		if i == 0 && f.issuer != "" {
+			d.Clients.Kind, d.Clients.Issuer = task.ClientToken, issuer
+			lists = append(slices.Clip(lists), tokens)
+		}
 		open, err := f.writeTable(d, lists, key)
 		if err != nil {
 			return nil, fmt.Errorf("table %s: %w", d.Table.Name, err)
@@ -384,9 +400,21 @@ func (f *setNewFlags) parties() (parties []setParty, err error) {
 	return parties, nil
 }
 
+// issuerOf returns the issuer of tokens and its key list, if there is one.
+func (f *setNewFlags) issuerOf() (task.Party, *onion.SignedKeyList, error) {
+	if f.issuer == "" {
+		return task.Party{}, nil, nil
+	}
+	url, rest, _ := strings.Cut(f.issuer, ",")
+	return parseParty("issuer", url, rest)
+}
+
 // checkKeys checks that the key lists of all parties that are not asked suffice for the clocks.
 func (f *setNewFlags) checkKeys(clocks map[planner.Clock]task.Epochs) error {
 	parties, err := f.parties()
+	if err == nil {
+		_, _, err = f.issuerOf()
+	}
 	if err != nil {
 		return err
 	}

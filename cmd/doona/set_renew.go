@@ -20,6 +20,7 @@ import (
 // setRenewFlags are the flags of `doona set renew`.
 type setRenewFlags struct {
 	owner, verifier, ca string
+	issuer              string
 	origins             []string
 	days, quota         uint64
 }
@@ -47,6 +48,7 @@ and sends it again. So run the same command again after a relay could not be rea
 	flags := cmd.Flags()
 	flags.StringVar(&f.owner, "owner-key", "", "owner's signing key file")
 	flags.StringVar(&f.verifier, "verifier", "", "ed25519:KEY,LIST… of the verifier, with a new key list for each clock")
+	flags.StringVar(&f.issuer, "issuer-keys", "", "file of the issuer's next key list, for a set with tokens")
 	flags.Uint64Var(&f.days, "days", 365, "number of days, 1 to 65536")
 	flags.Uint64Var(&f.quota, "quota", 0, "new quota, 1 to 65535 (default: as before)")
 	flags.StringArrayVar(&f.origins, "origin", nil, originUsage+" (default: as before)")
@@ -71,6 +73,11 @@ func (f *setRenewFlags) run(cmd *cobra.Command, path string) error {
 		return err
 	}
 	first, last := all[0], all[len(all)-1]
+	if withTokens := first.set.Tasks[0].Clients.Kind == task.ClientToken; withTokens != (f.issuer != "") ||
+		withTokens && f.quota > 1 {
+		return cli.Usagef("invalid issuer-keys %q and quota %d: want the issuer's next list and no quota for a set with "+
+			"tokens, and no list for others", f.issuer, f.quota)
+	}
 	if owner := task.SignKey(key.Public().(ed25519.PublicKey)); owner != first.set.Owner {
 		return fmt.Errorf("couldn't renew the set: its owner is %s, and this key is %s", taskfile.FormatKey(first.set.Owner),
 			taskfile.FormatKey(owner))
@@ -93,6 +100,9 @@ func (f *setRenewFlags) run(cmd *cobra.Command, path string) error {
 // sign signs the renewal that follows last, and writes its folder. The set's bundle is written last.
 func (f *setRenewFlags) sign(ctx context.Context, first, last *setFolder, key ed25519.PrivateKey) (*setFolder, error) {
 	work := setNewFlags{verifier: f.verifier, out: first.renewal(int(last.set.Position) + 1), ca: f.ca}
+	if clients := last.set.Tasks[0].Clients; clients.Kind == task.ClientToken {
+		work.issuer = clients.Issuer.URL + "," + taskfile.FormatKey(clients.Issuer.SignKey) + "," + f.issuer
+	}
 	for _, p := range last.set.Tasks[0].Relays {
 		work.relays = append(work.relays, p.URL+","+taskfile.FormatKey(p.SignKey))
 	}

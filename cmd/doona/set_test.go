@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
 	"io"
 	"net/http"
 	"os"
@@ -12,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/issuer"
+	"github.com/doona-dp/doona/shufflerclient"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/tableset"
 	"github.com/doona-dp/doona/wire/task"
@@ -93,6 +97,70 @@ func TestSetCommands(t *testing.T) {
 	run(t, 0, "set", "withdraw", site, "--owner-key", owner)
 	require.Equal(t, http.StatusGone, post(t, first.ReportsURL(day), sealDay(t, first, day)))
 	run(t, 1, "set", "renew", site, "--owner-key", filepath.Join(c.Dir, "verifier", "sign.key"), "--verifier", keys("x", 2))
+}
+
+// TestSetWithTokens: a set whose submissions need tokens of an issuer, and its renewal. A client gets one token a day,
+// and the first relay refuses a submission without one.
+func TestSetWithTokens(t *testing.T) {
+	c := relaytest.New(t, relaytest.Options{Hops: 2}.Approving(t, 3))
+	c.Start(t, 1)
+	c.Start(t, 0)
+	dir := t.TempDir()
+	site, owner := filepath.Join(dir, "site"), filepath.Join(c.Dir, "owner.key")
+	require.NoError(t, os.WriteFile(site+".yaml", []byte(siteFile), 0o600))
+	_, sign, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	address := relaytest.FreeAddress(t)
+	tokens := func(name string, days uint64) string {
+		list, err := issuer.NewKeys(filepath.Join(dir, name), days, sign, nil)
+		require.NoError(t, err)
+		raw, err := list.Bytes()
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".pub"), raw, 0o600))
+		return filepath.Join(dir, name+".pub")
+	}
+	keys := func(name string, days int) string {
+		makeEpochKeys(t, c.VerifierSign(), days, filepath.Join(dir, name))
+		return taskfile.FormatKey(c.Open.Verifier.SignKey) + "," + filepath.Join(dir, name) + ".pub"
+	}
+	args := []string{"set", "new", site + ".yaml", "--owner-key", owner, "--days", "3", "--out", site,
+		"--start", time.Now().UTC().Format(time.DateOnly), "--verifier", keys("first.keys", 3),
+		"--issuer", "http://" + address + "," + taskfile.FormatKey(task.SignKey(sign.Public().(ed25519.PublicKey))) + "," + tokens("first.tokens", 3)}
+	for _, r := range c.Open.Relays {
+		args = append(args, "--relay", r.URL+","+taskfile.FormatKey(r.SignKey))
+	}
+	run(t, 2, append(args, "--quota", "2")...)
+	run(t, 0, args...)
+	set := setIn(t, site)
+
+	cfg := issuer.Config{Store: "sqlite:" + filepath.Join(dir, "issuer.db"), Clients: "address", Listen: address,
+		Tasks: []issuer.TaskConfig{{File: filepath.Join(site, set.Tables[0].Name+bundleSuffix), Owner: c.Owner,
+			TokenKeys: filepath.Join(dir, "first.tokens"), Successors: filepath.Join(dir, "next")}}}
+	i, err := issuer.New(cfg)
+	require.NoError(t, err)
+	relaytest.Run(t, i.Run)
+	client, err := shufflerclient.ConnectSet(t.Context(), shufflerclient.Options{Task: set.URL(), Owner: c.Owner,
+		MaxEpsilon: 10, MaxDelta: 1e-4})
+	require.NoError(t, err)
+	day, ok := client.Day(time.Now())
+	require.True(t, ok)
+	report, err := client.Seal(t.Context(), day, map[string][]float64{"clicked": {1}})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // The relay asks the other one for the time, and the issuer for its key.
+		return post(t, set.ReportsURL(day), report.Body) == http.StatusUnauthorized
+	}, relaytest.Patience, 100*time.Millisecond, "no token")
+	require.NoError(t, client.Submit(t.Context(), report))
+	again, err := client.Seal(t.Context(), day, nil)
+	require.NoError(t, err)
+	again.Token = report.Token
+	require.ErrorContains(t, client.Submit(t.Context(), again), "limit", "a token is for one submission")
+
+	renew := []string{"set", "renew", site, "--owner-key", owner, "--days", "2", "--verifier", keys("second.keys", 2)}
+	run(t, 2, renew...)
+	run(t, 0, append(renew, "--issuer-keys", tokens("second.tokens", 2))...)
+	second := setIn(t, filepath.Join(site, "1"))
+	require.NoError(t, set.CheckRenewal(set, second))
+	require.Len(t, second.Lists[0], 4)
 }
 
 func setIn(t *testing.T, path string) *tableset.Open {
