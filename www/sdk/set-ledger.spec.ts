@@ -13,7 +13,7 @@ import { toHex } from './bytes.js';
 import { addEpochs, epochsBetween } from './epochs.js';
 import { DoonaError } from './errors.js';
 import { type DayClaim, type DayDraft, type SetLine, type TableDay, type ValueChange, claimDay, isDraft, putBody,
-  putClosed, putLeft, putValues, recordOf } from './set-ledger.js';
+  putClosed, putLeft, putToken, putValues, recordOf } from './set-ledger.js';
 import { type MemoryRecords, memoryTransact } from './set-memory.js';
 
 const day = 86_400;
@@ -215,6 +215,19 @@ test('what has left has neither tags nor values, and no later value replaces it'
   assert.deepEqual(await claimDay(transact, claimOf(0)), closed);
   assert.ok((await claimDay(transact, claimOf(1)))?.start === first + day);
   assert.equal(await recordOf(transact, draft), undefined);
+});
+
+test('a submission keeps its first token until it is delivered or dropped', async () => {
+  const transact = memoryTransact();
+  const draft = await draftOf(claimDay(transact, claimOf(0)));
+  const [token, second]: Bytes[] = [new Uint8Array([1]), new Uint8Array([2])];
+  await putToken(transact, draft, token!);
+  const { record } = await putValues(transact, claimOf(0), [{ table: 1, value: [3], isEvent: false }]);
+  assert.deepEqual((await putBody(transact, record as DayDraft, new Uint8Array([9])))?.token, token);
+  assert.deepEqual((await putLeft(transact, draft, new Uint8Array([9])))?.token, token);
+  assert.deepEqual((await putToken(transact, draft, second!))?.token, token);
+  assert.equal((await putClosed(transact, draft, 'delivered'))?.token, undefined);
+  assert.equal((await putToken(transact, draft, second!))?.token, undefined);
 });
 
 test('a page that died while it left: its bytes may be sent again, and no others', async () => {

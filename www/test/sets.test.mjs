@@ -544,6 +544,14 @@ test('a set with tokens asks for one a day, right after the claim, and sends it 
   assert.equal(await visit(), 'draft');
   await page.evaluate(hide);
   await reaches('limit-reached');
+  await new Promise((resolve) => setTimeout(resolve, 1500)); // Until it waits for the next leaving.
+  await page.evaluate(() => {
+    Object.defineProperty(document, 'visibilityState', { value: 'visible', configurable: true });
+    document.dispatchEvent(new Event('visibilitychange', { bubbles: true }));
+  });
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  await page.evaluate(hide);
+  await new Promise((resolve) => setTimeout(resolve, 500));
   const refused = await taken(/token-request|reports/);
   assert.deepEqual(refused.map(({ path }) => path.endsWith('token-request')), [true], 'it asks once, and sends nothing');
 });
