@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { chromium, firefox } from 'playwright-core';
 
 /** @typedef {{task: string, owner: string}} Offer */
-/** @typedef {{url: string, own: string, owner: string, id: string, start: number}} SetOffer */
+/** @typedef {{url: string, own: string, owner: string, id: string, start: number, copies: number[]}} SetOffer */
 /**
  * @typedef {{path: string, epoch: number, body: string, answer: string, messages: string[][],
  *   tags: string[], error: string, header: Record<string, string[]>}} Submission

@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { launch, open, startTestServer } from './harness.mjs';
 
 test('a site\'s set is checked, sealed and sealed again in little time', async () => {
-  const server = await startTestServer('-site');
+  const server = await startTestServer('-set', 'site');
   const browser = await launch();
   try {
     const { own, owner, id } = /** @type {any} */ (server.sets.site);

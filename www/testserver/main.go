@@ -29,9 +29,9 @@ func main() {
 	pages := flag.Bool("pages", false, "serve the verifier's pages in many states instead")
 	proxy := flag.String("proxy", "", "URL of a site's path that leads to the relay; adds the task \"first party\", which names it")
 	drafts := flag.String("drafts", "", `file of drafts to sign: {name: {"epochs": count, "draft": task}}`)
-	withSite := flag.Bool("site", false, "also serve the set \"site\": the tables of a site of 5,000 visitors a day")
+	more := flag.String("set", "", "also serve the set \"site\", the tables of a site of 5,000 visitors a day, or \"year\"")
 	flag.Parse()
-	serve := func() error { return run(*dir, *proxy, *drafts, *withSite) }
+	serve := func() error { return run(*dir, *proxy, *drafts, *more) }
 	if *pages {
 		serve = runPages
 	}
@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-func run(dir, proxy, drafts string, withSite bool) error {
+func run(dir, proxy, drafts, set string) error {
 	relayAt, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("couldn't listen: %w", err)
@@ -59,7 +59,7 @@ func run(dir, proxy, drafts string, withSite bool) error {
 		return err
 	}
 	r := newRelay(all)
-	if r.sets, err = newSets(relayURL, siteURL, withSite); err != nil {
+	if r.sets, err = newSets(relayURL, siteURL, set); err != nil {
 		return err
 	}
 	offered, err := r.addStream(relayURL)

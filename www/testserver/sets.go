@@ -39,6 +39,9 @@ type setOffer struct {
 	Owner string `json:"owner"`
 	ID    string `json:"id"`
 	Start uint64 `json:"start"` // when the first day begins, in Unix seconds
+
+	// Copies are, for each table, the copies of its law that the set's total has.
+	Copies []uint64 `json:"copies"`
 }
 
 const oneDay = 86400
@@ -62,6 +65,22 @@ func setTables() []fixture.SetTable {
 		{Name: "goals", Draft: fixture.Table(5, goals)},
 		{Name: "vitals", Draft: fixture.Table(6, weeks)},
 		{Name: "countries", Draft: fixture.Table(30, task.Epochs{Start: start, Length: task.Month, Count: 2})},
+	}
+}
+
+// yearTables returns the drafts of tables of a year, whose limits are reached within weeks.
+func yearTables() []fixture.SetTable {
+	first := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	start, monday := uint64(first.Unix()), uint64(first.AddDate(0, 0, 4).Unix())
+	days := task.Epochs{Start: start, Length: oneDay, Count: 365}
+	entry, goals := days, days
+	entry.Cap = task.Cap{Reports: 4, Window: 10}
+	goals.Events = task.Events{Most: 2, Window: 12, Default: 3}
+	return []fixture.SetTable{
+		{Name: "entry", Draft: fixture.Table(20, entry)},
+		{Name: "goals", Draft: fixture.Table(5, goals)},
+		{Name: "vitals", Draft: fixture.Table(6, task.Epochs{Start: monday, Length: 7 * oneDay, Count: 51})},
+		{Name: "countries", Draft: fixture.Table(30, task.Epochs{Start: start, Length: task.Month, Count: 12})},
 	}
 }
 
@@ -106,23 +125,26 @@ func siteTables() ([]fixture.SetTable, error) {
 	return tables, nil
 }
 
-// newSets signs the sets that the fake relay serves, by name.
-func newSets(relayURL, siteURL string, withSite bool) (map[string]*signedSet, error) {
+// newSets signs the sets that the fake relay serves, by name: more names another one.
+func newSets(relayURL, siteURL, more string) (map[string]*signedSet, error) {
 	all := map[string]*signedSet{}
 	names := []string{"set", "trial", "other"}
-	if withSite {
-		names = append(names, "site")
+	if more != "" {
+		names = append(names, more)
 	}
 	for _, name := range names {
 		set := tableset.Set{Name: name, Trial: name == "trial", Through: []string{"https://pay.example"}, Total: tableset.Total{
 			Epsilon: task.NewEpsilon("60"), Delta: task.NewDelta("1e-3"), Days: 365}}
 		tables := setTables()
-		if name == "site" {
+		switch name {
+		case "site":
 			var err error
 			if tables, err = siteTables(); err != nil {
 				return nil, err
 			}
 			set.Total.Epsilon, set.Total.Delta = task.NewEpsilon("10.5"), task.NewDelta("1e-5")
+		case "year":
+			tables, set.Total.Days = yearTables(), 30
 		}
 		for i := range tables {
 			tables[i].Draft.Clients.Origins = []string{siteURL}
@@ -150,7 +172,7 @@ func (r *relay) offerSets(siteURL string, real *setRelays, t *tokens) map[string
 
 func offerOf(s *tableset.Open, siteURL string) setOffer {
 	return setOffer{URL: s.URL(), Owner: taskfile.FormatKey(s.Owner), ID: s.ID.String(), Start: s.Tasks[0].Epochs.Start,
-		Own: siteURL + "/doona" + strings.TrimPrefix(s.URL(), s.Tasks[0].Relays[0].URL)}
+		Copies: s.Copies(), Own: siteURL + "/doona" + strings.TrimPrefix(s.URL(), s.Tasks[0].Relays[0].URL)}
 }
 
 func (r *relay) setOf(req *http.Request) *signedSet {
