@@ -377,9 +377,10 @@ export class SetConnection {
       this.#fail(error);
       throw error;
     });
-    const held = this.#held;
-    if (!held || held.mark === '' || (this.#parts.token && !token) || day !== this.#day) return;
+    if (!this.#held || (this.#parts.token && !token)) return;
     if (hasTime && (await isOut())) return this.#drop(day);
+    const held = this.#held; // Not before: what is said to be kept until now must leave.
+    if (!held || held.mark === '' || day !== this.#day) return;
     const start = startOf(set.tables[0]!.task.epochs, day).getTime() / 1000;
     const note = () => {
       if (!held.left) markLeft(set.root, start, held.version);
