@@ -72,6 +72,10 @@ type Options struct {
 	Budget Budget
 	Ledger Keeper
 
+	// Usual is for [ConnectSet] with a Ledger: by the names of tables, what a table without events reports if there is
+	// no other value.
+	Usual map[string][]float64
+
 	// Tokens sends a token request to the issuer, for tasks with tokens. The default, IssuerTokens(HTTP, nil), suits
 	// issuers that give tokens to networks. If the issuer gives tokens to accounts, the site's backend must send the
 	// request, with its API key and the account.
@@ -285,7 +289,7 @@ func (c *Client) Report(epoch uint64, value []float64) (*Report, error) {
 // the default, because whether there is a report must not depend on values. An event is recorded durably before its
 // report exists. So after a crash its allowance is used, whether or not it was sent.
 func (c *Client) reportEvent(epoch uint64, value []float64) (*Report, error) {
-	src, usual := randomizer.NewSource(), c.defaultMessage()
+	src, usual := randomizer.NewSource(), defaultMessage(c.open.Task)
 	messages, instead := c.mechanism.Randomize(src, value) // Draws nothing: the message is the value's cell.
 	if instead != nil {
 		messages = usual
@@ -309,9 +313,9 @@ func (c *Client) reportEvent(epoch uint64, value []float64) (*Report, error) {
 }
 
 // defaultMessage returns the message of a client without an event: the default's cell, big-endian.
-func (c *Client) defaultMessage() protocols.Messages {
-	message := make([]byte, c.open.Slots.MessageBytes)
-	for i, cell := len(message)-1, c.open.Epochs.Events.Default; i >= 0; i-- {
+func defaultMessage(t *task.Task) protocols.Messages {
+	message := make([]byte, t.Slots.MessageBytes)
+	for i, cell := len(message)-1, t.Epochs.Events.Default; i >= 0; i-- {
 		message[i] = byte(cell)
 		cell >>= 8
 	}

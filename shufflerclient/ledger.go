@@ -61,6 +61,9 @@ type Line struct {
 
 	// Events are the starts of the epochs of the last events, ascending: as many as the task allows in a window.
 	Events []int64 `json:"events,omitempty"`
+
+	// Set is what the line of a set has of its tables; nil for a task or a stream.
+	Set *SetState `json:"set,omitempty"`
 }
 
 // Run is Count consecutive epochs that have one report each. The first of them begins at Start, a Unix time in seconds.
@@ -196,16 +199,20 @@ func (l *Ledger) Event(id string, start int64, e task.Epochs) error {
 	if at < 0 {
 		return invalid.Field("ledger", id, "a line with a report")
 	}
-	line := &l.Lines[at]
-	n, most := len(line.Events), int(e.Events.Most)
+	return l.Lines[at].event(start, e)
+}
+
+// event is [Ledger.Event] for the line.
+func (l *Line) event(start int64, e task.Epochs) error {
+	n, most := len(l.Events), int(e.Events.Most)
 	switch {
-	case n > 0 && line.Events[n-1] >= start:
+	case n > 0 && l.Events[n-1] >= start:
 		return fmt.Errorf("%w: a later one is recorded", ErrAllowance)
-	case n >= most && e.Length.Add(line.Events[n-most], int64(e.Events.Window)) > start:
+	case n >= most && e.Length.Add(l.Events[n-most], int64(e.Events.Window)) > start:
 		return fmt.Errorf("%w: at most %d in %d epochs", ErrAllowance, e.Events.Most, e.Events.Window)
 	}
-	events := append(slices.Clone(line.Events), start)
-	line.Events = events[max(0, len(events)-most):]
+	events := append(slices.Clone(l.Events), start)
+	l.Events = events[max(0, len(events)-most):]
 	return nil
 }
 
@@ -351,6 +358,9 @@ func (l *Line) check() error {
 		if i > 0 && l.Events[i-1] >= at {
 			return invalid.Field("ledger", l.ID, "events in ascending order")
 		}
+	}
+	if l.Set != nil {
+		return l.Set.check(l.ID)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -23,14 +24,16 @@ import (
 
 // SetClient reports to a set of tables, by one submission a day. It is safe for concurrent use.
 //
-// It keeps no ledger. The caller decides to which tables a browser or a person reports on a day: at most once in each
-// epoch of a table, within its cap, pace and events, and by earlier reports alone. A submission must go out on each day
-// that a person takes part, whatever the values. So the set's total holds.
+// With a ledger, [SetClient.Report] decides to which tables a browser or a person reports on a day. Without one, the
+// caller decides and calls [SetClient.Seal]: at most once in each epoch of a table, within its cap, pace and events,
+// and by earlier reports alone. A submission must go out on each day that a person takes part, whatever the values. So
+// the set's total holds.
 type SetClient struct {
 	options    Options
 	set        *tableset.Open
 	mechanisms []protocols.Mechanism // by table
 	poster     *Client               // of the first table: sends submissions, gets tokens
+	usual      []task.Message        // by table: its default; a cover if it is bare. Only with a ledger
 
 	mu   sync.Mutex
 	keys map[[2]uint64][]*onion.SignedKeyList // by clock and block
@@ -41,8 +44,9 @@ const mostKept = 64
 
 // ConnectSet fetches a set and checks it: the id in the URL, the owner's signature, the tables, the claim of each table
 // and the total of all. [Options.Task] is the URL of the set at its first relay: …/v1/sets/ID. If ID names the set
-// at position 0, the relay answers with the latest renewal that has begun. MaxEpsilon and MaxDelta limit the total.
-// Stream, Budget and Ledger do not apply.
+// at position 0, the relay answers with the latest renewal that has begun. MaxEpsilon and MaxDelta limit the total;
+// with a Ledger, so does the Budget, and MaxEpsilon may be left out. Stream does not apply. A client with a ledger
+// refuses renewals.
 func ConnectSet(ctx context.Context, o Options) (*SetClient, error) {
 	if o.HTTP == nil {
 		o.HTTP = defaultHTTP()
@@ -75,6 +79,11 @@ func ConnectSet(ctx context.Context, o Options) (*SetClient, error) {
 	c := &SetClient{options: o, set: set, keys: map[[2]uint64][]*onion.SignedKeyList{}}
 	if err := c.checkClaims(); err != nil {
 		return nil, err
+	}
+	if o.Ledger != nil {
+		if err := c.checkLedger(); err != nil {
+			return nil, err
+		}
 	}
 	c.poster = &Client{options: o, open: &taskfile.Open{Task: set.Tasks[0], ID: set.Tables[0].Task, Owner: set.Owner},
 		issuer: &issuerKey{}}
@@ -124,6 +133,9 @@ func (c *SetClient) checkClaims() error {
 	if o.MaxDelta == 0 {
 		o.MaxDelta = defaultMaxDelta
 	}
+	if o.MaxEpsilon == 0 && o.Ledger != nil {
+		o.MaxEpsilon = math.Inf(1)
+	}
 	switch {
 	case !(o.MaxEpsilon > 0):
 		return invalid.Field("MaxEpsilon", fmt.Sprint(o.MaxEpsilon), "a number above 0")
@@ -151,38 +163,59 @@ func (c *SetClient) Seal(ctx context.Context, day uint64, values map[string][]fl
 	if count := c.set.Tasks[0].Epochs.Count; day >= count {
 		return nil, invalid.Field("day", fmt.Sprint(day), fmt.Sprintf("0 to %d", count-1))
 	}
-	slots := make([]onion.SetSlot, len(c.set.Tables))
-	var sealers []*onion.Sealer
-	known := 0
+	messages, known := make([]task.Message, len(c.set.Tables)), 0
 	for i, table := range c.set.Tables {
-		epoch, open := c.set.At(i, day)
-		slots[i] = onion.SetSlot{Epoch: epoch, Message: task.Message{Cover: true}}
+		messages[i] = task.Message{Cover: true}
 		if value, has := values[table.Name]; has {
 			known++
-			if table.Bare || !open {
+			if _, open := c.set.At(i, day); table.Bare || !open {
 				return nil, invalid.Field("values", table.Name, "tables that have values and are open on the day")
 			}
-			messages, err := c.mechanisms[i].Randomize(randomizer.NewSource(), value)
+			drawn, err := c.mechanisms[i].Randomize(randomizer.NewSource(), value)
 			if err != nil {
 				return nil, fmt.Errorf("table %s: %w", table.Name, err)
 			}
-			slots[i].Message = task.Message{Body: messages[0][0]}
+			messages[i] = task.Message{Body: drawn[0][0]}
 		}
+	}
+	if known < len(values) {
+		return nil, errOtherTable
+	}
+	sealer, err := c.sealer(ctx, day)
+	if err != nil {
+		return nil, err
+	}
+	return c.seal(sealer, day, messages)
+}
+
+var errOtherTable = invalid.Field("values", "of another table", "tables of the set")
+
+// sealer returns a sealer for a day. It fetches the keys that the client does not have.
+func (c *SetClient) sealer(ctx context.Context, day uint64) (*onion.SetSealer, error) {
+	var sealers []*onion.Sealer
+	for i, t := range c.set.Tasks {
+		epoch, _ := c.set.At(i, day)
 		lists, err := c.keysOf(ctx, c.set.Clock[i], epoch)
 		if err != nil {
 			return nil, err
 		}
-		t := c.set.Tasks[i]
-		sealer, err := onion.NewSealer(t, table.Task, lists[:t.VerifierHop()+1])
+		sealer, err := onion.NewSealer(t, c.set.Tables[i].Task, lists[:t.VerifierHop()+1])
 		if err != nil {
 			return nil, err
 		}
 		sealers = append(sealers, sealer)
 	}
-	if known < len(values) {
-		return nil, invalid.Field("values", "of another table", "tables of the set")
+	return onion.NewSetSealer(c.set.ID, sealers), nil
+}
+
+// seal seals a day's messages, by table.
+func (c *SetClient) seal(sealer *onion.SetSealer, day uint64, messages []task.Message) (*Report, error) {
+	slots := make([]onion.SetSlot, len(messages))
+	for i, m := range messages {
+		slots[i].Message = m
+		slots[i].Epoch, _ = c.set.At(i, day)
 	}
-	body, err := onion.NewSetSealer(c.set.ID, sealers).Seal(day, slots)
+	body, err := sealer.Seal(day, slots)
 	if err != nil {
 		return nil, err
 	}
@@ -255,6 +288,6 @@ func (c *SetClient) token(ctx context.Context, day uint64) ([]byte, error) {
 
 // WithHeader returns a client of the same set that adds the given headers to its submissions.
 func (c *SetClient) WithHeader(header http.Header) *SetClient {
-	return &SetClient{options: c.options, set: c.set, mechanisms: c.mechanisms, poster: c.poster.WithHeader(header),
-		keys: map[[2]uint64][]*onion.SignedKeyList{}}
+	return &SetClient{options: c.options, set: c.set, mechanisms: c.mechanisms, usual: c.usual,
+		poster: c.poster.WithHeader(header), keys: map[[2]uint64][]*onion.SignedKeyList{}}
 }

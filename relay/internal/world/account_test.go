@@ -36,7 +36,8 @@ type sent struct {
 	slots  [2]int // how many of its slots each relay has released
 	acked  bool
 	lanes  onion.Lanes // its slots as the first relay releases them
-	letter uint64      // only with rare events
+	letter uint64      // only with rare events, or a set
+	cover  bool        // only with a set
 }
 
 // slotName identifies a slot that a relay has released, by its hash.
@@ -48,10 +49,11 @@ type batchAt struct {
 	epoch, seq uint64
 }
 
-// account records what happens in a world, and checks the invariants.
+// account records what happens in a world to a task, and checks the invariants.
 type account struct {
 	world *world
 	open  *taskfile.Open
+	file  string           // name of the task's files
 	keys  [3]*keyfile.HPKE // the relays' and the verifier's keys, copied before any was erased
 
 	mu        sync.Mutex // guards the rest
@@ -70,15 +72,15 @@ type account struct {
 	handed    int      // junk requests that were answered
 }
 
-func newAccount(w *world) *account {
-	a := &account{world: w, open: w.Open, manifests: map[batchAt][sha256.Size]byte{},
+func newAccount(w *world, open *taskfile.Open, file string) *account {
+	a := &account{world: w, open: open, file: file, manifests: map[batchAt][sha256.Size]byte{},
 		signed: map[batchAt]*onion.Manifest{}, tokens: map[string]map[string]bool{}, broke: map[string]bool{},
 		offers: map[batchAt]offer{}, confirmed: map[batchAt]bool{}}
 	for hop := range a.slots {
 		a.slots[hop], a.out[hop] = map[slotName]*sent{}, map[slotName][sha256.Size]byte{}
 	}
 	for hop, name := range []string{relayNames[0], relayNames[1], "verifier"} {
-		keys, err := keyfile.LoadHPKE(filepath.Join(w.Dir, name, worldTask+".keys"))
+		keys, err := keyfile.LoadHPKE(filepath.Join(w.Dir, name, file+".keys"))
 		if err != nil {
 			panic(err)
 		}
@@ -133,15 +135,22 @@ func (a *account) know(client string, epoch uint64, body []byte) *sent {
 	if err != nil {
 		panic(err)
 	}
-	second := a.opener(1, epoch)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s := &sent{client: client, epoch: epoch, number: len(a.reports), lanes: envelope.Lanes}
-	a.reports = append(a.reports, s)
+	s := &sent{client: client, epoch: epoch}
 	if a.world.kind == rare {
 		s.letter = a.letter(epoch, body)
 	}
-	for lane, slots := range envelope.Lanes {
+	a.learn(s, envelope.Lanes)
+	return s
+}
+
+// learn records the slots of a report for hop 1, and what they are at hop 2.
+func (a *account) learn(s *sent, lanes onion.Lanes) {
+	second := a.opener(1, s.epoch)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.number, s.lanes = len(a.reports), lanes
+	a.reports = append(a.reports, s)
+	for lane, slots := range lanes {
 		for _, slot := range slots {
 			_, next, err := second.OpenSlot(lane, slot)
 			if err != nil {
@@ -151,7 +160,6 @@ func (a *account) know(client string, epoch uint64, body []byte) *sent {
 			a.slots[1][sha256.Sum256(next)] = s
 		}
 	}
-	return s
 }
 
 func (a *account) acknowledged(s *sent) {
@@ -179,6 +187,14 @@ func (o *offer) kept() bool {
 	o.life.mu.Lock()
 	defer o.life.mu.Unlock()
 	return !o.life.dead || o.life.died.Sub(o.at) > offerLasts
+}
+
+// taskOf returns the id in the path of a later party's request.
+func taskOf(req *http.Request) string {
+	if parts := strings.Split(req.URL.Path, "/"); len(parts) > 3 {
+		return parts[3]
+	}
+	return ""
 }
 
 func pathOf(req *http.Request) (epoch, seq uint64) {
@@ -270,7 +286,7 @@ func (w *world) noteAnswer(_, to string, req *http.Request, got *recordedRespons
 	hop := slices.Index(relayNames, to)
 	switch kind := question(req); {
 	case hop >= 0 && kind == "batch" && (got.status == http.StatusOK || got.status == http.StatusPartialContent):
-		w.account.released(hop, got.body)
+		w.of(taskOf(req)).released(hop, got.body)
 		if b, err := onion.ParseBatch(got.body); err == nil {
 			m, _ := b.Header()
 			w.parties[to].disk.AddCheckpoint(got.step, commitment{handedOut: &batchAt{hop, m.Epoch, m.Seq},
@@ -284,9 +300,10 @@ func (w *world) noteAnswer(_, to string, req *http.Request, got *recordedRespons
 	case hop >= 0 && kind == "confirm" && got.status == http.StatusNoContent:
 		at := batchAt{hop: hop}
 		at.epoch, at.seq = pathOf(req)
-		w.account.mu.Lock()
-		w.account.confirmed[at] = true
-		w.account.mu.Unlock()
+		a := w.of(taskOf(req))
+		a.mu.Lock()
+		a.confirmed[at] = true
+		a.mu.Unlock()
 	case to == "issuer" && req.Method == http.MethodPost && got.status == http.StatusOK:
 		w.account.issued(req.URL.Path+" "+req.Header.Get("X-Forwarded-For"), got.body)
 	}
@@ -427,7 +444,7 @@ func (a *account) releasedLane(at batchAt, lane int, slots [][]byte, manifest [s
 // checkReached checks that no slot is in two of the verifier's batch files, whatever the relays have released.
 func (a *account) checkReached() {
 	in := map[slotName]string{}
-	for _, path := range a.world.keptFiles() {
+	for _, path := range a.keptFiles() {
 		raw, err := os.ReadFile(path)
 		if err != nil {
 			panic(err)
@@ -490,29 +507,32 @@ func (a *account) checkLost(noticed []string) {
 }
 
 // early returns the epochs whose keys a relay erased before their ends by the true clock.
-func (w *world) early(p *party) (epochs []uint64) {
-	left := w.keysLeft(p)
-	for epoch := range w.Open.Epochs.Count {
-		if !left[epoch] && w.now().Before(w.epochEnd(epoch).Add(worldSkew)) {
-			epochs = append(epochs, epoch)
+func (w *world) early(p *party) (epochs []string) {
+	for _, a := range w.accounts {
+		left := a.keysLeft(p)
+		for epoch := range a.open.Epochs.Count {
+			end := time.Unix(int64(a.open.Epochs.End(epoch)), 0)
+			if !left[epoch] && w.now().Before(end.Add(worldSkew)) {
+				epochs = append(epochs, fmt.Sprint(a.file, " ", epoch))
+			}
 		}
 	}
 	return epochs
 }
 
 // keysLeft returns the epochs whose keys are in a relay's key file.
-func (w *world) keysLeft(p *party) map[uint64]bool {
+func (a *account) keysLeft(p *party) map[uint64]bool {
 	out := map[uint64]bool{}
-	keys, err := keyfile.LoadHPKE(filepath.Join(p.folder, worldTask+".keys"))
+	keys, err := keyfile.LoadHPKE(filepath.Join(p.folder, a.file+".keys"))
 	if err != nil {
-		w.account.note("keys that cannot be read", "%s: %v", p.name, err)
+		a.note("keys that cannot be read", "%s: %v", p.name, err)
 		return out
 	}
-	for epoch := range w.Open.Epochs.Count {
+	for epoch := range a.open.Epochs.Count {
 		if _, err := keys.Key(epoch); err == nil {
 			out[epoch] = true
 		} else if !errors.Is(err, keyfile.ErrErased) {
-			w.account.note("keys that cannot be read", "%s: %v", p.name, err)
+			a.note("keys that cannot be read", "%s: %v", p.name, err)
 		}
 	}
 	return out
@@ -540,7 +560,9 @@ func (w *world) noticed(ctx context.Context) (out []string) {
 		case *relay.Relay:
 			out = append(out, relayFindings(ctx, name, r)...)
 		case *pulling:
-			out = append(out, verifierFindings(r.verifier)...)
+			for _, v := range r.verifiers {
+				out = append(out, verifierFindings(v)...)
+			}
 		}
 	}
 	return out
@@ -588,9 +610,10 @@ func (w *world) state(p *party) string {
 	var out []string
 	w.account.checkJunk(p.name, status.Owners)
 	for _, t := range status.Tasks {
-		w.account.checkTraces(p.name, &t)
+		a := w.of(t.ID)
+		a.checkTraces(p.name, &t)
 		if status.StateRollback == "" {
-			w.account.checkConfirmed(t.Hop, &t)
+			a.checkConfirmed(t.Hop, &t)
 		}
 		for _, e := range t.Epochs {
 			out = append(out, fmt.Sprintf("%d %s %d/%d", e.Epoch, e.State, e.Confirmed, e.Batches))
@@ -599,13 +622,26 @@ func (w *world) state(p *party) string {
 	return strings.Join(out, ", ")
 }
 
-// kept counts the batches in the verifier's folder.
-func (w *world) kept() int { return len(w.keptFiles()) }
+// kept counts the batches in the verifier's folders.
+func (w *world) kept() (n int) {
+	for _, a := range w.accounts {
+		n += len(a.keptFiles())
+	}
+	return n
+}
 
-func (w *world) keptFiles() []string {
-	found, err := filepath.Glob(filepath.Join(w.parties["verifier"].folder, "data", "*.batch"))
+func (a *account) keptFiles() []string {
+	found, err := filepath.Glob(filepath.Join(a.world.parties["verifier"].folder, a.data(), "*.batch"))
 	if err != nil {
 		panic(err)
 	}
 	return found
+}
+
+// data returns the verifier's folder of the task's batches, below its own.
+func (a *account) data() string {
+	if a.world.kind == sets {
+		return filepath.Join("data", a.file)
+	}
+	return "data"
 }

@@ -30,6 +30,11 @@ const (
 	bugEndless     = "destroyed batches are not counted"
 	bugJunk        = "answers are read to their end"
 	bugForgets     = "visitors' devices forget their allowances"
+
+	bugTables         = "a set's tables lose slots"
+	bugForgetsEvents  = "browsers forget a set's events"
+	bugForgetsReports = "browsers forget a set's reports"
+	bugForgetsDays    = "browsers forget a set's days"
 )
 
 // plantIn changes a relay's configuration so that it has a bug, which worlds must find; "" is none. It also makes every
@@ -99,6 +104,10 @@ func (b *buggy) Commit(ctx context.Context, group []*store.Submission) (bool, er
 		case bugSpent:
 			sub.Client[0] ^= byte(i + 1)
 			sub.Client[1] ^= sub.Tag[0]
+		case bugTables:
+			for i := range sub.Others {
+				sub.Others[i].Open = sub.Others[i].Open && sub.Tag[i]%8 > 0
+			}
 		}
 	}
 	if b.bug != bugAckEarly {

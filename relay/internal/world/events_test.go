@@ -92,7 +92,7 @@ func (v *visitorTransport) Do(req *http.Request) (*http.Response, error) {
 func (w *world) drawVisitors(rng *rand.Rand, running *sync.WaitGroup) (out []event) {
 	of := &visitorTask{w.Open, lawOf(w.t, w.Open), w.account.letter}
 	for i := range 2*worldBatch + rng.IntN(2*worldBatch) {
-		v := &visitor{visitorTask: of, t: w.t, rng: rand.New(rand.NewPCG(w.seed, uint64(i)+1)),
+		v := &visitor{visitorTask: of, device: device{t: w.t, rng: rand.New(rand.NewPCG(w.seed, uint64(i)+1))},
 			visits: between(rng, 0, 40*time.Second), retries: 4 * time.Second, events: 1,
 			forgets: w.bug.name == bugForgets, left: map[uint64]string{}}
 		v.http = &visitorTransport{visitor: v, clientTransport: clientTransport{network: w.network,
@@ -125,7 +125,7 @@ func (w *world) checkVisitors() {
 // many slots they have.
 func (w *world) reached() (letters []uint64, batches, slots uint64) {
 	letters = make([]uint64, w.Open.Noise.Cells)
-	for _, path := range w.keptFiles() {
+	for _, path := range w.account.keptFiles() {
 		raw, err := os.ReadFile(path)
 		require.NoError(w.t, err)
 		b, err := onion.ParseBatch(raw)
@@ -153,7 +153,7 @@ func (w *world) checkEstimate() {
 	if !ok {
 		return // its start failed, which is noted elsewhere
 	}
-	r, err := run.verifier.Report()
+	r, err := run.verifiers[0].Report()
 	require.NoError(w.t, err)
 	clients := uint64(0)
 	for _, n := range letters {

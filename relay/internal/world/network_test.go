@@ -198,7 +198,7 @@ func (r *network) handler(to string) http.Handler {
 		r.world.noteRequest(from, to, req)
 		a, err := r.carry(from, to, req)
 		if err == nil && to == "relay1" && question(req) == "batch" && req.Header.Get("Range") == "" {
-			r.world.account.offered(req, a)
+			r.world.of(taskOf(req)).offered(req, a)
 		}
 		if err != nil {
 			panic(http.ErrAbortHandler)

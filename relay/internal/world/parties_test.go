@@ -74,7 +74,7 @@ type runner interface {
 func (p *party) Now() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return time.Now().Add(p.offset)
+	return p.world.now().Add(p.offset)
 }
 
 // setClock sets how far the party's clock is ahead of the true time.
@@ -211,8 +211,11 @@ func beginRelay(hop int) func(p *party, l *life) (runner, error) {
 func (p *party) relayConfig() (relay.Config, error) {
 	cfg, err := relay.LoadConfig(filepath.Join(p.folder, "relay.yaml"))
 	cfg.Listen, cfg.Admin = "", ""
-	cfg.Clock, cfg.Elapsed, cfg.Log = p.Now, p.world.since, p.logger()
+	cfg.Clock, cfg.Elapsed, cfg.Log = p.Now, p.world.elapsed, p.logger()
 	cfg.GiveUp, cfg.Retention = worldGiveUp, 24*time.Hour
+	if p.world.kind == sets {
+		cfg.GiveUp, cfg.Retention = setGiveUp, 10*365*24*time.Hour
+	}
 	for i := range cfg.Tasks {
 		cfg.Tasks[i].IssuerKeys = ""
 	}
@@ -239,41 +242,70 @@ func beginIssuer(p *party, l *life) (runner, error) {
 	return i, nil
 }
 
-// pulling is a running verifier.
+// pulling is a running verifier, with a puller for each task.
 type pulling struct {
-	*collect.Puller
-	verifier *verifier.Verifier
+	pullers   []*collect.Puller
+	verifiers []*verifier.Verifier
+	interval  time.Duration
 }
 
 func (p *pulling) Run(ctx context.Context) error {
-	err := p.Puller.Run(ctx, 2*time.Second)
-	return errors.Join(err, p.Close())
+	var running sync.WaitGroup
+	errs := make([]error, len(p.pullers))
+	for i, puller := range p.pullers {
+		running.Go(func() { errs[i] = puller.Run(ctx, p.interval) })
+	}
+	running.Wait()
+	return errors.Join(append(errs, p.Close())...)
+}
+
+// Close releases all folders.
+func (p *pulling) Close() (err error) {
+	for _, puller := range p.pullers {
+		err = errors.Join(err, puller.Close())
+	}
+	return err
 }
 
 func beginVerifier(p *party, _ *life) (runner, error) {
-	keys, err := keyfile.LoadHPKE(filepath.Join(p.folder, worldTask+".keys"))
+	out := &pulling{interval: 2 * time.Second}
+	if p.world.kind == sets {
+		out.interval = setPull
+	}
+	for _, a := range p.world.accounts {
+		v, puller, err := p.beginPuller(a)
+		if err != nil {
+			return nil, errors.Join(err, out.Close())
+		}
+		out.pullers, out.verifiers = append(out.pullers, puller), append(out.verifiers, v)
+	}
+	return out, nil
+}
+
+func (p *party) beginPuller(a *account) (*verifier.Verifier, *collect.Puller, error) {
+	keys, err := keyfile.LoadHPKE(filepath.Join(p.folder, a.file+".keys"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	sign, err := keyfile.LoadSign(filepath.Join(p.folder, "sign.key"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	v, err := verifier.New(p.world.Open, keys)
+	v, err := verifier.New(a.open, keys)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	transport, err := handover.LoadTransport("")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	puller, err := collect.NewPuller(v, handover.NewRequester(sign, transport), filepath.Join(p.folder, "data"),
+	puller, err := collect.NewPuller(v, handover.NewRequester(sign, transport), filepath.Join(p.folder, a.data()),
 		p.logger())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	puller.Clock = p.Now
-	return &pulling{puller, v}, nil
+	return v, puller, nil
 }
 
 // part returns the part of a party's state to which a file belongs: store, secret, keys, mark or data; "" if to none.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/testing/faultdisk"
 	"github.com/doona-dp/doona/internal/testing/stattest"
+	"github.com/doona-dp/doona/shufflerclient"
 )
 
 // bug is a bug that a test plants into the parties of a world, to check that worlds find it. The zero value is no bug.
@@ -22,6 +23,7 @@ type bug struct {
 	plant  [2]string        // for each relay, the bug for [plantIn]
 	tokens bool             // only worlds with tokens show it
 	rare   bool             // only worlds with rare events show it
+	sets   bool             // only worlds with a set show it
 	add    []fault          // faults that make the bug visible
 	quiet  bool             // without other faults
 	brief  bool             // also in the short form
@@ -62,6 +64,10 @@ var planted = []*bug{
 		quiet: true, brief: true, add: []fault{ofJunkAnswers(worldLead, 30*time.Second,
 			[2]string{"relay2", "relay1"}, linkJunk, 0)}},
 	{name: bugForgets, breaks: "events beyond the allowance", rare: true},
+	{name: bugTables, breaks: "a submission in some tables only", plant: [2]string{bugTables, ""}, sets: true},
+	{name: bugForgetsEvents, breaks: "events beyond the allowance", sets: true},
+	{name: bugForgetsReports, breaks: "two reports of one epoch", sets: true},
+	{name: bugForgetsDays, breaks: "two submissions of one day", sets: true},
 	// If all of one relay's state is rolled back, an honest other party reveals it. So all three are rolled back.
 	{name: "state rollback of both relays and the verifier", breaks: "two batches under one number",
 		add: []fault{rollBackAll("relay1"), rollBackAll("relay2"), rollBackAll("verifier")}},
@@ -119,7 +125,7 @@ func TestWorldFindsPlantedBugs(t *testing.T) {
 		}
 		t.Run(b.name, func(t *testing.T) {
 			found := func(w *world) bool {
-				return slices.ContainsFunc(w.account.broken,
+				return slices.ContainsFunc(w.broken(),
 					func(line string) bool { return strings.HasPrefix(line, b.breaks) })
 			}
 			for seed := uint64(0); ; seed++ {
@@ -131,4 +137,19 @@ func TestWorldFindsPlantedBugs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// forgets are what browsers with a set forget when their processes start, by the planted bug.
+var forgets = map[string]func(line *shufflerclient.Line){
+	bugForgetsDays: func(line *shufflerclient.Line) { line.Set.Day = 0 },
+	bugForgetsEvents: func(line *shufflerclient.Line) {
+		for i := range line.Set.Tables {
+			line.Set.Tables[i].Events = nil
+		}
+	},
+	bugForgetsReports: func(line *shufflerclient.Line) {
+		for i := range line.Set.Tables {
+			line.Set.Tables[i].Runs = nil
+		}
+	},
 }

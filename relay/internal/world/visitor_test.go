@@ -89,21 +89,28 @@ func letterOf(m task.Message) uint64 { return uint64(m.Body[len(m.Body)-1]) }
 // writes may differ between runs.
 type visitor struct {
 	*visitorTask
-	t       *testing.T
-	rng     *rand.Rand
+	device
 	http    shufflerclient.HTTP
 	visits  time.Duration // after the beginning of a day
 	retries time.Duration // between attempts to send a report
 	events  int           // it has a value other than the default on one of this many days
-	folder  string
-	disk    *faultdisk.Disk
 	client  *shufflerclient.Client
-	offset  time.Duration     // how far its clock is ahead of the true time
 	forgets bool              // a planted fault: each start of the process forgets the allowance
 	left    map[uint64]string // by epoch: the body that left the device
 	again   int               // epochs of which two different bodies left
 
-	crashes, cuts, full, leaps, instead, resent int
+	instead, resent int
+}
+
+// device is what a visitor's programs run on.
+type device struct {
+	t      *testing.T
+	rng    *rand.Rand
+	folder string
+	disk   *faultdisk.Disk
+	offset time.Duration // how far its clock is ahead of the true time
+
+	crashes, cuts, full, leaps int
 }
 
 // leaves records a request with a report.
@@ -139,7 +146,7 @@ func (v lossy) Do(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusCreated, Body: http.NoBody}, nil
 }
 
-func (v *visitor) path(name string) string { return filepath.Join(v.folder, name) }
+func (v *device) path(name string) string { return filepath.Join(v.folder, name) }
 
 // start starts the process on what is on the disk.
 func (v *visitor) start() {
@@ -160,7 +167,10 @@ func (v *visitor) start() {
 }
 
 // forget drops the events from the ledger's file.
-func (v *visitor) forget() {
+func (v *visitor) forget() { v.edit(func(line *shufflerclient.Line) { line.Events = nil }) }
+
+// edit changes the lines of the ledger's file, if there is one.
+func (v *device) edit(change func(line *shufflerclient.Line)) {
 	raw, err := os.ReadFile(v.path("ledger.json"))
 	if errors.Is(err, os.ErrNotExist) {
 		return
@@ -169,7 +179,7 @@ func (v *visitor) forget() {
 	var ledger shufflerclient.Ledger
 	require.NoError(v.t, json.Unmarshal(raw, &ledger))
 	for i := range ledger.Lines {
-		ledger.Lines[i].Events = nil
+		change(&ledger.Lines[i])
 	}
 	raw, err = json.Marshal(ledger)
 	require.NoError(v.t, err)
@@ -177,7 +187,7 @@ func (v *visitor) forget() {
 }
 
 // move puts the device's files into a new folder, as a power cut leaves them, or as they are if it has no disk yet.
-func (v *visitor) move(number int) {
+func (v *device) move(number int) {
 	into := filepath.Join(filepath.Dir(v.folder), fmt.Sprintf("disk%d", number))
 	if v.disk == nil {
 		require.NoError(v.t, os.Mkdir(into, 0o700))
@@ -197,7 +207,7 @@ func (v *visitor) live(folder string) {
 	v.start()
 	for day := range v.open.Epochs.Count {
 		time.Sleep(time.Until(v.begins().Add(time.Duration(day)*v.day() + v.visits)))
-		v.fault()
+		v.fault(int(v.open.Epochs.Count), v.day())
 		if v.rng.IntN(5) > 0 {
 			v.visit()
 		}
@@ -214,8 +224,8 @@ func (v *visitor) live(folder string) {
 	}
 }
 
-// fault draws what goes wrong on a day.
-func (v *visitor) fault() {
+// fault draws what goes wrong on a day. The clock leaps by less than a number of days.
+func (v *device) fault(days int, day time.Duration) {
 	switch v.rng.IntN(10) {
 	case 0: // It dies at one of the next writes.
 		v.disk.Stop(v.rng.IntN(12), func() {})
@@ -224,8 +234,7 @@ func (v *visitor) fault() {
 		v.disk.Fill(1 + v.rng.IntN(6))
 	case 2:
 		v.leaps++
-		days := int(v.open.Epochs.Count)
-		v.offset = time.Duration(v.rng.IntN(2*days)-days) * v.day()
+		v.offset = time.Duration(v.rng.IntN(2*days)-days) * day
 	}
 }
 
@@ -318,7 +327,7 @@ func (v *visitor) exceeds() string {
 func (of *visitorTask) playVisitor(t *testing.T, seed uint64, forgets bool) (v *visitor) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		v = &visitor{visitorTask: of, t: t, rng: rand.New(rand.NewPCG(seed, 46)), visits: time.Hour,
+		v = &visitor{visitorTask: of, device: device{t: t, rng: rand.New(rand.NewPCG(seed, 46))}, visits: time.Hour,
 			retries: time.Minute, events: 4, forgets: forgets, left: map[uint64]string{}}
 		v.http = lossy{v}
 		v.live(t.TempDir())

@@ -6,6 +6,8 @@
 // (network_test.go), and each disk is a faultdisk. A seed determines all faults and the times of the reports: the same
 // seed makes the same world.
 //
+// The task may also be a set of tables (set_test.go).
+//
 // An epoch lasts a minute. One minute after the last epoch all faults end. The parties then have a little more than
 // worldGiveUp to finish. The invariants of account_test.go must hold during the run and at its end.
 package world_test
@@ -69,6 +71,7 @@ const (
 	tokens kind = "tokens"
 	noise  kind = "noise"
 	rare   kind = "rare events"
+	sets   kind = "a set" // set_test.go
 )
 
 // kindOf returns the kind of a seed's world. Worlds with planted bugs have no dummies.
@@ -76,6 +79,8 @@ func kindOf(seed uint64, planted *bug) kind {
 	switch {
 	case planted.rare:
 		return rare
+	case planted.sets:
+		return sets
 	case seed%4 == 3 || planted.tokens:
 		return tokens
 	case seed%4 == 1 && planted.name == "":
@@ -100,7 +105,7 @@ func TestMain(m *testing.M) {
 
 // layouts make the deployments that worlds copy. Their keys fit every world, because all worlds begin at the same time.
 var layouts = map[kind]func() (*quickstart.Deployment, error){plain: layout(plain), tokens: layout(tokens),
-	noise: layout(noise), rare: layout(rare)}
+	noise: layout(noise), rare: layout(rare), sets: sync.OnceValues(setLayout)}
 
 // beginning is the time at which a bubble of package synctest starts.
 var beginning = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -125,17 +130,21 @@ func layout(of kind) func() (*quickstart.Deployment, error) {
 		if of == tokens {
 			draft.Clients = task.Clients{Kind: task.ClientToken, Quota: 1, Issuer: task.Party{URL: "http://issuer"}}
 		}
-		var relays []quickstart.Relay
-		for _, name := range relayNames {
-			relays = append(relays, quickstart.Relay{URL: "http://" + name, Pull: worldPull, Skew: worldSkew.String(),
-				TrustedProxies: []string{"127.0.0.0/8"}})
-		}
-		dir, err := os.MkdirTemp(layoutFolder, "world") // TestMain removes it
-		if err != nil {
-			return nil, err
-		}
-		return quickstart.Write(filepath.Join(dir, "all"), relays, []quickstart.Draft{{Name: worldTask, Task: draft}})
+		return writeLayout(worldSkew, []quickstart.Draft{{Name: worldTask, Task: draft}})
 	})
+}
+
+func writeLayout(skew time.Duration, drafts []quickstart.Draft, of ...quickstart.Set) (*quickstart.Deployment, error) {
+	var relays []quickstart.Relay
+	for _, name := range relayNames {
+		relays = append(relays, quickstart.Relay{URL: "http://" + name, Pull: worldPull, Skew: skew.String(),
+			TrustedProxies: []string{"127.0.0.0/8"}})
+	}
+	dir, err := os.MkdirTemp(layoutFolder, "world") // TestMain removes it
+	if err != nil {
+		return nil, err
+	}
+	return quickstart.Write(filepath.Join(dir, "all"), relays, drafts, of...)
 }
 
 // world is one run of a seed.
@@ -149,10 +158,13 @@ type world struct {
 	order              []string // names of parties, in starting order
 	ends               map[string]*relaytest.PipeListener
 	network            *network
-	account            *account
+	account            *account           // of the task, or of the set's first table
+	accounts           []*account         // of the task, or by table
 	firstSign          ed25519.PrivateKey // the first relay's key, for attackers who lie in its name
 	t                  *testing.T         // of the bubble
 	visitors           []*visitor         // only with rare events
+	browsers           []*browser         // only with a set
+	counted            [][4]uint64        // by table: values sent, acknowledged and counted, and covers
 	intervals, missed  int                // of estimates; and those without the truth
 	snapshots          bool               // parties' files are copied during the run
 	records            bool               // disks record every write and sync
@@ -171,23 +183,41 @@ func (w *world) log(format string, args ...any) {
 
 func (w *world) since() time.Duration { return time.Since(beginning) }
 
-// now returns the true time, which no wrong clock changes.
-func (w *world) now() time.Time { return time.Now() }
+// elapsed is since by the parties' clocks: with a set, they run faster, so that a day lasts a minute.
+func (w *world) elapsed() time.Duration {
+	if w.kind == sets {
+		return w.since() * setSpeed
+	}
+	return w.since()
+}
 
-func (w *world) epochEnd(epoch uint64) time.Time {
-	return time.Unix(int64(w.Open.Epochs.End(epoch)), 0)
+// now returns the true time by the parties' clocks, which no wrong clock changes.
+func (w *world) now() time.Time { return beginning.Add(w.elapsed()) }
+
+// of returns the account of the task with an id in hexadecimal. Other ids count as the first task's.
+func (w *world) of(id string) *account {
+	for _, a := range w.accounts {
+		if a.open.ID.String() == id {
+			return a
+		}
+	}
+	return w.account
 }
 
 // end returns when all faults end: one minute after the last epoch.
 func (w *world) end() time.Duration {
-	return worldLead + time.Duration(w.Open.Epochs.Count+1)*worldLength
+	lead := worldLead
+	if w.kind == sets {
+		lead = setLead
+	}
+	return lead + time.Duration(w.Open.Epochs.Count+1)*worldLength
 }
 
 // untilHeal returns how long faults may still last.
 func (w *world) untilHeal() time.Duration { return max(w.end()-w.since(), 0) }
 
 // dummies reports whether the relays add dummies.
-func (w *world) dummies() bool { return w.kind == noise || w.kind == rare }
+func (w *world) dummies() bool { return w.kind == noise || w.kind == rare || w.kind == sets }
 
 // name returns the party that connects from an address; "clients" if there is none.
 func (w *world) name(address string) string {
@@ -214,7 +244,14 @@ func newWorld(seed uint64, folder string, planted *bug) (*world, error) {
 	deployment.Dir = folder
 	w.Cascade = &relaytest.Cascade{Deployment: &deployment, Open: from.Bundles[0]}
 	w.network = &network{world: w, answers: map[string]*recordedResponse{}}
-	w.account = newAccount(w)
+	for i, open := range from.Bundles {
+		file := worldTask
+		if of == sets {
+			file = setName + "-" + w.Sets[0].Tables[i].Name
+		}
+		w.accounts = append(w.accounts, newAccount(w, open, file))
+	}
+	w.account = w.accounts[0]
 	if w.firstSign, err = keyfile.LoadSign(filepath.Join(folder, relayNames[0], "sign.key")); err != nil {
 		return nil, err
 	}
@@ -238,6 +275,9 @@ func (w *world) run() {
 	drawn := drawFaults(rng, w.tokens, kindNames)
 	if w.kind == rare {
 		drawn = drawRareFaults(rng)
+	}
+	if w.kind == sets {
+		drawn = w.drawSetFaults(rng)
 	}
 	faults := w.bug.faults(rng, drawn)
 	w.snapshots = w.bug.needsSnapshots(faults)
@@ -301,12 +341,16 @@ func (w *world) play(rng *rand.Rand, faults []fault) {
 		}})
 	}
 	end := w.end()
-	if w.kind == rare {
+	pause := 5 * time.Second
+	switch w.kind {
+	case rare:
 		events = append(events, w.drawVisitors(rng, &running)...)
-	} else {
+	case sets:
+		events, pause = append(events, w.drawBrowsers(rng, &running)...), setChecks
+	default:
 		events = append(events, w.drawClients(rng, &running)...)
 	}
-	for at := 5 * time.Second; at < end; at += 5 * time.Second {
+	for at := pause; at < end; at += pause {
 		events = append(events, event{at, w.check})
 	}
 	slices.SortFunc(events, func(a, b event) int { return int(a.at - b.at) })
@@ -423,7 +467,7 @@ func (w *world) check() {
 		if early := w.early(p); len(early) > w.bug.mayBeEarly() {
 			w.account.note("keys erased early", "%s: of epochs %v", name, early)
 		}
-		if now := w.state(p); now != p.lastState {
+		if now := w.state(p); now != p.lastState && w.kind != sets {
 			w.log("%s: %s", name, now)
 			p.lastState = now
 		}
@@ -496,12 +540,20 @@ func (w *world) awaitEnd() {
 		over := true
 		for _, name := range relayNames {
 			state := w.state(w.parties[name])
-			over = over && strings.Count(state, "erased")+strings.Count(state, "ended") == int(w.Open.Epochs.Count)
+			over = over && strings.Count(state, "erased")+strings.Count(state, "ended") == w.epochs()
 		}
 		if over && w.kept() == w.made() {
 			return
 		}
 	}
+}
+
+// epochs returns how many epochs all tasks have.
+func (w *world) epochs() (n int) {
+	for _, a := range w.accounts {
+		n += int(a.open.Epochs.Count)
+	}
+	return n
 }
 
 // made returns how many batches the last relay has made.
@@ -523,12 +575,17 @@ func (w *world) conclude() {
 		w.log("noticed: %s", n)
 	}
 	w.account.checkQuota()
-	w.account.checkEndless()
-	w.account.checkReached()
-	w.account.checkLost(noticed)
-	if w.kind == rare {
+	for _, a := range w.accounts {
+		a.checkEndless()
+		a.checkReached()
+		a.checkLost(noticed)
+	}
+	switch w.kind {
+	case rare:
 		w.checkVisitors()
 		w.checkEstimate()
+	case sets:
+		w.checkSet(noticed)
 	}
 	if kept, made := w.kept(), w.made(); kept < made && len(noticed) == 0 {
 		w.account.note("missing at the verifier", "%d of %d batches", made-kept, made)
@@ -536,8 +593,10 @@ func (w *world) conclude() {
 	for _, name := range relayNames {
 		p := w.parties[name]
 		w.log("%s: %s", name, w.state(p))
-		if left := w.keysLeft(p); len(left) > 0 && p.alive() != nil {
-			w.account.note("keys kept too long", "%s: of epochs %v", name, left)
+		for _, a := range w.accounts {
+			if left := a.keysLeft(p); len(left) > 0 && p.alive() != nil {
+				a.note("keys kept too long", "%s: of epochs %v", name, left)
+			}
 		}
 	}
 	w.log("the verifier has %d batches", w.kept())
@@ -565,9 +624,17 @@ func playRecorded(t *testing.T, seed uint64, planted *bug, records bool) (w *wor
 	return w
 }
 
+// broken lists the violated invariants of all tasks.
+func (w *world) broken() (out []string) {
+	for _, a := range w.accounts {
+		out = append(out, a.broken...)
+	}
+	return out
+}
+
 func (w *world) report() string {
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "seed %d: %s\n", w.seed, strings.Join(w.account.broken, "\n"))
+	fmt.Fprintf(&out, "seed %d: %s\n", w.seed, strings.Join(w.broken(), "\n"))
 	for _, line := range w.traced {
 		fmt.Fprintln(&out, line)
 	}
