@@ -374,7 +374,7 @@ export class SetConnection {
     const { engine, set, isOut } = this.#parts;
     const day = this.#day;
     const token = await this.#tokenOf(day).catch((error) => {
-      this.#fail(error);
+      if ((error as DoonaError).code === 'limit-reached') this.#fail(error); // Others may pass.
       throw error;
     });
     if (!this.#held || (this.#parts.token && !token)) return;
