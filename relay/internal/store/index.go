@@ -253,6 +253,10 @@ func (x *index) remember(t *transaction, e epochRow, id EpochID, reports uint64,
 		}
 		if !k.has(reports) {
 			defer k.free()
+			if k.reports == 0 && k.counted == 0 {
+				return nil, fmt.Errorf("epoch %d has %d reports without tags or clients: they came through a set, which must "+
+					"be listed until its last day is over, or the store is damaged", id.Epoch, reports)
+			}
 			return nil, fmt.Errorf("the store is damaged: epoch %[2]d has %[1]d reports, but tags of %[3]d and "+
 				"clients of %[4]d", reports, id.Epoch, k.reports, k.counted)
 		}

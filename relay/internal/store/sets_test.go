@@ -123,6 +123,20 @@ func TestSetSlotsAreDropped(t *testing.T) {
 	})
 }
 
+// TestUnlistedSet: a table of a set that is no longer listed takes single reports. The error must say what to do.
+func TestUnlistedSet(t *testing.T) {
+	v, err := OpenOrCreateVault(filepath.Join(t.TempDir(), "secret"))
+	require.NoError(t, err)
+	s, err := Open(service.SchemeSQLite+filepath.Join(t.TempDir(), "relay.db"), v, Process{})
+	require.NoError(t, err)
+	defer s.Close()
+	require.Equal(t, []Verdict{Accepted}, verdicts(t, s, setSubmission(1, 1)))
+	single := &Submission{ID: weekTable, Size: 10, Quota: 1, Client: number8(2), Tag: number8(2), Receipt: number8(2),
+		Lanes: onion.Lanes{{[]byte("weeks")}}}
+	_, err = s.Commit(t.Context(), []*Submission{single})
+	require.ErrorContains(t, err, "which must be listed until its last day is over")
+}
+
 // TestSetsLockInOneOrder: two processes commit sets whose first tables sort in opposite orders. Neither may wait for
 // the other forever.
 func TestSetsLockInOneOrder(t *testing.T) {
