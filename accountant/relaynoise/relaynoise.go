@@ -182,9 +182,6 @@ func tooLarge(terms int) error {
 // newPair returns the outcomes for cells with the laws a and b. rest returns the factor for the other cells, given the
 // number of dummies in both cells together.
 func newPair(a, b []float64, shift int, rest func(sum int) float64) (out pair) {
-	terms := len(a) * len(b) // Growing the slices would take a sixth of a claim's check.
-	out.p = make([]float64, 0, terms)
-	out.q = make([]float64, 0, terms)
 	for u := range a {
 		for v := range b {
 			p := a[u] * b[v] * rest(u+v)
