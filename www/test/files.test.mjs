@@ -34,7 +34,8 @@ beforeEach(async () => {
 after(async () => {
   relays?.kill();
   site?.stop();
-  if (folder) await rm(folder, { recursive: true, force: true });
+  // Programs may still write.
+  if (folder) await rm(folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
 });
 
 /** Visits the site, and reports if `reports`. @param {{task: string, owner: string}} offer @param {boolean} reports */

@@ -83,7 +83,8 @@ beforeEach(async () => {
 after(async () => {
   for (const relay of relays) relay.kill();
   site?.stop();
-  if (folder) await rm(folder, { recursive: true, force: true });
+  // Programs may still write.
+  if (folder) await rm(folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
 });
 
 /** Connects a page to the set, and reports values. @param {Page} page @param {string} url @param {...number} values */

@@ -261,6 +261,7 @@ test('two worlds that differ in all values, with a crash and two tabs, look the 
       await connect({}, tab);
       await report(values(day + 1), tab);
       await page.evaluate(hide);
+      await reaches('reported'); // On a busy machine it may take long.
       await look();
       await tab.evaluate(hide);
       await look();
