@@ -20,7 +20,7 @@ type SetState struct {
 	Tables []TableState `json:"tables"`
 }
 
-// TableState has, of one table, what a [Line] has of a task.
+// TableState has, of one table, what a [Line] has of a task: times are Unix times in seconds.
 type TableState struct {
 	Runs   []Run   `json:"runs"`
 	Block  *int64  `json:"block,omitempty"`

@@ -29,7 +29,7 @@ type Set struct {
 	Position uint64    // 0 for a new set; of a renewal, the position of its tasks in their streams.
 	Root     task.ID   // Of a renewal: the id of the set at position 0. Otherwise zero.
 	Before   task.ID   // Of a renewal: the id of the set at the previous position. Otherwise zero.
-	First    []task.ID // Of a renewal: the tables' tasks at position 0, which keys are replaced under. Otherwise nil.
+	First    []task.ID // Of a renewal: the tables' tasks at position 0, under whose ids keys are replaced. Or nil.
 }
 
 // Total is the (ε, δ) that a set promises for all reports of a browser to all its tables whose epochs begin in any

@@ -379,7 +379,7 @@ export class SetConnection {
     });
     if (!this.#held || (this.#parts.token && !token)) return;
     if (hasTime && (await isOut())) return this.#drop(day);
-    const held = this.#held; // Not before: what is said to be kept until now must leave.
+    const held = this.#held; // It is read last, because values whose receipt says `kept` must leave.
     if (!held || held.mark === '' || day !== this.#day) return;
     const start = startOf(set.tables[0]!.task.epochs, day).getTime() / 1000;
     const note = () => {

@@ -4,13 +4,12 @@ import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, beforeEach, test } from 'node:test';
 import { promisify } from 'node:util';
 
-import { hide, patience } from './harness.mjs';
+import { freePort, hide, patience } from './harness.mjs';
 import { root, serveSite, socketsOf } from './own-host.mjs';
 
 /** @typedef {import('playwright-core').Page} Page */
@@ -30,16 +29,6 @@ let made;
 async function run(program, ...args) {
   const { stdout } = await promisify(execFile)(join(folder, program), [...args, '--json'], { cwd: folder });
   return JSON.parse(String(stdout.trim().split('\n').at(-1)));
-}
-
-/** Returns a free port. */
-async function freePort() {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 /** Starts a relay that takes an owner's sets. Returns its --relay. @param {string} name @param {string} owner */

@@ -138,7 +138,7 @@ class Life {
   first = new Map();
   /** How often each outcome of a value, or state of a connection, was told. @type {Record<string, number>} */
   told = {};
-  /** What a day's submission must have, if its only tab ended in peace. @type {Map<number, Messages>} */
+  /** What a day's submission must have, if its only tab ended without a fault. @type {Map<number, Messages>} */
   expected = new Map();
 
   /**

@@ -121,34 +121,35 @@ func (w *world) checkVisitors() {
 	}
 }
 
-// reached returns how many reports of each letter are in the verifier's batches, how many batches these are, and how
-// many slots they have.
-func (w *world) reached() (letters []uint64, batches, slots uint64) {
-	letters = make([]uint64, w.Open.Noise.Cells)
-	for _, path := range w.account.keptFiles() {
+// eachKept visits the reports in the verifier's batches. It returns how many batches these are, and how many slots they
+// have.
+func (a *account) eachKept(visit func(*sent)) (batches, slots uint64) {
+	t := a.world.t
+	for _, path := range a.keptFiles() {
 		raw, err := os.ReadFile(path)
-		require.NoError(w.t, err)
+		require.NoError(t, err)
 		b, err := onion.ParseBatch(raw)
-		require.NoError(w.t, err)
+		require.NoError(t, err)
 		m, err := b.Header()
-		require.NoError(w.t, err)
+		require.NoError(t, err)
 		if m.Destroyed() {
 			continue
 		}
 		batches++
 		slots += uint64(len(b.Ciphertexts[0]))
 		for _, slot := range b.Ciphertexts[0] {
-			if s := w.account.slots[1][slotName(sha256.Sum256(slot))]; s != nil {
-				letters[s.letter]++
+			if s := a.slots[1][slotName(sha256.Sum256(slot))]; s != nil {
+				visit(s)
 			}
 		}
 	}
-	return letters, batches, slots
+	return batches, slots
 }
 
 // checkEstimate compares the verifier's estimate with the letters in its batches.
 func (w *world) checkEstimate() {
-	letters, batches, slots := w.reached()
+	letters := make([]uint64, w.Open.Noise.Cells)
+	batches, slots := w.account.eachKept(func(s *sent) { letters[s.letter]++ })
 	run, ok := w.parties["verifier"].run.(*pulling)
 	if !ok {
 		return // its start failed, which is noted elsewhere

@@ -3,7 +3,6 @@ package world_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -583,28 +582,14 @@ func (w *world) checkWhole(s *submission, noticed []string) {
 
 // checkCounts compares what the verifier counts of a table with what the browsers sent.
 func (w *world) checkCounts(table int, a *account, noticed []string) {
-	values, covers, slots := uint64(0), uint64(0), uint64(0)
-	for _, path := range a.keptFiles() {
-		raw, err := os.ReadFile(path)
-		require.NoError(w.t, err)
-		b, err := onion.ParseBatch(raw)
-		require.NoError(w.t, err)
-		m, err := b.Header()
-		require.NoError(w.t, err)
-		if m.Destroyed() {
-			continue
+	values, covers := uint64(0), uint64(0)
+	_, slots := a.eachKept(func(s *sent) {
+		if s.cover {
+			covers++
+		} else {
+			values++
 		}
-		slots += uint64(len(b.Ciphertexts[0]))
-		for _, slot := range b.Ciphertexts[0] {
-			switch s := a.slots[1][slotName(sha256.Sum256(slot))]; {
-			case s == nil:
-			case s.cover:
-				covers++
-			default:
-				values++
-			}
-		}
-	}
+	})
 	run, ok := w.parties["verifier"].run.(*pulling)
 	if !ok {
 		return // its start failed, which is noted elsewhere

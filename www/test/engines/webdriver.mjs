@@ -1,20 +1,9 @@
 // Drives WebKitGTK's MiniBrowser over WebDriver in a virtual X server. Playwright supports only its own WebKit.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { createServer } from 'node:net';
 import { createInterface } from 'node:readline';
 
-import { hide, patience } from '../harness.mjs';
-
-/** Returns a free port. @returns {Promise<number>} */
-async function freePort() {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());
-  server.close();
-  await once(server, 'close');
-  return port;
-}
+import { freePort, hide, patience } from '../harness.mjs';
 
 /** Starts an X server. Returns the number of its display and a function that stops it. */
 async function startDisplay() {
