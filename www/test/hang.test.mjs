@@ -1,5 +1,6 @@
 // Tests that no call of the SDK waits forever, whatever hangs, and which error says so; awaits.test.mjs makes every
-// await hang. The tests shorten all timers of five seconds or more, on a fast machine to a tenth.
+// await hang. The tests shorten all timers of five seconds or more, on a fast machine to a tenth. A visit that then ends
+// otherwise than expected is repeated with the timers as they are: the machine may have become slow meanwhile.
 import assert from 'node:assert/strict';
 import { after, beforeEach, describe, test } from 'node:test';
 
@@ -31,7 +32,6 @@ let haste;
  * its script. Divided, it must still be more than twice as long as a whole visit takes if nothing hangs.
  */
 async function measureHaste() {
-  haste = 1;
   const visits = await Promise.all(Array.from({ length: concurrency }, () => visit({})));
   for (const { code } of visits) assert.equal(code, 'reported');
   return Math.max(1, Math.min(10, 10_000 / 2.5 / Math.max(...visits.map(({ longest }) => longest))));
@@ -72,14 +72,15 @@ const lateCases = {
 /**
  * Connects and reports in a new page. Returns the outcome, and how long the longest call took in milliseconds.
  * @param {{before?: string, between?: string}} damage
+ * @param {number} divisor of the timers of five seconds or more
  */
-async function visit({ before = '', between = '' }) {
+async function visit({ before = '', between = '' }, divisor = 1) {
   const context = await browser.newContext();
   try {
     const { page } = await open(context, `${server.site}/blank.html`);
     return /** @type {{code: string, longest: number}} */ (await page.evaluate(`(async () => {
       const wait = globalThis.setTimeout;
-      globalThis.setTimeout = (f, ms) => wait(f, ms >= 5000 ? ms / ${haste} : ms);
+      globalThis.setTimeout = (f, ms) => wait(f, ms >= 5000 ? ms / ${divisor} : ms);
       const { connect } = await import('/doona.js');
       const offer = ${JSON.stringify(server.tasks['truthful'])};
       let longest = 0;
@@ -110,9 +111,11 @@ async function visit({ before = '', between = '' }) {
 /** @param {string} what @param {string} want @param {{before?: string, between?: string}} damage */
 function testHang(what, want, damage) {
   test(`${what} hangs: ${want}`, async () => {
-    const { code, longest } = await visit(damage);
+    let divisor = Number(haste);
+    let { code, longest } = await visit(damage, divisor);
+    if (code !== want) ({ code, longest } = await visit(damage, (divisor = 1)));
     assert.equal(code, want);
-    assert.ok(longest < 35_000 / Number(haste) + 2000, `${longest} ms`); // 2 seconds for a slow machine
+    assert.ok(longest < 35_000 / divisor + 2000, `${longest} ms`); // 2 seconds for a slow machine
   });
 }
 
