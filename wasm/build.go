@@ -2,8 +2,8 @@
 // exports.
 //
 // doona.wasm (folder browser) is small enough for every page; WebCrypto seals the slots for it. doona-small.wasm is the
-// same with fewer protocols, and doona-set.wasm the same as that, with the δ of a set. doona-full.wasm (folder full)
-// seals the slots itself. All link the Go packages that the verifier also uses, so each randomizer has one
+// same with fewer protocols, and doona-set.wasm with one and the δ of a set. doona-full.wasm (folder full) seals the
+// slots itself. All link the Go packages that the verifier also uses, so each randomizer has one
 // implementation.
 package wasm
 
@@ -25,7 +25,7 @@ type Module string
 const (
 	Browser Module = "browser"
 	Small   Module = "small" // doona.wasm with the protocols of few messages alone.
-	Set     Module = "set"   // doona-small.wasm with set_delta.
+	Set     Module = "set"   // doona.wasm with the protocol of sets' tables alone, and set_delta.
 	Full    Module = "full"  // Has set_delta, too.
 )
 

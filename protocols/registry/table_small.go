@@ -1,4 +1,4 @@
-//go:build doona_small
+//go:build doona_small && !doona_set
 
 package registry
 

@@ -1,6 +1,6 @@
 // Tests that no call of the SDK waits forever, whatever hangs, and which error says so; awaits.test.mjs makes every
-// await hang. The tests shorten all timers of five seconds or more, on a fast machine to a tenth. A visit that then ends
-// otherwise than expected is repeated with the timers as they are: the machine may have become slow meanwhile.
+// await hang. The tests shorten all timers of five seconds or more, on a fast machine to a tenth. A visit that then
+// ends otherwise than expected is repeated with the timers as they are: the machine may have become slow meanwhile.
 import assert from 'node:assert/strict';
 import { after, beforeEach, describe, test } from 'node:test';
 

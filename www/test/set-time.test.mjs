@@ -12,6 +12,7 @@ test('a site\'s set is checked, sealed and sealed again in little time', async (
     const { own, owner, id } = /** @type {any} */ (server.sets.site);
     const context = await browser.newContext({ bypassCSP: true });
     const { page } = await open(context, `${server.site}/blank.html`);
+    await page.waitForTimeout(5000); // A browser that has just started is busy, which doubles the worker's times.
     const cdp = await context.newCDPSession(page);
     const file = (/** @type {RegExp} */ pattern) => readdirSync('../build/www').find((name) => pattern.test(name));
     const given = { own, id, key: owner, script: `/${file(/^doona-set-in-place-/)}`,
