@@ -108,16 +108,18 @@ type threeClocks struct {
 	set      *tableset.Open
 	sealer   *onion.SetSealer
 	start    time.Time
-	reports  []map[uint64]int // by table and epoch: values sent
-	covers   []map[uint64]int // by table and epoch: covers sent while the table was open
-	notOpen  map[uint64]int   // by day: slots sent for tables that were not open
+	reports  []map[uint64]int  // by table and epoch: values sent
+	values   map[[3]uint64]int // by table, epoch and cell: values sent
+	covers   []map[uint64]int  // by table and epoch: covers sent while the table was open
+	notOpen  map[uint64]int    // by day: slots sent for tables that were not open
 	reported []map[[2]uint64]bool
 }
 
 func newThreeClocks(t *testing.T, o relaytest.Options) *threeClocks {
 	now := time.Now().UTC()
 	month := time.Date(now.Year(), now.Month()+2, 1, 0, 0, 0, 0, time.UTC)
-	s := &threeClocks{T: t, start: month.AddDate(0, 0, -10), notOpen: map[uint64]int{}}
+	s := &threeClocks{T: t, start: month.AddDate(0, 0, -10), notOpen: map[uint64]int{},
+		values: map[[3]uint64]int{}}
 	monday := s.start.AddDate(0, 0, (8-int(s.start.Weekday()))%7)
 	unix := func(at time.Time) uint64 { return uint64(at.Unix()) }
 	o.Set = setOf(1_000_000, task.Epochs{Start: unix(s.start), Length: 86400, Count: 60},
@@ -151,6 +153,7 @@ func (s *threeClocks) visit(day uint64, browser int) {
 		default:
 			values[i], s.reported[i][key] = browser%4, true
 			s.reports[i][epoch]++
+			s.values[[3]uint64{uint64(i), epoch, uint64(values[i])}]++
 		}
 	}
 	body, err := s.sealer.Seal(day, cells(s.set, day, values...))
@@ -158,7 +161,8 @@ func (s *threeClocks) visit(day uint64, browser int) {
 	require.NoError(s, s.PostSet(s.Context(), day, body, relaytest.Network(browser)))
 }
 
-// requireBatch asserts that the verifier finds exactly the messages and covers that the browsers sent to an epoch.
+// requireBatch asserts that the verifier finds exactly the messages and covers that the browsers sent to an epoch, and
+// in each cell no fewer than they sent, nor more than both relays may add to them.
 func (s *threeClocks) requireBatch(table int, epoch uint64) {
 	if s.reports[table][epoch]+s.covers[table][epoch] == 0 {
 		return
@@ -166,6 +170,7 @@ func (s *threeClocks) requireBatch(table int, epoch uint64) {
 	of := s.Table(s.T, table)
 	batch, chain := of.Pull(s.T, epoch, 0)
 	opener, messages, covers := of.VerifierOpener(s.T, epoch), 0, 0
+	found := map[byte]int{}
 	for _, slot := range batch.Ciphertexts[0] {
 		_, m, err := opener.OpenMessage(0, slot)
 		require.NoError(s, err)
@@ -173,7 +178,14 @@ func (s *threeClocks) requireBatch(table int, epoch uint64) {
 			covers++
 		} else {
 			messages++
+			found[m.Body[0]]++
 		}
+	}
+	_, most := of.Open.Noise.Support()
+	for cell := range byte(4) {
+		truth := s.values[[3]uint64{uint64(table), epoch, uint64(cell)}]
+		require.GreaterOrEqual(s, found[cell], truth, "table %d, epoch %d, cell %d", table, epoch, cell)
+		require.LessOrEqual(s, found[cell], truth+2*int(most), "table %d, epoch %d, cell %d", table, epoch, cell)
 	}
 	for _, m := range chain {
 		messages -= int(m.Lanes[0].Added)
@@ -183,19 +195,23 @@ func (s *threeClocks) requireBatch(table int, epoch uint64) {
 	require.Equal(s, s.covers[table][epoch], covers, "table %d, epoch %d", table, epoch)
 }
 
-// TestSetOfThreeClocks: browsers come on some of 60 days. The verifier must find each report in the batch of its day,
-// week or month, and the covers apart. A month's batch closes with the month. Slots for a table that is not open are
-// dropped, and counted with the day.
+// TestSetOfThreeClocks: of 60 days, some browsers come daily, some on one day, others now and then. The verifier must
+// find each report in the batch of its day, week or month, and the covers apart. A month's batch closes with the month.
+// Slots for a table that is not open are dropped, and counted with the day.
 func TestSetOfThreeClocks(t *testing.T) {
 	s := newThreeClocks(t, relaytest.Options{})
 	browsers, random := 150, rand.New(rand.NewPCG(1, 2))
 	if stattest.Long {
 		browsers = 2000
 	}
+	once := make([]uint64, browsers)
+	for i := range once {
+		once[i] = random.Uint64N(60)
+	}
 	month := s.Table(t, 2)
 	for day := range uint64(60) {
 		for browser := range browsers {
-			if random.IntN(10) == 0 {
+			if browser%20 == 0 || browser%2 == 1 && once[browser] == day || browser%2 == 0 && random.IntN(10) == 0 {
 				s.visit(day, browser)
 			}
 		}
