@@ -60,6 +60,10 @@ type Capabilities struct {
 	// hold.
 	Lists func(relays int) (clients, variance float64)
 
+	// Sum returns the exact law of the error of the sum of some bins: the probabilities of first, first+1, …. They are
+	// nil if the errors of different bins are not independent, or if the law is too long.
+	Sum func(a Aggregate, bins []int) (first float64, masses []float64)
+
 	// Fast prepares simulated clients with the given values. The returned function then draws their aggregate without
 	// drawing every message.
 	Fast func(values [][]float64) (Draw, error)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/doona-dp/doona/verifier"
+	"github.com/doona-dp/doona/verifier/crosstab"
 )
 
 // monthSpeed says how fast pages showed: fractions and quantiles for each device, and differences between devices. All
@@ -15,7 +16,7 @@ type monthSpeed struct {
 
 // figure is an estimate with its interval, and the true number. It is null if there is no estimate.
 type figure struct {
-	verifier.Figure
+	crosstab.Figure
 	Truth float64 `json:"truth"`
 }
 
@@ -38,10 +39,10 @@ type monthPair struct {
 	Shares []*figure `json:"shares"`
 }
 
-// group holds the joint cells of one device, with the true numbers.
+// group holds the cells of one device, with the true numbers.
 type group struct {
-	joint *verifier.Joint
-	at    int
+	table *crosstab.Table
+	first int       // Its first cell.
 	truth []float64 // True numbers of its bins.
 }
 
@@ -56,18 +57,29 @@ func (g group) fraction(first, last int) float64 {
 	return g.count(first, last) / g.count(0, len(g.truth))
 }
 
+// cells returns the cells of the bins first to last.
+func (g group) cells(first, last int) (cells []int) {
+	for v := first; v < last; v++ {
+		cells = append(cells, g.first+v)
+	}
+	return cells
+}
+
+func (g group) all() []int { return g.cells(0, len(g.truth)) }
+
 // share returns the fraction of the group's reports that are in the bins first to last.
 func (g group) share(first, last int, confidence float64) *figure {
-	f, ok := g.joint.Share(g.at, first, last, confidence)
+	shown, ok := g.table.Group(g.all(), confidence)
 	if !ok {
 		return nil
 	}
-	return &figure{f, g.fraction(first, last)}
+	return &figure{shown.Share(g.cells(first, last)), g.fraction(first, last)}
 }
 
 // less returns the group's fraction in the bins first to last, minus the other group's fraction.
 func (g group) less(other group, first, last int, confidence float64) *figure {
-	f, ok := g.joint.Difference(g.at, other.at, first, last, confidence)
+	f, ok := g.table.Difference(crosstab.Part{Group: g.all(), Cells: g.cells(first, last)},
+		crosstab.Part{Group: other.all(), Cells: other.cells(first, last)}, confidence)
 	if !ok {
 		return nil
 	}
@@ -77,13 +89,17 @@ func (g group) less(other group, first, last int, confidence float64) *figure {
 // p75 returns the 75 % quantile in seconds. The last bin has no upper edge; p75 assumes that it is as wide as the bin
 // before.
 func (g group) p75() *figure {
-	f, ok := g.joint.Quantile(g.at, .75, verifier.Confidence)
+	shown, ok := g.table.Group(g.all(), verifier.Confidence)
 	if !ok {
 		return nil
 	}
-	out := &figure{Figure: f}
-	out.Estimate = seconds(f.Estimate)
-	for i, edge := range f.Interval {
+	var bins [][]int
+	for v := range g.truth {
+		bins = append(bins, g.cells(v, v+1))
+	}
+	out := &figure{Figure: shown.Quantile(bins, .75)}
+	out.Estimate = seconds(out.Estimate)
+	for i, edge := range out.Interval {
 		out.Interval[i] = seconds(edge)
 	}
 	below, all := 0.0, .75*g.count(0, len(g.truth))
@@ -117,7 +133,7 @@ func (d *diary) speed(question int, held *heldCount) (*monthSpeed, error) {
 		return nil, err
 	}
 	q := d.questions[question]
-	joint, err := verifier.NewJoint(q.task, q.mechanism, sum.aggregate, len(devices))
+	table, err := crosstab.New(q.task, q.mechanism, sum.aggregate)
 	if err != nil {
 		return nil, err
 	}
@@ -132,10 +148,10 @@ func (d *diary) speed(question int, held *heldCount) (*monthSpeed, error) {
 	}
 	var groups []group
 	for at, device := range devices {
-		g := group{joint, at, sum.truth[at*bins : (at+1)*bins]}
+		g := group{table, at * bins, sum.truth[at*bins : (at+1)*bins]}
 		groups = append(groups, g)
 		of := monthDevice{Name: device.name,
-			Reports: figure{joint.Size(at, verifier.Confidence), g.count(0, bins)},
+			Reports: figure{table.Count(g.all(), verifier.Confidence), g.count(0, bins)},
 			Good:    count(g.share(0, good, verifier.Confidence)),
 			Poor:    count(g.share(poor, bins, verifier.Confidence)), P75: count(g.p75())}
 		held.add(of.Reports.Interval, of.Reports.Truth)

@@ -22,5 +22,7 @@ func TestHelp(t *testing.T) {
 		"verifier verify --task mean.bundle batches/*.batch":                                            batches,
 		"verifier merge --task mean.bundle --ledger data/ledger one.state two.state three.state --json": batches,
 		"verifier ask --task links.bundle --keys verifier.keys paths.txt batches/*.batch":               batches,
+		"verifier query --task speed.bundle --keys verifier.keys --dimensions speed.yaml --by device " +
+			"--share lcp=0..2500 --versus desktop --quantile lcp:0.75 batches/*.batch": batches,
 	})
 }

@@ -28,7 +28,7 @@ func root() *cobra.Command {
 		`  doona init try && verifier serve --config try/verifier/verifier.yaml
   verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch`,
 		serveCommand(),
-		analyzeCommand(), mergeCommand(), askCommand(),
+		analyzeCommand(), mergeCommand(), askCommand(), queryCommand(),
 		verifyCommand(),
 		cli.Health("verifier", func(config string) (string, error) {
 			c, err := server.LoadConfig(config)

@@ -29,15 +29,17 @@ func TestNumbers(t *testing.T) {
 	of := func(c *relaytest.Cascade) string {
 		return fmt.Sprint(" --task ", bundle(c), " --keys ", c.VerifierKeys("task0"))
 	}
+	cells := relaytest.New(t, relaytest.Options{Task: speedTable})
 	const budget = " --total-epsilon 5 --total-delta 1e-4"
 	clitest.Numbers(t, root(), clitest.Examples{
-		Setup: "mkdir batches && echo a >list.txt && touch empty.state",
+		Setup: "mkdir batches && echo a >list.txt && touch empty.state && cat >speed.yaml <<END\n" + speedDimensions + "END\n",
 		Lines: []string{
 			"verifier keygen --kind hpke --sign-key " + mean.VerifierSign() + " --epochs 1 --out t.keys",
 			"verifier analyze" + of(mean) + budget + " ../given/batches",
 			"verifier analyze" + of(mean) + " --shard 1/2 --out 1.state ../given/batches",
 			"verifier merge --task " + bundle(mean) + budget + " --ledger ledger ../given/empty.state",
 			"verifier ask" + of(texts) + budget + " ../given/list.txt ../given/batches",
+			"verifier query" + of(cells) + budget + " --dimensions ../given/speed.yaml ../given/batches",
 			"verifier serve" + of(mean) + budget + " --sign-key " + mean.VerifierSign() + " --data data" +
 				" --interval 10s --listen 127.0.0.1:0 # until msg=serving",
 		},

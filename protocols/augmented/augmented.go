@@ -80,6 +80,7 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 	}
 	if m.task.Query == task.Histogram {
 		can.Bins = func(a protocols.Aggregate) protocols.Bins { return a.(*aggregate) }
+		can.Sum = func(a protocols.Aggregate, bins []int) (float64, []float64) { return a.(*aggregate).sum(bins) }
 	}
 	return can
 }

@@ -143,6 +143,7 @@ var parsers = []string{
 	"openloop/process.go", // The kernel's figures of a process.
 	"table/number.go",     // The values of a CSV file.
 	"task/claim.go",       // ε and δ.
+	"verifier/query.go",   // The probability of a quantile.
 }
 
 // elsewhere are path prefixes of all packages except wire/task.

@@ -58,6 +58,8 @@ var decoders = map[string][2]string{
 	"shufflerclient/set.go":             {another, "MaxBundle of a set, or of a task's keys"},
 	"relay/internal/tasks/streams.go":   {another, "MaxStatement"},
 	"relay/internal/epochs/epochs.go":   {own, "the store's manifests"},
+	"cmd/verifier/query.go":             {own, "1 MiB, a question"},
+	"verifier/crosstab/shape.go":        {own, "8 MiB, a table's dimensions"},
 	"relay/internal/mixing/mixer.go":    {own, "the store's manifests"},
 	"relay/internal/keytree/file.go":    {own, "the secret"},
 	"relay/internal/store/manifests.go": {own, "the store's manifests"},
