@@ -29,6 +29,7 @@ type queryFlags struct {
 	by, versus                []string
 	where, share              []string
 	quantile                  string
+	compare                   bool
 }
 
 // queried is what verifier query prints.
@@ -66,6 +67,10 @@ Each interval holds with 95 % confidence for itself. The bands, in the JSON, hol
 group, nothing is said but its number of clients unless that exceeds what noise alone reaches once in 1,000 times;
 the intervals of its shares and quantiles allow for this choice. So they hold in small groups, too.
 
+Shares and differences are of the clients that were counted. With --compare, the clients are a sample, as in an
+experiment: the column p is the probability of so large a difference if the shares were equal, by chance and by
+noise. It also says how many clients each group needs to show the difference in 80 of 100 experiments.
+
 The exit status is 1 if a finding is a fault, as for 'verifier analyze'.`,
 		Example: `  verifier query --task speed.bundle --keys verifier.keys --dimensions speed.yaml \
     --by device --share lcp=0..2500 --versus desktop --quantile lcp:0.75 batches/*.batch`,
@@ -96,6 +101,8 @@ The exit status is 1 if a finding is a fault, as for 'verifier analyze'.`,
 		"dimension add up")
 	cmd.Flags().StringArrayVar(&f.share, "share", nil, "show which share of each group has DIMENSION=VALUE")
 	cmd.Flags().StringSliceVar(&f.versus, "versus", nil, "show each share less this group's: its values of --by")
+	cmd.Flags().BoolVar(&f.compare, "compare", false, "with --versus: test whether the shares differ, as in an "+
+		"experiment")
 	cmd.Flags().StringVar(&f.quantile, "quantile", "", "show a quantile of each group: DIMENSION:P, such as lcp:0.75")
 	cmd.Flags().StringVar(&f.question, "question", "", "read the question from this JSON file, in place of flags")
 	cmd.Flags().StringVar(&f.csv, "csv", "", "also write the answer to this file")
@@ -118,13 +125,13 @@ func (f *queryFlags) read(cmd *cobra.Command) (*crosstab.Shape, crosstab.Questio
 	}
 	if f.question != "" {
 		if err := cli.Refuse(cmd, "with --question, which has the whole question", "by", "where", "share", "versus",
-			"quantile"); err != nil {
+			"compare", "quantile"); err != nil {
 			return nil, q, err
 		}
 		q, err = readQuestion(f.question)
 		return shape, q, err
 	}
-	q.By, q.Versus = f.by, f.versus
+	q.By, q.Versus, q.Compare = f.by, f.versus, f.compare
 	if q.Where, err = whereOf("where", f.where); err != nil {
 		return nil, q, err
 	}
@@ -230,6 +237,9 @@ func (q queried) print(w io.Writer) error {
 		if len(q.Question.Versus) > 0 {
 			cells = append(cells, percent(r.Difference))
 		}
+		if q.Question.Compare {
+			cells = append(cells, comparisonText(r.Comparison))
+		}
 		if q.Question.Quantile != nil {
 			cells = append(cells, quantileText(r.Quantile))
 		}
@@ -248,6 +258,9 @@ func (q queried) columns(each func(figure string) []string) []string {
 	if len(q.Question.Versus) > 0 {
 		names = append(names, each("difference")...)
 	}
+	if q.Question.Compare {
+		names = append(names, "p")
+	}
 	if q.Question.Quantile != nil {
 		names = append(names, each("quantile")...)
 	}
@@ -259,6 +272,14 @@ func percent(f *crosstab.Banded) string {
 		return "–"
 	}
 	return fmt.Sprintf("%.1f %% (%.1f to %.1f)", 100*f.Estimate, 100*f.Interval[0], 100*f.Interval[1])
+}
+
+// comparisonText returns the p-value, and the clients that each group needs to show a difference.
+func comparisonText(c *crosstab.Comparison) string {
+	if c == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%.3g (%s in each group would show it)", c.P, display.Number(c.NeededPer))
 }
 
 func quantileText(q *crosstab.NumberRange) string {
@@ -295,6 +316,13 @@ func (q queried) writeCSV(w io.Writer) error {
 		}
 		if len(q.Question.Versus) > 0 {
 			cells = append(cells, bandedCells(r.Difference)...)
+		}
+		if q.Question.Compare {
+			p := ""
+			if r.Comparison != nil {
+				p = numberCells(&r.Comparison.P)[0]
+			}
+			cells = append(cells, p)
 		}
 		if q.Question.Quantile != nil {
 			n := r.Quantile

@@ -63,7 +63,8 @@ func TestQuery(t *testing.T) {
 	}
 
 	table := filepath.Join(dir, "speed.csv")
-	question := []string{"--by", "device", "--share", "lcp=..2500", "--versus", "desktop", "--quantile", "lcp:0.5"}
+	question := []string{"--by", "device", "--share", "lcp=..2500", "--versus", "desktop", "--compare", "--quantile",
+		"lcp:0.5"}
 	var got queried
 	require.NoError(t, json.Unmarshal([]byte(query(0, append(question, "--json", "--csv", table)...)), &got))
 	require.EqualValues(t, 300, got.Reports)
@@ -89,7 +90,7 @@ func TestQuery(t *testing.T) {
 
 	text := query(0, question...)
 	require.Contains(t, text, "300 clients; each interval holds with 95 % confidence for itself")
-	require.Regexp(t, `device +clients +share +difference +quantile`, text)
+	require.Regexp(t, `device +clients +share +difference +p +quantile`, text)
 
 	asked := write("question.json", `{"by": ["lcp"], "where": {"device": ["phone"]}}`)
 	require.NoError(t, json.Unmarshal([]byte(query(0, "--question", asked, "--json")), &got))
@@ -98,6 +99,7 @@ func TestQuery(t *testing.T) {
 	query(1, "--question", write("more.json", `{"by": ["lcp"], "colour": 1}`))
 	query(1, "--by", "os")
 	query(2, "--share", "lcp")
+	query(1, "--share", "lcp=..1000", "--by", "device", "--compare")
 	query(2, "--quantile", "lcp:half")
 	dimensions = write("other.yaml", strings.Replace(speedDimensions, "desktop", "desktop, tablet", 1))
 	query(1, "--by", "device")

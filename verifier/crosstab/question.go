@@ -19,6 +19,7 @@ type Question struct {
 	Share    Where     `json:"share,omitempty"`    // Which of a group's cells make the share; empty: no share.
 	Quantile *Quantile `json:"quantile,omitempty"` // nil: no quantile.
 	Versus   []string  `json:"versus,omitempty"`   // Values of By: the group of which each share is taken away.
+	Compare  bool      `json:"compare,omitempty"`  // Whether the shares differ from that group's, as in an experiment.
 }
 
 // Quantile names a dimension with edges, and a probability in (0, 1).
@@ -43,6 +44,7 @@ type Row struct {
 	Shown      bool         `json:"shown"` // The group has clients enough to say something of its shares.
 	Share      *Banded      `json:"share,omitempty"`
 	Difference *Banded      `json:"difference,omitempty"` // Of the share, to the group that the question names.
+	Comparison *Comparison  `json:"comparison,omitempty"` // Of the share with that group's; nil for few clients, too.
 	Quantile   *NumberRange `json:"quantile,omitempty"`
 }
 
@@ -237,6 +239,9 @@ func (a *query) quantile(g group, one, all *Group) *NumberRange {
 // differences adds the differences of shares from the group that the question names.
 func (a *query) differences(rows []Row) error {
 	if len(a.Versus) == 0 {
+		if a.Question.Compare {
+			return invalid.Field("compare", "true", "a question with versus")
+		}
 		return nil
 	}
 	if a.share == nil {
@@ -255,6 +260,9 @@ func (a *query) differences(rows []Row) error {
 		}
 		band, _ := a.Difference(part(i), part(at), each)
 		rows[i].Difference = &Banded{d, band.Interval}
+		if a.Question.Compare {
+			rows[i].Comparison, _ = a.Table.Compare(part(i), part(at), a.confidence)
+		}
 	}
 	return nil
 }

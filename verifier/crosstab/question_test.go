@@ -134,6 +134,7 @@ func TestQuestions(t *testing.T) {
 			`invalid versus "phone": want a question with a`:   {By: []string{"device"}, Versus: []string{"phone"}},
 			`invalid versus "tv": want one value for each`: {By: []string{"device"}, Versus: []string{"tv"},
 				Share: crosstab.Where{"lcp": {".."}}},
+			`invalid compare true: want a question with versus`:  {Share: crosstab.Where{"lcp": {".."}}, Compare: true},
 			`invalid share "os": want one of device, lcp`:        {Share: crosstab.Where{"os": {"x"}}},
 			`invalid share.lcp "7..": want a range such as 0..2`: {Share: crosstab.Where{"lcp": {"7.."}}},
 		} {
