@@ -68,6 +68,7 @@ type Mechanism struct {
 	lock      sync.Mutex
 	dummyLaws dummyLaws
 	shapes    map[*float64][2]float64 // Results of [Mechanism.moments].
+	sums      sums
 }
 
 // Capabilities returns the optional functions of the mechanism, for [protocols.CapabilitiesOf].

@@ -36,9 +36,12 @@ func (a *aggregate) Weighted(weights []float64) protocols.ErrorLaw {
 		}
 	}
 	variance, fourth := 0.0, 0.0
+	var v, excess float64
 	for j, w := range weights {
 		w -= middle
-		v, excess := a.m.moments(cells[j])
+		if j == 0 || &cells[j].Mass[0] != &cells[j-1].Mass[0] {
+			v, excess = a.m.moments(cells[j])
+		}
 		variance += draws * w * w * v
 		fourth += draws * w * w * w * w * v * v * excess
 	}

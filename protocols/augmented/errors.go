@@ -153,7 +153,39 @@ func (a *aggregate) sum(cells []int) (first float64, masses []float64) {
 	if length > mostSumPoints {
 		return 0, nil
 	}
+	if len(times) == 1 {
+		return first, a.m.sums.of(slices.Collect(maps.Values(times))[0])
+	}
 	return first, sumOf(slices.Collect(maps.Values(times)))
+}
+
+// sums caches the probabilities of sums of draws of one law, because most groups of a table have equally many cells. It
+// is safe for concurrent use.
+type sums struct {
+	lock  sync.Mutex
+	known map[sumKey][]float64
+}
+
+type sumKey struct {
+	law   *float64
+	times int
+}
+
+// mostSums is the largest number of sums that are cached.
+const mostSums = 1 << 8
+
+func (s *sums) of(d draws) []float64 {
+	key := sumKey{&d.law.Mass[0], d.times}
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	if masses, ok := s.known[key]; ok {
+		return masses
+	}
+	if s.known == nil || len(s.known) >= mostSums {
+		s.known = map[sumKey][]float64{}
+	}
+	s.known[key] = sumOf([]draws{d})
+	return s.known[key]
 }
 
 // Variance implements [protocols.ErrorLaw.Variance].

@@ -25,7 +25,8 @@ const power = .8416212335729143
 //
 //	p(1−p)/N + Var[e_A − p·e_N]/N²
 //
-// with p̂ and N̂ for p and N. The test takes the share of both groups together for p, as it tests whether they are equal.
+// with p̂ and N̂ for p and N. The test takes the share of both groups together for p, because it tests whether they are
+// equal.
 func (t *Table) Compare(one, two Part, confidence float64) (*Comparison, bool) {
 	var sizes, parts [2]float64
 	groups := [2]Part{one, two}

@@ -47,8 +47,8 @@ func experiments(t *testing.T, repeats int, clients uint64, shares [2]float64, v
 	}))
 }
 
-// TestABTest: with 10,000 clients in each arm, of whom 5 % convert, the test finds a difference where there is none in 4.5
-// to 5.5 of 100 experiments. The interval is at most 1.03 times as long as without privacy, and contains the truth.
+// TestABTest: with 10,000 clients in each arm, of whom 5 % convert, the test finds a difference where there is none in
+// 4.5 to 5.5 of 100 experiments. The interval is at most 1.03 times as long as without privacy, and contains the truth.
 func TestABTest(t *testing.T) {
 	repeats := 4000
 	if stattest.Long {

@@ -41,14 +41,19 @@ const ignored = 1e-5
 // mostSizes is the largest number of N that a test tries.
 const mostSizes = 12
 
+// mostWeighed is the largest number of cells of a table whose laws without exact ones are used for more than their
+// variances. With more cells, they are nearly normal, and each use takes time.
+const mostWeighed = 1000
+
 // Group returns a group of cells, whose shares and quantiles have intervals of this confidence. ok is false if its
 // estimated size is at most the threshold, for then nothing is known of its shares.
 func (t *Table) Group(cells []int, confidence float64) (_ *Group, ok bool) {
 	miss, empty := 1-confidence, emptyShown
-	g := &Group{table: t, cells: cells, size: t.estimate(cells), tail: miss * (1 - sizeMiss) / 2, exact: t.sum(cells),
-		sigma: math.Sqrt(t.bins.Weighted(t.weights(cells, 1, nil, 0)).Variance())}
-	if g.exact == nil {
-		empty = emptyNormal
+	g := &Group{table: t, cells: cells, size: t.estimate(cells), tail: miss * (1 - sizeMiss) / 2, exact: t.sum(cells)}
+	if g.exact != nil {
+		g.sigma = math.Sqrt(g.exact.variance())
+	} else {
+		g.sigma, empty = math.Sqrt(t.bins.Weighted(t.weights(cells, 1, nil, 0)).Variance()), emptyNormal
 	}
 	g.least = first(-1, math.Ceil(g.sigma*40)+1, func(x float64) bool { return 1-g.upTo(x) <= empty })
 	if !(g.size > g.least) {
@@ -155,7 +160,7 @@ func (p *part) tooHigh(s float64) bool {
 func (p *part) always(s float64, interval func(lo, hi float64) bool, tails func(all, above, below float64) bool) bool {
 	for _, n := range p.sizes {
 		var rejects bool
-		if math.IsInf(n, 1) && p.exact == nil { // This law knows of more than a variance.
+		if math.IsInf(n, 1) && p.exact == nil && len(p.table.counts) <= mostWeighed {
 			rejects = interval(p.table.interval(p.table.weights(p.Group.cells, -s, p.cells, 1), 1-2*p.tail))
 		} else {
 			rejects = tails(p.law.tails(s, p.estimate-s*p.size, p.least-n))

@@ -37,6 +37,15 @@ func newExactLaw(first float64, masses []float64) *exactLaw {
 // near is the distance at which two values of a [exactLaw] count as equal. first has rounding errors.
 const near = 1e-7
 
+// variance returns the variance. The law's mean is 0.
+func (w *exactLaw) variance() (sum float64) {
+	for i, p := range w.masses {
+		x := w.first + float64(i)
+		sum += p * x * x
+	}
+	return sum
+}
+
 // below returns Pr[X < x].
 func (w *exactLaw) below(x float64) float64 {
 	return w.sums[int(min(max(math.Ceil(x-near-w.first), 0), float64(len(w.masses))))]
