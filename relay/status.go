@@ -71,8 +71,9 @@ type OwnerStatus struct {
 	Owner     string `json:"owner"`
 	Folder    string `json:"folder"` // last part of its path
 	TaskLimit int    `json:"task_limit"`
-	Tasks     int    `json:"tasks"` // a stream counts as one
-	Asked     int    `json:"asked"` // key lists made for the owner that wait for their task
+	Tasks     int    `json:"tasks"`               // those that use a task slot; a stream counts as one
+	Withdrawn int    `json:"withdrawn,omitempty"` // tasks that the owner has withdrawn and the relay still has
+	Asked     int    `json:"asked"`               // key lists made for the owner that wait for their task
 	Suspended bool   `json:"suspended,omitempty"`
 
 	// Batches and Confirmed sum those of EpochStatus over the owner's tasks that the relay serves. Reports is at most
@@ -87,12 +88,15 @@ func (o OwnerStatus) Short() string { return tasks.ShortKey(o.Owner) }
 
 // String describes the status in words.
 func (o OwnerStatus) String() string {
-	suspended := ""
+	further := ""
+	if o.Withdrawn > 0 {
+		further = fmt.Sprintf(", %d withdrawn", o.Withdrawn)
+	}
 	if o.Suspended {
-		suspended = ", suspended"
+		further += ", suspended"
 	}
 	return fmt.Sprintf("owner %s: %d tasks and %d waiting key lists, limit %d%s", o.Owner, o.Tasks, o.Asked,
-		o.TaskLimit, suspended)
+		o.TaskLimit, further)
 }
 
 // SetStatus is the status of one set.
@@ -146,8 +150,13 @@ type TaskStatus struct {
 	ID       string        `json:"id"`   // lower-case hex
 	Name     string        `json:"name"` // the name in the task
 	Hop      int           `json:"hop"`
-	Epochs   []EpochStatus `json:"epochs"` // epochs that have begun and have data
+	Epochs   []EpochStatus `json:"epochs"` // epochs that have data; those that a withdrawal ended before they began have none
 	Findings []Finding     `json:"findings"`
+
+	// Withdrawn says that the owner has withdrawn the task, or its stream. Erasing is then how many epochs still have
+	// keys.
+	Withdrawn bool   `json:"withdrawn,omitempty"`
+	Erasing   uint64 `json:"erasing,omitempty"`
 
 	// Equivocations holds the two manifests of each batch number for which the upstream relay signed two.
 	Equivocations []Equivocation `json:"equivocations,omitempty"`
@@ -159,6 +168,17 @@ type Equivocation struct {
 	Batch  uint64               `json:"batch"`
 	First  onion.SignedManifest `json:"first"`
 	Second onion.SignedManifest `json:"second"`
+}
+
+// WithdrawnText describes the withdrawal in words, or is "" if the task is not withdrawn.
+func (t TaskStatus) WithdrawnText() string {
+	switch {
+	case !t.Withdrawn:
+		return ""
+	case t.Erasing > 0:
+		return fmt.Sprintf("task %.8s: withdrawn by its owner; %d epochs still have keys", t.ID, t.Erasing)
+	}
+	return fmt.Sprintf("task %.8s: withdrawn by its owner; all keys are erased", t.ID)
 }
 
 // EpochStatus is the status of one epoch. It omits the number of reports in an open batch: watching that number would
@@ -240,7 +260,11 @@ func (r *setup) status(ctx context.Context, kept *store.Store, back *store.State
 	}
 	for _, s := range r.Hosted().Order {
 		t := TaskStatus{ID: s.ID.String(), Name: s.Name, Hop: s.Hop, Epochs: []EpochStatus{}, Findings: []Finding{}}
+		t.Withdrawn, t.Erasing = s.IsWithdrawn(), s.Erasing()
 		for _, p := range epochs[s.ID] {
+			if s.Epoch(p.ID.Epoch).NeverBegins() {
+				continue
+			}
 			sealed := p.Next - uint64(len(p.Open))
 			t.Epochs = append(t.Epochs,
 				EpochStatus{p.ID.Epoch, p.State.String(), sealed, sealed - uint64(len(p.Held)), refused[p.ID]})
@@ -315,7 +339,7 @@ func (r *setup) ownersStatus(all []TaskStatus) (out []OwnerStatus, err error) {
 	for _, o := range owners {
 		of := used[o.Owner]
 		of.Owner, of.Folder, of.TaskLimit, of.Tasks = o.Owner, filepath.Base(o.Folder), o.TaskLimit, o.Tasks
-		of.Asked, of.Suspended = o.Asked, o.Suspended
+		of.Withdrawn, of.Asked, of.Suspended = o.Withdrawn, o.Asked, o.Suspended
 		out = append(out, of)
 	}
 	return out, nil

@@ -171,9 +171,11 @@ func (in *Ingress) reportEpoch(req *http.Request, s target) (e targetEpoch, err 
 		return e, err
 	}
 	switch {
+	case s.IsStopped():
+		return e, problem.New(problem.EpochClosed, "").At(now)
 	case now.Before(start):
 		return e, problem.New(problem.EpochNotOpen, "").Retry(start.Sub(now)).At(now)
-	case !now.Before(end) || e.State() != store.StateOpen || s.IsStopped():
+	case !now.Before(end) || e.State() != store.StateOpen:
 		return e, problem.New(problem.EpochClosed, "").At(now)
 	case e.RolledBack():
 		return e, tasks.RolledBackProblem()

@@ -108,7 +108,8 @@ var definitions = append([]service.Metric{
 		"1 while the store's log cannot be emptied, and so still holds deleted rows and the order of writes."),
 	service.Gauge(OwnerTaskLimit, service.UnitCount, "Task slots of all approved owners together."),
 	service.Gauge(OwnerTasks, service.UnitCount,
-		"Task slots in use: by tasks, where a stream counts as one, or by keys waiting for their task.", "by"),
+		"Task slots in use: by tasks, where a stream counts as one, or by keys waiting for their task. Withdrawn tasks use "+
+			"none.", "by"),
 	service.Counter(OwnerTasksRejected, "Tasks and key requests of approved owners refused because all task slots were in use."),
 }, service.ClockMetrics(Prefix)...)
 

@@ -35,6 +35,8 @@ type owner struct {
 	key    task.SignKey
 	posted chan struct{} // holds a value while the relay handles a request of the owner
 
+	withdrawn atomic.Pointer[map[task.ID]withdrawal] // see withdrawnSlots
+
 	upToDate time.Time // of [Host.followOwners]: the folder's last change when nothing was left to do, or zero
 }
 
@@ -89,6 +91,9 @@ func (r *Registry) loadOwners() (all []*loading, err error) {
 		approved := append(slices.Clone(r.approved()), o)
 		r.owners.Store(&approved)
 		tasks, _, err := o.taken()
+		if err == nil {
+			_, err = o.readWithdrawals()
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -165,7 +170,8 @@ type ownerTasks struct {
 	Owner     string
 	Folder    string
 	TaskLimit int
-	Tasks     int // a stream counts as one task
+	Tasks     int // those that use a slot; a stream counts as one task
+	Withdrawn int // tasks that the owner has withdrawn and the relay has not dropped
 	Asked     int // key lists made for the owner that wait for their task
 	Suspended bool
 }
@@ -178,7 +184,8 @@ func (r *Registry) OwnersTasks() (all []ownerTasks, err error) {
 			return nil, err
 		}
 		c := o.source.Load()
-		all = append(all, ownerTasks{c.Owner, c.Folder, c.Tasks, len(tasks), len(asked), c.Suspended})
+		using := o.using(tasks, c.Tasks)
+		all = append(all, ownerTasks{c.Owner, c.Folder, c.Tasks, using, len(tasks) - using, len(asked), c.Suspended})
 	}
 	return all, nil
 }
@@ -202,7 +209,8 @@ func (h *Host) followOwners(ctx context.Context) {
 		}
 		tasks, asked, err := o.taken()
 		if err == nil {
-			err = errors.Join(o.clear(asked, h.Clock.Read()), h.takeUpSets(o), h.takeUpTasks(ctx, o, tasks))
+			err = errors.Join(o.clear(asked, h.Clock.Read()), h.takeUpWithdrawals(o), h.takeUpSets(o),
+				h.takeUpTasks(ctx, o, tasks))
 		}
 		if o.upToDate = changed; err != nil || len(asked) > 0 {
 			o.upToDate = time.Time{}

@@ -85,7 +85,7 @@ type Set struct {
 	sets     map[task.ID]*HostedSet // by id
 	tables   map[task.ID]*HostedSet // by task of a table
 	keyLists func() ([]byte, error) // answer to GET /v1/keys
-	slots    func() int             // number of tasks; a stream counts as one
+	slots    func() int             // number of tasks that are not withdrawn; a stream counts as one
 
 	mu     sync.Mutex                    // guards the rest
 	dueAt  []time.Time                   // for each task in Order: see Due
@@ -117,7 +117,9 @@ func newSet(order []*Hosted, streams map[task.ID]*stream, sets map[task.ID]*Host
 	next.slots = sync.OnceValue(func() int {
 		slots := map[task.ID]bool{}
 		for _, s := range next.Order {
-			slots[s.Slot()] = true
+			if !s.IsWithdrawn() {
+				slots[s.Slot()] = true
+			}
 		}
 		return len(slots)
 	})
@@ -286,6 +288,13 @@ func (r *Registry) addTask(set *Set, l *loading, files map[string]bool) error {
 			return invalid.Field("successors", l.Successors, "a separate folder for each stream")
 		}
 		files[folder] = true
+	}
+	if l.owner == nil {
+		for _, o := range r.approved() {
+			if err := o.checkWithdrawn(l.root); err != nil {
+				return err
+			}
+		}
 	}
 	if set.streams[l.root] != nil {
 		return invalid.Field("tasks", l.root.String(), "each task only once")
@@ -466,10 +475,14 @@ func (r *Registry) LoadStates(all []store.Progress) error {
 	return nil
 }
 
-// ManyEnd reports whether more than one incomplete epoch of the same task ends between from and to.
+// ManyEnd reports whether more than one incomplete epoch of the same task ends between from and to. A withdrawn task's
+// epochs do not end by the clock.
 func (r *Registry) ManyEnd(from, to time.Time) bool {
 	for _, s := range r.Hosted().Order {
 		ends := 0
+		if s.IsWithdrawn() {
+			continue
+		}
 		for e := range s.EachEpoch() {
 			_, end := e.Window()
 			if end.After(to) {
