@@ -76,6 +76,13 @@ type OwnerStatus struct {
 	Asked     int    `json:"asked"`               // key lists made for the owner that wait for their task
 	Suspended bool   `json:"suspended,omitempty"`
 
+	// The limits in relay.yaml, 0 for none. Limited says that one of them has refused reports in the last ten minutes;
+	// only a running relay knows it. How near an owner is to a limit is not shown: it would reveal when a report came.
+	ReportsPerSecond int    `json:"reports_per_second,omitempty"`
+	Bytes            int64  `json:"bytes,omitempty"`
+	Dummies          uint64 `json:"dummies,omitempty"`
+	Limited          bool   `json:"limited,omitempty"`
+
 	// Batches and Confirmed sum those of EpochStatus over the owner's tasks that the relay serves. Reports is at most
 	// how many reports the confirmed batches hold: the batch size of the task for each.
 	Batches   uint64 `json:"batches"`
@@ -92,11 +99,31 @@ func (o OwnerStatus) String() string {
 	if o.Withdrawn > 0 {
 		further = fmt.Sprintf(", %d withdrawn", o.Withdrawn)
 	}
+	for _, limit := range o.limits() {
+		further += ", at most " + limit
+	}
 	if o.Suspended {
 		further += ", suspended"
 	}
+	if o.Limited {
+		further += ", over a limit: the relay refuses reports"
+	}
 	return fmt.Sprintf("owner %s: %d tasks and %d waiting key lists, limit %d%s", o.Owner, o.Tasks, o.Asked,
 		o.TaskLimit, further)
+}
+
+// limits describes the limits in words, except that of tasks.
+func (o OwnerStatus) limits() (all []string) {
+	if o.ReportsPerSecond > 0 {
+		all = append(all, fmt.Sprint(o.ReportsPerSecond, " reports per second"))
+	}
+	if o.Bytes > 0 {
+		all = append(all, Size(o.Bytes).String()+" on disk")
+	}
+	if o.Dummies > 0 {
+		all = append(all, fmt.Sprint(o.Dummies, " dummies for a batch"))
+	}
+	return all
 }
 
 // SetStatus is the status of one set.
@@ -340,6 +367,7 @@ func (r *setup) ownersStatus(all []TaskStatus) (out []OwnerStatus, err error) {
 		of := used[o.Owner]
 		of.Owner, of.Folder, of.TaskLimit, of.Tasks = o.Owner, filepath.Base(o.Folder), o.TaskLimit, o.Tasks
 		of.Withdrawn, of.Asked, of.Suspended = o.Withdrawn, o.Asked, o.Suspended
+		of.ReportsPerSecond, of.Bytes, of.Dummies, of.Limited = o.ReportsPerSecond, o.Bytes, o.Dummies, o.Limited
 		out = append(out, of)
 	}
 	return out, nil

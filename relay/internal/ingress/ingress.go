@@ -199,6 +199,10 @@ func (in *Ingress) takeReport(w http.ResponseWriter, req *http.Request, e target
 	if err := checkHeader(req, most); err != nil {
 		return err
 	}
+	if limit := e.TakeReport(); limit != "" {
+		in.monitor.Add(monitor.OwnerLimited, 1, e.Series().With(limit)...)
+		return service.TryLater(problem.Overloaded, "")
+	}
 	if req.ContentLength >= 0 {
 		most = req.ContentLength
 	}
@@ -232,7 +236,9 @@ func (in *Ingress) takeReport(w http.ResponseWriter, req *http.Request, e target
 	if err != nil {
 		return err
 	}
-	undecided, err = in.enqueue(sub)
+	if undecided, err = in.enqueue(sub); err == nil && sub.Verdict == store.Accepted {
+		e.Stored()
+	}
 	return err
 }
 

@@ -196,7 +196,7 @@ func (h *Host) applyOwners(plan *ownersPlan) {
 		switch {
 		case slices.Contains(plan.added, o):
 			what = "owner added"
-		case c.Suspended != was.Suspended || c.Tasks != was.Tasks:
+		case c.Suspended != was.Suspended || c.Tasks != was.Tasks || c.OwnerLimits != was.OwnerLimits:
 			what = "owner changed"
 		default:
 			continue

@@ -34,7 +34,7 @@ type Source struct {
 	IssuerKeys string
 }
 
-// OwnerSource approves an owner and limits its tasks. Its fields are those of relay.OwnerConfig.
+// OwnerSource approves an owner and limits its tasks. Its fields are as in relay.OwnerConfig.
 type OwnerSource struct {
 	Owner      string
 	Folder     string
@@ -42,6 +42,7 @@ type OwnerSource struct {
 	Suspended  bool
 	Recovery   string
 	Candidates []string
+	OwnerLimits
 }
 
 // Config configures a registry and its host. The fields are as in relay.Config.
@@ -450,8 +451,10 @@ func (r *Registry) Watch(v *store.Vault) error {
 	return nil
 }
 
-// Reached copies the epochs' progress from the store, also progress that another process made.
+// Reached copies the epochs' progress from the store, also progress that another process made, and counts what each
+// owner uses.
 func (r *Registry) Reached(all []store.Progress) {
+	r.countPending(all)
 	for _, p := range all {
 		if s := r.Hosted().ByID[p.ID.Task]; s != nil {
 			s.Epoch(p.ID.Epoch).Reached(p.State)

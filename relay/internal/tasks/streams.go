@@ -383,7 +383,7 @@ func refusal(err error) error {
 	switch {
 	case errors.Is(err, taskstream.ErrTaken), errors.Is(err, taskfile.ErrStatements), errors.Is(err, errSetTaken):
 		return problem.New(problem.WrongPosition, "")
-	case errors.Is(err, errTaskLimit):
+	case errors.Is(err, errTaskLimit), errors.Is(err, errDummies):
 		return problem.New(problem.OwnerTaskLimit, "%s", err)
 	case errors.Is(err, taskstream.ErrFolder), errors.Is(err, errOwnerFolder), errors.As(err, new(*fs.PathError)),
 		errors.As(err, new(*problem.Problem)): // of whileApproved
