@@ -76,7 +76,8 @@ func TestDashboardsShowWhatIsSaid(t *testing.T) {
 			its[m[1]], said[m[1]] = true, true
 		}
 		if program == "relay" {
-			its["doona_relay_refused"] = true // when there are any
+			its["doona_relay_refused"] = true             // when there are any
+			its["doona_relay_owner_limited_total"] = true // when an owner is over a limit
 		}
 		if program != "issuer" {
 			its["doona_"+program+"_findings"] = true // when there are any
@@ -91,6 +92,7 @@ func TestDashboardsShowWhatIsSaid(t *testing.T) {
 		require.Equal(t, its, shown(t, program+".json"))
 	}
 	said["doona_relay_findings"], said["doona_verifier_findings"] = true, true
+	said["doona_relay_owner_limited_total"] = true
 	said["doona_relay_clock_offset_seconds"] = true
 	said["doona_issuer_clock_offset_seconds"] = true
 	for metric := range shown(t, "alerts.yaml") {

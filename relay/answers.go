@@ -168,7 +168,7 @@ var advice = map[problem.Name]string{
 		"Otherwise one network sends repeatedly",
 	problem.Replayed:        "a proxy or a page sends reports again from another network",
 	problem.SlowDown:        "is a proxy in front whose address counts as every client's? List all proxies in trusted_proxies",
-	problem.Overloaded:      "the relay is full, or its store fails: see its log",
+	problem.Overloaded:      "the relay is full, its store fails, or the owner is over a limit: see the log and relay owners",
 	problem.ClockInDoubt:    "the relay does not know the time: see its log, and relay trust-clock --help",
 	problem.StateRolledBack: "state rollback: restore the newer files or run relay end-epochs",
 	problem.Internal:        "the relay failed: see its log",

@@ -202,6 +202,18 @@ type OwnerConfig struct {
 	// MaxMemory as if the owner had that many tasks. Required. Range 1 to 1024.
 	Tasks int `yaml:"tasks"`
 
+	// ReportsPerSecond limits the reports of all tasks of the owner together, also those that the relay refuses. Only
+	// the first relay of a task applies it. Range 1 to 1000000. Default 0: no limit.
+	ReportsPerSecond int `yaml:"reports_per_second"`
+
+	// Bytes limits the disk space that reports of open batches, and unconfirmed batches, take in all tasks of the owner
+	// together. Above it, the first relay refuses reports. Default 0: no limit.
+	Bytes DiskSize `yaml:"bytes"`
+
+	// Dummies is how many dummies a new task of the owner may ask of this relay for one batch. Range 1 to 2^32. Default
+	// 0: no limit.
+	Dummies uint64 `yaml:"dummies"`
+
 	// Suspended makes the relay refuse new tasks of the owner, and reports of its tasks, for now. What the relay has
 	// accepted still goes to the next hop. Default false.
 	Suspended bool `yaml:"suspended"`

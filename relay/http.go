@@ -77,6 +77,7 @@ func (r *Relay) mux() *service.Mux {
 	mux.HandleFunc("POST "+endpoint.StatementsPath, r.answer(r.desk.HandleStatement))
 	mux.HandleFunc("GET "+endpoint.OwnersKeysPath, r.answer(r.desk.HandleOwnersKeys))
 	mux.HandleFunc("POST "+endpoint.OwnersTasksPath, r.answer(r.desk.HandleOwnersTask))
+	mux.HandleFunc("POST "+endpoint.WithdrawPath, r.answer(r.desk.HandleWithdrawal))
 	mux.HandleFunc("POST "+endpoint.OwnersSetsPath, r.answer(r.desk.HandleOwnersSet))
 	mux.HandleHealth(r.isReady)
 	mux.HandleFunc("/", r.open(service.NotFound))

@@ -82,7 +82,7 @@ func (t times) with(other times, now int64) times {
 func (r *Relay) setTimes() {
 	now, all := r.clock.Read().Now.Unix(), map[monitor.Series]times{}
 	for _, s := range r.Hosted().Order {
-		its := times{s.LastPull(), s.LastAsked(), int64(s.Over())}
+		its := times{s.LastPull(), s.LastAsked(), s.Over()}
 		if before, more := all[s.Series()]; more {
 			its = before.with(its, now)
 		}
@@ -152,16 +152,18 @@ func setSets(m *monitor.Monitor, sets []SetStatus) {
 
 // setOwnerTasks sets the gauges of task slots. Each gauge sums over all owners: relay owners has those of each.
 func setOwnerTasks(m *monitor.Monitor, owners []OwnerStatus) {
-	var limit, tasks, asked, suspended int
+	var limit, tasks, withdrawn, asked, suspended int
 	for _, o := range owners {
 		if o.Suspended {
 			suspended++
 		}
 		limit, tasks, asked = limit+o.TaskLimit, tasks+o.Tasks, asked+o.Asked
+		withdrawn += o.Withdrawn
 	}
 	m.Set(monitor.Owners, float64(len(owners)-suspended), "active")
 	m.Set(monitor.Owners, float64(suspended), "suspended")
 	m.Set(monitor.OwnerTaskLimit, float64(limit))
 	m.Set(monitor.OwnerTasks, float64(tasks), "tasks")
 	m.Set(monitor.OwnerTasks, float64(asked), "keys")
+	m.Set(monitor.OwnerTasks, float64(withdrawn), "withdrawn")
 }

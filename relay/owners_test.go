@@ -93,8 +93,8 @@ func TestApprovedOwner(t *testing.T) {
 	})
 	code, table, log := run(t, "owners", "--admin", "http://"+c.Config(t, 0).Admin)
 	require.Zero(t, code, log)
-	require.Equal(t, [][]string{strings.Fields("OWNER FOLDER STATE TASKS KEYS LIMIT BATCHES CONFIRMED REPORTS"),
-		{shortKey(c.Owner), "relay1", "active", "2", "0", "2", "4", "4", "40"}}, fieldsOf(table))
+	require.Equal(t, [][]string{strings.Fields("OWNER FOLDER STATE TASKS KEYS LIMIT BATCHES CONFIRMED REPORTS RATE DISK DUMMIES"),
+		{shortKey(c.Owner), "relay1", "active", "2", "0", "2", "4", "4", "40", "-", "-", "-"}}, fieldsOf(table))
 
 	c.Clock.Advance(relaytest.Epoch)
 	fillEpoch(t, two, 2)

@@ -48,7 +48,7 @@ func (r *Relay) refusals() (found []Refusal, all bool) {
 				continue
 			}
 		}
-		if name := r.answers.mostly(s.ID); name != "" && !s.IsSuspended() {
+		if name := r.answers.mostly(s.ID); name != "" && !s.IsSuspended() && !s.IsWithdrawn() {
 			found = append(found, Refusal{s.ID.String(), true, name, advice[name]})
 		}
 	}

@@ -92,7 +92,9 @@ func (c *Config) checkSame(next *Config) error {
 
 func (c *Config) ownerSources() (out []tasks.OwnerSource) {
 	for _, o := range c.Owners {
-		out = append(out, tasks.OwnerSource(o))
+		out = append(out, tasks.OwnerSource{Owner: o.Owner, Folder: o.Folder, Tasks: o.Tasks, Suspended: o.Suspended,
+			Recovery: o.Recovery, Candidates: o.Candidates, OwnerLimits: tasks.OwnerLimits{
+				ReportsPerSecond: o.ReportsPerSecond, Bytes: int64(o.Bytes), Dummies: o.Dummies}})
 	}
 	return out
 }

@@ -126,8 +126,8 @@ func requireAll(t *testing.T, c *relaytest.Cascade, n int) {
 	})
 }
 
-// TestOwnersChangeUnderLoad: an owner is added, limited, suspended and removed while clients report to another owner's
-// task. No report of that task may be refused or lost.
+// TestOwnersChangeUnderLoad: an owner is added, limited and suspended, withdraws its task, and an owner is removed,
+// while clients report to another owner's task. No report of that task may be refused or lost.
 func TestOwnersChangeUnderLoad(t *testing.T) {
 	all := startReloading(t, relaytest.Options{})
 	first := all.owners[0]
@@ -179,6 +179,14 @@ func TestOwnersChangeUnderLoad(t *testing.T) {
 	added.Suspended = false
 	require.NoError(t, all.reload(t, first, added))
 	require.NoError(t, one.Post(t.Context(), 0, body, relaytest.Network(200)))
+	for hop := range all.relays {
+		require.NoError(t, withdraw(t, one, hop))
+	}
+	requireWithdrawn(t, one)
+	requireSoon(t, func() bool {
+		status := statusOf(t, all.Cascade)
+		return status.Tasks[1].Withdrawn && status.Tasks[1].Erasing == 0 && status.Owners[1].Withdrawn == 1
+	})
 
 	third := all.OfOwner(t)
 	idle := relay.OwnerConfig{Owner: third.Owner, Folder: "third", Tasks: 1}

@@ -19,7 +19,15 @@ var sizeUnits = []struct {
 }{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
 
 // UnmarshalText reads a whole number of KiB, MiB or GiB, below 2^20.
-func (s *Size) UnmarshalText(text []byte) error {
+func (s *Size) UnmarshalText(text []byte) error { return s.parse("max_memory", text) }
+
+// DiskSize is a [Size] of [OwnerConfig].
+type DiskSize Size
+
+// UnmarshalText reads the same as that of Size.
+func (s *DiskSize) UnmarshalText(text []byte) error { return (*Size)(s).parse("bytes", text) }
+
+func (s *Size) parse(field string, text []byte) error {
 	for _, unit := range sizeUnits {
 		if number, ok := strings.CutSuffix(string(text), unit.name); ok {
 			n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 20)
@@ -30,7 +38,7 @@ func (s *Size) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return invalid.Field("max_memory", strconv.Quote(string(text)),
+	return invalid.Field(field, strconv.Quote(string(text)),
 		"1MiB to 1024GiB, as a whole number and a unit, such as 256MiB")
 }
 

@@ -71,9 +71,17 @@ type OwnerStatus struct {
 	Owner     string `json:"owner"`
 	Folder    string `json:"folder"` // last part of its path
 	TaskLimit int    `json:"task_limit"`
-	Tasks     int    `json:"tasks"` // a stream counts as one
-	Asked     int    `json:"asked"` // key lists made for the owner that wait for their task
+	Tasks     int    `json:"tasks"`               // those that use a task slot; a stream counts as one
+	Withdrawn int    `json:"withdrawn,omitempty"` // tasks that the owner has withdrawn and the relay still has
+	Asked     int    `json:"asked"`               // key lists made for the owner that wait for their task
 	Suspended bool   `json:"suspended,omitempty"`
+
+	// The limits in relay.yaml, 0 for none. Limited says that one of them has refused reports in the last ten minutes;
+	// only a running relay knows it. How near an owner is to a limit is not shown: it would reveal when a report came.
+	ReportsPerSecond int    `json:"reports_per_second,omitempty"`
+	Bytes            int64  `json:"bytes,omitempty"`
+	Dummies          uint64 `json:"dummies,omitempty"`
+	Limited          bool   `json:"limited,omitempty"`
 
 	// Batches and Confirmed sum those of EpochStatus over the owner's tasks that the relay serves. Reports is at most
 	// how many reports the confirmed batches hold: the batch size of the task for each.
@@ -87,12 +95,35 @@ func (o OwnerStatus) Short() string { return tasks.ShortKey(o.Owner) }
 
 // String describes the status in words.
 func (o OwnerStatus) String() string {
-	suspended := ""
+	further := ""
+	if o.Withdrawn > 0 {
+		further = fmt.Sprintf(", %d withdrawn", o.Withdrawn)
+	}
+	for _, limit := range o.limits() {
+		further += ", at most " + limit
+	}
 	if o.Suspended {
-		suspended = ", suspended"
+		further += ", suspended"
+	}
+	if o.Limited {
+		further += ", over a limit: the relay refuses reports"
 	}
 	return fmt.Sprintf("owner %s: %d tasks and %d waiting key lists, limit %d%s", o.Owner, o.Tasks, o.Asked,
-		o.TaskLimit, suspended)
+		o.TaskLimit, further)
+}
+
+// limits describes the limits in words, except that of tasks.
+func (o OwnerStatus) limits() (all []string) {
+	if o.ReportsPerSecond > 0 {
+		all = append(all, fmt.Sprint(o.ReportsPerSecond, " reports per second"))
+	}
+	if o.Bytes > 0 {
+		all = append(all, Size(o.Bytes).String()+" on disk")
+	}
+	if o.Dummies > 0 {
+		all = append(all, fmt.Sprint(o.Dummies, " dummies for a batch"))
+	}
+	return all
 }
 
 // SetStatus is the status of one set.
@@ -146,8 +177,13 @@ type TaskStatus struct {
 	ID       string        `json:"id"`   // lower-case hex
 	Name     string        `json:"name"` // the name in the task
 	Hop      int           `json:"hop"`
-	Epochs   []EpochStatus `json:"epochs"` // epochs that have begun and have data
+	Epochs   []EpochStatus `json:"epochs"` // epochs that have data; those that a withdrawal ended before they began have none
 	Findings []Finding     `json:"findings"`
+
+	// Withdrawn says that the owner has withdrawn the task, or its stream. Erasing is then how many epochs still have
+	// keys.
+	Withdrawn bool   `json:"withdrawn,omitempty"`
+	Erasing   uint64 `json:"erasing,omitempty"`
 
 	// Equivocations holds the two manifests of each batch number for which the upstream relay signed two.
 	Equivocations []Equivocation `json:"equivocations,omitempty"`
@@ -159,6 +195,17 @@ type Equivocation struct {
 	Batch  uint64               `json:"batch"`
 	First  onion.SignedManifest `json:"first"`
 	Second onion.SignedManifest `json:"second"`
+}
+
+// WithdrawnText describes the withdrawal in words, or is "" if the task is not withdrawn.
+func (t TaskStatus) WithdrawnText() string {
+	switch {
+	case !t.Withdrawn:
+		return ""
+	case t.Erasing > 0:
+		return fmt.Sprintf("task %.8s: withdrawn by its owner; %d epochs still have keys", t.ID, t.Erasing)
+	}
+	return fmt.Sprintf("task %.8s: withdrawn by its owner; all keys are erased", t.ID)
 }
 
 // EpochStatus is the status of one epoch. It omits the number of reports in an open batch: watching that number would
@@ -240,7 +287,11 @@ func (r *setup) status(ctx context.Context, kept *store.Store, back *store.State
 	}
 	for _, s := range r.Hosted().Order {
 		t := TaskStatus{ID: s.ID.String(), Name: s.Name, Hop: s.Hop, Epochs: []EpochStatus{}, Findings: []Finding{}}
+		t.Withdrawn, t.Erasing = s.IsWithdrawn(), s.Erasing()
 		for _, p := range epochs[s.ID] {
+			if s.Epoch(p.ID.Epoch).NeverBegins() {
+				continue
+			}
 			sealed := p.Next - uint64(len(p.Open))
 			t.Epochs = append(t.Epochs,
 				EpochStatus{p.ID.Epoch, p.State.String(), sealed, sealed - uint64(len(p.Held)), refused[p.ID]})
@@ -315,7 +366,8 @@ func (r *setup) ownersStatus(all []TaskStatus) (out []OwnerStatus, err error) {
 	for _, o := range owners {
 		of := used[o.Owner]
 		of.Owner, of.Folder, of.TaskLimit, of.Tasks = o.Owner, filepath.Base(o.Folder), o.TaskLimit, o.Tasks
-		of.Asked, of.Suspended = o.Asked, o.Suspended
+		of.Withdrawn, of.Asked, of.Suspended = o.Withdrawn, o.Asked, o.Suspended
+		of.ReportsPerSecond, of.Bytes, of.Dummies, of.Limited = o.ReportsPerSecond, o.Bytes, o.Dummies, o.Limited
 		out = append(out, of)
 	}
 	return out, nil

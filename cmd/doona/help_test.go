@@ -31,6 +31,7 @@ func TestHelp(t *testing.T) {
 		"doona task transfer may.bundle --sign-key owner.key --to ed25519:… --out on.statement":        state,
 		"doona task recover may.bundle --sign-key recovery.key --to ed25519:… --out back.statement":    state,
 		"doona task stop may.bundle --sign-key owner.key --out end.statement":                          state,
+		"doona task withdraw june.bundle --sign-key owner.key":                                         "needs relays, as TestWithdrawATask has them",
 		"doona task rotate-key may.bundle --sign-key relay2.sign --to ed25519:… --out relay2.rotation": "needs a stream, as TestRotateKey has it",
 		"doona task renew may.bundle … --rotation relay2.rotation":                                     "needs relays, as TestRotateKey has them",
 		"doona plan --query sum --total-epsilon 5 --total-delta 1e-5 --epochs 30 --users 100000": "takes half a " +

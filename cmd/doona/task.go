@@ -26,7 +26,7 @@ func taskCommand() *cobra.Command {
 		Example: `  doona task new --query count --batch 1000 --epsilon 1 --delta 1e-6 --out t.json
   doona task check t.json`}
 	cmd.AddCommand(taskNewCommand(), taskRenewCommand(), taskTransferCommand(), taskStopCommand(),
-		taskRecoverCommand(), taskRotateKeyCommand(), taskCheckCommand(), taskTypesCommand(),
+		taskRecoverCommand(), taskWithdrawCommand(), taskRotateKeyCommand(), taskCheckCommand(), taskTypesCommand(),
 		taskFilesCommand())
 	return cmd
 }

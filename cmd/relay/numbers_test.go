@@ -37,6 +37,9 @@ owners:
   - owner: "ed25519:TTxOS_eEGvRtmWv5W31BISEQJAaY_HE5TJodDBdPuok"
     folder: tasks
     tasks: 2
+    reports_per_second: 50
+    bytes: 2GiB
+    dummies: 1000
 END`,
 		Lines: []string{"relay check-config --config ../given/relay.yaml"},
 	}, "relay.yaml", clitest.Keys(reflect.TypeFor[relay.Config](), "yaml")...)

@@ -20,8 +20,9 @@ func ownersCommand() *cobra.Command {
 OWNER is the start of the owner's key after "ed25519:", as in metrics and alerts. TASKS and KEYS are
 the task slots in use: by tasks, where a stream counts as one, and by keys that wait for their task.
 LIMIT is their limit. BATCHES and CONFIRMED count the batches of the tasks that the relay serves now.
-REPORTS is at most how many reports the confirmed batches hold: n for each batch. Nothing shows how
-many reports an open batch has.
+REPORTS is at most how many reports the confirmed batches hold: n for each batch. RATE, DISK and
+DUMMIES are the owner's other limits. STATE is "limited" if one of them has refused reports in the last
+ten minutes. Nothing shows how many reports an open batch has, or how near an owner is to a limit.
 
 To add, limit, suspend or remove an owner, change relay.yaml and send the relay SIGHUP. --config reads
 relay.yaml, the owners' folders and the store, also while the relay runs. --admin asks a running relay.`,
@@ -54,14 +55,29 @@ type ownersAnswer struct {
 
 func printOwners(w io.Writer, owners []relay.OwnerStatus) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "OWNER\tFOLDER\tSTATE\tTASKS\tKEYS\tLIMIT\tBATCHES\tCONFIRMED\tREPORTS")
+	fmt.Fprintln(table, "OWNER\tFOLDER\tSTATE\tTASKS\tKEYS\tLIMIT\tBATCHES\tCONFIRMED\tREPORTS\tRATE\tDISK\tDUMMIES")
 	for _, o := range owners {
 		state := "active"
-		if o.Suspended {
+		switch {
+		case o.Suspended:
 			state = "suspended"
+		case o.Limited:
+			state = "limited"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\n", o.Short(), o.Folder, state, o.Tasks, o.Asked,
-			o.TaskLimit, o.Batches, o.Confirmed, o.Reports)
+		disk := "-"
+		if o.Bytes > 0 {
+			disk = relay.Size(o.Bytes).String()
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", o.Short(), o.Folder, state, o.Tasks, o.Asked,
+			o.TaskLimit, o.Batches, o.Confirmed, o.Reports, orNone(o.ReportsPerSecond), disk, orNone(o.Dummies))
 	}
 	return table.Flush()
+}
+
+// orNone returns a limit as text, or "-" if there is none.
+func orNone[N int | uint64](limit N) string {
+	if limit == 0 {
+		return "-"
+	}
+	return fmt.Sprint(limit)
 }

@@ -153,6 +153,9 @@ func printStatus(w io.Writer, status *relay.Status) error {
 		fmt.Fprintln(w, o)
 	}
 	for _, t := range status.Tasks {
+		if text := t.WithdrawnText(); text != "" {
+			fmt.Fprintln(w, text)
+		}
 		for _, e := range t.Epochs {
 			for _, reason := range slices.Sorted(maps.Keys(e.Refused)) {
 				fmt.Fprintf(w, "refused: task %.8s, epoch %d: at most %d, %s\n", t.ID, e.Epoch, e.Refused[reason],

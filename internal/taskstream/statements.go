@@ -12,6 +12,7 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
 	"github.com/doona-dp/doona/wire/codec"
+	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
@@ -166,4 +167,16 @@ func (f *Folder) change(next func() (taskfile.Statements, error)) (changed bool,
 		return false, fmt.Errorf("%w: %w", ErrFolder, err)
 	}
 	return true, nil
+}
+
+// MayWithdraw reports whether a key may withdraw the whole stream: the recovery key, and the key that signs the next
+// task, or that has ended the stream.
+func (f *Folder) MayWithdraw(key task.SignKey) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.authority
+	if now.Stopped && now.Number > 0 { // number 0 of an era is the recovery key's
+		now, _ = f.statements[:len(f.statements)-1].Authority(f.trust) // checked when it was accepted
+	}
+	return key != (task.SignKey{}) && (key == now.Key || key == f.trust.Recovery)
 }

@@ -31,6 +31,7 @@ const (
 	OwnersTasksPath = "/v1/owners/{owner}/tasks" // {owner} is the owner's key
 	OwnersKeysPath  = "/v1/owners/{owner}/keys/{label}/{kem}/{count}"
 	OwnersSetsPath  = "/v1/owners/{owner}/sets"
+	WithdrawPath    = OwnersTasksPath + "/{task}/withdraw" // {owner} is the key that signs the task or stream now
 
 	SetPath        = "/v1/sets/{set}" // {set} is a set's id, or the id of the set at position 0
 	SetKeysPath    = "/v1/blocks/{set}/{clock}/{block}"

@@ -54,6 +54,21 @@ func (c *Requester) BeginSet(ctx context.Context, relay task.Party, handed []byt
 	return resp.Body.Close()
 }
 
+// Withdraw withdraws a task, or a stream by its first task, at a relay that has it from an approved owner. The
+// Requester's key must sign the task or stream now. Repeating it succeeds.
+func (c *Requester) Withdraw(ctx context.Context, relay task.Party, id task.ID) error {
+	header := http.Header{Header: {Signed(c.key, signing.Withdraw, WithdrawBody(relay.SignKey, id))}}
+	resp, err := c.send(ctx, http.MethodPost, taskfile.WithdrawURL(relay, c.public(), id), header, nil)
+	if err != nil {
+		return fmt.Errorf("couldn't withdraw the task at relay %s: %w", relay.URL, err)
+	}
+	return resp.Body.Close()
+}
+
+// WithdrawBody returns what an owner signs to withdraw a task, before the nonce: the relay's key ‖ the task's id. A
+// withdrawal holds permanently, so repeating it does no harm.
+func WithdrawBody(relay task.SignKey, id task.ID) []byte { return append(relay[:], id[:]...) }
+
 func (c *Requester) public() task.SignKey { return task.SignKey(c.key.Public().(ed25519.PublicKey)) }
 
 // OwnersTaskBody returns what an owner signs to send a task or a set to a relay, before the nonce: the relay's key. So

@@ -28,6 +28,7 @@ const (
 	Time      Purpose = "time"
 	Succeed   Purpose = "successor" // an owner's request that concerns the next task of a stream
 	Owner     Purpose = "owner"     // an owner's request that concerns tasks, to a relay that has approved the owner
+	Withdraw  Purpose = "withdraw"  // an owner's request that ends a task at a relay and erases its keys
 	Statement Purpose = "statement" // names the key that signs the later tasks of a stream
 	Rotation  Purpose = "rotation"  // names the key that signs for a party in later tasks of a stream
 )

@@ -20,6 +20,12 @@ func OwnersTasksURL(relay task.Party, owner task.SignKey) string {
 	return relay.URL + strings.Replace(endpoint.OwnersTasksPath, "{owner}", hex.EncodeToString(owner[:]), 1)
 }
 
+// WithdrawURL returns the URL at which a relay accepts the withdrawal of a task, signed by owner.
+func WithdrawURL(relay task.Party, owner task.SignKey, id task.ID) string {
+	return relay.URL + strings.NewReplacer("{owner}", hex.EncodeToString(owner[:]), "{task}", id.String()).
+		Replace(endpoint.WithdrawPath)
+}
+
 // OwnersKeysURL returns the URL of a request that makes a relay generate keys for count epochs, and return their list.
 // The relay must have approved the task's owner. label names the list, and kem its kind of key.
 func OwnersKeysURL(relay task.Party, owner task.SignKey, label Label, kem task.KEM, count uint64) string {

@@ -275,6 +275,7 @@ type due struct {
 // the upstream relay does: see pullBatch. An epoch that fails does not stop the others.
 func (ep *Lifecycle) endEpochs(ctx context.Context) {
 	closing, complete, rolledBack, expired := ep.over()
+	ep.each(ctx, ep.backlog.ofTick(ep.neverBegin()), func(e due) error { return ep.closeEpoch(ctx, e.Epoch) })
 	closing, complete, expired = ep.backlog.ofTick(closing), ep.backlog.ofTick(complete), ep.backlog.ofTick(expired)
 	ep.each(ctx, rolledBack, func(e due) error { return ep.endRolledBack(ctx, e.Epoch, e.end) })
 	ep.each(ctx, expired, func(e due) error { return ep.expireEpoch(ctx, e.Epoch) })
@@ -370,6 +371,23 @@ func (ep *Lifecycle) over() (closing, complete, rolledBack, expired []due) {
 		}
 	}
 	return closing, complete, rolledBack, expired
+}
+
+// neverBegin lists the epochs at a later relay whose keys it can erase before the upstream relay ends them: the owner
+// has withdrawn the task before they began.
+func (ep *Lifecycle) neverBegin() (all []due) {
+	for _, s := range ep.Hosted().Order {
+		if s.Hop == 0 || !s.IsWithdrawn() {
+			continue
+		}
+		for e := range s.EachEpoch() {
+			if e.State() < store.StateClosed && e.NeverBegins() {
+				_, end := e.Window()
+				all = append(all, due{e, end})
+			}
+		}
+	}
+	return all
 }
 
 // Note stores a finding. It logs the first one, and then each time the count has doubled, so that another relay cannot

@@ -171,9 +171,11 @@ func (in *Ingress) reportEpoch(req *http.Request, s target) (e targetEpoch, err 
 		return e, err
 	}
 	switch {
+	case s.IsStopped():
+		return e, problem.New(problem.EpochClosed, "").At(now)
 	case now.Before(start):
 		return e, problem.New(problem.EpochNotOpen, "").Retry(start.Sub(now)).At(now)
-	case !now.Before(end) || e.State() != store.StateOpen || s.IsStopped():
+	case !now.Before(end) || e.State() != store.StateOpen:
 		return e, problem.New(problem.EpochClosed, "").At(now)
 	case e.RolledBack():
 		return e, tasks.RolledBackProblem()
@@ -196,6 +198,10 @@ func (in *Ingress) takeReport(w http.ResponseWriter, req *http.Request, e target
 	most := e.maxBody()
 	if err := checkHeader(req, most); err != nil {
 		return err
+	}
+	if limit := e.TakeReport(); limit != "" {
+		in.monitor.Add(monitor.OwnerLimited, 1, e.Series().With(limit)...)
+		return service.TryLater(problem.Overloaded, "")
 	}
 	if req.ContentLength >= 0 {
 		most = req.ContentLength
@@ -230,7 +236,9 @@ func (in *Ingress) takeReport(w http.ResponseWriter, req *http.Request, e target
 	if err != nil {
 		return err
 	}
-	undecided, err = in.enqueue(sub)
+	if undecided, err = in.enqueue(sub); err == nil && sub.Verdict == store.Accepted {
+		e.Stored()
+	}
 	return err
 }
 

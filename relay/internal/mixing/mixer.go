@@ -157,17 +157,24 @@ func (mx *Mixer) pullLoop(ctx context.Context, s *tasks.Hosted, lines chan struc
 	}
 }
 
-// pullTurn pulls from every epoch that has begun and is not complete. It reports whether an epoch may have more batches
-// now.
+// pullTurn pulls from every epoch that has begun and is not complete, and fetches the ends of those that never begin.
+// It reports whether an epoch may have more batches now.
 func (mx *Mixer) pullTurn(ctx context.Context, s *tasks.Hosted) (more bool) {
 	latest := mx.Clock.Read().Latest // the latest possible time: asking too early does no harm
 	asked := false
 	for e := range s.EachEpoch() {
 		start, _ := e.Window()
-		if mx.Store.StateRollback() != nil || latest.Before(start) {
+		if mx.Store.StateRollback() != nil || latest.Before(start) && !e.NeverBegins() {
 			break
 		}
 		if e.State() >= store.StateComplete || e.RolledBack() {
+			continue
+		}
+		if e.NeverBegins() {
+			mx.monitor.Logged(ctx, "couldn't end a withdrawn epoch", mx.endWithdrawn(ctx, e))
+			if e.State() < store.StateComplete { // the upstream relay has not ended later ones either
+				break
+			}
 			continue
 		}
 		if mx.canSkipPull(e) {
@@ -183,6 +190,14 @@ func (mx *Mixer) pullTurn(ctx context.Context, s *tasks.Hosted) (more bool) {
 		s.PulledNow()
 	}
 	return more
+}
+
+// endWithdrawn ends an epoch that never begins, because the owner has withdrawn the task. It asks the upstream relay
+// only for the signed end: a pull would say that the epoch has begun.
+func (mx *Mixer) endWithdrawn(ctx context.Context, e tasks.Epoch) error {
+	err := mx.takeEnd(ctx, e)
+	e.PulledNow()
+	return errors.Join(err, mx.giveUp(ctx, e))
 }
 
 // pullEpoch pulls sealed batches of an epoch, and gives up on the epoch when the waiting time is over. It reports
@@ -232,7 +247,7 @@ func (mx *Mixer) tooManyDestroyed(ctx context.Context, b tasks.BatchRef) (bool, 
 
 // giveUpAt returns when this relay stops waiting for the upstream relay's batches and end of an epoch.
 func (mx *Mixer) giveUpAt(e tasks.Epoch) time.Time {
-	return time.Unix(int64(e.Epochs.End(e.Number)), 0).Add(mx.cfg.GiveUp)
+	return e.EndsBy(time.Unix(int64(e.Epochs.End(e.Number)), 0)).Add(mx.cfg.GiveUp)
 }
 
 // pullOutcome is the result of one pull.

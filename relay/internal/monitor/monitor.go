@@ -50,6 +50,7 @@ const (
 	OwnerTaskLimit     = "doona_relay_owner_task_limit"
 	OwnerTasks         = "doona_relay_owner_tasks"
 	OwnerTasksRejected = "doona_relay_owner_tasks_rejected_total"
+	OwnerLimited       = "doona_relay_owner_limited_total"
 	ByTask             = "task"
 	ByOwner            = "owner"
 	ByReason           = "reason"
@@ -108,8 +109,13 @@ var definitions = append([]service.Metric{
 		"1 while the store's log cannot be emptied, and so still holds deleted rows and the order of writes."),
 	service.Gauge(OwnerTaskLimit, service.UnitCount, "Task slots of all approved owners together."),
 	service.Gauge(OwnerTasks, service.UnitCount,
-		"Task slots in use: by tasks, where a stream counts as one, or by keys waiting for their task.", "by"),
-	service.Counter(OwnerTasksRejected, "Tasks and key requests of approved owners refused because all task slots were in use."),
+		"Task slots in use: by tasks, where a stream counts as one, or by keys waiting for their task. Withdrawn tasks use "+
+			"none.", "by"),
+	service.Counter(OwnerTasksRejected,
+		"Tasks and key requests of approved owners refused: all task slots were in use, or too many dummies."),
+	service.Counter(OwnerLimited,
+		"Reports refused because their owner was over a limit in relay.yaml: reports_per_second or bytes.", ByTask, ByOwner,
+		"limit"),
 }, service.ClockMetrics(Prefix)...)
 
 // Definitions returns the definitions of a relay's metrics, without those of Go and the process.

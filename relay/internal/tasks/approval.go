@@ -44,13 +44,18 @@ func (h *Host) whileApproved(o *owner, do func(limit int) error) error {
 	return do(o.source.Load().Tasks)
 }
 
-// whileAccepted calls do, if no owner's suspension forbids the next task of a stream. A stream that the operator
+// whileAccepted calls do, if no suspension or withdrawal forbids the next task of a stream. A stream that the operator
 // configured has no owner.
 func (h *Host) whileAccepted(l *stream, do func() error) error {
 	if l.owner == nil {
 		return do()
 	}
-	return h.whileApproved(l.owner, func(int) error { return do() })
+	return h.whileApproved(l.owner, func(int) error {
+		if err := l.owner.checkWithdrawn(l.root.ID); err != nil {
+			return err
+		}
+		return do()
+	})
 }
 
 // SetOwners replaces the approved owners while the relay runs. Owners may be added, limited, suspended and, without
@@ -96,7 +101,8 @@ func (h *Host) planOwners(sources []OwnerSource) (*ownersPlan, error) {
 			o, err = now, now.checkSame(c)
 		default:
 			plan.added = append(plan.added, o)
-			err = errors.Join(claim(c, nil, plan.paths), o.checkEmpty("start the relay again to serve them"))
+			_, failed := o.readWithdrawals()
+			err = errors.Join(failed, claim(c, nil, plan.paths), o.checkEmpty("start the relay again to serve them"))
 		}
 		if err != nil {
 			return nil, err
@@ -190,7 +196,7 @@ func (h *Host) applyOwners(plan *ownersPlan) {
 		switch {
 		case slices.Contains(plan.added, o):
 			what = "owner added"
-		case c.Suspended != was.Suspended || c.Tasks != was.Tasks:
+		case c.Suspended != was.Suspended || c.Tasks != was.Tasks || c.OwnerLimits != was.OwnerLimits:
 			what = "owner changed"
 		default:
 			continue

@@ -127,6 +127,9 @@ func (d *Desk) takeSet(o *owner, s *HostedSet, tables []handedTable, limit int) 
 		return err
 	}
 	check := func(folder string, t handedTable) error {
+		if err := o.checkDummies(t.Open); err != nil {
+			return err
+		}
 		hosted, err := d.loadFirst(o.config(folder), t.raw, t.Open, o)
 		if err != nil {
 			return err

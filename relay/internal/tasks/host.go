@@ -11,6 +11,7 @@ import (
 	"github.com/doona-dp/doona/relay/internal/store"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/onion"
+	"github.com/doona-dp/doona/wire/problem"
 	"github.com/doona-dp/doona/wire/signing"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -120,7 +121,7 @@ func (h *Host) ClearDropped(ctx context.Context) {
 
 // HandleTask answers with the bundle of a task for pages: with the keys of the block of epochs that is open.
 func (d *Desk) HandleTask(w http.ResponseWriter, req *http.Request) error {
-	t, raw, err := d.pathTask(req)
+	t, raw, err := d.pageTask(req)
 	if err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func (d *Desk) HandleTask(w http.ResponseWriter, req *http.Request) error {
 
 // HandleBlock is HandleTask for the block of keys that the path names.
 func (d *Desk) HandleBlock(w http.ResponseWriter, req *http.Request) error {
-	t, raw, err := d.pathTask(req)
+	t, raw, err := d.pageTask(req)
 	if err != nil {
 		return err
 	}
@@ -147,6 +148,14 @@ func (d *Desk) HandleAllKeys(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	return service.Write(w, codec.MediaType, raw)
+}
+
+// pageTask is pathTask for pages, which get no withdrawn task.
+func (d *Desk) pageTask(req *http.Request) (*taskfile.Open, []byte, error) {
+	if s, err := service.PathTask(req, d.Hosted().ByID); err == nil && s.IsWithdrawn() {
+		return nil, nil, problem.New(problem.UnknownTask, "the owner has withdrawn the task")
+	}
+	return d.pathTask(req)
 }
 
 // pathTask returns the task that a request names and its bundle, even if the task belongs to a stream and the relay no

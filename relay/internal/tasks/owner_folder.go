@@ -28,7 +28,8 @@ import (
 //	ID                         a task, with this relay's keys for it, and its successors if it begins a stream
 //	asked-LABEL-KEM-N-HASH     keys for N epochs that wait for their task; HASH is the hash of their list
 //
-// A file set-ID is a set whose tables are tasks of the owner. It takes no slot.
+// A file set-ID is a set whose tables are tasks of the owner, and withdrawn-ID says that the owner has withdrawn the
+// task. These take no slot.
 //
 // An entry with one of these names is complete and durable: the relay creates it in the folder "work", and then renames
 // "work". Several processes of the relay share the owner's folder.
@@ -204,9 +205,11 @@ func (p *ownerFolder) keys(label taskfile.Label, kem task.KEM, count uint64, lim
 		switch {
 		case same >= 0:
 			raw, err = os.ReadFile(p.file(asked[same], keysFile+".pub"))
-		case len(tasks)+len(asked) >= limit:
-			return fmt.Errorf("%w: %d tasks and %d waiting key lists, limit %d", errTaskLimit, len(tasks),
+		case p.using(tasks, limit)+len(asked) >= limit:
+			return fmt.Errorf("%w: %d tasks and %d waiting key lists, limit %d", errTaskLimit, p.using(tasks, limit),
 				len(asked), limit)
+		case p.manyWithdrawn():
+			return fmt.Errorf("%w: %d tasks were withdrawn", errTaskLimit, mostWithdrawn)
 		default:
 			raw, err = p.make(name, kem, count, now.Now, sign)
 		}
@@ -248,11 +251,14 @@ func (p *ownerFolder) make(name string, kem task.KEM, count uint64, now time.Tim
 func (p *ownerFolder) take(id task.ID, list task.KeyListHash, raw []byte, limit int, now clock.Reading,
 	check func(folder string) error) error {
 	return p.change(now, func(tasks []task.ID, asked []string) error {
-		switch {
+		if err := p.checkWithdrawn(id); err != nil {
+			return err
+		}
+		switch using := p.using(tasks, limit); {
 		case slices.Contains(tasks, id):
 			return nil // the owner handed it over again
-		case len(tasks) >= limit:
-			return fmt.Errorf("%w: %d tasks, limit %d", errTaskLimit, len(tasks), limit)
+		case using >= limit:
+			return fmt.Errorf("%w: %d tasks, limit %d", errTaskLimit, using, limit)
 		}
 		folder, err := askedFor(asked, list)
 		if err != nil {
@@ -303,10 +309,15 @@ func (p *ownerFolder) takeSet(s *HostedSet, tables []handedTable, limit int, now
 		if err := checks.set(); err != nil {
 			return err
 		}
+		for _, t := range tables {
+			if err := p.checkWithdrawn(t.ID); err != nil {
+				return fmt.Errorf("table %s: %w", t.table, err)
+			}
+		}
 		has := func(t handedTable) bool { return slices.Contains(tasks, t.ID) }
 		tables = slices.DeleteFunc(slices.Clone(tables), has)
-		if len(tasks)+len(tables) > limit {
-			return fmt.Errorf("%w: %d tasks and %d new tables, limit %d", errTaskLimit, len(tasks), len(tables), limit)
+		if using := p.using(tasks, limit); using+len(tables) > limit {
+			return fmt.Errorf("%w: %d tasks and %d new tables, limit %d", errTaskLimit, using, len(tables), limit)
 		}
 		from := make([]string, len(tables))
 		for i, t := range tables {

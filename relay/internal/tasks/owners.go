@@ -31,9 +31,12 @@ import (
 // them like configured tasks.
 type owner struct {
 	*ownerFolder
-	source atomic.Pointer[OwnerSource] // a reload may change its Tasks and Suspended
+	source atomic.Pointer[OwnerSource] // a reload may change its Tasks, OwnerLimits and Suspended
 	key    task.SignKey
 	posted chan struct{} // holds a value while the relay handles a request of the owner
+
+	withdrawn atomic.Pointer[map[task.ID]withdrawal] // see withdrawnSlots
+	use       ownerUse
 
 	upToDate time.Time // of [Host.followOwners]: the folder's last change when nothing was left to do, or zero
 }
@@ -89,6 +92,9 @@ func (r *Registry) loadOwners() (all []*loading, err error) {
 		approved := append(slices.Clone(r.approved()), o)
 		r.owners.Store(&approved)
 		tasks, _, err := o.taken()
+		if err == nil {
+			_, err = o.readWithdrawals()
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -113,6 +119,9 @@ func newOwner(c OwnerSource) (*owner, error) {
 	}
 	if c.Tasks < 1 || c.Tasks > mostOwnersTasks {
 		return nil, invalid.Field("owners.tasks", strconv.Itoa(c.Tasks), fmt.Sprintf("1 to %d", mostOwnersTasks))
+	}
+	if err := c.OwnerLimits.check(); err != nil {
+		return nil, err
 	}
 	o := &owner{ownerFolder: &ownerFolder{c.Folder}, key: key, posted: make(chan struct{}, 1)}
 	o.source.Store(&c)
@@ -165,9 +174,12 @@ type ownerTasks struct {
 	Owner     string
 	Folder    string
 	TaskLimit int
-	Tasks     int // a stream counts as one task
+	Tasks     int // those that use a slot; a stream counts as one task
+	Withdrawn int // tasks that the owner has withdrawn and the relay has not dropped
 	Asked     int // key lists made for the owner that wait for their task
 	Suspended bool
+	Limited   bool // a limit has refused a report lately
+	OwnerLimits
 }
 
 // OwnersTasks returns these counts for each approved owner.
@@ -178,7 +190,9 @@ func (r *Registry) OwnersTasks() (all []ownerTasks, err error) {
 			return nil, err
 		}
 		c := o.source.Load()
-		all = append(all, ownerTasks{c.Owner, c.Folder, c.Tasks, len(tasks), len(asked), c.Suspended})
+		using := o.using(tasks, c.Tasks)
+		all = append(all, ownerTasks{c.Owner, c.Folder, c.Tasks, using, len(tasks) - using, len(asked), c.Suspended,
+			o.use.isLimited(), c.OwnerLimits})
 	}
 	return all, nil
 }
@@ -202,7 +216,8 @@ func (h *Host) followOwners(ctx context.Context) {
 		}
 		tasks, asked, err := o.taken()
 		if err == nil {
-			err = errors.Join(o.clear(asked, h.Clock.Read()), h.takeUpSets(o), h.takeUpTasks(ctx, o, tasks))
+			err = errors.Join(o.clear(asked, h.Clock.Read()), h.takeUpWithdrawals(o), h.takeUpSets(o),
+				h.takeUpTasks(ctx, o, tasks))
 		}
 		if o.upToDate = changed; err != nil || len(asked) > 0 {
 			o.upToDate = time.Time{}
@@ -370,10 +385,10 @@ func (d *Desk) HandleOwnersTask(w http.ResponseWriter, req *http.Request) error 
 	return nil
 }
 
-// refuseOwner returns the problem for an approved owner's refused request. It counts requests above the task limit,
-// because the operator may raise the limit.
+// refuseOwner returns the problem for an approved owner's refused request. It counts requests above a limit, because
+// the operator may raise the limit.
 func (d *Desk) refuseOwner(err error) error {
-	if errors.Is(err, errTaskLimit) {
+	if errors.Is(err, errTaskLimit) || errors.Is(err, errDummies) {
 		d.monitor.Add(monitor.OwnerTasksRejected, 1)
 	}
 	return refusal(err)
@@ -401,6 +416,9 @@ func (d *Desk) checkOwnersTask(o *owner, open *taskfile.Open) error {
 
 // takeTask stores a task in its slot, after it has checked everything that serving the task needs.
 func (d *Desk) takeTask(o *owner, raw []byte, open *taskfile.Open, limit int) error {
+	if err := o.checkDummies(open); err != nil {
+		return err
+	}
 	list := open.Relays[d.hopOf(open)].KeyList
 	return o.take(open.ID, list, raw, limit, d.Clock.Read(), func(folder string) error {
 		s, err := d.loadFirst(o.config(folder), raw, open, o)

@@ -34,7 +34,7 @@ type Source struct {
 	IssuerKeys string
 }
 
-// OwnerSource approves an owner and limits its tasks. Its fields are those of relay.OwnerConfig.
+// OwnerSource approves an owner and limits its tasks. Its fields are as in relay.OwnerConfig.
 type OwnerSource struct {
 	Owner      string
 	Folder     string
@@ -42,6 +42,7 @@ type OwnerSource struct {
 	Suspended  bool
 	Recovery   string
 	Candidates []string
+	OwnerLimits
 }
 
 // Config configures a registry and its host. The fields are as in relay.Config.
@@ -85,7 +86,7 @@ type Set struct {
 	sets     map[task.ID]*HostedSet // by id
 	tables   map[task.ID]*HostedSet // by task of a table
 	keyLists func() ([]byte, error) // answer to GET /v1/keys
-	slots    func() int             // number of tasks; a stream counts as one
+	slots    func() int             // number of tasks that are not withdrawn; a stream counts as one
 
 	mu     sync.Mutex                    // guards the rest
 	dueAt  []time.Time                   // for each task in Order: see Due
@@ -117,7 +118,9 @@ func newSet(order []*Hosted, streams map[task.ID]*stream, sets map[task.ID]*Host
 	next.slots = sync.OnceValue(func() int {
 		slots := map[task.ID]bool{}
 		for _, s := range next.Order {
-			slots[s.Slot()] = true
+			if !s.IsWithdrawn() {
+				slots[s.Slot()] = true
+			}
 		}
 		return len(slots)
 	})
@@ -287,6 +290,13 @@ func (r *Registry) addTask(set *Set, l *loading, files map[string]bool) error {
 		}
 		files[folder] = true
 	}
+	if l.owner == nil {
+		for _, o := range r.approved() {
+			if err := o.checkWithdrawn(l.root); err != nil {
+				return err
+			}
+		}
+	}
 	if set.streams[l.root] != nil {
 		return invalid.Field("tasks", l.root.String(), "each task only once")
 	}
@@ -441,8 +451,10 @@ func (r *Registry) Watch(v *store.Vault) error {
 	return nil
 }
 
-// Reached copies the epochs' progress from the store, also progress that another process made.
+// Reached copies the epochs' progress from the store, also progress that another process made, and counts what each
+// owner uses.
 func (r *Registry) Reached(all []store.Progress) {
+	r.countPending(all)
 	for _, p := range all {
 		if s := r.Hosted().ByID[p.ID.Task]; s != nil {
 			s.Epoch(p.ID.Epoch).Reached(p.State)
@@ -466,10 +478,14 @@ func (r *Registry) LoadStates(all []store.Progress) error {
 	return nil
 }
 
-// ManyEnd reports whether more than one incomplete epoch of the same task ends between from and to.
+// ManyEnd reports whether more than one incomplete epoch of the same task ends between from and to. A withdrawn task's
+// epochs do not end by the clock.
 func (r *Registry) ManyEnd(from, to time.Time) bool {
 	for _, s := range r.Hosted().Order {
 		ends := 0
+		if s.IsWithdrawn() {
+			continue
+		}
 		for e := range s.EachEpoch() {
 			_, end := e.Window()
 			if end.After(to) {

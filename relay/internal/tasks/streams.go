@@ -329,8 +329,11 @@ func (d *Desk) HandleStatement(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// IsStopped reports whether the task's stream has been stopped, so that the relay accepts no more reports.
-func (s *Hosted) IsStopped() bool { return s.stream != nil && s.stream.Authority().Stopped }
+// IsStopped reports whether the owner has stopped the task's stream or withdrawn the task, so that the relay accepts no
+// more reports.
+func (s *Hosted) IsStopped() bool {
+	return s.IsWithdrawn() || s.stream != nil && s.stream.Authority().Stopped
+}
 
 // alone admits one request at a time: posted holds a value meanwhile. It extends the connection's deadlines to
 // ownersTime, because keys for many epochs and large bundles take long.
@@ -380,7 +383,7 @@ func refusal(err error) error {
 	switch {
 	case errors.Is(err, taskstream.ErrTaken), errors.Is(err, taskfile.ErrStatements), errors.Is(err, errSetTaken):
 		return problem.New(problem.WrongPosition, "")
-	case errors.Is(err, errTaskLimit):
+	case errors.Is(err, errTaskLimit), errors.Is(err, errDummies):
 		return problem.New(problem.OwnerTaskLimit, "%s", err)
 	case errors.Is(err, taskstream.ErrFolder), errors.Is(err, errOwnerFolder), errors.As(err, new(*fs.PathError)),
 		errors.As(err, new(*problem.Problem)): // of whileApproved

@@ -96,10 +96,11 @@ func (e Epoch) UpstreamContext() onion.Context {
 	return onion.Context{TaskID: e.Hosted.ID, Epoch: e.Number, Hop: e.Hop - 1}
 }
 
-// Window returns when the epoch accepts reports: its start and end, widened by the clock tolerance.
+// Window returns when the epoch accepts reports: its start and end, widened by the clock tolerance. If the owner has
+// withdrawn the task, the epoch ends then, even if that is before its start.
 func (e Epoch) Window() (start, end time.Time) {
 	start, end = time.Unix(int64(e.Epochs.Begin(e.Number)), 0), time.Unix(int64(e.Epochs.End(e.Number)), 0)
-	return start.Add(-e.skew), end.Add(e.skew)
+	return start.Add(-e.skew), e.EndsBy(end.Add(e.skew))
 }
 
 func (e Epoch) Ref(seq uint64) BatchRef { return BatchRef{e, seq} }
@@ -229,12 +230,13 @@ func (s *Hosted) AskedNow() { s.asked.Store(time.Now().Unix()) }
 func (s *Hosted) LastAsked() int64 { return s.asked.Load() }
 
 // Over returns the Unix time when the last epoch of the task, or of its stream's newest task, ends.
-func (s *Hosted) Over() uint64 {
-	if s.stream == nil {
-		return s.Epochs.Over()
+func (s *Hosted) Over() int64 {
+	over := s.Epochs.Over()
+	if s.stream != nil {
+		tasks := s.stream.Tasks()
+		over = tasks[len(tasks)-1].Epochs.Over()
 	}
-	tasks := s.stream.Tasks()
-	return tasks[len(tasks)-1].Epochs.Over()
+	return s.EndsBy(time.Unix(int64(over), 0)).Unix()
 }
 
 // Approved reports whether an approved owner handed over the task or its stream's first task. The operator has not
