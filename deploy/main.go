@@ -122,11 +122,33 @@ func risen(metric string) string {
 	return fmt.Sprintf("%s > (%s offset 1d or 0 * %s)", metric, metric, metric)
 }
 
+// verifierAlerts are the alerts of a verifier that answers.
+var verifierAlerts = []alert{
+	{"DoonaVerifierNotReady", "doona_verifier_ready == 0", "2m",
+		"the verifier cannot pull or store batches: see its log, and whether its disk is full"},
+	{"DoonaVerifierRelayUnreachable", "doona_verifier_relay_unreachable > 0", "1h",
+		"the last relay has not answered for an hour, or refuses the verifier: see the verifier's log"},
+	{"DoonaVerifierLate", "doona_verifier_epochs_late > 0", "1h",
+		"the signed end of an epoch is overdue: ask the relays' operators which hop has the epoch"},
+	{"DoonaVerifierFinding", risen("doona_verifier_findings"), "0m",
+		"something did not add up: see the findings on the task's page"},
+	{"DoonaVerifierNotConfirmed", "doona_verifier_unconfirmed_batches > 0", "24h",
+		"the last relay does not accept confirmations, and so keeps batches that it should delete"},
+	{"DoonaVerifierEpochsEnd", "doona_verifier_epochs_end_timestamp_seconds - time() < 14 * 86400", "1h",
+		"the task's last epoch and its keys end within two weeks: agree on the next task"},
+	{"DoonaVerifierBudgetSpent", "doona_verifier_epochs_withheld > 0", "1h",
+		"the budget is too small for an epoch, whose results are withheld: raise it, or end the task"},
+	{"DoonaVerifierStreamStuck", "doona_verifier_stream_stuck > 0", "15m",
+		"a stream cannot be read, or continues without this verifier: see its log"},
+	{"DoonaVerifierSignInsRefused", "increase(doona_verifier_sign_ins_refused_total[1h]) > 30", "0m",
+		"somebody guesses the password of the verifier's pages, or a program has an old one"},
+}
+
 func alerts() []byte {
 	var b bytes.Buffer
 	b.WriteString("# Written by go generate ./deploy; for Prometheus' rule_files.\ngroups:\n  - name: doona\n    " +
 		"rules:\n")
-	for _, a := range []alert{
+	for _, a := range append([]alert{
 		{"DoonaRelayNotReady", "doona_relay_ready == 0", "2m",
 			"the relay accepts no reports: see its log, and whether its disk is full"},
 		{"DoonaRelayRefusing", "doona_relay_refusing > 0", "1m",
@@ -179,23 +201,7 @@ func alerts() []byte {
 			"the task's last epoch and its keys end within two weeks: agree on the next task"},
 		{"DoonaIssuerStreamStuck", "doona_issuer_stream_stuck > 0", "15m",
 			"a stream cannot be read, or continues without this issuer: see its log"},
-		{"DoonaVerifierNotReady", "doona_verifier_ready == 0", "2m",
-			"the verifier cannot pull or store batches: see its log, and whether its disk is full"},
-		{"DoonaVerifierRelayUnreachable", "doona_verifier_relay_unreachable > 0", "1h",
-			"the last relay has not answered for an hour, or refuses the verifier: see the verifier's log"},
-		{"DoonaVerifierLate", "doona_verifier_epochs_late > 0", "1h",
-			"the signed end of an epoch is overdue: ask the relays' operators which hop has the epoch"},
-		{"DoonaVerifierFinding", risen("doona_verifier_findings"), "0m",
-			"something did not add up: see the findings on the task's page"},
-		{"DoonaVerifierNotConfirmed", "doona_verifier_unconfirmed_batches > 0", "24h",
-			"the last relay does not accept confirmations, and so keeps batches that it should delete"},
-		{"DoonaVerifierEpochsEnd", "doona_verifier_epochs_end_timestamp_seconds - time() < 14 * 86400", "1h",
-			"the task's last epoch and its keys end within two weeks: agree on the next task"},
-		{"DoonaVerifierBudgetSpent", "doona_verifier_epochs_withheld > 0", "1h",
-			"the budget is too small for an epoch, whose results are withheld: raise it, or end the task"},
-		{"DoonaVerifierStreamStuck", "doona_verifier_stream_stuck > 0", "15m",
-			"a stream cannot be read, or continues without this verifier: see its log"},
-	} {
+	}, verifierAlerts...) {
 		fmt.Fprintf(&b, "      - alert: %s\n        expr: %s\n        for: %s\n        labels:\n          severity: %s\n"+
 			"        annotations:\n          summary: %q\n          runbook_url: %s#%s\n", a.name, a.expr, a.lasting,
 			a.severity(), a.summary, runbook, strings.ToLower(a.name))

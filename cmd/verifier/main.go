@@ -36,5 +36,6 @@ func root() *cobra.Command {
 		}),
 		cli.Version("verifier"),
 		cli.Keygen("verifier"),
+		passwordCommand(),
 	), moved)
 }

@@ -15,6 +15,9 @@ import (
 // Site serves the pages of several tasks: a list, and for each task the page that [Handler] serves. The tasks of a
 // stream share an entry of the list. Site is safe for concurrent use.
 type Site struct {
+	// SignOut is the URL of the page on which to sign out, relative to the list; empty if there is no login.
+	SignOut string
+
 	mu    sync.Mutex // guards the rest
 	lines []line
 	pages map[string]http.Handler // by task id
@@ -113,6 +116,12 @@ type member struct {
 	From, To string // First and last day in UTC.
 }
 
+// index is what the list shows.
+type index struct {
+	Entries []*entry
+	SignOut string
+}
+
 func (s *Site) writeIndex(w io.Writer) error {
 	var entries []*entry
 	for _, l := range s.now() {
@@ -122,7 +131,7 @@ func (s *Site) writeIndex(w io.Writer) error {
 		}
 		entries = append(entries, e)
 	}
-	return writePage(w, "index.html", entries)
+	return writePage(w, "index.html", index{entries, s.SignOut})
 }
 
 // reports returns the reports of an entry's tasks, and the index of the one to show: the newest with batches, or else

@@ -29,7 +29,12 @@ const (
 	metricBudget      = "doona_verifier_epochs_withheld"
 	metricStuck       = "doona_verifier_stream_stuck"
 	metricEpochsEnd   = "doona_verifier_epochs_end_timestamp_seconds"
+	metricSignIns     = "doona_verifier_sign_ins_refused_total"
 	byTask            = "task"
+
+	// Why a password was not accepted.
+	reasonWrong = "wrong"
+	reasonSlow  = "slow-down"
 )
 
 var definitions = []service.Metric{
@@ -58,6 +63,8 @@ var definitions = []service.Metric{
 	service.Gauge(metricEpochsEnd, service.UnitTime,
 		"End of the last epoch of the task, or of its stream. Its keys end then: sign a new task before.",
 		byTask),
+	service.Counter(metricSignIns,
+		"Passwords for the pages that were wrong, or not checked after too many wrong ones.", "reason"),
 }
 
 // Metrics returns the definitions of a verifier's metrics, without those of the Go runtime and the process.
@@ -65,6 +72,9 @@ func Metrics() []service.Metric { return definitions }
 
 func newMetrics(s *Server) *service.Metrics {
 	m := service.NewMetrics(definitions)
+	for _, reason := range []string{reasonWrong, reasonSlow} {
+		m.Add(metricSignIns, 0, reason)
+	}
 	for _, t := range s.tasks {
 		beginTask(m, t)
 	}

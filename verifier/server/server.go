@@ -38,6 +38,7 @@ type Server struct {
 	client  *handover.Requester // signs requests with the newest key
 	streams []*hostedStream
 	site    *report.Site
+	login   func(next http.Handler) http.Handler // guards the pages; nil if all may see them
 	metrics *service.Metrics
 	release func() error // releases the data folder for other processes
 
@@ -108,6 +109,12 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) load() (err error) {
 	if err := s.cfg.closeToGroup(); err != nil {
 		return err
+	}
+	if s.login, err = s.loginGuard(); err != nil {
+		return err
+	}
+	if s.cfg.PasswordFile != "" {
+		s.site.SignOut = signInPath[1:]
 	}
 	if s.signers, err = keyfile.LoadSigners(s.cfg.SignKey, s.cfg.OldSignKeys); err != nil {
 		return err
@@ -276,6 +283,10 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if address := s.pagesAddress(); s.login == nil && !isLoopback(address) {
+		s.cfg.Log.Warn("pages without a login at a public address: everyone who reaches it can read them", "listen", address,
+			"do", "set password_file or proxy_header, or let only your proxy reach it")
+	}
 	s.cfg.Log.Info("serving", "page", "http://"+s.cfg.Listen, "admin", s.cfg.Admin, "tasks", len(s.cfg.Tasks))
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -293,10 +304,21 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
+func (s *Server) pagesAddress() string {
+	if s.cfg.Listener != nil {
+		return s.cfg.Listener.Addr().String()
+	}
+	return s.cfg.Listen
+}
+
 // Handler serves the pages: a list of the tasks at /, and each task at /tasks/ID/.
 func (s *Server) Handler() http.Handler {
 	hosts := display.NewHosts(settingHosts, s.cfg.Log, s.cfg.Listen, s.cfg.Hosts)
-	return display.Protect(display.Bare, hosts.Guard(s.site.Handler()))
+	pages := s.site.Handler()
+	if s.login != nil {
+		pages = s.login(pages)
+	}
+	return display.Protect(display.Bare, hosts.Guard(pages))
 }
 
 const settingHosts = "hosts"

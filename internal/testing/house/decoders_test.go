@@ -71,6 +71,7 @@ var decoders = map[string][2]string{
 	"verifier/verifier.go":              {own, "records of a verifier that is trusted"},
 	"verifier/recorder.go":              {own, "records of a verifier that is trusted"},
 	"verifier/files.go":                 {another, "1 MiB, of a file"},
+	"cmd/verifier/password.go":          {own, "4 KiB"},
 	"internal/rollback/mark.go":         {own, "marks"},
 	"internal/clock/mark.go":            {own, "the clock's mark"},
 	"internal/ledger/state.go":          {own, "the ledger"},
