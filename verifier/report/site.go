@@ -18,6 +18,9 @@ type Site struct {
 	// SignOut is the URL of the page on which to sign out, relative to the list; empty if there is no login.
 	SignOut string
 
+	// Results are the published results; nil if the site has no paths for them.
+	Results Results
+
 	mu    sync.Mutex // guards the rest
 	lines []line
 	pages map[string]http.Handler // by task id
@@ -63,6 +66,12 @@ func (s *Site) Handler() http.Handler {
 		respond(w, "application/json", s.writeList)
 	})
 	mux.HandleFunc("GET /tasks/{task}/", s.handlePage)
+	if s.Results != nil {
+		mux.HandleFunc("GET /api/results", s.handleResults)
+		mux.HandleFunc("GET /api/results.csv", s.handleResults)
+		mux.HandleFunc("GET /tasks/{task}/api/results", s.handleResults)
+		mux.HandleFunc("GET /tasks/{task}/api/results.csv", s.handleResults)
+	}
 	mux.HandleFunc("GET /tasks/{task}", s.redirectToPage)
 	return display.Protect(display.PagePolicy("", ""), mux)
 }

@@ -33,14 +33,15 @@ import (
 
 // Server is a verifier that pulls batches. Its handlers are safe for concurrent use.
 type Server struct {
-	cfg     Config
-	signers *keyfile.Signers
-	client  *handover.Requester // signs requests with the newest key
-	streams []*hostedStream
-	site    *report.Site
-	login   func(next http.Handler) http.Handler // guards the pages; nil if all may see them
-	metrics *service.Metrics
-	release func() error // releases the data folder for other processes
+	cfg       Config
+	signers   *keyfile.Signers
+	client    *handover.Requester // signs requests with the newest key
+	streams   []*hostedStream
+	site      *report.Site
+	published *published
+	login     func(next http.Handler) http.Handler // guards the pages; nil if all may see them
+	metrics   *service.Metrics
+	release   func() error // releases the data folder for other processes
 
 	transport http.RoundTripper // for all requests that the server makes
 
@@ -128,6 +129,9 @@ func (s *Server) load() (err error) {
 		return err
 	}
 	if err := s.openFolder(); err != nil {
+		return err
+	}
+	if err := s.loadPublished(); err != nil {
 		return err
 	}
 	for _, t := range s.tasks {
@@ -295,6 +299,7 @@ func (s *Server) Run(ctx context.Context) error {
 		pulling.Go(func() { t.puller.Run(working, s.cfg.PullInterval) })
 	}
 	pulling.Go(func() { s.follow(working, &pulling) })
+	pulling.Go(func() { s.published.watch(working) })
 	s.ready.Store(true)
 	err = service.Serve(ctx, servers)
 	s.ready.Store(false)

@@ -127,7 +127,8 @@ func TestEveryAnswerHasHeaders(t *testing.T) {
 	}
 	admin := []string{"/healthz", "/readyz", "/metrics", "/status", "/", "/none"}
 	pages := []string{"/", "/api/tasks", "/page.css", "/page.js", "/icon.svg", "/none", "/tasks/" + id + "/",
-		"/tasks/" + id, "/tasks/" + id + "/api/report", "/tasks/" + id + "/api/report.csv", "/tasks/none/",
+		"/tasks/" + id, "/tasks/" + id + "/api/report", "/tasks/" + id + "/api/report.csv", "/api/results", "/api/results?since=x", "/api/results.csv",
+		"/tasks/none/",
 		"/tasks/" + id + "/page.js", "/tasks/" + id + "//x/../y"}
 	good := 0
 	for _, party := range []struct {
