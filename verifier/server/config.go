@@ -1,10 +1,14 @@
 package server
 
 import (
+	"bytes"
+	"cmp"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -73,6 +77,9 @@ type Config struct {
 	// must use the same folder. Default: ledger in Data.
 	Ledger string `yaml:"ledger"`
 
+	// Webhook posts each result to a server when it is published. Default: none.
+	Webhook WebhookConfig `yaml:"webhook"`
+
 	// CA is a file of PEM certificates. The verifier trusts these authorities in addition to the system's. Default:
 	// none.
 	CA string `yaml:"ca"`
@@ -101,6 +108,19 @@ type Config struct {
 	Log *slog.Logger `yaml:"-"`
 
 	proxyNetworks []netip.Prefix
+}
+
+// WebhookConfig configures the webhook.
+type WebhookConfig struct {
+	// URL is the https URL to which results are posted. Redirects are not followed, and proxies of the environment are
+	// not used. Required, if there is a webhook.
+	URL string `yaml:"url"`
+
+	// SecretFile is a file with the secret that signs each request: 32 to 1024 bytes in one line, mode 0600. Required.
+	SecretFile string `yaml:"secret_file"`
+
+	// AllowPrivate lets the URL's host resolve to an address of a private network or of this machine. Default false.
+	AllowPrivate bool `yaml:"allow_private"`
 }
 
 // TaskConfig configures one task.
@@ -169,7 +189,7 @@ func LoadConfig(path string) (Config, error) {
 	if err := service.ReadConfig(path, &c); err != nil {
 		return c, err
 	}
-	files := []*string{&c.SignKey, &c.Data, &c.CA, &c.Ledger, &c.PasswordFile}
+	files := []*string{&c.SignKey, &c.Data, &c.CA, &c.Ledger, &c.PasswordFile, &c.Webhook.SecretFile}
 	for i := range c.OldSignKeys {
 		files = append(files, &c.OldSignKeys[i])
 	}
@@ -183,7 +203,7 @@ func LoadConfig(path string) (Config, error) {
 
 // closeToGroup closes the files of keys to their group: the configured files, and those in the folders of successors.
 func (c *Config) closeToGroup() error {
-	files := append([]string{c.SignKey, c.PasswordFile}, c.OldSignKeys...)
+	files := append([]string{c.SignKey, c.PasswordFile, c.Webhook.SecretFile}, c.OldSignKeys...)
 	folders := []string{c.successors()}
 	for _, t := range c.Tasks {
 		files, folders = append(files, t.HPKEKeys), append(folders, t.Successors)
@@ -208,7 +228,7 @@ func (c *Config) validate() error {
 	if err := display.CheckHosts(settingHosts, c.Hosts); err != nil {
 		return err
 	}
-	if err := c.validateLogin(); err != nil {
+	if err := cmp.Or(c.validateLogin(), c.Webhook.validate()); err != nil {
 		return err
 	}
 	switch {
@@ -267,4 +287,42 @@ func (c *Config) validateLogin() (err error) {
 			"is believed only from them")
 	}
 	return nil
+}
+
+// maxURL is the maximum length of a webhook's URL in bytes.
+const maxURL = 2048
+
+// validate checks the settings of the webhook. Its errors do not have the URL, which may hold a token.
+func (c *WebhookConfig) validate() error {
+	if c.URL == "" {
+		if *c != (WebhookConfig{}) {
+			return invalid.Field("webhook.url", "none", "an https URL")
+		}
+		return nil
+	}
+	u, err := url.Parse(c.URL)
+	switch {
+	case err != nil || len(c.URL) > maxURL || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.Fragment != "":
+		return invalid.Field("webhook.url", "another text", "an https URL such as https://example.org/hook, without user and "+
+			"fragment, of at most "+strconv.Itoa(maxURL)+" bytes")
+	case c.SecretFile == "":
+		return invalid.Field("webhook.secret_file", "none", "a file with a secret")
+	}
+	if a, err := netip.ParseAddr(u.Hostname()); err == nil && !c.AllowPrivate && !isPublic(a) {
+		return invalid.Field("webhook.url", "the address "+a.String(), "a public address, or allow_private: true")
+	}
+	return nil
+}
+
+// loadWebhookSecret reads the secret: the file's text without its last newline.
+func loadWebhookSecret(path string) ([]byte, error) {
+	raw, err := durable.ReadPrivate(path)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the webhook's secret: %w", err)
+	}
+	text := bytes.TrimSuffix(bytes.TrimSuffix(raw, []byte("\n")), []byte("\r"))
+	if len(text) < 32 || len(text) > 1024 || bytes.ContainsAny(text, "\r\n") {
+		return nil, invalid.Field("webhook.secret_file", strconv.Itoa(len(text))+" bytes", "one line of 32 to 1024 bytes")
+	}
+	return text, nil
 }

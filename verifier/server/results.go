@@ -36,6 +36,8 @@ type published struct {
 	server *Server
 	path   string
 
+	floor int64 // moments are later: the webhook delivered up to here
+
 	mu   sync.Mutex // guards list
 	list []publication
 }
@@ -100,7 +102,7 @@ func (p *published) note() error {
 			if known[one] {
 				continue
 			}
-			one.Moment = max(p.server.cfg.Clock().UnixMilli(), 1)
+			one.Moment = max(p.server.cfg.Clock().UnixMilli(), p.floor+1)
 			if n := len(list); n > 0 {
 				one.Moment = max(one.Moment, list[n-1].Moment+1)
 			}
@@ -119,6 +121,16 @@ func (p *published) note() error {
 	}
 	p.list = list
 	return nil
+}
+
+// last returns the moment of the last publication, or 0.
+func (p *published) last() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.list) == 0 {
+		return 0
+	}
+	return p.list[len(p.list)-1].Moment
 }
 
 // maxAhead is how far a moment in a request may be ahead of this clock: the clocks of others differ.

@@ -39,6 +39,7 @@ type Server struct {
 	streams   []*hostedStream
 	site      *report.Site
 	published *published
+	webhook   *webhook                             // nil: none
 	login     func(next http.Handler) http.Handler // guards the pages; nil if all may see them
 	metrics   *service.Metrics
 	release   func() error // releases the data folder for other processes
@@ -132,6 +133,9 @@ func (s *Server) load() (err error) {
 		return err
 	}
 	if err := s.loadPublished(); err != nil {
+		return err
+	}
+	if err := s.loadWebhook(); err != nil {
 		return err
 	}
 	for _, t := range s.tasks {
@@ -300,6 +304,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	pulling.Go(func() { s.follow(working, &pulling) })
 	pulling.Go(func() { s.published.watch(working) })
+	if s.webhook != nil {
+		pulling.Go(func() { s.webhook.run(working) })
+	}
 	s.ready.Store(true)
 	err = service.Serve(ctx, servers)
 	s.ready.Store(false)

@@ -70,6 +70,7 @@ var decoders = map[string][2]string{
 	"verifier/closed.go":                {own, "the data folder"},
 	"verifier/verifier.go":              {own, "records of a verifier that is trusted"},
 	"verifier/recorder.go":              {own, "records of a verifier that is trusted"},
+	"verifier/server/webhook.go":        {own, "the data folder"},
 	"verifier/server/results.go":        {own, "the data folder"},
 	"verifier/files.go":                 {another, "1 MiB, of a file"},
 	"cmd/verifier/password.go":          {own, "4 KiB"},
