@@ -22,5 +22,5 @@ func TestHelp(t *testing.T) {
 		"verifier verify --task mean.bundle batches/*.batch":                                            batches,
 		"verifier merge --task mean.bundle --ledger data/ledger one.state two.state three.state --json": batches,
 		"verifier ask --task links.bundle --keys verifier.keys paths.txt batches/*.batch":               batches,
-	})
+	}, "doona")
 }

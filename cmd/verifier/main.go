@@ -27,7 +27,7 @@ func root() *cobra.Command {
 	return cli.Moved(cli.Root("verifier", "Check shuffled batches, open them, and estimate what clients have",
 		`  doona init try && verifier serve --config try/verifier/verifier.yaml
   verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch`,
-		serveCommand(),
+		serveCommand(), checkCommand(),
 		analyzeCommand(), mergeCommand(), askCommand(),
 		verifyCommand(),
 		cli.Health("verifier", func(config string) (string, error) {

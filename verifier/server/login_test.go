@@ -415,3 +415,24 @@ func TestPublicPagesWarn(t *testing.T) {
 		}
 	}
 }
+
+// TestCheck: a check runs beside a server, changes nothing, and warns of what everybody could read or sign.
+func TestCheck(t *testing.T) {
+	cfg, page := guarded(t)
+	serve(t, cfg)
+	checked, err := server.Check(cfg)
+	require.NoError(t, err)
+	require.Equal(t, "/tasks/"+checked.Tasks[0].ID+"/", page)
+	require.Empty(t, checked.Warnings)
+	cfg.PasswordFile, cfg.Listen, cfg.Data, cfg.Tasks[0].Owner = "", ":8090", filepath.Join(t.TempDir(), "none"), ""
+	cfg.Webhook = webhookTo(t, "https://hook.example/")
+	checked, err = server.Check(cfg)
+	require.NoError(t, err)
+	require.Len(t, checked.Warnings, 2)
+	require.Contains(t, checked.Warnings[0], "no owner")
+	require.Contains(t, checked.Warnings[1], "listen :8090: pages without a login at a public address")
+	require.NoDirExists(t, cfg.Data)
+	require.NoError(t, os.WriteFile(cfg.Webhook.SecretFile, nil, 0o600))
+	_, err = server.Check(cfg)
+	require.ErrorContains(t, err, "invalid webhook.secret_file 0 bytes")
+}

@@ -99,7 +99,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, site: report.NewSite()}
+	s := newServer(cfg)
 	if err := s.load(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -107,8 +107,35 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
+func newServer(cfg Config) *Server { return &Server{cfg: cfg, site: report.NewSite()} }
+
 // load loads keys, tasks and stored batches. After an error, the caller must call Close.
-func (s *Server) load() (err error) {
+func (s *Server) load() error {
+	if err := s.loadConfigured(); err != nil {
+		return err
+	}
+	if err := s.openFolder(); err != nil {
+		return err
+	}
+	if err := s.loadPublished(); err != nil {
+		return err
+	}
+	if s.webhook != nil {
+		if err := s.webhook.load(); err != nil {
+			return err
+		}
+	}
+	for _, t := range s.tasks {
+		if err := s.openPuller(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadConfigured loads the files that the configuration names. It writes nothing, but closes files of keys to their
+// group.
+func (s *Server) loadConfigured() (err error) {
 	if err := s.cfg.closeToGroup(); err != nil {
 		return err
 	}
@@ -126,24 +153,10 @@ func (s *Server) load() (err error) {
 		return err
 	}
 	s.transport, s.client = transport, handover.NewRequester(s.signers.Newest, transport)
-	if err := s.loadTasks(); err != nil {
+	if s.webhook, err = s.newWebhook(); err != nil {
 		return err
 	}
-	if err := s.openFolder(); err != nil {
-		return err
-	}
-	if err := s.loadPublished(); err != nil {
-		return err
-	}
-	if err := s.loadWebhook(); err != nil {
-		return err
-	}
-	for _, t := range s.tasks {
-		if err := s.openPuller(t); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.loadTasks()
 }
 
 // loadTasks loads the configured tasks, and the stored tasks that follow them in their streams.
@@ -291,9 +304,8 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if address := s.pagesAddress(); s.login == nil && !isLoopback(address) {
-		s.cfg.Log.Warn("pages without a login at a public address: everyone who reaches it can read them", "listen", address,
-			"do", "set password_file or proxy_header, or let only your proxy reach it")
+	if s.isOpen() {
+		s.cfg.Log.Warn(openPages, "listen", s.pagesAddress(), "do", closePages)
 	}
 	s.cfg.Log.Info("serving", "page", "http://"+s.cfg.Listen, "admin", s.cfg.Admin, "tasks", len(s.cfg.Tasks))
 	working, stop := context.WithCancel(ctx)
@@ -315,6 +327,15 @@ func (s *Server) Run(ctx context.Context) error {
 	pulling.Wait()
 	return err
 }
+
+// A warning about pages that everybody may read, and what to do.
+const (
+	openPages  = "pages without a login at a public address: everyone who reaches it can read them"
+	closePages = "set password_file or proxy_header, or let only your proxy reach it"
+)
+
+// isOpen reports whether the pages are at a public address and have no login.
+func (s *Server) isOpen() bool { return s.login == nil && !isLoopback(s.pagesAddress()) }
 
 func (s *Server) pagesAddress() string {
 	if s.cfg.Listener != nil {

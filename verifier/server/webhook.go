@@ -66,25 +66,30 @@ type webhookState struct {
 
 const webhookVersion = 1
 
-// loadWebhook reads the secret and what was delivered. Without a file, the webhook begins with the next result.
-func (s *Server) loadWebhook() error {
+// newWebhook returns the webhook that the configuration asks for, or nil.
+func (s *Server) newWebhook() (*webhook, error) {
 	c := s.cfg.Webhook
 	if c.URL == "" {
-		return nil
+		return nil, nil
 	}
 	h := &webhook{server: s, path: filepath.Join(s.cfg.Data, "webhook")}
 	var err error
 	if h.url, err = url.Parse(c.URL); err != nil {
-		return err
+		return nil, err
 	}
 	if h.secret, err = loadWebhookSecret(c.SecretFile); err != nil {
-		return err
+		return nil, err
 	}
 	h.client = http.Client{Transport: s.webhookTransport(),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return h, nil
+}
+
+// load reads what was delivered. Without a file, the webhook begins with the next result.
+func (h *webhook) load() error {
 	raw, err := os.ReadFile(h.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		h.state = webhookState{Version: webhookVersion, Delivered: s.published.last()}
+		h.state = webhookState{Version: webhookVersion, Delivered: h.server.published.last()}
 		err = h.save(h.state)
 	} else if err == nil {
 		in := json.NewDecoder(bytes.NewReader(raw))
@@ -98,7 +103,7 @@ func (s *Server) loadWebhook() error {
 		return fmt.Errorf("couldn't read what the webhook delivered: %s: %w: restore it from a backup; without it, the "+
 			"webhook begins with the next result", h.path, err)
 	}
-	s.webhook, s.published.floor = h, h.state.Delivered
+	h.server.published.floor = h.state.Delivered
 	return nil
 }
 
