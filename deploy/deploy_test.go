@@ -298,7 +298,7 @@ func TestSamples(t *testing.T) {
 			if err != nil || !whole {
 				return []string{c.SignKey, c.Data, c.Tasks[0].HPKEKeys}, err
 			}
-			return []string{c.Ledger, c.Tasks[0].Successors}, nil
+			return []string{c.Ledger, c.Tasks[0].Successors, c.PasswordFile, c.Webhook.SecretFile}, nil
 		},
 	} {
 		t.Run(program, func(t *testing.T) {
@@ -306,7 +306,7 @@ func TestSamples(t *testing.T) {
 			text, err := os.ReadFile(sample)
 			require.NoError(t, err)
 			optional := regexp.MustCompile(`(?m)^( *)# ([a-z_]+: )`)
-			require.Len(t, optional.FindAll(text, -1), map[string]int{"relay": 13, "issuer": 10, "verifier": 12}[program])
+			require.Len(t, optional.FindAll(text, -1), map[string]int{"relay": 13, "issuer": 10, "verifier": 16}[program])
 			whole := filepath.Join(t.TempDir(), sample)
 			require.NoError(t, os.WriteFile(whole, optional.ReplaceAll(text, []byte("$1$2")), 0o600))
 			for _, path := range []string{sample, whole} {

@@ -194,6 +194,12 @@ var rules = []alert{
 		"the budget is too small for an epoch, whose results are withheld: raise it, or end the task"},
 	{"DoonaVerifierStreamStuck", "doona_verifier_stream_stuck > 0", "15m",
 		"a stream cannot be read, or continues without this verifier: see its log"},
+	{"DoonaVerifierWebhookFailing", "doona_verifier_webhook_failed_attempts > 0", "30m",
+		"the webhook cannot deliver a result, and later ones wait: /status has the error"},
+	{"DoonaVerifierWebhookGaveUp", risen("doona_verifier_webhook_given_up"), "0m",
+		"the webhook gave a result up: ask for the results since then"},
+	{"DoonaVerifierSignInsRefused", "increase(doona_verifier_sign_ins_refused_total[1h]) > 30", "0m",
+		"somebody guesses the password of the verifier's pages, or a program has an old one"},
 }
 
 func alerts() []byte {

@@ -177,7 +177,7 @@ func load(cfg Config) (*Issuer, error) {
 	}
 	i := &Issuer{cfg: cfg, requestLimit: newRequestLimit(cfg.MaxConcurrent, len(cfg.Tasks))}
 	i.serving.Store(&hostedTasks{tasks: map[task.ID]*hostedTask{}})
-	trusted, err := service.ParseTrusted(cfg.TrustedProxies)
+	trusted, err := service.ParseNetworks("trusted_proxies", cfg.TrustedProxies)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ import (
 // ClientNetwork returns the network under which the relay counts the client of a request, for the given trusted
 // proxies.
 func ClientNetwork(r *http.Request, header string, trusted ...string) (netip.Prefix, error) {
-	networks, err := service.ParseTrusted(trusted)
+	networks, err := service.ParseNetworks("trusted_proxies", trusted)
 	p := service.Proxies{Trusted: networks, Header: header}
 	return service.Network(p.Client(r)), err
 }

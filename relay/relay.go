@@ -271,7 +271,7 @@ func load(cfg Config) (*setup, error) {
 	if err := s.tighten(); err != nil {
 		return nil, err
 	}
-	trusted, err := service.ParseTrusted(cfg.TrustedProxies)
+	trusted, err := service.ParseNetworks("trusted_proxies", cfg.TrustedProxies)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package verifier
 
 import (
+	"slices"
+
 	"github.com/doona-dp/doona/internal/ledger"
 	"github.com/doona-dp/doona/wire/task"
 )
@@ -129,4 +131,32 @@ func (e EpochReport) withheld() EpochReport {
 func (a Answer) withoutResults() Answer {
 	return Answer{Reports: a.Reports, Missing: a.Missing, Usable: a.Usable, UnusableBecause: a.UnusableBecause,
 		Confidence: a.Confidence}
+}
+
+// Published returns the epochs whose results are final and published: each is complete, and was charged by whatever
+// program. row returns one of these epochs' row of the report, without Spent, or nil for another epoch. It charges
+// nothing.
+func Published(v *Verifier) (epochs []uint64, row func(epoch uint64) *EpochReport, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	row = func(epoch uint64) *EpochReport {
+		if !slices.Contains(epochs, epoch) {
+			return nil
+		}
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		r := v.epochReport(epoch, v.epochs[epoch].total, v.override)
+		return &r
+	}
+	if v.charger == nil || v.charger.dryRun {
+		return nil, row, nil
+	}
+	var complete []uint64
+	for _, number := range v.epochs.reached() {
+		if v.epochs[number].closed {
+			complete = append(complete, number)
+		}
+	}
+	epochs, err = v.charger.Charged(complete)
+	return epochs, row, err
 }

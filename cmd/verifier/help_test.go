@@ -24,5 +24,5 @@ func TestHelp(t *testing.T) {
 		"verifier ask --task links.bundle --keys verifier.keys paths.txt batches/*.batch":               batches,
 		"verifier query --task speed.bundle --keys verifier.keys --dimensions speed.yaml --by device " +
 			"--share lcp=0..2500 --versus desktop --quantile lcp:0.75 batches/*.batch": batches,
-	})
+	}, "doona")
 }

@@ -27,7 +27,7 @@ func root() *cobra.Command {
 	return cli.Moved(cli.Root("verifier", "Check shuffled batches, open them, and estimate what clients have",
 		`  doona init try && verifier serve --config try/verifier/verifier.yaml
   verifier analyze --task mean.bundle --keys verifier.keys batches/*.batch`,
-		serveCommand(),
+		serveCommand(), checkCommand(),
 		analyzeCommand(), mergeCommand(), askCommand(), queryCommand(),
 		verifyCommand(),
 		cli.Health("verifier", func(config string) (string, error) {
@@ -36,5 +36,6 @@ func root() *cobra.Command {
 		}),
 		cli.Version("verifier"),
 		cli.Keygen("verifier"),
+		passwordCommand(),
 	), moved)
 }

@@ -63,6 +63,7 @@ tasks:
     total_epsilon: 5
     total_delta: 1e-4
 END`, c.VerifierSign(), filepath.Join(c.Dir, "task0.bundle"), c.VerifierKeys("task0")),
-		Lines: []string{"verifier serve --config ../given/verifier.yaml # until msg=serving"},
+		Lines: []string{"verifier serve --config ../given/verifier.yaml # until msg=serving",
+			"verifier check-config --config ../given/verifier.yaml"},
 	}, "verifier.yaml", clitest.Keys(reflect.TypeFor[server.Config](), "yaml")...)
 }

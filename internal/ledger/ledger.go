@@ -157,6 +157,23 @@ func (l *Ledger) ChargeSome(epochs []uint64) (refused []uint64, err error) {
 	return l.charge(epochs, true)
 }
 
+// Charged returns those of the epochs that are charged. It charges none.
+func (l *Ledger) Charged(epochs []uint64) (charged []uint64, err error) {
+	l.mu.Lock()
+	err = l.refresh()
+	uncharged := l.state.uncharged(l.task, epochs)
+	l.mu.Unlock()
+	for _, e := range epochs {
+		if !slices.Contains(uncharged, e) {
+			charged = append(charged, e)
+		}
+	}
+	if err != nil || len(charged) == 0 {
+		return nil, err
+	}
+	return charged, l.Charge(charged) // completes the rollback mark, if a crash prevented that
+}
+
 func (l *Ledger) charge(epochs []uint64, partial bool) (refused []uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -128,13 +128,13 @@ func Network(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, bits).Masked()
 }
 
-// ParseTrusted reads networks in CIDR notation, as in a configuration's trusted_proxies.
-func ParseTrusted(networks []string) ([]netip.Prefix, error) {
+// ParseNetworks reads networks in CIDR notation, as in a setting such as trusted_proxies.
+func ParseNetworks(setting string, networks []string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, text := range networks {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, invalid.Field("trusted_proxies", fmt.Sprintf("%q", text), "a network such as 10.0.0.0/8")
+			return nil, invalid.Field(setting, fmt.Sprintf("%q", text), "a network such as 10.0.0.0/8")
 		}
 		out = append(out, p.Masked())
 	}

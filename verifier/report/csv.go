@@ -32,40 +32,49 @@ var csvHeader = []string{"epoch", "start", "entry", "label", "from", "to", "clie
 func WriteCSV(w io.Writer, r *verifier.Report) error {
 	out := csv.NewWriter(w)
 	out.Write(csvHeader) // Flush reports the first error
-	privacy := func(honestBatches uint64) []string {
-		g := r.Guarantee
-		return []string{written(g.Epsilon)[0], bound(g.EpsilonNoHonest), bound(g.LocalEpsilon),
-			written(g.EpsilonHonest)[0], strconv.FormatUint(honestBatches, 10)}
-	}
-	write := func(epoch, start string, users, batches, honestBatches uint64, a verifier.Answer) {
-		first := []string{epoch, start}
-		clients := []string{strconv.FormatUint(users, 10), strconv.FormatUint(batches, 10)}
-		last := []string{strconv.FormatUint(a.Reports, 10), strconv.FormatUint(a.Missing, 10),
-			strconv.FormatBool(a.Usable), a.UnusableBecause, a.Override}
-		if a.Estimate == nil {
-			out.Write(slices.Concat(first, make([]string, 4), clients, make([]string, 7), last, make([]string, 6),
-				privacy(honestBatches)))
-		}
-		for j := range a.Estimate {
-			label, bin := "", []string{"", ""}
-			if j < len(r.Labels) {
-				label = r.Labels[j]
-			}
-			if j < len(r.From) {
-				bin = written(r.From[j], r.To[j])
-			}
-			out.Write(slices.Concat(first, []string{strconv.Itoa(j), label}, bin, clients, numbersOf(&a, j), last,
-				processedOf(a.Processed, j), privacy(honestBatches)))
-		}
-	}
-	write("all", "", r.Users, r.Batches, r.HonestBatches, r.Answer)
-	writeTexts(out, r, privacy(r.HonestBatches))
+	writeAnswer(out, r, []string{"all", ""}, &verifier.EpochReport{Users: r.Users, Batches: r.Batches,
+		HonestBatches: r.HonestBatches, Answer: r.Answer})
+	writeTexts(out, r, privacy(r, r.HonestBatches))
 	for _, e := range r.Ledger.Epochs {
-		write(strconv.FormatUint(e.Epoch, 10), e.Start.Format(time.RFC3339), e.Users, e.Batches,
-			e.HonestBatches, e.Answer)
+		writeAnswer(out, r, epochCells(&e), &e)
 	}
 	out.Flush()
 	return out.Error()
+}
+
+// epochCells returns the first cells of an epoch's lines: its number and its start.
+func epochCells(e *verifier.EpochReport) []string {
+	return []string{strconv.FormatUint(e.Epoch, 10), e.Start.Format(time.RFC3339)}
+}
+
+// privacy returns the last cells of a line: what the task r is of claims.
+func privacy(r *verifier.Report, honestBatches uint64) []string {
+	g := r.Guarantee
+	return []string{written(g.Epsilon)[0], bound(g.EpsilonNoHonest), bound(g.LocalEpsilon),
+		written(g.EpsilonHonest)[0], strconv.FormatUint(honestBatches, 10)}
+}
+
+// writeAnswer writes a line per entry of the answer of e, which begins with the cells first. r is a report of the task.
+func writeAnswer(out *csv.Writer, r *verifier.Report, first []string, e *verifier.EpochReport) {
+	a := &e.Answer
+	clients := []string{strconv.FormatUint(e.Users, 10), strconv.FormatUint(e.Batches, 10)}
+	last := []string{strconv.FormatUint(a.Reports, 10), strconv.FormatUint(a.Missing, 10),
+		strconv.FormatBool(a.Usable), a.UnusableBecause, a.Override}
+	if a.Estimate == nil {
+		out.Write(slices.Concat(first, make([]string, 4), clients, make([]string, 7), last, make([]string, 6),
+			privacy(r, e.HonestBatches)))
+	}
+	for j := range a.Estimate {
+		label, bin := "", []string{"", ""}
+		if j < len(r.Labels) {
+			label = r.Labels[j]
+		}
+		if j < len(r.From) {
+			bin = written(r.From[j], r.To[j])
+		}
+		out.Write(slices.Concat(first, []string{strconv.Itoa(j), label}, bin, clients, numbersOf(a, j), last,
+			processedOf(a.Processed, j), privacy(r, e.HonestBatches)))
+	}
 }
 
 // writeTexts writes a line per text found, over all epochs together. It quotes each text as Go does, so that no

@@ -5,6 +5,7 @@ const every = 5000;
 async function refresh() {
   try {
     const response = await fetch(location.href, { cache: 'no-store' });
+    if (response.redirected) location.reload(); // to the page to sign in: the session has ended
     if (!response.ok) return;
     const next = new DOMParser().parseFromString(await response.text(), 'text/html').getElementById('report');
     const now = document.getElementById('report');

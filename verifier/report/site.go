@@ -15,6 +15,12 @@ import (
 // Site serves the pages of several tasks: a list, and for each task the page that [Handler] serves. The tasks of a
 // stream share an entry of the list. Site is safe for concurrent use.
 type Site struct {
+	// SignOut is the URL of the page on which to sign out, relative to the list; empty if there is no login.
+	SignOut string
+
+	// Results are the published results; nil if the site has no paths for them.
+	Results Results
+
 	mu    sync.Mutex // guards the rest
 	lines []line
 	pages map[string]http.Handler // by task id
@@ -60,6 +66,12 @@ func (s *Site) Handler() http.Handler {
 		respond(w, "application/json", s.writeList)
 	})
 	mux.HandleFunc("GET /tasks/{task}/", s.handlePage)
+	if s.Results != nil {
+		mux.HandleFunc("GET /api/results", s.handleResults)
+		mux.HandleFunc("GET /api/results.csv", s.handleResults)
+		mux.HandleFunc("GET /tasks/{task}/api/results", s.handleResults)
+		mux.HandleFunc("GET /tasks/{task}/api/results.csv", s.handleResults)
+	}
 	mux.HandleFunc("GET /tasks/{task}", s.redirectToPage)
 	return display.Protect(display.PagePolicy("", ""), mux)
 }
@@ -113,6 +125,12 @@ type member struct {
 	From, To string // First and last day in UTC.
 }
 
+// index is what the list shows.
+type index struct {
+	Entries []*entry
+	SignOut string
+}
+
 func (s *Site) writeIndex(w io.Writer) error {
 	var entries []*entry
 	for _, l := range s.now() {
@@ -122,7 +140,7 @@ func (s *Site) writeIndex(w io.Writer) error {
 		}
 		entries = append(entries, e)
 	}
-	return writePage(w, "index.html", entries)
+	return writePage(w, "index.html", index{entries, s.SignOut})
 }
 
 // reports returns the reports of an entry's tasks, and the index of the one to show: the newest with batches, or else

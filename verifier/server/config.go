@@ -1,9 +1,19 @@
 package server
 
 import (
+	"bytes"
+	"cmp"
+	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/doona-dp/doona/internal/decimal"
@@ -18,7 +28,7 @@ import (
 // unknown keys are errors, and relative paths start at the file's folder.
 type Config struct {
 	// Listen is the address of the pages, "host:port". The pages show only estimates, but to everyone who can reach
-	// them. Default "127.0.0.1:8090", unless Listener is set.
+	// them, unless PasswordFile or ProxyHeader is set. Default "127.0.0.1:8090", unless Listener is set.
 	Listen string `yaml:"listen"`
 
 	// Hosts are additional host names of the pages, without port, such as the name of a proxy before the verifier.
@@ -34,6 +44,20 @@ type Config struct {
 	// scrapes. Requests for other names are refused, because a page of another site could make its own name resolve to
 	// this address. IP addresses and localhost are always allowed. Default: none.
 	AdminHosts []string `yaml:"admin_hosts"`
+
+	// PasswordFile is a file of `verifier password`. The pages then ask for that password. Default: none, so that
+	// everyone who reaches the pages can read them.
+	PasswordFile string `yaml:"password_file"`
+
+	// ProxyHeader is the header in which a proxy names the signed-in user, such as X-Remote-User. The pages then answer
+	// only requests from ProxyNetworks that have this header once. The proxy must replace a header of this name that a
+	// client sends. Set PasswordFile or ProxyHeader, not both. Default: none.
+	ProxyHeader string `yaml:"proxy_header"`
+
+	// ProxyNetworks are the networks, such as 127.0.0.1/32, of the proxies before the pages. ProxyHeader needs them.
+	// With PasswordFile, these proxies name clients in X-Forwarded-For, so that wrong passwords delay only the client's
+	// network. Default: none.
+	ProxyNetworks []string `yaml:"proxy_networks"`
 
 	service.Timing `yaml:",inline"`
 
@@ -52,6 +76,9 @@ type Config struct {
 	// with mode 0700. If results of the same streams are also published elsewhere, such as by `verifier analyze`, all
 	// must use the same folder. Default: ledger in Data.
 	Ledger string `yaml:"ledger"`
+
+	// Webhook posts each result to a server when it is published. Default: none.
+	Webhook WebhookConfig `yaml:"webhook"`
 
 	// CA is a file of PEM certificates. The verifier trusts these authorities in addition to the system's. Default:
 	// none.
@@ -79,6 +106,21 @@ type Config struct {
 
 	// Log receives the server's log lines. Default: none.
 	Log *slog.Logger `yaml:"-"`
+
+	proxyNetworks []netip.Prefix
+}
+
+// WebhookConfig configures the webhook.
+type WebhookConfig struct {
+	// URL is the https URL to which results are posted. Redirects are not followed, and proxies of the environment are
+	// not used. Required, if there is a webhook.
+	URL string `yaml:"url"`
+
+	// SecretFile is a file with the secret that signs each request: 32 to 1024 bytes in one line, mode 0600. Required.
+	SecretFile string `yaml:"secret_file"`
+
+	// AllowPrivate lets the URL's host resolve to an address of a private network or of this machine. Default false.
+	AllowPrivate bool `yaml:"allow_private"`
 }
 
 // TaskConfig configures one task.
@@ -147,7 +189,7 @@ func LoadConfig(path string) (Config, error) {
 	if err := service.ReadConfig(path, &c); err != nil {
 		return c, err
 	}
-	files := []*string{&c.SignKey, &c.Data, &c.CA, &c.Ledger}
+	files := []*string{&c.SignKey, &c.Data, &c.CA, &c.Ledger, &c.PasswordFile, &c.Webhook.SecretFile}
 	for i := range c.OldSignKeys {
 		files = append(files, &c.OldSignKeys[i])
 	}
@@ -161,7 +203,7 @@ func LoadConfig(path string) (Config, error) {
 
 // closeToGroup closes the files of keys to their group: the configured files, and those in the folders of successors.
 func (c *Config) closeToGroup() error {
-	files := append([]string{c.SignKey}, c.OldSignKeys...)
+	files := append([]string{c.SignKey, c.PasswordFile, c.Webhook.SecretFile}, c.OldSignKeys...)
 	folders := []string{c.successors()}
 	for _, t := range c.Tasks {
 		files, folders = append(files, t.HPKEKeys), append(folders, t.Successors)
@@ -184,6 +226,9 @@ func (c *Config) validate() error {
 		return err
 	}
 	if err := display.CheckHosts(settingHosts, c.Hosts); err != nil {
+		return err
+	}
+	if err := cmp.Or(c.validateLogin(), c.Webhook.validate()); err != nil {
 		return err
 	}
 	switch {
@@ -209,4 +254,75 @@ func (c *Config) validate() error {
 		}
 	}
 	return nil
+}
+
+var headerName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{0,63}$`)
+
+// sentByOthers are the beginnings of headers that browsers send by themselves, or that name no user.
+var sentByOthers = []string{"Accept", "Authorization", "Cache-", "Connection", "Content-", "Cookie", "Date", "Forwarded",
+	"Host", "If-", "Origin", "Pragma", "Priority", "Range", "Referer", "Sec-", "Te", "Upgrade", "User-Agent", "Via",
+	"X-Forwarded-", "X-Real-Ip", "X-Requested-With"}
+
+// validateLogin checks the settings of who may see the pages.
+func (c *Config) validateLogin() (err error) {
+	if c.proxyNetworks, err = service.ParseNetworks("proxy_networks", c.ProxyNetworks); err != nil {
+		return err
+	}
+	forged := slices.ContainsFunc(sentByOthers, func(prefix string) bool {
+		return strings.HasPrefix(http.CanonicalHeaderKey(c.ProxyHeader), prefix)
+	})
+	switch {
+	case c.ProxyHeader == "" && len(c.ProxyNetworks) > 0 && c.PasswordFile == "":
+		return invalid.Field("proxy_networks", strings.Join(c.ProxyNetworks, ", "),
+			"none without password_file or proxy_header")
+	case c.ProxyHeader == "":
+		return nil
+	case c.PasswordFile != "":
+		return invalid.Field("proxy_header", strconv.Quote(c.ProxyHeader), "none with password_file")
+	case !headerName.MatchString(c.ProxyHeader) || forged:
+		return invalid.Field("proxy_header", strconv.Quote(c.ProxyHeader),
+			"a header that only your proxy sets, such as X-Remote-User")
+	case len(c.ProxyNetworks) == 0:
+		return invalid.Field("proxy_networks", "none", "the networks of your proxies, such as 127.0.0.1/32: proxy_header "+
+			"is believed only from them")
+	}
+	return nil
+}
+
+// maxURL is the maximum length of a webhook's URL in bytes.
+const maxURL = 2048
+
+// validate checks the settings of the webhook. Its errors do not have the URL, which may hold a token.
+func (c *WebhookConfig) validate() error {
+	if c.URL == "" {
+		if *c != (WebhookConfig{}) {
+			return invalid.Field("webhook.url", "none", "an https URL")
+		}
+		return nil
+	}
+	u, err := url.Parse(c.URL)
+	switch {
+	case err != nil || len(c.URL) > maxURL || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.Fragment != "":
+		return invalid.Field("webhook.url", "another text", "an https URL such as https://example.org/hook, without user and "+
+			"fragment, of at most "+strconv.Itoa(maxURL)+" bytes")
+	case c.SecretFile == "":
+		return invalid.Field("webhook.secret_file", "none", "a file with a secret")
+	}
+	if a, err := netip.ParseAddr(u.Hostname()); err == nil && !c.AllowPrivate && !isPublic(a) {
+		return invalid.Field("webhook.url", "the address "+a.String(), "a public address, or allow_private: true")
+	}
+	return nil
+}
+
+// loadWebhookSecret reads the secret: the file's text without its last newline.
+func loadWebhookSecret(path string) ([]byte, error) {
+	raw, err := durable.ReadPrivate(path)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't read the webhook's secret: %w", err)
+	}
+	text := bytes.TrimSuffix(bytes.TrimSuffix(raw, []byte("\n")), []byte("\r"))
+	if len(text) < 32 || len(text) > 1024 || bytes.ContainsAny(text, "\r\n") {
+		return nil, invalid.Field("webhook.secret_file", strconv.Itoa(len(text))+" bytes", "one line of 32 to 1024 bytes")
+	}
+	return text, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/doona-dp/doona/internal/testing/relaytest"
+	"github.com/doona-dp/doona/verifier/server"
 )
 
 // TestOpenedToTheGroup: Kubernetes' fsGroup opens all files of a volume to a group. The verifier must close its key
@@ -42,4 +43,16 @@ func TestOpenedToTheGroup(t *testing.T) {
 	out, err := exec.Command(executable, append([]string{"serve"}, flags...)...).CombinedOutput()
 	require.ErrorContains(t, err, "exit status 1")
 	require.Contains(t, string(out), "is open to others than its owner: want mode 0600")
+}
+
+// TestPasswordOpenedToTheGroup: the verifier closes the file of its password to the group, too.
+func TestPasswordOpenedToTheGroup(t *testing.T) {
+	cfg, _ := guarded(t)
+	require.NoError(t, os.Chmod(cfg.PasswordFile, 0o660))
+	s, err := server.New(cfg)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	info, err := os.Stat(cfg.PasswordFile)
+	require.NoError(t, err)
+	require.EqualValues(t, 0o600, info.Mode().Perm())
 }

@@ -29,7 +29,15 @@ const (
 	metricBudget      = "doona_verifier_epochs_withheld"
 	metricStuck       = "doona_verifier_stream_stuck"
 	metricEpochsEnd   = "doona_verifier_epochs_end_timestamp_seconds"
+	metricSignIns     = "doona_verifier_sign_ins_refused_total"
+	metricWaiting     = "doona_verifier_webhook_waiting"
+	metricAttempts    = "doona_verifier_webhook_failed_attempts"
+	metricGivenUp     = "doona_verifier_webhook_given_up"
 	byTask            = "task"
+
+	// Why a password was not accepted.
+	reasonWrong = "wrong"
+	reasonSlow  = "slow-down"
 )
 
 var definitions = []service.Metric{
@@ -58,6 +66,12 @@ var definitions = []service.Metric{
 	service.Gauge(metricEpochsEnd, service.UnitTime,
 		"End of the last epoch of the task, or of its stream. Its keys end then: sign a new task before.",
 		byTask),
+	service.Gauge(metricWaiting, service.UnitCount, "Published results that the webhook has not delivered yet."),
+	service.Gauge(metricAttempts, service.UnitCount,
+		"Failed attempts of the webhook to deliver the first waiting result."),
+	service.Gauge(metricGivenUp, service.UnitCount, "Results that the webhook gave up, since it was first used."),
+	service.Counter(metricSignIns,
+		"Passwords for the pages that were wrong, or not checked after too many wrong ones.", "reason"),
 }
 
 // Metrics returns the definitions of a verifier's metrics, without those of the Go runtime and the process.
@@ -65,6 +79,10 @@ func Metrics() []service.Metric { return definitions }
 
 func newMetrics(s *Server) *service.Metrics {
 	m := service.NewMetrics(definitions)
+	for _, reason := range []string{reasonWrong, reasonSlow} {
+		m.Add(metricSignIns, 0, reason)
+	}
+	setWebhookGauges(m, &WebhookStatus{})
 	for _, t := range s.tasks {
 		beginTask(m, t)
 	}
@@ -87,7 +105,16 @@ func endsLater(m *service.Metrics, l *hostedStream) {
 	}
 }
 
+func setWebhookGauges(m *service.Metrics, w *WebhookStatus) {
+	m.Set(metricWaiting, float64(w.Waiting))
+	m.Set(metricAttempts, float64(w.FailedAttempts))
+	m.Set(metricGivenUp, float64(w.GivenUp))
+}
+
 func (s *Server) setGauges(ctx context.Context) {
+	if w := s.webhook.status(); w != nil {
+		setWebhookGauges(s.metrics, w)
+	}
 	s.metrics.Set(metricReady, service.Flag(s.isReady(ctx) == nil).Value())
 	for _, t := range s.hostedTasks() {
 		p := t.puller.Progress()
@@ -124,7 +151,8 @@ func (s *Server) setReportGauges(name string, r *verifier.Report) {
 
 // Status is the progress of all tasks of a verifier.
 type Status struct {
-	Tasks []TaskStatus `json:"tasks"`
+	Tasks   []TaskStatus   `json:"tasks"`
+	Webhook *WebhookStatus `json:"webhook,omitempty"`
 }
 
 // TaskStatus is the status of one task.
@@ -140,7 +168,7 @@ type TaskStatus struct {
 
 // Status returns the progress of all tasks. It has nothing that depends on clients' answers, so it charges no epoch.
 func (s *Server) Status(context.Context) (*Status, error) {
-	out := &Status{Tasks: []TaskStatus{}}
+	out := &Status{Tasks: []TaskStatus{}, Webhook: s.webhook.status()}
 	for _, t := range s.hostedTasks() {
 		r, err := t.verifier.Overview()
 		if err != nil {

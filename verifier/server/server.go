@@ -33,13 +33,16 @@ import (
 
 // Server is a verifier that pulls batches. Its handlers are safe for concurrent use.
 type Server struct {
-	cfg     Config
-	signers *keyfile.Signers
-	client  *handover.Requester // signs requests with the newest key
-	streams []*hostedStream
-	site    *report.Site
-	metrics *service.Metrics
-	release func() error // releases the data folder for other processes
+	cfg       Config
+	signers   *keyfile.Signers
+	client    *handover.Requester // signs requests with the newest key
+	streams   []*hostedStream
+	site      *report.Site
+	published *published
+	webhook   *webhook                             // nil: none
+	login     func(next http.Handler) http.Handler // guards the pages; nil if all may see them
+	metrics   *service.Metrics
+	release   func() error // releases the data folder for other processes
 
 	transport http.RoundTripper // for all requests that the server makes
 
@@ -96,7 +99,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, site: report.NewSite()}
+	s := newServer(cfg)
 	if err := s.load(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -104,10 +107,43 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
+func newServer(cfg Config) *Server { return &Server{cfg: cfg, site: report.NewSite()} }
+
 // load loads keys, tasks and stored batches. After an error, the caller must call Close.
-func (s *Server) load() (err error) {
+func (s *Server) load() error {
+	if err := s.loadConfigured(); err != nil {
+		return err
+	}
+	if err := s.openFolder(); err != nil {
+		return err
+	}
+	if err := s.loadPublished(); err != nil {
+		return err
+	}
+	if s.webhook != nil {
+		if err := s.webhook.load(); err != nil {
+			return err
+		}
+	}
+	for _, t := range s.tasks {
+		if err := s.openPuller(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadConfigured loads the files that the configuration names. It writes nothing, but closes files of keys to their
+// group.
+func (s *Server) loadConfigured() (err error) {
 	if err := s.cfg.closeToGroup(); err != nil {
 		return err
+	}
+	if s.login, err = s.loginGuard(); err != nil {
+		return err
+	}
+	if s.cfg.PasswordFile != "" {
+		s.site.SignOut = signInPath[1:]
 	}
 	if s.signers, err = keyfile.LoadSigners(s.cfg.SignKey, s.cfg.OldSignKeys); err != nil {
 		return err
@@ -117,18 +153,10 @@ func (s *Server) load() (err error) {
 		return err
 	}
 	s.transport, s.client = transport, handover.NewRequester(s.signers.Newest, transport)
-	if err := s.loadTasks(); err != nil {
+	if s.webhook, err = s.newWebhook(); err != nil {
 		return err
 	}
-	if err := s.openFolder(); err != nil {
-		return err
-	}
-	for _, t := range s.tasks {
-		if err := s.openPuller(t); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.loadTasks()
 }
 
 // loadTasks loads the configured tasks, and the stored tasks that follow them in their streams.
@@ -276,6 +304,9 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.isOpen() {
+		s.cfg.Log.Warn(openPages, "listen", s.pagesAddress(), "do", closePages)
+	}
 	s.cfg.Log.Info("serving", "page", "http://"+s.cfg.Listen, "admin", s.cfg.Admin, "tasks", len(s.cfg.Tasks))
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -284,6 +315,10 @@ func (s *Server) Run(ctx context.Context) error {
 		pulling.Go(func() { t.puller.Run(working, s.cfg.PullInterval) })
 	}
 	pulling.Go(func() { s.follow(working, &pulling) })
+	pulling.Go(func() { s.published.watch(working) })
+	if s.webhook != nil {
+		pulling.Go(func() { s.webhook.run(working) })
+	}
 	s.ready.Store(true)
 	err = service.Serve(ctx, servers)
 	s.ready.Store(false)
@@ -293,10 +328,30 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
+// A warning about pages that everybody may read, and what to do.
+const (
+	openPages  = "pages without a login at a public address: everyone who reaches it can read them"
+	closePages = "set password_file or proxy_header, or let only your proxy reach it"
+)
+
+// isOpen reports whether the pages are at a public address and have no login.
+func (s *Server) isOpen() bool { return s.login == nil && !isLoopback(s.pagesAddress()) }
+
+func (s *Server) pagesAddress() string {
+	if s.cfg.Listener != nil {
+		return s.cfg.Listener.Addr().String()
+	}
+	return s.cfg.Listen
+}
+
 // Handler serves the pages: a list of the tasks at /, and each task at /tasks/ID/.
 func (s *Server) Handler() http.Handler {
 	hosts := display.NewHosts(settingHosts, s.cfg.Log, s.cfg.Listen, s.cfg.Hosts)
-	return display.Protect(display.Bare, hosts.Guard(s.site.Handler()))
+	pages := s.site.Handler()
+	if s.login != nil {
+		pages = s.login(pages)
+	}
+	return display.Protect(display.Bare, hosts.Guard(pages))
 }
 
 const settingHosts = "hosts"
