@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"github.com/doona-dp/doona/internal/cli"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -117,7 +117,7 @@ func (f *renewAllFlags) set(name, path string) (*series, error) {
 	first, last := renewed[0], renewed[len(renewed)-1]
 	return &series{name: name, newest: last.set.Tasks[0].Epochs, position: last.set.Position,
 		send: func(ctx context.Context) error {
-			key, err := keyfile.LoadSign(f.owner)
+			key, err := cli.LoadSign(os.Stderr, f.owner)
 			if err != nil {
 				return err
 			}

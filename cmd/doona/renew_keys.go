@@ -11,7 +11,6 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/durable"
-	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -40,7 +39,7 @@ func (f *renewAllFlags) verifierList(at keyPlace, last *task.Task) (string, erro
 		return "", fmt.Errorf("the verifier's key list %s is missing: make it with verifier keygen, or give "+
 			"--verifier-sign-key", list)
 	}
-	sign, err := keyfile.LoadSign(f.sign)
+	sign, err := cli.LoadSign(os.Stderr, f.sign)
 	if err != nil {
 		return "", err
 	}
@@ -93,6 +92,9 @@ func (f *renewAllFlags) copyKeys(from, to keyPlace) error {
 	target := to.keys(f.verifier)
 	if _, err := os.Stat(target); f.sign == "" || !errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	if err := cli.CloseToGroup(os.Stderr, from.keys(f.verifier)); err != nil {
+		return err
 	}
 	raw, err := durable.ReadPrivate(from.keys(f.verifier))
 	if err != nil {

@@ -5,13 +5,13 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/tableset"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -77,7 +77,7 @@ func (f *setRenewFlags) run(cmd *cobra.Command, path string) error {
 
 // renew signs the next renewal of a set, unless the last one has not begun, and sends the last one to all relays.
 func (f *setRenewFlags) renew(ctx context.Context, all []*setFolder) (*setFolder, error) {
-	key, err := keyfile.LoadSign(f.owner)
+	key, err := cli.LoadSign(os.Stderr, f.owner)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -118,7 +117,7 @@ func newOwner(file, ca string) (*handover.Requester, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := keyfile.LoadSign(file)
+	key, err := cli.LoadSign(os.Stderr, file)
 	if err != nil {
 		return nil, err
 	}

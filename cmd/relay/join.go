@@ -13,7 +13,6 @@ import (
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/display"
 	"github.com/doona-dp/doona/relay"
-	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -134,10 +133,7 @@ func (f *joinFlags) party(cmd *cobra.Command, config relay.Config) (p task.Party
 	if err := p.CheckURL("url"); err != nil {
 		return p, cli.FlagError(err)
 	}
-	if err := cli.CloseToGroup(cmd, config.SignKey); err != nil {
-		return p, err
-	}
-	key, err := keyfile.LoadSign(config.SignKey)
+	key, err := cli.LoadSign(cmd.ErrOrStderr(), config.SignKey)
 	if err != nil {
 		return p, err
 	}

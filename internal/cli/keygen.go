@@ -109,10 +109,7 @@ func (f *keygenFlags) makeHPKE(cmd *cobra.Command) (*keygenOutput, error) {
 	if _, err := onion.Overhead(f.kem); err != nil {
 		return nil, Usage(err)
 	}
-	if err := CloseToGroup(cmd, f.sign); err != nil {
-		return nil, err
-	}
-	sign, err := keyfile.LoadSign(f.sign)
+	sign, err := LoadSign(cmd.ErrOrStderr(), f.sign)
 	if err != nil {
 		return nil, err
 	}
