@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -85,8 +86,11 @@ type openFile struct {
 	v *verifier.Verifier
 }
 
-// Setup reads the keys.
+// Setup reads the keys. It first closes their file to its group, to which Kubernetes opens all files of a volume.
 func (f *openFile) Setup() error {
+	if err := durable.CloseToGroup(slog.Default(), []string{f.Keys}, nil); err != nil {
+		return err
+	}
 	keys, err := keyfile.LoadHPKE(f.Keys)
 	if err != nil {
 		return err

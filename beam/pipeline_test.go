@@ -92,7 +92,11 @@ func (l *laid) merged(t *testing.T) string {
 // must give the bytes that one run of the verifier gives.
 func TestAPipelineGivesTheBytesOfOneRun(t *testing.T) {
 	l := lay(t)
+	require.NoError(t, os.Chmod(l.keys, 0o660), "as Kubernetes' fsGroup does")
 	require.NoError(t, run(t.Context(), l.bundle, l.keys, l.out, []string{l.glob}))
+	info, err := os.Stat(l.keys)
+	require.NoError(t, err)
+	require.EqualValues(t, 0o600, info.Mode().Perm())
 	require.Equal(t, l.want, l.merged(t))
 	state, err := os.ReadFile(l.out)
 	require.NoError(t, err)

@@ -320,6 +320,36 @@ func TestSamples(t *testing.T) {
 	}
 }
 
+// TestRenewUnits: systemd must find no fault in the units that renew tasks, and doona must take the unit's flags.
+func TestRenewUnits(t *testing.T) {
+	m := newManuals(t)
+	m.build("doona")
+	text, err := os.ReadFile("doona-renew.service")
+	require.NoError(t, err)
+	_, line, found := strings.Cut(string(text), "\nExecStart=/usr/local/bin/")
+	require.True(t, found)
+	line, _, _ = strings.Cut(line, "\n")
+	line = strings.NewReplacer("${CREDENTIALS_DIRECTORY}", m.root, "/var/lib/doona-verifier/", m.root+"/").Replace(line)
+	cmd, out := m.command(m.root, line)
+	require.Error(t, cmd.Run())
+	require.Regexp(t, "^doona renew: couldn't use "+m.root+"/tasks: ", out.String())
+
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd-analyze is not here")
+	}
+	timer, err := os.ReadFile("doona-renew.timer")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	for name, text := range map[string]string{"doona-renew.timer": string(timer),
+		"doona-renew.service": strings.Replace(string(text), "/usr/local/bin/", m.bin+"/", 1)} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	said, err := exec.Command(analyze, "verify", filepath.Join(dir, "doona-renew.timer")).CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	require.NotContains(t, string(said), "doona-renew", "%s", said)
+}
+
 // TestUnit: systemd must find no fault in the unit, whichever of the programs it starts.
 func TestUnit(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")

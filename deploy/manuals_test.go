@@ -25,15 +25,7 @@ import (
 func TestManuals(t *testing.T) {
 	m := newManuals(t)
 	day := m.code("deployment.md", "## First day")
-	program := m.one(day, "go build ")
-	for _, name := range []string{"relay", "verifier", "issuer", "doona"} {
-		line := strings.NewReplacer("/usr/local/bin/", m.bin+"/", "cmd/relay", "cmd/"+name).Replace(program)
-		require.Contains(t, line, m.bin)
-		build := exec.Command("sh", "-c", line)
-		build.Dir = ".."
-		out, err := build.CombinedOutput()
-		require.NoError(t, err, "%s: %s", line, out)
-	}
+	m.build("relay", "verifier", "issuer", "doona")
 	const epochs = "--epochs 90"
 	month := strings.NewReplacer("--epochs 30", epochs)
 	relayMD, verifierMD, issuerMD := m.blocks("relay.md", "## Run two relays"), m.blocks("verifier.md", "## Run one"),
@@ -138,6 +130,20 @@ func newManuals(t *testing.T) *manuals {
 	return m
 }
 
+// build builds programs as deployment.md does.
+func (m *manuals) build(programs ...string) {
+	m.t.Helper()
+	program := m.one(m.code("deployment.md", "## First day"), "go build ")
+	for _, name := range programs {
+		line := strings.NewReplacer("/usr/local/bin/", m.bin+"/", "cmd/relay", "cmd/"+name).Replace(program)
+		require.Contains(m.t, line, m.bin)
+		build := exec.Command("sh", "-c", line)
+		build.Dir = ".."
+		out, err := build.CombinedOutput()
+		require.NoError(m.t, err, "%s: %s", line, out)
+	}
+}
+
 // section returns the text under a heading of a document.
 func (m *manuals) section(file, heading string) string {
 	text, err := os.ReadFile(filepath.Join("..", "docs", file))
@@ -223,7 +229,7 @@ func (m *manuals) run(folder, line string) string {
 }
 
 // start starts a command that serves, and waits until it is healthy.
-func (m *manuals) start(folder, line string) {
+func (m *manuals) start(folder, line string) *os.Process {
 	m.t.Helper()
 	cmd, out := m.command(folder, line)
 	require.NoError(m.t, cmd.Start())
@@ -237,6 +243,7 @@ func (m *manuals) start(folder, line string) {
 		cmd, _ := m.command(folder, health)
 		return cmd.Run() == nil
 	}, relaytest.Patience, 100*time.Millisecond, "%s", line)
+	return cmd.Process
 }
 
 var publicKey = regexp.MustCompile(`ed25519:[A-Za-z0-9_-]{43}`)

@@ -116,7 +116,7 @@ func New(cfg Config) (*Issuer, error) {
 			errs = append(errs, fmt.Errorf("couldn't issue tokens of task %s: %w", s.ID, err))
 			continue
 		}
-		errs = append(errs, i.eraseRestoredKeys(s))
+		errs = append(errs, i.eraseRestoredKeys(s), s.checkWhole(i.store.erased(s.ID)))
 	}
 	i.reserve, err = i.newReserve()
 	if err := errors.Join(append(errs, err)...); err != nil {
@@ -140,6 +140,24 @@ func (i *Issuer) eraseRestoredKeys(s *hostedTask) error {
 	return nil
 }
 
+// checkWhole returns an error if the key file lacks the key of an epoch after one that has a key. An issuer erases keys
+// in order, so the file was damaged, and pages would find that epoch closed.
+func (s *hostedTask) checkWhole(erased uint64) error {
+	left := slices.DeleteFunc(s.keys.Epochs(), func(epoch uint64) bool { return epoch < erased })
+	slices.Sort(left)
+	for i := range left {
+		next := s.Epochs.Count
+		if i < len(left)-1 {
+			next = left[i+1]
+		}
+		if next != left[i]+1 {
+			return invalid.Field("token_keys", s.file, fmt.Sprintf("the keys of all epochs from %d on (epoch %d is missing)",
+				left[0], left[i]+1))
+		}
+	}
+	return nil
+}
+
 // Inspect opens an issuer for reading its Status only: it creates no store and changes nothing.
 func Inspect(cfg Config) (*Issuer, error) {
 	i, err := load(cfg)
@@ -156,6 +174,13 @@ func Inspect(cfg Config) (*Issuer, error) {
 		p, err := s.readBinding(i.store)
 		if err == nil {
 			err = p.check()
+		}
+		if err == nil {
+			erased := uint64(0)
+			if p.mark != nil {
+				erased = p.mark.Erased
+			}
+			err = s.checkWhole(erased)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("couldn't issue tokens of task %s: %w", s.ID, err))

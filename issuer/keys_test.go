@@ -11,6 +11,7 @@ import (
 	"github.com/doona-dp/doona/internal/testing/relaytest"
 	"github.com/doona-dp/doona/issuer"
 	"github.com/doona-dp/doona/wire/keyfile"
+	"github.com/doona-dp/doona/wire/task"
 )
 
 // TestHashes compares the issuer's hashes of accounts and requests with those that crypto/hmac computes.
@@ -53,4 +54,29 @@ func TestAnothersErasure(t *testing.T) {
 	require.ErrorIs(t, second(), keyfile.ErrErased)
 	require.NoError(t, issuer.EraseKey(i, 0))
 	require.ErrorIs(t, first(), keyfile.ErrErased)
+}
+
+// TestKeyFileLacksAnEpoch: an issuer must not start, and check-config must not pass, if its key file lacks an epoch
+// after one that it has. Pages would find that epoch closed, with no sign at the issuer. A file without the first
+// epochs is one whose epochs are over.
+func TestKeyFileLacksAnEpoch(t *testing.T) {
+	for lost, want := range map[uint64]string{0: "", 1: "epoch 1 is missing", 2: "epoch 2 is missing"} {
+		c := relaytest.New(t, relaytest.Options{Task: func(draft *task.Task) {
+			relaytest.WithTokens(draft)
+			draft.Epochs.Count = 3
+		}})
+		cfg := c.IssuerConfig()
+		keys, err := keyfile.LoadRSA(cfg.Tasks[0].TokenKeys)
+		require.NoError(t, err)
+		require.NoError(t, keys.Erase(lost))
+		for _, start := range []func(issuer.Config) (*issuer.Issuer, error){issuer.Inspect, issuer.New} {
+			i, err := start(cfg)
+			if want != "" {
+				require.ErrorContains(t, err, want)
+				continue
+			}
+			require.NoError(t, err)
+			require.NoError(t, i.Close())
+		}
+	}
 }

@@ -108,6 +108,9 @@ func (l *hostedStream) Serve(t *taskstream.StreamTask) error {
 	if err := i.eraseRestoredKeys(next); err != nil {
 		return err
 	}
+	if err := next.checkWhole(i.store.erased(next.ID)); err != nil {
+		return err
+	}
 	i.serve(next)
 	l.served = append(l.served, next)
 	i.setClockPeers()

@@ -61,12 +61,14 @@ func TestNoScratch(t *testing.T) {
 		t.Batch.Size, t.Slots.Lanes, t.Slots.PerLane = 20, 2, 12
 	}})
 	away := filepath.Join(t.TempDir(), "away")
-	for _, command := range []string{"check-config", "serve"} {
-		cmd := exec.Command(executable, command, "--config", c.RelayConfig(1))
-		cmd.Env = append(os.Environ(), "TMPDIR="+away)
-		out, err := cmd.CombinedOutput()
-		require.Error(t, err, command)
-		require.Contains(t, string(out), "invalid scratch "+away+": want a folder that this user can write to")
+	for _, folder := range []string{away, "/proc"} { // /proc is there, and nobody can write to it
+		for _, command := range []string{"check-config", "serve"} {
+			cmd := exec.Command(executable, command, "--config", c.RelayConfig(1))
+			cmd.Env = append(os.Environ(), "TMPDIR="+folder)
+			out, err := cmd.CombinedOutput()
+			require.Error(t, err, command)
+			require.Contains(t, string(out), "invalid scratch "+folder+": want a folder that this user can write to")
+		}
 	}
 
 	var log buffer

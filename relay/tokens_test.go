@@ -204,7 +204,7 @@ func TestIssuerOutOfReach(t *testing.T) {
 	require.NoError(t, os.WriteFile(directory,
 		[]byte(strings.Replace(string(raw), `"token-type":2`, `"token-type":3`, 1)), 0o600))
 	_, err = relay.New(config)
-	require.ErrorContains(t, err, "issuer_keys")
+	require.ErrorContains(t, err, "the issuer's keys for all 2 epochs (epoch 0 is missing)")
 	address := relaytest.New(t, relaytest.Options{})
 	config = address.Config(t, 0)
 	config.Tasks[0].IssuerKeys = directory

@@ -111,6 +111,9 @@ run_part() {
       DOONA_FIGURES="$many" go test -tags long,postgres -timeout 60m -run TestManyTasks -v ./relay
       DOONA_FIGURES="$sites" go test -tags long,postgres -timeout 60m -run TestManySites -v ./relay
       DOONA_SITES=1000 go test -tags long,postgres -timeout 60m -run TestManySites -v ./relay
+      for number in 1 100; do
+        DOONA_SITES=$number go test -tags long,postgres -timeout 60m -run TestSiteCosts -v ./relay
+      done
       printf '{"full": %s, "batches": %s, "tasks": %s, "sites": %s}' "$(cat "$full")" "$(cat "$sizes")" \
         "$(cat "$many")" "$(cat "$sites")" >"$figures"
       rm "$full" "$sizes" "$many" "$sites"

@@ -47,6 +47,8 @@ func TestHelp(t *testing.T) {
 			"--relay https://r1.example,ed25519:KEY --relay https://r2.example,ed25519:KEY " +
 			"--verifier ed25519:KEY,days.keys.pub,months.keys.pub --quota 500 --out site": sets,
 		"doona set check site": sets,
+		"doona renew tasks --owner-key owner.key --verifier-keys data/successors --verifier-sign-key verifier.sign": "needs " +
+			"relays, as TestRenewAll has them",
 		"doona set renew site --owner-key owner.key --verifier ed25519:KEY,days2.keys.pub,months2.keys.pub": "needs relays, as " +
 			"TestSetCommands has them",
 		"doona set withdraw site --owner-key owner.key":  "needs relays, as TestSetCommands has them",

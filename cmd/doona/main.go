@@ -27,6 +27,7 @@ func root() *cobra.Command {
 		keygenCommand(),
 		taskCommand(),
 		setCommand(),
+		renewCommand(),
 		planCommand(),
 		simulateCommand(),
 		gammaCommand(), amplifyCommand(), composeCommand(),

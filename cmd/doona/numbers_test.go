@@ -38,7 +38,9 @@ doona keygen --out owner.key
 doona task new --query count --batch 10 --epsilon 1 --delta 1e-6 --epochs 2 --stream s \
   --allow relays.url,relays.signKey --owner-key owner.key --relay http://127.0.0.1:1,$relay,$DIR/relay.keys.pub \
   --verifier $verifier,$DIR/verifier.keys.pub --out stream.bundle
-cp $DIR/*.keys.pub .
+cp $DIR/*.keys.pub $DIR/verifier.sign .
+mkdir tasks
+cp stream.bundle tasks/may.bundle
 printf '0.5\n0.25\n1\n' >three.csv
 echo '{"users": 9, "days": 2, "total_epsilon": 9, "total_delta": 1e-5, "queries": [{"name": "a", "query": "count"}]}' >set.json
 doona set new set.json --owner-key owner.key --relay http://127.0.0.1:1,$relay,$DIR/relay.keys.pub \
@@ -90,12 +92,14 @@ doona set new set.json --owner-key owner.key --relay http://127.0.0.1:1,$relay,$
 			"doona set new ../given/set.json --owner-key ../given/owner.key --relay http://127.0.0.1:1," + os.Getenv("relay") +
 				",../given/relay.keys.pub --verifier " + os.Getenv("verifier") + ",../given/verifier.keys.pub --days 2 --quota 1 " +
 				"--out site",
+			"doona renew ../given/tasks --owner-key ../given/owner.key --verifier-keys . " +
+				"--verifier-sign-key ../given/verifier.sign --within 504h",
 			"doona set renew ../given/site --owner-key ../given/owner.key --verifier " + os.Getenv("verifier") +
 				",../given/verifier.keys.pub --days 2 --quota 1",
 			fmt.Sprintf("doona task renew ../given/stream.bundle --owner-key ../given/owner.key --verifier-keys "+
 				"../given/verifier.keys.pub --epochs 2 --replace 1=http://127.0.0.1:1,%s --out t.bundle", key),
 		},
-		Answers: "no (protocol|number of users) reaches this goal|connection refused",
+		Answers: "no (protocol|number of users) reaches this goal|connection refused|another process uses it",
 		Work:    []string{"repeat", "duration", "wait"},
 		// protocols/correlated, realsum and strings search long (issue 45).
 		Slow: "--query (mean|sum|vector|strings) ",

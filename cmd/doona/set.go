@@ -152,3 +152,12 @@ func (f *setFolder) handOver(ctx context.Context, hops []int, key ed25519.Privat
 	}
 	return nil
 }
+
+// handOverToAll sends the set to all its relays.
+func (f *setFolder) handOverToAll(ctx context.Context, key ed25519.PrivateKey, ca string) error {
+	var hops []int
+	for hop := range f.set.Tasks[0].Relays {
+		hops = append(hops, hop)
+	}
+	return f.handOver(ctx, hops, key, ca)
+}

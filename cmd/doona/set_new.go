@@ -23,7 +23,6 @@ import (
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/randomizer"
 	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/tableset"
 	"github.com/doona-dp/doona/wire/task"
@@ -105,7 +104,7 @@ func (f *setNewFlags) run(cmd *cobra.Command, file string) error {
 	if f.issuer != "" && f.quota != 1 {
 		return cli.Usagef("invalid quota %d: want 1 with --issuer, who decides how many tokens a person gets", f.quota)
 	}
-	key, err := keyfile.LoadSign(f.owner)
+	key, err := cli.LoadSign(os.Stderr, f.owner)
 	if err != nil {
 		return err
 	}

@@ -5,13 +5,13 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/tableset"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -68,33 +68,35 @@ func (f *setRenewFlags) run(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	key, err := keyfile.LoadSign(f.owner)
+	last, err := f.renew(cmd.Context(), all)
 	if err != nil {
 		return err
+	}
+	return printSetFolder(cmd, last)
+}
+
+// renew signs the next renewal of a set, unless the last one has not begun, and sends the last one to all relays.
+func (f *setRenewFlags) renew(ctx context.Context, all []*setFolder) (*setFolder, error) {
+	key, err := cli.LoadSign(os.Stderr, f.owner)
+	if err != nil {
+		return nil, err
 	}
 	first, last := all[0], all[len(all)-1]
 	if withTokens := first.set.Tasks[0].Clients.Kind == task.ClientToken; withTokens != (f.issuer != "") ||
 		withTokens && f.quota > 1 {
-		return cli.Usagef("invalid issuer-keys %q and quota %d: want the issuer's next list and no quota for a set with "+
+		return nil, cli.Usagef("invalid issuer-keys %q and quota %d: want the issuer's next list and no quota for a set with "+
 			"tokens, and no list for others", f.issuer, f.quota)
 	}
 	if owner := task.SignKey(key.Public().(ed25519.PublicKey)); owner != first.set.Owner {
-		return fmt.Errorf("couldn't renew the set: its owner is %s, and this key is %s", taskfile.FormatKey(first.set.Owner),
-			taskfile.FormatKey(owner))
+		return nil, fmt.Errorf("couldn't renew the set: its owner is %s, and this key is %s",
+			taskfile.FormatKey(first.set.Owner), taskfile.FormatKey(owner))
 	}
 	if last == first || last.set.Tasks[0].Epochs.Start <= uint64(time.Now().Unix()) {
-		if last, err = f.sign(cmd.Context(), first, last, key); err != nil {
-			return err
+		if last, err = f.sign(ctx, first, last, key); err != nil {
+			return nil, err
 		}
 	}
-	var hops []int
-	for hop := range last.set.Tasks[0].Relays {
-		hops = append(hops, hop)
-	}
-	if err := last.handOver(cmd.Context(), hops, key, f.ca); err != nil {
-		return err
-	}
-	return printSetFolder(cmd, last)
+	return last, last.handOverToAll(ctx, key, f.ca)
 }
 
 // sign signs the renewal that follows last, and writes its folder. The set's bundle is written last.

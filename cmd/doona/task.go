@@ -15,7 +15,6 @@ import (
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/planner"
-	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -284,7 +283,7 @@ func (f *taskFlags) sign(ctx context.Context, t *task.Task) (*taskfile.Bundle, e
 	if err := taskfile.CheckSize(t); err != nil { // before relays make keys for the task
 		return nil, err
 	}
-	owner, err := keyfile.LoadSign(f.owner)
+	owner, err := cli.LoadSign(os.Stderr, f.owner)
 	if err != nil {
 		return nil, err
 	}

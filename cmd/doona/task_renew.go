@@ -16,7 +16,6 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/protocols/registry"
 	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/onion"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -89,27 +88,40 @@ func (f *renewFlags) run(cmd *cobra.Command, first string) error {
 	if err != nil {
 		return err
 	}
-	transport, err := handover.LoadTransport(f.ca)
-	if err != nil {
-		return err
-	}
-	key, err := keyfile.LoadSign(f.owner)
-	if err != nil {
-		return err
-	}
-	owner := handover.NewRequester(key, transport)
-	raw, err := taskfile.ReadFile(f.out)
-	if errors.Is(err, fs.ErrNotExist) {
-		raw, err = f.sign(cmd.Context(), owner, root)
-	}
-	if err != nil {
-		return err
-	}
-	next, err := f.handOver(cmd.Context(), owner, root, raw)
+	next, err := f.renew(cmd.Context(), root)
 	if err != nil {
 		return err
 	}
 	return printTask(cmd, next.Task, taskfile.FormatKey(next.Owner), nil, nil, nil)
+}
+
+// renew signs the stream's next task, unless the file to write has it already, and sends it to all relays.
+func (f *renewFlags) renew(ctx context.Context, root *taskfile.Open) (*taskfile.Open, error) {
+	owner, err := newOwner(f.owner, f.ca)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := taskfile.ReadFile(f.out)
+	if errors.Is(err, fs.ErrNotExist) {
+		raw, err = f.sign(ctx, owner, root)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f.handOver(ctx, owner, root, raw)
+}
+
+// newOwner returns a requester that signs with the owner's key in a file.
+func newOwner(file, ca string) (*handover.Requester, error) {
+	transport, err := handover.LoadTransport(ca)
+	if err != nil {
+		return nil, err
+	}
+	key, err := cli.LoadSign(os.Stderr, file)
+	if err != nil {
+		return nil, err
+	}
+	return handover.NewRequester(key, transport), nil
 }
 
 // change returns a function that sets the origins of the next task to those of --origin, or nil without --origin.

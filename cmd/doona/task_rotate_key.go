@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
-	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -51,7 +50,7 @@ func writeRotation(cmd *cobra.Command, first, sign, to, out string) error {
 	if err != nil {
 		return err
 	}
-	old, err := keyfile.LoadSign(sign)
+	old, err := cli.LoadSign(os.Stderr, sign)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/wire/codec"
 	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -120,7 +119,7 @@ func (f *statementFlags) recoveryKey() (task.SignKey, error) {
 	if !f.recover {
 		return taskfile.ParseRecovery(f.recovery)
 	}
-	signer, err := keyfile.LoadSign(f.sign)
+	signer, err := cli.LoadSign(os.Stderr, f.sign)
 	if err != nil {
 		return task.SignKey{}, err
 	}
@@ -177,7 +176,7 @@ func (f *statementFlags) send(ctx context.Context, first string) (*statementResu
 // state signs the statement and writes it. Unlike a statement of the recovery key, an owner's statement needs all
 // relays to answer and to have the same tasks.
 func (f *statementFlags) state(trust taskfile.Trust, served *handover.MergedStream) ([]byte, error) {
-	signer, err := keyfile.LoadSign(f.sign)
+	signer, err := cli.LoadSign(os.Stderr, f.sign)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/issuer"
-	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
 
@@ -78,10 +77,7 @@ func (f *keygenFlags) makeTokens(cmd *cobra.Command) error {
 	case f.epochs < 1 || f.epochs > 65536:
 		return cli.Usagef("invalid epochs %d: want 1 to 65536", f.epochs)
 	}
-	if err := cli.CloseToGroup(cmd, f.sign); err != nil {
-		return err
-	}
-	key, err := keyfile.LoadSign(f.sign)
+	key, err := cli.LoadSign(cmd.ErrOrStderr(), f.sign)
 	if err != nil {
 		return err
 	}

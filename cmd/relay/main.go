@@ -27,6 +27,9 @@ func root() *cobra.Command {
 		checkCommand(),
 		statusCommand(),
 		ownersCommand(),
+		inviteCommand(),
+		joinCommand(),
+		checkAnswerCommand(),
 		cli.Health("relay", func(config string) (string, error) {
 			c, err := relay.LoadConfig(config)
 			return c.Admin, err

@@ -11,8 +11,14 @@ import (
 // TestNumbers: the program refuses or answers tiny, huge and invalid numbers in time.
 func TestNumbers(t *testing.T) {
 	clitest.Numbers(t, root(), clitest.Examples{
-		Setup: "relay keygen --kind sign --out sign.key",
-		Lines: []string{"relay keygen --kind hpke --sign-key ../given/sign.key --epochs 1 --out t.keys"},
+		Setup: `relay keygen --kind sign --out sign.key
+key() { relay keygen --kind sign --out $1 | sed -n 's/^public  //p'; }
+printf 'sign_key: sign.key\nstore: sqlite:r.db\nsecret: r.secret\nlisten: 127.0.0.1:8081\n' >relay.yaml
+relay invite --site a.example --owner $(key o) --relay https://r1.example,$(key r) --tasks 2 >invite`,
+		Lines: []string{"relay keygen --kind hpke --sign-key ../given/sign.key --epochs 1 --out t.keys",
+			"relay invite --site a.example --owner " + aKey + " --relay https://r1.example," + bKey + " --tasks 2",
+			"relay join ../given/invite --config ../given/relay.yaml --url https://r2.example --tasks 2"},
+		Answers: "not confirmed",
 	})
 }
 

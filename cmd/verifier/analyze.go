@@ -231,7 +231,7 @@ func newVerifier(cmd *cobra.Command, bundle, keyFile string) (*taskfile.Open, *v
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := cli.CloseToGroup(cmd, keyFile); err != nil {
+	if err := cli.CloseToGroup(cmd.ErrOrStderr(), keyFile); err != nil {
 		return nil, nil, err
 	}
 	keys, err := keyfile.LoadHPKE(keyFile)

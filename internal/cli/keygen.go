@@ -109,17 +109,26 @@ func (f *keygenFlags) makeHPKE(cmd *cobra.Command) (*keygenOutput, error) {
 	if _, err := onion.Overhead(f.kem); err != nil {
 		return nil, Usage(err)
 	}
-	if err := CloseToGroup(cmd, f.sign); err != nil {
-		return nil, err
-	}
-	sign, err := keyfile.LoadSign(f.sign)
+	sign, err := LoadSign(cmd.ErrOrStderr(), f.sign)
 	if err != nil {
 		return nil, err
 	}
-	if err := durable.MakeFolder(filepath.Dir(f.out), 0o700); err != nil { // may be new: a folder of successors
+	list, err := MakeEpochKeys(f.out, f.kem, f.epochs, sign)
+	if err != nil {
+		return nil, err
+	}
+	return &keygenOutput{taskfile.FormatHash(list.Hash()), PublicList(f.out)}, nil
+}
+
+// PublicList returns the file of the public list of a file of HPKE keys.
+func PublicList(keys string) string { return keys + ".pub" }
+
+// MakeEpochKeys writes new HPKE keys, one per epoch, to a file that must not exist, and their signed list beside it.
+func MakeEpochKeys(out string, kem task.KEM, epochs uint64, sign ed25519.PrivateKey) (*onion.SignedKeyList, error) {
+	if err := durable.MakeFolder(filepath.Dir(out), 0o700); err != nil { // may be new: a folder of successors
 		return nil, fmt.Errorf("couldn't make the keys' folder: %w", err)
 	}
-	list, err := keyfile.NewHPKE(f.out, f.kem, f.epochs, sign)
+	list, err := keyfile.NewHPKE(out, kem, epochs, sign)
 	if err != nil {
 		return nil, err
 	}
@@ -127,9 +136,8 @@ func (f *keygenFlags) makeHPKE(cmd *cobra.Command) (*keygenOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	public := f.out + ".pub"
-	if err := os.WriteFile(public, raw, 0o644); err != nil {
+	if err := os.WriteFile(PublicList(out), raw, 0o644); err != nil {
 		return nil, fmt.Errorf("couldn't write the key list: %w", err)
 	}
-	return &keygenOutput{taskfile.FormatHash(list.Hash()), public}, nil
+	return list, nil
 }

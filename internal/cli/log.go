@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"crypto/ed25519"
+	"io"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/doona-dp/doona/internal/durable"
 	"github.com/doona-dp/doona/internal/invalid"
+	"github.com/doona-dp/doona/wire/keyfile"
 )
 
 // LogFlags are the flags of a server about its log.
@@ -22,8 +25,16 @@ func (f *LogFlags) Register(cmd *cobra.Command) {
 }
 
 // CloseToGroup closes a command's key file to its group, and says so on standard error, as servers do at their start.
-func CloseToGroup(cmd *cobra.Command, file string) error {
-	return durable.CloseToGroup(slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)), []string{file}, nil)
+func CloseToGroup(stderr io.Writer, file string) error {
+	return durable.CloseToGroup(slog.New(slog.NewTextHandler(stderr, nil)), []string{file}, nil)
+}
+
+// LoadSign closes a command's signing key file to its group, and reads it.
+func LoadSign(stderr io.Writer, file string) (ed25519.PrivateKey, error) {
+	if err := CloseToGroup(stderr, file); err != nil {
+		return nil, err
+	}
+	return keyfile.LoadSign(file)
 }
 
 const (

@@ -84,6 +84,7 @@ var decoders = map[string][2]string{
 	"internal/cli/operate.go":           {own, "1 KiB"},
 	"cmd/issuer/serve.go":               {own, "64 MiB, of an admin address"},
 	"cmd/relay/status.go":               {own, "64 MiB, of an admin address"},
+	"cmd/relay/public_text.go":          {another, "2 KiB"},
 	"cmd/doona/load.go":                 {own, "64 MiB, of an admin address"},
 	"cmd/doona/load_compare.go":         {own, "figures"},
 	"cmd/doona/task_rotate_key.go":      {another, "MaxBundle, by ReadFile"},

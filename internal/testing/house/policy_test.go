@@ -240,7 +240,7 @@ func TestHouseStaysSmall(t *testing.T) {
 }
 
 // maxDependencies is how many other modules go.mod may require directly.
-const maxDependencies = 16
+const maxDependencies = 17
 
 var requirement = regexp.MustCompile(`(?m)^(?:require)?\s+(\S+\.\S+) v\S+$`)
 
