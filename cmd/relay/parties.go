@@ -137,7 +137,7 @@ func parseRelay(text string) (p task.Party, err error) {
 		return p, invalid.Field("relay", invalid.Quote(text), "URL,ed25519:KEY")
 	}
 	p.URL = address
-	if err := p.CheckURL("relay"); err != nil {
+	if err := task.CheckURL("relay", p.URL); err != nil {
 		return p, err
 	}
 	if _, err := domainOf(address); err != nil {

@@ -68,7 +68,6 @@ type Mechanism struct {
 	lock      sync.Mutex
 	dummyLaws dummyLaws
 	shapes    map[*float64][2]float64 // Results of [Mechanism.moments].
-	sums      sums
 }
 
 // Capabilities returns the optional functions of the mechanism, for [protocols.CapabilitiesOf].
@@ -81,7 +80,7 @@ func (m *Mechanism) Capabilities() protocols.Capabilities {
 	}
 	if m.task.Query == task.Histogram {
 		can.Bins = func(a protocols.Aggregate) protocols.Bins { return a.(*aggregate) }
-		can.Sum = func(a protocols.Aggregate, bins []int) (float64, []float64) { return a.(*aggregate).sum(bins) }
+		can.Sum = newSums()
 	}
 	return can
 }

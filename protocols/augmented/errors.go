@@ -1,9 +1,7 @@
 package augmented
 
 import (
-	"maps"
 	"math"
-	"slices"
 	"sync"
 
 	"github.com/doona-dp/doona/accountant"
@@ -64,14 +62,14 @@ type reach struct{ sigma, confidence float64 }
 // mostReaches is the largest number of intervals that a dummyLaw caches.
 const mostReaches = 1 << 10
 
-func newDummyLaw(law relaynoise.Law, times uint64) *dummyLaw {
-	n := float64(times)
+func newDummyLaw(law relaynoise.Law, draws uint64) *dummyLaw {
+	n := float64(draws)
 	d := &dummyLaw{variance: n * law.Variance(), first: n * (float64(law.First) - law.Mean()),
 		reached: map[reach][2]float64{}}
-	if d.normal = times == 0 || n*float64(len(law.Mass)) > mostPoints; d.normal {
+	if d.normal = draws == 0 || n*float64(len(law.Mass)) > mostPoints; d.normal {
 		return d
 	}
-	d.masses = sumOf([]draws{{law, int(times)}})
+	d.masses = power(law.Mass, int(draws))
 	d.sums = make([]float64, len(d.masses)+1)
 	for i, p := range d.masses {
 		d.sums[i+1] = d.sums[i] + p
@@ -87,105 +85,35 @@ func (d *dummyLaw) errorLaw(estimate, unit, variance float64) protocols.ErrorLaw
 	return &errorLaw{d, estimate, unit, math.Sqrt(variance)}
 }
 
-// draws is a number of independent draws of a law.
-type draws struct {
-	law   relaynoise.Law
-	times int
-}
-
-// sumOf returns the probabilities of the sum of independent draws, from the smallest value that it can take.
-func sumOf(all []draws) []float64 {
-	length := 1
-	for _, d := range all {
-		length += d.times * (len(d.law.Mass) - 1)
-	}
+// power returns the probabilities of the sum of several independent variables with the given probabilities; times is
+// their number.
+func power(masses []float64, times int) []float64 {
+	length := times*(len(masses)-1) + 1
 	size := 1
 	for size < length {
 		size *= 2
 	}
-	product := slices.Repeat([]complex128{1}, size)
-	for _, d := range all {
-		x := make([]complex128, size)
-		for i, p := range d.law.Mass {
-			x[i] = complex(p, 0)
-		}
-		accountant.Transform(x)
-		for i, base := range x {
-			for n := d.times; n > 0; n >>= 1 {
-				if n&1 == 1 {
-					product[i] *= base
-				}
-				base *= base
-			}
-		}
+	x := make([]complex128, size)
+	for i, p := range masses {
+		x[i] = complex(p, 0)
 	}
-	accountant.Transform(product)
+	accountant.Transform(x)
+	for i, base := range x {
+		one := complex(1, 0)
+		for n := times; n > 0; n >>= 1 {
+			if n&1 == 1 {
+				one *= base
+			}
+			base *= base
+		}
+		x[i] = one
+	}
+	accountant.Transform(x)
 	out := make([]float64, length)
 	for i := range out {
-		out[i] = max(0, real(product[(size-i)%size])/float64(size))
+		out[i] = max(0, real(x[(size-i)%size])/float64(size))
 	}
 	return out
-}
-
-// mostSumPoints is the largest support of a sum of cells of which the distribution is computed.
-const mostSumPoints = 1 << 15
-
-// leastExchangeable is the smallest number of cells with a fixed total that [aggregate.sum] takes for independent. By
-// formula (3) of [aggregate.Weighted], a sum of them then has at most 1/49 more variance.
-const leastExchangeable = 50
-
-// sum implements [protocols.Capabilities.Sum]. Local randomization makes cells depend on each other. With a rest cell,
-// the other cells are independent.
-func (a *aggregate) sum(cells []int) (first float64, masses []float64) {
-	noise := a.m.task.Noise
-	if a.m.gamma() > 0 || a.m.exchangeable() && len(a.counts) < leastExchangeable ||
-		noise.Rest != nil && slices.Contains(cells, int(*noise.Rest)) {
-		return 0, nil
-	}
-	laws, times := a.m.laws().Cells, map[*float64]draws{}
-	length := 1.0
-	for _, j := range cells {
-		law := laws[j]
-		times[&law.Mass[0]] = draws{law, times[&law.Mass[0]].times + int(a.draws)}
-		first += float64(a.draws) * (float64(law.First) - law.Mean())
-		length += float64(a.draws) * float64(len(law.Mass)-1)
-	}
-	if length > mostSumPoints {
-		return 0, nil
-	}
-	if len(times) == 1 {
-		return first, a.m.sums.of(slices.Collect(maps.Values(times))[0])
-	}
-	return first, sumOf(slices.Collect(maps.Values(times)))
-}
-
-// sums caches the probabilities of sums of draws of one law, because most groups of a table have equally many cells. It
-// is safe for concurrent use.
-type sums struct {
-	lock  sync.Mutex
-	known map[sumKey][]float64
-}
-
-type sumKey struct {
-	law   *float64
-	times int
-}
-
-// mostSums is the largest number of sums that are cached.
-const mostSums = 1 << 8
-
-func (s *sums) of(d draws) []float64 {
-	key := sumKey{&d.law.Mass[0], d.times}
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	if masses, ok := s.known[key]; ok {
-		return masses
-	}
-	if s.known == nil || len(s.known) >= mostSums {
-		s.known = map[sumKey][]float64{}
-	}
-	s.known[key] = sumOf([]draws{d})
-	return s.known[key]
 }
 
 // Variance implements [protocols.ErrorLaw.Variance].

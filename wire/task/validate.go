@@ -18,8 +18,8 @@ func (t *Task) Validate() error {
 		return invalid.Field("relays", strconv.Itoa(n)+" entries", "1 to "+strconv.Itoa(MaxRelays))
 	}
 	for i, relay := range t.Relays {
-		if err := relay.CheckURL("relays.url"); err != nil {
-			return err
+		if !isURL(relay.URL) {
+			return invalid.Field("relays.url", invalid.Quote(relay.URL), wantURL)
 		}
 		if err := t.validateKeys("relays", i); err != nil {
 			return err
@@ -51,8 +51,8 @@ func (t *Task) validateIssuer() error {
 		}
 		return nil
 	}
-	if err := issuer.CheckURL("clients.issuer.url"); err != nil {
-		return err
+	if !isURL(issuer.URL) {
+		return invalid.Field("clients.issuer.url", invalid.Quote(issuer.URL), wantURL)
 	}
 	if err := checkKeys("clients.issuer", issuer); err != nil {
 		return err
@@ -304,10 +304,11 @@ func isName(s string) bool {
 
 const wantURL = "http:// or https:// and a host in lower case, up to 256 characters, without a trailing slash"
 
-// CheckURL returns an error that names the field, unless a relay or an issuer may have this party's address.
-func (p Party) CheckURL(field string) error {
-	if !isURL(p.URL) {
-		return invalid.Field(field, invalid.Quote(p.URL), wantURL)
+// CheckURL returns an error that names the field, unless a relay or an issuer may have this address. The checks of a task
+// do not call it, because doona-small.wasm would be 200 bytes larger.
+func CheckURL(field, address string) error {
+	if !isURL(address) {
+		return invalid.Field(field, invalid.Quote(address), wantURL)
 	}
 	return nil
 }
