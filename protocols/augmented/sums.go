@@ -55,8 +55,8 @@ type draws struct {
 	times  int
 }
 
-// sums caches the probabilities of sums of draws, because most groups of a table have equally many cells. It is safe for
-// concurrent use.
+// sums caches the probabilities of sums of draws, because most groups of a table have equally many cells. It is safe
+// for concurrent use.
 type sums struct {
 	lock  sync.Mutex
 	known map[*float64]map[int][]float64 // By the place of the law's first probability, and the number of draws.
