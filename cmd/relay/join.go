@@ -130,7 +130,7 @@ func (f *joinFlags) owner(cmd *cobra.Command, i *invite, config relay.Config) (o
 // party returns this relay, as tasks are to name it.
 func (f *joinFlags) party(cmd *cobra.Command, config relay.Config) (p task.Party, err error) {
 	p.URL = f.url
-	if err := task.CheckURL("url", p.URL); err != nil {
+	if err := checkURL("url", p.URL); err != nil {
 		return p, cli.FlagError(err)
 	}
 	key, err := cli.LoadSign(cmd.ErrOrStderr(), config.SignKey)

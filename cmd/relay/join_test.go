@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/doona-dp/doona/planner"
 	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
@@ -294,4 +295,20 @@ func TestCheckAnswer(t *testing.T) {
 	require.ErrorContains(t, err, "belong to one domain")
 	_, err = run("yes\n", "join", "-", "--config", "relay.yaml", "--url", "https://relay2.example")
 	require.ErrorContains(t, err, "missing flag --yes")
+}
+
+// TestAddresses: an invite has exactly the addresses that a task may name.
+func TestAddresses(t *testing.T) {
+	draft, err := planner.Draft(planner.Query{Name: "count", Query: task.Count, Batch: 1000, Epsilon: 1, Delta: 1e-6,
+		Honest: .9})
+	require.NoError(t, err)
+	for _, address := range []string{"", "https://", "http://a", "https://a.example:8443/relay", "https://[::1]:80",
+		"https://a/", "https:///a", "https://:80", "https://A.example", "ftp://a.example", "https://a.example?q",
+		"https://a b", "https://a_b~c", "https://a\n", "https://ä.example", "https://" + strings.Repeat("a", 248),
+		"https://" + strings.Repeat("a", 249)} {
+		draft.Relays = []task.Party{{URL: address, SignKey: task.SignKey{1}}}
+		err := draft.Validate()
+		isWrong := err != nil && strings.Contains(err.Error(), "relays.url")
+		require.Equal(t, isWrong, checkURL("relay", address) != nil, "%q: %v", address, err)
+	}
 }

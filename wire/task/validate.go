@@ -304,15 +304,6 @@ func isName(s string) bool {
 
 const wantURL = "http:// or https:// and a host in lower case, up to 256 characters, without a trailing slash"
 
-// CheckURL returns an error that names the field, unless a relay or an issuer may have this address. The checks of a
-// task do not call it, because doona-small.wasm would be 200 bytes larger.
-func CheckURL(field, address string) error {
-	if !isURL(address) {
-		return invalid.Field(field, invalid.Quote(address), wantURL)
-	}
-	return nil
-}
-
 func isURL(s string) bool {
 	rest, ok := strings.CutPrefix(s, "https://")
 	if !ok {
