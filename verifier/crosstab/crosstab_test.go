@@ -104,7 +104,7 @@ func atLeast(t *testing.T, p float64, held, of int, what string) {
 // TestFiguresHoldTheTruth: the intervals of shares, differences of shares, counts and quantiles must contain the
 // truth as often as they claim, whatever the covariances of the cells.
 func TestFiguresHoldTheTruth(t *testing.T) {
-	const repeats = 4000
+	const repeats = 2500
 	for name, q := range tasks {
 		t.Run(name, func(t *testing.T) {
 			draft, m, values := tableTask(t, q, clients)
