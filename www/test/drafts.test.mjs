@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, beforeEach, test } from 'node:test';
 
-import { launch, long, open, patience, startTestServer } from './harness.mjs';
+import { closeTab, launch, long, open, patience, startTestServer } from './harness.mjs';
 
 /** @typedef {typeof import('../sdk/index.js')} SDK */
 /** @typedef {import('playwright-core').Page} Page */
@@ -621,7 +621,7 @@ async function closing(latest) {
     });
   });
   await page.waitForTimeout(Math.random() * latest);
-  if (Math.random() < 0.5) await Promise.all([page.waitForEvent('close'), page.close({ runBeforeUnload: true })]);
+  if (Math.random() < 0.5) await closeTab(page);
   else await page.goto('about:blank');
   const atOnce = await arrived();
   ({ page } = await open(context, `${server.site}/blank.html`)); // The next visit, which reports nothing itself.

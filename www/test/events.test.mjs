@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 
-import { hide, launch, long, network, open, patience, startTestServer } from './harness.mjs';
+import { closeTab, hide, launch, long, network, open, patience, startTestServer } from './harness.mjs';
 
 /** @typedef {import('playwright-core').Page} Page */
 
@@ -231,7 +231,7 @@ async function isReported(page) {
 /** Leaves a page: to another site, by closing it, or into the background. @param {Page} page @param {number} how */
 async function leave(page, how) {
   if (how === 0) await page.goto('about:blank');
-  else if (how === 1) await Promise.all([page.waitForEvent('close'), page.close({ runBeforeUnload: true })]);
+  else if (how === 1) await closeTab(page);
   else await page.evaluate(hide);
 }
 

@@ -162,6 +162,16 @@ const main :Workerd.Worker = (compatibilityDate = "2026-11-01", modules = [${mod
   return { url: `http://127.0.0.1:${match[1]}/`, version: String(version), stop };
 }
 
+/**
+ * Closes a page as a visitor does, so that it gets its events. A page that is going on forgets the request.
+ * @param {import('playwright-core').Page} page
+ */
+export async function closeTab(page) {
+  const closed = page.waitForEvent('close').then(() => true);
+  do await page.close({ runBeforeUnload: true });
+  while (!(await Promise.race([closed, new Promise((resolve) => setTimeout(resolve, 2000, false))])));
+}
+
 /** Hides a page, which runs this. A browser without a screen never hides one, so the page dispatches the event. */
 export function hide() {
   Object.defineProperty(document, 'visibilityState', { value: 'hidden', configurable: true });

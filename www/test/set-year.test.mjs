@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { seeded } from './event-visits.mjs';
-import { hide, launch, long, open, startTestServer } from './harness.mjs';
+import { closeTab, hide, launch, long, open, startTestServer } from './harness.mjs';
 
 /** @typedef {import('playwright-core').Page} Page */
 /** @typedef {import('./harness.mjs').Submission} Submission */
@@ -255,11 +255,8 @@ class Life {
       await page.evaluate(hide);
       await sleep(lingers);
     } else if (end === 'leaves') await page.goto('about:blank').catch(() => {}); // It may be going on.
-    else if (end === 'closes') {
-      const closed = page.waitForEvent('close');
-      await page.close({ runBeforeUnload: true });
-      await closed;
-    } else {
+    else if (end === 'closes') await closeTab(page);
+    else {
       if (end === 'crashes while it leaves') void page.evaluate(hide).catch(() => {});
       do void this.context.newCDPSession(page).then((client) => client.send('Page.crash')).catch(() => {});
       while (await Promise.race([crashed, sleep(500).then(() => true)])); // A page that is going on forgets it.
