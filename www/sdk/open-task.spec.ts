@@ -151,7 +151,11 @@ test('a task whose protocol doona-small.wasm lacks opens in doona.wasm', async (
       async (name) => {
         started.push(name);
         await engine.start(name, name === 'browser' ? browser : full);
-      });
+      }).catch((cause) => {
+      if (cause.field !== 'protocol' || started.length === 0) throw cause;
+      return undefined; // A damaged name, which no module knows.
+    });
+    if (!task) continue;
     met.set(protocol, started.join());
     assert.equal(task.opened.task.protocol, protocol);
     await task.check();
@@ -160,6 +164,7 @@ test('a task whose protocol doona-small.wasm lacks opens in doona.wasm', async (
     assert.equal(started, ['histogram', 'realsum', 'augmented'].includes(protocol) ? '' : 'browser', protocol);
   }
   assert.deepEqual(new Set(met.values()), new Set(['', 'browser']), 'tasks of both kinds');
+  for (const protocol of ['histogram', 'realsum', 'splitmix']) assert.ok(met.has(protocol), protocol);
 });
 
 test('a page that connects again uses the task that is open', async () => {
