@@ -24,7 +24,7 @@ func (s *Size) UnmarshalText(text []byte) error { return s.parse("max_memory", t
 // DiskSize is a [Size] of [OwnerConfig].
 type DiskSize Size
 
-// UnmarshalText reads the same as that of Size.
+// UnmarshalText is [Size.UnmarshalText] for another setting.
 func (s *DiskSize) UnmarshalText(text []byte) error { return (*Size)(s).parse("bytes", text) }
 
 func (s *Size) parse(field string, text []byte) error {

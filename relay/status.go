@@ -112,7 +112,7 @@ func (o OwnerStatus) String() string {
 		o.TaskLimit, further)
 }
 
-// limits describes the limits in words, except that of tasks.
+// limits describes the limits on reports, disk space and dummies in words.
 func (o OwnerStatus) limits() (all []string) {
 	if o.ReportsPerSecond > 0 {
 		all = append(all, fmt.Sprint(o.ReportsPerSecond, " reports per second"))

@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"github.com/doona-dp/doona/internal/cli"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )

@@ -101,15 +101,7 @@ func (f *filesFlags) run(ctx context.Context, file string) (*filesResult, error)
 
 // writeStream writes a stream, as far as its relays have it, with the keys of all tasks that are not over.
 func (f *filesFlags) writeStream(ctx context.Context, file string) (*filesResult, error) {
-	root, err := loadRoot(file)
-	if err != nil {
-		return nil, err
-	}
-	latest, err := loadNewest(root, f.latest)
-	if err != nil {
-		return nil, err
-	}
-	recovery, err := taskfile.ParseRecovery(f.recovery)
+	root, latest, trust, err := loadStream(file, f.latest, f.recovery)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +114,7 @@ func (f *filesFlags) writeStream(ctx context.Context, file string) (*filesResult
 	if latest != nil {
 		newest = latest.Task
 	}
-	served, err := client.StreamOf(ctx, root, newest, root.Trust(recovery))
+	served, err := client.StreamOf(ctx, root, newest, trust)
 	if err != nil {
 		return nil, err
 	}

@@ -155,6 +155,18 @@ func loadNewest(root *taskfile.Open, file string) (*taskfile.Open, error) {
 	return t, err
 }
 
+// loadStream reads the first task of a stream from a file, the one of --latest-task if any, and the recovery key.
+func loadStream(file, newest, recovery string) (root, latest *taskfile.Open, trust taskfile.Trust, err error) {
+	if root, err = loadRoot(file); err != nil {
+		return nil, nil, trust, err
+	}
+	if latest, err = loadNewest(root, newest); err != nil {
+		return nil, nil, trust, err
+	}
+	key, err := taskfile.ParseRecovery(recovery)
+	return root, latest, root.Trust(key), err
+}
+
 // sign signs the next task, checks it as a client would, and writes it.
 func (f *renewFlags) sign(ctx context.Context, owner *handover.Requester, root *taskfile.Open) ([]byte, error) {
 	lists := map[string]*onion.SignedKeyList{}

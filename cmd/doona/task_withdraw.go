@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/doona-dp/doona/internal/cli"
 	"github.com/doona-dp/doona/wire/handover"
-	"github.com/doona-dp/doona/wire/keyfile"
 	"github.com/doona-dp/doona/wire/task"
 	"github.com/doona-dp/doona/wire/taskfile"
 )
@@ -71,7 +71,7 @@ func (f *withdrawFlags) send(ctx context.Context, file string) (*withdrawResult,
 	if err != nil {
 		return nil, err
 	}
-	key, err := keyfile.LoadSign(f.sign)
+	key, err := cli.LoadSign(os.Stderr, f.sign)
 	if err != nil {
 		return nil, err
 	}
@@ -107,19 +107,11 @@ func (f *withdrawFlags) send(ctx context.Context, file string) (*withdrawResult,
 
 // relays returns the relays of a stream's newest task.
 func (f *withdrawFlags) relays(ctx context.Context, client *handover.Requester, file string) ([]task.Party, error) {
-	root, err := loadRoot(file)
+	root, latest, trust, err := loadStream(file, f.latest, f.recovery)
 	if err != nil {
 		return nil, err
 	}
-	latest, err := loadNewest(root, f.latest)
-	if err != nil {
-		return nil, err
-	}
-	recovery, err := taskfile.ParseRecovery(f.recovery)
-	if err != nil {
-		return nil, err
-	}
-	served, err := client.FetchMergedStream(ctx, root, latest, root.Trust(recovery))
+	served, err := client.FetchMergedStream(ctx, root, latest, trust)
 	if err != nil {
 		return nil, err
 	}

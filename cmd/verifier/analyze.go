@@ -88,6 +88,19 @@ func (r *results) publish(cmd *cobra.Command, v *verifier.Verifier, open *taskfi
 	return err
 }
 
+// opened returns a verifier of a task with all batches of files, which charges the epochs that it publishes.
+func (r *results) opened(cmd *cobra.Command, bundle, keys string, files []string) (*taskfile.Open, *verifier.Verifier,
+	error) {
+	open, v, err := newVerifier(cmd, bundle, keys)
+	if err == nil {
+		err = r.publish(cmd, v, open, filepath.Dir(bundle), keys, later(open))
+	}
+	if err == nil {
+		err = addFiles(v, "opening", files)
+	}
+	return open, v, err
+}
+
 // rootOf returns the id of the stream's first task, from --root; zero without the flag.
 func (r *results) rootOf(open *taskfile.Open) (id task.ID, err error) {
 	if r.root == "" {

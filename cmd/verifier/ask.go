@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
@@ -74,14 +73,8 @@ The exit status is 1 if a finding is a fault, as for 'verifier analyze'.`,
 			if err != nil {
 				return err
 			}
-			open, v, err := newVerifier(cmd, taskPath, keysPath)
+			open, v, err := r.opened(cmd, taskPath, keysPath, args[1:])
 			if err != nil {
-				return err
-			}
-			if err := r.publish(cmd, v, open, filepath.Dir(taskPath), keysPath, later(open)); err != nil {
-				return err
-			}
-			if err := addFiles(v, "opening", args[1:]); err != nil {
 				return err
 			}
 			return ask(cmd, v, open.Task, list)

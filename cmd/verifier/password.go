@@ -62,7 +62,8 @@ it, delete the file, make a new one and restart 'verifier serve', which also end
 	return cmd
 }
 
-// readPassword reads a line. The limit is above that of a password, whose error names the range.
+// readPassword reads a line of at most 4,096 bytes. [server.HashPassword] refuses a password that is too long, and
+// names the range.
 func readPassword(in io.Reader) (string, error) {
 	line, err := io.ReadAll(io.LimitReader(in, 4096))
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -80,14 +79,8 @@ The exit status is 1 if a finding is a fault, as for 'verifier analyze'.`,
 			if err != nil {
 				return err
 			}
-			open, v, err := newVerifier(cmd, taskPath, keysPath)
+			open, v, err := r.opened(cmd, taskPath, keysPath, args)
 			if err != nil {
-				return err
-			}
-			if err := r.publish(cmd, v, open, filepath.Dir(taskPath), keysPath, later(open)); err != nil {
-				return err
-			}
-			if err := addFiles(v, "opening", args); err != nil {
 				return err
 			}
 			return f.answer(cmd, v, open.Task, shape, q)
@@ -279,7 +272,10 @@ func comparisonText(c *crosstab.Comparison) string {
 	if c == nil {
 		return "–"
 	}
-	return fmt.Sprintf("%.3g (%s in each group would show it)", c.P, display.Number(c.NeededPer))
+	if c.NeededPer == nil {
+		return fmt.Sprintf("%.3g", c.P)
+	}
+	return fmt.Sprintf("%.3g (%s in each group would show it)", c.P, display.Number(*c.NeededPer))
 }
 
 func quantileText(q *crosstab.NumberRange) string {
@@ -295,7 +291,7 @@ func quantileText(q *crosstab.NumberRange) string {
 	return fmt.Sprintf("%s (%s to %s)", text(q.Estimate), text(q.Interval[0]), text(q.Interval[1]))
 }
 
-// writeCSV writes one line for each group. Numbers have all digits; what is not known is empty.
+// writeCSV writes one line for each group. Numbers have all digits. A cell without a number is empty.
 func (q queried) writeCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	names := q.columns(func(name string) []string {

@@ -5,9 +5,10 @@ import "math"
 // Comparison says whether a share differs between two groups, such as the arms of an experiment. It is about the
 // populations of which the clients are a random sample: chance counts as well as noise.
 type Comparison struct {
-	Figure            // The difference of both shares, with an interval.
-	P         float64 `json:"p"`          // Probability of so large a difference, either way, if both shares are equal.
-	NeededPer float64 `json:"needed_per"` // Clients in each group that would show this difference in 80 of 100 experiments.
+	Figure         // The difference of both shares, with an interval.
+	P      float64 `json:"p"` // Probability of so large a difference, either way, if both shares are equal.
+	// Clients in each group that would show this difference in 80 of 100 experiments; nil if there is none to show.
+	NeededPer *float64 `json:"needed_per"`
 }
 
 // leastCompared is the least number of clients in each part, and outside of it in its group, for a [Comparison]. With
@@ -57,8 +58,9 @@ func (t *Table) Compare(one, two Part, confidence float64) (*Comparison, bool) {
 }
 
 // needed returns the clients per group with which the test finds the difference of two shares with a probability of
-// 80 %. The noise stays as it is, whatever the number of clients: v_i − p(1−p)/N_i is its part at N_i clients.
-func needed(shares [2]float64, pooled, z float64, variances, sizes [2]float64) float64 {
+// 80 %, or nil if 2⁵⁰ are too few. The noise stays as it is, whatever the number of clients: v_i − p(1−p)/N_i is its
+// part at N_i clients.
+func needed(shares [2]float64, pooled, z float64, variances, sizes [2]float64) *float64 {
 	chance, noise := 0.0, 0.0 // The variance at n clients is chance/n + noise/n².
 	for i, p := range shares {
 		chance += p * (1 - p)
@@ -72,7 +74,7 @@ func needed(shares [2]float64, pooled, z float64, variances, sizes [2]float64) f
 	}
 	most := math.Exp2(50)
 	if short(most) {
-		return math.Inf(1)
+		return nil
 	}
 	lo, hi := 1.0, most
 	for hi/lo > 1.0001 {
@@ -82,5 +84,6 @@ func needed(shares [2]float64, pooled, z float64, variances, sizes [2]float64) f
 			hi = n
 		}
 	}
-	return math.Ceil(hi)
+	n := math.Ceil(hi)
+	return &n
 }

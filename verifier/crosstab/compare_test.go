@@ -78,7 +78,7 @@ func TestABTest(t *testing.T) {
 func TestNeededClients(t *testing.T) {
 	shares := [2]float64{.06, .05}
 	var needed float64
-	experiments(t, 400, 1_000_000, shares, func(c *crosstab.Comparison, _ [4]uint64) { needed += c.NeededPer / 400 })
+	experiments(t, 400, 1_000_000, shares, func(c *crosstab.Comparison, _ [4]uint64) { needed += *c.NeededPer / 400 })
 	require.InDelta(t, 8160, needed, 250) // Without privacy 8,158: the usual formula for these shares.
 	const repeats = 3000
 	found := 0

@@ -84,7 +84,7 @@ func (t *Table) interval(weights []float64, confidence float64) (lo, hi float64)
 	return law.Interval(confidence)
 }
 
-// Count returns the number of clients in some cells, as an interval of this confidence for itself.
+// Count returns the number of clients in some cells, with an interval of this confidence.
 func (t *Table) Count(cells []int, confidence float64) Figure {
 	if len(cells) == 0 {
 		return Figure{}

@@ -68,12 +68,12 @@ type query struct {
 	Question
 	confidence float64
 	each       float64 // Confidence with which each of the rows' intervals makes the bands hold.
-	groups     []group
+	groups     []cellGroup
 	share      []bool // By cell: whether it makes the share.
 }
 
-// group is the cells of a group, with the values by which it is grouped.
-type group struct {
+// cellGroup is the cells of a group, with the values by which it is grouped.
+type cellGroup struct {
 	values []string
 	cells  []int
 }
@@ -144,7 +144,7 @@ func (a *query) split(cells, by []int) error {
 	if rows > maxRows {
 		return invalid.Field("by", strconv.Itoa(rows)+" groups", "at most "+strconv.Itoa(maxRows))
 	}
-	a.groups = make([]group, rows)
+	a.groups = make([]cellGroup, rows)
 	for _, j := range cells {
 		at := 0
 		for _, i := range by {
@@ -160,7 +160,7 @@ func (a *query) split(cells, by []int) error {
 		}
 		a.groups[at].values = values
 	}
-	a.groups = slices.DeleteFunc(a.groups, func(g group) bool { return len(g.cells) == 0 })
+	a.groups = slices.DeleteFunc(a.groups, func(g cellGroup) bool { return len(g.cells) == 0 })
 	return nil
 }
 
@@ -189,7 +189,7 @@ func (a *query) checkQuantile() error {
 }
 
 // row answers for one group.
-func (a *query) row(g group) Row {
+func (a *query) row(g cellGroup) Row {
 	row := Row{Group: g.values}
 	row.Clients = banded(func(confidence float64) Figure { return a.Count(g.cells, confidence) }, a.confidence, a.each)
 	one, ok := a.Group(g.cells, a.confidence)
@@ -212,7 +212,7 @@ func banded(figure func(confidence float64) Figure, one, all float64) Banded {
 }
 
 // quantile converts the quantile's positions to the dimension's unit.
-func (a *query) quantile(g group, one, all *Group) *NumberRange {
+func (a *query) quantile(g cellGroup, one, all *Group) *NumberRange {
 	i, _ := a.find("quantile", a.Quantile.Dimension)
 	d := a.Dimensions[i]
 	bins := make([][]int, d.Size())
@@ -268,6 +268,6 @@ func (a *query) differences(rows []Row) error {
 }
 
 // partOf returns the cells of a group that make the share.
-func (a *query) partOf(g group) []int {
+func (a *query) partOf(g cellGroup) []int {
 	return slices.DeleteFunc(slices.Clone(g.cells), func(j int) bool { return !a.share[j] })
 }

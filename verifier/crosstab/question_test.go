@@ -1,6 +1,7 @@
 package crosstab_test
 
 import (
+	"encoding/json"
 	"math"
 	"strconv"
 	"strings"
@@ -125,6 +126,13 @@ func TestQuestions(t *testing.T) {
 		require.InDelta(t, 300, a.Rows[2].Clients.Estimate, .1)
 		require.Equal(t, []string{"2500.. ms", "desktop"}, a.Rows[5].Group)
 		require.LessOrEqual(t, a.Rows[2].Clients.Band[0], a.Rows[2].Clients.Interval[0])
+
+		equal, ok := table.Compare(crosstab.Part{Group: []int{0, 1}, Cells: []int{0}},
+			crosstab.Part{Group: []int{0, 1}, Cells: []int{0}}, .95)
+		require.True(t, ok)
+		require.Nil(t, equal.NeededPer, "no number of clients shows a difference that is none")
+		_, err = json.Marshal(equal)
+		require.NoError(t, err)
 
 		for text, q := range map[string]crosstab.Question{
 			`invalid by "os"`: {By: []string{"os"}},

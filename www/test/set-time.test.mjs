@@ -5,7 +5,7 @@ import { test } from 'node:test';
 
 import { launch, open, startTestServer } from './harness.mjs';
 
-test('a site\'s set is checked, sealed and sealed again in little time', async () => {
+test('how long a site\'s set takes to be checked, sealed and sealed again', async () => {
   const server = await startTestServer('-set', 'site');
   const browser = await launch();
   try {
